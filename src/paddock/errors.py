@@ -12,6 +12,12 @@ EXIT_OWN_FAULT = 125  # timeout(1), docker-run(1)
 EXIT_NOT_EXECUTABLE = 126  # POSIX sh, 2.8.2
 EXIT_NOT_FOUND = 127  # POSIX sh, 2.8.2
 EXIT_SIGNAL_BASE = 128  # POSIX sh: 128 + signal number
+DISTRIBUTION = "paddock-train"  # as pip knows it; pyproject.toml says the same
+# Extra -> the modules that it brings and cannot do without.
+EXTRAS = {
+    "ps": ("numpy",),
+    "operator": ("lightkube", "lightkube_models", "httpx2", "msgspec", "yaml"),
+}
 
 
 class PaddockError(Exception):
@@ -96,3 +102,21 @@ def problem_text(error: PaddockError) -> str:
         if problem.hint:
             lines.append(f"  hint: {problem.hint}\n")
     return "".join(lines)
+
+
+def extra_hint(extra: str) -> str:
+    """How to install what an extra of this distribution brings.
+
+    >>> extra_hint("ps")
+    "pip install 'paddock-train[ps]'"
+    """
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
+def missing_extra(error: ImportError, extra: str) -> UsageError:
+    """What to say where a module of an extra is missing. Raises `error` when it is another's."""
+    module = (error.name or "").partition(".")[0]
+    if module not in EXTRAS.get(extra, ()):
+        raise error
+    what = "the operator" if extra == "operator" else "the parameter server"
+    return UsageError(f"{what} needs {error.name}, which is not installed", hint=extra_hint(extra))

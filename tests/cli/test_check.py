@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.cli.check import Finding, as_lines, cause_of, read_words, told
+from paddock.cli.check import Finding, as_lines, cause_of, run, told
 from paddock.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,17 +112,17 @@ def test_json_has_every_field(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
-        (["--framework", "tirch"], "--framework tirch: there is no check for it", "torch"),
-        (["--framework", "mpi"], "--framework mpi: there is no check for it", "paddle"),
+        (["--framework", "tirch"], "--framework tirch: not one of its values", "torch"),
+        (["--framework", "mpi"], "--framework mpi: not one of its values", "paddle"),
         (["--framework"], "--framework needs a value", "paddle"),
-        (["torch"], "unexpected 'torch'", "--framework"),
-        (["--json=1"], "unexpected '--json=1'", "--json"),
+        (["torch"], "unexpected 'torch'", "paddock check"),
+        (["--json=2"], "--json 2: neither true nor false", "--json"),
     ],
 )
 def test_wrong_words_are_usage_errors(words: list[str], message: str, hint: str) -> None:
     """Exit code 2 and what to write instead."""
     with pytest.raises(UsageError) as caught:
-        read_words(words)
+        run(words)
     assert caught.value.message == message
     assert hint in caught.value.hint
     assert caught.value.exit_code == 2

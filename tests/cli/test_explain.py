@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -82,10 +84,47 @@ def test_the_table_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "--devices", "cpu", "--nproc_per_node", "2", "train.py"]) == 0
     out = capsys.readouterr().out
     assert "role    rank  local  node  host" in out
-    assert "worker  1     1      0" in out
-    assert "environment of worker 1:\n" in out
-    assert "PADDLE_TRAINERS_NUM=2" in out
+    assert "worker  0-1   0-1    0" in out
     assert "--nproc_per_node" in out
+
+
+def test_eight_ranks_and_their_sources_fit_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody scrolls to see a plan; nodes of one shape share a row, too."""
+    words = ["--nproc_per_node", "8", "--max_restart", "3", "--timeout", "1h"]
+    assert run(["explain", *words, "--env", "A=1", "--log_dir", "out", "a.py"]) == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) <= 24 and "worker  0-7   0-7    0" in out
+    assert run(["explain", "--nnodes", "200", "--nproc_per_node", "2", "a.py"]) == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) <= 16
+    assert re.search(r"^worker  0-399  0-1    0-199  .*node0\) \.\.\. node199  free", out, re.M)
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "rank"),
+    [("1", "PADDLE_TRAINER_ID", "1"), ("server:0", "PADDLE_PORT", "0"),
+     ("trainer:0", "PADDLE_TRAINER_ID", "0"), ("all", "PADDLE_TRAINER_ID", "1")],
+)  # fmt: skip
+def test_a_shell_takes_the_environment_of_a_rank(
+    capsys: pytest.CaptureFixture[str], asked: str, name: str, rank: str
+) -> None:
+    """`set -a; eval "$(paddock explain --env-of 1 ...)"`, to debug one rank by hand."""
+    words = ["--server_num", "1", "--worker_num", "2", "--env", "GREETING=a b'c", "a.py"]
+    assert run(["explain", "--env-of", asked, *words]) == 0
+    code = capsys.readouterr().out + f'printf "%s|%s" "${name}" "$GREETING"'
+    done = subprocess.run(["sh", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{rank}|a b'c"
+
+
+def test_a_rank_that_is_not_there_is_told_with_those_that_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And what launch finds wrong is told beside what explain does."""
+    assert run(["explain", "--env-of", "2", "--nproc_per_node", "2", "a.py"]) == 2
+    assert "worker:0 to worker:1" in capsys.readouterr().err
+    assert run(["explain", "--nprc", "2", "--nnodes", "0", "a.py"]) == 2
+    err = capsys.readouterr().err
+    assert "did you mean --nproc_per_node?" in err and "--nnodes 0" in err
 
 
 def test_secrets_are_never_shown(
@@ -93,9 +132,10 @@ def test_secrets_are_never_shown(
 ) -> None:
     """Neither inherited ones nor those given with --env."""
     monkeypatch.setitem(os.environ, "MY_TOKEN", "inherited-secret")
-    assert run(["explain", "--devices", "cpu", "--env", "WANDB_API_KEY=given", "a.py"]) == 0
+    words = ["--devices", "cpu", "--env", "WANDB_API_KEY=given", "a.py"]
+    assert run(["explain", "--env-of", "all", *words]) == 0
     out = capsys.readouterr().out
-    assert "WANDB_API_KEY=******" in out
+    assert "WANDB_API_KEY='******'" in out
     assert "inherited-secret" not in out
     assert "given" not in out.replace("are given", "")
 
@@ -154,14 +194,14 @@ def test_a_script_that_serves_with_fleet_is_explained(
     assert "note: servers run both.py: it serves with paddock.ps.fleet" in out
 
 
-@pytest.mark.parametrize("style", ["--json", ""])
+@pytest.mark.parametrize("style", ["--json", "--env-of=all"])
 def test_secrets_are_not_printed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, style: str
 ) -> None:
     """DB_PASS was: people paste the output into issues."""
     monkeypatch.setenv("https_proxy", "http://me:hunter2@proxy:1")
     words = ["--env", "DB_PASS=hunter1", "--env", "PLAIN=seen", "--devices", "cpu", "a.py"]
-    assert run(["explain", *filter(None, [style]), *words]) == 0
+    assert run(["explain", style, *words]) == 0
     out = capsys.readouterr().out
     assert "hunter" not in out
     assert "DB_PASS" in out

@@ -87,7 +87,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "hint: pip install lightkube PyYAML" in ended.stderr
+    assert "hint: pip install 'paddock-train[operator]'" in ended.stderr
 
 
 def test_a_gang_scheduler_adds_its_pod_group(

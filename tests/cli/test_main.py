@@ -48,9 +48,9 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
         (["help", "explian"], "'explian' is not a command", "'explain'"),
         (["train.py"], "'train.py' is not a command", "paddock launch train.py"),
         (["--nnodes"], "'--nnodes' is not a command", "paddock launch --nnodes"),
-        (["completion", "tcsh"], "no completion for 'tcsh'", "bash, zsh, fish"),
-        (["completion"], "no completion for 'nothing'", "bash"),
-        (["version", "-x"], "unexpected '-x'", "--json"),
+        (["completion", "tcsh"], "'tcsh' is not one of its values", "'zsh'"),
+        (["completion"], "SHELL is not given", "paddock completion SHELL"),
+        (["version", "-x"], "unknown flag -x", "paddock version --help"),
         (["explain", "--nnodes", "0", "a.py"], "--nnodes 0", "--nnodes 1"),
     ],
 )

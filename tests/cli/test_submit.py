@@ -43,8 +43,8 @@ def paddock(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
     ("words", "message", "hint"),
     [
         ("--nname x train.py", "unknown flag --nname", "did you mean --name?"),
-        ("--nnoddes 2 train.py", "unknown flag --nnoddes", "did you mean --nnodes?"),
-        ("--zzzz train.py", "unknown flag --zzzz", "see paddock help submit"),
+        ("--nnoddes 2 train.py", "unknown flag --nnoddes", "did you mean --nnodes"),
+        ("--zzzz train.py", "unknown flag --zzzz", "see paddock submit --help"),
         ("-d", "no script is given", "paddock submit [flags] train.py"),
         ("nope.py", "script 'nope.py' is not in the package", "--package DIR"),
         ("-p sub sub/eval.py", "script 'sub/eval.py' is not in", "from there: eval.py"),

@@ -84,8 +84,8 @@ def test_forget_removes_what_was_learned(
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
-        (["forgt"], "'forgt' is nothing that paddock warm does", "'forget'"),
-        (["list", "--jsn"], "unexpected '--jsn'", "paddock warm list"),
+        (["forgt"], "'forgt' is not an order of paddock warm", "'forget'"),
+        (["list", "--jsn"], "unknown flag --jsn", "--json"),
         (["forget", "other.py"], "nothing is learned of 'other.py'", "paddock warm list"),
     ],
 )

@@ -69,9 +69,12 @@ def test_more_workers_than_files_is_bad_use(
     ("words", "message"),
     [
         (["splt"], "did you mean"),
-        (["plan"], "required"),
+        (["plan"], "PATH is not given"),
         (["plan", "no-such", "--workers", "1"], "'no-such' does not exist"),
-        (["generate", "movies", "--out", "x", "--examples", "1"], "invalid choice"),
+        (
+            ["generate", "movies", "--out", "x", "--examples", "1"],
+            "'movies' is not one of",
+        ),
     ],
 )
 def test_bad_words_are_bad_use(

@@ -303,4 +303,4 @@ def test_json_needs_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path.write_text("kind: PaddleJob")
     with pytest.raises(UsageError) as caught:
         load_document(str(path))
-    assert "pip install PyYAML" in caught.value.hint
+    assert "pip install 'paddock-train[yaml]'" in caught.value.hint

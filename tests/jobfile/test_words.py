@@ -6,7 +6,7 @@ import pytest
 
 from jobfile.reading import PYTHON, job, parsed
 from paddock.core.job import Command
-from paddock.jobfile.flags import BY_NAME, FLAGS, GROUPS, find_flag
+from paddock.jobfile.flags import BY_NAME, FLAGS, GROUPS, LAUNCH
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_all_spellings_of_a_flag_mean_the_same(line: str) -> None:
 )
 def test_abbreviations_that_work_in_the_original_work(word: str, name: str) -> None:
     """Flags of other launchers must not take Paddle's abbreviations away."""
-    assert [f.name for f in find_flag(word)] == [name]
+    assert [f.name for f in LAUNCH.find(word)] == [name]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_the_last_of_two_values_counts_and_is_said() -> None:
     found = parsed("--rank 0 --nnodes 2 --node-rank 1 --master a:1 a.py")
     assert found.job.rendezvous.node_rank == 1
     assert found.notes == (
-        "--node-rank is given twice: --rank 0, then --node-rank 1; the last one is used",
+        "--node_rank is given twice: --rank 0, then --node_rank 1; the last one is used",
     )
 
 

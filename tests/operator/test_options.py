@@ -67,7 +67,7 @@ def test_namespaces_may_be_several(words: list[str], namespaces: tuple[str, ...]
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--leader-elct"], "'--leader-elct' is not a flag of paddock operator run"),
+        (["--leader-elct"], "unknown flag --leader-elct"),
         (["--workers"], "--workers needs a value"),
         (["--workers", "--leader-elect"], "--workers needs a value"),
         (["--workers=0"], "--workers is '0'"),
@@ -98,7 +98,7 @@ def test_all_mistakes_are_told_together() -> None:
     with pytest.raises(UsageError) as caught:
         read_options(["--zork", "--workers=0", "--scheduling=slurm"])
     assert len(caught.value.problems) == 3
-    assert "--workers" in read_error(["operator", "run", "--worker", "3"])
+    assert "--workers" in read_error(["operator", "run", "--wrokers", "3"])
 
 
 def read_error(words: list[str]) -> str:
@@ -150,13 +150,11 @@ def test_the_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "flags"),
-    [("crd", operator.CRD), ("manifests", operator.MANIFESTS), ("check", operator.CHECK)],
+    "order", [name.partition(" ")[2] for name in operator.COMMANDS if name != "operator run"]
 )
-def test_an_order_explains_its_own_flags(
-    capsys: pytest.CaptureFixture[str], order: str, flags: dict[str, str]
-) -> None:
+def test_an_order_explains_its_own_flags(capsys: pytest.CaptureFixture[str], order: str) -> None:
     """And not those of another."""
     assert run(["operator", order, "--help"]) == 0
     text = capsys.readouterr().out
+    flags = [flag.name for flag in operator.COMMANDS[f"operator {order}"].flags]
     assert [f"--{name}" for name in flags] == re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)

@@ -52,7 +52,7 @@ def test_secrets_of_o_are_not_shown(model: Path, capsys: pytest.CaptureFixture[s
 def test_wrong_words_are_exit_code_2(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With the nearest word that there is."""
     assert paddock(["rec", "-m", "two", "--evaluates"]) == 2
-    assert "did you mean '--evaluate'?" in capsys.readouterr().err
+    assert "did you mean --evaluate?" in capsys.readouterr().err
     assert paddock(["rec"]) == 2
     assert "write paddock rec -m config.yaml" in capsys.readouterr().err
 

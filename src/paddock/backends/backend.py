@@ -81,7 +81,7 @@ TABLE = {
 def find_backend(name: str) -> Backend:
     """The backend of that name. Raises UsageError."""
     if name not in TABLE:
-        from paddock.jobfile.suggest import nearest
+        from paddock.command_line import nearest
 
         raise UsageError(f"unknown backend '{name}'", hint=nearest(name, TABLE))
     module, kind = TABLE[name]

@@ -6,80 +6,72 @@ Words of both come before the script, in any order; after it, everything is the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from paddock.backends.sites.keys import BY_NAME as KEYS
+from paddock.command_line import Table, flag, read_line
 from paddock.errors import Problem
-from paddock.jobfile.flags import BY_NAME as LAUNCH
-from paddock.jobfile.suggest import LAUNCH_HELP
-from paddock.jobfile.words import Words, take_flag
+from paddock.jobfile.flags import FLAGS as LAUNCH
+from paddock.jobfile.flags import FOREIGN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-
-@dataclass(frozen=True)
-class Own:
-    """One of submit's own flags. metavar "" means a switch. group: a heading of the help."""
-
-    name: str
-    metavar: str
-    help: str
-    group: str
-    aliases: tuple[str, ...] = ()
-
-
 WHERE, WHAT, HOW, KUBE, BATCH = (
-    "where it runs", "what goes with it", "how it is done", "Kubernetes", "Slurm and other queues",
+    "Where it runs", "What goes with it", "How it is done", "Kubernetes", "Slurm and other queues",
 )  # fmt: skip
+# fmt: off
 FLAGS = (
-    Own("b", "BACKEND|SITE", "ssh, slurm, mpi, kubernetes, script, local, or a site of yours; "
-        "key=value after commas", WHERE, ("site",)),
-    Own("hosts", "HOST,...", "[user@]host[:port][=address], in the order of the nodes", WHERE),
-    Own("hostfile", "FILE", "one host a line, as mpirun takes it", WHERE),
-    Own("conf", "conf.py", "hosts and ports of the old cluster tool; read, not executed", WHERE),
-    Own("n", "N", "how many nodes; all of the site's when absent", WHERE, ("np_nodes",)),
-    Own("root", "DIR", "directory on the hosts that holds the jobs [~/paddock/jobs]", WHERE),
-    Own("interpreter", "PYTHON", "the Python that runs the script there", WHERE),
-    Own("package", "DIR", "send this directory; it becomes the working directory [.]", WHAT,
-        ("p", "job_dispatch_package")),
-    Own("workspace", "DIR", "a directory that every host has already: nothing is sent", WHAT,
-        ("j", "job_workspace")),
-    Own("data", "PATTERN", "numbered files of the package, dealt out: file i to node i modulo N",
-        WHAT),
-    Own("from", "DIR", "run a rendered submission again (script)", WHAT),
-    Own("name", "NAME", "name of the job; one that is in use is refused", HOW),
-    Own("replace", "", "stop the job that has the name first", HOW),
-    Own("detach", "", "come back at once; the job outlives this terminal", HOW, ("d",)),
-    Own("watch", "", "stay and show the state until the job has ended", HOW),
-    Own("dry_run", "", "show exactly what would be done, and do nothing", HOW),
-    Own("json", "", "one JSON value on stdout", HOW),
-    Own("help", "", "show this help", HOW, ("h",)),
-    Own("image", "IMAGE", "container image", KUBE),
-    Own("namespace", "NAME", "namespace of the job", KUBE),
-    Own("context", "NAME", "context of the kubeconfig", KUBE),
-    Own("scheduler", "NAME", "volcano, kueue or coscheduling", KUBE),
-    Own("queue", "NAME", "queue of the scheduler", KUBE),
-    Own("cpu", "QUANTITY", "processors of each pod", KUBE),
-    Own("memory", "QUANTITY", "memory of each pod, or node", KUBE),
-    Own("server_cpu", "QUANTITY", "processors of each pod that runs servers only", KUBE),
-    Own("server_memory", "QUANTITY", "memory of each pod that runs servers only", KUBE),
-    Own("server_gpus", "N", "devices of each pod that runs servers only [0]", KUBE),
-    Own("secrets", "NAME,...", "secrets whose entries become variables, by reference", KUBE),
-    Own("volumes", "CLAIM:PATH,...", "volume claims to mount", KUBE),
-    Own("pod_patch", "FILE", "YAML that is merged into the pod template", KUBE),
-    Own("partition", "NAME", "partition of the cluster", BATCH),
-    Own("account", "NAME", "who pays", BATCH),
-    Own("qos", "NAME", "quality of service", BATCH),
-    Own("constraint", "FEATURES", "features that a node must have", BATCH),
-    Own("gres", "LIST", "generic resources of each node: gpu:8", BATCH),
-    Own("time", "LIMIT", "time limit, as sbatch takes it", BATCH),
-    Own("array", "1-10%2", "so many jobs, numbered, two at once", BATCH),
-    Own("after", "HANDLE", "start when that job has succeeded", BATCH),
-    Own("servers_on", "even|HOST,...", "which ranks are servers (mpi)", BATCH),
-)  # fmt: skip
-BY_NAME = {name: flag for flag in FLAGS for name in (flag.name, *flag.aliases)}
+    flag("site", "BACKEND|SITE", "ssh, slurm, mpi, kubernetes, script, local, or a site of "
+         "yours; key=value after commas", "b", group=WHERE),
+    flag("hosts", "HOST,...", "[user@]host[:port][=address], in the order of the nodes",
+         group=WHERE),
+    flag("hostfile", "FILE", "one host a line, as mpirun takes it", group=WHERE),
+    flag("conf", "conf.py", "hosts and ports of the old cluster tool; read, not executed",
+         group=WHERE),
+    flag("nodes", "N", "how many nodes; all of the site's when absent",
+         "n", aliases=("np-nodes",), group=WHERE),
+    flag("root", "DIR", "directory on the hosts that holds the jobs [~/paddock/jobs]", group=WHERE),
+    flag("interpreter", "PYTHON", "the Python that runs the script there", group=WHERE),
+    flag("package", "DIR", "send this directory; it becomes the working directory [.]",
+         "p", aliases=("job-dispatch-package",), group=WHAT),
+    flag("workspace", "DIR", "a directory that every host has already: nothing is sent",
+         "j", aliases=("job-workspace",), group=WHAT),
+    flag("data", "PATTERN", "numbered files of the package, dealt out: file i to node i modulo N",
+         group=WHAT),
+    flag("from", "DIR", "run a rendered submission again (script)", group=WHAT),
+    flag("name", "NAME", "name of the job; one that is in use is refused", group=HOW),
+    flag("replace", "", "stop the job that has the name first", group=HOW),
+    flag("detach", "", "come back at once; the job outlives this terminal", "d", group=HOW),
+    flag("watch", "", "stay and show the state until the job has ended", group=HOW),
+    flag("dry-run", "", "show exactly what would be done, and do nothing", group=HOW),
+    flag("json", "", "one JSON value on stdout", group=HOW),
+    flag("image", "IMAGE", "container image", group=KUBE),
+    flag("namespace", "NAME", "namespace of the job", group=KUBE),
+    flag("context", "NAME", "context of the kubeconfig", group=KUBE),
+    flag("scheduler", "NAME", "volcano, kueue or coscheduling", group=KUBE),
+    flag("queue", "NAME", "queue of the scheduler", group=KUBE),
+    flag("cpu", "QUANTITY", "processors of each pod", group=KUBE),
+    flag("memory", "QUANTITY", "memory of each pod, or node", group=KUBE),
+    flag("server-cpu", "QUANTITY", "processors of each pod that runs servers only", group=KUBE),
+    flag("server-memory", "QUANTITY", "memory of each pod that runs servers only", group=KUBE),
+    flag("server-gpus", "N", "devices of each pod that runs servers only [0]", group=KUBE),
+    flag("secrets", "NAME,...", "secrets whose entries become variables, by reference", group=KUBE),
+    flag("volumes", "CLAIM:PATH,...", "volume claims to mount", group=KUBE),
+    flag("pod-patch", "FILE", "YAML that is merged into the pod template", group=KUBE),
+    flag("partition", "NAME", "partition of the cluster", group=BATCH),
+    flag("account", "NAME", "who pays", group=BATCH),
+    flag("qos", "NAME", "quality of service", group=BATCH),
+    flag("constraint", "FEATURES", "features that a node must have", group=BATCH),
+    flag("gres", "LIST", "generic resources of each node: gpu:8", group=BATCH),
+    flag("time", "LIMIT", "time limit, as sbatch takes it", group=BATCH),
+    flag("array", "1-10%2", "so many jobs, numbered, two at once", group=BATCH),
+    flag("after", "HANDLE", "start when that job has succeeded", group=BATCH),
+    flag("servers-on", "even|HOST,...", "which ranks are servers (mpi)", group=BATCH),
+)
+# fmt: on
+OWN = frozenset(flag.key for flag in FLAGS)
+TABLE = Table("submit", (*FLAGS, *LAUNCH), FOREIGN)
 # Of flags that are no key of a site: the backends that honour them. All do where it says nothing.
 ONLY = {
     "data": ("ssh", "local"), "from": ("script",), "array": ("slurm",), "after": ("slurm",),
@@ -102,7 +94,7 @@ DECIDED = {
 
 @dataclass
 class Split:
-    """What a command line of `paddock submit` says. own: by Own.name, switches are "1".
+    """What a command line of `paddock submit` says. own: by Flag.key, switches are "1".
 
     env: every --env, which is in no other list: its values may be secret.
     """
@@ -114,12 +106,13 @@ class Split:
     env: list[str] = field(default_factory=list)
     script: tuple[str, ...] = ()
     problems: list[Problem] = field(default_factory=list)
+    is_help: bool = False
 
 
 def foreign(backend: str, own: Mapping[str, str]) -> tuple[str, ...]:
     """What was said, and this backend cannot honour.
 
-    >>> foreign("mpi", {"image": "train:1", "data": "train-*", "n": "2"})
+    >>> foreign("mpi", {"image": "train:1", "data": "train-*", "nodes": "2"})
     ('--image: for kubernetes only', '--data: for ssh and local only; all nodes see the same files')
     """
     found = []
@@ -136,69 +129,22 @@ def split_words(argv: Sequence[str]) -> Split:
 
     >>> found = split_words(["-b", "lab", "--nproc_per_node=2", "--dry-run", "train.py", "-b"])
     >>> found.own, found.flags, found.script
-    ({'b': 'lab', 'dry_run': '1'}, ['--nproc_per_node=2'], ('train.py', '-b'))
+    ({'site': 'lab', 'dry_run': '1'}, ['--nproc_per_node=2'], ('train.py', '-b'))
     """
-    found = Split()
-    at = 0
-    while at < len(argv):
-        word = argv[at]
-        if word == "--" or not word.startswith("-") or word == "-":
-            found.script = tuple(argv[at + (word == "--") :])
-            break
-        own = _own(word)
-        if own is not None:
-            at = _take_own(found, own, argv, at)
+    line = read_line(argv, TABLE, has_script=True)
+    found = Split(script=tuple(line.rest), problems=line.problems, is_help=line.is_help)
+    for said in line.said:
+        key = said.flag.key
+        if key in OWN:
+            found.own[key] = said.text
+        elif key in DECIDED:
+            found.problems.append(Problem(f"{said.name} cannot be given here", DECIDED[key]))
+        elif key == "nnodes":
+            found.nnodes = said.text
+        elif key == "file":
+            found.file = said.text
+        elif key == "env":
+            found.env.append(said.text)
         else:
-            at = _take_launch(found, argv, at)
+            found.flags += said.words
     return found
-
-
-def _own(word: str) -> Own | None:
-    name = word.partition("=")[0]
-    if name.startswith("--"):
-        flag = BY_NAME.get(name[2:].replace("-", "_"))
-        return flag if flag is not None and len(name) > 3 else None
-    return BY_NAME.get(name[1:]) if len(name) == 2 else None
-
-
-def _take_own(found: Split, flag: Own, argv: Sequence[str], at: int) -> int:
-    name, equals, text = argv[at].partition("=")
-    at += 1
-    if flag.metavar and not equals:
-        if at == len(argv) or (argv[at].startswith("-") and argv[at] != "-"):
-            found.problems.append(Problem(f"{name} needs a value", f"write {name} {flag.metavar}"))
-            return at
-        text = argv[at]
-        at += 1
-    found.own[flag.name] = text if flag.metavar else "1"
-    return at
-
-
-def _unknown_here(word: str, problem: Problem) -> Problem:
-    """What launch says of a flag, with a hint that knows submit's flags too."""
-    if not problem.message.startswith("unknown flag"):
-        return problem
-    name = word.partition("=")[0].lstrip("-").replace("-", "_")
-    close = get_close_matches(name, [*LAUNCH, *BY_NAME], n=1, cutoff=0.7)
-    hint = f"did you mean --{close[0].replace('_', '-')}?" if close else problem.hint
-    return Problem(problem.message, hint.replace(LAUNCH_HELP, "see paddock help submit"))
-
-
-def _take_launch(found: Split, argv: Sequence[str], at: int) -> int:
-    words = Words()
-    after = take_flag(words, argv, at, "flag")
-    if words.problems:
-        found.problems += [_unknown_here(argv[at], problem) for problem in words.problems]
-        return after
-    (name, given), *_ = [*words.values.items(), ("", None)]
-    if name in DECIDED:
-        found.problems.append(Problem(f"{argv[at]} cannot be given here", DECIDED[name]))
-    elif name == "nnodes" and given is not None:
-        found.nnodes = given.text
-    elif name == "file" and given is not None:
-        found.file = given.text
-    elif name == "env":
-        found.env += words.env
-    else:
-        found.flags += argv[at:after]
-    return after

@@ -215,7 +215,7 @@ class Registry:
             found = exact or [run for run in runs if run.name == word][-1:]
         if found:
             return found
-        from paddock.jobfile.suggest import nearest
+        from paddock.command_line import nearest
 
         names = {run.name for run in runs} | {run.run_id for run in runs}
         hint = nearest(word, sorted(names)) if names else ""

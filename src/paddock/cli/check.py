@@ -15,7 +15,9 @@ import tempfile
 from importlib.util import find_spec
 from time import monotonic
 
+from paddock.cli.family import JSON, Command, Given, carry_out
 from paddock.cli.version import FRAMEWORKS, installed
+from paddock.command_line import flag
 from paddock.core.value import fields_of, value
 from paddock.errors import EXIT_DEADLINE, UsageError
 
@@ -47,17 +49,13 @@ class Finding:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Check the frameworks asked for, or all that are installed; 0 when all are ok."""
-    if argv and argv[0] in ("-h", "--help"):
-        from paddock.cli.help import command_help
+    """Carry out the command; the exit code."""
+    return carry_out("check", COMMANDS, argv)
 
-        print(command_help("check"), end="")
-        print(
-            "Runs an all-reduce over two processes with the framework, or with each installed one:"
-        )
-        print("on two devices where there are as many, else on the CPU. Exit code 0 if all are ok.")
-        return 0
-    asked, is_json = read_words(argv)
+
+def _run(given: Given) -> int:
+    """Check the frameworks asked for, or all that are installed; 0 when all are ok."""
+    asked, is_json = given.framework, given.json
     findings = []
     for framework in [asked] if asked else CHECKED:
         finding = check(framework)
@@ -71,38 +69,6 @@ def run(argv: Sequence[str]) -> int:
     if not wanted and not is_json:
         print("nothing to check: install paddlepaddle, torch or jax beside paddock")
     return 0 if wanted and all(f.status == "ok" for f in wanted) else 1
-
-
-def read_words(argv: Sequence[str]) -> tuple[str, bool]:
-    """The framework ("" for all) and whether JSON is wanted. Raises UsageError.
-
-    >>> read_words(["--framework", "torch", "--json"]), read_words([])
-    (('torch', True), ('', False))
-    """
-    words = list(argv)
-    framework, is_json = "", False
-    while words:
-        given = words.pop(0)
-        word, equals, text = given.partition("=")
-        if word == "--json" and not equals:
-            is_json = True
-        elif word == "--framework":
-            if not equals and not words:
-                raise UsageError("--framework needs a value", hint=f"one of {', '.join(CHECKED)}")
-            framework = text if equals else words.pop(0)
-            if framework not in CHECKED:
-                raise _unknown(f"--framework {framework}: there is no check for it", framework)
-        else:
-            raise UsageError(
-                f"unexpected '{given}'", hint="write paddock check [--framework NAME] [--json]"
-            )
-    return framework, is_json
-
-
-def _unknown(message: str, word: str) -> UsageError:
-    from paddock.jobfile.suggest import nearest
-
-    return UsageError(message, hint=nearest(word, CHECKED) or f"one of {', '.join(CHECKED)}")
 
 
 def as_lines(finding: Finding) -> list[str]:
@@ -210,3 +176,14 @@ def cause_of(code: int, err: str) -> str:
         report.append(line)
     words = [line for line in report if line and "ERROR LOG DETAIL" not in line]
     return (f"{how}: {words[-1].strip()}" if words else how)[:CAUSE_CHARACTERS]
+
+
+COMMANDS = {
+    "check": Command(
+        "check",
+        "run a real all-reduce on two processes of this machine",
+        (flag("framework", "", "with this one [each installed one]", choices=CHECKED), JSON),
+        _run,
+        notes="On two devices where there are as many, else on the CPU. 0 if all are ok.",
+    )
+}

@@ -1,18 +1,22 @@
-"""``paddock completion bash|zsh|fish``: a script for the shell, written from the table of flags."""
+"""``paddock completion bash|zsh|fish``: a script for the shell, from the tables of the commands.
+
+zsh takes bash's, through its bashcompinit. ``paddock completion jobs`` and ``sites`` print the
+names that only this machine knows, for those scripts.
+"""
 
 from __future__ import annotations
 
-from paddock.cli.main import COMMANDS
-from paddock.cli.ps import ORDERS
-from paddock.cli.warm import ORDERS as WARM
-from paddock.errors import UsageError
-from paddock.jobfile.flags import FLAGS
+import os
+
+from paddock.cli.family import Command, Given, Operand, carry_out
+from paddock.cli.help import commands_of
+from paddock.cli.main import COMMANDS as NAMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from paddock.jobfile.flags import Flag
+    from paddock.command_line import Flag
 
 SHELLS = ("bash", "zsh", "fish")
 INSTALL = {
@@ -20,79 +24,118 @@ INSTALL = {
     "zsh": "source <(paddock completion zsh)",
     "fish": "paddock completion fish | source",
 }
-LAUNCHING = ("launch", "explain")
+KNOWN = {"job": "jobs", "site": "sites", "discover": "sites"}  # kind or flag -> what is asked for
+ZSH = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n"
 
 
 def run(argv: Sequence[str]) -> int:
     """Print the completion script of a shell."""
-    if argv and argv[0] in ("-h", "--help"):
-        from paddock.cli.help import command_help
+    return carry_out("completion", COMMANDS, argv)
 
-        print(command_help("completion"), end="")
-        for line in INSTALL.values():
-            print(f"  {line}")
-        return 0
-    if len(argv) != 1 or argv[0] not in SHELLS:
-        given = " ".join(argv) or "nothing"
-        raise UsageError(f"no completion for '{given}'", hint=f"write one of {', '.join(SHELLS)}")
-    print({"bash": bash, "zsh": zsh, "fish": fish}[argv[0]](), end="")
+
+def _run(given: Given) -> int:
+    scripts = {"bash": bash, "zsh": lambda: ZSH + bash(), "fish": fish}
+    print(scripts.get(given.shell, lambda: _names(given.shell))(), end="")
     return 0
 
 
-def offered() -> list[Flag]:
+def _names(what: str) -> str:
+    """Jobs or sites, one a line; nothing where they cannot be read: nobody asked for an error."""
+    from paddock.backends.registry import Registry
+    from paddock.backends.sites.profile import read_profile
+    from paddock.errors import PaddockError
+
+    try:
+        if what == "sites":
+            names = [*read_profile(os.environ, os.getcwd()).sites]
+        else:
+            runs = Registry(os.environ).runs()
+            names = [name for run in runs for name in (run.run_id, run.name)]
+    except (PaddockError, OSError):
+        return ""
+    return "".join(f"{name}\n" for name in dict.fromkeys(names))
+
+
+def every_command() -> Iterator[Command]:
+    """All commands and orders."""
+    for name in NAMES:
+        known = commands_of(name)
+        yield from (known[name],) if name in known else known.values()
+
+
+def offered(command: Command) -> list[Flag]:
     """The flags worth offering: not the ignored ones."""
-    return [f for f in FLAGS if f.status != "ignored"]
+    return [f for f in command.table.flags if f.status not in ("ignored", "hidden")]
 
 
-def _names(flag: Flag) -> list[str]:
-    names = [f"-{flag.short}"] if flag.short else []
-    return names + [f"--{n}" for n in (flag.name, *flag.aliases)]
+def orders_of(name: str) -> list[str]:
+    """What comes after the name, if anything must."""
+    known = commands_of(name)
+    return [] if name in known else [full.partition(" ")[2] for full in known]
 
 
-def _values(flag: Flag) -> tuple[str, ...]:
-    return ("1", "0") if flag.kind == "bool" else flag.choices
+def _asked(kind: str, words: Sequence[str]) -> str:
+    """What completes a value: "w" and words, "d" directories, "f" files, "n" nothing."""
+    if words:
+        return f"what=w words='{' '.join(words)}'"
+    if kind in KNOWN:
+        return f'what=w words="$(paddock completion {KNOWN[kind]} 2>/dev/null)"'
+    return f"what={ {'dir': 'd', 'file': 'f', 'script': 'f'}.get(kind, 'n') }"
 
 
 def bash() -> str:
     """For bash 4 and later; bash-completion is not needed."""
-    cases = []
-    for flag in offered():
-        names = "|".join(_names(flag))
-        if _values(flag):
-            words = " ".join(_values(flag))
-            cases.append(f'    {names}) COMPREPLY=($(compgen -W "{words}" -- "$cur")); return;;')
-        elif flag.kind == "dir":
-            cases.append(f'    {names}) COMPREPLY=($(compgen -d -- "$cur")); return;;')
-        elif flag.kind == "file":
-            cases.append(f'    {names}) COMPREPLY=($(compgen -f -- "$cur")); return;;')
-        elif flag.kind != "switch":
-            cases.append(f"    {names}) return;;")
-    flags = " ".join(n for f in offered() for n in _names(f))
+    names, cases = [*NAMES], []
+    for command in every_command():
+        flags = offered(command)
+        operand = command.operands[0] if command.operands else None
+        first = _asked(operand.kind, operand.choices) if operand else "what=n"
+        if command.name == "help":
+            first = f"what=w words='{' '.join(names)}'"
+        if "launch" in command.name and flags:
+            first = "what=f"
+        cases.append(f"  '{command.name}')")
+        cases.append(f"    {first}")
+        cases.append(f"    flags='{' '.join(n for f in flags for n in f.names)}'")
+        cases.append('    case "$before" in')
+        for one in flags:
+            if one.kind != "switch":
+                words = ("1", "0") if one.kind == "bool" else one.choices
+                kind = one.name if one.name in KNOWN else one.kind
+                patterns = "|".join(name.replace("-", "_") for name in one.names)
+                cases.append(f"    {patterns}) {_asked(kind, words)} flags=;;")
+        cases += ["    esac;;"]
+    orders = {name: orders_of(name) for name in names}
+    with_orders = [
+        f"  {name}) order=1; [ $COMP_CWORD -eq 2 ] && at=x what=w words='{' '.join(found)}';;"
+        for name, found in orders.items()
+        if found
+    ]
     lines = [
         f"# {INSTALL['bash']}",
         "_paddock() {",
-        '  local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}"',
+        '  local cur="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}"',
+        "  local at=\"${COMP_WORDS[1]}\" what=n words='' flags='' order='' word",
+        '  if [ "$cur" = = ]; then cur=; elif [ "$before" = = ]; then',
+        '    before="${COMP_WORDS[COMP_CWORD-2]}"; fi',
+        '  before="${before//-/_}"',
         "  COMPREPLY=()",
-        '  if [ "$COMP_CWORD" -eq 1 ]; then',
-        f'    COMPREPLY=($(compgen -W "{" ".join(COMMANDS)}" -- "$cur")); return',
-        "  fi",
-        '  case "${COMP_WORDS[1]}" in',
-        f'  completion) COMPREPLY=($(compgen -W "{" ".join(SHELLS)}" -- "$cur")); return;;',
-        f'  help) COMPREPLY=($(compgen -W "{" ".join(COMMANDS)}" -- "$cur")); return;;',
-        '  ps) if [ "$COMP_CWORD" -eq 2 ]; then',
-        f'    COMPREPLY=($(compgen -W "{" ".join(ORDERS)}" -- "$cur"))',
-        '    else COMPREPLY=($(compgen -f -- "$cur")); fi; return;;',
-        f'  warm) COMPREPLY=($(compgen -W "{" ".join(WARM)}" -- "$cur")); return;;',
-        '  version) COMPREPLY=($(compgen -W "--json" -- "$cur")); return;;',
-        f"  {'|'.join(LAUNCHING)}) ;;",
-        "  *) return;;",
+        f"  [ $COMP_CWORD -eq 1 ] && at=x what=w words='{' '.join(names)}'",
+        '  case "$at" in',
+        *with_orders,
         "  esac",
-        '  case "$prev" in',
+        '  [ -n "$order" ] && [ "$at" != x ] && at="$at ${COMP_WORDS[2]}"',
+        '  case "$at" in',
         *cases,
         "  esac",
-        '  case "$cur" in',
-        f'  -*) COMPREPLY=($(compgen -W "{flags}" -- "$cur"));;',
-        '  *) COMPREPLY=($(compgen -f -- "$cur"));;',
+        '  for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do',
+        "    case $word in *.py) what=f flags=;; esac  # what follows is the script's",
+        "  done",
+        '  case "$cur" in -*) [ -n "$flags" ] && what=w words="$flags";; esac',
+        "  case $what in",
+        '  w) COMPREPLY=($(compgen -W "$words" -- "$cur"));;',
+        '  d) COMPREPLY=($(compgen -d -- "$cur"));;',
+        '  f) COMPREPLY=($(compgen -f -- "$cur"));;',
         "  esac",
         "}",
         "complete -o filenames -F _paddock paddock",
@@ -101,72 +144,51 @@ def bash() -> str:
 
 
 def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
-
-
-def zsh() -> str:
-    """For zsh with compinit."""
-    specs: list[str] = []
-    for flag in offered():
-        what = flag.help.replace("[", "(").replace("]", ")").replace(":", " ")
-        action = ""
-        if flag.kind != "switch":
-            values = _values(flag)
-            kind = {"dir": "_files -/", "file": "_files"}.get(flag.kind, " ")
-            action = f":{flag.name}:" + (f"({' '.join(values)})" if values else kind)
-        specs.extend(f"    {_quoted(f'{name}[{what}]{action}')} \\" for name in _names(flag))
-    commands = [f"    {_quoted(f'{name}:{what}')}" for name, what in COMMANDS.items()]
-    lines = [
-        "#compdef paddock",
-        f"# {INSTALL['zsh']}",
-        "_paddock() {",
-        "  local -a commands=(",
-        *commands,
-        "  )",
-        "  if (( CURRENT == 2 )); then _describe command commands; return; fi",
-        "  case $words[2] in",
-        f"  completion) compadd {' '.join(SHELLS)}; return;;",
-        "  help) _describe command commands; return;;",
-        f"  ps) if (( CURRENT == 3 )); then compadd {' '.join(ORDERS)}; else _files; fi; return;;",
-        f"  warm) compadd {' '.join(WARM)}; return;;",
-        "  version) compadd -- --json; return;;",
-        f"  {'|'.join(LAUNCHING)}) ;;",
-        "  *) return;;",
-        "  esac",
-        "  shift words; (( CURRENT-- ))",
-        "  _arguments -s \\",
-        *specs,
-        "    '*:script:_files'",
-        "}",
-        "compdef _paddock paddock",
-    ]
-    return "\n".join(lines) + "\n"
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def fish() -> str:
     """For fish 3 and later."""
-    asked = "__fish_seen_subcommand_from"
+    seen = "__fish_seen_subcommand_from"
     lines = [f"# {INSTALL['fish']}"]
-    for name, what in COMMANDS.items():
+    for name, what in NAMES.items():
         lines.append(
             f"complete -c paddock -n __fish_use_subcommand -f -a {name} -d {_quoted(what)}"
         )
-    lines.append(f"complete -c paddock -n '{asked} completion' -f -a '{' '.join(SHELLS)}'")
-    lines.append(f"complete -c paddock -n '{asked} help' -f -a '{' '.join(COMMANDS)}'")
-    lines.append(f"complete -c paddock -n '{asked} ps' -a '{' '.join(ORDERS)}'")
-    lines.append(f"complete -c paddock -n '{asked} warm' -f -a '{' '.join(WARM)}'")
-    lines.append(f"complete -c paddock -n '{asked} version' -f -l json")
-    for flag in offered():
-        short = f" -s {flag.short}" if flag.short else ""
-        needs = ""
-        if flag.kind != "switch":
-            values = _values(flag)
-            needs = f" -x -a '{' '.join(values)}'" if values else " -x"
-            if flag.kind in ("file", "dir"):
-                needs = " -r"
-        for at, name in enumerate((flag.name, *flag.aliases)):
-            lines.append(
-                f"complete -c paddock -n '{asked} {' '.join(LAUNCHING)}'"
-                f"{short if at == 0 else ''} -l {name}{needs} -d {_quoted(flag.help)}"
-            )
+    lines.append(f"complete -c paddock -n '{seen} help' -f -a '{' '.join(NAMES)}'")
+    for command in every_command():
+        first, _, order = command.name.partition(" ")
+        at = f"{seen} {first}; and {seen} {order}" if order else f"{seen} {first}"
+        if order:
+            what = f"-f -a {order} -d {_quoted(command.what)}"
+            lines.append(f"complete -c paddock -n '{seen} {first}' {what}")
+        for operand in command.operands[:1]:
+            values = _fish_values(operand.kind, operand.choices)
+            lines.append(f"complete -c paddock -n '{at}'{values.replace(' -x', ' -f')}")
+        for one in offered(command):
+            kind = one.name if one.name in KNOWN else one.kind
+            values = "" if one.kind == "switch" else _fish_values(kind, one.choices)
+            for name in one.names:
+                how = f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
+                lines.append(f"complete -c paddock -n '{at}' {how}{values} -d {_quoted(one.help)}")
     return "\n".join(lines) + "\n"
+
+
+def _fish_values(kind: str, words: Sequence[str]) -> str:
+    if words:
+        return f" -x -a '{' '.join(words)}'"
+    if kind in KNOWN:
+        return f" -x -a '(paddock completion {KNOWN[kind]} 2>/dev/null)'"
+    return " -r" if kind in ("file", "dir", "script") else " -x"
+
+
+COMMANDS = {
+    "completion": Command(
+        "completion",
+        "print the completion script of bash, zsh or fish",
+        (),
+        _run,
+        (Operand("shell", "SHELL", "whose script", "text", (*SHELLS, "jobs", "sites")),),
+        notes="\n".join(INSTALL.values()) + "\njobs and sites: the names that the scripts ask for.",
+    )
+}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -10,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paddock.cli.orders import Order, flag, run_order
+from paddock.cli.family import JSON, Command, Given, Operand, carry_out
 from paddock.cli.ps_text import aligned, size_text
+from paddock.command_line import flag
 from paddock.errors import UsageError
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ HEAD_BYTES = 1 << 18  # that tell what the format is
 
 def run(argv: Sequence[str]) -> int:
     """Carry out one order; the exit code."""
-    return run_order("data", ORDERS, _with_key(list(argv)))
+    return carry_out("data", COMMANDS, _with_key(list(argv)))
 
 
 class _Progress:
@@ -75,81 +75,58 @@ def _with_key(words: list[str]) -> list[str]:
     return words
 
 
-PATHS = flag(
-    "paths", nargs="+", metavar="PATH", help="files, directories, globs or URLs (fsspec) of data"
-)
+PATHS = Operand("paths", "PATH", "files, directories, globs or URLs (fsspec) of data", most=0)
 KINDS = ("criteo", "census", "interests", "words", "shapes")
 SPLITS = ("lines", "bytes", "rows", "key")
 RULES = ("modulo", "blocks", "size")
+# fmt: off
 GENERATE = (
-    flag("kind", choices=KINDS, help="what it is like"),
-    flag("--out", required=True, metavar="DIR", help="where to write it"),
-    flag("--examples", required=True, type=int, metavar="N", help="how many, all files together"),
-    flag("--files", type=int, default=1, metavar="K", help="how many files [1]"),
-    flag("--seed", type=int, default=1, metavar="S", help="another seed, other examples [1]"),
-    flag(
-        "--vocab",
-        type=int,
-        metavar="V",
-        help="categories of a slot or items [1000], or words [2000]",
-    ),
-    flag(
-        "--format",
-        metavar="FORM",
-        help="criteo: slots, tsv; census, interests: slots; words: text, ngram; shapes: npz, raw "
-        "[the first]",
-    ),
+    flag("out", "DIR", "where to write it", is_needed=True),
+    flag("examples", "N", "how many, all files together", is_needed=True),
+    flag("files", "N", "how many files", default="1"),
+    flag("seed", "N", "another seed, other examples", default="1"),
+    flag("vocab", "N", "categories of a slot or items [1000], or words [2000]"),
+    flag("format", "FORM", "criteo: slots, tsv; census, interests: slots; words: text, ngram; "
+         "shapes: npz, raw [the first]"),
+    JSON,
 )
 SPLIT = (
-    PATHS,
-    flag("--count", required=True, type=int, metavar="N", help="how many shards"),
-    flag(
-        "--by",
-        choices=SPLITS,
-        default="lines",
-        help="equal lines, bytes or rows in order (Parquet: lines and bytes are whole row groups); "
-        "or 'key COLUMN': all lines with the same value in one shard [lines]",
-    ),
-    flag("--key", metavar="COLUMN", help=argparse.SUPPRESS),  # what --by key becomes
-    flag("--seed", type=int, metavar="S", help="shuffle the lines; the same order for each seed"),
-    flag("--out", metavar="DIR", help="where to write them [FILE-shards]"),
-    flag("--name", help="of the shards, before their numbers [the first file's]"),
-    flag("--legacy", action="store_true", help="total/N + 1 lines a shard, as prepare.py had it"),
+    flag("count", "N", "how many shards", is_needed=True),
+    flag("by", "", "equal lines, bytes or rows in order (Parquet: lines and bytes are whole row "
+         "groups); or 'key COLUMN': all lines with the same value in one shard", choices=SPLITS,
+         default="lines"),
+    flag("key", "COLUMN", "what --by key becomes", status="hidden"),
+    flag("seed", "N", "shuffle the lines; the same order for each seed"),
+    flag("out", "DIR", "where to write them [FILE-shards]"),
+    flag("name", "NAME", "of the shards, before their numbers [the first file's]"),
+    flag("legacy", "", "total/N + 1 lines a shard, as prepare.py had it"),
+    JSON,
 )
 CHECK = (
-    PATHS,
-    flag(
-        "--format",
-        default="auto",
-        metavar="FORM",
-        help="slots, criteo, csv, parquet, or a reader's .py [what the first line looks like]",
-    ),
-    flag("--sparse-slots", metavar="SLOTS", help="'click 1 2 3', the label first [as in the data]"),
-    flag("--dense-slots", metavar="SLOTS", help="'dense_feature:13' [as in the data]"),
-    flag("--config", metavar="FILE", help="a config.yaml of paddock rec, which says how"),
-    flag("--padding", type=int, default=0, help="the id of an absent slot [0]"),
-    flag("--samples", type=int, default=10, metavar="N", help="how many examples to show [10]"),
-    flag("--workers", type=int, metavar="N", help="whether so many workers have a file each"),
+    flag("format", "FORM", "slots, criteo, csv, parquet, or a reader's .py [what the first line "
+         "looks like]", default="auto"),
+    flag("sparse-slots", "SLOTS", "'click 1 2 3', the label first [as in the data]"),
+    flag("dense-slots", "SLOTS", "'dense_feature:13' [as in the data]"),
+    flag("config", "FILE", "a config.yaml of paddock rec, which says how"),
+    flag("padding", "N", "the id of an absent slot", default="0"),
+    flag("samples", "N", "how many examples to show", default="10"),
+    flag("workers", "N", "whether so many workers have a file each"),
+    JSON,
 )
 PLAN = (
-    PATHS,
-    flag("--workers", required=True, type=int, metavar="N", help="how many there will be"),
-    flag(
-        "--by",
-        choices=RULES,
-        default="blocks",
-        help="number of the name modulo N; contiguous blocks; about the same bytes [blocks]",
-    ),
-    flag(
-        "--repeat", action="store_true", help="fewer files than workers: several read the same one"
-    ),
+    flag("workers", "N", "how many there will be", is_needed=True),
+    flag("by", "", "number of the name modulo N; contiguous blocks; about the same bytes",
+         choices=RULES, default="blocks"),
+    flag("repeat", "", "fewer files than workers: several read the same one"),
+    JSON,
 )
+# fmt: on
 
 
 # ---------------------------------------------------------------------------------------- orders
 
 
-def _generate(given: argparse.Namespace) -> int:
+def _generate(given: Given) -> int:
     from paddock.data.generate.write import Wanted, generate
 
     wanted = Wanted(
@@ -160,7 +137,7 @@ def _generate(given: argparse.Namespace) -> int:
     return _tell_written(manifest, given)
 
 
-def _tell_written(manifest: Manifest, given: argparse.Namespace) -> int:
+def _tell_written(manifest: Manifest, given: Given) -> int:
     """What stands in a directory now; the same for generate and split."""
     if given.json:
         print(json.dumps(manifest.as_json()))
@@ -179,7 +156,7 @@ def _beside(path: str) -> str:
     return (path.rpartition("/")[2] if "://" in path else path) + "-shards"
 
 
-def _split(given: argparse.Namespace) -> int:
+def _split(given: Given) -> int:
     from paddock.data.files import find_files
     from paddock.data.split import Wanted, split
 
@@ -192,7 +169,7 @@ def _split(given: argparse.Namespace) -> int:
     return _tell_written(split(wanted, _Progress(size_text)), given)
 
 
-def _check(given: argparse.Namespace) -> int:
+def _check(given: Given) -> int:
     from paddock.cli.data_text import report_json, report_text
     from paddock.data.assign import assign
     from paddock.data.check import check
@@ -207,7 +184,7 @@ def _check(given: argparse.Namespace) -> int:
     return 1 if report.wrong else 0
 
 
-def _format(given: argparse.Namespace, files: list[DataFile]) -> tuple[str, Format]:
+def _format(given: Given, files: list[DataFile]) -> tuple[str, Format]:
     """The format that was asked for, or that the first lines have; with its slots."""
     from paddock.data import declared
     from paddock.data.chunks import Chunk
@@ -264,7 +241,7 @@ def _said(config: str | None) -> tuple[Reading, Mapping[str, object]]:
     return replace(reading, reader="") if run.contract is Contract.DYGRAPH else reading, run.config
 
 
-def _plan(given: argparse.Namespace) -> int:
+def _plan(given: Given) -> int:
     from paddock.data.assign import assign
     from paddock.data.files import find_files
 
@@ -286,10 +263,14 @@ def _plan(given: argparse.Namespace) -> int:
     return 0
 
 
-# Order -> what it does, its flags, and who does it.
-ORDERS: dict[str, Order] = {
-    "generate": ("write data whose best possible score is known", GENERATE, _generate),
-    "split": ("cut files into shards for workers", SPLIT, _split),
-    "check": ("read data as training would, and say what is wrong with it", CHECK, _check),
-    "plan": ("show which worker reads which file", PLAN, _plan),
-}
+# fmt: off
+_ORDERS = (
+    Command("data generate", "write data whose best possible score is known", GENERATE, _generate,
+            (Operand("kind", "KIND", "what it is like", "text", KINDS),), extra="ps"),
+    Command("data split", "cut files into shards for workers", SPLIT, _split, (PATHS,), extra="ps"),
+    Command("data check", "read data as training would, and say what is wrong with it", CHECK,
+            _check, (PATHS,), extra="ps"),
+    Command("data plan", "show which worker reads which file", PLAN, _plan, (PATHS,), extra="ps"),
+)
+# fmt: on
+COMMANDS = {order.name: order for order in _ORDERS}

@@ -1,4 +1,4 @@
-"""``paddock explain``: the plan, the environment of every process, and where each value came from.
+"""``paddock explain``: the plan, where each value came from, and the environment of a process.
 
 Starts nothing and reserves nothing: ports that are not fixed show as "free", other nodes are taken
 to look like this one.
@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import sys
 
 from paddock.cli.launch import resolved
+from paddock.command_line import Table, flag, read_line
 from paddock.contracts.environment import proc_env, shared_env
 from paddock.core.hosts import LOOPBACK, host_of
 from paddock.core.plan import make_plan
 from paddock.core.secrets import shown_value
 from paddock.core.value import fields_of
+from paddock.errors import UsageError
+from paddock.jobfile.flags import FLAGS as LAUNCH
 from paddock.jobfile.nodes import hosts_of
-from paddock.jobfile.parse import Parsed, parse
+from paddock.jobfile.parse import NO_SCRIPT, Parsed, parse
 from paddock.local.devices import find_devices
 from paddock.local.limits import usable_cores
 from paddock.local.text import count
@@ -31,10 +35,17 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
 
-# A longer table helps nobody; --json has all.
-MAX_ROWS = 64
+MAX_ROWS = 16  # a longer table helps nobody; --json has all
 MAX_TEXT = 160
 UID = "<run>"  # of a run that has not begun
+ROLES = {"server": "ps", "trainer": "worker"}
+KUBERNETES = flag("kubernetes", "", "the objects that the operator makes of a PaddleJob, as YAML")
+FLAGS = (
+    flag("env-of", "RANK|all", "what a process finds around it: 3, server:0, heter:1 or all"),
+    flag("json", "", "one JSON value, with all of it"),
+    KUBERNETES,
+)
+TABLE = Table("explain", (*FLAGS, *LAUNCH))
 
 
 def run(argv: Sequence[str]) -> int:
@@ -42,34 +53,39 @@ def run(argv: Sequence[str]) -> int:
     words = list(argv)
     if (for_kubernetes := words_for_kubernetes(words)) is not None:
         from paddock.cli import explain_kubernetes
-        from paddock.cli.operator import missing_extra
 
-        try:
-            return explain_kubernetes.run(for_kubernetes)
-        except ImportError as error:
-            raise missing_extra(error) from error
+        return explain_kubernetes.run(for_kubernetes)
     if is_submission(words):
         from paddock.cli import explain_submission
 
         return explain_submission.run(words)
-    # Only the first word: later ones may be the script's own.
-    is_json = words[:1] == ["--json"]
-    parsed = parse(words[1:] if is_json else words, os.environ, python=sys.executable)
-    if parsed.is_help:
+    line = read_line(words, TABLE, has_script=True)
+    if line.is_help:
         from paddock.cli.help import command_help
 
         print(command_help("explain"), end="")
         return 0
+    own = {said.flag.key: said.text for said in line.said if said.flag in FLAGS}
+    words = [word for said in line.said if said.flag not in FLAGS for word in said.words]
+    try:
+        parsed = parse([*words, *(["--", *line.rest] if line.rest else [])], os.environ,
+                       python=sys.executable)  # fmt: skip
+    except UsageError as error:
+        found = [one for one in error.problems if line.is_whole or one.message != NO_SCRIPT]
+        raise UsageError.of([*line.problems, *found]) from error
+    if line.problems:
+        raise UsageError.of(line.problems)
     parsed = resolved(parsed)
     devices = find_devices(parsed.job, os.environ)
     hosts = imagined_hosts(parsed.job, devices, socket.gethostname())
     plan = make_plan(parsed.job, hosts, 0, UID)
     envs = environments(parsed.job, plan, os.environ, devices)
-    if is_json:
+    if "json" in own:
         print(json.dumps(as_json(parsed, plan, envs), indent=2))
+    elif "env_of" in own:
+        print("\n".join(environment_lines(plan, envs, own["env_of"])))
     else:
-        for line in as_text(parsed, plan, envs):
-            print(line)
+        print("\n".join(as_text(parsed, plan)))
     return 0
 
 
@@ -81,8 +97,7 @@ def is_submission(words: Sequence[str]) -> bool:
     """
     from paddock.backends.flags import split_words
 
-    own = split_words(words).own
-    return bool({"b", "hosts", "hostfile", "conf"} & own.keys())
+    return not {"site", "hosts", "hostfile", "conf"}.isdisjoint(split_words(words).own)
 
 
 def words_for_kubernetes(words: Sequence[str]) -> list[str] | None:
@@ -183,10 +198,10 @@ def as_json(parsed: Parsed, plan: Plan, envs: list[dict[str, str]]) -> dict[str,
     }
 
 
-def as_text(parsed: Parsed, plan: Plan, envs: list[dict[str, str]]) -> list[str]:
-    """The same for people."""
+def as_text(parsed: Parsed, plan: Plan) -> list[str]:
+    """The plan for people, on one screen: alike ranks of a node share a row."""
     job = parsed.job
-    nodes = f"{plan.nnodes} node{'s' if plan.nnodes > 1 else ''}"
+    nodes = count(plan.nnodes, "node")
     if job.nnodes_max > job.nnodes_min:
         nodes += f" (up to {job.nnodes_max})"
     lines = [f"note: {note}" for note in parsed.notes]
@@ -197,46 +212,102 @@ def as_text(parsed: Parsed, plan: Plan, envs: list[dict[str, str]]) -> list[str]
         lines.append(f"but servers: {' '.join(job.servers.command.argv())}")
     if job.servers.why:
         lines.append(f"note: {job.servers.why}")
-    lines.append("")
+    rows = [_row(procs) for procs in _folded(plan)]
+    rows = rows if len(rows) <= MAX_ROWS else _by_shape(rows)
+    shown = rows if len(rows) <= MAX_ROWS else rows[: MAX_ROWS - 1]
     header = ("role", "rank", "local", "node", "host", "port", "devices")
-    rows = [_row(proc) for proc in plan.procs[:MAX_ROWS]]
-    lines.extend(_table([header, *rows]))
-    if len(plan.procs) > MAX_ROWS:
-        lines.append(f"... and {len(plan.procs) - MAX_ROWS} more; --json shows all")
-    lines.extend(_environment_lines(plan, envs))
+    lines += ["", *_table([header, *shown])]
+    if len(rows) > len(shown):
+        lines.append(f"... and {len(rows) - len(shown)} more rows; --json shows all")
     lines += ["", "values that are not the default:"]
     given = [(f, s) for f, s in job.sources.items() if s.kind != "default"]
     table = [(f, _short(_shown_value(job, f)), f"{s.kind} {s.name}".strip()) for f, s in given]
     lines.extend("  " + line for line in _table(table))
-    return lines
+    return [*lines, "", "environment of a rank: paddock explain --env-of 0 (or server:0, all) ..."]
 
 
-def _row(proc: Proc) -> tuple[str, ...]:
-    devices = ",".join(proc.device_labels)
+def _folded(plan: Plan) -> list[list[Proc]]:
+    """The processes in order; those of one node and role that differ by number only are together.
+
+    Where each has more than one device, each has a row of its own.
+    """
+    found: list[list[Proc]] = []
+    for proc in plan.procs:
+        last = found[-1][-1] if found else None
+        if last is not None and len(proc.device_labels) < 2 and _follows(last, proc):
+            found[-1].append(proc)
+        else:
+            found.append([proc])
+    return found
+
+
+def _follows(last: Proc, proc: Proc) -> bool:
+    def same(one: Proc) -> tuple[object, ...]:
+        return (one.role, one.stage, one.node_rank, one.address, one.device_kind,
+                len(one.device_labels))  # fmt: skip
+
+    next_port = last.port + 1 if last.port else 0
+    is_next = (proc.rank, proc.local_rank, proc.port) == (
+        last.rank + 1, last.local_rank + 1, next_port,
+    )  # fmt: skip
+    return is_next and same(last) == same(proc)
+
+
+def _row(procs: Sequence[Proc]) -> tuple[str, ...]:
+    first, last = procs[0], procs[-1]
+
+    def span(begin: int, end: int) -> str:
+        return str(begin) if begin == end else f"{begin}-{end}"
+
+    labels = [label for proc in procs for label in proc.device_labels]
+    devices = ",".join(labels)
+    if len(labels) > 2 and all(label.isdigit() for label in labels):
+        numbers = [int(label) for label in labels]
+        if numbers == [*range(numbers[0], numbers[-1] + 1)]:
+            devices = span(numbers[0], numbers[-1])
+    if len(procs) > 1 and labels:
+        devices += ", one each"
     return (
-        f"{proc.role}{f' (stage {proc.stage})' if proc.role == 'heter' else ''}",
-        str(proc.rank),
-        str(proc.local_rank),
-        str(proc.node_rank),
-        proc.host if proc.host == proc.address else f"{proc.host} ({proc.address})",
-        str(proc.port) if proc.port else "free",
-        f"{proc.device_kind} {devices}" if devices else "cpu",
+        f"{first.role}{f' (stage {first.stage})' if first.role == 'heter' else ''}",
+        span(first.rank, last.rank),
+        span(first.local_rank, last.local_rank),
+        str(first.node_rank),
+        first.host if first.host == first.address else f"{first.host} ({first.address})",
+        span(first.port, last.port) if first.port else "free",
+        f"{first.device_kind} {devices}" if devices else "cpu",
     )
 
 
-def _environment_lines(plan: Plan, envs: list[dict[str, str]]) -> list[str]:
-    """What all have in common once, then the rest of each."""
-    if not envs:
-        return []
-    common = {n: t for n, t in envs[0].items() if all(e.get(n) == t for e in envs)}
-    lines = ["", "environment of every process (port 0: chosen at the start):"]
-    lines.extend(f"  {name}={_short(text)}" for name, text in common.items())
-    for proc, env in list(zip(plan.procs, envs, strict=True))[:MAX_ROWS]:
-        own = {n: t for n, t in env.items() if n not in common}
-        if own:
-            lines += ["", f"environment of {proc.name}:"]
-            lines.extend(f"  {name}={_short(text)}" for name, text in own.items())
-    return lines
+def _by_shape(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Rows of nodes that differ by node and rank only become one, from the first to the last."""
+    alike: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for row in rows:
+        alike.setdefault((row[0], row[2], *row[5:]), []).append(row)
+    found = []
+    for (role, local, *rest), same in alike.items():
+        ranks = f"{same[0][1].partition('-')[0]}-{same[-1][1].rpartition('-')[2]}"
+        nodes, hosts = f"{same[0][3]}-{same[-1][3]}", f"{same[0][4]} ... {same[-1][4]}"
+        found.append((role, ranks, local, nodes, hosts, *rest) if len(same) > 1 else same[0])
+    return found
+
+
+def environment_lines(plan: Plan, envs: list[dict[str, str]], asked: str) -> list[str]:
+    """NAME=value of one process or of all, as a shell takes them. Raises UsageError.
+
+    What the process inherits unchanged is not shown; port 0 is one that is chosen at the start.
+    """
+    role, _, rank = asked.rpartition(":")
+    role = ROLES.get(role, role) or "worker"
+    lines = []
+    for proc, env in zip(plan.procs, envs, strict=True):
+        if asked == "all" or (proc.role, str(proc.rank)) == (role, rank):
+            lines += [f"# {proc.name}"] if asked == "all" else []
+            lines += [f"{name}={shlex.quote(text)}" for name, text in env.items()]
+    if lines:
+        return lines
+    names = sorted({proc.role for proc in plan.procs})
+    ranges = [f"{name}:0 to {name}:{sum(p.role == name for p in plan.procs) - 1}" for name in names]
+    raise UsageError(f"--env-of {asked}: there is no such process", hint=", ".join(ranges))
 
 
 def _shown_value(job: Job, field: str) -> object:

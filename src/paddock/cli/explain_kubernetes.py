@@ -6,11 +6,12 @@ Addresses that only a cluster knows show as <ip of POD>.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from typing import TYPE_CHECKING
 
+from paddock.cli.family import Command, Given, Operand, carry_out
+from paddock.command_line import flag
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,21 +20,23 @@ if TYPE_CHECKING:
     from paddock.kube.client import Manifest
     from paddock.operator.decision import Settings
 
-USAGE = "paddock explain --kubernetes [-n NAMESPACE] [--scheduling NAME] [--json] FILE"
+COMMAND = "explain --kubernetes"
 
 
 def run(argv: Sequence[str]) -> int:
     """Print the objects of the PaddleJob in a file; the exit code."""
-    parser = _parser()
-    given = parser.parse_args(list(argv))
+    return carry_out(COMMAND, COMMANDS, argv)
+
+
+def _run(given: Given) -> int:
     if (given.file is None) == (given.named is None):
-        parser.error("name one file: a PaddleJob")
+        raise UsageError("name one file: a PaddleJob", hint=f"write paddock {COMMAND} job.yaml")
     given.file = given.file or given.named
     from paddock.jobfile.document import load_document
     from paddock.operator.decision import Settings
 
-    settings = Settings(scheduling=given.scheduling, init_image=given.init_image)
-    warnings, objects = objects_of(load_document(given.file), given.namespace, settings)
+    settings = Settings(scheduling=given.scheduling or "", init_image=given.init_image or "")
+    warnings, objects = objects_of(load_document(given.file), given.namespace or "", settings)
     for warning in warnings:
         print(f"paddock: warning: {given.file}: {warning}", file=sys.stderr)
     if given.json:
@@ -96,13 +99,12 @@ def objects_of(
     return spec.warnings, objects
 
 
-def _parser() -> argparse.ArgumentParser:
-    words = argparse.ArgumentParser(prog="paddock explain", usage=USAGE, allow_abbrev=False)
-    add = words.add_argument
-    add("file", metavar="FILE", nargs="?", help="a PaddleJob, YAML or JSON")
-    add("-f", "--filename", dest="named", metavar="FILE", help="the same, as kubectl's")
-    add("-n", "--namespace", default="", help="as kubectl's; the file's own by default")
-    add("--scheduling", default="", choices=("", "volcano", "coscheduling"), help="the operator's")
-    add("--init-image", "--initImage", default="", metavar="IMAGE", help="the operator's")
-    add("--json", action="store_true", help="a JSON list instead of YAML")
-    return words
+# fmt: off
+COMMANDS = {COMMAND: Command(COMMAND, "show the objects that the operator makes of a PaddleJob", (
+    flag("filename", "FILE", "the same, as kubectl's", "f", field="named"),
+    flag("namespace", "NAME", "as kubectl's [the file's own]", "n"),
+    flag("scheduling", "", "the operator's", choices=("volcano", "coscheduling")),
+    flag("init-image", "IMAGE", "the operator's", aliases=("initImage",)),
+    flag("json", "", "a JSON list instead of YAML"),
+), _run, (Operand("file", "FILE", "a PaddleJob, YAML or JSON", least=0),), extra="operator")}
+# fmt: on

@@ -1,70 +1,27 @@
-"""``paddock help [COMMAND]`` and every ``--help``, written from the table of flags."""
+"""``paddock help [COMMAND [ORDER]]`` and every ``--help``, from the tables of the commands."""
 
 from __future__ import annotations
 
+import sys
+
 from paddock import __version__
-from paddock.cli.main import COMMANDS, SHARED
+from paddock.cli.family import Command, Given, Operand, carry_out, usage_of
+from paddock.cli.main import COMMANDS as NAMES
+from paddock.cli.main import SHARED
+from paddock.command_line import HELP, nearest
 from paddock.errors import UsageError
-from paddock.jobfile.flags import FLAGS, GROUPS, OLD
+from paddock.jobfile.flags import FLAGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from paddock.jobfile.flags import Flag
+    from paddock.command_line import Flag
 
 WIDTH = 98
 INDENT = 26
-
-USAGES = {
-    "launch": "paddock launch [flags] train.py [arguments of train.py]",
-    "submit": "paddock submit [-b BACKEND|SITE] [flags] [flags of launch] train.py [arguments]\n"
-    "       paddock submit [-b BACKEND|SITE] [flags] -f job.yaml",
-    "list": "paddock list [--discover SITE] [--json] [JOB ...]",
-    "status": "paddock status [--watch] [--json] [JOB ...]",
-    "logs": "paddock logs [-f] [--rank 0,3|all] [--since 5m] [-n 100] [--around-failure 5s] [JOB]",
-    "stop": "paddock stop [--now] [--json] JOB ...",
-    "wait": "paddock wait [--timeout 1h] [--json] [JOB ...]",
-    "fetch": "paddock fetch [--to DIR] [--json] [JOB ...]",
-    "delete": "paddock delete [--entry-only] [--json] JOB ...",
-    "explain": "paddock explain [--json] [flags of launch] train.py [arguments]\n"
-    "       paddock explain --kubernetes [flags] job.yaml",
-    "check": "paddock check [--framework paddle|torch|jax] [--json]",
-    "pserver": "paddock pserver [--port PORT] [--num_gradient_servers N] [--data-dir DIR] [flags]",
-    "ps": "paddock ps status|tables|save|load|export|import|publish|explain|... [flags]",
-    "data": "paddock data generate|split|check|plan [flags]",
-    "rec": "paddock rec -m CONFIG [-b BACKEND] [-o KEY=VALUE ...] [--evaluate] [--dry-run]",
-    "operator": "paddock operator run|install|uninstall|check|crd|manifests [flags]",
-    "warm": "paddock warm list [--json] [SCRIPT ...]\n       paddock warm forget|stop [SCRIPT ...]",
-    "version": "paddock version [--json]",
-    "completion": "paddock completion bash|zsh|fish",
-    "help": "paddock help [COMMAND]",
-}
-WARM = """list    how many modules of each script are imported once per node; what is left out, and
-        why; the launchers that --warm keep has left
-forget  what was learned of these scripts, or of all: the next launch learns it anew
-stop    end the launchers that are kept for them, after their jobs if they have any
-"""
-# Of the verbs for submitted jobs; --json, which all but logs have, is told once.
-DETAILS = {
-    "list": ("--discover SITE       find jobs of that site that were submitted elsewhere, too",),
-    "status": ("--watch               redraw until the job has ended; exits with its code",),
-    "logs": (
-        "-f, --follow          go on until the job has ended",
-        "--rank 0,3            only these workers",
-        "--since 5m            only what is not older",
-        "-n, --tail 100        only so many of the last lines",
-        "--around-failure 5s   so long before and after the first failure",
-    ),
-    "stop": ("--now                 without grace",),
-    "wait": ("--timeout 1h          exit with 124 if it has not ended by then",),
-    "fetch": (
-        "--to DIR              where to put them [./ID]; of several hosts in a directory each",
-    ),
-    "delete": ("--entry-only          forget it here, and leave what is on the hosts",),
-}
 EXAMPLES = """\
-examples:
+Examples:
   paddock launch train.py                                  one process per device of this machine
   paddock launch --nproc_per_node 4 train.py --lr 0.1      four processes
   paddock launch --devices 2,3 train.py                    devices 2 and 3
@@ -76,16 +33,31 @@ examples:
 """
 
 
+LAUNCHING = """\
+Flags may be shortened, - and _ are the same; the environment wins over flags
+(--ignore_env). Everything after the script belongs to the script."""
+SCRIPT = (Operand("script", "train.py [arguments of train.py]", "", "script"),)
+
+
 def run(argv: Sequence[str]) -> int:
     """Print help about a command, or about all."""
-    if not argv or argv[0] in ("-h", "--help"):
-        print(overview(), end="")
-        return 0
-    if argv[0] not in COMMANDS:
-        from paddock.jobfile.suggest import nearest
+    if [word for word in argv if word not in ("-h", "--help")]:
+        return carry_out("help", COMMANDS, argv)
+    sys.stdout.write(overview())
+    return 0
 
-        raise UsageError(f"'{argv[0]}' is not a command", hint=nearest(argv[0], COMMANDS))
-    print(command_help(argv[0]), end="")
+
+def _run(given: Given) -> int:
+    name, *order = given.words
+    if name not in NAMES:
+        raise UsageError(f"'{name}' is not a command", hint=nearest(name, NAMES))
+    known = commands_of(name)
+    full = " ".join((name, *order))
+    if order and full not in known:
+        orders = [one.partition(" ")[2] for one in known]
+        what = f"'{' '.join(order)}' is not an order of paddock {name}"
+        raise UsageError(what, hint=nearest(order[0], orders) if any(orders) else f"paddock {name}")
+    sys.stdout.write(command_help(full))
     return 0
 
 
@@ -94,64 +66,89 @@ def overview() -> str:
     lines = [f"Paddock {__version__}: starts, watches and ends distributed training jobs.", ""]
     lines.append("usage: paddock COMMAND [arguments]")
     lines.append("")
-    lines.extend(f"  {name:<12}{what}" for name, what in COMMANDS.items())
+    lines.extend(f"  {name:<12}{what}" for name, what in NAMES.items())
     lines += ["", EXAMPLES]
     return "\n".join(lines)
+
+
+def commands_of(name: str) -> dict[str, Command]:
+    """A command's table, or those of its orders."""
+    if name in COMMANDS:
+        return COMMANDS
+    module = __import__(f"paddock.cli.{SHARED.get(name, name)}", fromlist=("COMMANDS",))
+    found: dict[str, Command] = module.COMMANDS
+    return {full: one for full, one in found.items() if full.partition(" ")[0] == name}
 
 
 def command_help(name: str) -> str:
-    """What ``paddock NAME --help`` prints."""
-    usage = f"usage: {USAGES[name]}\n"
-    if name == "rec":
-        from paddock.rec.config.words import USAGE
+    """What ``paddock NAME --help`` prints; NAME may have an order in it."""
+    known = commands_of(name.partition(" ")[0])
+    return command_text(known[name]) if name in known else orders_text(name, known)
 
-        return USAGE
-    if name == "submit":
-        return usage + "\n".join(_submit_lines()) + "\n"
-    if name in SHARED:
-        usual = "" if name in ("stop", "delete", "list") else " (the default)"
-        lines = [f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}."]
-        lines += [f"JOB is a handle, an id, a name, last{usual} or all.", ""]
-        lines += [f"  {line}" for line in DETAILS[name]]
-        if "--json" in USAGES[name]:
-            lines.append("  --json                one JSON value on stdout")
-        return usage + "\n".join(lines) + "\n"
-    if name == "warm":
-        return usage + WARM
-    if name not in ("launch", "explain"):
-        return usage
-    lines = [usage, f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}."]
-    lines.append("Flags may be shortened, - and _ are the same; the environment wins over flags")
-    lines.append("(--ignore-env). Everything after the script belongs to the script.")
-    for group in GROUPS:
-        lines += ["", f"{group}:"]
-        flags = [f for f in FLAGS if f.group == group]
-        if group == OLD:
-            lines.extend(_wrapped("  ", " ".join("--" + f.name for f in flags), 2))
+
+def orders_text(name: str, orders: Mapping[str, Command]) -> str:
+    """The help of a command that needs an order."""
+    lines = [f"usage: paddock {name} ORDER [flags]", "", _sentence(NAMES[name]), "", "Orders:"]
+    for full, one in orders.items():
+        lines.extend(_wrapped("  " + full.partition(" ")[2], one.what, INDENT))
+    return "\n".join([*lines, "", f"Flags of each: paddock {name} ORDER --help"]) + "\n"
+
+
+def command_text(command: Command) -> str:
+    """The help of a command, or of one order."""
+    return "\n".join(_command_lines(command)) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _command_lines(command: Command) -> Iterator[str]:
+    usages = [f"paddock {command.name} {usage}" for usage in command.usages]
+    for at, usage in enumerate(usages or [usage_of(command)]):
+        yield from _wrapped("usage:" if at == 0 else "", usage, 7)
+    yield ""
+    yield _sentence(command.what)
+    if command.notes:
+        yield command.notes
+    operands = [one for one in command.operands if one.help]
+    if operands:
+        yield ""
+    for operand in operands:
+        text = operand.help + (f" ({', '.join(operand.choices)})" if operand.choices else "")
+        yield from _wrapped(f"  {operand.usage}", text, INDENT)
+    flags = [*command.flags, HELP]
+    flags = [one for one in {f.name: f for f in flags}.values() if one.status != "hidden"]
+    for group in dict.fromkeys(one.group for one in flags):
+        yield from ("", f"{group}:")
+        own = [one for one in flags if one.group == group]
+        if all(one.status == "ignored" for one in own):
+            yield from _wrapped(" ", " ".join("--" + one.name for one in own), 2)
             continue
-        for flag in flags:
-            lines.extend(_flag_lines(flag))
-    lines += ["", EXAMPLES]
-    return "\n".join(lines)
+        for one in own:
+            yield from _flag_lines(one)
+    if command.examples:
+        yield from ("", command.examples.rstrip())
 
 
-def _flag_lines(flag: Flag) -> Iterator[str]:
-    names = [f"-{flag.short}"] if flag.short else []
-    names += [f"--{n}" for n in (flag.name, *flag.aliases)]
-    head = "  " + ", ".join(names) + (f" {flag.metavar}" if flag.metavar else "")
-    text = flag.help
-    if flag.choices:
-        text += f" ({', '.join(flag.choices)})"
-    if flag.default not in ("", "None", "False"):
-        text += f" [{flag.default}]"
-    if len(head) >= INDENT:
-        yield head
-        head = ""
+def _flag_lines(one: Flag) -> Iterator[str]:
+    head = "  " + ", ".join(one.names) + (f" {one.value}" if one.value else "")
+    text = one.help
+    if one.choices and one.metavar:
+        text += f" ({', '.join(filter(None, one.choices))})"
+    if one.env and one.field == "":
+        text += f"; else ${', $'.join(one.env)}"
+    if one.default not in ("", "None", "False"):
+        text += f" [{one.default}]"
     yield from _wrapped(head, text, INDENT)
 
 
 def _wrapped(head: str, text: str, indent: int) -> Iterator[str]:
+    """Text beside its head; below it where the head is long."""
     line = head.ljust(indent)
+    if len(line) > indent or (head == line and head):
+        yield head
+        line = " " * indent
     is_empty = True
     for word in text.split(" "):
         if not is_empty and len(line) + 1 + len(word) > WIDTH:
@@ -159,26 +156,26 @@ def _wrapped(head: str, text: str, indent: int) -> Iterator[str]:
             line, is_empty = " " * indent, True
         line += word if is_empty else " " + word
         is_empty = False
-    yield line
+    yield line.rstrip()
 
 
-def _submit_lines() -> Iterator[str]:
-    """Submit's own flags, from their table."""
-    from paddock.backends.flags import FLAGS as OWN
+def _launching() -> Iterator[Command]:
+    from paddock.backends.flags import FLAGS as SUBMIT
+    from paddock.cli.explain import FLAGS as EXPLAIN
 
-    yield f"{COMMANDS['submit'][0].upper()}{COMMANDS['submit'][1:]}."
-    yield "Flags of launch (paddock help launch) go before the script too."
-    for group in dict.fromkeys(flag.group for flag in OWN):
-        yield ""
-        yield f"{group}:"
-        for flag in (flag for flag in OWN if flag.group == group):
-            names = sorted((flag.name, *flag.aliases), key=len)
-            words = ", ".join(f"-{n}" if len(n) == 1 else f"--{n.replace('_', '-')}" for n in names)
-            head = f"  {words} {flag.metavar}".rstrip()
-            lines = list(_wrapped(" " * INDENT, flag.help, INDENT))
-            if len(head) < INDENT - 1:
-                yield head.ljust(INDENT) + lines[0].lstrip()
-                lines = lines[1:]
-            else:
-                yield head
-            yield from lines
+    usage = "[flags] train.py [arguments of train.py]"
+    notes = "Flags of launch (paddock help launch) go before the script, too."
+    yield Command("launch", NAMES["launch"], FLAGS, operands=SCRIPT, usages=(usage,),
+                  notes=LAUNCHING, examples=EXAMPLES)  # fmt: skip
+    where = "-b BACKEND|SITE [flags of submit] train.py [arguments]"
+    usages: tuple[str, ...] = (usage, where, "--kubernetes [flags] job.yaml")
+    yield Command("explain", NAMES["explain"], EXPLAIN, operands=SCRIPT, usages=usages, notes=notes,
+                  more=FLAGS)  # fmt: skip
+    usages = (f"[-b BACKEND|SITE] {usage}", "[-b BACKEND|SITE] [flags] -f job.yaml")
+    yield Command("submit", NAMES["submit"], SUBMIT, operands=SCRIPT, usages=usages, notes=notes,
+                  more=FLAGS)  # fmt: skip
+    operand = Operand("words", "COMMAND [ORDER]", "about this", "command", least=0, most=2)
+    yield Command("help", NAMES["help"], (), _run, (operand,), usages=("[COMMAND [ORDER]]",))
+
+
+COMMANDS = {command.name: command for command in _launching()}

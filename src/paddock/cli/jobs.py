@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import threading
 import time
@@ -21,7 +20,9 @@ from paddock.backends.merge import around, prefixed, read_query, tail_of
 from paddock.backends.registry import Registry
 from paddock.backends.text import age, clean, coloured, status_lines, table
 from paddock.backends.words import FINAL, Query, Status
-from paddock.cli.job_words import Words
+from paddock.cli.family import JSON, Command, Given, Operand, carry_out
+from paddock.cli.job_words import one_of, runs_of
+from paddock.command_line import flag
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
 from paddock.local.output import write_all
 
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 AT_ONCE = 16
 POLL_SECONDS = 1.0
 LAST_LINES_SECONDS = 10.0
-DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
-SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 EXITS = {"succeeded": 0, "cancelled": 143, "lost": EXIT_OWN_FAULT, "failed": 1}
 
 
@@ -123,24 +122,21 @@ def show_table(rows: Sequence[Sequence[str]]) -> None:
 # ------------------------------------------------------------------------------------- verbs
 
 
-def run_list(argv: Sequence[str]) -> int:
+def _list(given: Given) -> int:
     """One line a job."""
-    words = Words("list", argv)
-    if words.is_help:
-        return 0
     registry = Registry(os.environ)
-    if "discover" in words.values:
+    if given.discover:
         from paddock.backends.sites.find import find_site
 
-        site = find_site(words.values["discover"], env=os.environ, cwd=os.getcwd())
+        site = find_site(given.discover, env=os.environ, cwd=os.getcwd())
         for handle, found in find_backend(site.backend).discover(site):
             registry.adopt(handle, found)
-    runs = words.runs() if words.jobs else registry.runs()
+    runs = runs_of(given.jobs) if given.jobs else registry.runs()
     ended = {run.run_id: seen_end(run) for run in runs}
     left = [run for run in runs if ended[run.run_id] is None]
     asked = iter(ask_all(left, is_brief=True))
     statuses = [ended[run.run_id] or next(asked) for run in runs]
-    if words.is_json:
+    if given.json:
         print(json.dumps([as_json(r, s) for r, s in zip(runs, statuses, strict=True)]))
         return 0
     rows = [("id", "state", "ranks", "age", "backend", "what")]
@@ -160,18 +156,15 @@ def run_list(argv: Sequence[str]) -> int:
     return 0
 
 
-def run_status(argv: Sequence[str]) -> int:
+def _status_of(given: Given) -> int:
     """Host by host, rank by rank."""
-    words = Words("status", argv)
-    if words.is_help:
-        return 0
-    runs = words.runs()
-    if "watch" in words.values:
-        return watch(words.one())
+    runs = runs_of(given.jobs)
+    if given.watch:
+        return watch(one_of(given.jobs))
     statuses = ask_all(runs, is_brief=True)
-    if words.is_json:
+    if given.json:
         found = [as_json(r, s) for r, s in zip(runs, statuses, strict=True)]
-        print(json.dumps(found if len(words.jobs) > 1 or "all" in words.jobs else found[0]))
+        print(json.dumps(found if len(given.jobs) > 1 or "all" in given.jobs else found[0]))
     else:
         for run, status in zip(runs, statuses, strict=True):
             print("\n".join(status_lines(str(run.handle), status, is_coloured=is_coloured())))
@@ -245,26 +238,21 @@ def exit_code(status: Status) -> int:
     return EXITS.get(status.state, EXIT_OWN_FAULT)
 
 
-def run_logs(argv: Sequence[str]) -> int:
+def _logs(given: Given) -> int:
     """Lines of all ranks, ordered by time."""
-    words = Words("logs", argv)
-    if words.is_help:
-        return 0
-    run = words.one()
-    values = words.values
+    run = one_of(given.jobs)
     query = read_query(
-        rank=values.get("rank", "all"),
-        since=values.get("since", ""),
+        rank=given.rank,
+        since=given.since or "",
         now=time.time(),
-        follow="follow" in values,
-        tail=values.get("tail", ""),
+        follow=given.follow,
+        tail=given.tail or "",
     )
-    if "around_failure" in values:
-        seconds = _seconds("--around-failure", values["around_failure"])
+    if given.around_failure is not None:
         status = ask(run)
         if status.state not in ("failed", "lost"):
             raise UsageError(f"{run.handle} has not failed: it is {status.state}")
-        query = around(query, status.failed_at or status.since, seconds)
+        query = around(query, status.failed_at or status.since, given.around_failure)
     pieces = find_backend(run.handle.backend).logs(run, query)
     if query.tail is not None and not query.follow:  # where several streams were cut one by one
         pieces = tail_of(pieces, query.tail)
@@ -281,15 +269,10 @@ def shown(pieces: Iterable[Piece]) -> Iterator[bytes]:
     return prefixed(pieces, is_terminal=sys.stdout.isatty())
 
 
-def run_stop(argv: Sequence[str]) -> int:
+def _stop(given: Given) -> int:
     """Ask jobs to end."""
-    words = Words("stop", argv)
-    if words.is_help:
-        return 0
-    if not words.jobs:
-        raise UsageError("which job?", hint="paddock stop ID, or last, or all")
-    now = "now" in words.values
-    runs = words.runs()
+    now = given.now
+    runs = runs_of(given.jobs)
     found = ask_all(runs, is_brief=True)
     seen = {run.run_id: status for run, status in zip(runs, found, strict=True)}
 
@@ -299,17 +282,14 @@ def run_stop(argv: Sequence[str]) -> int:
         find_backend(run.handle.backend).stop(run, now=now)
         return f"{run.handle} is told to end" + (" at once" if now else "")
 
-    return _each(words, runs, stop, at_once=AT_ONCE)
+    return _each(given, runs, stop, at_once=AT_ONCE)
 
 
-def run_wait(argv: Sequence[str]) -> int:
+def _wait(given: Given) -> int:
     """Wait for the end; exits with the job's code, of several with the first that is not 0."""
-    words = Words("wait", argv)
-    if words.is_help:
-        return 0
-    runs = words.runs()
-    limit = words.values.get("timeout", "")
-    deadline = time.monotonic() + _seconds("--timeout", limit) if limit else None
+    runs = runs_of(given.jobs)
+    limit = given.timeout
+    deadline = None if limit is None else time.monotonic() + limit
     ended: dict[str, Status] = {}
     while True:
         left = [run for run in runs if run.run_id not in ended]
@@ -321,11 +301,11 @@ def run_wait(argv: Sequence[str]) -> int:
         if len(ended) == len(runs):
             break
         if deadline is not None and time.monotonic() > deadline:
-            raise PaddockError(f"{len(runs) - len(ended)} jobs have not ended within {limit}",
+            raise PaddockError(f"{len(runs) - len(ended)} jobs have not ended within {limit:g} s",
                                exit_code=124)  # fmt: skip
         # sleep: see watch
         time.sleep(POLL_SECONDS)
-    if words.is_json:
+    if given.json:
         found = [as_json(run, ended[run.run_id]) for run in runs]
         print(json.dumps(found if len(found) != 1 else found[0]))
     else:
@@ -336,17 +316,14 @@ def run_wait(argv: Sequence[str]) -> int:
     return next((code for code in codes if code), 0)
 
 
-def run_fetch(argv: Sequence[str]) -> int:
+def _fetch(given: Given) -> int:
     """Bring log/ and output/."""
-    words = Words("fetch", argv)
-    if words.is_help:
-        return 0
 
-    is_one = len(words.runs()) == 1
+    is_one = len(runs_of(given.jobs)) == 1
 
     def fetch(run: Run) -> str:
-        to = Path(words.values.get("to", run.run_id))
-        if "to" in words.values and not is_one:  # else they would lie over one another
+        to = Path(given.to or run.run_id)
+        if given.to and not is_one:  # else they would lie over one another
             to /= run.run_id
         is_new = not to.exists()
         try:
@@ -358,19 +335,14 @@ def run_fetch(argv: Sequence[str]) -> int:
         find_backend(run.handle.backend).fetch(run, to, lambda text: _say(clean(text)))
         return f"{run.handle} -> {to}"
 
-    return _each(words, words.runs(), fetch)
+    return _each(given, runs_of(given.jobs), fetch)
 
 
-def run_delete(argv: Sequence[str]) -> int:
+def _delete(given: Given) -> int:
     """Remove what an ended job has left, and its entry here."""
-    words = Words("delete", argv)
-    if words.is_help:
-        return 0
-    if not words.jobs:
-        raise UsageError("which job?", hint="paddock delete ID, or last, or all")
 
     def delete(run: Run) -> str:
-        if "entry_only" not in words.values:
+        if not given.entry_only:
             status = ask(run)
             if status.state == "unknown":
                 hint = "--entry-only forgets it here and leaves what is there"
@@ -382,10 +354,10 @@ def run_delete(argv: Sequence[str]) -> int:
         run.forget()
         return f"{run.handle} is removed"
 
-    return _each(words, words.runs(), delete)
+    return _each(given, runs_of(given.jobs), delete)
 
 
-def _each(words: Words, runs: Sequence[Run], do: Callable[[Run], str], at_once: int = 1) -> int:
+def _each(given: Given, runs: Sequence[Run], do: Callable[[Run], str], at_once: int = 1) -> int:
     """Do it to every job that is meant; what failed is told at the end, all of it."""
     problems: list[Problem] = []
     told = []
@@ -405,9 +377,9 @@ def _each(words: Words, runs: Sequence[Run], do: Callable[[Run], str], at_once: 
                 problems.append(Problem(text.message, text.hint))
             else:
                 told.append({"handle": str(run.handle), "what": text})
-                if not words.is_json:
+                if not given.json:
                     print(text)
-    if words.is_json:
+    if given.json:
         print(json.dumps(told))
     if problems:
         raise UsageError.of(problems)
@@ -419,9 +391,42 @@ def _say(text: str) -> None:
     sys.stderr.write(f"paddock: {text}\n")
 
 
-def _seconds(name: str, text: str) -> float:
-    """A duration: 30, 30s, 5m, 2h. Raises UsageError."""
-    found = DURATION.fullmatch(text)
-    if found is None:
-        raise UsageError(f"{name} '{text}' is not a time", hint="write 30s, 5m or 2h")
-    return float(found[1]) * SECONDS[found[2] or ""]
+# fmt: off
+def _jobs(usual: str, least: int = 0) -> tuple[Operand, ...]:
+    return (Operand("jobs", "JOB", f"a handle, an id, a name, last{usual} or all", "job", (), least,
+                    0),)
+
+
+_VERBS = (
+    Command("list", "the jobs that were submitted, a line each", (
+        flag("discover", "SITE", "find jobs of that site that were submitted elsewhere, too"),
+        flag("all", "", "all, as always", status="hidden"), JSON,
+    ), _list, _jobs("")),
+    Command("status", "how a job is, host by host", (
+        flag("watch", "", "redraw until the job has ended; exits with its code"), JSON,
+    ), _status_of, _jobs(" (the default)")),
+    Command("logs", "what the ranks of a job say, in one stream", (
+        flag("follow", "", "go on until the job has ended", "f"),
+        flag("rank", "0,3|all", "only these workers", default="all"),
+        flag("since", "5m", "only what is not older"),
+        flag("tail", "LINES", "only so many of the last lines", "n"),
+        flag("around-failure", "TIME", "so long before and after the first failure, as 5s"),
+    ), _logs, _jobs(" (the default)")),
+    Command("stop", "end a job", (flag("now", "", "without grace"), JSON), _stop, _jobs("", 1)),
+    Command("wait", "wait for the end of a job; exits with its code", (
+        flag("timeout", "TIME", "exit with 124 if it has not ended by then, as 1h"), JSON,
+    ), _wait, _jobs(" (the default)")),
+    Command("fetch", "bring the logs and the output of a job here", (
+        flag("to", "DIR", "where to put them [./ID]; of several hosts in a directory each"), JSON,
+    ), _fetch, _jobs(" (the default)")),
+    Command("delete", "remove what an ended job has left", (
+        flag("entry-only", "", "forget it here, and leave what is on the hosts"), JSON,
+    ), _delete, _jobs("", 1)),
+)
+# fmt: on
+COMMANDS = {verb.name: verb for verb in _VERBS}
+
+
+def run(name: str, argv: Sequence[str]) -> int:
+    """Carry out a verb; the exit code."""
+    return carry_out(name, COMMANDS, argv)

@@ -14,7 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# Command -> what it does. Each is a module of this package with run(argv) -> exit code.
+# Command -> what it does. Each is a module of this package with run(argv) -> exit code; COMMANDS
+# of that module is its table, or that of its orders.
 COMMANDS = {
     "launch": "start a job here, or this node's share of it",
     "submit": "start a job elsewhere: over ssh, Slurm, MPI, Kubernetes or a script",
@@ -37,7 +38,7 @@ COMMANDS = {
     "completion": "print the completion script of bash, zsh or fish",
     "help": "show help about a command",
 }
-# Several commands that share a module: run_list in jobs.py, and so on.
+# Several commands that share a module, whose run(name, argv) tells them apart.
 SHARED = dict.fromkeys(("list", "status", "logs", "stop", "wait", "fetch", "delete"), "jobs")
 # What people type who come from other tools -> what it is here.
 OTHERS = {"kill": "stop", "cancel": "stop", "jobs": "list", "ls": "list",
@@ -65,7 +66,13 @@ def run(words: Sequence[str]) -> int:
     """Run a command; returns the exit code, after telling what was wrong.
 
     >>> run(["version", "--help"]) == 0
-    usage: paddock version [--json]
+    usage: paddock version [flags]
+    <BLANKLINE>
+    Show versions, and what is installed.
+    <BLANKLINE>
+    Flags:
+      --json                  print JSON, for programs
+      -h, --help              show this help
     True
     """
     return answered(lambda: _run(words))
@@ -94,13 +101,12 @@ def _run(words: Sequence[str]) -> int:
     # __import__, since importlib costs more than the command.
     module = SHARED.get(name, name)
     command = __import__(f"paddock.cli.{module}", fromlist=("run",))
-    run_it = getattr(command, f"run_{name}") if name in SHARED else command.run
-    code: int = run_it(list(words[1:]))
+    code: int = command.run(*([name] if name in SHARED else []), list(words[1:]))
     return code
 
 
 def _unknown(name: str) -> UsageError:
-    from paddock.jobfile.suggest import nearest
+    from paddock.command_line import nearest
 
     if name.startswith("-") or name.endswith(".py"):
         return UsageError(

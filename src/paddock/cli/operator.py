@@ -1,94 +1,30 @@
-"""``paddock operator``: runs the operator, installs it, or prints the files that install it."""
+"""``paddock operator``: runs the operator, installs it, or prints the files that install it.
+
+Flags may be written as Go does: -leader-elect=true.
+"""
 
 from __future__ import annotations
 
+from paddock.cli.family import Command, Given, carry_out
+from paddock.command_line import Flag, flag
 from paddock.errors import UsageError
+from paddock.operator.options import FLAGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from paddock.operator.manifests.install import Install
 
-EXTRA = ("lightkube", "lightkube_models", "httpx2", "msgspec", "yaml")
-ORDERS = {
-    "run": "work on a cluster",
-    "install": "apply the definition and the operator, wait, and verify that it works",
-    "uninstall": "remove the operator; jobs and their pods stay",
-    "crd": "print the definition of PaddleJob",
-    "manifests": "print what installs the operator",
-    "check": "say who leads, or why no operator works",
-}
-SWITCHES = ("crd", "monitor", "dry-run", "definition", "wait")
-CRD = {"version": "v1, or v1beta1 for Kubernetes 1.15 and older [v1]"}
-MANIFESTS = {
-    "namespace": "of the operator itself [paddle-system]",
-    "image": "of the operator [localhost/paddock-operator, of this version]",
-    "scheduling": "gang scheduler of jobs that name none: volcano, coscheduling",
-    "watch-namespaces": "a,b: serve only these, with rights in these only [all]",
-    "replicas": "copies of the operator, of which one works [1]",
-    "init-image": "of an init container that waits for the names of its role",
-    "crd": "with the definition of PaddleJob before the rest",
-    "monitor": "with a ServiceMonitor for Prometheus' operator",
-}
-ON_CLUSTER = {
-    "wait": "until it is so; --wait=false to come back at once [true]",
-    "timeout": "seconds to wait at most [120]",
-    "kubeconfig": "the cluster [$KUBECONFIG, ~/.kube/config]",
-    "context": "of the kubeconfig",
-}
-INSTALL = {
-    **{name: text for name, text in MANIFESTS.items() if name != "crd"},
-    "dry-run": "print what would be applied, and ask no cluster",
-    **ON_CLUSTER,
-}
-UNINSTALL = {
-    "namespace": MANIFESTS["namespace"],
-    "watch-namespaces": "a,b: those that it was installed for [all]",
-    "definition": "remove the definition of PaddleJob too, and with it all jobs",
-    **ON_CLUSTER,
-}
-CHECK = {
-    "namespace": "of the operator [in a pod its own, else paddle-system]",
-    "lease": "its --leader-election-id",
-    "watch-namespaces": "a,b: those that it serves [all]",
-    "kubeconfig": ON_CLUSTER["kubeconfig"],
-    "context": ON_CLUSTER["context"],
-}
-FLAGS = {
-    "crd": CRD, "manifests": MANIFESTS, "install": INSTALL, "uninstall": UNINSTALL, "check": CHECK,
-}  # fmt: skip
 TIMEOUT_SECONDS_MAX = 3600
 
 
 def run(argv: Sequence[str]) -> int:
     """Carry out an order; the exit code."""
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        return _help()
-    order, words = argv[0], list(argv[1:])
-    if order not in ORDERS:
-        from paddock.jobfile.suggest import nearest
-
-        hint = nearest(order, ORDERS) or "write one of " + ", ".join(ORDERS)
-        raise UsageError(f"'{order}' is not an order of paddock operator", hint=hint)
-    if any(word in ("-h", "--help") for word in words):
-        return _help(order)
-    try:
-        if order == "run":
-            return _run(words)
-        given = _given(words, order, FLAGS[order])
-        if order == "crd":
-            return _crd(given)
-        if order == "check":
-            return _check(given)
-        if order == "manifests" or _is_yes(given, "dry-run"):
-            return _manifests(given, has_crd=order == "install" or _is_yes(given, "crd"))
-        return _on_cluster(given, removes=order == "uninstall")
-    except ImportError as error:
-        raise missing_extra(error) from error
+    return carry_out("operator", COMMANDS, argv)
 
 
-def _run(words: list[str]) -> int:
+def _run(words: Sequence[str]) -> int:
     from paddock.operator.options import read_options
 
     options = read_options(words)
@@ -98,130 +34,136 @@ def _run(words: list[str]) -> int:
     return operator.run(options, reconcile)
 
 
-def _crd(given: dict[str, str]) -> int:
+def _crd(given: Given) -> int:
     from paddock.operator.manifests.crd import crd_text
 
-    print(crd_text(given.get("version", "v1")), end="")
+    print(crd_text(given.version), end="")
     return 0
 
 
-def _manifests(given: dict[str, str], *, has_crd: bool) -> int:
+def _manifests(given: Given) -> int:
+    return _print(given, has_crd=given.crd)
+
+
+def _print(given: Given, *, has_crd: bool) -> int:
     from paddock.operator.manifests.install import manifests_text
 
-    monitor = _is_yes(given, "monitor")
-    print(manifests_text(_install(given), has_crd=has_crd, has_monitor=monitor), end="")
+    print(manifests_text(_made(given), has_crd=has_crd, has_monitor=given.monitor), end="")
     return 0
 
 
-def _check(given: dict[str, str]) -> int:
+def _check(given: Given) -> int:
     from paddock.operator.verify import verify
 
-    print(verify(given))
+    print(verify({name.replace("_", "-"): text or "" for name, text in vars(given).items()}))
     return 0
 
 
-def _on_cluster(given: dict[str, str], *, removes: bool) -> int:
+def _install(given: Given) -> int:
+    if given.dry_run:
+        return _print(given, has_crd=True)
+    return _on_cluster(given, _made(given), has_monitor=given.monitor)
+
+
+def _uninstall(given: Given) -> int:
+    from paddock.operator.manifests.install import Install
+
+    install = Install(namespace=given.namespace, watch_namespaces=_names(given.watch_namespaces))
+    return _on_cluster(given, install, has_definition=given.definition)
+
+
+def _on_cluster(given: Given, install: Install, **more: bool) -> int:
     from paddock.operator.manifests.install import checked
     from paddock.operator.runtime import installer
 
-    seconds = given.get("timeout", "120")
-    if not (seconds.isascii() and seconds.isdigit() and 1 <= int(seconds) <= TIMEOUT_SECONDS_MAX):
-        hint = f"whole seconds, 1 to {TIMEOUT_SECONDS_MAX}"
-        raise UsageError(f"--timeout is '{seconds}'", hint=hint)
-    more = {"waits": _is_yes(given, "wait", "true")}
-    if removes:
-        more["has_definition"] = _is_yes(given, "definition")
-    else:
-        more["has_monitor"] = _is_yes(given, "monitor")
+    if not 1 <= given.timeout <= TIMEOUT_SECONDS_MAX:
+        hint = f"seconds, 1 to {TIMEOUT_SECONDS_MAX}"
+        raise UsageError(f"--timeout is {given.timeout:g}", hint=hint)
     return installer.run(
-        checked(_install(given)),
-        removes=removes,
-        more=more,
-        kubeconfig=given.get("kubeconfig", ""),
-        context=given.get("context", ""),
-        timeout_seconds=float(seconds),
+        checked(install),
+        removes="has_definition" in more,
+        more={"waits": given.wait, **more},
+        kubeconfig=given.kubeconfig or "",
+        context=given.context or "",
+        timeout_seconds=given.timeout,
         say=lambda line: print(line, flush=True),
     )
 
 
-def _install(given: dict[str, str]) -> Install:
+def _made(given: Given) -> Install:
     """How the operator is to run, as far as the flags say."""
     from paddock.operator.manifests.install import Install
 
-    watched = given.get("watch-namespaces", "")
-    replicas = given.get("replicas", "1")
-    if not (replicas.isascii() and replicas.isdigit()):
-        raise UsageError(f"--replicas is '{replicas}'", hint="a whole number")
     install = Install()
     return Install(
-        namespace=given.get("namespace", install.namespace),
-        image=given.get("image", install.image),
-        scheduling=given.get("scheduling", install.scheduling),
-        watch_namespaces=tuple(name for name in watched.split(",") if name),
-        replicas=int(replicas),
-        init_image=given.get("init-image", install.init_image),
+        namespace=given.namespace,
+        image=given.image or install.image,
+        scheduling=given.scheduling or install.scheduling,
+        watch_namespaces=_names(given.watch_namespaces),
+        replicas=given.replicas,
+        init_image=given.init_image or install.init_image,
     )
 
 
-def _is_yes(given: dict[str, str], name: str, absent: str = "false") -> bool:
-    text = given.get(name, absent)
-    if text not in ("true", "false"):
-        raise UsageError(f"--{name} is '{text}'", hint="true or false")
-    return text == "true"
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name for name in (text or "").split(",") if name)
 
 
-def _given(words: list[str], order: str, known: dict[str, str]) -> dict[str, str]:
-    """--a-b c --d=e as {"a-b": "c", "d": "e"}; those of SWITCHES need no value."""
-    found: dict[str, str] = {}
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        name, equals, text = word.lstrip("-").partition("=")
-        if not word.startswith("-") or name not in known:
-            from paddock.jobfile.suggest import nearest
-
-            raise UsageError(
-                f"'{word}' is not a flag of paddock operator {order}",
-                hint=nearest(name, [f"--{one}" for one in known]),
-            )
-        if not equals and name in SWITCHES:
-            text = "true"
-        elif not equals:
-            if not rest:
-                raise UsageError(f"{word} needs a value", hint=f"paddock operator {order} --help")
-            text = rest.pop(0)
-        found[name] = text
-    return found
+def _order(
+    name: str,
+    what: str,
+    flags: Sequence[Flag],
+    run: Callable[[Given], int] | None = None,
+    takes_words: Callable[[Sequence[str]], int] | None = None,
+    notes: str = "",
+) -> Command:
+    return Command(
+        f"operator {name}", what, tuple(flags), run, takes_words=takes_words, notes=notes,
+        extra="operator", goes_single=True,
+    )  # fmt: skip
 
 
-def _help(order: str = "") -> int:
-    """Of one order, or what the orders are."""
-    from paddock.cli.help import command_help
-
-    if not order:
-        print(command_help("operator"), end="")
-        print("\n".join(f"  {name:<12}{what}" for name, what in ORDERS.items()))
-        print("paddock operator ORDER --help lists its flags")
-        return 0
-    print(f"paddock operator {order}: {ORDERS[order]}")
-    if order == "run":
-        try:
-            from paddock.operator.options import usage
-        except ImportError as error:
-            raise missing_extra(error) from error
-        print(usage(), end="")
-        return 0
-    print("\nflags:")
-    for name, what in FLAGS[order].items():
-        print(f"  --{name:<18} {what}")
-    return 0
-
-
-def missing_extra(error: ImportError) -> UsageError:
-    """What to say where lightkube is not installed. Raises `error` when it is another."""
-    if (error.name or "").partition(".")[0] not in EXTRA:
-        raise error
-    return UsageError(
-        f"the operator needs {error.name}, which is not installed",
-        hint="pip install lightkube PyYAML",
-    )
+# fmt: off
+MANIFESTS = (
+    flag("namespace", "NAME", "of the operator itself", default="paddle-system"),
+    flag("image", "IMAGE", "of the operator [localhost/paddock-operator, of this version]"),
+    flag("scheduling", "NAME", "gang scheduler of jobs that name none: volcano, coscheduling"),
+    flag("watch-namespaces", "A,B", "serve only these, with rights in these only [all]"),
+    flag("replicas", "N", "copies of the operator, of which one works", default="1"),
+    flag("init-image", "IMAGE", "of an init container that waits for the names of its role"),
+    flag("monitor", "", "with a ServiceMonitor for Prometheus' operator"),
+)
+CLUSTER = (
+    flag("kubeconfig", "FILE", "the cluster [$KUBECONFIG, ~/.kube/config]"),
+    flag("context", "NAME", "of the kubeconfig"),
+)
+WAITING = (
+    flag("wait", "", "until it is so; --wait=false to come back at once", default="true"),
+    flag("timeout", "SECONDS", "wait no longer", default="120"), *CLUSTER,
+)
+_ORDERS = (
+    _order("run", "work on a cluster", FLAGS, None, _run,
+           "The flags of paddle-operator, and more."),
+    _order("install", "apply the definition and the operator, wait, and verify that it works", (
+        *MANIFESTS, flag("dry-run", "", "print what would be applied, and ask no cluster"),
+        *WAITING,
+    ), _install),
+    _order("uninstall", "remove the operator; jobs and their pods stay", (
+        MANIFESTS[0], flag("watch-namespaces", "A,B", "those that it was installed for [all]"),
+        flag("definition", "", "remove the definition of PaddleJob too, and with it all jobs"),
+        *WAITING,
+    ), _uninstall),
+    _order("crd", "print the definition of PaddleJob", (
+        flag("version", "VERSION", "v1, or v1beta1 for Kubernetes 1.15 and older", default="v1"),
+    ), _crd),
+    _order("manifests", "print what installs the operator", (
+        *MANIFESTS, flag("crd", "", "with the definition of PaddleJob before the rest"),
+    ), _manifests),
+    _order("check", "say who leads, or why no operator works", (
+        flag("namespace", "NAME", "of the operator [in a pod its own, else paddle-system]"),
+        flag("lease", "NAME", "its --leader-election-id"),
+        flag("watch-namespaces", "A,B", "those that it serves [all]"), *CLUSTER,
+    ), _check),
+)
+# fmt: on
+COMMANDS = {order.name: order for order in _ORDERS}

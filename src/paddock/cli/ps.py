@@ -6,22 +6,22 @@ job; what changes tables goes to the job that --job names.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paddock.cli.orders import Order, flag, run_order
+from paddock.cli.family import JSON, Command, Given, Operand, carry_out
 from paddock.cli.ps_endpoints import logged_endpoints
 from paddock.cli.ps_text import aligned, moved_text, size_text, status_text
+from paddock.command_line import Flag, flag
 from paddock.errors import EXIT_OWN_FAULT, UsageError, problem_text
 
 TYPE_CHECKING = False
@@ -32,64 +32,52 @@ if TYPE_CHECKING:
 FORMATS = ("npz", "safetensors", "paddle")
 TIMEOUT_SECONDS = 10.0
 PORT = 7163  # of the witness
+STRATEGIES = ("sync", "half_async", "async", "geo", "staleness")
 
 
 def run(argv: Sequence[str]) -> int:
     """Carry out one order; the exit code."""
-    return run_order("ps", ORDERS, argv, silent=("witness",))
+    if not argv:
+        print("paddock ps looks after parameter servers: paddock ps --help shows its orders.")
+        print("What is running here and elsewhere: paddock list.")
+        return 0
+    return carry_out("ps", COMMANDS, argv)
 
 
 # ----------------------------------------------------------------------------------------- flags
 
-
+# fmt: off
 SERVERS = (
-    flag(
-        "--endpoints",
-        metavar="LIST",
-        help="host:port of every server, in order, commas between, '|' before a replica's "
-        "(else $PADDLE_PSERVERS_IP_PORT_LIST)",
-    ),
-    flag(
-        "--log_dir",
-        "--log-dir",
-        metavar="DIR",
-        help="instead of --endpoints: the log directory of the job, which paddock launch runs",
-    ),
-    flag("--token-file", metavar="FILE", help="the servers' secret (else $PADDOCK_PS_TOKEN_FILE)"),
-    flag("--tls-ca", metavar="FILE", help="whom to trust, PEM (else $PADDOCK_PS_TLS_CA)"),
-    flag("--job", metavar="NAME", help="the job, for orders that change it (else $PADDLE_JOB_ID)"),
-    flag(
-        "--timeout",
-        type=float,
-        default=TIMEOUT_SECONDS,
-        metavar="SECONDS",
-        help=f"longest wait for a server [{TIMEOUT_SECONDS:g}]",
-    ),
+    flag("endpoints", "LIST", "host:port of every server, in order, commas between, '|' before a "
+         "replica's (else $PADDLE_PSERVERS_IP_PORT_LIST)"),
+    flag("log_dir", "DIR", "instead of --endpoints: the log directory of the job, which paddock "
+         "launch runs"),
+    flag("token-file", "FILE", "the servers' secret (else $PADDOCK_PS_TOKEN_FILE)"),
+    flag("tls-ca", "FILE", "whom to trust, PEM (else $PADDOCK_PS_TLS_CA)"),
+    flag("job", "NAME", "the job, for orders that change it (else $PADDLE_JOB_ID)"),
+    flag("timeout", "SECONDS", "longest wait for a server", default=f"{TIMEOUT_SECONDS:g}"),
+    JSON,
 )
-TABLE = flag("--table", required=True, metavar="NAME")
-TABLES = flag("--table", action="append", metavar="NAME", help="which table; repeatable [all]")
-FORMAT = flag("--format", choices=FORMATS, required=True)
-RULE = flag(
-    "--rule",
-    default="naive",
-    help="Paddle's rule, which says what columns its text has: naive, adagrad, std_adagrad, "
-    "adam, shared_adam [naive]",
-)
+TABLE = flag("table", "NAME", "which table", is_needed=True)
+TABLES = flag("table", "NAME", "which table; repeatable [all]", repeats=True)
+FORMAT = flag("format", "", "how it is written", choices=FORMATS, is_needed=True)
+RULE = flag("rule", "NAME", "Paddle's rule, which says what columns its text has: naive, adagrad, "
+            "std_adagrad, adam, shared_adam", default="naive")
 SOURCE = (
-    flag("--checkpoint", metavar="DIR", help="read this one; no server is asked [the tables now]"),
-    TABLES,
+    flag("checkpoint", "DIR", "read this one; no server is asked [the tables now]"), TABLES,
     *SERVERS,
 )
+# fmt: on
 
 
-def _admin(given: argparse.Namespace) -> Admin:
+def _admin(given: Given) -> Admin:
     """Servers that have all been reached. Raises PaddockError naming one that was not."""
     admin = _unconnected(given)
     admin.connect()
     return admin
 
 
-def _unconnected(given: argparse.Namespace) -> Admin:
+def _unconnected(given: Given) -> Admin:
     from paddock.ps.client.admin import Admin, read_settings
 
     settings = read_settings(
@@ -103,16 +91,16 @@ def _unconnected(given: argparse.Namespace) -> Admin:
     return Admin(settings)
 
 
-def _endpoints(given: argparse.Namespace) -> str | None:
+def _endpoints(given: Given) -> str | None:
     if not given.log_dir:
-        return given.endpoints  # type: ignore[no-any-return]  # argparse
+        return given.endpoints  # type: ignore[no-any-return]  # a namespace
     if given.endpoints:
         raise UsageError("--endpoints and --log_dir are given", hint="one of them is enough")
     return logged_endpoints(Path(given.log_dir))
 
 
 @contextmanager
-def _checkpoint(given: argparse.Namespace, near: Path) -> Iterator[Checkpoint]:
+def _checkpoint(given: Given, near: Path) -> Iterator[Checkpoint]:
     """The one of --checkpoint, or the servers' tables as they are now."""
     from paddock.ps.client.transfer import temporary_checkpoint
     from paddock.ps.durable.checkpoint import open_checkpoint
@@ -124,12 +112,12 @@ def _checkpoint(given: argparse.Namespace, near: Path) -> Iterator[Checkpoint]:
         yield done
 
 
-def _check_keep(given: argparse.Namespace) -> None:
+def _check_keep(given: Given) -> None:
     if given.keep < 1:
         raise UsageError(f"--keep is {given.keep}", hint="1 or more")
 
 
-def _tell(given: argparse.Namespace, data: dict[str, Any], line: str) -> int:
+def _tell(given: Given, data: dict[str, Any], line: str) -> int:
     print(json.dumps(data, indent=2) if given.json else line)
     return 0
 
@@ -137,7 +125,7 @@ def _tell(given: argparse.Namespace, data: dict[str, Any], line: str) -> int:
 # ---------------------------------------------------------------------------------------- orders
 
 
-def _status(given: argparse.Namespace) -> int:
+def _status(given: Given) -> int:
     seen = _unconnected(given).look()
     if given.json:
         print(json.dumps({"servers": [_seen_json(one) for one in seen]}, indent=2))
@@ -160,7 +148,7 @@ def _seen_json(one: Seen) -> dict[str, Any]:
     return {**data, "reachable": True, **one.facts}
 
 
-def _tables(given: argparse.Namespace) -> int:
+def _tables(given: Given) -> int:
     with _admin(given) as admin:
         tables = admin.tables()
     if given.json:
@@ -186,7 +174,7 @@ def _tables(given: argparse.Namespace) -> int:
     return 0
 
 
-def _save(given: argparse.Namespace) -> int:
+def _save(given: Given) -> int:
     _check_keep(given)
     with _admin(given) as admin:
         name = admin.save(given.directory, mode=given.mode, keep=given.keep)
@@ -194,11 +182,11 @@ def _save(given: argparse.Namespace) -> int:
     return _tell(given, {"name": name, "path": path}, f"saved {path}")
 
 
-def _load(given: argparse.Namespace) -> int:
+def _load(given: Given) -> int:
     from paddock.ps.client.checkpoints import objection_to_resume
 
     with _admin(given) as admin:
-        done = admin.load(given.directory, name=given.name, of_job=given.from_job)
+        done = admin.load(given.directory, name=given.name or "", of_job=given.from_job)
         problem = objection_to_resume(done, len(admin.peers))
     names = [spec.name for spec in done.specs]
     facts = {"path": str(done.path), "step": done.step, "tables": names, "warning": problem}
@@ -206,7 +194,7 @@ def _load(given: argparse.Namespace) -> int:
     return _tell(given, facts, f"{told}\nwarning: {problem}" if problem else told)
 
 
-def _shrink(given: argparse.Namespace) -> int:
+def _shrink(given: Given) -> int:
     with _admin(given) as admin:
         tables = given.table or [t["name"] for t in admin.tables() if t["kind"] == "sparse"]
         dropped = {table: admin.shrink(table) for table in tables}
@@ -214,20 +202,20 @@ def _shrink(given: argparse.Namespace) -> int:
     return _tell(given, {"dropped": dropped}, "\n".join(lines) or "there is no sparse table")
 
 
-def _snapshot(given: argparse.Namespace) -> int:
+def _snapshot(given: Given) -> int:
     with _admin(given) as admin:
         lsns = admin.snapshot()
     lines = [f"server {server}: snapshot at record {lsn}" for server, lsn in enumerate(lsns)]
     return _tell(given, {"lsns": lsns}, "\n".join(lines))
 
 
-def _move(given: argparse.Namespace) -> int:
+def _move(given: Given) -> int:
     with _admin(given) as admin:
         one = admin.move(given.table, given.shard, given.to)
     return _tell(given, asdict(one), moved_text([one], given.table))
 
 
-def _rebalance(given: argparse.Namespace) -> int:
+def _rebalance(given: Given) -> int:
     with _admin(given) as admin:
         tables = given.table or [table["name"] for table in admin.tables()]
         done = {table: admin.rebalance(table) for table in tables}
@@ -236,7 +224,7 @@ def _rebalance(given: argparse.Namespace) -> int:
     return _tell(given, {"moved": facts}, "\n".join(lines) or "there is no table")
 
 
-def _export(given: argparse.Namespace) -> int:
+def _export(given: Given) -> int:
     from paddock.ps.client import transfer
 
     out = Path(given.out)
@@ -246,7 +234,7 @@ def _export(given: argparse.Namespace) -> int:
     return _tell(given, facts, f"wrote {out}: step {done.step}, {', '.join(names) or 'no table'}")
 
 
-def _import(given: argparse.Namespace) -> int:
+def _import(given: Given) -> int:
     from paddock.ps.client import transfer
     from paddock.ps.spec import from_json
 
@@ -288,7 +276,7 @@ def _spec_file(name: str | None) -> dict[str, Any]:
     return data
 
 
-def _publish(given: argparse.Namespace) -> int:
+def _publish(given: Given) -> int:
     from paddock.ps.durable.serving import publish
 
     out = Path(given.directory)
@@ -299,7 +287,7 @@ def _publish(given: argparse.Namespace) -> int:
     return _tell(given, facts, f"published {path}: step {done.step}")
 
 
-def _witness(given: argparse.Namespace) -> int:
+def _witness(given: Given) -> int:
     """Be one until SIGTERM or SIGINT."""
     from paddock.ps.link import read_token
     from paddock.ps.server.main import say
@@ -313,18 +301,17 @@ def _witness(given: argparse.Namespace) -> int:
         port=given.port,
         data_dir=given.data_dir,
         bind=given.bind or ("0.0.0.0" if given.token_file else "127.0.0.1"),
-        token=read_token(given.token_file),
-        tls_cert=given.tls_cert,
-        tls_key=given.tls_key,
+        token=read_token(given.token_file or ""),
+        tls_cert=given.tls_cert or "",
+        tls_key=given.tls_key or "",
         say=say,
         ready=partial(print, flush=True),
     )
     return 0
 
 
-def _explain(given: argparse.Namespace) -> int:
+def _explain(given: Given) -> int:
     from paddock.ps.consistency.explain import explain
-    from paddock.ps.consistency.step_words import STRATEGIES
 
     if given.staleness < 0:
         raise UsageError(f"--staleness is {given.staleness}", hint="0 or more steps")
@@ -336,105 +323,59 @@ def _explain(given: argparse.Namespace) -> int:
     return _tell(given, said, "\n".join(said.values()))
 
 
-# Order -> what it does, its flags, and who carries it out.
-ORDERS: dict[str, Order] = {
-    "status": ("show each server, and who is waited for", SERVERS, _status),
-    "tables": ("show the tables", SERVERS, _tables),
-    "save": (
-        "write a checkpoint",
-        (
-            flag("directory", help="directory that all servers see"),
-            flag("--mode", choices=("full", "delta"), default="full"),
-            flag("--keep", type=int, default=3, metavar="N", help="checkpoints to keep [3]"),
-            *SERVERS,
-        ),
-        _save,
-    ),
-    "load": (
-        "read a checkpoint, of any number of servers",
-        (
-            flag("directory", help="what was saved to, or one checkpoint in it"),
-            flag("--name", default="", help="which one there [the newest whole one]"),
-            flag("--from-job", metavar="NAME", help="the job that saved it, if another"),
-            *SERVERS,
-        ),
-        _load,
-    ),
-    "shrink": ("decay statistics and drop what tables give up", (TABLES, *SERVERS), _shrink),
-    "move": (
-        "give a shard to another server, while trainers go on",
-        (
-            TABLE,
-            flag("--shard", required=True, type=int, metavar="N", help="from 0"),
-            flag("--to", required=True, type=int, metavar="SERVER", help="from 0"),
-            *SERVERS,
-        ),
-        _move,
-    ),
-    "rebalance": ("spread shards evenly", (TABLES, *SERVERS), _rebalance),
-    "snapshot": ("have each server shorten its log", SERVERS, _snapshot),
-    "export": (
-        "write weights as npz, safetensors or Paddle's text",
-        (
-            FORMAT,
-            flag("--out", required=True, metavar="PATH", help="file; paddle: directory"),
-            RULE,
-            *SOURCE,
-        ),
-        _export,
-    ),
-    "import": (
-        "read weights into a table, or into a checkpoint",
-        (
-            FORMAT,
-            flag("--in", required=True, dest="path", metavar="PATH"),
-            TABLE,
-            RULE,
-            flag("--checkpoint", metavar="DIR", help="make one there instead; no server is asked"),
-            flag(
-                "--spec",
-                metavar="FILE",
-                help="with --checkpoint: the table's spec, JSON as in ps tables",
-            ),
-            *SERVERS,
-        ),
-        _import,
-    ),
-    "publish": (
-        "make weights the version that serving readers get",
-        (
-            flag("directory", help="where paddock.ps serving readers look"),
-            flag("--keep", type=int, default=2, metavar="N", help="versions to keep [2]"),
-            *SOURCE,
-        ),
-        _publish,
-    ),
-    "witness": (
-        "say which server of a pair may serve",
-        (
-            flag("--data-dir", required=True, metavar="DIR", help="where it keeps who may serve"),
-            flag(
-                "--port",
-                type=int,
-                default=PORT,
-                metavar="PORT",
-                help=f"0 for any free one [{PORT}]",
-            ),
-            flag("--bind", default="", metavar="HOST", help="[127.0.0.1; 0.0.0.0 with a token]"),
-            flag("--token-file", default="", metavar="FILE", help="the servers' secret"),
-            flag("--tls-cert", default="", metavar="FILE", help="certificate, PEM"),
-            flag("--tls-key", default="", metavar="FILE", help="its key, PEM"),
-        ),
-        _witness,
-    ),
-    "explain": (
-        "say what each strategy gives and takes",
-        (
-            flag("strategy", nargs="*", help="which [all]"),
-            flag("--staleness", type=int, default=0, metavar="N"),
-            flag("--window", type=int, default=2, metavar="N"),
-            flag("--geo-step", type=int, default=100, metavar="N"),
-        ),
-        _explain,
-    ),
-}
+def _order(
+    name: str,
+    what: str,
+    run: Callable[[Given], int],
+    flags: Sequence[Flag],
+    *operands: Operand,
+) -> Command:
+    return Command(f"ps {name}", what, tuple(flags), run, operands, extra="ps")
+
+
+# fmt: off
+_ORDERS = (
+    _order("status", "show each server, and who is waited for", _status, SERVERS),
+    _order("tables", "show the tables", _tables, SERVERS),
+    _order("save", "write a checkpoint", _save, (
+        flag("mode", "", "all rows, or those that changed", choices=("full", "delta"),
+             default="full"),
+        flag("keep", "N", "checkpoints to keep", default="3"), *SERVERS,
+    ), Operand("directory", "DIRECTORY", "directory that all servers see", "dir")),
+    _order("load", "read a checkpoint, of any number of servers", _load, (
+        flag("name", "NAME", "which one there [the newest whole one]"),
+        flag("from-job", "NAME", "the job that saved it, if another"), *SERVERS,
+    ), Operand("directory", "DIRECTORY", "what was saved to, or one checkpoint in it", "dir")),
+    _order("shrink", "decay statistics and drop what tables give up", _shrink, (TABLES, *SERVERS)),
+    _order("move", "give a shard to another server, while trainers go on", _move, (
+        TABLE, flag("shard", "N", "from 0", is_needed=True),
+        flag("to", "N", "server, from 0", is_needed=True), *SERVERS,
+    )),
+    _order("rebalance", "spread shards evenly", _rebalance, (TABLES, *SERVERS)),
+    _order("snapshot", "have each server shorten its log", _snapshot, SERVERS),
+    _order("export", "write weights as npz, safetensors or Paddle's text", _export, (
+        FORMAT, flag("out", "PATH", "file; paddle: directory", is_needed=True), RULE, *SOURCE,
+    )),
+    _order("import", "read weights into a table, or into a checkpoint", _import, (
+        FORMAT, flag("in", "PATH", "file; paddle: directory", is_needed=True, field="path"), TABLE,
+        RULE, flag("checkpoint", "DIR", "make one there instead; no server is asked"),
+        flag("spec", "FILE", "with --checkpoint: the table's spec, JSON as in ps tables"), *SERVERS,
+    )),
+    _order("publish", "make weights the version that serving readers get", _publish, (
+        flag("keep", "N", "versions to keep", default="2"), *SOURCE,
+    ), Operand("directory", "DIRECTORY", "where paddock.ps serving readers look", "dir")),
+    _order("witness", "say which server of a pair may serve", _witness, (
+        flag("data-dir", "DIR", "where it keeps who may serve", is_needed=True),
+        flag("port", "PORT", "0 for any free one", default=str(PORT)),
+        flag("bind", "HOST", "address to listen on [127.0.0.1; 0.0.0.0 with a token]"),
+        flag("token-file", "FILE", "the servers' secret"),
+        flag("tls-cert", "FILE", "certificate, PEM"), flag("tls-key", "FILE", "its key, PEM"),
+    )),
+    _order("explain", "say what each strategy gives and takes", _explain, (
+        flag("staleness", "N", "steps that a trainer may be ahead", default="0"),
+        flag("window", "N", "pushes on their way", default="2"),
+        flag("geo-step", "N", "steps between two pushes of geo", default="100"), JSON,
+    ), Operand("strategy", "STRATEGY", "which [all]", "text", STRATEGIES, 0, 0)),
+)
+# fmt: on
+COMMANDS = {order.name: order for order in _ORDERS}

@@ -4,9 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paddock.rec.run import run as run_rec
+from paddock.cli.family import Command, carry_out
+from paddock.rec.config.words import TABLE
 
 
 def run(argv: Sequence[str]) -> int:
     """Start what a config.yaml says; comes back only where nothing is started."""
-    return run_rec(argv)
+    return carry_out("rec", COMMANDS, argv)
+
+
+def _run(words: Sequence[str]) -> int:
+    from paddock.rec.run import run as run_rec
+
+    return run_rec(words)
+
+
+COMMANDS = {
+    "rec": Command(
+        "rec",
+        "train a recommendation model as its config.yaml says",
+        TABLE.flags,
+        takes_words=_run,
+        usages=("-m CONFIG [-b BACKEND] [-o KEY=VALUE ...] [flags]",),
+        notes="PaddleRec's of any age, or a bundled one.",
+        extra="ps",
+    )
+}

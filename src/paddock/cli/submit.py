@@ -43,7 +43,7 @@ SEES_PACKAGE = ("ssh", "local", "slurm", "mpi")  # jobs run in the package, and 
 def run(argv: Sequence[str]) -> int:
     """Submit a job; the exit code: of the job where we stay with it, else 0."""
     split = read_words(argv)
-    if "help" in split.own:
+    if split.is_help:
         from paddock.cli.help import command_help
 
         sys.stdout.write(command_help("submit"))
@@ -142,8 +142,8 @@ def read_words(argv: Sequence[str]) -> Split:
     split = split_words(argv)
     argv = [*_directives(split), *argv]  # the command line wins
     split = split_words(argv)
-    place, conf = split.own.get("b", ""), split.own.get("conf", "")
-    if not (conf or place.partition(",")[0]).endswith(".py") or "help" in split.own:
+    place, conf = split.own.get("site", ""), split.own.get("conf", "")
+    if not (conf or place.partition(",")[0]).endswith(".py") or split.is_help:
         return split
     from paddock.backends.sites.fabric import rewrite
 
@@ -172,7 +172,7 @@ def read_submission(split: Split) -> Submission:
     own, problems = split.own, list(split.problems)
     try:
         site = find_site(
-            own.get("b", ""),
+            own.get("site", ""),
             env=os.environ,
             cwd=os.getcwd(),
             conf=own.get("conf", ""),
@@ -181,7 +181,7 @@ def read_submission(split: Split) -> Submission:
     except UsageError as error:
         problems += error.problems
         site = Site("", "ssh")
-    nnodes = own.get("n") or split.nnodes or str(max(1, len(site.texts("hosts"))))
+    nnodes = own.get("nodes") or split.nnodes or str(max(1, len(site.texts("hosts"))))
     job, file = None, ""
     if not split.script and not split.file:
         hint = "write paddock submit [flags] train.py [arguments]"
@@ -224,7 +224,7 @@ def read_submission(split: Split) -> Submission:
         has_ps=uses_ps(job, own.get("package", "")),
         env=tuple(kept.items()),
         token=secrets.token_hex(16),
-        extra={**own, "n": own.get("n") or split.nnodes},
+        extra={**own, "n": own.get("nodes") or split.nnodes},
     )
 
 

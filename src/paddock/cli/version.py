@@ -8,7 +8,7 @@ from importlib import metadata
 from importlib.util import find_spec
 
 from paddock import __version__
-from paddock.errors import UsageError
+from paddock.cli.family import JSON, Command, Given, carry_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,18 +28,16 @@ PS_EXTRA = ("numpy", "numba", "xxhash")
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print the versions; --json for programs."""
-    if argv and argv[0] in ("-h", "--help"):
-        from paddock.cli.help import command_help
+    """Carry out the command; the exit code."""
+    return carry_out("version", COMMANDS, argv)
 
-        print(command_help("version"), end="")
-        return 0
-    if argv and list(argv) != ["--json"]:
-        raise UsageError(f"unexpected '{argv[0]}'", hint="write paddock version [--json]")
+
+def _run(given: Given) -> int:
+    """Print the versions; --json for programs."""
     frameworks = {name: installed(names) for name, names in FRAMEWORKS.items()}
     extras = {name: installed((name,)) for name in PS_EXTRA}
     features = {name: find_spec(module) is not None for name, module in FEATURES.items()}
-    if argv:
+    if given.json:
         import json
 
         found = {
@@ -74,3 +72,6 @@ def installed(names: Sequence[str]) -> str | None:
             continue
         return version if name == names[0] else f"{version} ({name})"
     return None
+
+
+COMMANDS = {"version": Command("version", "show versions, and what is installed", (JSON,), _run)}

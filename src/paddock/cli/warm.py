@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from paddock.cli.family import JSON, Command, Given, Operand, carry_out
 from paddock.errors import UsageError
 from paddock.local.text import count
 from paddock.local.warm.keep import Found, all_found
@@ -16,43 +17,32 @@ if TYPE_CHECKING:
 
     _T = TypeVar("_T", Learned, Found)
 
-ORDERS = ("list", "forget", "stop")
-
 
 def run(argv: Sequence[str]) -> int:
     """Carry out an order; returns the exit code."""
-    if not argv or not {"-h", "--help"}.isdisjoint(argv):
-        from paddock.cli.help import command_help
+    return carry_out("warm", COMMANDS, argv)
 
-        print(command_help("warm"), end="")
-        return 0
-    order, rest = argv[0], list(argv[1:])
-    if order not in ORDERS:
-        from paddock.jobfile.suggest import nearest
 
-        raise UsageError(
-            f"'{order}' is nothing that paddock warm does", hint=nearest(order, ORDERS)
-        )
-    is_json = order == "list" and "--json" in rest
-    scripts = [word for word in rest if not (is_json and word == "--json")]
-    for word in scripts:
-        if word.startswith("-"):
-            raise UsageError(
-                f"unexpected '{word}'", hint="write paddock warm list [--json] [SCRIPT]"
-            )
-    if order == "stop":
-        return _stop(scripts)
+def _forget(given: Given) -> int:
+    found = _learned(given.scripts)
+    for learned in found:
+        os.unlink(learned.path)
+    print(f"forgot {count(len(found), 'script')}")
+    return 0
+
+
+def _learned(scripts: Sequence[str]) -> list[Learned]:
     hint = "paddock warm list shows all"
-    found = _of(all_learned(os.environ), scripts, "nothing is learned of", hint)
-    if order == "forget":
-        for learned in found:
-            os.unlink(learned.path)
-        print(f"forgot {count(len(found), 'script')}")
-        return 0
+    return _of(all_learned(os.environ), scripts, "nothing is learned of", hint)
+
+
+def _list(given: Given) -> int:
+    scripts = given.scripts
+    found = _learned(scripts)
     kept = all_found(os.environ)
     if not scripts:
         found += _forgotten(kept, {learned.script for learned in found})
-    if is_json:
+    if given.json:
         import json
 
         print(json.dumps([_row(learned, kept) for learned in found], indent=2))
@@ -84,9 +74,11 @@ def _forgotten(kept: Sequence[Found], known: set[str]) -> Iterator[Learned]:
         yield learned
 
 
-def _stop(scripts: Sequence[str]) -> int:
+def _stop(given: Given) -> int:
     """End the launchers that are kept for these, or all."""
-    found = _of(all_found(os.environ), scripts, "no launcher is kept for", "paddock warm list")
+    found = _of(
+        all_found(os.environ), given.scripts, "no launcher is kept for", "paddock warm list"
+    )
     for each in found:
         each.stop()
     busy = sum(each.state == "busy" for each in found)
@@ -120,3 +112,17 @@ def _lines(learned: Learned, kept: Sequence[Found]) -> Iterator[str]:
     for each in kept:
         if each.script == learned.script:
             yield f"  kept by pid {each.pid}: {each.state}, {each.megabytes} MB"
+
+
+# fmt: off
+SCRIPTS = (Operand("scripts", "SCRIPT", "of these only [all]", "file", (), 0, 0),)
+_ORDERS = (
+    Command("warm list", "what of each script is imported once per node, what is left out and why, "
+            "and the launchers that --warm keep has left", (JSON,), _list, SCRIPTS),
+    Command("warm forget", "forget what was learned: the next launch learns it anew", (), _forget,
+            SCRIPTS),
+    Command("warm stop", "end the launchers that are kept, after their jobs if they have any", (),
+            _stop, SCRIPTS),
+)
+# fmt: on
+COMMANDS = {order.name: order for order in _ORDERS}

@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import IO, Any, cast
 
 from paddock.data.chunks import GENERATED, MANIFEST, Chunk, DataFile
-from paddock.errors import PaddockError, Problem, UsageError
+from paddock.errors import PaddockError, Problem, UsageError, extra_hint
 
 BLOCK_BYTES = 2 << 20
 LINE_BYTES_MAX = 64 << 20
@@ -144,7 +144,7 @@ def _file_system(url: str) -> tuple[Any, str]:
         import fsspec
     except ImportError:
         message = f"'{url}' is a URL, and fsspec is not installed"
-        raise UsageError(message, hint="pip install fsspec, or name local files") from None
+        raise UsageError(message, hint=f"{extra_hint('data')}, or name local files") from None
     try:
         return cast("tuple[Any, str]", fsspec.core.url_to_fs(url))
     except (ImportError, ValueError) as error:  # ImportError: s3fs and so on is not installed.
@@ -245,7 +245,7 @@ def open_parquet(path: str) -> Iterator[Any]:
         from pyarrow import ArrowInvalid, parquet
     except ImportError:
         message = f"'{path}' is Parquet, and pyarrow is not installed"
-        raise UsageError(message, hint="pip install pyarrow") from None
+        raise UsageError(message, hint=extra_hint("data")) from None
     with open_file(path) as file:
         try:
             table = parquet.ParquetFile(file, pre_buffer=False)

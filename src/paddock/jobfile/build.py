@@ -203,7 +203,7 @@ def _check_causes(reader: Reader, causes: tuple[str, ...]) -> None:
         if code is not None and not 1 <= code <= 255:
             reader.fault("restart_on", f"exit code {code} is not in 1..255")
         elif code is None and cause not in known:
-            from paddock.jobfile.suggest import nearest
+            from paddock.command_line import nearest
 
             reader.fault("restart_on", f"unknown cause '{cause}'", nearest(cause, known))
 
@@ -255,7 +255,7 @@ def _read_tail(reader: Reader) -> tuple[str, ...]:
     words = tuple(TAIL_ALIASES.get(w.lower(), w.lower()) for w in reader.items("tail"))
     for word in words:
         if word not in TAIL_WORDS and not (word.isascii() and word.isdigit()):
-            from paddock.jobfile.suggest import nearest
+            from paddock.command_line import nearest
 
             reader.fault("tail", f"'{word}' is neither a rank nor a role",
                          nearest(word, TAIL_WORDS, "write all, none, 0,3 or worker"))  # fmt: skip

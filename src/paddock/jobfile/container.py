@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from paddock.command_line import TRUE_WORDS
 from paddock.core.job import Source
 from paddock.errors import Problem
 from paddock.jobfile.parse import make_command
-from paddock.jobfile.words import TRUE_WORDS, Given, read_words
+from paddock.jobfile.words import Given, read_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def _read_command(pod: PodReading, path: str, words: list[str], python: str) -> 
     for problem in read.problems:
         pod.problems.append(Problem(f"{path}.args: {problem.message}", problem.hint))
     pod.not_honoured.extend(
-        f"{path}.args: {name} is accepted and ignored: {flag.help}" for name, flag in read.ignored
+        f"{path}.args: {name} is accepted and ignored: {why}" for name, why in read.ignored.items()
     )
     pod.values = {
         name: Given(given.text, Source("file", f"{path}.args {given.source.name}", given.text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from paddock.errors import UsageError
+from paddock.errors import UsageError, extra_hint
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 KIND = "PaddleJob"
@@ -69,7 +69,7 @@ def _from_yaml(path: str, text: str) -> list[object]:
     except ImportError as error:
         raise UsageError(
             f"reading {path} needs PyYAML, which is not installed",
-            hint="pip install PyYAML, or write the job as JSON",
+            hint=f"{extra_hint('yaml')}, or write the job as JSON",
         ) from error
     try:
         return list(yaml.safe_load_all(text))

@@ -6,44 +6,12 @@ of paddlepaddle 3.3.1; torch/distributed/run.py (torchrun) of torch 2.15.
 
 from __future__ import annotations
 
+from paddock.command_line import Flag, Table
 from paddock.core.job import FRAMEWORKS, MODES, WARM
-from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Literal
-
-    Kind = Literal["text", "int", "seconds", "bool", "switch", "choice", "file", "dir"]
-    Status = Literal["normal", "ignored", "synonym", "deprecated"]
-    Origin = Literal["paddle", "legacy", "torchrun", "paddock"]
-
-
-@value
-class Flag:
-    """One flag. Dashes and underscores in names are the same thing.
-
-    name: Paddle's spelling, also the key of the parsed values. field: the Job field it fills.
-    kind: "switch" takes no value, "bool" may; "int" and "seconds" never swallow a script name.
-    env: variables that override it, the later ones win. default: as the help shows it.
-    bare: what a choice means without a value.
-    """
-
-    name: str
-    kind: Kind
-    field: str
-    help: str
-    group: str
-    aliases: tuple[str, ...] = ()
-    short: str = ""
-    metavar: str = ""
-    default: str = ""
-    env: tuple[str, ...] = ()
-    choices: tuple[str, ...] = ()
-    status: Status = "normal"
-    origin: Origin = "paddle"
-    bare: str = ""
-
 
 NODES, PROCS, SERVERS, FAILURE, LOGS, NETWORK, OTHER, OLD = (
     "Nodes",
@@ -159,7 +127,7 @@ def _procs() -> Iterable[Flag]:
                "PADDLE_DISTRI_BACKEND (where the nodes meet: --master)", g, metavar="NAME",
                default="auto", choices=BACKENDS, origin="legacy")
     yield Flag("env", "text", "extra_env", "set a variable for every process (repeatable)", g,
-               metavar="KEY=VALUE", origin="paddock")
+               metavar="KEY=VALUE", origin="paddock", repeats=True)
 
 
 def _servers() -> Iterable[Flag]:
@@ -289,7 +257,7 @@ def _other() -> Iterable[Flag]:
 
 def _ignored() -> Iterable[Flag]:
     # (name, kind, origin, what to say)
-    rows: tuple[tuple[str, Kind, Origin, str], ...] = (
+    rows = (
         ("legacy", "bool", "paddle", "there is only one launcher"),
         ("enable_gpu_log", "bool", "paddle", "GPUs are not sampled"),
         ("auto_cluster_config", "bool", "paddle", "auto parallel is not launched"),
@@ -316,36 +284,31 @@ FLAGS: tuple[Flag, ...] = (
     *_nodes(), *_procs(), *_servers(), *_failure(), *_logs(), *_network(), *_other(), *_ignored(),
 )
 # fmt: on
-BY_NAME: dict[str, Flag] = {n: f for f in FLAGS for n in (f.name, *f.aliases)}
-BY_SHORT: dict[str, Flag] = {f.short: f for f in FLAGS if f.short}
+# What other launchers call it: mpirun(1), srun(1), accelerate, deepspeed, horovodrun.
+FOREIGN = {
+    "n": "nproc_per_node",
+    "np": "nproc_per_node",
+    "N": "nnodes",
+    "nodes": "nnodes",
+    "ntasks": "nproc_per_node",
+    "num_processes": "nproc_per_node",
+    "num_proc": "nproc_per_node",
+    "num_gpus": "nproc_per_node",
+    "num_machines": "nnodes",
+    "num_nodes": "nnodes",
+    "machine_rank": "rank",
+    "hosts": "ips",
+    "hostfile": "ips",
+    "main_process_ip": "master",
+    "include": "devices",
+    "x": "env",
+    "o": "log_dir",
+    "v": "log_level",
+}
+LAUNCH = Table("launch", FLAGS, FOREIGN)
+BY_NAME = LAUNCH.by_name
+BY_SHORT = LAUNCH.by_short
 
 # What an alias of --devices says about the kind of device. --gpus says nothing: Paddle runs
 # ROCm and DCU under that name (distributed/launch/context/device.py).
 DEVICE_KIND_OF_ALIAS = {"npus": "npu", "xpus": "xpu", "dcus": "dcu", "selected_xpus": "xpu"}
-
-
-def find_flag(word: str) -> tuple[Flag, ...]:
-    """The flags a word without its dashes may mean: one if it is clear, none if unknown.
-
-    Exact names first, then unique beginnings as in argparse; where a beginning fits several,
-    Paddle's own flags win, so that abbreviations which worked there work here.
-
-    >>> [f.name for f in find_flag("nproc-per-node")], [f.name for f in find_flag("gpu")]
-    (['nproc_per_node'], ['devices'])
-    >>> [f.name for f in find_flag("mast")], [f.name for f in find_flag("servers")]
-    (['master'], ['servers'])
-    """
-    name = word.replace("-", "_")
-    if name in BY_NAME:
-        return (BY_NAME[name],)
-    if not name:
-        return ()
-    found: list[Flag] = []
-    for known, flag in BY_NAME.items():
-        if known.startswith(name) and flag not in found:
-            found.append(flag)
-    if len(found) > 1:
-        own = [f for f in found if f.origin == "paddle"]
-        if len(own) == 1:
-            return (own[0],)
-    return tuple(found)

@@ -181,7 +181,7 @@ def _read_rest(spec: Mapping[str, object], reading: _Reading) -> None:
 
 
 def _unknown(path: str, key: str, known: tuple[str, ...]) -> str:
-    from paddock.jobfile.suggest import nearest
+    from paddock.command_line import nearest
 
     hint = nearest(key, known, " ").strip()
     return f"{path}{UNKNOWN}" + (f", {hint}" if hint else "")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from paddock.command_line import TRUE_WORDS
 from paddock.core.endpoint import join_endpoint
 from paddock.core.job import Command, Job, Source
 from paddock.core.plan import find_tail_problems
@@ -15,7 +16,7 @@ from paddock.errors import Problem, UsageError
 from paddock.jobfile.build import build_job
 from paddock.jobfile.environment import apply_environment
 from paddock.jobfile.reader import Reader
-from paddock.jobfile.words import TRUE_WORDS, read_words
+from paddock.jobfile.words import read_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from paddock.core.job import CommandKind
     from paddock.jobfile.words import Given, Words
+
+NO_SCRIPT = "no script is given"
 
 
 @value
@@ -57,8 +60,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> Parsed
     if words.is_help:
         return Parsed(Job(Command("program", "")), is_help=True)
     problems, notes = words.problems, words.notes
-    ignored: dict[str, str] = {name: flag.help for name, flag in words.ignored}
-    notes.extend(f"{name} is accepted and ignored: {why}" for name, why in ignored.items())
+    notes.extend(f"{name} is accepted and ignored: {why}" for name, why in words.ignored.items())
     values = words.values
     ignore_env = values.get("ignore_env")
     if ignore_env is None or ignore_env.text.lower() not in TRUE_WORDS:
@@ -88,9 +90,7 @@ def _command(words: Words, python: str, problems: list[Problem], *, is_needed: b
     script = words.script
     if not script:
         if is_needed and words.is_whole:
-            problems.append(
-                Problem("no script is given", "write paddock launch [flags] train.py [arguments]")
-            )
+            problems.append(Problem(NO_SCRIPT, "write paddock launch [flags] train.py [arguments]"))
         return Command("program", "", (), python)
     is_module = _is_set(words, "module")
     if _is_set(words, "run_path"):

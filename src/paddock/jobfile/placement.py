@@ -5,12 +5,13 @@ A job that was meant for several nodes and does not find its place is a problem,
 
 from __future__ import annotations
 
+from paddock.command_line import TRUE_WORDS
 from paddock.core.endpoint import is_host, join_endpoint, split_endpoint, split_scheme
 from paddock.core.job import Source
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.allocation import SIGNS, read_allocation
 from paddock.jobfile.reader import to_integer
-from paddock.jobfile.words import TRUE_WORDS, Given
+from paddock.jobfile.words import Given
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from paddock.command_line import FALSE_WORDS, TRUE_WORDS
 from paddock.core.endpoint import is_host, parse_endpoint
 from paddock.core.job import Source
 from paddock.core.secrets import without_login
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.flags import BY_NAME
-from paddock.jobfile.words import FALSE_WORDS, TRUE_WORDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Reader:
         flag = BY_NAME.get(name)
         if flag and flag.bare and word.lower() in (*TRUE_WORDS, *FALSE_WORDS):  # PADDOCK_WARM=1
             return flag.bare if word.lower() in TRUE_WORDS else default
-        from paddock.jobfile.suggest import nearest  # costs difflib: only in an error
+        from paddock.command_line import nearest  # costs difflib: only in an error
 
         self.fault(name, "not one of its values", nearest(word, known))
         return default

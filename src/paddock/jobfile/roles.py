@@ -221,7 +221,7 @@ def _heter_devices(reader: Reader, nstages: int) -> list[str]:
     devices = [d.lower() for d in _stages(reader, "heter_devices")] or ["cpu"]
     for device in devices:
         if device not in DEVICE_KINDS:
-            from paddock.jobfile.suggest import nearest
+            from paddock.command_line import nearest
 
             reader.fault("heter_devices", f"unknown device '{device}'",
                          nearest(device, DEVICE_KINDS))  # fmt: skip

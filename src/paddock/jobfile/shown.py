@@ -9,7 +9,7 @@ import shlex
 
 from paddock.core.secrets import is_secret
 from paddock.core.value import value
-from paddock.jobfile.flags import find_flag
+from paddock.jobfile.flags import LAUNCH
 from paddock.jobfile.words import read_words
 
 TYPE_CHECKING = False
@@ -39,7 +39,7 @@ def shown_words(words: Sequence[str]) -> ShownLine:
     shown, needs, is_env = [], [], False
     for at, word in enumerate(words):
         flag, equals, text = word.partition("=") if word.startswith("--") else ("", "", word)
-        known = find_flag(flag[2:]) if flag and not is_env else ()
+        known = LAUNCH.find(flag[2:]) if flag and not is_env else ()
         names_env = [f.name for f in known] == ["env"]
         if at < count and (is_env or (names_env and equals)):
             name, has_value, _ = (word if is_env else text).partition("=")

@@ -99,7 +99,7 @@ def apply_rdzv_conf(reader: Reader) -> None:
         elif name not in reader.values:
             reader.values[name] = Given(text, Source(source.kind, source.name, f"{key}={text}"))
     for key in [k for k in found if k not in CONF_WITHOUT_EFFECT]:
-        from paddock.jobfile.suggest import nearest
+        from paddock.command_line import nearest
 
         known = [*(k for k, _ in CONF_VALUES), *sorted(CONF_WITHOUT_EFFECT)]
         reader.fault("rdzv_conf", f"there is no key '{key}'", nearest(key, known))

@@ -144,7 +144,7 @@ def _mapping(value: object, node: Node, path: str, found: Found) -> dict[str, ob
 
 def unknown(path: str, key: str, known: tuple[str, ...]) -> tuple[str, str]:
     """Where a field is that nobody reads, and what is said of it."""
-    from paddock.jobfile.suggest import nearest  # costs difflib: only when it is needed
+    from paddock.command_line import nearest  # costs difflib: only when it is needed
 
     hint = nearest(key[:SHOWN_MAX], known, " ").strip()
     name = key if re.fullmatch(r"[A-Za-z][A-Za-z0-9]{0,50}", key) else shown(key)
@@ -222,7 +222,7 @@ def _text(
         found.problem(path, f"{shown(value)} is not text", "put it in quotes")
         return None
     if row.values and row.path not in LENIENT and value not in row.values:
-        from paddock.jobfile.suggest import nearest
+        from paddock.command_line import nearest
 
         words = ", ".join(word for word in row.values if word)
         hint = nearest(value[:SHOWN_MAX], row.values, f"it means: {row.text}")

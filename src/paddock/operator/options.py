@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from paddock.command_line import FALSE_WORDS, TRUE_WORDS, Flag, Table, flag, nearest, read_line
 from paddock.errors import Problem, UsageError
 from paddock.operator.decision import SCHEDULERS, Settings
 
@@ -18,49 +19,44 @@ LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 FORMATS: tuple[Format, ...] = ("text", "json")
 EPHEMERAL_FIRST = 32768  # net.ipv4.ip_local_port_range, ip(7)
 WORKERS_MAX = 256
-Kind = Literal["words", "word", "switch", "integer", "number"]
 
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """One flag. values: the only ones it takes, when there are any."""
-
-    name: str
-    kind: Kind
-    default: str
-    text: str
-    values: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
-
-
+ZAP = "logs are set by --log-level and --log-format"
+# fmt: off
 FLAGS = (
-    Flag("namespace", "words", "", "watch only these namespaces; may be repeated"),
-    Flag("scheduling", "word", "", "gang scheduler of every job", SCHEDULERS),
-    Flag("leader-elect", "switch", "false", "run several copies, of which one works"),
-    Flag("leader-election-namespace", "word", "", "where the Lease is; the operator's own"),
-    Flag("leader-election-id", "word", "", "name of the Lease, where two operators share one"
-         " namespace"),
-    Flag("metrics-bind-address", "word", ":8080", "where /metrics is served; 0 for nowhere"),
-    Flag("metrics-cert-path", "word", "", "folder of tls.crt and tls.key: /metrics is HTTPS, and"
-         " only for accounts that may get it"),
-    Flag("health-probe-bind-address", "word", ":8081", "/healthz and /readyz; 0 for nowhere"),
-    Flag("init-image", "word", "", "image of an init container that waits for the other pods",
-         aliases=("initImage",)),
-    Flag("port-range", "word", "20000,30000", "ports on the nodes for jobs with intranet Host"),
-    Flag("force-delete-after", "number", "60", "seconds after their grace at which pods of a lost"
-         " node are removed from the record"),
-    Flag("kubeconfig", "word", "", "the cluster to work on; inside a pod its own"),
-    Flag("context", "word", "", "context of the kubeconfig"),
-    Flag("workers", "integer", "8", "jobs looked at in the same moment"),
-    Flag("kube-api-qps", "number", "0", "calls a second; 0: the API server decides"),
-    Flag("kube-api-burst", "integer", "100", "calls at once, with --kube-api-qps"),
-    Flag("log-level", "word", "info", "how much is logged", LEVELS),
-    Flag("log-format", "word", "text", "how it is logged", FORMATS),
-)  # fmt: skip
-# Accepted, and said to do nothing.
-UNUSED = {"etcd-server": "the etcd of elastic jobs is the Service paddle-elastic-etcd"}
-ZAP = "zap-"
-ZAP_SWITCH = "zap-devel"
+    flag("namespace", "A,B", "watch only these namespaces; may be repeated", repeats=True),
+    flag("scheduling", "NAME", "gang scheduler of every job", choices=SCHEDULERS),
+    flag("leader-elect", "", "run several copies, of which one works"),
+    flag("leader-election-namespace", "NAME", "where the Lease is; the operator's own"),
+    flag("leader-election-id", "NAME",
+         "name of the Lease, where two operators share one namespace"),
+    flag("metrics-bind-address", "ADDRESS",
+         "where /metrics is served; 0 for nowhere", default=":8080"),
+    flag("metrics-cert-path", "DIR",
+         "folder of tls.crt and tls.key: /metrics is HTTPS, and only for "
+         "accounts that may get it"),
+    flag("health-probe-bind-address", "ADDRESS",
+         "/healthz and /readyz; 0 for nowhere", default=":8081"),
+    flag("init-image", "IMAGE",
+         "image of an init container that waits for the other pods", aliases=("initImage",)),
+    flag("port-range", "FIRST,LAST",
+         "ports on the nodes for jobs with intranet Host", default="20000,30000"),
+    flag("force-delete-after", "NUMBER",
+         "seconds after their grace at which pods of a lost node are "
+         "removed from the record", default="60"),
+    flag("kubeconfig", "FILE", "the cluster to work on; inside a pod its own"),
+    flag("context", "NAME", "context of the kubeconfig"),
+    flag("workers", "N", "jobs looked at in the same moment", default="8"),
+    flag("kube-api-qps", "NUMBER", "calls a second; 0: the API server decides", default="0"),
+    flag("kube-api-burst", "N", "calls at once, with --kube-api-qps", default="100"),
+    flag("log-level", "LEVEL", "how much is logged", default="info", choices=LEVELS),
+    flag("log-format", "FORMAT", "how it is logged", default="text", choices=FORMATS),
+    *(flag(f"zap-{name}", "VALUE" if name != "devel" else "", ZAP, status="ignored")
+      for name in ("devel", "encoder", "log-level", "stacktrace-level", "time-encoding")),
+    flag("etcd-server", "ADDRESS", "the etcd of elastic jobs is the Service paddle-elastic-etcd",
+         status="ignored"),
+)
+# fmt: on
+TABLE = Table("operator run", FLAGS, goes_single=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +88,18 @@ def read_options(words: Sequence[str]) -> Options:
     >>> options.leader_elect, options.namespaces
     (True, ('a', 'b', 'c'))
     """
-    problems: list[Problem] = []
-    said: list[str] = []
-    given = _split(words, problems, said)
-    values = {flag.name: _value(flag, given.get(flag.name), problems) for flag in FLAGS}
-    ports = _port_range(values["port-range"], "port-range" in given, problems, said)
+    line = read_line(words, TABLE)
+    problems = line.problems
+    hint = "flags only; see paddock operator run --help"
+    problems += [Problem(f"'{word}' is not expected here", hint) for word in line.rest]
+    said = [f"{name} does nothing here: {why}" for name, why in line.ignored().items()]
+    texts = line.texts()
+    values = {f.name: _value(f, texts.get(f.key), problems) for f in TABLE.flags}
+    ports = _port_range(values["port-range"], "port_range" in texts, problems, said)
     if problems:
         raise UsageError.of(problems)
-    names = [n.strip() for text in given.get("namespace", ()) for n in text.split(",")]
+    given = [one.text for one in line.said if one.flag.name == "namespace"]
+    names = [n.strip() for text in given for n in text.split(",")]
     settings = Settings(
         scheduling=values["scheduling"],
         init_image=values["init-image"],
@@ -126,84 +126,29 @@ def read_options(words: Sequence[str]) -> Options:
     )
 
 
-def usage() -> str:
-    """The flags, a line each."""
-    lines = ["", "flags:"]
-    for flag in FLAGS:
-        names = ", ".join("--" + name for name in (flag.name, *flag.aliases))
-        text = flag.text
-        if flag.values:
-            text += " (" + ", ".join(v or '""' for v in flag.values) + ")"
-        if flag.default:
-            text += f" [{flag.default}]"
-        lines.append(f"  {names:<30} {text}")
-    lines.append("Accepted without effect: --zap-*, " + ", ".join("--" + name for name in UNUSED))
-    return "\n".join(lines) + "\n"
-
-
-def _split(words: Sequence[str], problems: list[Problem], said: list[str]) -> dict[str, list[str]]:
-    """What was given to each flag, in order."""
-    known = {name: flag for flag in FLAGS for name in (flag.name, *flag.aliases)}
-    given: dict[str, list[str]] = {}
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        name, equals, text = word.lstrip("-").partition("=")
-        flag = known.get(name)
-        is_ignored = name in UNUSED or name.startswith(ZAP)
-        if not word.startswith("-") or (flag is None and not is_ignored):
-            problems.append(_unknown(word, name, tuple(known)))
-            continue
-        is_switch = name == ZAP_SWITCH if flag is None else flag.kind == "switch"
-        if not equals and is_switch:
-            text = "true"
-        elif not equals:
-            if not rest or (rest[0].startswith("-") and len(rest[0]) > 1):
-                problems.append(Problem(f"{word} needs a value", "paddock operator run --help"))
-                continue
-            text = rest.pop(0)
-        if flag is None:
-            why = UNUSED.get(name, "logs are set by --log-level and --log-format")
-            said.append(f"--{name} does nothing here: {why}")
-        else:
-            given.setdefault(flag.name, []).append(text)
-    return given
-
-
-def _unknown(word: str, name: str, known: tuple[str, ...]) -> Problem:
-    from paddock.jobfile.suggest import nearest
-
-    if not word.startswith("-"):
-        return Problem(f"'{word}' is not expected here", "flags only; paddock operator run --help")
-    hint = nearest(f"--{name}", [f"--{one}" for one in known], "paddock operator run --help")
-    return Problem(f"'{word}' is not a flag of paddock operator run", hint)
-
-
-def _value(flag: Flag, given: list[str] | None, problems: list[Problem]) -> str:
-    """The last one given, checked."""
-    text = given[-1] if given else flag.default
+def _value(flag: Flag, given: str | None, problems: list[Problem]) -> str:
+    """The text that was given, checked."""
+    text = flag.default if given is None else given
     where = f"--{flag.name} is '{text}'"
     if flag.kind == "switch":
-        # strconv.ParseBool of Go.
-        if text in ("1", "t", "T", "true", "TRUE", "True"):
+        if text.lower() in TRUE_WORDS:
             return "true"
-        if text in ("0", "f", "F", "false", "FALSE", "False"):
-            return "false"
-        problems.append(Problem(where, "true or false"))
-    elif flag.values and text not in flag.values:
-        problems.append(Problem(where, "one of " + ", ".join(v or '""' for v in flag.values)))
-    elif flag.kind == "integer":
+        if text and text.lower() not in FALSE_WORDS:
+            problems.append(Problem(where, "true or false"))
+    elif flag.choices and text not in flag.choices:
+        problems.append(Problem(where, nearest(text, [c or '""' for c in flag.choices])))
+    elif flag.kind == "int":
         if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 1_000_000):
             problems.append(Problem(where, "a whole number from 1 on"))
         elif flag.name == "workers" and int(text) > WORKERS_MAX:
             problems.append(Problem(where, f"at most {WORKERS_MAX}"))
-    elif flag.kind == "number":
+    elif flag.metavar == "NUMBER":
         try:
             is_good = 0 <= float(text) < float("inf")
         except ValueError:
             is_good = False
         if not is_good:
-            problems.append(Problem(where, f"a number from 0 on: {flag.text}"))
+            problems.append(Problem(where, f"a number from 0 on: {flag.help}"))
     return text
 
 

@@ -40,6 +40,11 @@ _NEEDED = ("numpy",)  # Of the extra paddock[ps]; numba and xxhash only make it 
 __all__ = [*_HOMES]
 
 
+def __dir__() -> list[str]:
+    """The public names, and the adapters' modules; nothing is imported for it."""
+    return sorted({*globals(), *_HOMES, *_ADAPTERS})
+
+
 def __getattr__(name: str) -> object:
     """Imports the home of a public name when it is first asked for."""
     if name not in _HOMES:
@@ -51,10 +56,10 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as error:
         if error.name not in _NEEDED:
             raise
-        raise ImportError(
-            f"paddock.ps.{name} needs {error.name} (hint: pip install numpy numba xxhash)",
-            name=error.name,
-        ) from error
+        from paddock.errors import extra_hint
+
+        message = f"paddock.ps.{name} needs {error.name} (hint: {extra_hint('ps')})"
+        raise ImportError(message, name=error.name) from error
 
 
 def _unknown(name: str) -> str:

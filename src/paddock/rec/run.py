@@ -15,7 +15,7 @@ from paddock.rec.config import shown
 from paddock.rec.config.places import World, find_config
 from paddock.rec.config.resolve import resolve_request
 from paddock.rec.config.secret import HIDDEN, is_secret
-from paddock.rec.config.words import USAGE, read_words
+from paddock.rec.config.words import read_words
 from paddock.rec.engines import command, quoted
 from paddock.rec.preflight import preflight
 
@@ -25,9 +25,6 @@ SIGINT = 2
 def run(argv: Sequence[str]) -> int:
     """Carry out a command line; comes back only where nothing is started. Raises PaddockError."""
     request = read_words(argv)
-    if request.help:
-        sys.stdout.write(USAGE)
-        return 0
     world = World(os.getcwd(), os.environ)
     recipe = resolve_request(request, world)
     chosen = command(recipe, request, find_config(request.model, world), sys.executable)

@@ -112,7 +112,7 @@ def test_run_sh_is_a_command_line_of_submit() -> None:
     words = ["-b", "ssh", "--conf", "conf.py", "--job_dispatch_package=/a b", *RUN_SH]
     found = split_words(rewrite(words, site)[0])
     assert found.problems == []
-    assert found.own == {"b": "ssh", "conf": "conf.py", "package": "/a b"}
+    assert found.own == {"site": "ssh", "conf": "conf.py", "package": "/a b"}
     assert found.script == ("train.py",)
     assert found.nnodes == "3"
     assert "PADDLE_INIT_SAVE_DIR=./output" in [*found.flags, *found.env]

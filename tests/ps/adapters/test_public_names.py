@@ -35,4 +35,4 @@ def test_missing_numpy_is_told_with_the_extra() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert "needs numpy" in done.stdout
-    assert "pip install numpy numba xxhash" in done.stdout
+    assert "pip install 'paddock-train[ps]'" in done.stdout

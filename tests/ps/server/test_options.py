@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from paddock.cli.help import command_help
 from paddock.errors import UsageError
 from paddock.ps.server.main import is_own_host
-from paddock.ps.server.options import IGNORED, OPTIONS, page, read_options, usage
+from paddock.ps.server.options import IGNORED, OPTIONS, page, read_options
 from ps.running import environment
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -147,8 +148,8 @@ def test_each_flag_of_2017_is_accepted_and_said(name: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--prot", "1"], "'--prot' is not a flag"),
-        (["7164"], "'7164' is not a flag"),
+        (["--prot", "1"], "unknown flag --prot"),
+        (["7164"], "'7164' is not expected here"),
         (["--port"], "--port needs a value"),
         (["--port", "--ack=log"], "--port needs a value"),
         (["--port=x"], "--port is 'x'"),
@@ -188,7 +189,7 @@ def test_all_mistakes_are_told_at_once() -> None:
 
 def test_help_names_every_flag_and_variable() -> None:
     """Written from the table."""
-    text = usage()
+    text = " ".join(command_help("pserver").split())
     assert all(f"--{option.name} " in text for option in OPTIONS)
     assert all(f"${name}" in text for option in OPTIONS for name in option.env)
 
@@ -205,7 +206,7 @@ def test_a_flag_that_is_nearly_one_is_named_once() -> None:
     """Its value is not another mistake."""
     with pytest.raises(UsageError) as caught:
         read_options(["--prot", "7164"], {})
-    assert [p.hint for p in caught.value.problems] == ["did you mean --port?"]
+    assert [p.hint for p in caught.value.problems] == ["did you mean --port or --promote?"]
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::"])

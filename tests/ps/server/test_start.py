@@ -50,7 +50,7 @@ def test_missing_numpy_is_named_with_the_extra(words: list[str]) -> None:
     assert code == 2
     assert err == (
         "paddock: error: the parameter server needs numpy, which is not installed\n"
-        "  hint: pip install numpy numba xxhash\n"
+        "  hint: pip install 'paddock-train[ps]'\n"
     )
 
 

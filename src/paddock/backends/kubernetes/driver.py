@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.words import Handle
-from paddock.errors import UsageError
+from paddock.errors import UsageError, extra_hint
 
 try:
     import yaml
@@ -43,7 +43,7 @@ try:
 except ImportError as error:
     raise UsageError(
         f"jobs on Kubernetes need {error.name}, which is not installed here",
-        hint="pip install lightkube PyYAML",
+        hint=extra_hint("operator"),
     ) from error
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddock.jobfile.flags import find_flag
+from paddock.jobfile.flags import LAUNCH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ def split_flags(flags: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]
     rest = iter(flags)
     for word in rest:
         name, equals, text = word.partition("=")
-        found = find_flag(name[2:]) if name.startswith("--") else ()
+        found = LAUNCH.find(name[2:]) if name.startswith("--") else ()
         if len(found) != 1 or found[0].name not in OURS:
             kept.append(word)
             continue

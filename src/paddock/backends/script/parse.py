@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from paddock.backends.recorded import ended, nodes_of
 from paddock.backends.words import FINAL, State, Status
+from paddock.command_line import nearest
 from paddock.errors import EXIT_SIGNAL_BASE, Problem
-from paddock.jobfile.suggest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -18,8 +18,8 @@ from paddock.backends.flags import foreign
 from paddock.backends.node.jobdir import INNER
 from paddock.backends.script.parse import PLACE, pattern_problems
 from paddock.backends.words import Plan, Step
+from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError
-from paddock.jobfile.suggest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from paddock.backends.sites.keys import BY_NAME, keys_of
 from paddock.backends.words import BACKENDS
+from paddock.command_line import nearest
 from paddock.core.secrets import is_secret, without_login
 from paddock.errors import Problem
-from paddock.jobfile.suggest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

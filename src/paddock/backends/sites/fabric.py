@@ -11,13 +11,13 @@ import ast
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from paddock.backends.flags import BY_NAME as OWN
+from paddock.backends.flags import OWN, TABLE
 from paddock.backends.sites.check import secret_problems
 from paddock.backends.sites.hostfile import hosts_of, parse_hosts
 from paddock.backends.words import Site
+from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.flags import BY_NAME, BY_SHORT
-from paddock.jobfile.suggest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,12 +150,10 @@ def rewrite(argv: Sequence[str], site: Site) -> tuple[list[str], tuple[str, ...]
         word = rest.pop(0)
         name, equals, _ = word.lstrip("-").partition("=")
         is_long = word.startswith("--")
-        flag = OWN.get(name.replace("-", "_")) if is_long == (len(name) > 1) else None
-        into = old if flag is None else own
+        flag = (TABLE.by_name if is_long else TABLE.by_short).get(name.replace("-", "_"))
+        into = own if flag is not None and flag.key in OWN else old
         into.append(word)
-        launch = BY_NAME.get(name.replace("-", "_")) if flag is None and is_long else None
-        takes = flag.metavar if flag else launch and launch.kind not in ("switch", "bool")
-        if takes and not equals and rest:
+        if flag and flag.kind not in ("switch", "bool") and not equals and rest:
             into.append(rest.pop(0))
     found = translate([*old, *rest], site)
     variables = [word for pair in found.env.items() for word in ("--env", "=".join(pair))]

@@ -27,8 +27,8 @@ from paddock.backends.sites.profile import (
     read_text,
 )
 from paddock.backends.words import BACKENDS, Site
+from paddock.command_line import nearest
 from paddock.errors import UsageError
-from paddock.jobfile.suggest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

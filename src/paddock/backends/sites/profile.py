@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from paddock.backends.sites.check import backend_problem, secret_problems
 from paddock.backends.sites.keys import BY_NAME
 from paddock.backends.words import BACKENDS
+from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError
-from paddock.jobfile.suggest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paddock.backends.words import Handle, parse_handle
+from paddock.command_line import read_line
 from paddock.errors import Problem, UsageError
-from paddock.jobfile.words import Words, take_flag
+from paddock.jobfile.flags import LAUNCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -194,15 +195,8 @@ def without_env(flags: Sequence[str]) -> list[str]:
     >>> without_env(["--env", "KEY=secret", "--grace", "5", "--env=A=b"])
     ['--grace', '5']
     """
-    kept: list[str] = []
-    at = 0
-    while at < len(flags):
-        words = Words()
-        after = take_flag(words, flags, at, "flag")
-        if "env" not in words.values:
-            kept += flags[at:after]
-        at = after
-    return kept
+    said = read_line(flags, LAUNCH).said
+    return [word for one in said if one.flag.name != "env" for word in one.words]
 
 
 def launch_words(submission: Submission) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from types import FrameType
 # numpy's BLAS starts a thread per core when it is imported; a server needs none of them.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from paddock.errors import PaddockError, UsageError  # after the variable above
+from paddock.errors import PaddockError, UsageError, extra_hint  # after the variable above
 from paddock.ps.durable.checkpoint import open_checkpoint
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.jit import HAVE_NUMBA
@@ -62,7 +62,7 @@ def run(
         say(line)
     if not HAVE_NUMBA:
         why = "is off (PADDOCK_PS_NUMBA=0)" if env.get("PADDOCK_PS_NUMBA") == "0" else "is missing"
-        say(f"numba {why}: this server runs on numpy, which is slower (pip install numba)")
+        say(f"numba {why}: this server runs on numpy, which is slower ({extra_hint('ps')})")
     ended = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from typing import Any
 
+from paddock.command_line import Flag, Table, flag, read_line
 from paddock.errors import Problem, UsageError
 from paddock.ps.endpoint import bare, split_endpoint
 from paddock.ps.server.place import IsOwn, count_here, find_index, own_endpoint
@@ -45,23 +45,24 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 # What is wanted where a flag's text cannot be read.
+KIND_OF: dict[object, str] = {
+    int: "N",
+    _amount: "SECONDS",
+    _size: "BYTES",
+    str: "TEXT",
+    _list: "LIST",
+}
+METAVARS = {
+    "port": "PORT", "bind": "HOST", "job": "NAME", "data-dir": "DIR", "load": "DIR",
+    "token-file": "FILE", "tls-cert": "FILE", "tls-key": "FILE", "tls-ca": "FILE", "ack": "",
+    "on-lost-trainer": "", "end-with-trainers": "", "promote": "", "replica-of": "HOST:PORT",
+    "witness": "HOST:PORT", "advertise": "HOST:PORT",
+}  # fmt: skip
 WANTED: dict[object, str] = {
     int: "a whole number",
     _amount: "seconds, 0 or more",
     _size: "bytes, as in 512M or 8G",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """A flag. env: variables that set it, best first. read: its text. words: all it may be."""
-
-    name: str
-    default: str
-    meaning: str
-    env: tuple[str, ...]
-    read: Callable[[str], Any]
-    words: tuple[str, ...]
 
 
 def _flag(
@@ -180,14 +181,6 @@ class Options:
         return (self.tls_ca or self.tls_cert) if self.tls_cert else ""
 
 
-OPTIONS = tuple(
-    Option(
-        one.name if one.name == "num_gradient_servers" else one.name.replace("_", "-"),
-        *one.metadata["flag"],
-    )
-    for one in fields(Options)
-    if one.metadata
-)
 # Accepted, and said to do nothing: the flags of 2017 that have no meaning here.
 IGNORED = {
     "ports_num": "one port serves all tables",
@@ -215,6 +208,24 @@ IGNORED = {
 }
 
 
+def _table() -> Iterator[Flag]:
+    for one in fields(Options):
+        if one.metadata:
+            default, meaning, env, read, words = one.metadata["flag"]
+            name = one.name if one.name == "num_gradient_servers" else one.name.replace("_", "-")
+            shown = "" if default == "-1" else default
+            yield flag(name, METAVARS.get(name, KIND_OF[read]), meaning, env=env, choices=words,
+                       default=shown)  # fmt: skip
+    for name, why in IGNORED.items():
+        yield Flag(name, "text", "", why, "Accepted, without effect", status="ignored", bare="1")
+
+
+TABLE = Table("pserver", _table(), goes_single=True)
+OPTIONS = tuple(
+    one for one in TABLE.flags if one.env or (one.status == "normal" and one.name != "help")
+)
+
+
 def read_options(
     words: Sequence[str], env: Mapping[str, str], is_own: IsOwn = lambda host: False
 ) -> Options:
@@ -227,55 +238,33 @@ def read_options(
     (7164, 4, '127.0.0.1', ('--ports_num does nothing here: one port serves all tables',))
     """
     problems: list[Problem] = []
-    given, said = _split(words, problems)
+    line = read_line(words, TABLE)
+    problems += line.problems
+    hint = f"flags only; see {FLAGS_HINT}"
+    problems += [Problem(f"{word!r} is not expected here", hint) for word in line.rest]
+    said = [f"{name} does nothing here: {why}" for name, why in line.ignored().items()]
+    given = line.texts()
     values: dict[str, Any] = {}
-    for option in OPTIONS:
-        named = (env[name] for name in option.env if env.get(name))
-        text = given.get(option.name)
-        text = next(named, option.default) if text is None else text
+    for one in fields(Options):
+        if not one.metadata:
+            continue
+        default, _, names, read, choices = one.metadata["flag"]
+        named = (env[name] for name in names if env.get(name))
+        text = given.get(one.name)
+        text = next(named, default) if text is None else text
+        shown = TABLE.by_name[one.name].name
         try:
-            values[option.name.replace("-", "_")] = option.read(text)
+            values[one.name] = read(text)
         except (ValueError, KeyError, OverflowError):
-            problems.append(Problem(f"--{option.name} is {text!r}", WANTED[option.read]))
-        if option.words and text not in (option.default, *option.words):
-            problems.append(Problem(f"--{option.name} is {text!r}", " or ".join(option.words)))
+            problems.append(Problem(f"--{shown} is {text!r}", WANTED[read]))
+        if choices and text not in (default, *choices):
+            problems.append(Problem(f"--{shown} is {text!r}", " or ".join(choices)))
     if not problems:
         options = _settled(Options(**values), env, is_own, problems)
         problems += [Problem(what, hint) for wrong, what, hint in _mistakes(options) if wrong]
     if problems:
         raise UsageError.of(problems)
     return replace(options, said=(*said, *(line for wrong, line in _doubts(options) if wrong)))
-
-
-def _split(words: Sequence[str], problems: list[Problem]) -> tuple[dict[str, str], list[str]]:
-    """Flags by their own name, and what to say about those that do nothing."""
-    known = {o.name.replace("-", "_"): o.name for o in OPTIONS}
-    given: dict[str, str] = {}
-    said: list[str] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        name, equals, text = word.lstrip("-").partition("=")
-        name = name.replace("-", "_")
-        if not word.startswith("-") or (name not in known and name not in IGNORED):
-            near = get_close_matches(name, [*known, *IGNORED], 1)
-            hint = f"did you mean --{known.get(near[0], near[0])}?" if near else FLAGS_HINT
-            problems.append(Problem(f"{word!r} is not a flag of paddock pserver", hint))
-            if near and not equals and rest and not rest[0].startswith("-"):
-                rest.pop(0)  # Its value.
-            continue
-        if not equals:
-            if not rest or rest[0].startswith("--"):
-                if name not in IGNORED:
-                    problems.append(Problem(f"{word} needs a value", FLAGS_HINT))
-                    continue
-            else:
-                text = rest.pop(0)
-        if name in IGNORED:
-            said.append(f"--{name} does nothing here: {IGNORED[name]}")
-        else:
-            given[known[name]] = text
-    return given, said
 
 
 def _settled(
@@ -379,18 +368,6 @@ def _doubts(o: Options) -> list[tuple[object, str]]:
     ]
 
 
-def usage() -> str:
-    """What ``paddock pserver --help`` prints below its first line."""
-    lines = ["flags:"]
-    for option in OPTIONS:
-        default = f" (default {option.default})" if option.default not in ("", "0", "-1") else ""
-        lines.append(f"  --{option.name:<22}{option.meaning}{default}")
-        if option.env:
-            lines.append(f"  {'':<24}else ${', $'.join(option.env)}")
-    lines.append("accepted, without effect: " + ", ".join(IGNORED))
-    return "\n".join(lines) + "\n"
-
-
 def page() -> str:
     """docs/reference/pserver.md: every flag of ``paddock pserver``."""
     lines = [
@@ -419,10 +396,10 @@ def page() -> str:
     return "\n".join(lines)
 
 
-def _row(option: Option) -> str:
-    default = "" if option.default in ("", "-1") else f"`{option.default}`"
+def _row(option: Flag) -> str:
     variables = " ".join(f"`{name}`" for name in option.env)
-    return f"| `--{option.name}` | {default} | {option.meaning} | {variables} |"
+    default = f"`{option.default}`" if option.default else ""
+    return f"| `--{option.name}` | {default} | {option.help} | {variables} |"
 
 
 if __name__ == "__main__":

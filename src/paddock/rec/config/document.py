@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from paddock.errors import Problem, UsageError
+from paddock.errors import Problem, UsageError, extra_hint
 
 try:
     import yaml
@@ -76,7 +76,7 @@ def parse(text: str, name: str) -> Document:
     if len(text) > MAX_BYTES:
         raise UsageError(f"{name} is larger than {MAX_BYTES} bytes")
     if yaml is None:
-        raise UsageError(f"reading {name} needs PyYAML", hint="pip install 'paddock[rec]'")
+        raise UsageError(f"reading {name} needs PyYAML", hint=extra_hint("rec"))
     try:
         loader = _loader()(text)
         node = loader.get_single_node()

@@ -1,0 +1,187 @@
+"""Commands and their orders, as tables: each is read, helped and carried out here.
+
+``COMMANDS`` of a module: name, as "ps save" or "list" -> Command. What a command line says becomes
+one value an attribute, of the type that its metavar tells.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+from paddock.command_line import (
+    FALSE_WORDS,
+    TRUE_WORDS,
+    Flag,
+    Line,
+    Table,
+    flag,
+    nearest,
+    read_line,
+)
+from paddock.core.value import value
+from paddock.errors import Problem, UsageError
+from paddock.jobfile.reader import to_integer, to_seconds
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+JSON = flag("json", "", "print JSON, for programs")
+
+
+class Given(SimpleNamespace):
+    """What was read: an attribute for each flag and operand of a command."""
+
+
+@value
+class Operand:
+    """A word without dashes. kind: what completes it. most: 0 for any number."""
+
+    name: str
+    metavar: str
+    help: str
+    kind: str = "file"
+    choices: tuple[str, ...] = ()
+    least: int = 1
+    most: int = 1
+
+    @property
+    def usage(self) -> str:
+        """As it stands in a usage line."""
+        text = self.metavar if self.most == 1 else f"{self.metavar} ..."
+        return text if self.least else f"[{text}]"
+
+
+@value
+class Command:
+    """One command, or one order of a command.
+
+    run: carries out what was read. takes_words: carries out the words unread, where another
+    module reads them by the same table. usages: after "paddock NAME", where the usual one would
+    not tell. notes: below what it does. extra: of the distribution, when a module is missing.
+    more: flags that the notes tell of.
+    """
+
+    name: str
+    what: str
+    flags: tuple[Flag, ...]
+    run: Callable[[Given], int] | None = None
+    operands: tuple[Operand, ...] = ()
+    takes_words: Callable[[Sequence[str]], int] | None = None
+    usages: tuple[str, ...] = ()
+    notes: str = ""
+    examples: str = ""
+    extra: str = ""
+    goes_single: bool = False
+    more: tuple[Flag, ...] = ()
+
+    @property
+    def table(self) -> Table:
+        """Its flags."""
+        return Table(self.name, (*self.flags, *self.more), goes_single=self.goes_single)
+
+
+def carry_out(name: str, commands: Mapping[str, Command], argv: Sequence[str]) -> int:
+    """Carry out a command, or one of its orders; the exit code.
+
+    Raises: UsageError for an unknown order, wrong words and a package that is not installed.
+    """
+    words = list(argv)
+    if name not in commands:
+        if not words or words[0] in ("-h", "--help", "help"):
+            return _help(name, commands)
+        orders = [full.partition(" ")[2] for full in commands]
+        if words[0] not in orders:
+            hint = nearest(words[0], orders)
+            raise UsageError(f"'{words[0]}' is not an order of paddock {name}", hint=hint)
+        name = f"{name} {words.pop(0)}"
+    command = commands[name]
+    line = read_line(words, command.table)
+    if line.is_help:
+        return _help(name, commands)
+    try:
+        if command.takes_words is not None:
+            return command.takes_words(words)
+        assert command.run is not None
+        return command.run(given(command, line))
+    except ImportError as error:
+        from paddock.errors import missing_extra
+
+        raise missing_extra(error, command.extra) from error
+
+
+def _help(name: str, commands: Mapping[str, Command]) -> int:
+    from paddock.cli.help import command_text, orders_text
+
+    text = command_text(commands[name]) if name in commands else orders_text(name, commands)
+    sys.stdout.write(text)
+    return 0
+
+
+def given(command: Command, line: Line) -> Given:
+    """What was read, an attribute for each flag and operand. Raises UsageError with all problems.
+
+    A list where it repeats, None where nothing was said.
+    """
+    problems = list(line.problems)
+    found: dict[str, object] = {}
+    for one in command.table.flags:
+        said = [each for each in line.said if each.flag is one]
+        values = [_typed(one, each.name, each.text, problems) for each in said]
+        if not values and one.default:
+            values = [_typed(one, one.names[-1], one.default, problems)]
+        if not values and one.is_needed:
+            problems.append(
+                Problem(f"--{one.name} is not given", f"write --{one.name} {one.value}")
+            )
+        last = values[-1] if values else False if one.kind == "switch" else None
+        found[one.field or one.key] = values or None if one.repeats else last
+    rest = list(line.rest)
+    for operand in command.operands:
+        count = min(len(rest), operand.most or len(rest))
+        taken, rest = rest[:count], rest[count:]
+        if count < operand.least and line.is_whole:
+            hint = f"write {usage_of(command)}"
+            problems.append(Problem(f"{operand.metavar} is not given", hint))
+        for word in taken:
+            if operand.choices and word not in operand.choices:
+                what = f"'{word}' is not one of its values"
+                problems.append(Problem(what, nearest(word, operand.choices)))
+        found[operand.name] = taken if operand.most != 1 else taken[0] if taken else None
+    problems += [Problem(f"unexpected '{word}'", f"write {usage_of(command)}") for word in rest]
+    if problems:
+        raise UsageError.of(problems)
+    for note in line.notes:
+        sys.stderr.write(f"paddock: warning: {note}\n")
+    return Given(**found)
+
+
+def usage_of(command: Command) -> str:
+    """One line that shows what it takes.
+
+    >>> usage_of(Command("x", "", (JSON,), operands=(Operand("job", "JOB", "", least=0),)))
+    'paddock x [JOB] [flags]'
+    """
+    needed = [f"{f.names[-1]} {f.value}" for f in command.flags if f.is_needed]
+    words = ["paddock", command.name, *(one.usage for one in command.operands), *needed, "[flags]"]
+    return " ".join(words)
+
+
+def _typed(one: Flag, name: str, text: str, problems: list[Problem]) -> object:
+    """A text as its kind has it; a problem where it has no such value."""
+    found: object = text
+    if one.choices and text not in one.choices:
+        problems.append(
+            Problem(f"{name} {text}: not one of its values", nearest(text, one.choices))
+        )
+    elif one.kind == "int" and (found := to_integer(text)) is None:
+        problems.append(Problem(f"{name} {text}: not a whole number", f"write {name} 2"))
+    elif one.kind == "seconds" and (found := to_seconds(text)) is None:
+        hint = "write seconds, or units as in 500ms, 5m, 1h30m"
+        problems.append(Problem(f"{name} {text}: not a duration", hint))
+    elif one.kind == "switch":
+        found = text.lower() in TRUE_WORDS
+        if not found and text.lower() not in FALSE_WORDS:
+            problems.append(Problem(f"{name} {text}: neither true nor false", f"write {name}"))
+    return found

@@ -1,0 +1,306 @@
+"""The words of a command line: a table of flags for each command, and one way to read them all.
+
+Read alike everywhere: ``--flag value``, ``--flag=value``, unique beginnings, a dash for an
+underscore and the other way round, ``-f value`` and ``-fvalue``, ``--`` before what only looks
+like a flag. All that is wrong is found at once.
+
+A flag has one usual spelling, that of its table, in help and in messages: what comes from
+Paddle's launchers has underscores (--log_dir), all else has hyphens (--data-dir).
+
+No I/O here, and nothing is imported but errors: the parameter server, which lifts out, reads its
+words with this file, and the launch path pays for no more.
+"""
+
+from __future__ import annotations
+
+from paddock.errors import Problem
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+# The words of distutils.util.strtobool, which Paddle's launcher uses.
+TRUE_WORDS = frozenset(("y", "yes", "t", "true", "on", "1"))
+FALSE_WORDS = frozenset(("n", "no", "f", "false", "off", "0"))
+MAX_WORDS = 1_000_000
+# What a value is, told by the word that stands for it in the help; all others are "text".
+KINDS = {"": "switch", "N": "int", "PORT": "int", "SECONDS": "seconds", "TIME": "seconds",
+         "FILE": "file", "DIR": "dir"}  # fmt: skip
+
+
+class Flag:
+    """One flag. Not changed after it is made.
+
+    name: the usual spelling. kind: "switch" takes no value but =BOOL, "bool" may take one; "int"
+    and "seconds" never swallow a script. field: the Job field it fills. env: variables that stand
+    for it. default: as the help shows it. bare: what it means without a value. status: "normal",
+    "ignored", "synonym" or "hidden". repeats: every one counts, not the last. is_greedy: takes
+    what follows, up to the next flag. is_needed: it cannot be left out.
+    """
+
+    def __init__(
+        self, name: str, kind: str, field: str, help: str, group: str = "Flags",
+        aliases: tuple[str, ...] = (), short: str = "", metavar: str = "", default: str = "",
+        env: tuple[str, ...] = (), choices: tuple[str, ...] = (), status: str = "normal",
+        origin: str = "paddle", bare: str = "", repeats: bool = False, is_greedy: bool = False,
+        is_needed: bool = False,
+    ) -> None:  # fmt: skip
+        self.name, self.kind, self.field, self.help = name, kind, field, help
+        self.group, self.aliases, self.short, self.metavar = group, aliases, short, metavar
+        self.default, self.env, self.choices, self.status = default, env, choices, status
+        self.origin, self.bare, self.repeats = origin, bare, repeats
+        self.is_greedy, self.is_needed = is_greedy, is_needed
+        self.key = name.replace("-", "_")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All spellings with their dashes, the short one first."""
+        long = tuple(f"--{name}" for name in (self.name, *self.aliases))
+        return (f"-{self.short}", *long) if self.short else long
+
+    @property
+    def value(self) -> str:
+        """What stands for its value in the help; "" for a switch."""
+        return "" if self.kind == "switch" else self.metavar or "|".join(self.choices) or "VALUE"
+
+    def full_name(self, word: str) -> str:
+        """The complete name behind an abbreviated or dashed flag, as the user would know it.
+
+        >>> Flag("devices", "text", "", "", aliases=("gpus",)).full_name("--gpu")
+        '--gpus'
+        """
+        if not word.startswith("--") and word[1:] == self.short:
+            return word
+        name = word.lstrip("-").replace("-", "_")
+        known = {one.replace("-", "_"): one for one in (self.name, *self.aliases)}
+        found = [one for key, one in known.items() if key.startswith(name)]
+        return "--" + (known.get(name) or (found[0] if found else name))
+
+
+def flag(name: str, metavar: str, help: str, short: str = "", **more: object) -> Flag:
+    """A flag whose kind follows from its metavar, or from its choices."""
+    kind = "choice" if more.get("choices") else KINDS.get(metavar, "text")
+    field = str(more.pop("field", ""))
+    more.setdefault("origin", "paddock")
+    return Flag(name, kind, field, help, short=short, metavar=metavar, **more)  # type: ignore[arg-type]  # Flag's own
+
+
+HELP = flag("help", "", "show this help", "h")
+
+
+class Table:
+    """The flags of a command. command: as it is typed after ``paddock``.
+
+    foreign: what other tools call it -> the name here. goes_single: ``-name``, as in Go.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        flags: Iterable[Flag],
+        foreign: Mapping[str, str] = {},
+        *,
+        goes_single: bool = False,
+    ) -> None:
+        own = tuple(flags)
+        self.command = command
+        self.flags = own if any(f.name == "help" for f in own) else (*own, HELP)
+        self.foreign = foreign
+        self.goes_single = goes_single
+        self.by_name = {
+            name.replace("-", "_"): f for f in reversed(self.flags) for name in (f.name, *f.aliases)
+        }
+        self.by_short = {f.short: f for f in reversed(self.flags) if f.short}
+
+    def find(self, word: str) -> tuple[Flag, ...]:
+        """The flags a word without its dashes may mean: one if it is clear, none if unknown.
+
+        Exact names first, then unique beginnings as in argparse; where a beginning fits several,
+        Paddle's own flags win, so that abbreviations which worked there work here.
+        """
+        name = word.replace("-", "_")
+        if name in self.by_name:
+            return (self.by_name[name],)
+        if not name:
+            return ()
+        found = {f.name: f for known, f in self.by_name.items() if known.startswith(name)}
+        if len(found) > 1:
+            own = [f for f in found.values() if f.origin == "paddle" and f.field]
+            if len(own) == 1:
+                return (own[0],)
+        return tuple(f for f in self.flags if f.name in found)
+
+    def meant(self, word: str) -> str:
+        """A hint for a flag that is not in the table."""
+        name = word.lstrip("-").replace("-", "_")
+        name = self.foreign.get(name, name)
+        if name in self.by_name:  # -nnodes
+            return f"did you mean {self.by_name[name].full_name('--' + name)}?"
+        import difflib  # only in an error
+
+        known = [n for n, f in self.by_name.items() if f.status != "hidden"]
+        found = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
+        if not found:  # a beginning with a mistake in it: --nprc
+            begins = {one[: len(name) + 1]: one for one in reversed(known)}
+            found = [begins[b] for b in difflib.get_close_matches(name, begins, n=1, cutoff=0.75)]
+        if not found:
+            return f"see paddock {self.command} --help"
+        meant = {self.by_name[n].name: self.by_name[n].full_name("--" + n) for n in reversed(found)}
+        return f"did you mean {' or '.join(reversed(meant.values()))}?"
+
+
+class Said:
+    """A flag that was given. name: complete, as the user knows it. words: as they were typed."""
+
+    __slots__ = ("flag", "name", "text", "words")
+
+    def __init__(self, flag: Flag, name: str, text: str, words: Sequence[str]) -> None:
+        self.flag, self.name, self.text, self.words = flag, name, text, words
+
+
+class Line:
+    """What a command line says.
+
+    rest: the words that are no flags; with a script, it and its own. is_whole: False when an
+    unknown flag made the rest uncertain, so that a missing script is not reported as well.
+    """
+
+    def __init__(self) -> None:
+        self.said: list[Said] = []
+        self.rest: list[str] = []
+        self.problems: list[Problem] = []
+        self.notes: list[str] = []
+        self.is_help = False
+        self.is_whole = True
+
+    def texts(self) -> dict[str, str]:
+        """The last text of each flag that is not ignored, by Flag.key."""
+        return {one.flag.key: one.text for one in self.said if one.flag.status != "ignored"}
+
+    def ignored(self) -> dict[str, str]:
+        """The flags without effect that were given, and why they have none."""
+        return {one.name: one.flag.help for one in self.said if one.flag.status == "ignored"}
+
+
+def read_line(argv: Sequence[str], table: Table, *, has_script: bool = False) -> Line:
+    """Split a command line into flags and the rest; a script ends it.
+
+    >>> ports = Table("x", [flag("num_servers", "N", ""), flag("dry-run", "", "")])
+    >>> line = read_line(["--num-servers=2", "a", "--dry", "--", "-b"], ports)
+    >>> line.texts(), line.rest
+    ({'num_servers': '2', 'dry_run': '1'}, ['a', '-b'])
+    """
+    assert len(argv) <= MAX_WORDS
+    line = Line()
+    at = 0
+    while at < len(argv):
+        word = argv[at]
+        if word == "--":
+            line.rest += argv[at + 1 :]
+            break
+        if word.startswith("-") and word != "-":
+            at = _take(line, table, argv, at)
+            continue
+        if has_script:
+            line.rest += argv[at:]
+            break
+        line.rest.append(word)
+        at += 1
+    return line
+
+
+def _take(line: Line, table: Table, argv: Sequence[str], at: int) -> int:
+    """Read the flag at ``at``; returns the position of the next word."""
+    begin, word = at, argv[at]
+    name, equals, text = word.partition("=")
+    found = table.find(name[2:]) if name.startswith("--") else ()
+    if not name.startswith("--"):
+        short = table.by_short.get(name[1:])
+        long = table.by_name.get(name[1:].replace("-", "_")) if table.goes_single else None
+        joined = table.by_short.get(word[1])
+        if short is None and long is None and joined is not None and joined.kind != "switch":
+            short, name, equals, text = joined, word[:2], "=", word[2:]  # -fjob.yaml, -r3
+        found = tuple(f for f in (short or long,) if f is not None)
+    at += 1
+    if len(found) != 1:
+        _report_unclear(line, table, name, found)
+        if not equals and at < len(argv) and not _ends_a_flag(argv[at]):
+            return at + 1  # the word after an unknown flag is more often its value than the script
+        return at
+    flag = found[0]
+    if flag.name == "help":
+        line.is_help = True
+        return at
+    name = flag.full_name(name)
+    if not equals:
+        taken = _value_after(flag, argv, at)
+        if taken is None:
+            line.problems.append(Problem(f"{name} needs a value", f"write {name} {flag.value}"))
+            line.is_whole = at < len(argv)
+            return at
+        text, used = taken
+        at += used
+    _keep(line, Said(flag, name, text, argv[begin:at]))
+    while flag.is_greedy and not equals and at < len(argv) and not argv[at].startswith("-"):
+        _keep(line, Said(flag, name, argv[at], argv[at : at + 1]))
+        at += 1
+    return at
+
+
+def _keep(line: Line, said: Said) -> None:
+    before = next((one for one in line.said if one.flag is said.flag), None)
+    if before is not None and not said.flag.repeats and said.flag.status != "ignored":
+        line.said.remove(before)
+        if before.text != said.text:
+            line.notes.append(
+                f"{said.name} is given twice: {before.name} {before.text}, "
+                f"then {said.name} {said.text}; the last one is used"
+            )
+    line.said.append(said)
+
+
+def _value_after(flag: Flag, argv: Sequence[str], at: int) -> tuple[str, int] | None:
+    """The value of a flag without "=" and how many words it took; None if it is missing."""
+    if flag.kind == "switch":
+        return "1", 0
+    following = argv[at] if at < len(argv) else ""
+    bare = "1" if flag.kind == "bool" else flag.bare
+    if bare and (at >= len(argv) or _ends_a_flag(following) or "/" in following):
+        return bare, 0
+    if at >= len(argv):
+        return None
+    is_number = following[1:].replace(".", "", 1).isdigit()
+    if following.startswith("-") and following != "-" and not is_number:
+        return None
+    if flag.kind in ("int", "seconds") and following.endswith(".py"):
+        return None
+    return following, 1
+
+
+def _ends_a_flag(word: str) -> bool:
+    """Whether a word cannot be the value of what may have none: another flag, or a script."""
+    return word.startswith("-") or word.endswith(".py")
+
+
+def _report_unclear(line: Line, table: Table, name: str, found: tuple[Flag, ...]) -> None:
+    line.is_whole = False
+    if found:
+        names = ", ".join("--" + f.name for f in found)
+        line.problems.append(Problem(f"{name} is ambiguous", f"it may be {names}"))
+    else:
+        line.problems.append(Problem(f"unknown flag {name}", table.meant(name)))
+
+
+def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A hint for a bad word out of a set.
+
+    >>> nearest("colective", ("collective", "ps", "ps-heter", "rpc"))
+    "did you mean 'collective'?"
+    """
+    import difflib  # only in an error
+
+    names = list(known)
+    found = difflib.get_close_matches(word.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
+    if found:
+        return f"did you mean '{next(n for n in names if n.lower() == found[0])}'?"
+    return otherwise or f"choose one of {', '.join(names)}"
