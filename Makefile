@@ -28,8 +28,8 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 	done)
 endif
 
-.PHONY: help demo test test-real test-cluster test-gpu check format bench bench-ps bench-rec \
-	bench-operator dist clean tools-real tools-cluster operator-image demo-image
+.PHONY: help demo pictures test test-real test-cluster test-gpu check docs docs-serve format bench \
+	bench-ps bench-rec bench-operator dist clean tools-real tools-cluster operator-image demo-image
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -70,16 +70,28 @@ GPU_PYTHON ?= $(BIN)/python
 test-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/.real) ## what a machine with NVIDIA GPUs can show
 	$(GPU_PYTHON) -m pytest tests/gpu -m gpu $(ARGS)
 
-check: $(VENV)/.dev ## ruff, mypy strict, layers and purity, the tests' own tidiness
+check: $(VENV)/.dev ## ruff, mypy strict, layers and purity, the tests' own tidiness, spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(PYTEST) -q tests/test_tidy.py tests/test_layers.py
+	$(BIN)/codespell
+
+# Strict: a page that is in no menu, a link or an anchor that leads nowhere, a name of the API that is not there.
+docs: $(VENV)/.docs ## the site of the documentation, both languages, into build/site
+	$(BIN)/python docs/site_pages.py build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: docs ## look at it: http://127.0.0.1:8000
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000
 
 format: $(VENV)/.dev ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+pictures: $(VENV)/.dev ## every picture of the docs anew (docs/pictures), from the code; review the diff
+	PYTHONPATH=src:tests $(BIN)/python -m pictures $(ARGS)
 
 bench: tools-real $(VENV)/.real ## ours beside torchrun, mpirun and paddle.distributed.launch
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -146,6 +158,9 @@ $(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
 	$(call install,paddock and the tools of the tests,-e '.[dev]')
+
+$(VENV)/.docs: $(VENV)/.python pyproject.toml constraints.txt
+	$(call install,what makes the site of the documentation,-e '.[docs]')
 
 # All three frameworks live together in one environment. On Linux the torch of the public index
 # brings its CUDA libraries (CONTRIBUTING.md has the sizes, and how to use a smaller build).

@@ -1,10 +1,7 @@
-"""What the README and the guides tell people to type is typed here.
+"""What the pages tell people to type is typed here; pages.py has the rules.
 
-A command of a ```bash block is run as it stands, in a folder with stand-in scripts, and must end
-with 0 (or with N where its comment says "exit code N"). A comment line changes that for the lines
-below it: "two hosts", "three hosts" - only read, there are no such hosts here; "needs torch" -
-run by the real suite, where the frameworks are; "on a cluster" - run by tests/cluster, here only
-the files are looked for that they name.
+Lines to copy, links, flags that prose names, messages of docs/failure.md, and what a page in two
+languages has in common.
 """
 
 from __future__ import annotations
@@ -12,11 +9,9 @@ from __future__ import annotations
 import ast
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -27,23 +22,26 @@ from paddock.cli.family import given
 from paddock.cli.jobs import COMMANDS as VERBS
 from paddock.command_line import read_line
 from paddock.jobfile.parse import parse
+from pages import (
+    ENGLISH,
+    FENCE,
+    PAGES,
+    PAIRS,
+    REASONS,
+    ROOT,
+    Command,
+    blocks_of,
+    commands_of,
+    without_comments,
+)
+from terminals import run_block
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "README.zh.md",
-    *sorted((ROOT / "docs" / "guide").glob("*.md")),
-    ROOT / "docs" / "failure.md",
-]
-LINKED = [
-    *PAGES,
-    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
-    *sorted((ROOT / "docs" / "concepts").glob("*.md")),
-    *sorted((ROOT / "examples").rglob("README.md")),
-    ROOT / "CONTRIBUTING.md",
-]
+# Not: notes, which are of their day; what is generated; pages about flags of other programs.
+TOLD = [p for p in PAGES if p.parent.name in ("docs", "guide", "tutorials", "concepts", ROOT.name)]
+TOLD = [p for p in TOLD if p.name not in ("CONTRIBUTING.md", "benchmarks.md")]
+# Shorter than the English page: a debt.
+SHORTER = {"submit-mpi.zh.md", "submit-script.zh.md"}
 TEN_LINES = ROOT / "examples" / "ps" / "numpy_ten_lines.py"
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)]*)?\)")
 FLAG = re.compile(r"`(--?[a-zA-Z][\w-]*)")
 # Flags of other programs that the pages name.
@@ -53,6 +51,11 @@ OTHERS = {
     "--event-log-handler", "--duplicate-stdout-filters", "--duplicate-stderr-filters",
     "--validate", "--map-by", "-ppn",
 }  # fmt: skip
+LANGUAGES = {"bash", "console", "text", "python", "yaml", "toml", "json", "mermaid"}
+# Looks like something to type.
+COMMAND = re.compile(
+    r"(\$ |[A-Z_]+=\S+ )*(paddock|python|pip|kubectl|srun|sbatch|mpirun|mpiexec|\$) "
+)
 # What a page may tell people to type on a cluster.
 CLUSTER_PROGRAMS = {"kubectl", "helm", "make", "paddock"}
 SLOT_TEXT = "click:0 1:17 2:3\nclick:1 1:18 2:4\nclick:0 1:19 2:4\n"
@@ -62,62 +65,6 @@ JOB = """\
  "spec": {"worker": {"replicas": 2, "template": {"spec": {"containers": [
    {"name": "c", "image": "i", "command": ["python"], "args": ["train.py"]}]}}}}}
 """
-
-
-@dataclass(frozen=True)
-class Command:
-    """One command line of a page. needs: modules of which one must be there; [] for none.
-
-    on_cluster: it is for tests/cluster.
-    """
-
-    page: Path
-    text: str
-    env: dict[str, str]
-    words: list[str]
-    is_run: bool
-    needs: list[str]
-    code: int
-    on_cluster: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.page.name}: {self.text}"
-
-
-def commands() -> list[Command]:
-    """Every command of every page, in order."""
-    return [command for page in PAGES for command in commands_of(page)]
-
-
-def commands_of(page: Path) -> list[Command]:
-    """The commands of one page's ```bash blocks."""
-    found = []
-    for language, body in FENCE.findall(page.read_text("utf-8")):
-        if language != "bash":
-            continue
-        is_run, needs, on_cluster = True, [], False
-        for line in body.replace("\\\n", " ").splitlines():
-            if line.startswith("#"):
-                on_cluster = line.startswith("# on a cluster")
-                is_run = not on_cluster and not re.search(r"\b(two|three) hosts\b", line)
-                names = re.search(r"\bneeds ([a-z0-9_, ]+)", line)
-                needs = re.findall(r"\b(?!or\b)\w+", names[1]) if names else []
-            elif line.strip():
-                command = command_of(page, line, is_run, needs)
-                found.append(replace(command, on_cluster=on_cluster))
-    return found
-
-
-def command_of(page: Path, line: str, is_run: bool, needs: list[str]) -> Command:
-    """Take a line apart: variables, words, and the exit code its comment promises."""
-    words = shlex.split(line, comments=True)
-    env = {}
-    while "=" in words[0]:
-        name, _, text = words.pop(0).partition("=")
-        env[name] = text
-    code = re.search(r"# exit code (\d+)", line)
-    text = line.partition(" # ")[0].strip()
-    return Command(page, text, env, words, is_run, needs, int(code[1]) if code else 0)
 
 
 def stand_ins(folder: Path) -> None:
@@ -165,11 +112,37 @@ def once(found: list[Command]) -> list[Command]:
     return list(seen.values())
 
 
-ALL = commands()
+def type_all(page: Path, folder: Path) -> list[str]:
+    """Type what a page's terminals show, as in a clone; what was not as shown."""
+    stand_ins(folder)
+    programs = folder.parent / f"{folder.name}.bin"
+    programs.mkdir()
+    for name, words in (("paddock", "-m paddock "), ("python", "")):
+        (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words}"$@"\n')
+        (programs / name).chmod(0o755)
+    path = f"{programs}:{os.environ['PATH']}"
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PATH": path, "TERM": "xterm"}
+    env = {name: text for name, text in env.items() if name != "NO_COLOR"}
+    return [text for b in TERMINALS[page] for text in run_block(b.body, folder, env)]
+
+
+def name_of(page: Path) -> str:
+    """A page's name in the repository."""
+    return str(page.relative_to(ROOT))
+
+
+ALL = [command for page in ENGLISH for command in commands_of(page)]
 RUN = once([c for c in ALL if c.is_run and not c.needs and c.words[0] == "paddock"])
 READ = [c for c in ALL if not c.is_run and not c.on_cluster]
 CLUSTER = [c for c in ALL if c.on_cluster]  # tests/cluster runs these
 REAL = once([c for c in ALL if c.needs])
+TERMINALS = {
+    page: blocks
+    for page in ENGLISH
+    if (blocks := [b for b in blocks_of(page) if b.language == "console" and not b.reason])
+}
+SHOWN = [page for page, blocks in TERMINALS.items() if not any(b.needs for b in blocks)]
+SHOWN_REAL = [page for page in TERMINALS if page not in SHOWN]
 
 
 def test_the_pages_have_commands_of_every_kind() -> None:
@@ -178,6 +151,17 @@ def test_the_pages_have_commands_of_every_kind() -> None:
     assert len(READ) > 10
     assert len(CLUSTER) > 20
     assert REAL
+
+
+@pytest.mark.parametrize("page", ENGLISH, ids=name_of)
+def test_a_command_that_is_not_run_says_why(page: Path) -> None:
+    """A reader trusts what looks like a command; ```text is no place to hide one from the tests."""
+    for block in blocks_of(page):
+        assert block.language in LANGUAGES, f"```{block.language}"
+        if block.reason:
+            assert block.reason in REASONS
+        elif block.language == "text":
+            assert [line for line in block.body.splitlines() if COMMAND.match(line)] == []
 
 
 def test_every_command_is_ours_or_a_target_of_make() -> None:
@@ -219,6 +203,12 @@ def test_a_command_for_several_hosts_is_understood(command: Command) -> None:
     assert parsed.job.nnodes_max > 1
 
 
+@pytest.mark.parametrize("page", SHOWN, ids=name_of)
+def test_what_a_page_shows_is_printed(page: Path, tmp_path: Path) -> None:
+    """All its terminals, one after the other, in a folder with the examples."""
+    assert type_all(page, tmp_path) == []
+
+
 def test_a_command_for_a_cluster_names_files_that_are_here() -> None:
     """`kubectl apply -f FILE` is typed in a clone: a file that was renamed would not be found."""
     for command in CLUSTER:
@@ -240,19 +230,35 @@ def test_a_command_that_needs_a_framework_runs(command: Command, tmp_path: Path)
     assert code == command.code, shown
 
 
-@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
-    """Links within the repository; those to other places are not followed."""
-    for target, _ in LINK.findall(page.read_text("utf-8")):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+@pytest.mark.real
+@pytest.mark.limit(240)
+@pytest.mark.parametrize("page", SHOWN_REAL, ids=name_of)
+def test_what_a_page_with_a_framework_shows_is_printed(page: Path, tmp_path: Path) -> None:
+    """The tutorials: a script that trains, on a terminal."""
+    from importlib.util import find_spec
+
+    needs = {name for block in TERMINALS[page] for name in block.needs}
+    if lacking := [name for name in sorted(needs) if not find_spec(name)]:
+        pytest.skip(f"{', '.join(lacking)} is not installed: make .venv/.real")
+    assert type_all(page, tmp_path) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_flag_in_the_text_exists(page: Path) -> None:
-    """A flag that was renamed must not live on in prose."""
+def known_flags() -> set[str]:
+    """All our flags, with underscores."""
     names = {name for command in every_command() for f in command.table.flags for name in f.names}
-    known = {n if n[1] != "-" else "--" + n[2:].replace("-", "_") for n in names}
-    for flag in FLAG.findall(FENCE.sub("", page.read_text("utf-8"))):
+    return {n if n[1] != "-" else "--" + n[2:].replace("-", "_") for n in names}
+
+
+@pytest.mark.parametrize("page", TOLD, ids=name_of)
+def test_every_flag_in_the_text_exists(page: Path) -> None:
+    """A flag that was renamed must not live on in prose, nor in a command that is not run."""
+    known = known_flags()
+    named = FLAG.findall(FENCE.sub("", page.read_text("utf-8")))
+    for block in blocks_of(page):
+        for line in block.body.splitlines() if block.reason else ():
+            ours = re.search(r"\bpaddock [^#]*?(?=\S+\.py\b|#|$)", line)
+            named += re.findall(r"(?<= )--[a-z][\w-]*", ours[0]) if ours else []
+    for flag in named:
         name = flag if flag.count("-") == 1 else "--" + flag[2:].replace("-", "_")
         assert name in known or flag in OTHERS, f"{page.name} names {flag}"
 
@@ -297,41 +303,30 @@ def test_every_message_in_the_list_of_failures_is_one_of_ours() -> None:
     assert [message for message in messages if not is_ours(message, source)] == []
 
 
-def test_both_readmes_tell_the_same() -> None:
-    """The Chinese page has the same commands, links and length."""
-    english, chinese = (commands_of(ROOT / name) for name in ("README.md", "README.zh.md"))
-    assert [c.words for c in english] == [c.words for c in chinese]
-    links = [
-        {
-            target.replace(".zh.md", ".md")  # some guides are there in Chinese, too
-            for target, _ in LINK.findall((ROOT / name).read_text("utf-8"))
-            if not target.startswith("README")
-        }
-        for name in ("README.md", "README.zh.md")
-    ]
-    assert links[0] == links[1]
-
-
-def test_both_guides_of_kubernetes_tell_the_same() -> None:
-    """Every English page has a Chinese one with the same commands and as many rows of tables."""
-    for chinese in sorted((ROOT / "docs" / "guide").glob("*.zh.md")):
-        english = chinese.with_name(chinese.name.replace(".zh.md", ".md"))
-        pair = (english, chinese)
-        words = [[c.words for c in commands_of(page)] for page in pair]
-        if chinese.name.startswith("submit"):  # the first page only
-            assert all(line in words[0] for line in words[1]), chinese.name
-            continue
-        assert words[0] == words[1], chinese.name
-        texts = [page.read_text("utf-8").splitlines() for page in pair]
-        for mark in ("|", "#", "```"):
-            counts = [sum(line.startswith(mark) for line in lines) for lines in texts]
-            assert counts[0] == counts[1], f"{chinese.name}: lines with {mark}"
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[1].name)
+def test_a_page_in_chinese_has_what_the_english_one_has(pair: tuple[Path, Path]) -> None:
+    """The same blocks in the same order, comments aside; so running one runs both."""
+    blocks = [blocks_of(page) for page in pair]
+    assert [b.language for b in blocks[1]] == [b.language for b in blocks[0]]
+    for english, chinese in zip(*blocks, strict=True):
+        if english.language in ("bash", "console"):
+            assert without_comments(chinese.body) == without_comments(english.body)
+    if pair[1].name in SHORTER:
+        return
+    texts = [FENCE.sub("", page.read_text("utf-8")) for page in pair]
+    links = [{target.replace(".zh.md", ".md") for target, _ in LINK.findall(t)} for t in texts]
+    assert links[1] | {pair[0].name} == links[0] | {pair[0].name}
+    for mark in ("|", "#"):
+        counts = [sum(line.startswith(mark) for line in text.splitlines()) for text in texts]
+        assert counts[1] == counts[0], f"lines with {mark}"
 
 
 def test_the_ten_lines_are_those_of_the_example() -> None:
     """What the pages show is the script that is tested, to the letter."""
     script = TEN_LINES.read_text("utf-8").partition('"""\n\n')[2]
-    pages = [ROOT / "README.md", ROOT / "README.zh.md", ROOT / "docs/guide/parameter-server.md"]
+    pages = [
+        ROOT / "docs/guide" / name for name in ("parameter-server.md", "parameter-server.zh.md")
+    ]
     for page in pages:
         shown = [body for language, body in FENCE.findall(page.read_text("utf-8"))]
         assert script in shown, page.name

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from paddock.agent import life
 from paddock.core import membership, supervisor, warming
 
-NOT_PHASES = ("any", "busy")
+NOT_PHASES = ("any", "busy", "replica")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def read_table(docstring: str | None) -> list[Row]:
     """The rows of the table in a module's docstring, in order."""
     lines = (docstring or "").split("\n")
     at = next(i for i, line in enumerate(lines) if set(line.strip()) == {"-", " "})
-    starts = [i for i, c in enumerate(lines[at]) if c == "-" and lines[at][i - 1] == " "]
+    starts = [i for i, c in enumerate(lines[at]) if c == "-" and lines[at][i - 1 : i] in ("", " ")]
     rows = []
     for line in lines[at + 1 :]:
         if not line.strip():
@@ -48,27 +48,26 @@ def write_table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def write_diagram(rows: list[Row]) -> str:
-    """The moves of a table as a mermaid diagram; one arrow for all events of a move."""
+def moves_of(rows: list[Row]) -> dict[tuple[str, str], list[str]]:
+    """The moves of a table, with all events of each; where an event has several, what is done."""
     moves: dict[tuple[str, str], list[str]] = {}
     ways: dict[tuple[str, str], set[str]] = {}
     for row in rows:
         ways.setdefault((row.phase, row.event), set()).add(row.next)
     for row in rows:
-        if row.is_move and row.phase not in NOT_PHASES:
+        if row.is_move:
             event = row.event
             if len(ways[row.phase, row.event]) > 1:
                 event = f"{event} / {row.actions}"  # the event alone does not tell which way
-            event = event.replace("|", "or").replace(":", " -").replace(";", ",")
             known = moves.setdefault((row.phase, row.next), [])
             if event not in known:
                 known.append(event)
-    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {rows[0].phase}"]
-    for (phase, after), events in moves.items():
-        lines.append(f"    {phase} --> {after}: {'<br/>'.join(events)}")
-    lines += ["    ended --> [*]"] * any(row.next == "ended" for row in rows)
-    lines.append("```")
-    return "\n".join(lines)
+    return moves
+
+
+def write_picture(name: str) -> str:
+    """The picture that tests/pictures makes of a table."""
+    return f"![The {name} machine: its states, and what moves it](../pictures/{name}.svg)"
 
 
 def write_document() -> str:
@@ -92,7 +91,7 @@ def write_document() -> str:
             "",
             "One per job, in the coordinator. Who is in, which attempt runs, and how it ends.",
             "",
-            write_diagram(member),
+            write_picture("membership"),
             "",
             write_table(member),
             "",
@@ -102,7 +101,7 @@ def write_document() -> str:
             "",
             "One per launcher, where a job has several nodes: it coordinates, or it follows.",
             "",
-            write_diagram(place),
+            write_picture("life"),
             "",
             write_table(place),
             "",
@@ -111,7 +110,7 @@ def write_document() -> str:
             "One per node and attempt. Starts nothing and judges nothing: it watches processes,",
             "stops them, and insists.",
             "",
-            write_diagram(node),
+            write_picture("supervisor"),
             "",
             write_table(node),
             "",
@@ -120,7 +119,7 @@ def write_document() -> str:
             "One per launcher. Its process imports once and forks the processes of each attempt.",
             "Busy: probing, loading or forking.",
             "",
-            write_diagram(warm),
+            write_picture("warming"),
             "",
             write_table(warm),
             "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from core.tables import NOT_PHASES, read_table, write_diagram, write_document
+from core.tables import NOT_PHASES, read_table, write_document
 from paddock.agent import life
 from paddock.core import membership, supervisor, warming
 
@@ -32,11 +32,3 @@ def test_every_phase_can_be_reached_and_left() -> None:
         left = {r.phase for r in rows if r.is_move} - set(NOT_PHASES)
         assert reached == phases
         assert left == phases - {"ended", "barred"}
-
-
-def test_the_diagram_has_one_arrow_per_move() -> None:
-    """Events that lead the same way share one."""
-    lines = write_diagram(read_table(supervisor.__doc__)).split("\n")
-    arrows = [line.split(":")[0].strip() for line in lines if "-->" in line]
-    assert len(arrows) == len(set(arrows))
-    assert "stopping --> killing" in arrows

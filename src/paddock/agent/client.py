@@ -1,14 +1,14 @@
 """A member's way to its coordinator: connect, prove the key, keep the lease, know the clock.
 
-state        event                       next
-----------   -------------------------   --------------------------------------------------
-connecting   connected                   greeting
-connecting   refused, unreachable        connecting (again after a pause) until the deadline
-greeting     the coordinator's nonce     proving
-proving      welcome                     joined
-proving      refused                     ended (exit code and hint of the coordinator)
-joined       connection closed, broken   lost
-joined       lease over without a pong   lost (this node's processes are killed first)
+state        event                       next         actions
+----------   -------------------------   ----------   ------------------------------------
+connecting   connected                   greeting     none
+connecting   refused, unreachable        connecting   again after a pause, to the deadline
+greeting     the coordinator's nonce     proving      prove the key
+proving      welcome                     joined       keep the lease
+proving      refused                     ended        exit code and hint of the coordinator
+joined       connection closed, broken   lost         none
+joined       lease over without a pong   lost         this node's processes are killed first
 """
 
 from __future__ import annotations

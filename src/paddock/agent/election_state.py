@@ -12,18 +12,32 @@ What etcd holds, under /paddock/<job_id>/:
 Roles, and what moves them. A View is the answer to every transaction: both keys at one revision,
 so that a lost reply, a late reply and a reply to a repeated request are all read the same way.
 
-  role        view: no leader   view: leader is us    view: another leads    other input
-  ---------------------------------------------------------------------------------------------
-  looking     -> candidate      -> leading  Elected   -> following Following
-  candidate   stays (campaign)  -> leading  Elected   -> following Following  lease gone: new one
-  following   -> candidate, if  -> leading  Elected   same one: stays         it died: unseat it
-              it answers us                           new one: Following      it does not answer
-              a lease later                                                   us any more: look
-  leading     -> reclaiming     same: stays           -> following Deposed,   lease gone:
-                                new generation: (*)      Following               -> reclaiming
-  reclaiming  stays (campaign)  -> leading  (*)       -> following Deposed,   lease gone: new one
-                                                         Following
-  any         -> ending on stop: write the tombstone, or revoke the lease -> ended
+    role        event                                  next        orders
+    ----------  -------------------------------------  ----------  -------------------------------
+    looking     view: no leader                        candidate   campaign
+    looking     view: leader is us                     leading     Elected
+    looking     view: another leads                    following   Following
+    looking     etcd refuses us                        ended       ElectionFailed
+    candidate   view: no leader                        candidate   campaign again
+    candidate   view: leader is us                     leading     Elected
+    candidate   view: another leads                    following   Following
+    candidate   lease gone                             candidate   take a new one
+    following   view: no leader, it does not answer    candidate   campaign
+    following   view: no leader, a lease later         candidate   campaign
+    following   view: leader is us                     leading     Elected
+    following   view: another leads, a new one         following   Following
+    following   it died                                following   unseat it
+    following   it does not answer us any more         following   look
+    leading     view: no leader                        reclaiming  campaign
+    leading     lease gone                             reclaiming  take a new one, campaign
+    leading     view: leader is us, a new generation   leading     (*)
+    leading     view: another leads                    following   Deposed, Following
+    reclaiming  view: no leader                        reclaiming  campaign again
+    reclaiming  view: leader is us                     leading     (*)
+    reclaiming  view: another leads                    following   Deposed, Following
+    reclaiming  lease gone                             reclaiming  take a new one
+    any         stop                                   ending      write the tombstone, or revoke
+    ending      done                                   ended       none
 
   (*) Reelected, if no one recorded an attempt since our last; otherwise Deposed, then Elected:
       somebody led in between, what we run is outdated, and yet it is our turn again.

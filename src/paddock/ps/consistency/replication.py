@@ -4,20 +4,22 @@ Pure: times and messages in, actions out. One rule: before a record is acknowled
 that the witness would let serve next has it. It rests on the order of messages, not on clocks; the
 lease only keeps a deposed primary from answering with old values.
 
-    role     event                                            then        does
-    -------  -----------------------------------------------  ----------  --------------------------
-    REPLICA  TAKE granted, epoch newer than any heard of      PRIMARY     Begin (GENERATION record)
-    REPLICA  connected(session)                               ASKED       Tell Follow(end, history)
-    REPLICA  Start of that session, epoch not older           FOLLOWING   Truncate or Restore; Ack
-    REPLICA  Append of session and epoch, at its end          FOLLOWING   Store, then Tell Ack
-    REPLICA  Append below its end                             FOLLOWING   Tell Ack (it has it)
-    REPLICA  Append beyond its end, lost, a newer epoch       ALONE       Connect at the next tick
-    PRIMARY  a newer epoch from witness, Follow or Refuse     REPLICA     Deposed: refuse who waits
-    PRIMARY  Follow                                           peer        Tell Start(common, epoch)
-    PRIMARY  Ack within `near` records of the end             counted     answers wait for its Acks
-    PRIMARY  Ack of all that may have been acknowledged       counted     Seek ADD
-    PRIMARY  counted replica lost or silent                   (counted)   Seek REMOVE, until granted
-    PRIMARY  register without it, newer than the last ADD     -           acknowledges alone
+    stage      event                                          next       does
+    ---------  ---------------------------------------------  ---------  -------------------------
+    ALONE      connected(session)                             ASKED      Tell Follow(end, history)
+    ASKED      Start of that session, epoch not older         FOLLOWING  Truncate or Restore; Ack
+    ASKED      Start of an older epoch                        ALONE      Tell Refuse
+    FOLLOWING  Append of session and epoch, at its end        FOLLOWING  Store, then Tell Ack
+    FOLLOWING  Append below its end                           FOLLOWING  Tell Ack (it has it)
+    FOLLOWING  Append beyond its end                          ALONE      Connect at the next tick
+    replica    lost, a newer epoch                            ALONE      Connect at the next tick
+    replica    TAKE granted, epoch newer than any heard of    PRIMARY    Begin (GENERATION record)
+    PRIMARY    a newer epoch from witness, Follow or Refuse   ALONE      Deposed: refuse who waits
+    PRIMARY    Follow                                         PRIMARY    Tell Start(common, epoch)
+    PRIMARY    Ack of a peer within `near` records            PRIMARY    answers wait for its Acks
+    PRIMARY    Ack of all that may have been acknowledged     PRIMARY    Seek ADD
+    PRIMARY    counted replica lost or silent                 PRIMARY    Seek REMOVE, until granted
+    PRIMARY    register without it, newer than the last ADD   PRIMARY    acknowledges alone
 
 An epoch has one primary and begins with a GENERATION record of its own, so two logs agree up to
 the shorter end of the last epoch they share; what a returning primary has beyond that was never

@@ -1,0 +1,137 @@
+"""Reads the pages: README, CONTRIBUTING, docs/ and the READMEs of examples/. Runs nothing.
+
+What a block of a page is for:
+
+```bash     Lines to copy. Each is run by itself, in a folder with stand-in scripts, and must end
+            with 0, or with N where its comment says "exit code N". A comment line changes that for
+            the lines below it: "two hosts", "three hosts" - only read, there are no such hosts;
+            "needs torch" - run by the real suite, where the frameworks are; "on a cluster" - for
+            tests/cluster, here only the files are looked for that it names. A line of `make` is
+            never run: its target must be there.
+```console  What a terminal shows: "$ command", and what it prints. All of a page are run one after
+            the other in one folder (terminals.py), and what is shown must be printed.
+```text     Anything else. A command in it, ours or another program's, needs a reason not to be
+            run, in a comment above the block: <!-- not run: REASON -->, one of REASONS. Its
+            flags must be ours all the same.
+
+A Chinese page has the blocks of the English one, and is not run again; its comments are free.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [
+    *sorted(ROOT.glob("README*.md")),
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("README*.md")),
+]
+# (English, Chinese)
+PAIRS = [(p.with_name(p.name.replace(".zh.", ".")), p) for p in PAGES if p.match("*.zh.md")]
+ENGLISH = [p for p in PAGES if not p.match("*.zh.md")]
+
+REASONS = {
+    "installs packages",
+    "needs a cluster you own",
+    "needs hosts you own",
+    "needs Slurm, MPI or PBS",
+    "needs servers that run",
+    "needs another program",
+    "run by other tests",
+    "a pattern, not a command",
+}
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ACTIVATE = "source .venv/bin/activate"  # the tests find the command in any case
+REASON = re.compile(r"<!-- (not run: .*|needs .*) -->\n+\Z")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block. reason: why its commands are not run; needs: modules, one must be there."""
+
+    page: Path
+    language: str
+    body: str
+    reason: str
+    needs: tuple[str, ...]
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    text, found = page.read_text("utf-8"), []
+    for match in FENCE.finditer(text):
+        above = REASON.search(text[: match.start()])
+        said = above[1] if above else ""
+        reason = said.removeprefix("not run: ") if said.startswith("not run: ") else ""
+        needs = () if reason else names_in(said)
+        found.append(Block(page, match[1], match[2], reason, needs))
+    return found
+
+
+def names_in(comment: str) -> tuple[str, ...]:
+    """The modules after "needs": `needs paddle, torch or jax`."""
+    names = re.search(r"\bneeds ([a-z0-9_, ]+)", comment)
+    return tuple(re.findall(r"\b(?!or\b)\w+", names[1])) if names else ()
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command line of a page. needs: modules of which one must be there; () for none.
+
+    on_cluster: it is for tests/cluster.
+    """
+
+    page: Path
+    text: str
+    env: dict[str, str]
+    words: list[str]
+    code: int
+    is_run: bool = True
+    needs: tuple[str, ...] = ()
+    on_cluster: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.page.name}: {self.text}"
+
+
+def commands_of(page: Path) -> list[Command]:
+    """The commands of one page's ```bash blocks."""
+    return [c for b in blocks_of(page) if b.language == "bash" for c in lines_to_copy(b)]
+
+
+def lines_to_copy(block: Block) -> list[Command]:
+    """The commands of a ```bash block; comment lines say what is done with those below."""
+    found: list[Command] = []
+    is_run, needs, on_cluster = not block.reason, block.needs, False
+    for line in block.body.replace("\\\n", " ").splitlines():
+        if line.startswith("#"):
+            on_cluster = line.startswith("# on a cluster")
+            is_run = not on_cluster and not re.search(r"\b(two|three) hosts\b", line)
+            needs = names_in(line)
+        elif line.strip() and line.partition("#")[0].strip() != ACTIVATE:
+            command = command_of(block.page, line)
+            found.append(replace(command, is_run=is_run, needs=needs, on_cluster=on_cluster))
+    return found
+
+
+def command_of(page: Path, line: str) -> Command:
+    """Take a line apart: variables, words, and the exit code its comment promises."""
+    words = shlex.split(line, comments=True)
+    env = {}
+    while "=" in words[0]:
+        name, _, text = words.pop(0).partition("=")
+        env[name] = text
+    code = re.search(r"# exit code (\d+)", line)
+    text = line.partition(" # ")[0].strip()
+    return Command(page, text, env, words, int(code[1]) if code else 0)
+
+
+def without_comments(body: str) -> list[str]:
+    """The lines of a block, but its comments: what two languages must have in common."""
+    lines = [re.sub(r"\s+# .*", "", line) for line in body.splitlines()]
+    return [line for line in lines if line.strip() and not line.startswith("#")]

@@ -1,0 +1,1 @@
+"""Every picture of the docs, made by a program: `make pictures` writes docs/pictures/."""

@@ -1,0 +1,138 @@
+"""A terminal cast as an animated SVG: each line appears when it did. Pure.
+
+No script: CSS shows a line after its time, and the last frame stays. Where somebody wants no
+motion, or a program shows no animations, all lines are there from the start.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from pictures import svg
+from pictures.terminal import COLUMNS, Line, Piece
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LETTER, HEIGHT, SIZE = 7.85, 18, 13  # a letter's width, a line's height, the font, in pixels
+MARGIN = 16
+WIDTH = round(2 * MARGIN + COLUMNS * LETTER)
+TYPED_SECONDS = 0.8  # until what was typed has an effect
+# Waits are told by three lengths, so that a slower machine makes the same picture.
+STEPS_SECONDS = ((0.25, 0.1), (1.0, 0.6), (float("inf"), 1.4))
+# What differs each time, and what stands for it.
+VARIES = {
+    r"\(pid \d+\)": "(pid 4242)",
+    r"\b\d+(\.\d+)? s\b": "2.0 s",
+    r"\b\d\d:\d\d:\d\d,\d+\b": "12:00:00",
+    r"\b\d{4}-\d\d-\d\d\b": "2026-01-01",
+    r"\b\d+ bytes\b": "600 bytes",
+    r"\btrain-\w{4}\b": "train-7c2a",
+    r"\bPod: \w{6}\b": "Pod: abcdef",
+}
+
+
+@dataclass(frozen=True)
+class Pane:
+    """One terminal of a cast: who types what, and what it showed."""
+
+    prompt: str
+    typed: str
+    lines: tuple[Line, ...]
+    at: float = 0.0
+
+
+def normalised(line: Line, names: Mapping[str, str]) -> Line:
+    """The line with what varies replaced. names: more patterns, and what stands for them."""
+    pieces = []
+    for piece in line.pieces:
+        text = piece.text
+        for pattern, instead in {**names, **VARIES}.items():
+            text = re.sub(pattern, instead, text)
+        pieces.append(Piece(text, piece.ink, piece.is_bold))
+    return Line(line.at, tuple(pieces))
+
+
+def transcript(panes: list[Pane]) -> str:
+    """What a cast says, without colours and times: this is what must not change."""
+    texts = [[f"{p.prompt}$ {p.typed}", *(line.text for line in p.lines)] for p in panes]
+    return "\n".join(line.rstrip() for lines in texts for line in lines)
+
+
+def compared(text: str) -> list[str]:
+    """A transcript without what depends on who was faster, or on the processor's last digits."""
+    lines = [line for line in text.splitlines() if "waiting for nodes" not in line]
+    return sorted(re.sub(r"\d+\.\d+", "N.N", line) for line in lines)
+
+
+def draw(title: str, panes: list[Pane]) -> svg.Picture:
+    """The panes below one another, on one clock."""
+    moments = sorted({p.at for p in panes} | {line.at for p in panes for line in p.lines})
+    shown_at = dict(zip(moments, evened(moments), strict=True))
+    body: list[str] = []
+    y = 0.0
+    for pane in panes:
+        rows = [
+            (pane.at, (Piece(f"{pane.prompt}$ ", "good"), Piece(pane.typed, is_bold=True))),
+            *((line.at, part) for line in pane.lines for part in wrapped(line.pieces)),
+        ]
+        height = HEIGHT * len(rows) + 2 * MARGIN - 6
+        body.append(svg.box(4, y + 4, WIDTH - 8, height))
+        for number, (at, pieces) in enumerate(rows):
+            line = row(pieces, y + MARGIN + 12 + HEIGHT * number)
+            delay = shown_at[at] if number == 0 else shown_at[at] + TYPED_SECONDS
+            style = f"animation-delay:{delay:.1f}s"
+            body.append(svg.shape("g", line, class_="line", style=style) if delay else line)
+        y += height + 8
+    return svg.Picture(WIDTH, round(y), title, transcript(panes), body, CSS)
+
+
+def evened(moments: list[float]) -> list[float]:
+    """Times from 0, with waits of the few lengths of STEPS_SECONDS."""
+    times = [0.0]
+    for before, after in pairwise(moments):
+        gap = after - before
+        times.append(times[-1] + next(step for limit, step in STEPS_SECONDS if gap < limit))
+    return times
+
+
+def row(pieces: tuple[Piece, ...], y: float) -> str:
+    """One line; each piece at its column, whatever font is there."""
+    x = float(MARGIN)
+    parts = []
+    for piece in pieces:
+        width = LETTER * len(piece.text)
+        if piece.text.strip():
+            how = {"fill": piece.ink} if piece.ink else {}
+            if piece.is_bold:
+                how["font_weight"] = "600"
+            fit = {"textLength": round(width, 1), "lengthAdjust": "spacingAndGlyphs"}
+            parts.append(svg.words(x, y, piece.text, class_="mono", **fit, **how))
+        x += width
+    return "".join(parts)
+
+
+def wrapped(pieces: tuple[Piece, ...]) -> list[tuple[Piece, ...]]:
+    """A line as the terminal breaks it, at its last column."""
+    rows: list[list[Piece]] = [[]]
+    left = COLUMNS
+    for piece in pieces:
+        text = piece.text
+        while text:
+            if left == 0:
+                rows.append([])
+                left = COLUMNS
+            rows[-1].append(Piece(text[:left], piece.ink, piece.is_bold))
+            text, left = text[left:], max(0, left - len(text))
+    return [tuple(each) for each in rows]
+
+
+CSS = f"""\
+.mono {{ font-family: {svg.MONO}; font-size: {SIZE}px; white-space: pre; }}
+@media (prefers-reduced-motion: no-preference) {{
+.line {{ opacity: 0; animation: appear 1ms linear forwards; }}
+}}
+@keyframes appear {{ to {{ opacity: 1; }} }}"""

@@ -1,0 +1,60 @@
+"""The pictures of the docs are what the code says today."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import pytest
+
+from conformance.hosts import SSH
+from pictures import cast
+from pictures.made import FOLDER, MADE
+from pictures.scenes import SCENES
+from real.hosts import need_hosts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_picture_is_what_the_tables_say(
+    name: str, same_as_golden: Callable[[Path, str], None]
+) -> None:
+    """A state or an event that is added to a table changes its picture: `make pictures`."""
+    text = MADE[name]().text()
+    assert ElementTree.fromstring(text).tag.endswith("svg")
+    same_as_golden(FOLDER / f"{name}.svg", text)
+
+
+def expect_same_text(name: str) -> None:
+    """Play a scene again; its lines must be those of the picture. Times are not compared."""
+    described = ElementTree.parse(FOLDER / f"{name}.svg").find(f"{SVG}desc")
+    assert described is not None
+    wanted = cast.compared(described.text or "")
+    assert cast.compared(cast.transcript(SCENES[name]())) == wanted, f"make pictures ARGS={name}"
+
+
+@pytest.mark.parametrize("name", ["failure", "elastic"])
+def test_a_cast_shows_what_the_program_says_today(name: str) -> None:
+    """A message that is reworded is filmed anew: `make pictures`."""
+    expect_same_text(name)
+
+
+@pytest.mark.real
+def test_the_cast_of_the_demo_shows_what_it_says_today() -> None:
+    """With PaddlePaddle."""
+    if find_spec("paddle") is None:
+        pytest.skip("paddle is not installed: make .venv/.real")
+    expect_same_text("demo")
+
+
+@pytest.mark.real
+def test_the_cast_of_submit_shows_what_it_says_today() -> None:
+    """On three hosts with sshd."""
+    need_hosts(SSH)
+    expect_same_text("submit")
