@@ -291,13 +291,17 @@ def is_ours(message: str, source: str) -> bool:
     return False
 
 
+def messages_of(text: str) -> list[str]:
+    """Its code spans of three words or more."""
+    return [span for span in re.findall(r"`([^`]*)`", text) if span.count(" ") > 1]
+
+
 def test_every_message_in_the_list_of_failures_is_one_of_ours() -> None:
     """The page quotes what people see; a message that was reworded must be reworded there, too."""
     page = (ROOT / "docs" / "failure.md").read_text("utf-8")
     rows = [line.split("|") for line in page.splitlines() if line.startswith("| ")]
     cells = [row[1] if len(row) == 4 else f"{row[1]} {row[2]}" for row in rows]
-    spans = [span for cell in cells for span in re.findall(r"`([^`]*)`", cell)]
-    messages = [span for span in spans if span.count(" ") > 1]
+    messages = [message for cell in cells for message in messages_of(cell)]
     source = literals()
     assert len(messages) > 60
     assert [message for message in messages if not is_ours(message, source)] == []
@@ -305,7 +309,10 @@ def test_every_message_in_the_list_of_failures_is_one_of_ours() -> None:
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[1].name)
 def test_a_page_in_chinese_has_what_the_english_one_has(pair: tuple[Path, Path]) -> None:
-    """The same blocks in the same order, comments aside; so running one runs both."""
+    """The same blocks in the same order, comments aside; so running one runs both.
+
+    And the same rows of tables, which quote what the program says as it says it.
+    """
     blocks = [blocks_of(page) for page in pair]
     assert [b.language for b in blocks[1]] == [b.language for b in blocks[0]]
     for english, chinese in zip(*blocks, strict=True):
@@ -319,6 +326,10 @@ def test_a_page_in_chinese_has_what_the_english_one_has(pair: tuple[Path, Path])
     for mark in ("|", "#"):
         counts = [sum(line.startswith(mark) for line in text.splitlines()) for text in texts]
         assert counts[1] == counts[0], f"lines with {mark}"
+    rows = zip(*([line for line in t.splitlines() if line[:1] == "|"] for t in texts), strict=True)
+    for row in rows:
+        english, chinese = (set(messages_of(line)) for line in row)
+        assert chinese == english, row[1]
 
 
 def test_the_ten_lines_are_those_of_the_example() -> None:

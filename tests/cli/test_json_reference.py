@@ -20,6 +20,8 @@ def test_every_key_of_a_status_has_its_row(tmp_path: Path) -> None:
     row = as_json(run, Status("running", 1.0, nodes=(node,)))
     (host,) = row["nodes"]
     (rank,) = host["ranks"]
-    rows = re.findall(r"^\| `(\w+)` \| (?:text|number|list)", PAGE.read_text("utf-8"), re.MULTILINE)
-    assert rows == [*row, *host, *rank]
+    for page in (PAGE, PAGE.with_name("json.zh.md")):
+        text = page.read_text("utf-8")
+        rows = re.findall(r"^\| `(\w+)` \| (?:text|number|list)", text, re.MULTILINE)
+        assert rows == [*row, *host, *rank], page.name
     assert row["ranks_up"] == 1

@@ -9,6 +9,11 @@ if TYPE_CHECKING:
 __all__ = ["DataStream", "stream"]
 
 
+def __dir__() -> list[str]:
+    """The public names; nothing is imported for it."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> object:
     """Public names, imported when they are asked for."""
     if name not in __all__:

@@ -208,15 +208,24 @@ def stream(
 ) -> DataStream:
     """Batches of `batch_size` records of the files, each record once a pass.
 
-    paths: files, directories, globs or URLs; a record is a line without its newline, or a row of
-    Parquet as a dict. parse: of a list of records, the batch. passes: how many the job makes; 0: a
-    loop is the pass that is open, or a new one: who comes when it is over reads all of it again.
-    seed: of the order of chunks, None as listed. encoding: None gives bytes.
-    tries: how often a chunk may fail before it is set aside. aside: how many may be, None any.
-    name: of these data, where a job reads several. alone: this process reads everything, also
-    where others train beside it.
+    Args:
+        paths: Files, directories, globs or URLs. A record is a line without its newline, or a row
+            of Parquet as a dict.
+        batch_size: Records of a batch; the last one may have fewer.
+        client: Of the servers that deal out the data among all trainers; None: there are none.
+        parse: From a list of records to the batch.
+        passes: How many the job makes. 0: a loop is the pass that is open, or a new one; who comes
+            when it is over reads all of it again.
+        seed: Of the order of chunks; None as listed.
+        chunk_bytes: How much of a file is dealt out at a time.
+        encoding: Of the text; None gives bytes.
+        tries: How often a chunk may fail before it is set aside.
+        aside: How many chunks may be set aside; None any.
+        name: Of these data, where a job reads several.
+        alone: This process reads everything, also where others train beside it.
 
-    Raises: UsageError with all that is wrong.
+    Raises:
+        UsageError: with all that is wrong.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     problems = [

@@ -40,6 +40,11 @@ _NEEDED = ("numpy",)  # Of the extra paddock[ps]; numba and xxhash only make it 
 __all__ = [*_HOMES]
 
 
+def __dir__() -> list[str]:
+    """The public names, and the adapters' modules; nothing is imported for it."""
+    return sorted({*globals(), *_HOMES, *_ADAPTERS})
+
+
 def __getattr__(name: str) -> object:
     """Imports the home of a public name when it is first asked for."""
     if name not in _HOMES:

@@ -22,12 +22,15 @@ from paddock.ps.server.store import Store
 def local(
     strategy: str = "sync", *, services: Mapping[str, Service] = NO_SERVICES, **options: Any
 ) -> Iterator[Client]:
-    """Trainer 0 of 1, whose tables are gone with the block; options: further ones of Client.
-
-    services: what the server hosts besides, by name.
+    """Trainer 0 of 1 with a server in this process; its tables are gone with the block.
 
     The server is the real one, so the results have its bits. It listens on a free port of the
     loopback, to which this process alone knows the job's name.
+
+    Args:
+        strategy: As Client's.
+        services: What the server hosts besides, by name.
+        options: Further ones of Client.
     """
     settings = read_options(["--port=0", "--job=local"], {})
     server = Server(settings, Engine(Store(0, 1), None, "memory"), services=services)

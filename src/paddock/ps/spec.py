@@ -30,8 +30,11 @@ EVICTIONS = ("refuse", "lru")
 class InitialSpec:
     """First value of a row: a pure function of (seed, key, column), so of no server and no order.
 
-    scale: half-width of uniform, standard deviation of normal, the value of constant; xavier
-    takes it from fan_in + fan_out (dim when 0).
+    Attributes:
+        kind: uniform, normal, xavier, constant or zeros.
+        scale: Half-width of uniform, standard deviation of normal, the value of constant.
+        seed: Of the random numbers.
+        fan: fan_in + fan_out, which xavier takes its scale from; dim when 0.
     """
 
     kind: str = "uniform"
@@ -44,12 +47,16 @@ class InitialSpec:
 class ScheduleSpec:
     """Learning rate as a function of the global step, times the optimizer's own.
 
-    constant: 1. exponential: rate ** (step / every). natural_exp: exp(-rate * step / every).
-    inverse_time: 1 / (1 + rate * step / every). staircase floors step / every.
-    noam: dim ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5).
-    piecewise: values[i] before boundaries[i], values[-1] after the last.
-    cosine: half a wave from 1 at step 0 to rate at step `every`, and rate after it.
-    warmup_steps (all but noam): linear from warmup_start to the schedule.
+    - constant: 1.
+    - exponential: rate ** (step / every).
+    - natural_exp: exp(-rate * step / every).
+    - inverse_time: 1 / (1 + rate * step / every).
+    - noam: dim ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5).
+    - piecewise: values[i] before boundaries[i], values[-1] after the last.
+    - cosine: half a wave from 1 at step 0 to rate at step `every`, and rate after it.
+
+    staircase floors step / every. warmup_steps (all but noam): linear from warmup_start to the
+    schedule.
     """
 
     kind: str = "constant"
@@ -65,11 +72,18 @@ class ScheduleSpec:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerSpec:
-    """Which rule updates a table. options: the optimizer's own numbers (its file lists them).
+    """Which rule updates a table.
 
-    bound: weights are kept in [-bound, bound] after each update; 0 is no bound.
-    clip_value: each element of a gradient; clip_norm: each row's gradient (2-norm); 0 is none.
-    l1, l2: added to the gradient as l1 * sign(w) + l2 * w (coupled, as in torch's weight_decay).
+    Attributes:
+        name: sgd, adagrad, adam and others: the guide's table has them all.
+        lr: Learning rate.
+        options: The optimizer's own numbers, by name.
+        schedule: What the rate is multiplied by, over the steps.
+        bound: Weights are kept in [-bound, bound] after each update; 0 is no bound.
+        clip_value: Limit of each element of a gradient; 0 is none.
+        clip_norm: Limit of each row's gradient (2-norm); 0 is none.
+        l1: The gradient gets l1 * sign(w) (coupled, as in torch's weight_decay).
+        l2: The gradient gets l2 * w.
     """
 
     name: str = "sgd"
@@ -87,12 +101,21 @@ class OptimizerSpec:
 class AccessorSpec:
     """Statistics of a sparse row and what is decided from them. All off by default.
 
-    score = (show - click) * nonclick_coeff + click * click_coeff
-    admit_*: a key gets a row only after this many pushes / with this probability / at this score;
-    before, pulls see its initial value and pushes only count.
-    unlock_score: the columns from unlock_from on stay at their initial value until this score.
-    ttl_seconds: shrink drops rows not pushed for so long. decay: shrink multiplies show and click
-    by it. delete_score: shrink drops rows below it.
+    score = (show - click) * nonclick_coeff + click * click_coeff. A key without a row has its
+    initial value when pulled, and pushes of it only count.
+
+    Attributes:
+        statistics: Whether shows and clicks are kept.
+        nonclick_coeff: Weight of a show without click in the score.
+        click_coeff: Weight of a click in the score.
+        admit_count: A key gets a row after so many pushes.
+        admit_probability: A key gets a row with this probability.
+        admit_score: A key gets a row at this score.
+        unlock_score: The columns from unlock_from on keep their initial value until this score.
+        unlock_from: See unlock_score.
+        ttl_seconds: shrink drops rows not pushed for so long; 0 for none.
+        decay: shrink multiplies shows and clicks by it.
+        delete_score: shrink drops rows below it.
     """
 
     statistics: bool = False
@@ -110,9 +133,18 @@ class AccessorSpec:
 
 @dataclass(frozen=True, slots=True)
 class SparseSpec:
-    """A table of rows by int64 key, made when first pushed. merge: how a step's contributions add.
+    """A table of rows by int64 key, each made when it is first pushed.
 
-    max_rows: 0 is no limit but the server's memory limit; eviction says what happens at it.
+    Attributes:
+        name: Of the table.
+        dim: Length of a row, in float32.
+        optimizer: What updates it.
+        initial: First value of a row.
+        accessor: Statistics, and which keys get and keep a row.
+        merge: How a step's contributions add up: mean or sum.
+        max_rows: 0 is no limit but the server's memory limit.
+        eviction: What happens at the limit: refuse, or lru (the row used longest ago goes).
+        shards: Into how many parts the keys are dealt.
     """
 
     name: str
@@ -131,9 +163,18 @@ class SparseSpec:
 class DenseSpec:
     """A flat vector of float32, cut in shards of equal length, give or take one.
 
-    A shard is updated as a whole. shards: 0 chooses a power of two that makes shards of about
-    64 Ki elements: a small vector is one shard, on one server. parts: lengths of the pieces, such
-    as a model's parameters, that are pushed together or left out; each is cut by itself.
+    A shard is updated as a whole.
+
+    Attributes:
+        name: Of the table.
+        size: Length of the vector.
+        optimizer: What updates it.
+        initial: First values.
+        merge: How a step's contributions add up: mean or sum.
+        shards: 0 chooses a power of two that makes shards of about 64 Ki elements: a small vector
+            is one shard, on one server.
+        parts: Lengths of the pieces, such as a model's parameters, that are pushed together or
+            left out; each is cut by itself.
     """
 
     name: str

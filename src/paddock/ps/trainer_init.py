@@ -69,11 +69,14 @@ class Settings(NamedTuple):
 def init(*, strategy: str = "async", timeout: float = 60.0, **kwargs: Any) -> Client | None:
     """The client of this trainer, connected; None when nothing asks for servers.
 
-    strategy: sync, half_async, async, geo or staleness, which v0.10 wrote in its optimizer.
-    timeout: seconds to wait for the servers.
+    Args:
+        strategy: sync, half_async, async, geo or staleness, which v0.10 wrote in its optimizer.
+        timeout: Seconds to wait for the servers.
+        kwargs: The words of v0.10's paddle.init(); the environment fills in what is not said.
 
-    Raises: UsageError naming every unknown keyword and every wrong value; PaddockError when the
-    servers do not answer.
+    Raises:
+        UsageError: naming every unknown keyword and every wrong value.
+        PaddockError: the servers do not answer.
     """
     settings = read_settings(kwargs, os.environ)
     if not settings.endpoints:

@@ -210,7 +210,8 @@ def test_ssh_without_hosts_and_script_without_command_are_refused(find: Find) ->
 
 
 def test_reference_describes_every_key() -> None:
-    """docs/reference/sites.md has a row for each, with the words of the table."""
-    text = REFERENCE.read_text("utf-8")
-    missing = [key.name for key in KEYS if f"| `{key.name}` | {key.kind} |" not in text]
-    assert missing == []
+    """docs/reference/sites.md, and the Chinese one, have a row for each, with its kind."""
+    for page in (REFERENCE, REFERENCE.with_name("sites.zh.md")):
+        text = page.read_text("utf-8")
+        missing = [key.name for key in KEYS if f"| `{key.name}` | {key.kind} |" not in text]
+        assert missing == [], page.name

@@ -55,14 +55,32 @@ ASKED_AS_GIVEN = 64
 
 
 class Client:
-    """One trainer's connection to all servers of a job.
+    """One trainer's connection to all servers of a job; a context manager, which closes it.
 
-    endpoints: "host:port" of each server, in order; None reads PADDLE_PSERVERS_IP_PORT_LIST.
-    trainer, trainers: this trainer's number and how many there are; None reads PADDLE_TRAINER_ID
-    and PADDLE_TRAINERS_NUM. strategy: sync, half_async, async, geo or staleness.
-    window: batches whose pushes may be unacknowledged (async). timeout: seconds after which an
-    unreachable server is an error. geo_merge: whether an exchange sends a trainer's differences
-    divided by the number of trainers (mean), or as they are (sum).
+    It belongs to one thread; merged() shares it among several. Every call either did its work, or
+    raises; what a server refuses is raised at the latest by the next call.
+
+    Args:
+        endpoints: "host:port" of each server, in order. None: PADDLE_PSERVERS_IP_PORT_LIST.
+        trainer: This trainer's number, from 0. None: PADDLE_TRAINER_ID.
+        trainers: How many there are. None: PADDLE_TRAINERS_NUM.
+        strategy: sync, half_async, async, geo or staleness.
+        staleness: Batches that a trainer may be ahead of the slowest one (staleness).
+        window: Batches whose pushes may be unacknowledged (async).
+        timeout: Seconds after which an unreachable server is an error.
+        token_file: File with the servers' secret. None: PADDOCK_PS_TOKEN_FILE; "" for none.
+        tls_ca: Who signed the servers' certificates, PEM. None: PADDOCK_PS_TLS_CA; "" for none.
+        job: The job's id, as the servers have it. None: PADDLE_JOB_ID or PADDOCK_JOB_ID.
+        geo_step: Batches between two exchanges (geo).
+        geo_merge: An exchange sends a trainer's differences divided by the number of trainers
+            (mean), or as they are (sum).
+        paddle_compat: Contributions add up as in Paddle's server: their sum, not their mean, and
+            a key's gradient is divided by its shows.
+
+    Raises:
+        UsageError: with all that is missing or wrong.
+        Refusal: a server does not take this trainer.
+        PaddockError: a server has not answered for `timeout` seconds.
     """
 
     def __init__(
@@ -113,7 +131,12 @@ class Client:
     # ------------------------------------------------------------------------------------ tables
 
     def create(self, spec: TableSpec) -> None:
-        """Declare a table; every trainer declares it alike, the first one makes it."""
+        """Declare a table; every trainer declares it alike, the first one makes it.
+
+        Raises:
+            UsageError: with all that is wrong with the spec.
+            Refusal: the servers have a table of this name with another spec.
+        """
         if not isinstance(spec, (SparseSpec, DenseSpec)):
             raise UsageError(
                 f"create() was given {spec!r}, which is no table's spec",
@@ -164,9 +187,14 @@ class Client:
     # ------------------------------------------------------------------------------------ sparse
 
     def pull(self, table: str, keys: ArrayLike) -> Rows:
-        """Rows of `keys`: int64 of any shape -> float32[*shape, dim]. Keys may repeat.
+        """Rows of a sparse table. A key that was never pushed has its initial value.
 
-        A key that was never pushed has its initial value.
+        Args:
+            table: Its name.
+            keys: int64 of any shape; they may repeat.
+
+        Returns:
+            float32, of the shape (*keys.shape, dim), in the order of the keys.
         """
         self._sparse(table)
         return self.pull_many({table: keys})[table]
@@ -217,10 +245,18 @@ class Client:
         shows: ArrayLike | None = None,
         clicks: ArrayLike | None = None,
     ) -> None:
-        """Send gradients of `keys`: float32[*keys.shape, dim]; those of a repeated key add up.
+        """Send gradients of rows. After "has not answered" a push stays queued: flush() later.
 
-        shows, clicks: float32 of keys' shape, for tables with statistics.
-        After "has not answered" the push stays queued: flush() later, do not push it again.
+        Args:
+            table: Its name.
+            keys: int64 of any shape; the gradients of a repeated key add up.
+            grads: float32, (*keys.shape, dim), all finite.
+            shows: float32 of keys' shape, for tables with statistics.
+            clicks: As shows.
+
+        Raises:
+            UsageError: a shape or a type is wrong; nothing was sent.
+            Refusal: a gradient is not finite; nothing was sent.
         """
         self._sparse(table)
         self.push_many({table: (keys, grads, shows, clicks)})
@@ -323,9 +359,12 @@ class Client:
     def push_dense(
         self, table: str, grads: ArrayLike, *, used: Sequence[bool] | None = None
     ) -> None:
-        """Send the gradient of the whole vector, float32[size].
+        """Send the gradient of the whole vector.
 
-        used: whether each of the spec's parts has a gradient; the optimizer leaves the others be.
+        Args:
+            table: Its name.
+            grads: (size,) float32.
+            used: Whether each of the spec's parts has one; the optimizer leaves the others be.
         """
         self.push_runs(table, *self.gather_dense(table, grads, used))
 
@@ -368,8 +407,11 @@ class Client:
     def merged(self, threads: int, *, timeout: float = 600.0) -> list[TrainerThread]:
         """The client for so many threads of this trainer: what they push becomes one push.
 
-        Give one to each thread, and leave the client alone until all have left. timeout: seconds
-        that a thread waits for the others at step().
+        Give one to each thread, and leave the client alone until all have left.
+
+        Args:
+            threads: How many.
+            timeout: Seconds that a thread waits for the others at step().
         """
         from paddock.ps.client.merged import Threads
 
@@ -390,7 +432,8 @@ class Client:
     def barrier(self, name: str = "all", *, timeout: float | None = None) -> None:
         """Wait for all trainers of the job, as long as none is lost; at most `timeout` seconds.
 
-        Raises Refusal that names who is lost, has not come in time, or waits elsewhere.
+        Raises:
+            Refusal: names who is lost, has not come in time, or waits elsewhere.
         """
         if timeout is not None and not timeout > 0:
             raise UsageError(f"barrier {name!r}: timeout is {timeout}", hint="seconds, or None")
@@ -435,8 +478,15 @@ class Client:
         return {name: f"{value:016x}" for name, value in sorted(total.items())}
 
     def save(self, directory: str | os.PathLike[str], *, mode: str = "full", keep: int = 3) -> str:
-        """Write a checkpoint of all servers; its name. The one before stays until this one is
-        whole, and the newest `keep` after it. mode "delta": the rows changed since the newest.
+        """Write a checkpoint of all servers. The one before stays until this one is whole.
+
+        Args:
+            directory: Where the servers write it; every server must reach it.
+            mode: "full", or "delta": the rows changed since the newest.
+            keep: How many of the newest stay.
+
+        Returns:
+            The checkpoint's name.
         """
         from paddock.ps.client.checkpoints import save
 
@@ -444,7 +494,12 @@ class Client:
         return save(self.peers, os.fspath(directory), mode, self.place.job, keep=keep)
 
     def load(self, directory: str | os.PathLike[str], *, of_job: str | None = None) -> None:
-        """Read a checkpoint, whatever number of servers wrote it. of_job: whose, if another's."""
+        """Read a checkpoint, whatever number of servers wrote it.
+
+        Args:
+            directory: As given to save().
+            of_job: Whose it is, if another job's.
+        """
         from paddock.ps.client.checkpoints import load, objection_to_resume
 
         self.flush()

@@ -91,8 +91,13 @@ def _write_table(directory: Path, checkpoint: Checkpoint, name: str) -> list[Any
 class Serving:
     """Pulls from the current version. One thread at a time may refresh; any may pull.
 
-    unknown: what a key without a row reads as; zeros when None.
-    Raises UsageError when nothing was published, DamageError when a file is not what it was.
+    Args:
+        directory: Where `paddock ps publish` wrote.
+        unknown: What a key without a row reads as; zeros when None.
+
+    Raises:
+        UsageError: nothing was published.
+        DamageError: a file is not what it was.
     """
 
     def __init__(self, directory: Path | str, *, unknown: Unknown | None = None) -> None:
