@@ -154,7 +154,8 @@ def _who(plan: Plan, procs: Sequence[Proc]) -> str:
     total = len(plan.of_role(role))
     if len(procs) == total:
         return count(total, noun)
-    return f"{noun}s {spans([proc.rank for proc in procs])} of {total}"
+    plural = "s" if len(procs) > 1 else ""
+    return f"{noun}{plural} {spans([proc.rank for proc in procs])} of {total}"
 
 
 def _devices(procs: Sequence[Proc]) -> str:
