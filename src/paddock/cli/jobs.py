@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from paddock.backends.registry import Run
-    from paddock.backends.words import Piece
+    from paddock.backends.words import Piece, State
 
 AT_ONCE = 16
 POLL_SECONDS = 1.0
@@ -155,7 +155,8 @@ def _list(given: Given) -> int:
         return 0
     head, *lines = table(rows)
     print(head)
-    states = [*(status.state for status in statuses), *("running" for _ in launches)]
+    states: list[State] = [status.state for status in statuses]
+    states.extend("running" for _ in launches)
     for line, state in zip(lines, states, strict=True):
         print(line.replace(state, coloured(state, is_coloured=is_coloured()), 1))
     return 0
