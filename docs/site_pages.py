@@ -32,7 +32,7 @@ HOMES = {"README.md": "docs/index.md", "README.zh.md": "docs/index.zh.md"}
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".toml": "toml", ".sh": "bash"}
 FENCE = re.compile(r"^(`{3,})[^`\n]*\n.*?^\1$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"(^`{3,}[^`\n]*\n.*?^`{3,}$|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?!\w+:)(?P<file>[^)#\s]*)(?P<anchor>#[^)\s]*)?\)")
+LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?!\w+:)(?P<file>[^)#\s]*)(?P<anchor>#[^)\s]*)?\)")
 HEADING = re.compile(r"^(#{1,6}) +(.*?) *$", re.MULTILINE)
 OTHER_LANGUAGE = re.compile(
     r"^(English \| )?\[(中文|English)\]\([^)]*\)( \| 中文)?\n\n"

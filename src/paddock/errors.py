@@ -23,8 +23,9 @@ EXTRAS = {
 class PaddockError(Exception):
     """A failure the user can act on.
 
-    >>> str(PaddockError("log_dir '/x' is not writable", hint="choose another with --log_dir"))
-    "log_dir '/x' is not writable (hint: choose another with --log_dir)"
+    Examples:
+        >>> str(PaddockError("log_dir '/x' is not writable", hint="choose another with --log_dir"))
+        "log_dir '/x' is not writable (hint: choose another with --log_dir)"
     """
 
     def __init__(
@@ -48,8 +49,9 @@ class PaddockError(Exception):
 class UsageError(PaddockError):
     """Bad input. Holds every problem found, so that all are shown at once.
 
-    >>> [p.message for p in UsageError.of([Problem("a"), Problem("b")]).problems]
-    ['a', 'b']
+    Examples:
+        >>> [p.message for p in UsageError.of([Problem("a"), Problem("b")]).problems]
+        ['a', 'b']
     """
 
     def __init__(self, message: str, *, hint: str = "") -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "launch": "start a job here, or this node's share of it",
     "submit": "start a job elsewhere: over ssh, Slurm, MPI, Kubernetes or a script",
-    "list": "the jobs that were submitted, a line each",
+    "list": "what was submitted, and what is launched here, a line each",
     "status": "how a job is, host by host",
     "logs": "what the ranks of a job say, in one stream",
     "stop": "end a job",

@@ -82,10 +82,11 @@ class DistributedStrategy:
     a_sync: False is sync, True (as in Paddle) is async. a_sync_configs: k_steps above 0 is geo
     with that many batches between exchanges; half_async True; staleness N.
 
-    >>> strategy = DistributedStrategy()
-    >>> strategy.a_sync_configs = {"k_steps": 100}
-    >>> client_options(strategy)
-    {'strategy': 'geo', 'geo_step': 100}
+    Examples:
+        >>> strategy = DistributedStrategy()
+        >>> strategy.a_sync_configs = {"k_steps": 100}
+        >>> client_options(strategy)
+        {'strategy': 'geo', 'geo_step': 100}
     """
 
     a_sync: bool = True

@@ -31,8 +31,9 @@ _EXIT_USAGE = ("usage", "unknown-table", "spec", "value", "auth")
 class Refusal(PaddockError):
     """A server's no. Nothing of the frame was applied.
 
-    >>> Refusal.from_body(Refusal("memory", "no room", hint="--memory-limit").to_body()).code
-    'memory'
+    Examples:
+        >>> Refusal.from_body(Refusal("memory", "no room", hint="--memory-limit").to_body()).code
+        'memory'
     """
 
     def __init__(
