@@ -90,7 +90,7 @@ format: $(VENV)/.dev ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-pictures: $(VENV)/.dev ## every picture of the docs anew (docs/pictures), from the code; review the diff
+pictures: $(VENV)/.dev $(VENV)/.demo ## every picture of the docs anew, or ARGS="flow failure"; needs root and sshd
 	PYTHONPATH=src:tests $(BIN)/python -m pictures $(ARGS)
 
 bench: tools-real $(VENV)/.real ## ours beside torchrun, mpirun and paddle.distributed.launch

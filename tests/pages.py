@@ -7,7 +7,7 @@ What a block of a page is for:
             the lines below it: "two hosts", "three hosts" - only read, there are no such hosts;
             "needs torch" - run by the real suite, where the frameworks are; "on a cluster" - for
             tests/cluster, here only the files are looked for that it names. A line of `make` is
-            never run: its target must be there.
+            never run: its target must be there. A block with a comment above it is not read.
 ```console  What a terminal shows: "$ command", and what it prints. All of a page are run one after
             the other in one folder (terminals.py), and what is shown must be printed.
 ```text     Anything else. A command in it, ours or another program's, needs a reason not to be
@@ -101,13 +101,18 @@ class Command:
 
 def commands_of(page: Path) -> list[Command]:
     """The commands of one page's ```bash blocks."""
-    return [c for b in blocks_of(page) if b.language == "bash" for c in lines_to_copy(b)]
+    return [
+        c
+        for b in blocks_of(page)
+        if b.language == "bash" and not b.reason
+        for c in lines_to_copy(b)
+    ]
 
 
 def lines_to_copy(block: Block) -> list[Command]:
     """The commands of a ```bash block; comment lines say what is done with those below."""
     found: list[Command] = []
-    is_run, needs, on_cluster = not block.reason, block.needs, False
+    is_run, needs, on_cluster = True, block.needs, False
     for line in block.body.replace("\\\n", " ").splitlines():
         if line.startswith("#"):
             on_cluster = line.startswith("# on a cluster")

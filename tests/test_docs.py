@@ -39,8 +39,8 @@ from terminals import run_block
 # Not: notes, which are of their day; what is generated; pages about flags of other programs.
 TOLD = [p for p in PAGES if p.parent.name in ("docs", "guide", "tutorials", "concepts", ROOT.name)]
 TOLD = [p for p in TOLD if p.name not in ("CONTRIBUTING.md", "benchmarks.md")]
-# Shorter than the English page: a debt.
-SHORTER = {"submit-mpi.zh.md", "submit-script.zh.md"}
+# Tells the main figures only, and links to the English page.
+SHORTER = {"benchmarks.zh.md"}
 TEN_LINES = ROOT / "examples" / "ps" / "numpy_ten_lines.py"
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)]*)?\)")
 FLAG = re.compile(r"`(--?[a-zA-Z][\w-]*)")
@@ -330,6 +330,21 @@ def test_a_page_in_chinese_has_what_the_english_one_has(pair: tuple[Path, Path])
     for row in rows:
         english, chinese = (set(messages_of(line)) for line in row)
         assert chinese == english, row[1]
+
+
+def test_figures_of_the_chinese_benchmarks_are_those_of_the_english() -> None:
+    """A table that was measured anew is renewed in both."""
+    number = re.compile(r"\d(?:[\d,.]*\d)?")
+    english, chinese = (
+        [
+            set(number.findall(line.partition(" | ")[2]))
+            for line in (ROOT / "docs" / name).read_text("utf-8").splitlines()
+            if line.startswith("| ")
+        ]
+        for name in ("benchmarks.md", "benchmarks.zh.md")
+    )
+    assert sum(map(bool, chinese)) > 30
+    assert [row for row in chinese if not any(row <= other for other in english)] == []
 
 
 def test_the_ten_lines_are_those_of_the_example() -> None:

@@ -143,6 +143,7 @@ class Table:
         if not found:  # a beginning with a mistake in it: --nprc
             begins = {one[: len(name) + 1]: one for one in reversed(known)}
             found = [begins[b] for b in difflib.get_close_matches(name, begins, n=1, cutoff=0.75)]
+        found = found or difflib.get_close_matches(name, known, n=3, cutoff=0.6)
         if not found:
             return f"see paddock {self.command} --help"
         meant = {self.by_name[n].name: self.by_name[n].full_name("--" + n) for n in reversed(found)}

@@ -12,7 +12,6 @@ import pytest
 from paddock import __version__
 from paddock.cli.completion import SHELLS
 from paddock.cli.main import COMMANDS, main, run
-from paddock.jobfile.flags import FLAGS
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -24,21 +23,6 @@ def test_help_lists_every_command(words: list[str], capsys: pytest.CaptureFixtur
     out, err = capsys.readouterr()
     assert all(f"  {name} " in out for name in COMMANDS)
     assert err == ""
-
-
-def test_help_of_launch_lists_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    """Written from the table, within 100 columns."""
-    assert run(["help", "launch"]) == 0
-    out = capsys.readouterr().out
-    assert [f.name for f in FLAGS if f"--{f.name}" not in out] == []
-    assert max(len(line) for line in out.splitlines()) <= 100
-
-
-@pytest.mark.parametrize("name", [*COMMANDS])
-def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """paddock help COMMAND."""
-    assert run(["help", name]) == 0
-    assert f"usage: paddock {name}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

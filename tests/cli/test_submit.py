@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -126,13 +125,6 @@ def test_a_dry_run_says_what_its_names_stand_for(project: Path) -> None:
     assert "\n$ADDRESS: where that host is reached by the others" in done.stdout
     done = paddock(project, "submit", "-b", "local", "--dry-run", "train.py")
     assert "$ADDRESS" not in done.stdout and "\n$JOB: the job's directory" in done.stdout
-
-
-def test_help_of_a_verb_tells_every_flag_of_its_usage(project: Path) -> None:
-    for verb in ("list", "status", "logs", "stop", "wait", "fetch", "delete"):
-        usage, _, details = paddock(project, "help", verb).stdout.partition("\n")
-        for flag in re.findall(r"--?[a-z][-a-z]*", usage):
-            assert f"  {flag}" in details, (verb, flag)
 
 
 def test_what_was_fetched_is_not_sent_with_the_next_job(project: Path) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from conformance.hosts import Host, Hosts, Inside
 
+# What people call a directory: with blanks, and in their language.
+PROJECT = "我的 project"
 PADDOCK = (sys.executable, "-m", "paddock")
 ENDED = ("succeeded", "failed", "cancelled", "lost")
 PAGE = ROOT / "docs" / "reference" / "json.md"
@@ -59,7 +61,7 @@ class Lab:
     @property
     def project(self) -> Path:
         """The working directory on the laptop, as this machine sees it."""
-        folder = self.laptop.home / "project"
+        folder = self.laptop.home / PROJECT
         folder.mkdir(exist_ok=True)
         return folder
 
@@ -70,7 +72,7 @@ class Lab:
 
     def command(self, *words: object) -> list[str]:
         """`paddock WORDS` in the project's directory."""
-        line = 'cd ~/project && exec "$@"'
+        line = f'cd ~/"{PROJECT}" && exec "$@"'
         return ["sh", "-c", line, "sh", *PADDOCK, *map(str, words)]
 
     def paddock(self, *words: object) -> subprocess.CompletedProcess[str]:

@@ -109,7 +109,7 @@ def run_sh(lab: Lab, *more: str) -> None:
     """Type `sh run.sh`, and wait for the end of the job."""
     text = RUN.format(python=lab.hosts.make_python("numpy"), more=" ".join(more))
     (lab.project / "run.sh").write_text(text)
-    done = lab.laptop.run(["sh", "-c", "cd ~/project && sh run.sh"])
+    done = lab.laptop.run(["sh", "-c", "cd ~/我的* && sh run.sh"])
     assert done.returncode == 0, done.stderr
     assert "trainer_config.lr.py is not run by itself" in done.stderr
     assert lab.paddock("wait").returncode == 0, lab.paddock("logs").stdout

@@ -65,7 +65,7 @@ def test_the_job_of_another_is_left_alone_when_ids_meet(lab: Lab) -> None:
     )
     (lab.project / "meet.py").write_text(f"import sys\n{text}\nm.main(sys.argv[1:])\n")
     lab.script(FAR)
-    line = "cd ~/project && exec python meet.py submit --hosts h1,h2,h3 -d train.py"
+    line = "cd ~/我的* && exec python meet.py submit --hosts h1,h2,h3 -d train.py"
     done = lab.laptop.run(["sh", "-c", line])
     assert done.returncode == 2 and "h1: there is a job train-aaaa already" in done.stderr
     assert (theirs / "result").read_text() == "dear"
@@ -81,7 +81,7 @@ def test_an_id_that_another_has_is_drawn_again(lab: Lab) -> None:
     line = "import paddock.cli.submit as s, paddock.cli.main as m"
     (lab.project / "meet.py").write_text(f"import sys\n{line}\n{text}\nm.main(sys.argv[1:])\n")
     lab.script("say('rank-is-up')\n")
-    line = "cd ~/project && exec python meet.py submit --hosts h1,h2,h3 -d train.py"
+    line = "cd ~/我的* && exec python meet.py submit --hosts h1,h2,h3 -d train.py"
     done = lab.laptop.run(["sh", "-c", line])
     assert (done.returncode, done.stdout.rpartition("/")[2]) == (0, "train-dddd\n"), done.stderr
     assert lab.paddock("wait").returncode == 0
@@ -135,7 +135,7 @@ def test_a_paused_terminal_does_not_end_an_attached_job(lab: Lab) -> None:
     """Nobody reads for longer than the lease."""
     script = lab.script("say('rank-is-up')\nwhile True:\n    say('x' * 2000)\n")
     words = lab.command("submit", *lab.words, script)[4:]
-    line = 'cd ~/project && "$@" | (sleep 13; cat >/dev/null)'
+    line = 'cd ~/我的* && "$@" | (sleep 13; cat >/dev/null)'
     lab.laptop.start(["sh", "-c", line, "sh", *words])
     wait_until(lambda: len(lab.ranks_alive()) >= 3)
     time.sleep(12)  # sleep: longer than the lease; there is nothing to wait for

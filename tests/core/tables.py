@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paddock.agent import life
+from paddock.agent import client, election_state, life
 from paddock.core import membership, supervisor, warming
 
 NOT_PHASES = ("any", "busy", "replica")
@@ -65,63 +65,70 @@ def moves_of(rows: list[Row]) -> dict[tuple[str, str], list[str]]:
     return moves
 
 
-def write_picture(name: str) -> str:
-    """The picture that tests/pictures makes of a table."""
-    return f"![The {name} machine: its states, and what moves it](../pictures/{name}.svg)"
+# Of each section: title, what it is about, the picture of tests/pictures, the module.
+SECTIONS = (
+    (
+        "Membership: the whole job",
+        "One per job, in the coordinator. Who is in, which attempt runs, and how it ends.\n"
+        "The first verdict wins: what made the attempt stop is not changed by what follows.",
+        "membership", membership,
+    ),
+    (
+        "Life: one node among the others",
+        "One per launcher, where a job has several nodes: it coordinates, or it follows.",
+        "life", life,
+    ),
+    (
+        "Supervisor: one node, one attempt",
+        "One per node and attempt. Starts nothing and judges nothing: it watches processes,\n"
+        "stops them, and insists.",
+        "supervisor", supervisor,
+    ),
+    (
+        "Warming: one node, with `--warm on`",
+        "One per launcher. Its process imports once and forks the processes of each attempt.\n"
+        "Busy: probing, loading or forking.",
+        "warming", warming,
+    ),
+    (
+        "Connection: a member and its coordinator",
+        "One per node, where a job has several.",
+        "connection", client,
+    ),
+    (
+        "Election: by etcd",
+        "One per launcher, with `--master etcd://`. A view is what etcd holds at one revision;\n"
+        "(\\*): Reelected, or Deposed and then Elected if somebody led in between.",
+        "election", election_state,
+    ),
+)  # fmt: skip
 
 
 def write_document() -> str:
     """The whole page."""
-    member = read_table(membership.__doc__)
-    node = read_table(supervisor.__doc__)
-    place = read_table(life.__doc__)
-    warm = read_table(warming.__doc__)
-    return "\n".join(
-        [
-            "# State machines",
+    lines = [
+        "# State machines",
+        "",
+        "<!-- Generated from the tables of the modules by tests/core/test_tables.py;",
+        "     PADDOCK_RECORD=1 python -m pytest tests/core/test_tables.py writes it anew. -->",
+        "",
+        "The first four machines decide everything that happens to a job; the last two are how",
+        "its nodes find each other. They ask no clock: events and the time go in, actions come",
+        "out, a shell carries them out. Stories of the first and the third, event by event, are in",
+        "`tests/scenarios/`. In a picture a lane is a state, and an arrow a move with its events;",
+        "what moves nothing is in the table.",
+        "",
+    ]
+    for title, about, name, module in SECTIONS:
+        picture = f"![{title}: an arrow for each move](../pictures/{name}.svg)"
+        lines += [
+            f"## {title}",
             "",
-            "<!-- Generated from the tables of the modules by tests/core/test_tables.py;",
-            "     PADDOCK_RECORD=1 python -m pytest tests/core/test_tables.py writes it anew. -->",
+            about,
             "",
-            "Four machines decide everything that happens to a job. They do no I/O and ask no",
-            "clock: events and the time go in, actions come out, a shell carries them out. Stories",
-            "of the first and the third, event by event, are in `tests/scenarios/`.",
+            picture,
             "",
-            "## Membership: the whole job",
-            "",
-            "One per job, in the coordinator. Who is in, which attempt runs, and how it ends.",
-            "",
-            write_picture("membership"),
-            "",
-            write_table(member),
-            "",
-            "The first verdict wins: what made the attempt stop is not changed by what follows.",
-            "",
-            "## Life: one node among the others",
-            "",
-            "One per launcher, where a job has several nodes: it coordinates, or it follows.",
-            "",
-            write_picture("life"),
-            "",
-            write_table(place),
-            "",
-            "## Supervisor: one node, one attempt",
-            "",
-            "One per node and attempt. Starts nothing and judges nothing: it watches processes,",
-            "stops them, and insists.",
-            "",
-            write_picture("supervisor"),
-            "",
-            write_table(node),
-            "",
-            "## Warming: one node, with `--warm on`",
-            "",
-            "One per launcher. Its process imports once and forks the processes of each attempt.",
-            "Busy: probing, loading or forking.",
-            "",
-            write_picture("warming"),
-            "",
-            write_table(warm),
+            write_table(read_table(module.__doc__)),
             "",
         ]
-    )
+    return "\n".join(lines)

@@ -84,13 +84,6 @@ def test_bad_words_are_bad_use(
     assert message in said(capsys, *words, code=2)
 
 
-def test_help_names_every_order(capsys: pytest.CaptureFixture[str]) -> None:
-    """What there is, without reading the guide."""
-    text = said(capsys, "--help")
-    assert all(f"  {order}" in text for order in ("generate", "split", "check", "plan"))
-    assert "--workers" in said(capsys, "plan", "--help")
-
-
 def test_split_by_key_is_typed_as_two_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,6 +62,13 @@ def test_bad_input_is_one_error_with_a_hint(world: World, words: str, message: s
     assert world.events.all("started") == []
 
 
+def test_a_log_dir_that_cannot_be_written_is_told_before_all_else(world: World) -> None:
+    """Thirty lines of settings stood above it."""
+    ended = world.run("--log_dir", "train.py/log", world.script("tell('started')"))
+    check_refused(ended, "log_dir 'train.py/log' is not writable: Not a directory")
+    assert len(ended.err.splitlines()) == 2
+
+
 def test_a_port_in_use_is_bad_input_that_names_its_owner(world: World) -> None:
     """The ranks never start on a port that is taken."""
     with closing(socket.create_server(("", 0))) as server:

@@ -68,7 +68,7 @@ def test_a_hook_runs_before_each_attempt_and_ends_with_the_job(world: World) -> 
     hook.write_text(PRELUDE + "tell('hook')")
     script = world.script("tell('up', ATTEMPT); sys.exit(7 if ATTEMPT == 0 else 0)")
     ended = world.run(
-        *("--max_restart", 1, "--elastic_pre_hook", f"{sys.executable} {hook}", script)
+        *("--max_restart", 1, "--elastic_pre_hook", f"'{sys.executable}' '{hook}'", script)
     )
     assert ended.code == 0
     assert [e[0] for e in world.events.all()] == ["hook", "up", "hook", "up"]

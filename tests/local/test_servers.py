@@ -7,6 +7,7 @@ told to use; the real one is in tests/real.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -40,9 +41,11 @@ gate()
 def stand_in(world: World, text: str = SERVE) -> str:
     """A program that --server_script takes for Paddock's own server."""
     path = world.folder / "paddock"
-    path.write_text(f"#!{sys.executable}\n{PRELUDE}{text}", "utf-8")
+    # As pip writes it: a first line `#!PROGRAM` takes no program with a space in its path.
+    start = f"#!/bin/sh\n'''exec' '{sys.executable}' \"$0\" \"$@\"\n'''\n"
+    path.write_text(start + PRELUDE + text, "utf-8")
     path.chmod(0o755)
-    return f"{path} pserver"
+    return f"{shlex.quote(str(path))} pserver"
 
 
 def test_a_killed_server_is_started_again_in_place(world: World) -> None:
@@ -313,7 +316,7 @@ def test_servers_can_have_a_script_of_their_own(world: World) -> None:
     """Not restarted in place: nobody knows where its state is."""
     own = world.script("tell('own', os.environ['TRAINING_ROLE'], *sys.argv[1:])\nforever()", "s.py")
     running = world.start(
-        "--server_num", 1, "--worker_num", 1, "--server_script", f"{own} 7",
+        "--server_num", 1, "--worker_num", 1, "--server_script", f"'{own}' 7",
         world.script("tell('up', *sys.argv[1:])\ngate()"), "--lr", 1,
     )  # fmt: skip
     assert world.events.wait("own") == [("own", "PSERVER", "7")]

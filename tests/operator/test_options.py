@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from paddock.cli import operator
 from paddock.cli.main import run
 from paddock.errors import UsageError
-from paddock.operator.options import FLAGS, Options, read_options
+from paddock.operator.options import Options, read_options
 
 
 def test_no_flags_are_the_defaults_of_the_table() -> None:
@@ -139,22 +137,3 @@ def test_exit_codes_are_those_of_every_command(
         assert said.err.count("error:") == 1 and "hint:" in said.err and not said.out
     else:
         assert said.out and not said.err
-
-
-def test_the_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    """From the table, so it cannot be forgotten."""
-    assert run(["operator", "run", "--help"]) == 0
-    text = capsys.readouterr().out
-    for flag in FLAGS:
-        assert f"--{flag.name}" in text
-
-
-@pytest.mark.parametrize(
-    "order", [name.partition(" ")[2] for name in operator.COMMANDS if name != "operator run"]
-)
-def test_an_order_explains_its_own_flags(capsys: pytest.CaptureFixture[str], order: str) -> None:
-    """And not those of another."""
-    assert run(["operator", order, "--help"]) == 0
-    text = capsys.readouterr().out
-    flags = [flag.name for flag in operator.COMMANDS[f"operator {order}"].flags]
-    assert [f"--{name}" for name in flags] == re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)

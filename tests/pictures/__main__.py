@@ -1,6 +1,7 @@
 """`python -m pictures [NAME ...]` writes those pictures, or all, into docs/pictures.
 
-The demo needs PaddlePaddle, submit root and sshd; what is missing is said.
+A cast whose lines are those of its file stays as it is, times and all; remove the file to have it
+filmed anew. The demo needs PaddlePaddle, submit root and sshd.
 """
 
 from __future__ import annotations
@@ -8,11 +9,17 @@ from __future__ import annotations
 import sys
 
 from pictures import cast
-from pictures.made import FOLDER, MADE
+from pictures.made import FOLDER, MADE, said_by
 from pictures.scenes import SCENES, TITLES
 
+FOLDER.mkdir(exist_ok=True)
 for name in sys.argv[1:] or [*MADE, *SCENES]:
-    picture = MADE[name]() if name in MADE else cast.draw(TITLES[name], SCENES[name]())
-    FOLDER.mkdir(exist_ok=True)
-    (FOLDER / f"{name}.svg").write_text(picture.text(), "utf-8")
-    print(FOLDER / f"{name}.svg")
+    path = FOLDER / f"{name}.svg"
+    if name in MADE:
+        path.write_text(MADE[name]().text(), "utf-8")
+    else:
+        panes = SCENES[name]()
+        said = cast.compared(cast.transcript(panes))
+        if not path.exists() or cast.compared(said_by(path)) != said:
+            path.write_text(cast.draw(TITLES[name], panes).text(), "utf-8")
+    print(path)

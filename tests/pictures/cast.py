@@ -33,6 +33,8 @@ VARIES = {
     r"\btrain-\w{4}\b": "train-7c2a",
     r"\bPod: \w{6}\b": "Pod: abcdef",
 }
+# Lines that come when a node, or an import, was slow.
+BY_CHANCE = r"waiting for nodes|were silent for their first"
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def transcript(panes: list[Pane]) -> str:
 
 def compared(text: str) -> list[str]:
     """A transcript without what depends on who was faster, or on the processor's last digits."""
-    lines = [line for line in text.splitlines() if "waiting for nodes" not in line]
+    lines = [line for line in text.splitlines() if not re.search(BY_CHANCE, line)]
     return sorted(re.sub(r"\d+\.\d+", "N.N", line) for line in lines)
 
 
@@ -100,18 +102,19 @@ def evened(moments: list[float]) -> list[float]:
 
 
 def row(pieces: tuple[Piece, ...], y: float) -> str:
-    """One line; each piece at its column, whatever font is there."""
-    x = float(MARGIN)
+    """One line; each word group at its column, whatever font is there, and without spaces that a
+    program might take together."""
+    column = 0
     parts = []
     for piece in pieces:
-        width = LETTER * len(piece.text)
-        if piece.text.strip():
-            how = {"fill": piece.ink} if piece.ink else {}
-            if piece.is_bold:
-                how["font_weight"] = "600"
-            fit = {"textLength": round(width, 1), "lengthAdjust": "spacingAndGlyphs"}
-            parts.append(svg.words(x, y, piece.text, class_="mono", **fit, **how))
-        x += width
+        how = {"fill": piece.ink} if piece.ink else {}
+        if piece.is_bold:
+            how["font_weight"] = "600"
+        for group in re.finditer(r"\S+( \S+)*", piece.text):
+            x = MARGIN + LETTER * (column + group.start())
+            fit = {"textLength": LETTER * len(group[0]), "lengthAdjust": "spacingAndGlyphs"}
+            parts.append(svg.words(x, y, group[0], class_="mono", **fit, **how))
+        column += len(piece.text)
     return "".join(parts)
 
 
@@ -131,7 +134,7 @@ def wrapped(pieces: tuple[Piece, ...]) -> list[tuple[Piece, ...]]:
 
 
 CSS = f"""\
-.mono {{ font-family: {svg.MONO}; font-size: {SIZE}px; white-space: pre; }}
+.mono {{ font-family: {svg.MONO}; font-size: {SIZE}px; }}
 @media (prefers-reduced-motion: no-preference) {{
 .line {{ opacity: 0; animation: appear 1ms linear forwards; }}
 }}

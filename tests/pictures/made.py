@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 from pictures import flow, machines, shard
 
@@ -20,3 +21,8 @@ MADE: dict[str, Callable[[], Picture]] = {
     "shard": shard.draw,
     **{name: partial(machines.drawn, name) for name in machines.MACHINES},
 }
+
+
+def said_by(path: Path) -> str:
+    """The description in a picture; of a cast, its lines."""
+    return ElementTree.parse(path).findtext("{http://www.w3.org/2000/svg}desc") or ""

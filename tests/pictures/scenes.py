@@ -42,9 +42,11 @@ time.sleep(0.5 if size == 2 else 60)  # sleep: what is filmed
 TRAINS = """\
 import os
 import socket
+import time
 
 rank, size = os.environ["RANK"], os.environ["WORLD_SIZE"]
 print(f"rank {rank} of {size} on {socket.gethostname()}", flush=True)
+time.sleep(0.5)  # sleep: until all lines are there
 """
 
 

@@ -10,15 +10,14 @@ import pytest
 
 from conformance.hosts import SSH
 from pictures import cast
-from pictures.made import FOLDER, MADE
+from pictures.made import FOLDER, MADE, said_by
 from pictures.scenes import SCENES
+from pictures.terminal import Piece, lines_of
 from real.hosts import need_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -33,9 +32,7 @@ def test_a_picture_is_what_the_tables_say(
 
 def expect_same_text(name: str) -> None:
     """Play a scene again; its lines must be those of the picture. Times are not compared."""
-    described = ElementTree.parse(FOLDER / f"{name}.svg").find(f"{SVG}desc")
-    assert described is not None
-    wanted = cast.compared(described.text or "")
+    wanted = cast.compared(said_by(FOLDER / f"{name}.svg"))
     assert cast.compared(cast.transcript(SCENES[name]())) == wanted, f"make pictures ARGS={name}"
 
 
@@ -58,3 +55,11 @@ def test_the_cast_of_submit_shows_what_it_says_today() -> None:
     """On three hosts with sshd."""
     need_hosts(SSH)
     expect_same_text("submit")
+
+
+def test_a_line_is_kept_as_it_was_when_it_was_left() -> None:
+    """A count that is written over itself is no line of its own; colours go with their letters."""
+    shown = "1 of 2\r2 of 2\x1b[K \x1b[1;31mbad\x1b[0m end\r\n\r\nlast"
+    lines = lines_of(0.5, shown)
+    assert [line.text for line in lines] == ["2 of 2 bad end", "", "last"]
+    assert lines[0].pieces[1] == Piece("bad", "bad", is_bold=True)

@@ -78,7 +78,8 @@ forever()
     ended = running.end()
     assert (ended.code, ended.left) == (137, [])
     assert "worker 1 " in ended.line("first failure")
-    assert "was killed for lack of memory (SIGKILL, cgroup oom_kill)" in ended.err
+    limit = f"the limit is {MEMORY_LIMIT >> 20} MiB (cgroup)"
+    assert f"was killed for lack of memory (SIGKILL, cgroup oom_kill; {limit})" in ended.err
 
 
 def test_a_plain_kill_is_not_called_lack_of_memory(world: World, small_memory: Path) -> None:
@@ -90,6 +91,7 @@ def test_a_plain_kill_is_not_called_lack_of_memory(world: World, small_memory: P
     ended = running.end()
     assert ended.code == 137
     assert "was killed by SIGKILL" in ended.line("first failure")
+    assert f"sends SIGKILL: memory here is {MEMORY_LIMIT >> 20} MiB" in ended.line("wrote nothing")
 
 
 def test_restarting_may_be_for_lack_of_memory_only(world: World, small_memory: Path) -> None:

@@ -22,7 +22,7 @@ from paddock.core.value import fields_of
 from paddock.errors import UsageError
 from paddock.jobfile.flags import FLAGS as LAUNCH
 from paddock.jobfile.nodes import hosts_of
-from paddock.jobfile.parse import NO_SCRIPT, Parsed, parse
+from paddock.jobfile.parse import NO_SCRIPT, Parsed, crowd_note, parse
 from paddock.local.devices import find_devices
 from paddock.local.limits import usable_cores
 from paddock.local.text import count
@@ -204,7 +204,7 @@ def as_text(parsed: Parsed, plan: Plan) -> list[str]:
     nodes = count(plan.nnodes, "node")
     if job.nnodes_max > job.nnodes_min:
         nodes += f" (up to {job.nnodes_max})"
-    lines = [f"note: {note}" for note in parsed.notes]
+    lines = [f"note: {note}" for note in (*parsed.notes, *crowd_note(job, usable_cores()))]
     processes = count(len(plan.procs), "process", "processes")
     lines.append(f"job {job.job_id}, mode {job.mode}, {nodes}, {processes}")
     lines.append(f"each runs: {' '.join(job.command.argv())}")

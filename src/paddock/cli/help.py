@@ -41,7 +41,7 @@ SCRIPT = (Operand("script", "train.py [arguments of train.py]", "", "script"),)
 
 def run(argv: Sequence[str]) -> int:
     """Print help about a command, or about all."""
-    if [word for word in argv if word not in ("-h", "--help")]:
+    if argv:
         return carry_out("help", COMMANDS, argv)
     sys.stdout.write(overview())
     return 0
@@ -108,7 +108,7 @@ def _command_lines(command: Command) -> Iterator[str]:
     for at, usage in enumerate(usages or [usage_of(command)]):
         yield from _wrapped("usage:" if at == 0 else "", usage, 7)
     yield ""
-    yield _sentence(command.what)
+    yield from _wrapped("", _sentence(command.what), 0)
     if command.notes:
         yield command.notes
     operands = [one for one in command.operands if one.help]

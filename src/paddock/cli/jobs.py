@@ -24,6 +24,7 @@ from paddock.cli.family import JSON, Command, Given, Operand, carry_out
 from paddock.cli.job_words import one_of, runs_of
 from paddock.command_line import flag
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
+from paddock.local.launches import running_launches
 from paddock.local.output import write_all
 
 if TYPE_CHECKING:
@@ -145,14 +146,18 @@ def _list(given: Given) -> int:
         what = clean(status.why or run.command)[:80]
         rows.append((run.run_id, status.state, up, age(time.time() - run.created_at),
                      run.handle.backend, what))  # fmt: skip
+    launches = [] if given.jobs else running_launches()
+    for launch in launches:
+        rows.append((f"pid {launch.pid}", "running", "-", age(launch.seconds), "launch",
+                     clean(launch.command)[:80]))  # fmt: skip
     if len(rows) == 1:
-        sys.stderr.write("paddock: no jobs; paddock submit starts one\n")
+        sys.stderr.write("paddock: no jobs; paddock launch starts one, paddock submit elsewhere\n")
         return 0
     head, *lines = table(rows)
     print(head)
-    for line, status in zip(lines, statuses, strict=True):
-        state = coloured(status.state, is_coloured=is_coloured())
-        print(line.replace(status.state, state, 1))
+    states = [*(status.state for status in statuses), *("running" for _ in launches)]
+    for line, state in zip(lines, states, strict=True):
+        print(line.replace(state, coloured(state, is_coloured=is_coloured()), 1))
     return 0
 
 
@@ -398,7 +403,7 @@ def _jobs(usual: str, least: int = 0) -> tuple[Operand, ...]:
 
 
 _VERBS = (
-    Command("list", "the jobs that were submitted, a line each", (
+    Command("list", "what was submitted, and what is launched here, a line each", (
         flag("discover", "SITE", "find jobs of that site that were submitted elsewhere, too"),
         flag("all", "", "all, as always", status="hidden"), JSON,
     ), _list, _jobs("")),

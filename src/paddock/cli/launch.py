@@ -19,7 +19,7 @@ from paddock.errors import (
     UsageError,
     problem_text,
 )
-from paddock.jobfile.parse import parse
+from paddock.jobfile.parse import crowd_note, parse, usable_cores
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ def read(argv: Sequence[str]) -> Parsed:
     if not parsed.is_help:
         parsed = resolved(parsed)
         check_machine(parsed.job)
+        notes = (*parsed.notes, *crowd_note(parsed.job, usable_cores()))
+        parsed = replace(parsed, notes=notes)
     return parsed
 
 
@@ -152,7 +154,13 @@ def check_machine(job: Job) -> None:
     """What can be known before anything is started. Raises with every problem found."""
     commands = dict.fromkeys((job.command, job.command_of("ps")))
     scripts = [_script_problem(c.program) for c in commands if c.kind == "script"]
-    problems = [problem for problem in (*scripts, _host_problem(job)) if problem is not None]
+    from paddock.local.logs import check_log_dir
+
+    found = (*scripts, _host_problem(job))
+    problems = [problem for problem in found if problem is not None]
+    # Only for a command that would begin: it makes the directory.
+    log_problem = None if problems else check_log_dir(job.logs.directory)
+    problems += [log_problem] if log_problem is not None else []
     if problems:
         raise UsageError.of(problems)
     for command in commands:

@@ -5,6 +5,7 @@ Errors end here: every PaddockError becomes a line and a hint on stderr, and its
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "launch": "start a job here, or this node's share of it",
     "submit": "start a job elsewhere: over ssh, Slurm, MPI, Kubernetes or a script",
-    "list": "the jobs that were submitted, a line each",
+    "list": "what was submitted, and what is launched here, a line each",
     "status": "how a job is, host by host",
     "logs": "what the ranks of a job say, in one stream",
     "stop": "end a job",
@@ -52,6 +53,9 @@ SIGPIPE = 13
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit with its code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # A name that the terminal's encoding lacks is no reason to end (LC_ALL=zh_CN.GBK).
+        sys.stdout.reconfigure(errors="backslashreplace")
     code = run(words)
     try:
         sys.stdout.flush()

@@ -117,8 +117,8 @@ def _lines(learned: Learned, kept: Sequence[Found]) -> Iterator[str]:
 # fmt: off
 SCRIPTS = (Operand("scripts", "SCRIPT", "of these only [all]", "file", (), 0, 0),)
 _ORDERS = (
-    Command("warm list", "what of each script is imported once per node, what is left out and why, "
-            "and the launchers that --warm keep has left", (JSON,), _list, SCRIPTS),
+    Command("warm list", "what is imported once per node, what is left out, and launchers that are "
+            "kept", (JSON,), _list, SCRIPTS),
     Command("warm forget", "forget what was learned: the next launch learns it anew", (), _forget,
             SCRIPTS),
     Command("warm stop", "end the launchers that are kept, after their jobs if they have any", (),

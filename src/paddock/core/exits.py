@@ -37,7 +37,7 @@ class Exit:
     code: exit code, 0 with a signal. by_us: we had signalled it before, after_signal_ns earlier.
     peer_loss: its last lines say that it lost a peer; timed_out: that it waited for its peers in
     vain. error_at_ns: when a traceback that is its last word arrived, 0 if none. tail: its last
-    lines; log: path of its log on its host.
+    lines; log: path of its log on its host. memory: of one that SIGKILL ended, what it could have.
     """
 
     role: str
@@ -58,6 +58,7 @@ class Exit:
     pid: int = 0
     tail: str = ""
     log: str = ""
+    memory: str = ""
 
     @property
     def ok(self) -> bool:
@@ -95,6 +96,17 @@ class Exit:
         return self.code
 
     @property
+    def silence(self) -> str:
+        """What may have ended a process that wrote nothing, for the end of a sentence.
+
+        >>> Exit("worker", 0, 0, "a", 0, 0, signal=9, memory="2.0 GiB (cgroup)").silence
+        '; the OOM killer, too, sends SIGKILL: memory here is 2.0 GiB (cgroup)'
+        """
+        if not self.memory or self.cause == "oom":
+            return ""
+        return f"; the OOM killer, too, sends SIGKILL: memory here is {self.memory}"
+
+    @property
     def name(self) -> str:
         """Who it is: "worker 3", or "node 1" for a lost node."""
         return f"node {self.node_rank}" if self.cause == "node-lost" else f"{self.role} {self.rank}"
@@ -109,7 +121,8 @@ class Exit:
         if self.cause == "node-lost":
             return self.tail or "was lost"
         if self.cause == "oom":
-            return "was killed for lack of memory (SIGKILL, cgroup oom_kill)"
+            limit = f"; the limit is {self.memory}" if self.memory else ""
+            return f"was killed for lack of memory (SIGKILL, cgroup oom_kill{limit})"
         if self.cause in ("not-found", "not-executable"):
             return f"could not be started: {self.tail}"
         if self.signal:

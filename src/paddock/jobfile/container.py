@@ -10,6 +10,8 @@ from paddock.jobfile.words import Given, read_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from paddock.core.job import Command
 
 # Field of a container -> why it has no effect on one machine.
@@ -48,6 +50,8 @@ POD = {
     "securityContext": "processes run as you",
 }
 READ_HERE = ("containers", "terminationGracePeriodSeconds")
+READ_OF_CONTAINER = ("name", "command", "args", "env")
+UNKNOWN = ": unknown field"
 # Words that mean the shell has work to do, so that its command is not ours to take apart.
 SHELL_CHARS = ";|&<>$`(){}*?[]~\n#"
 LAUNCHERS = ("paddle.distributed.launch", "paddle.distributed.fleet.launch",
@@ -96,7 +100,7 @@ def read_pod(path: str, template: object, python: str) -> PodReading:
         return pod
     for key in spec:
         if key not in READ_HERE:
-            pod.not_honoured.append(f"{path}.spec.{key}: {POD.get(key, 'not used here')}")
+            pod.not_honoured.append(_not_used(f"{path}.spec", key, "", POD, READ_HERE))
     grace = spec.get("terminationGracePeriodSeconds")
     if isinstance(grace, int) and grace > 0:
         pod.grace_seconds = grace
@@ -113,11 +117,11 @@ def _read_containers(pod: PodReading, path: str, containers: object, python: str
     first = containers[0]
     path += "[0]"
     for key, content in first.items():
-        if key in ("name", "command", "args", "env"):
+        if key in READ_OF_CONTAINER:
             continue
         shown = f" {content}" if isinstance(content, (str, int)) else ""
         shown = shown or _limits(content) if key == "resources" else shown
-        pod.not_honoured.append(f"{path}.{key}:{shown} - {CONTAINER.get(key, 'not used here')}")
+        pod.not_honoured.append(_not_used(path, key, f"{shown} -", CONTAINER, READ_OF_CONTAINER))
     _read_env(pod, f"{path}.env", first.get("env"))
     words = [
         *_texts(pod, f"{path}.command", first.get("command")),
@@ -125,6 +129,24 @@ def _read_containers(pod: PodReading, path: str, containers: object, python: str
     ]
     if words:
         _read_command(pod, path, [_expand(w, pod.env) for w in words], python)
+
+
+def _not_used(
+    path: str, key: str, shown: str, known: Mapping[str, str], read: tuple[str, ...]
+) -> str:
+    """Why a field has no effect here; of a name that is nearly another, which one was meant."""
+    if key in known:
+        return f"{path}.{key}:{shown} {known[key]}"
+    told = unknown_field(f"{path}.{key}", key, read)
+    return told if "did you mean" in told else f"{path}.{key}:{shown} not used here"
+
+
+def unknown_field(path: str, key: str, known: tuple[str, ...]) -> str:
+    """What is said of a field that is not known, and the one that was meant."""
+    from paddock.command_line import nearest
+
+    hint = nearest(key, known, " ").strip()
+    return f"{path}{UNKNOWN}" + (f", {hint}" if hint else "")
 
 
 def _limits(resources: object) -> str:

@@ -12,7 +12,7 @@ from paddock.core.job import Source
 from paddock.core.value import replace
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.build import build_job
-from paddock.jobfile.container import PodReading, read_pod
+from paddock.jobfile.container import UNKNOWN, PodReading, read_pod, unknown_field
 from paddock.jobfile.document import load_document
 from paddock.jobfile.environment import FALLBACKS, MAPPING
 from paddock.jobfile.parse import Parsed, configuration
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 GROUP = "batch.paddlepaddle.org"
 ROLES = ("worker", "ps", "heter")
 MAX_REPLICAS = 10_000
-UNKNOWN = ": unknown field"
 # Field of spec -> why it has no effect here. Roles and withGloo are read below.
 ELSEWHERE = {
     "cleanPodPolicy": "there are no pods to clean",
@@ -61,6 +60,12 @@ class _Reading:
         self.replicas: dict[str, int] = {}
         self.pods: dict[str, PodReading] = {}
 
+    def check(self) -> None:
+        """Raises UsageError with what is wrong, and what was misspelt: that may be why."""
+        if self.problems:
+            unknown = [line for line in self.not_honoured if UNKNOWN in line]
+            raise UsageError.of([*map(Problem, unknown), *self.problems])
+
     def fault(self, path: str, what: str, hint: str = "") -> None:
         self.problems.append(Problem(f"{path}: {what}", hint))
 
@@ -86,9 +91,7 @@ def job_from_document(doc: Mapping[str, object], base: Parsed) -> tuple[Job, lis
     _read_rest(spec, reading)
     if spec and not reading.replicas and not reading.problems:
         reading.fault("spec", "no role", "write spec.worker with replicas and a template")
-    if reading.problems:  # A name that was misspelt is why another one is missing.
-        unknown = [line for line in reading.not_honoured if UNKNOWN in line]
-        raise UsageError.of([*map(Problem, unknown), *reading.problems])
+    reading.check()
     command = _choose_command(reading, base.job)
     values = _values(doc, spec, reading, base.job)
     _tell_overridden(values, base.given, reading)
@@ -103,8 +106,7 @@ def job_from_document(doc: Mapping[str, object], base: Parsed) -> tuple[Job, lis
     for name in ("server_script", "server_restarts"):
         if name in base.given and job.role("ps") is None:
             reading.fault(base.given[name].source.name, "this file has no servers", "add spec.ps")
-    if reading.problems:
-        raise UsageError.of(reading.problems)
+    reading.check()
     job = _with_server_command(job, reading, base)
     at_command = base.job.sources.get("command")
     if not base.job.command.program or at_command is None:
@@ -162,7 +164,9 @@ def _read_role(name: str, content: object, reading: _Reading, python: str) -> No
         if key in ("requests", "limits"):
             reading.not_honoured.append(f"{path}.{key}: the number of replicas is fixed here")
         elif key not in ("replicas", "template"):
-            reading.not_honoured.append(_unknown(f"{path}.{key}", key, ("replicas", "template")))
+            reading.not_honoured.append(
+                unknown_field(f"{path}.{key}", key, ("replicas", "template"))
+            )
     pod = read_pod(f"{path}.template", content.get("template"), python)
     reading.problems.extend(pod.problems)
     reading.not_honoured.extend(pod.not_honoured)
@@ -177,14 +181,7 @@ def _read_rest(spec: Mapping[str, object], reading: _Reading) -> None:
             shown = f" {content}" if isinstance(content, (str, int)) else ""
             reading.not_honoured.append(f"spec.{key}:{shown} - {ELSEWHERE[key]}")
         else:
-            reading.not_honoured.append(_unknown(f"spec.{key}", key, KNOWN))
-
-
-def _unknown(path: str, key: str, known: tuple[str, ...]) -> str:
-    from paddock.command_line import nearest
-
-    hint = nearest(key, known, " ").strip()
-    return f"{path}{UNKNOWN}" + (f", {hint}" if hint else "")
+            reading.not_honoured.append(unknown_field(f"spec.{key}", key, KNOWN))
 
 
 def _choose_command(reading: _Reading, base: Job) -> Command:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from paddock.jobfile.words import Given, Words
 
 NO_SCRIPT = "no script is given"
+CROWD = 32  # processes on a core that are warned of: they take turns, and memory runs out
 
 
 @value
@@ -72,7 +73,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> Parsed
     command = _command(words, python, problems, is_needed=not file)
     if command.program:
         reader.sources["command"] = Source("flag", "command line", command.program)
-    job = build_job(reader, command, words.env, cpu_count=_cores())
+    job = build_job(reader, command, words.env, cpu_count=usable_cores())
     problems.extend(reader.problems)
     worker = job.role("worker")
     count = len(worker.endpoints) or (worker.count or 0) * job.nnodes_max if worker else 0
@@ -117,11 +118,30 @@ def make_command(
     return Command(kind, script, args, python)
 
 
-def _cores() -> int:
+def usable_cores() -> int:
     """Cores this process may use; torchrun counts them the same way (torch._utils.cpu_count)."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def crowd_note(job: Job, cores: int) -> tuple[str, ...]:
+    """A warning where processes are so many to a core that a number was hardly meant.
+
+    >>> from paddock.core.job import Role
+    >>> job = Job(Command("program", "a"), roles=(Role("worker", 500),))
+    >>> crowd_note(job, 2)[0]
+    '500 processes on 2 cores, 250 on each: was it meant? --nproc_per_node N says how many'
+    >>> crowd_note(job, 64)
+    ()
+    """
+    number = sum(role.count or 0 for role in job.roles)
+    if number <= CROWD * cores:
+        return ()
+    source = job.sources.get("roles.worker.count")
+    flag = source.name if source is not None and source.name else "--nproc_per_node"
+    on = f"{number} processes on {cores} core{'s' * (cores != 1)}, {number // cores} on each"
+    return (f"{on}: was it meant? {flag} N says how many",)
 
 
 def _is_set(words: Words, name: str) -> bool:

@@ -73,8 +73,9 @@ class Endings:
         """The exit with the cause "oom" if the kernel has killed one more since."""
         if exit_.signal != 9 or exit_.by_us:
             return exit_
-        from paddock.local.oom import oom_kills
+        from paddock.local.oom import memory_limit, oom_kills
 
+        exit_ = replace(exit_, memory=memory_limit())
         before, now = self._oom_kills, oom_kills()
         if before is not None and now is not None and now > before:
             self._oom_kills = now

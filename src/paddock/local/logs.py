@@ -18,7 +18,7 @@ import errno
 import os
 import stat
 
-from paddock.errors import UsageError
+from paddock.errors import Problem, UsageError
 from paddock.local.lock import Lock, lock
 
 TYPE_CHECKING = False
@@ -44,6 +44,23 @@ def log_folder(directory: str) -> str:
     return os.path.abspath(directory or ".")
 
 
+def check_log_dir(directory: str) -> Problem | None:
+    """What is wrong with a log_dir, before anything is said or started. Makes it."""
+    path = log_folder(directory)
+    try:
+        _make_directory(path, 0o777)
+        if os.access(path, os.W_OK | os.X_OK):
+            return None
+        why = os.strerror(errno.EACCES)
+    except OSError as error:
+        why = error.strerror or str(error)
+    return _unwritable(directory, why)
+
+
+def _unwritable(directory: str, why: str) -> Problem:
+    return Problem(f"log_dir '{directory}' is not writable: {why}", "choose another with --log_dir")
+
+
 class LogDir:
     """Where this node's share of a job writes. Close it when the job has ended."""
 
@@ -65,10 +82,8 @@ class LogDir:
             self.run_dir = os.path.join(self.path, ".paddock", uid)
             _make_directory(self.run_dir, 0o700)
         except OSError as error:
-            raise UsageError(
-                f"log_dir '{job.logs.directory}' is not writable: {error.strerror}",
-                hint="choose another with --log_dir",
-            ) from error
+            why = error.strerror or str(error)
+            raise UsageError.of([_unwritable(job.logs.directory, why)]) from error
 
     def log_path(self, proc: Proc) -> str:
         """The log file of a process of this node."""

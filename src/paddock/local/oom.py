@@ -1,4 +1,4 @@
-"""Has the kernel killed a process of our cgroup for lack of memory? Reads counters only."""
+"""Has the kernel killed a process of our cgroup for lack of memory, and how much is there?"""
 
 from __future__ import annotations
 
@@ -9,33 +9,58 @@ def oom_kills() -> int | None:
     Source: Documentation/admin-guide/cgroup-v2.rst, memory.events; cgroup-v1/memory.rst,
     memory.oom_control.
     """
+    for folder, is_v1 in _folders():
+        count = _number(f"{folder}/memory.{'oom_control' if is_v1 else 'events'}", "oom_kill ")
+        if count is not None:
+            return count
+    return None
+
+
+def memory_limit() -> str:
+    """The least of what our cgroups and those above, and the machine, may have; "" if unknown.
+
+    Source: as above, memory.max and memory.limit_in_bytes, which are "max" or 2^63 for none.
+    """
+    found = []
+    for folder, is_v1 in _folders():
+        name = "memory.limit_in_bytes" if is_v1 else "memory.max"
+        while folder.startswith("/sys/fs/cgroup"):
+            found.append((_number(f"{folder}/{name}"), "cgroup"))
+            folder = folder.rpartition("/")[0]
+    kibibytes = _number("/proc/meminfo", "MemTotal:")
+    found.append((kibibytes and kibibytes * 1024, "machine"))
+    known = [(count, whose) for count, whose in found if count]
+    if not known:
+        return ""
+    count, whose = min(known)
+    size = f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
+    return f"{size} ({whose})"
+
+
+def _folders() -> list[tuple[str, bool]]:
+    """Where the counters of our cgroup may be, and whether they are those of version 1."""
     try:
         with open("/proc/self/cgroup", encoding="ascii") as f:
             rows = [line.rstrip("\n").split(":", 2) for line in f]
     except OSError:
-        return None
-    for _, controllers, path in rows:
+        return []
+    found = []
+    for number, controllers, path in rows:
+        path = path.rstrip("/")
         if "memory" in controllers.split(","):
-            for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
-                count = _counter(f"{root}{path}/memory.oom_control")
-                if count is not None:
-                    return count
-    for number, _, path in rows:
-        if number == "0":
-            for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
-                count = _counter(f"{root}{path.rstrip('/')}/memory.events")
-                if count is not None:
-                    return count
-    return None
+            found += [(f"/sys/fs/cgroup/memory{path}", True), (f"/sys/fs/cgroup{path}", True)]
+        elif number == "0":
+            found += [(f"/sys/fs/cgroup{path}", False), (f"/sys/fs/cgroup/unified{path}", False)]
+    return sorted(found, key=lambda one: not one[1])
 
 
-def _counter(path: str) -> int | None:
+def _number(path: str, before: str = "") -> int | None:
+    """The number in a file, after this word; None where there is none."""
     try:
         with open(path, encoding="ascii") as f:
             for line in f:
-                name, _, count = line.partition(" ")
-                if name == "oom_kill":
-                    return int(count)
-    except (OSError, ValueError):
+                if line.startswith(before):
+                    return int(line[len(before) :].split()[0])
+    except (OSError, ValueError, IndexError):
         return None
     return None

@@ -125,7 +125,7 @@ class ScreenReporter(Reporter):
         said = explain_end(culprit.tail.encode())
         what = "what it said is above" if said and self._is_told(said) else said
         if not said:
-            what = "it wrote nothing"
+            what = f"it wrote nothing{culprit.silence}"
         log = f"log: {_short(culprit.log)} on {culprit.host}" if culprit.log else ""
         if what == said:
             self._write(f"{said}\n" + (f"paddock: {log}\n" if log else ""))

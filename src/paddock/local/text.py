@@ -124,7 +124,9 @@ def detail_lines(culprit: Exit) -> list[tuple[str, str]]:
     if not has_last_words(culprit):
         return []
     if not culprit.tail:
-        text = f"{culprit.name} wrote nothing (log: {culprit.log} on {culprit.host})"
+        text = (
+            f"{culprit.name} wrote nothing (log: {culprit.log} on {culprit.host}){culprit.silence}"
+        )
         return [("ERROR", text)] if culprit.log else []
     shown = explain_end(culprit.tail.encode())
     where = f" (log: {culprit.log} on {culprit.host})" if culprit.log else ""

@@ -54,6 +54,8 @@ LIES = (
     ("output/abs", tarfile.SYMTYPE, "/etc/passwd"),
     ("output/up", tarfile.SYMTYPE, "../../out"),
     ("output/hard", tarfile.LNKTYPE, "../out"),
+    ("output/hard", tarfile.LNKTYPE, "output/../../out"),
+    ("output/../../out", tarfile.REGTYPE, ""),
     ("output/fifo", tarfile.FIFOTYPE, ""),
     ("output/\x1b[2J", tarfile.SYMTYPE, "/x"),
     (".bashrc", tarfile.REGTYPE, ""),

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from paddock.cli.main import run
-from paddock.cli.ps import COMMANDS
 from paddock.ps.client.client import Client
 from paddock.ps.durable.checkpoint import list_checkpoints, open_checkpoint
 from paddock.ps.durable.export import read_npz, read_safetensors
@@ -294,15 +293,6 @@ def test_explain_has_a_sentence_per_strategy(said: Any) -> None:
     code, out, _ = said("explain", "--json")
     assert code == 0 and [*json.loads(out)] == ["sync", "half_async", "async", "geo", "staleness"]
     assert "3 steps" in said("explain", "staleness", "--staleness", 3)[1]
-
-
-@pytest.mark.parametrize("order", [*COMMANDS])
-def test_every_order_has_help(order: str, said: Any) -> None:
-    """And --json."""
-    code, out, err = said(order.partition(" ")[2], "--help")
-    assert (code, err) == (0, "")
-    assert out.startswith(f"usage: paddock {order} ")
-    assert ("--json" in out) == (order != "ps witness")
 
 
 @pytest.mark.parametrize(
