@@ -43,7 +43,7 @@ LENT := $(VENV)/openmp
 demo: export LD_LIBRARY_PATH := $(if $(LD_LIBRARY_PATH),$(LD_LIBRARY_PATH):)$(CURDIR)/$(LENT)
 demo: $(VENV)/.demo ## train a digit classifier on 2 processes, show the plan and the logs
 	@echo "== The plan: paddock explain $(DEMO)"
-	@$(BIN)/paddock explain $(DEMO) | sed '/^environment/,$$d'
+	@$(BIN)/paddock explain $(DEMO) | sed -e '/^values/,$$d' -e '/^environment/,$$d'
 	@echo "== The job: paddock launch $(DEMO)"
 	@$(BIN)/paddock launch $(DEMO)
 	@echo

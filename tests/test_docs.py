@@ -321,7 +321,7 @@ def test_a_page_in_chinese_has_what_the_english_one_has(pair: tuple[Path, Path])
     if pair[1].name in SHORTER:
         return
     texts = [FENCE.sub("", page.read_text("utf-8")) for page in pair]
-    links = [{target.replace(".zh.md", ".md") for target, _ in LINK.findall(t)} for t in texts]
+    links = [{target.replace(".zh.", ".") for target, _ in LINK.findall(t)} for t in texts]
     assert links[1] | {pair[0].name} == links[0] | {pair[0].name}
     for mark in ("|", "#"):
         counts = [sum(line.startswith(mark) for line in text.splitlines()) for text in texts]

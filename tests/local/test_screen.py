@@ -144,6 +144,9 @@ def test_the_summary_tells_this_nodes_part() -> None:
         for name in ("node-a", "node-b")
     )  # fmt: skip
     plan = make_plan(replace(JOB, nnodes_min=2, nnodes_max=2), hosts, 3, "u1d")
+    single = tuple(replace(host, slots=(("worker", 0, 1),), ports=(1,)) for host in hosts)
+    other = make_plan(replace(JOB, nnodes_min=2, nnodes_max=2), single, 0, "u1d")
+    assert summary(other, 0, "/job/log", " · ").startswith("rank 0 of 2 on node-a · 2 nodes · ")
     told = summary(plan, 1, "/job/log", " · ")
     wanted = "ranks 4-7 of 8 on node-b · 2 nodes · gpu 0-2,5 · logs in /job/log/ · attempt 3"
     assert told == wanted

@@ -137,7 +137,15 @@ def _screen(job: Job, env: Mapping[str, str], share: Share, output: Output) -> R
     """Of a terminal."""
     from paddock.local.screen import ScreenReporter
 
-    return ScreenReporter(job, env, output.say, share.record, lambda: share.logs, output.has_shown)
+    return ScreenReporter(
+        job,
+        env,
+        output.say,
+        share.record,
+        lambda: share.logs,
+        output.has_shown,
+        is_terminal=os.isatty(2),
+    )
 
 
 def _pod_name() -> str:

@@ -29,8 +29,8 @@ FLAGS = (
     flag("hostfile", "FILE", "one host a line, as mpirun takes it", group=WHERE),
     flag("conf", "conf.py", "hosts and ports of the old cluster tool; read, not executed",
          group=WHERE),
-    flag("nodes", "N", "how many nodes; all of the site's when absent",
-         "n", aliases=("np-nodes",), group=WHERE),
+    # Not "nodes", which a site of Slurm has for their names.
+    flag("np-nodes", "N", "how many nodes; all of the site's when absent", "n", group=WHERE),
     flag("root", "DIR", "directory on the hosts that holds the jobs [~/paddock/jobs]", group=WHERE),
     flag("interpreter", "PYTHON", "the Python that runs the script there", group=WHERE),
     flag("package", "DIR", "send this directory; it becomes the working directory [.]",
@@ -112,7 +112,7 @@ class Split:
 def foreign(backend: str, own: Mapping[str, str]) -> tuple[str, ...]:
     """What was said, and this backend cannot honour.
 
-    >>> foreign("mpi", {"image": "train:1", "data": "train-*", "nodes": "2"})
+    >>> foreign("mpi", {"image": "train:1", "data": "train-*", "np_nodes": "2"})
     ('--image: for kubernetes only', '--data: for ssh and local only; all nodes see the same files')
     """
     found = []

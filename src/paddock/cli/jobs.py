@@ -19,7 +19,7 @@ from paddock.backends.backend import AsksMany, find_backend
 from paddock.backends.merge import around, prefixed, read_query, tail_of
 from paddock.backends.registry import Registry
 from paddock.backends.text import age, clean, coloured, status_lines, table
-from paddock.backends.words import FINAL, Query, Status
+from paddock.backends.words import FINAL, Query, State, Status
 from paddock.cli.family import JSON, Command, Given, Operand, carry_out
 from paddock.cli.job_words import one_of, runs_of
 from paddock.command_line import flag
@@ -155,7 +155,8 @@ def _list(given: Given) -> int:
         return 0
     head, *lines = table(rows)
     print(head)
-    states = [*(status.state for status in statuses), *("running" for _ in launches)]
+    states: list[State] = [status.state for status in statuses]
+    states += ["running"] * len(launches)
     for line, state in zip(lines, states, strict=True):
         print(line.replace(state, coloured(state, is_coloured=is_coloured()), 1))
     return 0

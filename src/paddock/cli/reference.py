@@ -60,7 +60,7 @@ def _section(name: str) -> Iterator[str]:
 def _command(command: Command) -> Iterator[str]:
     usages = [f"paddock {command.name} {usage}" for usage in command.usages]
     yield _sentence(command.what)
-    yield "\n```text"
+    yield "\n<!-- not run: a pattern, not a command -->\n```text"
     yield from usages or [usage_of(command)]
     yield "```\n"
     if command.notes:

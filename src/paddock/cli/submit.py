@@ -181,7 +181,7 @@ def read_submission(split: Split) -> Submission:
     except UsageError as error:
         problems += error.problems
         site = Site("", "ssh")
-    nnodes = own.get("nodes") or split.nnodes or str(max(1, len(site.texts("hosts"))))
+    nnodes = own.get("np_nodes") or split.nnodes or str(max(1, len(site.texts("hosts"))))
     job, file = None, ""
     if not split.script and not split.file:
         hint = "write paddock submit [flags] train.py [arguments]"
@@ -224,7 +224,7 @@ def read_submission(split: Split) -> Submission:
         has_ps=uses_ps(job, own.get("package", "")),
         env=tuple(kept.items()),
         token=secrets.token_hex(16),
-        extra={**own, "n": own.get("nodes") or split.nnodes},
+        extra={**own, "n": own.get("np_nodes") or split.nnodes},
     )
 
 

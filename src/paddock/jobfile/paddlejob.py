@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 GROUP = "batch.paddlepaddle.org"
 ROLES = ("worker", "ps", "heter")
 MAX_REPLICAS = 10_000
+HEAD = ("apiVersion", "kind", "metadata", "spec", "status")
 # Field of spec -> why it has no effect here. Roles and withGloo are read below.
 ELSEWHERE = {
     "cleanPodPolicy": "there are no pods to clean",
@@ -133,8 +134,8 @@ def _read_head(doc: Mapping[str, object], reading: _Reading) -> dict[str, object
     elif metadata is not None:
         reading.fault("metadata", "not a mapping")
     for key in doc:
-        if key not in ("apiVersion", "kind", "metadata", "spec", "status"):
-            reading.not_honoured.append(f"{key}{UNKNOWN}")
+        if key not in HEAD:
+            reading.not_honoured.append(unknown_field(key, key, HEAD))
     spec = doc.get("spec")
     if not isinstance(spec, dict) or not spec:
         if not reading.problems:

@@ -137,7 +137,14 @@ class PortableRun:
             return Reporter(LEVELS[self.job.logs.level], self._write)
         from paddock.local.screen import ScreenReporter
 
-        return ScreenReporter(self.job, self.env, self._write, lambda _: None, lambda: folder)
+        return ScreenReporter(
+            self.job,
+            self.env,
+            self._write,
+            lambda _: None,
+            lambda: folder,
+            is_terminal=os.isatty(2),
+        )
 
     def _start(self) -> None:
         job = self.job

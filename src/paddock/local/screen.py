@@ -52,12 +52,15 @@ class ScreenReporter(Reporter):
         record: Callable[[str], None],
         logs: Callable[[], str],
         is_told: Callable[[str], bool] = lambda _text: False,
+        *,
+        is_terminal: bool = True,
     ) -> None:
         super().__init__(LEVELS[job.logs.level], write)
         self._in_full = Reporter(LEVELS[job.logs.level], record)
         self._is_told = is_told
         self._logs = logs
-        self._is_coloured = not env.get("NO_COLOR") and env.get("TERM", "dumb") != "dumb"
+        has_colours = is_terminal and env.get("TERM", "dumb") != "dumb"
+        self._is_coloured = has_colours and not env.get("NO_COLOR")
         self._dot = " · " if _is_utf8(env) else " - "
         self._began_at = monotonic()
         self._ranks = 0
@@ -154,7 +157,8 @@ def _who(plan: Plan, procs: Sequence[Proc]) -> str:
     total = len(plan.of_role(role))
     if len(procs) == total:
         return count(total, noun)
-    return f"{noun}s {spans([proc.rank for proc in procs])} of {total}"
+    plural = "s" if len(procs) > 1 else ""
+    return f"{noun}{plural} {spans([proc.rank for proc in procs])} of {total}"
 
 
 def _devices(procs: Sequence[Proc]) -> str:
