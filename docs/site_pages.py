@@ -7,6 +7,7 @@ that its builder needs no plugin of ours, and no address of the repository:
   folder without README is text.
 - A link to ``x.zh.md`` becomes ``x.md``: the builder takes the page in the reader's language. So
   that its anchors are found in either, a Chinese heading has the anchor of its English one, too.
+- A Chinese sentence is not broken into lines: a browser shows each break as a space.
 - The line that leads to the same page in the other language goes: the site has a menu for it.
 - The decisions get a page that lists them.
 """
@@ -33,6 +34,9 @@ LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".toml": "toml",
 FENCE = re.compile(r"^(`{3,})[^`\n]*\n.*?^\1$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"(^`{3,}[^`\n]*\n.*?^`{3,}$|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?!\w+:)(?P<file>[^)#\s]*)(?P<anchor>#[^)\s]*)?\)")
+# A line that ends in Chinese and goes on in Chinese: a browser would show a space.
+CHINESE = r"[\u3000-\u9fff\uff00-\uffef]"
+BROKEN_CHINESE = re.compile(rf"(?<={CHINESE})\n *(?={CHINESE})")
 HEADING = re.compile(r"^(#{1,6}) +(.*?) *$", re.MULTILINE)
 OTHER_LANGUAGE = re.compile(
     r"^(English \| )?\[(中文|English)\]\([^)]*\)( \| 中文)?\n\n"
@@ -76,6 +80,7 @@ def page(path: str, text: str) -> str:
     english = ROOT / path.replace(".zh.md", ".md")
     if path.endswith(".zh.md") and english.exists():
         text = with_anchors(text, english.read_text("utf-8"))
+    text = outside_code(BROKEN_CHINESE, lambda _break: "", text)
 
     def led(link: re.Match[str]) -> str:
         target = target_of(path, link["file"])

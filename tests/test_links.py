@@ -55,13 +55,17 @@ def test_each_broken_link_is_found(link: str, complaint: str) -> None:
 
 
 def test_a_page_of_the_site_has_links_of_the_site() -> None:
-    """Out of docs/ to pages that show the file; to the page, whatever its language; not in code."""
+    """Out of docs/ to pages that show the file; to the page, whatever its language; not in code.
+
+    A Chinese sentence that the page breaks into lines is whole: a browser would show a space.
+    """
     text = (
         "# 一\n\n[English](launch.md) | 中文\n\n[a](../../examples/hello.py) [b](submit.zh.md#x)"
-        " [c](../../deploy/images) [d](../../README.md) `[e](f.zh.md)`\n"
+        " [c](../../deploy/images) [d](../../README.md) `[e](f.zh.md)`\n\n- 上，\n  下\n- 下\n"
     )
     assert site_pages.page("docs/guide/none.zh.md", text) == (
-        "# 一\n\n[a](../examples/hello_py.md) [b](submit.md#x) c [d](../index.md) `[e](f.zh.md)`\n"
+        "# 一\n\n[a](../examples/hello_py.md) [b](submit.md#x) c [d](../index.md) `[e](f.zh.md)`"
+        "\n\n- 上，下\n- 下\n"
     )
 
 
