@@ -89,6 +89,10 @@ LOG = "log: /job/log/workerlog.1 on node-a\n"
             f"{FAILS}paddock: what it said is above; {LOG}",
         ),
         (
+            failure(CULPRIT), f"{TRACEBACK}\n" + 30 * "more\n", "WARNING",
+            f"{FAILS}{TRACEBACK}\npaddock: {LOG}",
+        ),
+        (
             failure(replace(CULPRIT, tail="error")), "0 errors\n", "WARNING",
             f"{FAILS}error\npaddock: {LOG}",
         ),

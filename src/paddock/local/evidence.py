@@ -132,7 +132,7 @@ def find_traceback(tail: bytes) -> str:
 
 
 def stands_in(shown: bytes, said: str) -> bool:
-    """Whether whole lines of what was shown are this.
+    """Whether whole lines at the end of what was shown are this: few others came after it.
 
     >>> stands_in(b"[rank0]: Traceback ...\\r\\n[rank0]: no\\r\\n", "Traceback ...\\nno")
     True
@@ -143,7 +143,8 @@ def stands_in(shown: bytes, said: str) -> bool:
         "\n".join(map(_last_state, _text(one).split("\n"))) for one in (shown, said.encode())
     )
     begin = "" if len(wanted) > LINE_LIMIT else "\n"  # a long one may have lost its beginning
-    return f"{begin}{wanted}\n" in f"\n{above}\n"
+    _, found, after = f"\n{above}\n".rpartition(f"{begin}{wanted}\n")
+    return bool(found) and after.count("\n") <= TAIL_LINES
 
 
 def ends_with_traceback(tail: bytes) -> bool:
