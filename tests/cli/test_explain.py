@@ -81,7 +81,8 @@ def test_heter_stages_are_planned(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_flag_that_is_given_twice_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """As launch tells it; --json=no is a table."""
-    assert run("explain --json=no --nproc_per_node 2 --nproc_per_node 3 train.py".split()) == 0
+    twice = ["--nproc_per_node", "2", "--nproc_per_node", "3"]
+    assert run(["explain", "--json=no", *twice, "train.py"]) == 0
     assert capsys.readouterr().out.startswith("note: --nproc_per_node is given twice: ")
 
 
