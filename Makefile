@@ -81,7 +81,7 @@ check: $(VENV)/.dev ## ruff, mypy strict, layers and purity, the tests' own tidi
 # Strict: a page that is in no menu, a link or an anchor that leads nowhere, a name of the API that is not there.
 docs: $(VENV)/.docs ## the site of the documentation, both languages, into build/site
 	$(BIN)/python docs/site_pages.py build/docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 docs-serve: docs ## look at it: http://127.0.0.1:8000
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000

@@ -76,7 +76,7 @@ class Member:
         share.on_exit = lambda exit_: self.tell(m.Exited(self._translate(exit_)))
         share.on_stopped = self._on_stopped
         share.on_note = self.say
-        share.on_ready = self.reporter.starting
+        share.on_ready = self._on_ready
 
     # ---------------------------------------------------------------- the link
 
@@ -202,12 +202,15 @@ class Member:
 
             self.tell(m.Started(order.attempt, crc32(plan_bytes(plan))))
 
+    def _on_ready(self, plan: Plan, node_rank: int) -> None:
+        if self._share.warning and not self._notes_said:
+            self.say("WARNING", self._share.warning)
+        self.reporter.starting(plan, node_rank)
+
     def _tell_started(self, plan: Plan) -> None:
         notes: tuple[str, ...] = ()
         if not self._notes_said:
             self._notes_said = True
-            if self._share.warning:
-                self.say("WARNING", self._share.warning)
             notes = self._share.notes
         is_elastic = self.job.is_elastic
         self.reporter.started(
@@ -246,8 +249,8 @@ class Member:
         if self._share.server_restarts:
             times = count(self._share.server_restarts, "time")
             self.say("INFO", f"servers of this node were started again in place {times}")
-        self.reporter.over(verdict, self._plan)
         self.reporter.say_all([("INFO", note) for note in self._share.last_notes()])
+        self.reporter.over(verdict, self._plan)
         self.end(verdict.exit_code)
 
     def _refused(self, refuse: m.Refuse) -> None:

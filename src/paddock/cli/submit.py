@@ -27,6 +27,7 @@ from paddock.contracts.environment import inherited
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.jobfile.parse import parse
 from paddock.jobfile.servers import uses_ps
+from paddock.local.reporter import is_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
+FOLLOWS = ("ssh", "local")  # the launchers themselves are heard
 SEES_PACKAGE = ("ssh", "local", "slurm", "mpi")  # jobs run in the package, and nowhere else
 
 
@@ -209,6 +211,9 @@ def read_submission(split: Split) -> Submission:
     pairs = [*table.items(), *(text.partition("=")[::2] for text in split.env)]
     kept = inherited(dict(pairs))
     flags = [w for name, text in pairs if name not in kept for w in ("--env", f"{name}={text}")]
+    is_detached = "detach" in own or "watch" in own
+    if is_short(job, 1) and not is_detached and site.backend in FOLLOWS:
+        flags += ["--console", "short"]  # what the first host says is shown here as it is
     return Submission(
         run_id=new_id(name),
         name=name,
@@ -219,7 +224,7 @@ def read_submission(split: Split) -> Submission:
         package="" if site.text("workspace") else os.path.abspath(own.get("package", ".")),
         workspace=site.text("workspace"),
         data=own.get("data", ""),
-        is_detached="detach" in own or "watch" in own,
+        is_detached=is_detached,
         takes_name="name" in own,
         has_ps=uses_ps(job, own.get("package", "")),
         env=tuple(kept.items()),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
+import pytest
+
 from paddock.backends.node.logs import LINE_BYTES
 from paddock.backends.ssh.attached import Attached
 
 if TYPE_CHECKING:
-    import pytest
-
     from paddock.backends.ssh.fleet import Fleet
 
 DETAIL = b"""\
@@ -18,6 +18,13 @@ ValueError: 812
 LAUNCH ERROR ------ ERROR LOG DETAIL ------ (log: workerlog.0 on h2)
 ValueError: 812
 LAUNCH ERROR ABORT!!!
+the last words
+"""
+SHORT = b"""\
+ValueError: 812
+paddock: first failure: worker 1 on h2 exited with code 1
+ValueError: 812
+paddock: log: workerlog.0 on h2
 the last words
 """
 
@@ -28,15 +35,16 @@ def console() -> Attached:
     return Attached(cast("Fleet", SimpleNamespace(channels=channels)), [], print)
 
 
+@pytest.mark.parametrize("said", [DETAIL, SHORT])
 def test_a_log_that_every_launcher_repeats_is_shown_by_the_first_alone(
-    capfdbinary: pytest.CaptureFixture[bytes],
+    said: bytes, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """Of other hosts what the ranks said, once."""
+    """Of other hosts what the ranks said, once; in Paddle's words or short."""
     attached = console()
-    for index, data in ((0, DETAIL), (1, DETAIL[:60]), (1, DETAIL[60:])):
+    for index, data in ((0, said), (1, said[:60]), (1, said[60:])):
         attached._show(index, data)
     shown = capfdbinary.readouterr().out
-    assert shown == DETAIL + b"[h2] ValueError: 812\n[h2] the last words\n"
+    assert shown == said + b"[h2] ValueError: 812\n[h2] the last words\n"
 
 
 def test_hosts_give_no_orders_to_a_terminal(

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 PING_SECONDS = ATTACHED_LEASE_SECONDS / 4
 LAUNCHER_LINE = b"LAUNCH "  # how the launcher's own lines begin
-DETAIL = b"ERROR LOG DETAIL"  # below it, until its next line, is the end of a rank's log
+# Below them, until its next line, is the end of a rank's log.
+DETAILS = (b"ERROR LOG DETAIL", b"paddock: first failure: ", b": restarting (")
 KEPT_LINES = 20
 AHEAD = 256  # messages that may wait to be shown
 ROUND_SECONDS = 0.2
@@ -119,7 +120,7 @@ class Attached:
         for line in io.BytesIO(whole[:end]):  # at newlines only: a progress bar is one line
             is_own = line.startswith((LAUNCHER_LINE, b"paddock: ", b"  hint: "))
             if is_own:
-                self._is_detail[index] = DETAIL in line
+                self._is_detail[index] = any(word in line for word in DETAILS)
             if is_own or self._is_detail[index]:
                 self._kept[index].append(line)
             else:
