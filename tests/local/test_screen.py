@@ -93,6 +93,10 @@ LOG = "log: /job/log/workerlog.1 on node-a\n"
             f"{FAILS}{TRACEBACK}\npaddock: {LOG}",
         ),
         (
+            failure(replace(CULPRIT, host="\x1b[2Jb", tail="\x1b[31mno")), "", "WARNING",
+            f"{FAILS}\x1b[31mno\npaddock: {LOG}".replace("node-a", "?[2Jb"),
+        ),
+        (
             failure(replace(CULPRIT, tail="error")), "0 errors\n", "WARNING",
             f"{FAILS}error\npaddock: {LOG}",
         ),
