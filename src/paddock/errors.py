@@ -18,6 +18,8 @@ EXTRAS = {
     "ps": ("numpy",),
     "operator": ("lightkube", "lightkube_models", "httpx2", "msgspec", "yaml"),
 }
+# What moves a terminal's cursor, or more; lines and tabs stay.
+CONTROLS = dict.fromkeys({*range(32), *range(127, 160)} - {9, 10}, "?")
 
 
 class PaddockError(Exception):
@@ -103,7 +105,16 @@ def problem_text(error: PaddockError) -> str:
         lines.append(f"paddock: error: {problem.message}\n")
         if problem.hint:
             lines.append(f"  hint: {problem.hint}\n")
-    return "".join(lines)
+    return for_terminal("".join(lines))
+
+
+def for_terminal(text: str) -> str:
+    """Text that may hold names and words of other programs, as a terminal may have it.
+
+    >>> for_terminal("a\\x1b[2Jb\\n")
+    'a?[2Jb\\n'
+    """
+    return text.translate(CONTROLS)
 
 
 def extra_hint(extra: str) -> str:

@@ -174,6 +174,6 @@ def test_a_member_without_tls_is_no_guest_of_tls(room: Room, certificate: Path) 
     one, other = tcp_pair(room)
     end = End(room, one.dup(), tls=server, server_side=True)
     one.close()
-    other.send(b'{"paddock": 1}\n')
+    other.send(b'{"paddock": 2}\n')
     room.run_until(lambda: end.closed)
     assert end.lines == []

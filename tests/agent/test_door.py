@@ -13,6 +13,7 @@ import pytest
 from agent.rooms import KEY, UID, job_of
 from paddock.agent.wire import (
     GREETING_LIMIT_BYTES,
+    VERSION,
     Signer,
     decode,
     encode,
@@ -62,8 +63,8 @@ def test_a_member_that_does_not_belong_is_told_why(
         b"\n",
         b"{}\n",
         b"x" * (GREETING_LIMIT_BYTES + 2),
-        b'{"paddock": 1, "job": "mnist", "nonce": "' + b"n" * 200 + b'", "mac": ""}\n',
-        b'{"paddock": 1, "job": "mnist", "nonce": ["n"], "mac": {}}\n',
+        b'{"paddock": 2, "job": "mnist", "nonce": "' + b"n" * 200 + b'", "mac": ""}\n',
+        b'{"paddock": 2, "job": "mnist", "nonce": ["n"], "mac": {}}\n',
     ],
     ids=["http", "tls", "empty", "object", "too long", "long nonce", "no nonce"],
 )
@@ -71,7 +72,7 @@ def test_a_stranger_is_turned_away_and_members_still_get_in(room: Room, data: by
     """Port scanners and health checks come to every open port."""
     target = room.serve(job_of(2))
     stranger = room.connect(target)
-    assert json.loads(room.read_line(stranger))["paddock"] == 1
+    assert json.loads(room.read_line(stranger))["paddock"] == VERSION
     stranger.send(data)
     rest = room.read_line(stranger)
     assert rest == b"" or "refused" in json.loads(rest)

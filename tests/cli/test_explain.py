@@ -79,6 +79,13 @@ def test_heter_stages_are_planned(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_a_flag_that_is_given_twice_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """As launch tells it; --json=no is a table."""
+    twice = ["--nproc_per_node", "2", "--nproc_per_node", "3"]
+    assert run(["explain", "--json=no", *twice, "train.py"]) == 0
+    assert capsys.readouterr().out.startswith("note: --nproc_per_node is given twice: ")
+
+
 def test_the_table_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     """Plan, environment, and where values came from."""
     assert run(["explain", "--devices", "cpu", "--nproc_per_node", "2", "train.py"]) == 0

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,9 @@ from paddock.cli.completion import bash, every_command, offered
 from paddock.cli.family import Command
 from paddock.cli.help import command_text
 from paddock.cli.main import COMMANDS, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ALL = [*every_command()]
 
@@ -102,6 +106,19 @@ def test_every_flag_and_value_is_completed(tmp_path_factory: pytest.TempPathFact
         one for one, line in zip(wanted, got, strict=False) if not {*one.split()} <= {*line.split()}
     ]
     assert missing == [] and len(got) == len(wanted) + 1
+
+
+def test_names_with_blanks_are_completed_whole(tmp_path: Path) -> None:
+    """And nothing in them is carried out, nor a star in them another name."""
+    for name in ("a b.py", "a*", "a$(touch bad)"):
+        (tmp_path / name).touch()
+    code = [bash(), asked("paddock", "launch", "a").replace("[*]", "[@]"), asked("paddock", "--no")]
+    done = subprocess.run(
+        ["bash"], input="\n".join(code),
+        capture_output=True, text=True, check=True, timeout=20, cwd=tmp_path,
+    )  # fmt: skip
+    assert sorted(done.stdout.splitlines()) == sorted(["", *os.listdir(tmp_path)])
+    assert done.stderr == ""
 
 
 def asked(*words: str) -> str:

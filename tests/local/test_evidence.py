@@ -107,6 +107,7 @@ def test_last_lines_are_limited() -> None:
 def test_a_progress_bar_counts_as_its_last_state() -> None:
     """A thousand redraws on one line would fill the report."""
     assert last_lines(b"\r1%\r2%\r99%\nKilled\n") == "99%\nKilled"
+    assert last_lines(b"two lines\r\nof Windows\r\n") == "two lines\nof Windows"
 
 
 def test_invalid_utf8_is_read_with_replacement() -> None:

@@ -6,23 +6,35 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from paddock.local.launches import running_launches
+from paddock.cli.jobs import launch_rows
+from paddock.local.launches import Launch, running_launches
 
 if TYPE_CHECKING:
     from local.jobs import World
 
 
 def test_a_running_launch_is_found_once_under_the_pid_that_signals_reach(world: World) -> None:
-    """Guardian and launcher are one; a submitted job, which records itself, is listed as such."""
+    """Guardian and launcher are one."""
     script = world.script("tell('up')\nforever()")
     one = world.start("--nproc_per_node", 2, script)
-    other = world.start("--record", world.folder / "record", "--nproc_per_node", 1, script)
-    world.events.wait("up", count=3)
-    mine = [launch for launch in running_launches() if str(script) in launch.command]
+    world.events.wait("up", count=2)
+    mine = [launch for launch in running_launches() if str(script) in launch.words]
     assert [launch.pid for launch in mine] == [one.pid]
-    assert mine[0].command.endswith(f"--nproc_per_node 2 {script}")
+    assert mine[0].words[-3:] == ("--nproc_per_node", "2", str(script))
     os.kill(mine[0].pid, signal.SIGTERM)
     assert one.end().code == 143
-    other.signal(signal.SIGTERM)
-    other.end()
-    assert [launch for launch in running_launches() if str(script) in launch.command] == []
+    assert [launch for launch in running_launches() if str(script) in launch.words] == []
+
+
+def test_a_list_shows_no_secret_and_no_job_twice() -> None:
+    """A submitted job records itself, and is listed as such; a script may have --record, too."""
+    lines = (
+        ("--env", "HF_TOKEN=abc", "train.py", "--record"),
+        ("--record", "folder", "--nproc_per_node", "1", "train.py"),
+        ("--master=etcd://root:pw@h:2379", "train.py"),
+    )
+    rows = launch_rows(Launch(pid, 3.0, words) for pid, words in enumerate(lines))
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("pid 0", '--env HF_TOKEN="$HF_TOKEN" train.py --record'),
+        ("pid 2", "'--master=etcd://***@h:2379' train.py"),
+    ]

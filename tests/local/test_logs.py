@@ -160,7 +160,8 @@ def test_logs_are_readable_by_their_owner_only(tmp_path: Path) -> None:
         files = [write(log, job, b"x\n")]
         log.write_endpoints(plan_of(job))
         log.write_private("backup.json", "{}")
-        files += [tmp_path / "endpoints.log", tmp_path / "backup.json"]
+        log.appender("launcher.log", "a name that is no UTF-8: \udcff\n")()
+        files += [tmp_path / n for n in ("endpoints.log", "backup.json", "launcher.log")]
         modes = {stat.S_IMODE(f.stat().st_mode) for f in files}
         run_dir_mode = stat.S_IMODE(Path(log.run_dir).stat().st_mode)
         log.close()

@@ -14,6 +14,7 @@ from paddock.core.job import Command, Job, Logs
 from paddock.core.plan import make_plan
 from paddock.core.policy import Verdict
 from paddock.core.value import replace
+from paddock.local.evidence import stands_in
 from paddock.local.reporter import is_short
 from paddock.local.screen import ScreenReporter, summary
 
@@ -41,7 +42,7 @@ class Screen:
             self.seen.append,
             self.kept.append,
             lambda: "/job/log",
-            lambda text: text in said,
+            lambda text: stands_in(said.encode(), text),
         )
 
     def run(self, ranks: int, verdict: Verdict) -> str:
@@ -82,6 +83,22 @@ LOG = "log: /job/log/workerlog.1 on node-a\n"
         (
             failure(CULPRIT, stopped(0, 9)), f"x\n{TRACEBACK}\n", "INFO",
             f"{STARTS}{FAILS}paddock: what it said is above; {LOG}{STOPS}",
+        ),
+        (
+            failure(CULPRIT), "[rank0]: " + TRACEBACK.replace("\n", "\r\n[rank0]: "), "WARNING",
+            f"{FAILS}paddock: what it said is above; {LOG}",
+        ),
+        (
+            failure(CULPRIT), f"{TRACEBACK}\n" + 30 * "more\n", "WARNING",
+            f"{FAILS}{TRACEBACK}\npaddock: {LOG}",
+        ),
+        (
+            failure(replace(CULPRIT, host="\x1b[2Jb", tail="\x1b[31mno")), "", "WARNING",
+            f"{FAILS}\x1b[31mno\npaddock: {LOG}".replace("node-a", "?[2Jb"),
+        ),
+        (
+            failure(replace(CULPRIT, tail="error")), "0 errors\n", "WARNING",
+            f"{FAILS}error\npaddock: {LOG}",
         ),
         (
             failure(replace(CULPRIT, tail="")), "", "WARNING",

@@ -4,8 +4,8 @@ No input or output here; hashing and packing only.
 
 
     coordinator                                    member
-    {"paddock": 1, "job", "nonce", "key"}   ->
-                                            <-     {"paddock": 1, "job", "nonce", "mac"}
+    {"paddock": 2, "job", "nonce", "key"}   ->
+                                            <-     {"paddock": 2, "job", "nonce", "mac"}
     {"welcome": true, "uid", "lease", "mac"} ->    (or {"refused", "hint", "code"})
     then letters (core/messages.py) both ways, one per line
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-VERSION = 1
+VERSION = 2
 GREETING_LIMIT_BYTES = 4096
 LINE_LIMIT_BYTES = 16 << 20
 PACKED_FROM_BYTES = 8192  # below, a list of hosts is sent as it is

@@ -133,12 +133,13 @@ def bash() -> str:
         "  done",
         '  case "$cur" in -*) [ -n "$flags" ] && what=w words="$flags";; esac',
         "  case $what in",
-        '  w) COMPREPLY=($(compgen -W "$words" -- "$cur"));;',
-        '  d) COMPREPLY=($(compgen -d -- "$cur"));;',
-        '  f) COMPREPLY=($(compgen -f -- "$cur"));;',
-        "  esac",
+        '  w) COMPREPLY=($(compgen -W "$words" -- "$cur")) || true;;',
+        "  d) compopt -o dirnames;;  # readline's own, which knows blanks and quotes",
+        "  f) compopt -o default;;",
+        "  esac 2>/dev/null || while IFS= read -r word; do  # zsh has no compopt",
+        '    COMPREPLY+=("$word"); done < <(compgen -$what -- "$cur")',
         "}",
-        "complete -o filenames -F _paddock paddock",
+        "complete ${ZSH_VERSION:+-o} ${ZSH_VERSION:+filenames} -F _paddock paddock",
     ]
     return "\n".join(lines) + "\n"
 

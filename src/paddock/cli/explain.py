@@ -13,12 +13,12 @@ import socket
 import sys
 
 from paddock.cli.launch import resolved
-from paddock.command_line import Table, flag, read_line
+from paddock.command_line import TRUE_WORDS, Table, flag, read_line
 from paddock.contracts.environment import proc_env, shared_env
 from paddock.core.hosts import LOOPBACK, host_of
 from paddock.core.plan import make_plan
 from paddock.core.secrets import shown_value
-from paddock.core.value import fields_of
+from paddock.core.value import fields_of, replace
 from paddock.errors import UsageError
 from paddock.jobfile.flags import FLAGS as LAUNCH
 from paddock.jobfile.nodes import hosts_of
@@ -66,6 +66,7 @@ def run(argv: Sequence[str]) -> int:
         print(command_help("explain"), end="")
         return 0
     own = {said.flag.key: said.text for said in line.said if said.flag in FLAGS}
+    is_json = own.get("json", "0").lower() in TRUE_WORDS
     words = [word for said in line.said if said.flag not in FLAGS for word in said.words]
     try:
         parsed = parse([*words, *(["--", *line.rest] if line.rest else [])], os.environ,
@@ -75,12 +76,12 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError.of([*line.problems, *found]) from error
     if line.problems:
         raise UsageError.of(line.problems)
-    parsed = resolved(parsed)
+    parsed = resolved(replace(parsed, notes=(*line.notes, *parsed.notes)))
     devices = find_devices(parsed.job, os.environ)
     hosts = imagined_hosts(parsed.job, devices, socket.gethostname())
     plan = make_plan(parsed.job, hosts, 0, UID)
     envs = environments(parsed.job, plan, os.environ, devices)
-    if "json" in own:
+    if is_json:
         print(json.dumps(as_json(parsed, plan, envs), indent=2))
     elif "env_of" in own:
         print("\n".join(environment_lines(plan, envs, own["env_of"])))

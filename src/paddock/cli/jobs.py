@@ -23,8 +23,11 @@ from paddock.backends.words import FINAL, Query, State, Status
 from paddock.cli.family import JSON, Command, Given, Operand, carry_out
 from paddock.cli.job_words import one_of, runs_of
 from paddock.command_line import flag
+from paddock.core.secrets import without_login
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
-from paddock.local.launches import running_launches
+from paddock.jobfile.shown import shown_words
+from paddock.jobfile.words import read_words
+from paddock.local.launches import Launch, running_launches
 from paddock.local.output import write_all
 
 if TYPE_CHECKING:
@@ -146,10 +149,8 @@ def _list(given: Given) -> int:
         what = clean(status.why or run.command)[:80]
         rows.append((run.run_id, status.state, up, age(time.time() - run.created_at),
                      run.handle.backend, what))  # fmt: skip
-    launches = [] if given.jobs else running_launches()
-    for launch in launches:
-        rows.append((f"pid {launch.pid}", "running", "-", age(launch.seconds), "launch",
-                     clean(launch.command)[:80]))  # fmt: skip
+    launches = [] if given.jobs else list(launch_rows(running_launches()))
+    rows += launches
     if len(rows) == 1:
         sys.stderr.write("paddock: no jobs; paddock launch starts one, paddock submit elsewhere\n")
         return 0
@@ -160,6 +161,15 @@ def _list(given: Given) -> int:
     for line, state in zip(lines, states, strict=True):
         print(line.replace(state, coloured(state, is_coloured=is_coloured()), 1))
     return 0
+
+
+def launch_rows(launches: Iterable[Launch]) -> Iterator[tuple[str, str, str, str, str, str]]:
+    """What is launched here; submitted jobs, which are recorded, say more of themselves."""
+    for launch in launches:
+        if "record" not in read_words(launch.words).values:
+            text = shown_words([without_login(word) for word in launch.words]).text
+            yield (f"pid {launch.pid}", "running", "-", age(launch.seconds), "launch",
+                   clean(text)[:80])  # fmt: skip
 
 
 def _status_of(given: Given) -> int:

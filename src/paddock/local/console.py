@@ -15,6 +15,8 @@ import stat
 from collections import deque
 from time import monotonic
 
+from paddock.local.evidence import stands_in
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from threading import Thread
@@ -118,9 +120,9 @@ class Console:
         if way is self._err:
             self._shown = (self._shown + data[-KEPT_BYTES:])[-KEPT_BYTES:]
 
-    def has_shown(self, data: bytes) -> bool:
-        """Whether this is among the last that processes wrote."""
-        return data in self._shown
+    def has_shown(self, text: str) -> bool:
+        """Whether these lines are among the last that processes wrote."""
+        return stands_in(self._shown, text)
 
     def say(self, data: bytes) -> None:
         """The launcher's own lines: they begin on a line of their own."""

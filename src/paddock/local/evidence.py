@@ -56,8 +56,12 @@ LINE_LIMIT = 120
 def last_lines(tail: bytes, count: int = TAIL_LINES) -> str:
     """The last lines as text; a progress bar counts as its last state."""
     text = tail.decode("utf-8", "replace").rstrip()
-    lines = [line[line.rfind("\r") + 1 :] for line in text.split("\n")]
-    return "\n".join(lines[-count:])
+    return "\n".join(_last_state(line) for line in text.split("\n")[-count:])
+
+
+def _last_state(line: str) -> str:
+    line = line.rstrip("\r")
+    return line[line.rfind("\r") + 1 :]
 
 
 def has_peer_loss(tail: bytes) -> bool:
@@ -125,6 +129,22 @@ def find_traceback(tail: bytes) -> str:
         if line and not line[0].isspace():
             break  # "ValueError: 1": the traceback's last line
     return "\n".join(kept).rstrip()
+
+
+def stands_in(shown: bytes, said: str) -> bool:
+    """Whether whole lines at the end of what was shown are this: few others came after it.
+
+    >>> stands_in(b"[rank0]: Traceback ...\\r\\n[rank0]: no\\r\\n", "Traceback ...\\nno")
+    True
+    >>> stands_in(b"0 errors\\n", "error")
+    False
+    """
+    above, wanted = (
+        "\n".join(map(_last_state, _text(one).split("\n"))) for one in (shown, said.encode())
+    )
+    begin = "" if len(wanted) > LINE_LIMIT else "\n"  # a long one may have lost its beginning
+    _, found, after = f"\n{above}\n".rpartition(f"{begin}{wanted}\n")
+    return bool(found) and after.count("\n") <= TAIL_LINES
 
 
 def ends_with_traceback(tail: bytes) -> bool:

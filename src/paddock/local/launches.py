@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 
 class Launch(NamedTuple):
-    """pid: whom signals reach. seconds: since it was started. command: what it launches."""
+    """pid: whom signals reach. seconds: since it was started. words: all of them, secrets too."""
 
     pid: int
     seconds: float
-    command: str
+    words: tuple[str, ...]
 
 
 def running_launches(proc: Path = Path("/proc")) -> list[Launch]:
-    """The newest first. Not those of submitted jobs, which say more of themselves."""
+    """The newest first."""
     found = {}
     for folder in proc.glob("[0-9]*"):
         try:
@@ -42,19 +42,20 @@ def running_launches(proc: Path = Path("/proc")) -> list[Launch]:
     )
 
 
-def launched(words: list[str]) -> str:
-    """What a process with these words launches; "" for one that is no launcher.
+def launched(words: list[str]) -> tuple[str, ...]:
+    """What a process with these words launches; () for one that is no launcher.
 
     >>> launched(["/v/bin/python", "/v/bin/paddock", "launch", "--nproc_per_node", "2", "t.py"])
-    '--nproc_per_node 2 t.py'
-    >>> launched(["python3", "-m", "paddock", "launch", "t.py"]), launched(["vi", "paddock"])
-    ('t.py', '')
+    ('--nproc_per_node', '2', 't.py')
+    >>> launched(["python3", "-m", "paddock", "launch", "t.py"])
+    ('t.py',)
+    >>> launched(["vi", "paddock", "launch"]), launched(["python", "-c", "...", "fleetrun", "t.py"])
+    ((), ())
     """
     for at, word in enumerate(words[:4]):
         name = os.path.basename(word)
-        rest = words[at + 1 :]
-        if name == "fleetrun" or (name == "paddock" and rest[:1] == ["launch"]):
-            rest = rest[name == "paddock" :]
-            is_submitted = any(w.partition("=")[0] == "--record" for w in rest)
-            return "" if is_submitted else " ".join(rest)
-    return ""
+        if name == "fleetrun" or (name == "paddock" and words[at + 1 : at + 2] == ["launch"]):
+            is_python = "python" in os.path.basename(words[0]) and "-c" not in words[:at]
+            begin = at + 1 if name == "fleetrun" else at + 2
+            return tuple(words[begin:]) if at == 0 or is_python else ()
+    return ()

@@ -147,7 +147,7 @@ class LogDir:
         path = os.path.join(self.path, name)
         try:
             fd = _open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | SAFE_FLAGS)
-            with open(fd, "w", encoding="utf-8") as f:
+            with open(fd, "w", encoding="utf-8", errors="replace") as f:
                 f.write(text)
         except OSError:
             return
@@ -161,7 +161,7 @@ class LogDir:
         def append() -> None:
             try:
                 fd = _open_regular(path, flags)
-                with open(fd, "w", encoding="utf-8") as f:
+                with open(fd, "w", encoding="utf-8", errors="replace") as f:
                     f.write(text)
             except OSError:
                 return

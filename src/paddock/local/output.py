@@ -122,7 +122,7 @@ class Output:
 
     def has_shown(self, text: str) -> bool:
         """Whether a process has just written this where ``say`` writes. Of what has been read."""
-        return self._console.has_shown(text.encode("utf-8", "replace"))
+        return self._console.has_shown(text)
 
     def do(self, call: Callable[[], None]) -> None:
         """Call this in the output thread, in order with what is written."""

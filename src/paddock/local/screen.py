@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from time import monotonic
 
+from paddock.errors import for_terminal
 from paddock.local.evidence import explain_end
 from paddock.local.reporter import Reporter
 from paddock.local.text import (
@@ -67,7 +68,7 @@ class ScreenReporter(Reporter):
 
     def say_all(self, lines: Sequence[tuple[str, str]]) -> None:
         """On the terminal, and in the file."""
-        super().say_all(lines)
+        super().say_all([(level, for_terminal(text)) for level, text in lines])
         self._in_full.say_all(lines)
 
     def line(self, level: str, text: str) -> str:
@@ -83,12 +84,13 @@ class ScreenReporter(Reporter):
     def starting(self, plan: Plan, node_rank: int) -> None:
         """One line of who runs where, with what."""
         self._ranks = plan.world_size or len(plan.procs)
-        self._tell("INFO", summary(plan, node_rank, self._logs(), self._dot))
+        told = summary(plan, node_rank, self._logs(), self._dot)
+        self._tell("INFO", for_terminal(told))
 
     def failed(self, text: str, culprit: Exit) -> None:
         """Its last words, unless they stand above."""
         self._in_full.failed(text, culprit)
-        self._tell("WARNING", text)
+        self._tell("WARNING", for_terminal(text))
         self._last_words("WARNING", culprit)
 
     def over(self, verdict: Verdict, plan: Plan | None) -> None:
@@ -100,12 +102,12 @@ class ScreenReporter(Reporter):
             parts += [count(verdict.restarts, "restart")] if verdict.restarts else []
             self._tell("INFO", self._dot.join([*parts, duration(monotonic() - self._began_at)]))
         elif verdict.kind == "cancel":
-            self._tell("WARNING", cancel_text(verdict), "stopped")
+            self._tell("WARNING", for_terminal(cancel_text(verdict)), "stopped")
         elif culprit is None:
             if verdict.reason:
-                self._tell("ERROR", verdict.reason, "failed")
+                self._tell("ERROR", for_terminal(verdict.reason), "failed")
         else:
-            self._tell("ERROR", verdict_text(verdict), "first failure")
+            self._tell("ERROR", for_terminal(verdict_text(verdict)), "first failure")
             self._last_words("ERROR", culprit)
             if followed := consequence_text(verdict.exits, culprit):
                 self._tell("INFO", followed)
@@ -130,6 +132,7 @@ class ScreenReporter(Reporter):
         if not said:
             what = f"it wrote nothing{culprit.silence}"
         log = f"log: {_short(culprit.log)} on {culprit.host}" if culprit.log else ""
+        log = for_terminal(log)
         if what == said:
             self._write(f"{said}\n" + (f"paddock: {log}\n" if log else ""))
         else:

@@ -114,6 +114,13 @@ def test_trainers_find_it_where_no_paddock_is_installed(launch: Launch, tmp_path
     assert "warning" not in done.stderr
 
 
+def test_it_explains_itself(launch: Launch) -> None:
+    """To who looks into a host, or a pod."""
+    for words in (("launch", "--help"), ("explain", "train.py")):
+        done = launch(*words)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("version", [__version__, "99.0"])
 def test_an_installed_paddock_is_not_hidden(launch: Launch, site: Path, version: str) -> None:
     """It is used; another version is told."""

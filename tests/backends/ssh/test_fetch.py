@@ -55,6 +55,8 @@ LIES = (
     ("output/up", tarfile.SYMTYPE, "../../out"),
     ("output/hard", tarfile.LNKTYPE, "../out"),
     ("output/hard", tarfile.LNKTYPE, "output/../../out"),
+    ("output/hard", tarfile.LNKTYPE, "output/away"),
+    ("output/back", tarfile.SYMTYPE, "d/../../out"),
     ("output/../../out", tarfile.REGTYPE, ""),
     ("output/fifo", tarfile.FIFOTYPE, ""),
     ("output/\x1b[2J", tarfile.SYMTYPE, "/x"),
@@ -91,6 +93,29 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     with pytest.raises(PaddockError, match="leads through a link"):
         fetch_into(host, ASKED, tmp_path)  # type: ignore[arg-type]  # as much of one as it needs
     assert list((tmp_path / "other").iterdir()) == []
+
+
+def test_a_link_that_a_later_one_turns_outside_is_not_followed(tmp_path: Path) -> None:
+    """Nor is what was turned down brought by another name."""
+    host = Host(
+        packed(
+            ("output/a", tarfile.SYMTYPE, "d/../../out"),
+            ("output/d", tarfile.SYMTYPE, "."),
+            ("output/a", tarfile.REGTYPE, ""),
+            ("output/device", tarfile.CHRTYPE, ""),
+            ("output/b", tarfile.LNKTYPE, "output/device"),
+            ("log", tarfile.DIRTYPE, ""),
+            ("log/same", tarfile.SYMTYPE, "../out"),
+            ("log/same", tarfile.REGTYPE, ""),
+        )
+    )
+    with pytest.raises(PaddockError, match="leads through a link"):
+        fetch_into(host, ASKED, tmp_path / "to")  # type: ignore[arg-type]  # as much of one as it needs
+    assert not (tmp_path / "out").exists()
+    assert {path.name for path in (tmp_path / "to").rglob("*")} == {
+        "output", "a", "d", "log", "same",
+    }  # fmt: skip
+    assert not (tmp_path / "to/output/a").is_symlink()
 
 
 @pytest.mark.parametrize("last", [{}, {"re": 3, "left_out": 3}, {"re": "fetch", "left_out": {}}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import tarfile
@@ -178,15 +179,21 @@ def _checked(entry: tarfile.TarInfo, asked: Sequence[str], folder: Path) -> tarf
     """
     name = entry.name
     _refuse(name, asked, folder)
-    if entry.islnk():
-        _refuse(entry.linkname, asked, folder)
-        if (folder / entry.linkname).is_symlink():
-            raise _RefusedError(f"{name!r} is a link to a link")
-    elif entry.issym():
+    if entry.issym():
         top = os.path.realpath(folder)
         end = os.path.realpath(os.path.join(top, os.path.dirname(name), entry.linkname))
-        if os.path.isabs(entry.linkname) or os.path.commonpath((top, end)) != top:
+        down = itertools.dropwhile(lambda part: part == "..", PurePosixPath(entry.linkname).parts)
+        # ".." behind a name leads elsewhere once that name is a link, too.
+        if os.path.isabs(entry.linkname) or ".." in down or os.path.commonpath((top, end)) != top:
             raise _RefusedError(f"{name!r} is a link to {entry.linkname!r}, which leads outside")
+    elif (folder / name).is_symlink():
+        raise _RefusedError(f"{name!r} leads through a link")
+    elif entry.islnk():
+        _refuse(entry.linkname, asked, folder)
+        other = folder / entry.linkname
+        # Of one that is not there, tarfile would bring what the archive said, unchecked.
+        if other.is_symlink() or not other.is_file():
+            raise _RefusedError(f"{name!r} is a link to {entry.linkname!r}, which is no file here")
     elif not entry.isfile() and not entry.isdir():
         raise _RefusedError(f"{name!r} is no file")
     entry.uid, entry.gid, entry.uname, entry.gname = os.getuid(), os.getgid(), "", ""
