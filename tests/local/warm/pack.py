@@ -7,11 +7,15 @@ import sys
 import uuid
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from local.jobs import Running, World
 
+# Python 3.11 reads the .pth of an editable installation in the letters of the locale.
+IN_ASCII = pytest.mark.skipif(not sys.prefix.isascii(), reason="Python could not start there")
 SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 # In the server only, so that a rank lives: it alone has the file that says how far it has come.
 INIT = """

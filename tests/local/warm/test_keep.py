@@ -17,7 +17,7 @@ import pytest
 
 from jobfile.reading import job
 from local.jobs import children_of, marked, wait_until
-from local.warm.pack import Pack
+from local.warm.pack import IN_ASCII, Pack
 from paddock.cli import keeper
 from paddock.cli.keeper import KEPT_MAX
 from paddock.local.warm import client
@@ -401,6 +401,7 @@ def test_rank_0_reads_what_the_client_is_given(world: World, kind: str) -> None:
     assert [row[1] for row in world.events.all("read")][-2:].count("1") == 1
 
 
+@IN_ASCII
 def test_a_process_of_another_kind_keeps_another(kept: Kept) -> None:
     """What a launcher, or its server, cannot change in itself."""
     kept.twice()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from local.jobs import ROOT, World
+from local.warm.pack import IN_ASCII
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -177,6 +178,7 @@ VARIABLES: tuple[dict[str, str], ...] = (
 )
 
 
+@IN_ASCII
 @pytest.mark.parametrize("env", VARIABLES, ids=lambda env: next(iter(env)))
 def test_variables_of_the_interpreter_have_the_same_effect(
     world: World, env: dict[str, str]

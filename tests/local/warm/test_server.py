@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # What stands where the interpreter should -> why nothing is forked.
 WRAPPERS = {
-    f'#!/bin/sh\nexec {sys.executable} -I "$@"\n': "(a wrapper? it ended with exit code 0)",
+    f'#!/bin/sh\nexec "{sys.executable}" -I "$@"\n': "(a wrapper? it ended with exit code 0)",
     "#!/bin/sh\nexit 3\n": "not look for sitecustomize (a wrapper? it ended with exit code 3)",
     "#!/bin/sh\nkill -9 $$\n": "(a wrapper? it was killed by signal 9)",
     "#!/no/such/shell\n": "python cannot be started: No such file or directory",
