@@ -28,7 +28,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 	done)
 endif
 
-.PHONY: help demo pictures test test-real test-cluster test-gpu check docs docs-serve format bench \
+.PHONY: help demo pictures reference test test-real test-cluster test-gpu check docs docs-serve format bench \
 	bench-ps bench-rec bench-operator dist clean tools-real tools-cluster operator-image demo-image
 .DEFAULT_GOAL := help
 
@@ -92,6 +92,13 @@ format: $(VENV)/.dev ## let ruff rewrite what it can
 
 pictures: $(VENV)/.dev $(VENV)/.demo ## every picture of the docs anew, or ARGS="flow failure"; needs root and sshd
 	PYTHONPATH=src:tests $(BIN)/python -m pictures $(ARGS)
+
+# The page of state machines, and the table of PaddleRec's keys, are written by the tests that read them.
+RECORDED := tests/core/test_tables.py tests/rec/config/test_reference.py
+reference: $(VENV)/.dev ## what is generated: docs/reference with its schemas, state machines, deploy/
+	$(BIN)/python -m paddock.cli.reference docs/reference
+	$(BIN)/python -m paddock.operator.manifests --write deploy
+	$(PYTEST) -q --record $(RECORDED)
 
 bench: tools-real $(VENV)/.real ## ours beside torchrun, mpirun and paddle.distributed.launch
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -15,6 +15,7 @@ from paddock.core.hosts import Host
 from paddock.core.job import Elastic, Restart
 from paddock.core.policy import Verdict
 from paddock.core.value import replace
+from schemas import mistakes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -130,8 +131,10 @@ class Office:
 
     @property
     def status(self) -> dict[str, Any]:
-        """What is written now."""
-        return self.folder.files[STATUS]
+        """What is written now, as its schema says."""
+        found = self.folder.files[STATUS]
+        assert mistakes("record-status.json", found) == []
+        return found
 
     def states(self) -> list[list[str]]:
         """Of the ranks, node by node."""
@@ -251,7 +254,7 @@ def test_a_node_that_hands_over_takes_its_record_with_it() -> None:
     assert STATUS not in office.folder.files
     office.folder.files[STATUS] = {"by": "h1/def"}
     office.recorder.on_reign_over()
-    assert office.status == {"by": "h1/def"}
+    assert office.folder.files[STATUS] == {"by": "h1/def"}
 
 
 def test_the_verdict_of_an_earlier_run_is_not_this_ones() -> None:

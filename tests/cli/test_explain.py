@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from paddock.cli.main import run
+from schemas import mistakes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +21,7 @@ def explained(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]
     """The JSON of paddock explain for these words, on a CPU."""
     assert run(["explain", "--json", "--devices", "cpu", *words]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert mistakes("explain.json", found) == []
     return found
 
 

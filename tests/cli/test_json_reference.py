@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 from paddock.backends.registry import Registry
 from paddock.backends.words import Handle, Node, Rank, Status
 from paddock.cli.jobs import as_json
+from schemas import mistakes
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "json.md"
 
@@ -18,6 +20,8 @@ def test_every_key_of_a_status_has_its_row(tmp_path: Path) -> None:
     run = registry.add("train", Handle("ssh", "lab", "train-3f2a"), "train.py", 1)
     node = Node("h1", "running", (Rank("worker", 0, "running"),))
     row = as_json(run, Status("running", 1.0, nodes=(node,)))
+    for found in (row, [row, row]):
+        assert mistakes("jobs.json", json.loads(json.dumps(found))) == []
     (host,) = row["nodes"]
     (rank,) = host["ranks"]
     for page in (PAGE, PAGE.with_name("json.zh.md")):

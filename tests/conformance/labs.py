@@ -11,10 +11,10 @@ import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from local.jobs import ROOT, wait_until
-from paddock.backends.words import State
+from local.jobs import wait_until
+from schemas import mistakes
 
 if TYPE_CHECKING:
     import subprocess
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 PROJECT = "我的 project"
 PADDOCK = (sys.executable, "-m", "paddock")
 ENDED = ("succeeded", "failed", "cancelled", "lost")
-PAGE = ROOT / "docs" / "reference" / "json.md"
-TYPES: dict[str, Any] = {
-    "text": str, "list": list, "number": (int, float), "number, null": (int, float, type(None)),
-}  # fmt: skip
 
 
 @dataclass
@@ -101,7 +97,7 @@ class Lab:
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)
         assert isinstance(found, dict)
-        check_status(found)
+        assert mistakes("jobs.json", found) == []
         return found
 
     def until(self, *states: str, job: str = "last") -> dict[str, Any]:
@@ -199,20 +195,6 @@ def _command_line(pid: int) -> bytes:
 def without_ports(text: str) -> str:
     """Another job meets at another port."""
     return re.sub(r"(:|port )\d{5}\b", r"\1PORT", text)
-
-
-def check_status(status: dict[str, Any]) -> None:
-    """It is as docs/reference/json.md says: keys in order, types, words."""
-    key = re.compile(r"^\| `(\w+)` \| ((?:text|number|list)[^|]*) \|", re.MULTILINE)
-    job, host, rank = map(key.findall, PAGE.read_text("utf-8").split("\nEach of "))
-    hosts = status["nodes"]
-    ranks = [each for one in hosts for each in one["ranks"]]
-    for rows, table in [(status, job), *((h, host) for h in hosts), *((r, rank) for r in ranks)]:
-        assert [*rows] == [key for key, _ in table]
-        assert all(isinstance(rows[key], TYPES[kind]) for key, kind in table), rows
-    assert {each["state"] for each in (status, *hosts)} <= {*get_args(State)}, status
-    assert {each["role"] for each in ranks} <= {"worker", "server", "heter"}, ranks
-    assert {each["state"] for each in ranks} <= {"running", "succeeded", "failed", "ended"}, ranks
 
 
 def secrets_in(folders: Sequence[Path], secret: str) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from core.tables import NOT_PHASES, read_table, write_document
@@ -10,15 +9,12 @@ from paddock.agent import life
 from paddock.core import membership, supervisor, warming
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "state-machines.md"
-# Read once, at import: the fixtures remove PADDOCK_ variables while a test runs.
-IS_RECORDING = os.environ.get("PADDOCK_RECORD") == "1"
 
 
-def test_the_page_is_made_from_the_tables() -> None:
-    """docs/concepts/state-machines.md; PADDOCK_RECORD=1 writes it."""
+def test_the_page_is_made_from_the_tables(recording: bool) -> None:
+    """docs/concepts/state-machines.md; run make reference after a change."""
     wanted = write_document()
-    if IS_RECORDING:
-        PAGE.parent.mkdir(parents=True, exist_ok=True)
+    if recording:
         PAGE.write_text(wanted, "utf-8")
     assert PAGE.read_text("utf-8") == wanted
 

@@ -13,6 +13,7 @@ import pytest
 from local.jobs import free_port
 from paddock.local.logs import log_folder, safe_name
 from paddock.local.times import SUFFIX, read_times
+from schemas import mistakes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
 
 def read(folder: Path, name: str) -> dict[str, Any]:
-    """One of the files."""
+    """One of the files, as its schema says."""
     found: dict[str, Any] = json.loads((folder / name).read_text("utf-8"))
+    assert mistakes(f"record-{name}", found) == []
     return found
 
 

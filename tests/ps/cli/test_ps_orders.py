@@ -20,6 +20,7 @@ from paddock.ps.durable.export import read_npz, read_safetensors
 from paddock.ps.durable.serving import Serving
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec, to_json
 from ps.client.running import Fleet, fleet, free_ports
+from schemas import mistakes
 
 WORDS = SparseSpec(
     "words",
@@ -108,6 +109,7 @@ def test_a_log_directory_without_servers_is_said(
 def test_status_as_json_has_every_fact(ads: Fleet, said: Any) -> None:
     """For programs."""
     code, out, _ = said("status", "--endpoints", ads.endpoints, "--json")
+    assert mistakes("ps-status.json", json.loads(out)) == []
     servers = json.loads(out)["servers"]
     assert code == 0
     assert [one["server"] for one in servers] == [0, 1]
@@ -126,6 +128,7 @@ def test_status_names_a_server_that_is_not_there(ads: Fleet, said: Any) -> None:
     assert err == f"paddock: error: cannot reach server {gone}: connection refused\n"
     code, out, _ = said("status", "--endpoints", f"{ads.endpoints},{gone}", "--json")
     assert code == 125
+    assert mistakes("ps-status.json", json.loads(out)) == []
     assert json.loads(out)["servers"][2]["reachable"] is False
 
 

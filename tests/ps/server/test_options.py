@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,8 +9,7 @@ import pytest
 from paddock.cli.help import command_help
 from paddock.errors import UsageError
 from paddock.ps.server.main import is_own_host
-from paddock.ps.server.options import IGNORED, OPTIONS, page, read_options
-from ps.running import environment
+from paddock.ps.server.options import IGNORED, OPTIONS, read_options
 
 ROOT = Path(__file__).resolve().parents[3]
 THREE = "10.0.0.1:7164,10.0.0.2:7164,10.0.0.2:7165"
@@ -192,14 +189,6 @@ def test_help_names_every_flag_and_variable() -> None:
     text = " ".join(command_help("pserver").split())
     assert all(f"--{option.name} " in text for option in OPTIONS)
     assert all(f"${name}" in text for option in OPTIONS for name in option.env)
-
-
-def test_the_reference_page_is_up_to_date() -> None:
-    """python -m paddock.ps.server.options > docs/reference/pserver.md"""
-    assert (ROOT / "docs" / "reference" / "pserver.md").read_text("utf-8") == page()
-    words = [sys.executable, "-m", "paddock.ps.server.options"]
-    ran = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=20)
-    assert ran.stdout == page()
 
 
 def test_a_flag_that_is_nearly_one_is_named_once() -> None:

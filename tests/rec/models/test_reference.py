@@ -11,16 +11,6 @@ from paddock.rec.config.places import World
 from paddock.rec.models.figures import FIGURES
 from paddock.rec.models.reference import markdown
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/reference/models.md"
-
-
-def test_the_page_of_models_is_what_their_files_say(recording: bool) -> None:
-    """A model, a key or a size that was changed is changed there, too."""
-    written = markdown(World("/", {}))
-    if recording:
-        PAGE.write_text(written, "utf-8")
-    assert PAGE.read_text("utf-8") == written, "pytest --record tests/rec/models/test_reference.py"
-
 
 def test_every_bundled_model_has_a_part_with_its_metrics_and_source() -> None:
     """Nobody trains a model that says neither what it is nor how it is judged."""

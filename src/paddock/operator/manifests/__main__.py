@@ -1,4 +1,4 @@
-"""Writes the files: ``--write deploy``, and the page of the reference: ``--reference DIR``."""
+"""Writes the files: ``--write deploy``."""
 
 from __future__ import annotations
 
@@ -8,26 +8,22 @@ from typing import TYPE_CHECKING
 
 from paddock.errors import EXIT_USAGE
 from paddock.operator.manifests.files import files
-from paddock.operator.manifests.reference import reference_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-USAGE = "usage: python -m paddock.operator.manifests [--write DIR] [--reference DIR]\n"
+USAGE = "usage: python -m paddock.operator.manifests [--write DIR]\n"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the files of deploy/ and the page of the reference to the directories named."""
-    words = list(argv)
-    if not words or len(words) % 2 or {*words[::2]} - {"--write", "--reference"}:
+    """Write the files of deploy/ to the directory named."""
+    if len(argv) != 2 or argv[0] != "--write":
         sys.stderr.write(USAGE)
         return EXIT_USAGE
-    for flag, folder in zip(words[::2], words[1::2], strict=True):
-        texts = files() if flag == "--write" else {"paddlejob.md": reference_text()}
-        for name, text in texts.items():
-            path = Path(folder) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, "utf-8")
+    for name, text in files().items():
+        path = Path(argv[1]) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
     return 0
 
 
