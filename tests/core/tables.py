@@ -109,6 +109,8 @@ def write_document() -> str:
     lines = [
         "# State machines",
         "",
+        "English | [中文](state-machines.zh.md)",
+        "",
         "<!-- Generated from the tables of the modules by tests/core/test_tables.py;",
         "     PADDOCK_RECORD=1 python -m pytest tests/core/test_tables.py writes it anew. -->",
         "",

@@ -21,6 +21,8 @@ OURS = "paddlerec.models."
 HEAD = """\
 # Bundled models
 
+English | [中文](models.zh.md)
+
 <!-- Written by pytest --record tests/rec/models/test_reference.py from src/paddock/rec/models. -->
 
 `paddock rec -m NAME` trains one of them on data that is generated. Each is written once for both
