@@ -30,6 +30,8 @@ HEAD = """\
 
 # Commands
 
+English | [中文](commands.zh.md)
+
 `--flag value` and `--flag=value`; dashes and underscores are the same, and a unique beginning of a
 flag is enough. All problems of a command line are reported at once, exit code 2. `--help` of each
 shows the same.

@@ -47,6 +47,7 @@ def flags_page() -> str:
     lines = [
         HEAD,
         "# Flags of `paddock launch`\n",
+        "English | [中文](flags.zh.md)\n",
         "`paddock explain` takes the same flags. The shapes are those of"
         " `paddle.distributed.launch`:\n",
         "- `--flag value`, `--flag=value`; dashes and underscores are the same"
@@ -122,6 +123,7 @@ def environment_page() -> str:
     lines = [
         HEAD,
         "# Environment read by `paddock launch`\n",
+        "English | [中文](environment.zh.md)\n",
         "Paddle's order: the environment wins over the command line, and one warning names both"
         " values. `--ignore_env` turns all of this page off. An empty variable counts as absent.\n",
         "## Win over the flag\n",

@@ -17,6 +17,8 @@ HEAD = """\
 
 # Fields of a PaddleJob
 
+English | [中文](paddlejob.zh.md)
+
 `apiVersion: batch.paddlepaddle.org/v1`, `kind: PaddleJob`. Files of paddle-operator run unchanged.
 In the column *from*: paddle-operator, PaddleCloud, Kubernetes (a field of any pod), Paddock (new
 here). `kubectl explain pdj.spec` shows the same text.
