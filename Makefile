@@ -99,6 +99,7 @@ reference: $(VENV)/.dev ## what is generated: docs/reference with its schemas, s
 	$(BIN)/python -m paddock.cli.reference docs/reference
 	$(BIN)/python -m paddock.operator.manifests --write deploy
 	$(PYTEST) -q --record $(RECORDED)
+	$(BIN)/python docs/chinese.py
 
 bench: tools-real $(VENV)/.real ## ours beside torchrun, mpirun and paddle.distributed.launch
 	$(BIN)/python -m benchmarks $(ARGS)
