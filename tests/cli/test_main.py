@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -116,3 +118,26 @@ def test_bash_completes_what_is_asked(tmp_path: Path, capsys: pytest.CaptureFixt
     assert complete("paddock", "launch", "--run_mode", "ps") == ["ps", "ps-heter"]
     assert complete("paddock", "explain", "tr") == ["train.py"]
     assert complete("paddock", "completion", "z") == ["zsh"]
+
+
+def test_a_ctrl_c_before_the_launcher_listens_ends_it_without_a_word(tmp_path: Path) -> None:
+    """While modules are imported: no traceback, no rank, and the status a shell expects of ^C."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'paddock.jobfile.parse':\n"
+        "            os.kill(os.getpid(), 2)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    (tmp_path / "train.py").write_text("open('ran', 'w')\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "paddock", "launch", "train.py"],
+        capture_output=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{SRC}"},
+        check=False,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, b"")
+    assert not (tmp_path / "ran").exists()

@@ -53,6 +53,8 @@ SIGPIPE = 13
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit with its code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["launch"]:
+        _let_ctrl_c_end_us()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         # A name that the terminal's encoding lacks is no reason to end (LC_ALL=zh_CN.GBK).
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -64,6 +66,22 @@ def main(argv: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = code or 1
     sys.exit(code)
+
+
+def _let_ctrl_c_end_us() -> None:
+    """Until the launcher takes signals. Python's own way is an exception in whatever runs, and in
+    some places of an import an exception is told and forgotten: the job would go on.
+    """
+    # The C module: `import signal` builds enums on a path where ranks wait.
+    from _signal import (  # type: ignore[import-not-found]  # not in typeshed
+        SIG_DFL,
+        default_int_handler,
+        getsignal,
+        signal,
+    )
+
+    if getsignal(SIGINT) is default_int_handler:  # not ignored by our parent
+        signal(SIGINT, SIG_DFL)
 
 
 def run(words: Sequence[str]) -> int:
