@@ -224,7 +224,7 @@ def test_the_definition_may_go_first_and_come_back(place: Place, plane: ControlP
         let_the_collector_learn(place)
         place.apply(with_old_finalizer("was-old"), job("new", worker=role(2)))
         place.soon("pods", lambda: len(place.pods()) == 4)
-        assert "finalizers" not in place.job("was-old")["metadata"]
+        place.soon("no finalizer", lambda: "finalizers" not in place.job("was-old")["metadata"])
         plane.kubectl("delete", DEFINITION, "--timeout=60s")
         place.soon("all pods are collected", lambda: not place.pods())
         place.soon("all services are collected", lambda: not place.all("services"))

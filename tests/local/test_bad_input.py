@@ -62,6 +62,14 @@ def test_bad_input_is_one_error_with_a_hint(world: World, words: str, message: s
     assert world.events.all("started") == []
 
 
+def test_a_script_of_nearly_that_name_is_meant(world: World) -> None:
+    """Of those in the folder that was named."""
+    world.script("tell('started')")
+    ended = run(world, "trian.py")
+    check_refused(ended, "script 'trian.py' does not exist")
+    assert "did you mean 'train.py'?" in ended.err
+
+
 def test_a_log_dir_that_cannot_be_written_is_told_before_all_else(world: World) -> None:
     """Thirty lines of settings stood above it."""
     ended = world.run("--log_dir", "train.py/log", world.script("tell('started')"))

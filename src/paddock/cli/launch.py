@@ -194,15 +194,25 @@ def _host_problem(job: Job) -> Problem | None:
 
 def _script_problem(script: str) -> Problem | None:
     if not os.path.exists(script):
-        return Problem(
-            f"script '{script}' does not exist (in {_here()})",
-            "check the path; options of the launcher go before the script",
-        )
+        hint = "check the path; options of the launcher go before the script"
+        return Problem(f"script '{script}' does not exist (in {_here()})", _near(script, hint))
     if os.path.isdir(script):
         return Problem(f"script '{script}' is a directory", "name a file in it")
     if not os.access(script, os.R_OK):
         return Problem(f"script '{script}' is not readable", f"chmod +r {script}")
     return None
+
+
+def _near(script: str, otherwise: str) -> str:
+    """A hint: the script of nearly that name that is where it was looked for."""
+    from paddock.command_line import nearest
+
+    folder, name = os.path.split(script)
+    try:
+        beside = [each for each in os.listdir(folder or ".") if each.endswith(".py")]
+    except OSError:
+        return otherwise
+    return nearest(name, beside, otherwise)
 
 
 def _script_problems(argv: Sequence[str]) -> list[Problem]:
