@@ -74,14 +74,13 @@ def _let_ctrl_c_end_us() -> None:
     """
     # The C module: `import signal` builds enums on a path where ranks wait.
     from _signal import (  # type: ignore[import-not-found]  # not in typeshed
-        SIG_DFL,
         default_int_handler,
         getsignal,
         signal,
     )
 
     if getsignal(SIGINT) is default_int_handler:  # not ignored by our parent
-        signal(SIGINT, SIG_DFL)
+        signal(SIGINT, lambda _number, _frame: os._exit(EXIT_SIGNAL_BASE + SIGINT))
 
 
 def run(words: Sequence[str]) -> int:
