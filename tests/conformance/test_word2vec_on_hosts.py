@@ -12,7 +12,8 @@ import sys
 import pytest
 
 from conformance.hosts import MPI, Hosts
-from conformance.labs import ROOT, Lab
+from conformance.labs import Lab
+from local.jobs import ROOT
 from real.conftest import need_module
 from real.hosts import need_hosts
 
