@@ -308,6 +308,18 @@ class World:
         self.running.append(running)
         return running
 
+    def run_on_terminal(self, *words: object, until: bytes) -> tuple[Ended, str]:
+        """Launch at a terminal of its own; what that showed, at least until it has these words."""
+        read_fd, write_fd = os.openpty()
+        running = self.start(*words, stdout=write_fd, stderr=write_fd)
+        os.close(write_fd)
+        shown = b""
+        while until not in shown:
+            shown += os.read(read_fd, 1 << 16)
+        ended = running.end()
+        os.close(read_fd)
+        return ended, shown.decode().replace("\r\n", "\n")
+
     def run(self, *words: object, env: Mapping[str, str] | None = None) -> Ended:
         """Start it and wait for its end."""
         return self.start(*words, env=env).end()

@@ -246,16 +246,9 @@ gate()
 
 def test_a_terminal_shows_everything_in_order(world: World) -> None:
     """Its lines pass through a pipe and a thread of ours, which must not be seen."""
-    read_fd, write_fd = os.openpty()
     text = "for n in range(20_000): print('line', n)\nsys.stdout.flush()\nsys.exit(3)\n"
-    running = world.start(world.script(text), stdout=write_fd, stderr=write_fd)
-    os.close(write_fd)
-    shown = b""
-    while b"exit code 3" not in shown:
-        shown += os.read(read_fd, 1 << 16)
-    assert running.end().code == 3
-    os.close(read_fd)
-    lines = shown.decode().replace("\r\n", "\n")
+    ended, lines = world.run_on_terminal(world.script(text), until=b"exit code 3")
+    assert ended.code == 3
     assert "".join(f"line {n}\n" for n in range(20_000)) in lines
     assert lines.index("1 rank on") < lines.index("line 0\n") < lines.index("first failure")
 

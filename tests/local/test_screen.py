@@ -192,16 +192,9 @@ def test_paddles_lines_come_to_a_terminal_that_asks_for_them(logs: Logs, wanted:
 def test_the_traceback_of_rank_0_is_on_a_real_terminal_once(world: World) -> None:
     """And a warning of the job's, a summary before it, and a verdict after it."""
     text = "print('hello')\nsys.stdout.flush()\nraise ValueError('bad')"
-    read_fd, write_fd = os.openpty()
-    script = world.script(text)
-    running = world.start("--nproc_per_node", 1, script, stdout=write_fd, stderr=write_fd)
-    os.close(write_fd)
-    shown = b""
-    while b"exit code 1" not in shown:
-        shown += os.read(read_fd, 1 << 16)
-    assert running.end().code == 1
-    os.close(read_fd)
-    lines = shown.decode().replace("\r\n", "\n")
+    words = ("--nproc_per_node", 1, world.script(text))
+    ended, lines = world.run_on_terminal(*words, until=b"exit code 1")
+    assert ended.code == 1
     assert lines.count("ValueError: bad") == 1
     places = [lines.index(word) for word in ("1 rank on ", "hello", "ValueError", "first failure")]
     assert places == sorted(places)
