@@ -236,8 +236,12 @@ def _take(line: Line, table: Table, argv: Sequence[str], at: int) -> int:
     if not equals:
         taken = _value_after(flag, argv, at)
         if taken is None:
-            line.problems.append(Problem(f"{name} needs a value", f"write {name} {flag.value}"))
+            hint = f"write {name} {flag.value}"
             line.is_whole = at < len(argv)
+            if line.is_whole and _is_dashed_value(table, argv[at]):
+                hint = f"a value that begins with a dash needs '=': {name}={argv[at]}"
+                at += 1  # read as a flag it would be a second error, of something else
+            line.problems.append(Problem(f"{name} needs a value", hint))
             return at
         text, used = taken
         at += used
@@ -276,6 +280,13 @@ def _value_after(flag: Flag, argv: Sequence[str], at: int) -> tuple[str, int] | 
     if flag.kind in ("int", "seconds") and following.endswith(".py"):
         return None
     return following, 1
+
+
+def _is_dashed_value(table: Table, word: str) -> bool:
+    """Whether a word with one dash, where a value should be, is no flag as it stands: -rf."""
+    name = word[1:].partition("=")[0]
+    is_long = table.goes_single and name.replace("-", "_") in table.by_name
+    return word[:1] == "-" != word[1:2] and name not in table.by_short and not is_long
 
 
 def _ends_a_flag(word: str) -> bool:
