@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from paddock.cli.data import run
 from paddock.data import split as module
 from paddock.data.files import find_files
 from paddock.data.keys import key_of
@@ -347,3 +348,15 @@ def test_two_splits_into_one_directory_do_not_mix(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="already there"):
         split(wanted([written(tmp_path / "a", 10)], 2), other)
     assert [path.name for path in out.iterdir()] == ["manifest.json"]
+
+
+@pytest.mark.parametrize(
+    "words", [["--by", "key", "1:"], ["--by", "key 1:"], ["--by=key 1:"]], ids="|".join
+)
+def test_a_key_is_written_as_the_help_quotes_it(tmp_path: Path, words: list[str]) -> None:
+    """In one word of the shell or in two."""
+    (tmp_path / "f").write_text("click:0 1:7\nclick:1 1:8\nclick:0 1:7\n")
+    out = tmp_path / "out"
+    assert run(["split", str(tmp_path / "f"), "--count", "2", *words, "--out", str(out)]) == 0
+    texts = [path.read_text() for path in out.glob("f-*")]
+    assert sum("1:7" in text for text in texts) == 1

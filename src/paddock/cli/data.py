@@ -64,11 +64,18 @@ def _count_text(count: int) -> str:
 
 
 def _with_key(words: list[str]) -> list[str]:
-    """`--by key COLUMN` as two flags of one value each.
+    """`--by key COLUMN`, in one word or two, as two flags of one value each.
 
-    >>> _with_key(["x", "--by", "key", "3"])
-    ['x', '--by', 'key', '--key', '3']
+    >>> _with_key(["x", "--by", "key", "3"]), _with_key(["--by=key 1:", "x"])
+    (['x', '--by', 'key', '--key', '3'], ['--by', 'key', '--key', '1:', 'x'])
     """
+    for at, word in enumerate(words):
+        before = words[at - 1] if at else ""
+        joined = word.removeprefix("--by=") if word.startswith("--by=") or before == "--by" else ""
+        if joined.startswith("key "):
+            start = at - (word == joined)
+            column = joined.removeprefix("key ").strip()
+            return [*words[:start], "--by", "key", "--key", column, *words[at + 1 :]]
     for at in range(1, len(words) - 1):
         if words[at - 1 : at + 1] == ["--by", "key"]:
             return [*words[: at + 1], "--key", *words[at + 1 :]]
