@@ -48,6 +48,8 @@ def paddock(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
         ("nope.py", "script 'nope.py' is not in the package", "--package DIR"),
         ("-p sub sub/eval.py", "script 'sub/eval.py' is not in", "from there: eval.py"),
         ("./run.sh", "script './run.sh' is not in the package", "--package DIR"),
+        ("--name -rf train.py", "--name needs a value", "--name=-rf"),
+        ("--name=-rf train.py", "--name '-rf' is not a name", "lower-case letters"),
     ],
 )
 def test_a_mistake_is_told_once_with_what_to_write(
@@ -147,3 +149,27 @@ def test_what_is_fetched_of_several_jobs_does_not_meet(project: Path) -> None:
     for each in ids:
         assert (project / "got" / each / "log" / "workerlog.0").read_text() == "trained\n"
         assert (project.parent / "home" / "jobs" / each / "train.py").exists()
+
+
+def test_a_local_job_has_the_python_that_submitted_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another python3 that PATH finds first has none of its packages."""
+    other = project.parent / "bin" / "python3"
+    other.parent.mkdir()
+    other.symlink_to(os.path.realpath(sys.executable))
+    monkeypatch.setenv("PATH", f"{other.parent}:{os.environ['PATH']}")
+    (project / "train.py").write_text("import sys\nprint('prefix', sys.prefix)\n")
+    done = paddock(project, "submit", "-b", "local", "--nproc_per_node", "1", "train.py")
+    assert f"prefix {sys.prefix}\n" in done.stdout, done.stderr
+
+
+def test_an_interpreter_that_prints_is_named(project: Path) -> None:
+    """And not the ~/.bashrc of somebody who has none."""
+    loud = project.parent / "loud"
+    loud.write_text(f'#!/bin/sh\necho loading modules\nexec {sys.executable} "$@"\n')
+    loud.chmod(0o755)
+    done = paddock(project, "submit", "-b", "local", "--interpreter", str(loud), "train.py")
+    assert done.returncode == 2
+    assert f"{loud} prints something of its own" in done.stderr
+    assert "~/.bashrc" not in done.stderr

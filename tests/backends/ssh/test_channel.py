@@ -38,3 +38,23 @@ def test_an_answer_that_does_not_go_on_is_not_waited_for(tmp_path: Path) -> None
             channel.ask("hello")
     finally:
         channel.close()
+
+
+@pytest.mark.parametrize(
+    ("shell", "message", "hint"),
+    [
+        ("echo welcome", "h1: it answers something else", "~/.bashrc"),
+        ('[ "$last" = true ] || echo GPU build 7', "h1: /opt/py prints something", "--interpreter"),
+    ],
+    ids=["shell", "interpreter"],
+)
+def test_whoever_prints_before_we_speak_is_named(
+    tmp_path: Path, shell: str, message: str, hint: str
+) -> None:
+    """A silent ~/.bashrc is no help where the wrapper around Python talks."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\nfor last; do :; done\n{shell}\n")
+    ssh.chmod(0o755)
+    with pytest.raises(HostError, match=message) as caught:
+        Channel(Target("h1", python="/opt/py"), str(ssh))
+    assert hint in caught.value.hint

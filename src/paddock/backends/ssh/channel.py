@@ -58,6 +58,7 @@ class Channel:
     ) -> None:
         """Connect. answer_seconds: for all that is asked of it. Raises HostError."""
         self.target = target
+        self._ssh = ssh
         self._answer_seconds = answer_seconds
         self._lock = threading.Lock()
         self._why: HostError | None = None  # once the connection has broken
@@ -95,9 +96,7 @@ class Channel:
         except (WireEnded, OSError) as error:
             raise self._broken() from error
         except (ValueError, json.JSONDecodeError) as error:
-            self.close()
-            hint = "its login shell prints something: make ~/.bashrc silent for commands"
-            raise HostError(self.target.login, "it answers something else", hint) from error
+            raise self._noisy() from error
 
     def send(self, op: str, data: bytes = b"", **row: Any) -> None:
         """Ask for something; the answer comes with receive()."""
@@ -174,6 +173,25 @@ class Channel:
             "is it very busy, or does its file system hang?",
         )
         return self._why
+
+    def _noisy(self) -> HostError:
+        """What comes is not ours: whether the login shell prints it, or the interpreter."""
+        self.close()
+        words = [*ssh_words(self.target, control_path(), self._ssh), "true"]
+        try:
+            shell = subprocess.run(
+                words, stdin=subprocess.DEVNULL, capture_output=True, check=False,
+                start_new_session=True, timeout=self._answer_seconds,
+            )  # fmt: skip
+            is_shell = bool(shell.stdout)
+        except subprocess.TimeoutExpired:
+            is_shell = True
+        if is_shell:
+            hint = "its login shell prints something: make ~/.bashrc silent for commands"
+            return HostError(self.target.login, "it answers something else", hint)
+        python = self.target.python or "python3"
+        hint = f"--interpreter must run Python and print nothing else: {python} -c pass"
+        return HostError(self.target.login, f"{python} prints something of its own", hint)
 
     def _broken(self) -> HostError:
         """ssh has ended: why."""

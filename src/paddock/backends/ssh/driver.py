@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -364,4 +365,5 @@ class Local(Ssh):
     """This machine, without ssh: a job that runs on when its terminal is closed."""
 
     def _targets(self, site: Site) -> tuple[Target, ...]:
-        return (Target(HERE, python=site.text("interpreter")),)
+        # Not the python3 of PATH: of two environments the job has the one it was submitted from.
+        return (Target(HERE, python=site.text("interpreter") or sys.executable),)
