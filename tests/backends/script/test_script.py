@@ -19,6 +19,7 @@ from paddock.backends.script.parse import find_id, status_of
 from paddock.backends.script.render import fill
 from paddock.backends.sites.find import find_site
 from paddock.backends.words import Handle, Query, Submission
+from paddock.cli.main import run as main
 from paddock.errors import PaddockError, UsageError
 from paddock.jobfile.parse import parse
 
@@ -126,6 +127,22 @@ def test_stop_ends_this_job_only(place: Place) -> None:
     assert place.script.status(other).state == "running"
     place.script.stop(other, now=True)
     place.until(other, "cancelled")
+
+
+@pytest.mark.parametrize("words", ["--rank 1", "--since 5m", "--around-failure 5s"])
+def test_what_a_command_of_the_site_cannot_choose_is_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], words: str
+) -> None:
+    """Its lines say neither rank nor time; all of them would be taken for the chosen ones."""
+    place.profile(PROFILE.replace("status =", 'logs = "echo all of it"\nstatus =', 1))
+    run = place.submit("0", "7")
+    place.until(run, "failed")
+    monkeypatch.setenv("XDG_STATE_HOME", str(place.folder / "state"))
+    assert main(["logs", run.run_id]) == 0
+    assert "all of it" in capfd.readouterr().out
+    assert main(["logs", run.run_id, *words.split()]) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and words.split()[0] in err and "site pbs" in err
 
 
 def test_dry_run_is_what_is_written(place: Place) -> None:

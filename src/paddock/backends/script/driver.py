@@ -152,6 +152,13 @@ class Script:
             place = Path(run.details["folder"])
             yield from pieces(place, query, is_over=lambda: self.status(run).is_final)
             return
+        if query.ranks or query.since or query.until:
+            raise UsageError(
+                f"the logs command of site {run.details['site']['name']} prints all lines, which"
+                " say neither rank nor time: --rank, --since and --around-failure cannot choose",
+                hint="write paddock logs without them; or take logs out of the site for the next"
+                " job: then Paddock reads the files of the ranks",
+            )
         if query.follow and query.tail is not None:
             hint = "write one of them: the site's command prints all there is"
             raise UsageError("--tail with --follow is not known here", hint=hint)
