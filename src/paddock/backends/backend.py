@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from paddock.backends.registry import Run
@@ -22,11 +22,15 @@ class NotAllTold(UsageError):
     """Some hosts of a job could not be told to end; the others were."""
 
 
-class Backend(Protocol):
-    """A place where jobs run. Every method may raise PaddockError, with all problems at once."""
+class Planner(Protocol):
+    """What decides, for a place where jobs run. May raise PaddockError, with all problems."""
 
     def plan(self, submission: Submission) -> Plan:
         """What will be done; asks nobody and changes nothing."""
+
+
+class Backend(Planner, Protocol):
+    """A place where jobs run. Every method may raise PaddockError, with all problems at once."""
 
     def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
         """Do it. Keeps in `run` what later verbs need, from before anything is started.
@@ -76,14 +80,26 @@ TABLE = {
     "script": ("paddock.backends.script.driver", "Script"),
     "local": ("paddock.backends.ssh.driver", "Local"),
 }
+# Of those whose backend needs packages that a plan does not need.
+PLANNERS = {"kubernetes": ("paddock.backends.kubernetes.planner", "Planner")}
 
 
 def find_backend(name: str) -> Backend:
     """The backend of that name. Raises UsageError."""
-    if name not in TABLE:
+    found: Backend = _made(name, TABLE)
+    return found
+
+
+def find_planner(name: str) -> Planner:
+    """What plans for that backend. Raises UsageError."""
+    found: Planner = _made(name, {**TABLE, **PLANNERS})
+    return found
+
+
+def _made(name: str, table: Mapping[str, tuple[str, str]]) -> Any:
+    if name not in table:
         from paddock.command_line import nearest
 
-        raise UsageError(f"unknown backend '{name}'", hint=nearest(name, TABLE))
-    module, kind = TABLE[name]
-    found: Backend = getattr(importlib.import_module(module), kind)()
-    return found
+        raise UsageError(f"unknown backend '{name}'", hint=nearest(name, table))
+    module, kind = table[name]
+    return getattr(importlib.import_module(module), kind)()

@@ -22,6 +22,7 @@ ONLY_THERE = {  # what stands in steps for what only the hosts know
     "$ADDRESS_": "where that host is reached by the others: its address in the site, else asked",
     "$PORT_0": "a port that is free there",
     "$JOB": "the job's directory",
+    "$NAMESPACE": "the namespace of your kubeconfig's context; --namespace names another",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddock.backends.backend import find_backend
+from paddock.backends.backend import find_planner
 from paddock.backends.flags import TABLE
 from paddock.cli.explain import FLAGS, as_text, environment_lines, environments, imagined_hosts
 from paddock.cli.submit import read_submission, read_words, show_dry_run
@@ -24,7 +24,7 @@ def run(argv: Sequence[str]) -> int:
     words = [word for said in line.said if said not in asked for word in said.words]
     split = read_words(argv if line.problems else [*words, "--", *line.rest])
     submission = read_submission(split)
-    plan = find_backend(submission.site.backend).plan(submission)
+    plan = find_planner(submission.site.backend).plan(submission)
     if "json" in split.own:
         show_dry_run(submission, plan, is_json=True)
         return 0

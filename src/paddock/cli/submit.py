@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.backends.backend import NotAllTold, find_backend
+from paddock.backends.backend import NotAllTold, find_backend, find_planner
 from paddock.backends.flags import split_words
 from paddock.backends.registry import DRAWS, IdTaken, Registry, keep_plan, new_id
 from paddock.backends.sites.find import find_site
@@ -51,7 +51,7 @@ def run(argv: Sequence[str]) -> int:
         sys.stdout.write(command_help("submit"))
         return 0
     submission = read_submission(split)
-    plan = find_backend(submission.site.backend).plan(submission)
+    plan = find_planner(submission.site.backend).plan(submission)
     if "dry_run" in split.own:
         show_dry_run(submission, plan, is_json="json" in split.own)
         return 0
@@ -71,7 +71,7 @@ def _carry_out(
             return _do(split, submission, plan, answer)
         except IdTaken:
             submission = replace(submission, run_id=new_id(submission.name))
-            plan = find_backend(submission.site.backend).plan(submission)
+            plan = find_planner(submission.site.backend).plan(submission)
     return _do(split, submission, plan, answer)
 
 

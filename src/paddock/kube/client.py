@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 from paddock.errors import PaddockError
 from paddock.kube import objects
+from paddock.kube.resource import GROUP as GROUP
+from paddock.kube.resource import Resource as Resource
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -22,36 +24,6 @@ Manifest = dict[str, object]
 PatchKind = Literal["merge", "apply", "json"]
 
 
-@dataclass(frozen=True, slots=True)
-class Resource(Generic[T]):
-    """One kind of object. shape: what its JSON is decoded into."""
-
-    group: str
-    version: str
-    plural: str
-    kind: str
-    shape: type[T]
-    namespaced: bool = True
-
-    @property
-    def api_version(self) -> str:
-        """ "v1" or "batch.paddlepaddle.org/v1"."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The path of the collection of a namespace ("" for all), or of one object.
-
-        >>> PODS.path("ml", "a-0", "status"), PADDLE_JOBS.path()
-        ('/api/v1/namespaces/ml/pods/a-0/status', '/apis/batch.paddlepaddle.org/v1/paddlejobs')
-        """
-        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
-        if namespace and self.namespaced:
-            parts += ["namespaces", namespace]
-        parts += [part for part in (self.plural, name, subresource) if part]
-        return "/" + "/".join(parts)
-
-
-GROUP = "batch.paddlepaddle.org"
 PADDLE_JOBS = Resource(GROUP, "v1", "paddlejobs", "PaddleJob", objects.PaddleJob)
 PODS = Resource("", "v1", "pods", "Pod", objects.Pod)
 SERVICES = Resource("", "v1", "services", "Service", objects.Object)

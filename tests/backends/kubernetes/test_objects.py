@@ -30,7 +30,7 @@ def made(of: Submission, form: str = "job", sent: Sent = SENT, **patch: object) 
 
 
 def planned(of: Submission, form: str = "job") -> Plan:
-    return plan_of(of, read_options(of), form, "ml", made(of, form))
+    return plan_of(of, read_options(of), form, made(of, form))
 
 
 def pod_of(found: list[Object], form: str = "job", role: str = "worker") -> dict[str, Any]:

@@ -67,7 +67,7 @@ def test_another_image_may_be_put_in_its_place() -> None:
 
 def test_the_plan_has_its_pods_and_no_values_of_its_variables() -> None:
     of = of_file()
-    plan = plan_of(of, read_options(of), "paddlejob", "ml", made(of))
+    plan = plan_of(of, read_options(of), "paddlejob", made(of))
     assert [row[1] for row in plan.rows] == ["train-3f2a-worker-0", "train-3f2a-worker-1"]
     assert "se-cret" not in str(plan)
 

@@ -10,6 +10,7 @@ Pure:
     parse.py      job and pods -> Status; refusals.py: what was refused -> one sentence
     lines.py      a pod's log with times -> pieces by process
 Acting:
+    planner.py    reads files and decides: what is planned and what is made, without a cluster
     pack.py       a small package as an archive for a ConfigMap
     api.py        the calls of a submission
     follow.py     the logs of all pods as one stream

@@ -7,7 +7,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from paddock.backends.kubernetes.forms import JOBS, PADDLE, RESOURCES, VOLCANO
+from paddock.backends.kubernetes.forms import JOBS, RESOURCES, VOLCANO
 from paddock.backends.kubernetes.objects import (
     LABEL_RUN,
     MANAGED_BY,
@@ -178,11 +178,6 @@ async def listed(client: HttpClient, namespace: str) -> list[tuple[str, dict[str
             raise
         found += [(form, job) for job in page.items]
     return found
-
-
-async def choose_form(client: HttpClient) -> str:
-    """A PaddleJob where the cluster knows them, else an Indexed Job."""
-    return "paddlejob" if await client.serves(PADDLE) else "job"
 
 
 async def end(client: HttpClient, seen: Seen, namespace: str, *, now: bool) -> None:

@@ -10,26 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paddock.backends.kubernetes.forms import PADDLE, RESOURCES
+from paddock.backends.kubernetes.objects import ANNOTATION, is_held, told
+from paddock.backends.kubernetes.planner import Planner, planned
 from paddock.backends.words import Handle
 from paddock.errors import UsageError, extra_hint
 
 try:
-    import yaml
-
     from paddock.backends.kubernetes import api, follow
-    from paddock.backends.kubernetes.forms import RESOURCES, with_roles
-    from paddock.backends.kubernetes.objects import (
-        ANNOTATION,
-        Object,
-        Sent,
-        is_file,
-        is_held,
-        objects_of,
-        plan_of,
-        told,
-    )
-    from paddock.backends.kubernetes.options import FORMS, Options, read_options
-    from paddock.backends.kubernetes.pack import pack
     from paddock.backends.kubernetes.parse import (
         Seen,
         first_failed,
@@ -58,35 +46,31 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-class Kubernetes:
+class Kubernetes(Planner):
     """A namespace of a cluster that the user's kubeconfig names."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, tuple[Submission, Options, str, str, list[Object]]] = {}
-
-    def plan(self, submission: Submission) -> Plan:
-        """What will be done. Without a word about `form`, the cluster is asked what it has."""
-        submission, options, form, namespace, objects = self._objects(submission)
-        return plan_of(submission, options, form, namespace, objects)
 
     def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
         """Make the objects, the job first, and start it. It goes on without us."""
-        submission, options, form, namespace, objects = self._objects(submission)
-        name = objects[0].name
+        found = planned(submission)
+        objects, kubeconfig = found.objects, _kubeconfig(submission.site)
+        context = submission.site.text("context")
+        namespace = found.options.namespace or api.namespace_of(kubeconfig, context)
         run.keep(
-            form=form,
+            form=found.form,
             uid="",
-            kubeconfig=_kubeconfig(submission.site),
-            context=submission.site.text("context"),
+            kubeconfig=kubeconfig,
+            context=context,
             names=[row[1] for row in plan.rows],
-            roles=told(submission, options, form)["roles"],
+            roles=told(found.submission, found.options, found.form)["roles"],
         )
-        run.move(Handle("kubernetes", namespace, name))
+        run.move(Handle("kubernetes", namespace, objects[0].name))
         say(f"making {len(objects)} objects in namespace {namespace}")
 
         async def make(client: HttpClient) -> str:
+            if not found.options.form and found.form == "job" and await client.serves(PADDLE):
+                say("this cluster knows PaddleJobs: form=paddlejob has its operator run the job")
             return await api.make(
-                client, namespace, objects, is_held=is_held(options, form),
+                client, namespace, objects, is_held=is_held(found.options, found.form),
                 keep=lambda uid: run.keep(uid=uid),
             )  # fmt: skip
 
@@ -160,26 +144,6 @@ class Kubernetes:
 
     # ------------------------------------------------------------------- helpers
 
-    def _objects(
-        self, submission: Submission
-    ) -> tuple[Submission, Options, str, str, list[Object]]:
-        """Submission, options, form, namespace, objects: the same for the plan and what is done."""
-        if submission.run_id not in self._made:
-            options = read_options(submission)
-            kubeconfig = _kubeconfig(submission.site)
-            context = submission.site.text("context")
-            namespace = options.namespace or api.namespace_of(kubeconfig, context)
-            patch = _patch(submission.site.options.get("pod_patch"))
-            form = options.form or _choose_form(kubeconfig, context)
-            if not submission.file:
-                trainers = 0 if submission.extra.get("n") else options.trainer_num
-                job = with_roles(submission.job, form, options.server_num, trainers)
-                submission = replace(submission, job=job)
-            sent = Sent() if is_file(submission, form) else _sent(submission, options)
-            objects = objects_of(submission, options, form, sent, patch)
-            self._made[submission.run_id] = submission, options, form, namespace, objects
-        return self._made[submission.run_id]
-
     def _look(self, run: Run) -> Seen:
         self._learn(run)
         return self._ask(run, lambda client: _see(client, run))
@@ -248,35 +212,3 @@ def _roles(said: object) -> dict[str, int]:
 def _kubeconfig(site: Site) -> str:
     found = site.text("kubeconfig")
     return os.path.abspath(os.path.expanduser(found)) if found else ""
-
-
-def _choose_form(kubeconfig: str, context: str) -> str:
-    try:
-        return api.ask(kubeconfig, context, api.choose_form)
-    except KubeError as error:
-        hint = f"without a cluster, say what to make: form={FORMS[0]} or form={FORMS[1]}"
-        raise UsageError(error.message, hint=hint) from error
-
-
-def _sent(submission: Submission, options: Options) -> Sent:
-    from paddock.backends.files.program import build
-
-    return Sent(
-        program=build(has_ps=submission.has_ps) if options.program == "sent" else b"",
-        work=pack(submission.package, os.environ) if submission.package else b"",
-        job=submission.file.encode(),
-    )
-
-
-def _patch(given: object) -> dict[str, object]:
-    """The YAML that is merged into the pod. Raises UsageError."""
-    if isinstance(given, dict) or not given:
-        return dict(given) if isinstance(given, dict) else {}
-    try:
-        found = yaml.safe_load(Path(str(given)).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"pod_patch {given}: {why}", hint="a file with a pod template") from error
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise UsageError(f"pod_patch {given} is not a table", hint="as in spec.template of a Job")
-    return found

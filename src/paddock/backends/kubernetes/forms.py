@@ -14,7 +14,7 @@ from paddock.backends.words import role_word
 from paddock.core.job import Role
 from paddock.core.value import replace
 from paddock.errors import UsageError
-from paddock.kube.client import PADDLE_JOBS, Resource
+from paddock.kube.resource import GROUP, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from paddock.kube.client import Manifest
 
 JOBS: Resource[dict[str, Any]] = Resource("batch", "v1", "jobs", "Job", dict)
-PADDLE: Resource[dict[str, Any]] = Resource(
-    PADDLE_JOBS.group, "v1", "paddlejobs", "PaddleJob", dict
-)
+PADDLE: Resource[dict[str, Any]] = Resource(GROUP, "v1", "paddlejobs", "PaddleJob", dict)
 VOLCANO: Resource[dict[str, Any]] = Resource("batch.volcano.sh", "v1alpha1", "jobs", "Job", dict)
 RESOURCES = {"job": JOBS, "paddlejob": PADDLE, "volcano-job": VOLCANO}
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
@@ -112,6 +110,17 @@ def volcano_spec(
     }
     found |= {"queue": options.queue} if options.queue else {}
     return found | ({"priorityClassName": options.priority_class} if options.priority_class else {})
+
+
+def default_form(*, is_file: bool, servers: int) -> str:
+    """What a submission becomes whose site says no form, on every cluster alike.
+
+    A PaddleJob that -f names stays one; servers with pods of their own need an operator.
+
+    >>> default_form(is_file=False, servers=0), default_form(is_file=True, servers=0)
+    ('job', 'paddlejob')
+    """
+    return "paddlejob" if is_file or servers else "job"
 
 
 def with_roles(job: Job, form: str, servers: int, trainers: int) -> Job:

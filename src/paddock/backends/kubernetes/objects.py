@@ -30,22 +30,24 @@ from paddock.backends.kubernetes.words import (
 )
 from paddock.backends.words import Plan, Step
 from paddock.errors import UsageError
-from paddock.kube.client import (
-    CONFIG_MAPS,
-    COSCHEDULING_GROUPS,
-    SERVICES,
-    VOLCANO_GROUPS,
-    Manifest,
-    Resource,
-)
+from paddock.kube.resource import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from paddock.backends.kubernetes.options import Options
     from paddock.backends.words import Submission
+    from paddock.kube.client import Manifest
 
+# As they are sent and read here; those of paddock.kube.client need msgspec, which a plan does not.
 SECRETS: Resource[dict[str, Any]] = Resource("", "v1", "secrets", "Secret", dict)
+SERVICES: Resource[dict[str, Any]] = Resource("", "v1", "services", "Service", dict)
+CONFIG_MAPS: Resource[dict[str, Any]] = Resource("", "v1", "configmaps", "ConfigMap", dict)
+GROUPS: dict[str, Resource[dict[str, Any]]] = {
+    "volcano": Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", dict),
+    "coscheduling": Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", dict),
+}
+NAMESPACE = "$NAMESPACE"  # what only the kubeconfig knows
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "paddock-submit"
 LABEL_RUN = "batch.paddlepaddle.org/run"
@@ -127,11 +129,9 @@ def objects_of(
     found += [Object(SECRETS, secret), *maps]
     if form == "job":
         found.append(Object(SERVICES, _service(name, labels)))
-        if options.scheduler in ("volcano", "coscheduling"):
-            kind: Resource[Any]
-            kind = VOLCANO_GROUPS if options.scheduler == "volcano" else COSCHEDULING_GROUPS
+        if options.scheduler in GROUPS:
             group = forms.pod_group(options, name, submission.job.nnodes_max)
-            found.append(Object(kind, {"metadata": dict(kept), "spec": group}))
+            found.append(Object(GROUPS[options.scheduler], {"metadata": dict(kept), "spec": group}))
     return found
 
 
@@ -178,10 +178,9 @@ def told(submission: Submission, options: Options, form: str) -> dict[str, objec
     }  # fmt: skip
 
 
-def plan_of(
-    submission: Submission, options: Options, form: str, namespace: str, found: list[Object]
-) -> Plan:
+def plan_of(submission: Submission, options: Options, form: str, found: list[Object]) -> Plan:
     """What will be done with these objects."""
+    namespace = options.namespace or NAMESPACE
     name = found[0].name
     roles = told(submission, options, form)["roles"]
     assert isinstance(roles, dict)

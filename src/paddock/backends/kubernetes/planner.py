@@ -1,0 +1,82 @@
+"""Submission -> objects and plan: reads the user's files, and asks no cluster.
+
+It needs the standard library only: a plan is the same on a machine without a cluster.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paddock.backends.kubernetes.forms import default_form, with_roles
+from paddock.backends.kubernetes.objects import Object, Sent, is_file, objects_of, plan_of
+from paddock.backends.kubernetes.options import Options, read_options
+from paddock.backends.kubernetes.pack import pack
+from paddock.errors import UsageError, extra_hint
+
+if TYPE_CHECKING:
+    from paddock.backends.words import Plan, Submission
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a submission becomes. submission: with the roles of its site; objects: the job first."""
+
+    submission: Submission
+    options: Options
+    form: str
+    objects: list[Object]
+
+
+class Planner:
+    """What `--dry-run` and `explain` need of this backend."""
+
+    def plan(self, submission: Submission) -> Plan:
+        """What will be done; asks nobody."""
+        found = planned(submission)
+        return plan_of(found.submission, found.options, found.form, found.objects)
+
+
+def planned(submission: Submission) -> Planned:
+    """The objects of a submission: the same for its plan and for what is done."""
+    options = read_options(submission)
+    patch = _patch(submission.site.options.get("pod_patch"))
+    has_file = bool(submission.file)
+    form = options.form or default_form(is_file=has_file, servers=options.server_num)
+    if not has_file:
+        trainers = 0 if submission.extra.get("n") else options.trainer_num
+        job = with_roles(submission.job, form, options.server_num, trainers)
+        submission = replace(submission, job=job)
+    sent = Sent() if is_file(submission, form) else _sent(submission, options)
+    objects = objects_of(submission, options, form, sent, patch)
+    return Planned(submission, options, form, objects)
+
+
+def _sent(submission: Submission, options: Options) -> Sent:
+    from paddock.backends.files.program import build
+
+    return Sent(
+        program=build(has_ps=submission.has_ps) if options.program == "sent" else b"",
+        work=pack(submission.package, os.environ) if submission.package else b"",
+        job=submission.file.encode(),
+    )
+
+
+def _patch(given: object) -> dict[str, object]:
+    """The YAML that is merged into the pod. Raises UsageError."""
+    if isinstance(given, dict) or not given:
+        return dict(given) if isinstance(given, dict) else {}
+    try:
+        import yaml
+    except ImportError as error:
+        raise UsageError("pod_patch needs PyYAML", hint=extra_hint("yaml")) from error
+    try:
+        found = yaml.safe_load(Path(str(given)).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"pod_patch {given}: {why}", hint="a file with a pod template") from error
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise UsageError(f"pod_patch {given} is not a table", hint="as in spec.template of a Job")
+    return found
