@@ -181,9 +181,9 @@ class Story:
             self.world.kubelet.ready(f"{NAMESPACE}/{pod}", False)
 
     def unschedulable(self, words: list[str], given: Any) -> None:
-        """unschedulable POD MESSAGE."""
+        """unschedulable POD MESSAGE [REASON]: Volcano says Schedulable of pods that would fit."""
         for pod in self.which(words[0]):
-            self.world.kubelet.unschedulable(f"{NAMESPACE}/{pod}", words[1])
+            self.world.kubelet.unschedulable(f"{NAMESPACE}/{pod}", *words[1:])
 
     def waits(self, words: list[str], given: Any) -> None:
         """waits POD REASON MESSAGE: its containers cannot start."""
@@ -327,9 +327,18 @@ class Story:
         )
 
     def group(self, words: list[str], given: Any) -> None:
-        """group PHASE [of KIND]: what the gang scheduler says."""
+        """group PHASE [KIND | because WORDS] | asks RESOURCE=AMOUNT...: its scheduler writes it."""
+        if words[0] == "asks":
+            amounts = dict(word.split("=") for word in words[1:])
+            asks = {"spec": {"minResources": amounts}}
+            self.world.server.patch(VOLCANO_GROUPS, NAMESPACE, self.job, asks)
+            return
         kind: Kind = "CoschedulingGroup" if words[1:] == ["coscheduling"] else "VolcanoGroup"
-        change = {"status": {"phase": words[0]}}
+        change: Document = {"status": {"phase": words[0]}}
+        if words[1:2] == ["because"]:
+            condition = {"type": "Unschedulable", "status": "True", "message": " ".join(words[2:]),
+                         "reason": "NotEnoughResources"}  # fmt: skip
+            change["status"]["conditions"] = [condition]
         self.world.server.patch(GROUPS[kind], NAMESPACE, self.job, change, subresource="status")
 
     def volcano(self, words: list[str], given: Any) -> None:

@@ -35,10 +35,12 @@ class Kubelet:
         _condition(document, "PodScheduled", "True")
         self._put(document)
 
-    def unschedulable(self, pod: str, message: str = "0/2 nodes are available") -> None:
-        """The scheduler found no node."""
+    def unschedulable(
+        self, pod: str, message: str = "0/2 nodes are available", reason: str = "Unschedulable"
+    ) -> None:
+        """The scheduler gave it no node."""
         document = self._read(pod)
-        _condition(document, "PodScheduled", "False", "Unschedulable", message)
+        _condition(document, "PodScheduled", "False", reason, message)
         self._put(document)
 
     def preempt(self, pod: str) -> None:

@@ -21,7 +21,7 @@ from paddock.operator import names
 from paddock.operator.decision import Observed
 from paddock.operator.indexes import read_indexes, write_indexes
 from paddock.operator.outcome import outcome_of, with_last_end
-from paddock.operator.quantity import add_quantities, read_quantity, write_quantity
+from paddock.operator.quantity import add_quantities, form_of, read_quantity, write_quantity
 from paddock.operator.read_spec import read_spec
 from paddock.operator.schema import REPLICAS_MAX
 from paddock.operator.spec import ROLES, JobSpec
@@ -78,7 +78,24 @@ def test_no_text_keeps_the_operator_busy(text: str) -> None:
 def test_quantities_are_exact(digits: int, decimals: int) -> None:
     """A PodGroup that asks for a little less than its pods is never scheduled."""
     amount = Fraction(digits, 10**decimals)
-    assert read_quantity(write_quantity(amount)) == amount
+    for form in ("decimal", "binary", "exponent"):
+        assert read_quantity(write_quantity(amount, form)) == amount
+
+
+# What apimachinery v0.34.4 makes of the text on the left: ParseQuantity, Add of zero, String.
+CANONICAL = (
+    "200000000=200M 1000m=1 1024Mi=1Gi 0.5=500m 1.5Gi=1536Mi 1e3=1e3 1E3=1e3 1E=1E "
+    "1536=1536 1000=1k 2048Ki=2Mi 1500k=1500k 0.1Ki=102400m 1.1Ki=1126400m "
+    "5e-1=500e-3 12000m=12 0.0000000001=1n 1.0=1 10000000000000=10T 1025=1025 0Gi=0 "
+    "0e3=0 0.5Gi=512Mi 4000000000n=4 94.367T=94367G"
+)
+
+
+@pytest.mark.parametrize("pair", CANONICAL.split())
+def test_quantities_are_written_as_kubernetes_writes_them(pair: str) -> None:
+    """A scheduler that writes the whole object puts them into this form."""
+    text, wanted = pair.split("=")
+    assert write_quantity(read_quantity(text), form_of(text)) == wanted
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 50))

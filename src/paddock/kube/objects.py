@@ -65,7 +65,7 @@ class Meta(msgspec.Struct, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False):
-    """One condition of a pod."""
+    """One condition of a pod, or of a PodGroup."""
 
     type: str = ""
     status: str = ""
@@ -155,9 +155,10 @@ class ConfigMap(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodGroupStatus(msgspec.Struct, frozen=True, gc=False):
-    """status of a PodGroup; Volcano and scheduler-plugins both have the phase."""
+    """status of a PodGroup. Volcano and scheduler-plugins have the phase, Volcano says why, too."""
 
     phase: str = ""
+    conditions: tuple[Condition, ...] | None = None
 
 
 class PodGroup(msgspec.Struct, frozen=True, gc=False):

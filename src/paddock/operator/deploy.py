@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from paddock.kube.client import COSCHEDULING_GROUPS, VOLCANO_GROUPS
 from paddock.operator import names, words
 from paddock.operator.decision import Create, Decision, Delete, Note, Patch
-from paddock.operator.policies.gang import is_open
+from paddock.operator.policies.gang import is_as_wanted, is_open, unschedulable
 from paddock.operator.policies.restart import first_of
 from paddock.operator.status import Picture, write_status
 
@@ -213,7 +213,7 @@ def _group(facts: Facts) -> list[Action]:
         }
         return [Create(gang.kind, meta.name, manifest)]
     is_ours = bool(group.metadata.controller_uid)
-    if is_ours and any(group.spec.get(name) != what for name, what in gang.group.items()):
+    if is_ours and not is_as_wanted(group, gang.group):
         change: Manifest = {"spec": _merging(group.spec, gang.group)}
         return [Patch(gang.kind, meta.name, group.metadata.uid, change)]
     return []
@@ -342,7 +342,8 @@ def _gang_state(facts: Facts) -> tuple[bool, str, str]:
         return True, "Admitted", ""
     phase = group.status.phase if group is not None else ""
     text = f"waiting for {scheduler} to admit the PodGroup (phase {phase or 'not set'})"
-    return False, "WaitingForGang", text
+    why = unschedulable(group) if group is not None else ""
+    return False, "WaitingForGang", f"{text}: {why}" if why else text
 
 
 def _said(facts: Facts, phase: str) -> tuple[str, str]:

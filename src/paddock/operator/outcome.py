@@ -186,7 +186,7 @@ def _judge_failed(
     first = failed[0] if failed else None
     reason = status.reason or ""
     cause, said = _disruption(pod)
-    message = _short(status.message or "")
+    message = shortened(status.message or "")
     if cause is not None:
         return "failed", cause, first, said
     if reason == "Evicted":
@@ -232,7 +232,7 @@ def _disruption(pod: Pod) -> tuple[Cause | None, str]:
         if condition.type in DISRUPTION_CONDITIONS and condition.status == "True":
             reason = condition.reason or ""
             cause = DISRUPTION_CAUSES.get(reason, "Evicted")
-            message = _short(condition.message or "")
+            message = shortened(condition.message or "")
             return cause, f"{reason}: {message}" if message else reason
     return None, ""
 
@@ -250,13 +250,13 @@ def waits_for(pod: Pod) -> str:
         if waiting is not None and waiting.reason in STUCK_REASONS:
             if waiting.reason == "CreateContainerConfigError" and _is_gate(waiting.message or ""):
                 continue
-            said = _short(waiting.message or "")
+            said = shortened(waiting.message or "")
             if waiting.reason == "CrashLoopBackOff" and container.lastState.terminated is not None:
                 said = _judge_exit(container.lastState.terminated)[2]
             return f"{waiting.reason}: {said}".rstrip(": ")
     for condition in status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False":
-            said = _short(condition.message or "")
+            said = shortened(condition.message or "")
             return f"{condition.reason or 'Unschedulable'}: {said}".rstrip(": ")
     return ""
 
@@ -298,10 +298,11 @@ def last_words(text: str | None) -> str:
     lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
     while len(lines) > 1 and lines[-1].startswith("hint: "):
         lines.pop()
-    return _short(lines[-1]) if lines else ""
+    return shortened(lines[-1]) if lines else ""
 
 
-def _short(text: str) -> str:
+def shortened(text: str) -> str:
+    """One line that can be a clause of a longer sentence, LAST_WORDS_MAX characters at most."""
     text = " ".join(text.split())
     if not text.endswith(".."):  # it becomes a clause of a longer sentence
         text = text.removesuffix(".")

@@ -1,12 +1,17 @@
-"""Quantities of Kubernetes, added and compared exactly. Pure.
+"""Quantities of Kubernetes: read, added, compared exactly, and written in canonical form. Pure.
 
-Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+Whoever writes an object through Go types rewrites its quantities: 1000m becomes 1. So quantities
+are compared as amounts, never as text.
+
+Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/;
+apimachinery, pkg/api/resource/quantity.go, CanonicalizeBytes, and suffix.go.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from math import ceil
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +24,9 @@ SUFFIXES = {
     "Pi": Fraction(2**50), "Ei": Fraction(2**60),
 }  # fmt: skip
 TEXT_MAX = 64
+Form = Literal["decimal", "binary", "exponent"]  # 500M, 500Mi, 5e8: a sum has that of its first
+DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")  # powers of 1000, from -3
+BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 def read_quantity(text: str) -> Fraction:
@@ -42,21 +50,59 @@ def read_quantity(text: str) -> Fraction:
     return Fraction(number) * SUFFIXES[suffix]
 
 
-def write_quantity(amount: Fraction) -> str:
-    """The shortest exact text: whole numbers, binary suffixes, thousandths.
+def form_of(text: str) -> Form:
+    """How a quantity is written, and with it the sums that it begins.
 
-    >>> [write_quantity(read_quantity(t)) for t in ("2000m", "1024Mi", "100m", "1500")]
-    ['2', '1Gi', '100m', '1500']
+    >>> form_of("500m"), form_of("1Gi"), form_of("1e3"), form_of("2E")
+    ('decimal', 'binary', 'exponent', 'decimal')
     """
-    for suffix in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
-        part = amount / SUFFIXES[suffix]
-        if part.denominator == 1 and part >= 1:
-            return f"{part.numerator}{suffix}"
-    for suffix in ("", "m", "u"):
-        part = amount / SUFFIXES[suffix]
-        if part.denominator == 1:
-            return f"{part.numerator}{suffix}"
-    return f"{-(-amount // SUFFIXES['n'])}n"  # rounded up, as Kubernetes does
+    number = text.strip().rstrip("numkKMGTPEi")
+    if text.strip().endswith("i"):
+        return "binary"
+    return "exponent" if "e" in number.lower() else "decimal"
+
+
+def write_quantity(amount: Fraction, form: Form) -> str:
+    """The canonical text, as Kubernetes writes it; less than a billionth is rounded up.
+
+    >>> [write_quantity(read_quantity(t), form_of(t)) for t in ("2000m", "1024Mi", "1.5Gi", "2e8")]
+    ['2', '1Gi', '1536Mi', '200e6']
+    >>> write_quantity(Fraction(200_000_000), "decimal"), write_quantity(Fraction(1, 2), "binary")
+    ('200M', '500m')
+    """
+    if form == "binary" and amount.denominator == 1 and amount >= 1024:
+        number, power = amount.numerator, 0
+        while number % 1024 == 0 and power < len(BINARY) - 1:
+            number, power = number // 1024, power + 1
+        return f"{number}{BINARY[power]}"
+    number, power = ceil(amount * 10**9), -9
+    while number and number % 1000 == 0 and power < 18:
+        number, power = number // 1000, power + 3
+    if not number:
+        return "0"
+    if form == "exponent":
+        return f"{number}e{power}" if power else f"{number}"
+    return f"{number}{DECIMAL[power // 3 + 3]}"
+
+
+def canonical_quantities(amounts: Mapping[str, object]) -> dict[str, object]:
+    """The same amounts in canonical form; what is not a quantity stays as it is.
+
+    >>> canonical_quantities({"cpu": 4, "memory": "1024Mi", "gpu": "many"})
+    {'cpu': '4', 'memory': '1Gi', 'gpu': 'many'}
+    """
+    return {**amounts, **add_quantities({}, _texts(amounts))}
+
+
+def is_same_amounts(first: Mapping[str, object], second: Mapping[str, object]) -> bool:
+    """Whether both name the same resources and as much of each.
+
+    >>> is_same_amounts({"cpu": "1000m"}, {"cpu": 1}), is_same_amounts({"cpu": "1"}, {})
+    (True, False)
+    """
+    read = ({**given, **_read(_texts(given))} for given in (first, second))
+    amounts = [{n: f[0] if isinstance(f, tuple) else f for n, f in one.items()} for one in read]
+    return amounts[0] == amounts[1]
 
 
 def add_quantities(
@@ -68,9 +114,10 @@ def add_quantities(
     {'cpu': '2', 'memory': '2Gi'}
     """
     total = _read(first)
-    for name, amount in _read(second).items():
-        total[name] = total.get(name, Fraction(0)) + amount * times
-    return {name: write_quantity(amount) for name, amount in total.items()}
+    for name, (more, form) in _read(second).items():
+        amount, before = total.get(name, (Fraction(0), form))
+        total[name] = amount + more * times, before if amount else form
+    return {name: write_quantity(*found) for name, found in total.items()}
 
 
 def max_quantities(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
@@ -80,16 +127,20 @@ def max_quantities(first: Mapping[str, str], second: Mapping[str, str]) -> dict[
     {'cpu': '1', 'memory': '1Gi'}
     """
     total = _read(first)
-    for name, amount in _read(second).items():
-        total[name] = max(total.get(name, amount), amount)
-    return {name: write_quantity(amount) for name, amount in total.items()}
+    for name, found in _read(second).items():
+        total[name] = max(total.get(name, found), found, key=lambda pair: pair[0])
+    return {name: write_quantity(*found) for name, found in total.items()}
 
 
-def _read(amounts: Mapping[str, str]) -> dict[str, Fraction]:
-    found: dict[str, Fraction] = {}
+def _read(amounts: Mapping[str, str]) -> dict[str, tuple[Fraction, Form]]:
+    found: dict[str, tuple[Fraction, Form]] = {}
     for name, text in amounts.items():
         try:
-            found[name] = read_quantity(text)
+            found[name] = read_quantity(text), form_of(text)
         except (ValueError, ZeroDivisionError):
             continue  # the API server will refuse the pod and say so
     return found
+
+
+def _texts(amounts: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(given) for name, given in amounts.items()}

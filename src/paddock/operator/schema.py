@@ -169,7 +169,7 @@ _JOB = (
     Field("spec.schedulingPolicy.priorityClass", "string", "Priority class of the gang.", most=253,
           since="paddle-operator"),
     Field("spec.schedulingPolicy.minResources", "quantities", "Resources that must be free before"
-          " pods are made.", "the sum over all pods", since="paddle-operator"),
+          " pods are made.", "the sum over minAvailable pods", since="paddle-operator"),
     Field("spec.schedulingPolicy.scheduler", "string", "The gang scheduler: none, volcano, or"
           " coscheduling of scheduler-plugins.", "the operator's --scheduling",
           ("", "none", "volcano", "coscheduling")),

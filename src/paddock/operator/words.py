@@ -27,6 +27,9 @@ TOO_LARGE = ("Too long", "too large")
 # Tries to take a name over from a deleted job, 30 s apart, after which it is told.
 FORMER_TRIES = 6
 SHOWN_MAX = 3  # pods named in one sentence
+# Volcano's reasons of pods that wait for another one: they would fit, or were not tried.
+# Source: volcano, pkg/scheduler/api/unschedule_info.go.
+WAITS_FOR_OTHERS = ("Schedulable", "Undetermined")
 
 
 def many(count: int, what: str) -> str:
@@ -76,8 +79,8 @@ def waiting(facts: Facts) -> tuple[str, str]:
         return fault_reason(fault), fault_text(fault)
     stuck = [o for o in facts.outcomes.values() if o.waits_for]
     if stuck:
-        first = min(stuck, key=lambda o: (o.role, o.index))
-        reason = first.waits_for.partition(":")[0]
+        first = min(stuck, key=lambda o: (_reason(o) in WAITS_FOR_OTHERS, o.role, o.index))
+        reason = _reason(first)
         more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
         return reason, f"{first.label} waits: {first.waits_for}{more}"
     for fault in former:
@@ -187,6 +190,10 @@ def no_effect(fields: Iterable[str]) -> str:
     """What unknown_fields found, in a sentence."""
     listed = ", ".join(sorted(fields))
     return f"not known to the API server, which left it out of the pods: {listed}"
+
+
+def _reason(stuck: Outcome) -> str:
+    return stuck.waits_for.partition(":")[0]
 
 
 def _some(pods: Sequence[Outcome | Seat]) -> str:

@@ -47,8 +47,8 @@ def pod(index: int, phase: str = "Running", *, age: int = 0, **more: Any) -> Pod
     conditions = [{"type": kind, "status": said, "reason": more.get("gate")}
                   for kind, said in more.get("says", ())]  # fmt: skip
     if "unscheduled" in more:
-        conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-                       "message": more["unscheduled"]}]  # fmt: skip
+        conditions = [{"type": "PodScheduled", "status": "False", "message": more["unscheduled"],
+                       "reason": more.get("reason", "Unschedulable")}]  # fmt: skip
     told = {
         "metadata": {
             "name": f"a-{index}-x{age}yz", "creationTimestamp": f"2026-01-01T00:00:0{age}Z",
@@ -180,6 +180,13 @@ def test_a_pod_without_memory_is_told_as_such() -> None:
 def test_what_a_job_waits_for_is_said_with_the_schedulers_words() -> None:
     found = seen(job(), pod(0, "Pending", node="", unscheduled="0/2 nodes: Insufficient gpu"))
     assert found.why == "a-0: Unschedulable: 0/2 nodes: Insufficient gpu"
+
+
+def test_the_pod_that_does_not_fit_is_named_before_those_that_would() -> None:
+    """Volcano says Schedulable of pods that wait for another one of their gang only."""
+    fits = pod(0, "Pending", node="", unscheduled="can be assigned to n1", reason="Schedulable")
+    found = seen(job(), fits, pod(1, "Pending", node="", unscheduled="0/2 nodes: no cpu"))
+    assert found.why == "a-1: Unschedulable: 0/2 nodes: no cpu"
 
 
 def test_pods_that_could_not_be_made_are_told_by_the_events() -> None:

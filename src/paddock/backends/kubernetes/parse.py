@@ -53,6 +53,9 @@ HOPELESS = (
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
     "CreateContainerError", "RunContainerError",
 )  # fmt: skip
+# Volcano's reasons of pods that wait for another one: they would fit, or were not tried.
+# Source: volcano, pkg/scheduler/api/unschedule_info.go.
+WAITS_FOR_OTHERS = ("Schedulable: ", "Undetermined: ")
 USUAL = (None, "", "ContainerCreating", "PodInitializing")
 LAUNCH = re.compile(r"^LAUNCH [A-Z]+ \S+ \S+ ")
 ERROR_LINE = "paddock: error: "
@@ -355,7 +358,8 @@ def _waits(nodes: Sequence[Node]) -> str:
     """What a job waits for: the first pod that says so, and how many do."""
     waiting = [n for n in nodes if n.state in ("pending", "starting") and n.note]
     told = [n for n in waiting if ": " in n.note] or waiting
-    return f"{told[0].name}: {told[0].note}" if told else ""
+    held = [n for n in told if not n.note.startswith(WAITS_FOR_OTHERS)] or told
+    return f"{held[0].name}: {held[0].note}" if held else ""
 
 
 def _short(text: str) -> str:

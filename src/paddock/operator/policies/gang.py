@@ -24,7 +24,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
 from paddock.operator import names
-from paddock.operator.quantity import add_quantities, max_quantities
+from paddock.operator.outcome import shortened
+from paddock.operator.quantity import (
+    add_quantities,
+    canonical_quantities,
+    is_same_amounts,
+    max_quantities,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,22 +124,51 @@ def is_open(gang: Gang, group: PodGroup | None, *, has_begun: bool) -> bool:
     return gang.scheduler == "" or group is not None
 
 
+def unschedulable(group: PodGroup) -> str:
+    """Why its scheduler does not admit a PodGroup, in its words; "" when it does not say."""
+    for condition in group.status.conditions or ():
+        if condition.type == "Unschedulable" and condition.status == "True":
+            return shortened(condition.message or "")
+    return ""
+
+
 def min_member(spec: JobSpec) -> int:
     """Pods without which none is started."""
     wanted = sum(role.minimum if spec.is_elastic else role.replicas for role in spec.roles)
     return wanted if spec.gang.min_available is None else spec.gang.min_available
 
 
-def total_resources(spec: JobSpec) -> dict[str, object]:
-    """What all pods ask for together: of each resource the request, else the limit.
+def min_resources(spec: JobSpec) -> dict[str, object]:
+    """What the pods of min_member ask for together: of each resource the request, else the limit.
 
-    Init containers run before the others, one at a time: the larger of both counts.
+    The least of each role come first, servers before workers. Init containers run before the
+    others, one at a time: the larger of both counts.
     """
+    left = min_member(spec)
     total: dict[str, str] = {}
-    for role in spec.roles:
-        pod = _pod_resources(role)
-        total = add_quantities(total, pod, times=role.replicas)
+    counted = [(role, role.minimum) for role in spec.roles]
+    counted += [(role, role.replicas - role.minimum) for role in spec.roles]
+    for role, count in counted:
+        pods = min(count, left)
+        if pods:
+            total = add_quantities(total, _pod_resources(role), times=pods)
+            left -= pods
     return dict(total)
+
+
+def is_as_wanted(group: PodGroup, wanted: Manifest) -> bool:
+    """Whether the spec of a PodGroup says what is wanted of it, in whatever form.
+
+    Volcano writes whole PodGroups through Go types, and with them every quantity in its own form.
+    """
+    for name, what in wanted.items():
+        there = group.spec.get(name)
+        if isinstance(what, dict) and isinstance(there, dict):  # minResources
+            if not is_same_amounts(there, what):
+                return False
+        elif there != what:
+            return False
+    return True
 
 
 def _scheduler_name(role: RoleSpec) -> str:
@@ -145,7 +180,7 @@ def _scheduler_name(role: RoleSpec) -> str:
 def _group(spec: JobSpec, **own: object) -> Manifest:
     """spec of a PodGroup. own: fields of its scheduler, left out where they are not given."""
     given = {name: what for name, what in own.items() if what not in ("", None)}
-    resources = dict(spec.gang.min_resources) or total_resources(spec)
+    resources = canonical_quantities(spec.gang.min_resources) or min_resources(spec)
     found: Manifest = {"minMember": min_member(spec), **given}
     return {**found, "minResources": resources} if resources else found
 
