@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.labs import secrets_in
+from conformance.labs import PROJECT, secrets_in
 from local.jobs import wait_until
 
 if TYPE_CHECKING:
@@ -38,6 +38,18 @@ def test_every_rank_gets_its_place(lab: Lab) -> None:
     assert lines == [f"at {r} 6 {r % 2} {names[r // 2]} 5 {args}" for r in range(6)]
     assert len(lab.paddock("logs", "last", "-n", 2).stdout.splitlines()) == 2
     assert [line.partition("] ")[2] for line in lab.logs("last", "--rank", "3")] == [lines[3]]
+
+
+def test_output_may_go_into_the_directory_that_is_sent(lab: Lab) -> None:
+    """`paddock submit ... > submit.log`: the file grows with every line that we print."""
+    script = lab.script("say('sent', *sorted(os.listdir('.')))\n")
+    submit = lab.command("submit", *lab.words, "--detach", "--nproc_per_node", 2, script)
+    line = f'cd ~/"{PROJECT}" && exec "$@" > submit.log 2>&1'
+    done = lab.laptop.run(["sh", "-c", line, "sh", *submit], env=lab.env)
+    assert done.returncode == 0, (lab.project / "submit.log").read_text("utf-8")
+    assert lab.paddock("wait").returncode == 0
+    sent = [line for line in lab.logs() if "] sent " in line]
+    assert len(sent) == 6 and not [line for line in sent if "submit.log" in line]
 
 
 def test_the_first_failure_is_named_and_ends_all(lab: Lab) -> None:

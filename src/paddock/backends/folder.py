@@ -58,6 +58,11 @@ def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Sa
     except OSError as error:
         remove(folder)
         raise UsageError(f"the job directory {folder} cannot be filled: {error}") from error
+    except PaddockError as error:
+        remove(folder)
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(error.message, hint=error.hint) from error
     except BaseException:
         remove(folder)
         raise

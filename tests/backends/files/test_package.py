@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 from pathlib import Path
@@ -146,20 +147,57 @@ def test_a_directory_that_is_not_there_is_said(root: Path, env: dict[str, str]) 
     assert problems(root / "file", env) == [f"the package {root / 'file'} is no directory"]
 
 
+@pytest.mark.parametrize("text", ["34", "3"], ids=["rewritten", "shorter"])
 def test_a_file_that_changes_while_it_is_read_is_noticed(
-    root: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    root: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    write(root / "growing", "x")
+    write(root / "changed", "12")
     write(root / "quiet", "x")
     real = module.raw
 
     def meanwhile(path: str) -> bytes:
-        if path == "growing":
-            write(root / "growing", "xy")
+        if path == "changed":
+            write(root / "changed", text)
         return real(path)
 
     monkeypatch.setattr(module, "raw", meanwhile)
-    assert problems(root, env) == ["growing was written to while it was read"]
+    assert problems(root, env) == ["another program changed changed while it was sent"]
+
+
+def test_a_file_that_grows_while_it_is_read_goes_as_it_was_listed(
+    root: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that somebody writes, ours through tee(1) say: its first bytes, and no error."""
+    write(root / "growing", "x")
+    real = module.raw
+
+    def meanwhile(path: str) -> bytes:
+        with open(root / "growing", "a", encoding="ascii") as file:
+            file.write("y")
+        return real(path)
+
+    monkeypatch.setattr(module, "raw", meanwhile)
+    [entry] = scan(str(root), env).manifest.entries
+    assert (entry.size, entry.sha256) == (1, hashlib.sha256(b"x").hexdigest())
+
+
+@pytest.mark.parametrize("fd", [1, 2])
+def test_the_file_that_our_own_output_goes_to_is_left_out(
+    root: Path, env: dict[str, str], fd: int
+) -> None:
+    """By whatever name: it grows with each line that is printed while the package is sent."""
+    write(root / "train.py")
+    kept = os.dup(fd)
+    with open(root / "submit.log", "wb") as file:
+        os.dup2(file.fileno(), fd)
+    try:
+        os.link(root / "submit.log", root / "the same file")
+        package = scan(str(root), env)
+    finally:
+        os.dup2(kept, fd)
+        os.close(kept)
+    assert [entry.path for entry in package.manifest.entries] == ["train.py"]
+    assert package.left_out == 2
 
 
 @pytest.mark.parametrize("name", ["other", "short", "gone"])

@@ -129,7 +129,7 @@ def test_a_file_that_was_written_to_meanwhile_is_not_run(
     root: Path, package: Package, host: Host
 ) -> None:
     (root / "train.py").write_bytes(b"half")
-    with pytest.raises(UsageError, match=r"train\.py was written to"):
+    with pytest.raises(UsageError, match=r"another program changed train\.py"):
         send(host, package, root.parent / "jobs" / "1")
     assert nothing_left(root.parent)
 
@@ -365,9 +365,25 @@ def test_a_file_that_changes_while_it_is_copied_leaves_nothing(
     root: Path, package: Package, tmp_path: Path
 ) -> None:
     (root / "train.py").write_bytes(b"half")
-    with pytest.raises(PaddockError, match=r"train\.py is not what it was"):
+    with pytest.raises(UsageError, match=r"another program changed train\.py") as caught:
         build(package.manifest, str(tmp_path / "jobs" / "1"), package.open, is_checked=False)
+    assert ".paddockignore" in caught.value.hint
     assert not list((tmp_path / "jobs").iterdir())
+
+
+def test_a_file_that_grows_is_sent_as_it_was_listed_on_every_way(
+    root: Path, package: Package, host: Host, tmp_path: Path
+) -> None:
+    """To a host, into a shared directory, and in an archive: its first bytes, and no error."""
+    before = (root / "train.py").read_bytes()
+    with open(root / "train.py", "ab") as file:
+        file.write(b"more")
+    send(host, package, root.parent / "jobs" / "1")
+    build(package.manifest, str(tmp_path / "jobs" / "2"), package.open, is_checked=False)
+    for job in ("1", "2"):
+        assert (root.parent / "jobs" / job / "train.py").read_bytes() == before
+    [entry] = [each for each in package.manifest.files if each.path == "train.py"]
+    assert package.read(entry) == before
 
 
 def test_contents_are_copied_where_the_kernel_cannot(

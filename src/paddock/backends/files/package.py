@@ -4,8 +4,9 @@
     deliver(ask, package, package.manifest, there)     to a host that answers node/files.py
     place_locally(directory, there, env, say)          into a directory of a shared file system
 
-Left out is what .gitignore and .paddockignore in it say (ignore.py), .git, .paddock at the top, and
-the logs of jobs that ran there.
+Left out is what .gitignore and .paddockignore in it say (ignore.py), .git, .paddock at the top, the
+logs of jobs that ran there, and the files that our own output goes to. A file that grows meanwhile
+is sent as it was listed: its first bytes. One that another program changes is an error.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import hashlib
 import os
 import re
 import stat
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,12 +26,13 @@ from paddock.backends.node.manifest import (
     RESERVED,
     Entry,
     Manifest,
+    changed_problem,
     leads_outside,
     make_manifest,
     raw,
     shown,
 )
-from paddock.backends.node.place import build
+from paddock.backends.node.place import build, chunks
 from paddock.backends.node.receiver import HEAD_BYTES, frame_head
 from paddock.backends.node.store import CHUNK_BYTES, size_text
 from paddock.errors import PaddockError, Problem, UsageError
@@ -71,6 +74,16 @@ class Package:
         """A descriptor of one of its files. Raises OSError."""
         return os.open(os.path.join(self.root, raw(entry.path)), READ_FLAGS)
 
+    def read(self, entry: Entry) -> bytes:
+        """All of one of its files. Raises UsageError when it is another one by now."""
+        try:
+            data = b"".join(chunks(self.open(entry), entry.size))
+        except OSError as error:
+            raise UsageError.of([_unreadable(entry.path, error)]) from error
+        if hashlib.sha256(data).hexdigest() != entry.sha256:
+            raise UsageError.of([changed_problem(entry.path)])
+        return data
+
     def frames(self, hashes: Iterable[str], changed: list[str]) -> Iterator[bytes]:
         """Those contents as a host receives them (node/receiver.py).
 
@@ -83,10 +96,11 @@ class Package:
             yield frame_head(sha256, entry.size)
             seen = hashlib.sha256()
             left = entry.size
-            for chunk in self._chunks(entry):
-                seen.update(chunk)
-                left -= len(chunk)
-                yield chunk
+            with suppress(OSError):  # it is gone: as much another one as any
+                for chunk in chunks(self.open(entry), entry.size):
+                    seen.update(chunk)
+                    left -= len(chunk)
+                    yield chunk
             while left:
                 padding = bytes(min(left, CHUNK_BYTES))
                 left -= len(padding)
@@ -98,16 +112,6 @@ class Package:
         """How long the frames of those contents are."""
         blobs = self.manifest.blobs
         return sum(HEAD_BYTES + blobs[each] for each in hashes)
-
-    def _chunks(self, entry: Entry) -> Iterator[bytes]:
-        left = entry.size
-        try:
-            with open(self.open(entry), "rb", buffering=0) as file:
-                while left and (chunk := file.read(min(left, CHUNK_BYTES))):
-                    left -= len(chunk)
-                    yield chunk
-        except OSError:
-            return  # it is gone: as much another one as any
 
 
 def scan(
@@ -184,7 +188,7 @@ def _put(ask: Ask, package: Package, hashes: list[str]) -> int:
         ask({"op": "put", "bytes": size}, package.frames(hashes, changed))
     except PaddockError as error:
         if changed:
-            raise UsageError.of([_changed(path) for path in changed]) from error
+            raise UsageError.of([changed_problem(path) for path in changed]) from error
         raise
     return size
 
@@ -200,6 +204,7 @@ def place_locally(
     """Make `directory`, on a file system that all hosts share, from a package. Raises PaddockError.
 
     Every file is compared with the manifest while it is copied; it is there whole, or not at all.
+    UsageError: a file was changed meanwhile.
     """
     package = scan(package_dir, env, data=data)
     say(f"code: {package}, to {directory}")
@@ -217,6 +222,7 @@ class _Walk:
     found: dict[str, tuple[Entry, os.stat_result]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     left_out: int = 0
+    own_output: set[tuple[int, int]] = field(default_factory=lambda: _own_output())
 
     def run(self) -> None:
         """Fill `found`, and stop where there is far too much."""
@@ -244,6 +250,9 @@ class _Walk:
                     continue
                 entry = self._entry(path, each)
                 if entry is None:
+                    continue
+                if (entry[1].st_dev, entry[1].st_ino) in self.own_output:
+                    self.left_out += 1
                     continue
                 if is_directory:
                     (passed if is_ignored else self.found)[entry[0].path] = entry
@@ -286,6 +295,16 @@ class _Walk:
         return None
 
 
+def _own_output() -> set[tuple[int, int]]:
+    """Device and inode of what stdout and stderr go to: it grows with each line that we print."""
+    found = set()
+    for fd in (1, 2):
+        with suppress(OSError):  # it is closed
+            status = os.fstat(fd)
+            found.add((status.st_dev, status.st_ino))
+    return found
+
+
 def _data_patterns(data: str) -> list[re.Pattern[bytes]]:
     """The glob, after the patterns of the directories that lead there."""
     parts = raw(data).strip(b"/").split(b"/") if data else []
@@ -310,24 +329,29 @@ def _rules_of(root: bytes, base: bytes, names: set[bytes], above: Rules | None) 
 
 
 def _hashed(root: bytes, entry: Entry, status: os.stat_result, hashes: Hashes) -> Entry:
-    """The entry with its content's hash. Raises UsageError when it changes meanwhile."""
+    """The entry with its content's hash: of a file that grows meanwhile, of its first bytes.
+
+    Raises UsageError when it changes otherwise.
+    """
     if entry.kind != "file":
         return entry
     sha256 = hashes.find(status)
     if sha256 is None:
         try:
-            fd = os.open(os.path.join(root, raw(entry.path)), READ_FLAGS)
-            with open(fd, "rb", buffering=0) as file:
-                seen = hashlib.sha256()
-                while chunk := file.read(CHUNK_BYTES):
-                    seen.update(chunk)
-                after = os.fstat(fd)
+            path = os.path.join(root, raw(entry.path))
+            seen = hashlib.sha256()
+            for chunk in chunks(os.open(path, READ_FLAGS), entry.size):
+                seen.update(chunk)
+            after = os.stat(path, follow_symlinks=False)
         except OSError as error:
             raise UsageError.of([_unreadable(entry.path, error)]) from error
-        if _moment(after) != _moment(status):
-            raise UsageError.of([_changed(entry.path)])
+        is_same = _moment(after) == _moment(status)
+        has_grown = os.path.samestat(after, status) and after.st_size > status.st_size
+        if not is_same and not has_grown:
+            raise UsageError.of([changed_problem(entry.path)])
         sha256 = seen.hexdigest()
-        hashes.remember(after, sha256)
+        if is_same:
+            hashes.remember(after, sha256)
     return Entry(entry.path, "file", entry.mode, entry.size, sha256)
 
 
@@ -371,13 +395,6 @@ def _link_problem(path: str, target: str) -> Problem:
         f"the link {shown(path)} leads outside of the package, or round in a circle:"
         f" {shown(target)}",
         "copy what it leads to into the package, or name it in .paddockignore",
-    )
-
-
-def _changed(path: str) -> Problem:
-    return Problem(
-        f"{shown(path)} was written to while it was read",
-        "submit again when it is complete, or name it in .paddockignore",
     )
 
 

@@ -50,8 +50,7 @@ def _archive(package: Package) -> bytes:
             if entry.kind != "file":
                 archive.addfile(info)
                 continue
-            with open(package.open(entry), "rb") as file:
-                data = file.read()
+            data = package.read(entry)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
     return plain.getvalue()

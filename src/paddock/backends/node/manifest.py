@@ -10,7 +10,7 @@ import hashlib
 import json
 
 from paddock.core.value import value
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, Problem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -116,6 +116,14 @@ def shown(path: str) -> str:
     """
     is_plain = path.isprintable() and not any(c in " '\"\\" for c in path)
     return path if is_plain and path else ascii(path) if not path.isprintable() else repr(path)
+
+
+def changed_problem(path: str) -> Problem:
+    """A file of a package is not what it was when it was listed."""
+    return Problem(
+        f"another program changed {shown(path)} while it was sent",
+        "name it in .paddockignore, or have it written outside of the package",
+    )
 
 
 def raw(path: str) -> bytes:

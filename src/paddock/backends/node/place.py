@@ -13,13 +13,13 @@ import os
 import shutil
 import tempfile
 
-from paddock.backends.node.manifest import RESERVED, find_problems, listed, raw, shown
+from paddock.backends.node.manifest import RESERVED, changed_problem, find_problems, listed, raw
 from paddock.backends.node.store import CHUNK_BYTES, free_bytes, size_text, told
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from paddock.backends.node.manifest import Entry, Manifest
     from paddock.backends.node.store import Store
@@ -41,8 +41,8 @@ def build(
     """Make `directory`, which may be there with our own files in it, with what the manifest says.
 
     source: a descriptor to read an entry's content from. is_checked: it is known to be what the
-    manifest says; otherwise it is compared while it is copied. Raises PaddockError, and leaves
-    nothing then.
+    manifest says; otherwise as many bytes as it says are compared while they are copied. Raises
+    PaddockError, a UsageError for a file that was changed meanwhile, and leaves nothing then.
     """
     problems = find_problems(manifest.entries)
     if problems:
@@ -170,12 +170,18 @@ def _copy_in_kernel(come: int, go: int, size: int) -> bool:
 
 def _copy_checked(entry: Entry, come: int, go: int) -> None:
     seen = hashlib.sha256()
-    while chunk := os.read(come, CHUNK_BYTES):
+    for chunk in chunks(os.dup(come), entry.size):
         seen.update(chunk)
         view = memoryview(chunk)
         while view:
             view = view[os.write(go, view) :]
     if seen.hexdigest() != entry.sha256:
-        raise PaddockError(
-            f"{shown(entry.path)} is not what it was when the list of files was made"
-        )
+        raise UsageError.of([changed_problem(entry.path)])
+
+
+def chunks(fd: int, size: int) -> Iterator[bytes]:
+    """The first bytes of a file: so many, or all it has. Closes it. Raises OSError."""
+    with open(fd, "rb", buffering=0) as file:
+        while size and (chunk := file.read(min(size, CHUNK_BYTES))):
+            size -= len(chunk)
+            yield chunk
