@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from paddock.ps.consistency.barriers import Barriers
-from paddock.ps.consistency.step_words import Opened, Output, Reach, Refuse
+from paddock.ps.consistency.step_words import Opened, Output, Reach, Record, Refuse
 from paddock.ps.consistency.steps import Chief
 from paddock.ps.protocol.refusals import Code
 from ps.model.explorer import Outcome, searched
@@ -17,6 +17,13 @@ from ps.model.waiting import Setting, Waiting
 WORLDS_MAX = 20_000
 THREE = (("begin", "step", "epoch", "end"),) * 3
 UNEVEN = (("step", "last", "end"), ("step", "step", "last", "end"))
+# Trainer 1 has more batches than N in each pass: in the first one, and in the second one.
+PASSES = (
+    ("step", "epoch", "step", "last", "end"),
+    ("step", "step", "step", "epoch", "step", "step", "step", "last", "end"),
+)
+MORE = Setting("staleness", staleness=1, programs=PASSES, restarts=0)
+LAST = (("begin", "step", "epoch", "step", "epoch", "step", "last", "end"),) * 2
 BEHIND = Setting(
     "staleness", staleness=1, programs=(("step", "step", "last", "end"),) * 2, chief_restarts=1
 )
@@ -36,6 +43,15 @@ SETTINGS: dict[str, Setting] = {
     "sync, three trainers": Setting("sync", programs=THREE),
     "staleness=1": BEHIND,
     "uneven batches": Setting("sync", programs=UNEVEN, restarts=0, chief_restarts=1),
+    **{
+        f"{strategy}, uneven batches": replace(MORE, strategy=strategy, staleness=0)
+        for strategy in ("staleness", "async", "half_async", "geo")
+    },
+    "staleness=1, uneven batches, the chief": replace(MORE, chief_restarts=1, lost_answers=1),
+    "staleness=1, uneven batches, a trainer": replace(MORE, restarts=1),
+    "staleness, three with uneven batches": replace(
+        MORE, programs=(*PASSES, ("step", "step", "epoch", "step", "step", "last", "end"))
+    ),
 }
 
 
@@ -75,7 +91,32 @@ class NoClocks(Chief):
     """Who waits at a barrier does not say how many steps it has done."""
 
     def _reach(self, event: Reach, now: float) -> list[Output]:
-        return super()._reach(replace(event, step=0), now)
+        outputs = super()._reach(event, now)
+        self._clocks.pop(event.trainer, None)
+        return outputs
+
+
+class AllHoldBack(Chief):
+    """Who waits at a barrier counts among the slowest."""
+
+    def _rests(self, trainer: int) -> bool:
+        return False
+
+
+class NobodyIsLevel(Chief):
+    """Who had fewer batches before a barrier is as far behind after it."""
+
+    def apply(self, record: Record) -> list[Output]:
+        outputs = super().apply(record)
+        self._leads.clear()
+        return outputs
+
+
+class NobodyHoldsBack(Chief):
+    """Who computes does not count among the slowest."""
+
+    def _rests(self, trainer: int) -> bool:
+        return trainer not in self._waiting
 
 
 class OnlyStepsHear(Chief):
@@ -96,11 +137,14 @@ class NobodyLooks(Chief):
 
 MUTATIONS: dict[str, Setting] = {
     "turns of the trainers' own, sync": Setting("sync", barriers=OwnTurns),
-    "turns of the trainers' own, staleness": Setting("staleness", barriers=OwnTurns),
+    "turns of the trainers' own, staleness": Setting("staleness", programs=LAST, barriers=OwnTurns),
     "late ones wait, sync": Setting("sync", barriers=NobodyIsLate),
     "late ones wait, async": Setting("async", barriers=NobodyIsLate),
     "repeats are new": Setting("sync", barriers=NoRepeats, restarts=0, lost_answers=1),
     "clocks are not said": replace(BEHIND, chief=NoClocks),
+    "all hold back": replace(MORE, chief=AllHoldBack),
+    "nobody holds back": replace(MORE, chief=NobodyHoldsBack),
+    "nobody is level": replace(MORE, chief=NobodyIsLevel),
     "only steps hear of a failure": Setting("sync", chief=OnlyStepsHear, restarts=0, deaths=1),
     "in async nobody is lost": Setting("async", silent_seconds=0, restarts=0, deaths=1),
     "nobody looks who waits": replace(SETTINGS["uneven batches"], chief=NobodyLooks),

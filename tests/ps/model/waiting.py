@@ -73,6 +73,7 @@ class World(NamedTuple):
 
 
 RESTART, CHIEF, LOST, DEATH = range(4)
+NONE = (0, 0, 0, 0)
 ACTS = ("joins", "works")
 WAITS = {"joins": "asks", "works": "waits"}
 ASKS_AGAIN = {"asks": "joins", "waits": "works"}
@@ -89,6 +90,11 @@ class Waiting:
             trainers=len(setting.programs),
             silent_seconds=setting.silent_seconds,
         )
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all trainers have the same batches."""
+        return len(set(self.setting.programs)) == 1
 
     def first(self) -> World:
         """Nobody has joined yet."""
@@ -158,7 +164,7 @@ class Waiting:
                 world = self.heard(world, reply)
         if call(trainer) == "end":
             world = with_trainer(world, number, trainer._replace(state="over", todo=()))
-        return world
+        return self.paced(world)
 
     def heard(self, world: World, reply: w.Welcome | w.Release | w.Refuse) -> World:
         """A trainer goes on, if it is the life that is meant."""
@@ -174,9 +180,27 @@ class Waiting:
             return with_trainer(world, reply.trainer, begun)
         return with_trainer(world, reply.trainer, gone_on(trainer))
 
+    def paced(self, world: World) -> World:
+        """staleness: a trainer waits in step() while it is more than N batches before another one,
+        counted from the last barrier, and no longer; who waits at a barrier holds up nobody.
+        Without faults: of those the chief hears late."""
+        at = [one.state for one in world.trainers]
+        if self.setting.strategy != "staleness" or world.used != NONE or {"joins", "asks"} & {*at}:
+            return world
+        waits = [one.state == "waits" and call(one) == "step" for one in world.trainers]
+        arrived = [
+            since(self.setting.programs[n], one) + waits[n] for n, one in enumerate(world.trainers)
+        ]
+        going = [arrived[n] for n in range(len(at)) if waits[n] or at[n] == "works"]
+        for n, count in enumerate(arrived):
+            is_ahead = count - min(going, default=0) > self.setting.staleness
+            if is_ahead != waits[n] and (waits[n] or at[n] == "works"):
+                return world._replace(wrong=f"trainer {n} of {world.trainers}: ahead {is_ahead}")
+        return world
+
     def judged(self, world: World, opened: list[w.Opened]) -> World:
         """Who meets at a barrier has done the same steps; a life that has done none aside."""
-        for record in opened if self.setting.strategy in w.CLOCKED else ():
+        for record in opened if self.is_even and self.setting.strategy in w.CLOCKED else ():
             met = [world.trainers[number] for number, _, _ in record.passed]
             if len({one.done for one in met if not one.fresh}) > 1:
                 return world._replace(wrong=f"{record} of trainers at different steps: {met}")
@@ -191,8 +215,9 @@ class Waiting:
         told = self.told_in_time(world, waits)
         if not waits <= told:
             return f"for ever: trainers {sorted(waits - told)} of {world.trainers}"
-        is_even = len(set(self.setting.programs)) == 1 and "dead" not in states
-        return f"all wait for one another: {world.trainers}" if is_even else ""
+        # In sync nobody does a step alone.
+        may_stick = "dead" in states or (self.setting.strategy == "sync" and not self.is_even)
+        return "" if may_stick else f"all wait for one another: {world.trainers}"
 
     def told_in_time(self, world: World, waits: set[int]) -> set[int]:
         """Who hears something while time passes, and nobody but the chief can do anything."""
@@ -221,6 +246,12 @@ def event_of(number: int, trainer: Trainer) -> w.Event:
         return w.Arrive(number, life, trainer.done + 1)
     turn = dict(trainer.turns).get(name, 0) + 1
     return w.Reach(number, life, trainer.done, name, turn, trainer.fresh)
+
+
+def since(program: tuple[str, ...], trainer: Trainer) -> int:
+    """Steps since the last barrier, of a first life."""
+    passed = program[: len(program) - len(trainer.todo)]
+    return next((n for n, name in enumerate(reversed(passed)) if name != "step"), len(passed))
 
 
 def gone_on(trainer: Trainer) -> Trainer:

@@ -262,5 +262,22 @@ def test_trainers_that_all_wait_for_one_another_are_told_where() -> None:
                 end.result(SECONDS_MAX)
             assert "trainer 0 waits at barrier 'end'" in caught.value.message
             assert "trainer 1 waits at step 2" in caught.value.message
-            assert caught.value.code == "failed" and caught.value.hint
+            assert caught.value.code == "failed"
+            assert "close its client" in caught.value.hint and "staleness" in caught.value.hint
         alone(zero, one)
+
+
+@pytest.mark.parametrize("strategy", ["staleness", "half_async", "async", "geo"])
+def test_trainers_with_unequal_numbers_of_batches_meet_at_a_barrier(strategy: str) -> None:
+    """Who has none left held up the others, who were then told that all wait for one another."""
+    settings = {"staleness": 1} if strategy == "staleness" else {}
+    with fleet(1, "--num_gradient_servers=3") as servers, ThreadPoolExecutor(3) as pool:
+        made = [
+            servers.client(trainer=i, trainers=3, strategy=strategy, **settings) for i in range(3)
+        ]
+        for ps in made:
+            ps.create(SparseSpec("words", 4))
+        passes = [[*["step"] * (1 + 4 * i), "pass"] * 2 for i in range(3)]
+        done = [pool.submit(epochs, ps, *life) for ps, life in zip(made, passes, strict=True)]
+        assert [one.result(SECONDS_MAX) for one in done] == [None, None, None]
+        close(*made)

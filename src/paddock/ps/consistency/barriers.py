@@ -76,6 +76,11 @@ class Barriers:
         going = [t for t in sorted(late) if self.waiting[t].name not in met]
         return [self.waiting.pop(trainer) for trainer in going]
 
+    def is_met_at(self, trainer: int) -> bool:
+        """Whether the trainer waits at a barrier, and is not late for it."""
+        reach = self.waiting.get(trainer)
+        return reach is not None and not self._is_late(reach)
+
     def _is_late(self, reach: Reach) -> bool:
         return reach.is_fresh and reach.turn <= self._turns.get(reach.name, 0)
 

@@ -48,7 +48,10 @@ Where trainers count no steps nobody is silent, but while somebody waits at a ba
 
 Only "sync" commits. The others release Arrive(c) when the slowest member's clock is >= c - N;
 async, half_async and geo at once. A newcomer among them starts at the slowest clock known.
-Not durable: arrivals, signs of life, unanswered joins. Trainers send them again after a restart.
+Who waits at a barrier has no batch left before it and holds nobody back; who came late does, so
+that it passes soon. All pass a barrier level: at the highest clock, however many batches each had.
+Not durable: arrivals, clocks, signs of life, unanswered joins. Trainers send them again after a
+restart.
 """
 
 from __future__ import annotations
@@ -114,7 +117,7 @@ class Chief(Waits):
         """The step that every member has reached: committed, or the lowest clock."""
         if self._is_sync or not self.is_started:
             return self.step
-        return min(self._clocks.get(t, m.joined) for t, m in self._members.items())
+        return min(map(self._clock, self._members))
 
     def standing(self, trainer: int) -> tuple[bool, bool]:
         """(whether a trainer takes part, whether its newest life has left or was expelled)."""
@@ -125,10 +128,10 @@ class Chief(Waits):
         """Who takes part, how far each is, and who keeps the others waiting; for people."""
         awaited: list[int] = []
         if self._waiting and self._is_clocked:
-            lowest = min(self._waiting.values())
+            clocks = {t: self._level(t) for t in sorted(self._members) if not self._rests(t)}
+            lowest = min(clocks[t] for t in self._waiting)
             needed = lowest if self._is_sync else lowest - self.rules.staleness
-            clocks = {t: self._clocks.get(t, m.joined) for t, m in self._members.items()}
-            awaited = [t for t in sorted(clocks) if t not in self._waiting and clocks[t] < needed]
+            awaited = [t for t in clocks if t not in self._waiting and clocks[t] < needed]
         elif self.barriers.waiting:
             awaited = [t for t in self.everyone if t not in self.barriers.waiting]
         return {
@@ -143,7 +146,7 @@ class Chief(Waits):
                     "incarnation": member.incarnation,
                     "step": max(self.step, member.joined)
                     if self._is_sync
-                    else self._clocks.get(trainer, member.joined),
+                    else self._clock(trainer),
                     "arrived": self._waiting.get(trainer),
                     "leaving": member.leaving is not None,
                 }
@@ -212,7 +215,7 @@ class Chief(Waits):
         member = self._members.get(trainer)
         if member is None or member.incarnation != event.incarnation or member.leaving is not None:
             return []  # It has left already.
-        step = self._clocks.get(trainer, member.joined)
+        step = self._clock(trainer)
         return [Left(trainer, event.incarnation, max(step, self.step) if self._is_sync else step)]
 
     def _arrive(self, event: Arrive) -> list[Output]:
@@ -279,7 +282,10 @@ class Chief(Waits):
             return self._committed(record) + self._settle()
         if isinstance(record, Opened):
             self.barriers.apply(record)
-            for trainer, _, _ in record.passed:
+            there = [trainer for trainer, _, _ in record.passed if trainer in self._members]
+            highest = max(map(self._level, there), default=0)
+            for trainer in there:
+                self._leads[trainer] = highest - self._clock(trainer)
                 self._seen.pop(trainer, None)  # Its time starts at the next tick.
             return [Release(t, life, self.step) for t, life, _ in record.passed] + self._settle()
         if isinstance(record, Began):
@@ -335,6 +341,7 @@ class Chief(Waits):
         self._known[trainer] = self._members.pop(trainer).incarnation, how
         self._forget(trainer)
         # With nobody left the next ones gather like the first ones.
+        self._leads.pop(trainer, None)
         if not self._members:
             self.is_started = False
             self.barriers = Barriers()
@@ -400,16 +407,17 @@ class Chief(Waits):
         if trainer in self._clocks:
             return self._clocks[trainer]
         if self._clocks:
-            return min(self._clocks.values())
+            return min(self._level(t) for t in self._clocks)
         alive = [t for t in self._members if t != trainer and t not in self._asking]
         return None if alive else self.step
 
     def _releases(self) -> list[Output]:
         is_bounded = self.rules.strategy == "staleness"
-        reach = self.slowest + self.rules.staleness
+        going = [self._level(t) for t in self._members if self.is_started and not self._rests(t)]
+        bound = min(going, default=self.step) + self.rules.staleness
         outputs: list[Output] = []
         for trainer in sorted(self._waiting):
-            if not is_bounded or self._waiting[trainer] <= reach:
+            if not is_bounded or self._waiting[trainer] + self._leads.get(trainer, 0) <= bound:
                 step = self._waiting.pop(trainer)
                 self._seen.pop(trainer, None)
                 outputs.append(Release(trainer, self._members[trainer].incarnation, step))
@@ -417,7 +425,7 @@ class Chief(Waits):
 
     def _welcome(self, trainer: int) -> Welcome:
         member = self._members[trainer]
-        step = self.step if self._is_sync else self._clocks.get(trainer, member.joined)
+        step = self.step if self._is_sync else self._clock(trainer)
         return Welcome(trainer, member.incarnation, step, self.last_commit)
 
     # ------------------------------------------------------------------------ restart, snapshots

@@ -70,6 +70,7 @@ class Waits(Kept):
         """After recovery: what trainers have said and was not logged is unknown."""
         self.barriers.waiting.clear()
         self._clocks: dict[int, int] = {}  # the newest step arrived at
+        self._leads: dict[int, int] = {}  # steps it lacked at a barrier, and need not catch up
         self._waiting: dict[int, int] = {}  # Arrive not answered
         self._asking: dict[int, int] = {}  # Join not answered: its incarnation
         self._seen: dict[int, float] = {}
@@ -116,6 +117,18 @@ class Waits(Kept):
 
     def _waits(self, trainer: int) -> bool:
         return trainer in self._waiting or trainer in self.barriers.waiting
+
+    def _clock(self, trainer: int) -> int:
+        """The newest step that it has arrived at, by its own count."""
+        return self._clocks.get(trainer, self._members[trainer].joined)
+
+    def _level(self, trainer: int) -> int:
+        """The same, with what the others had more of before a barrier that they passed together."""
+        return self._clock(trainer) + self._leads.get(trainer, 0)
+
+    def _rests(self, trainer: int) -> bool:
+        """Whether it waits at a barrier where the others will come, and holds up none of them."""
+        return not self._is_sync and self.barriers.is_met_at(trainer)
 
     @property
     def _is_stuck(self) -> bool:

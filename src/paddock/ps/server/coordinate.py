@@ -162,7 +162,9 @@ class Coordinator:
             self._changed.wait(LOOK_SECONDS)
         reply = self._replies.pop(who)
         if isinstance(reply, Refuse):
-            raise Refusal(reply.code, reply.reason, hint=_hint(event, reply))
+            chief = self.chief
+            strategy = chief.rules.strategy if chief is not None else ""
+            raise Refusal(reply.code, reply.reason, hint=_hint(event, reply, strategy))
         return reply
 
     def _handle(self, event: Event) -> None:
@@ -269,7 +271,7 @@ def _reach(header: Header, data: dict[str, Any]) -> Reach:
     return reach
 
 
-def _hint(event: Join | Arrive | Reach, reply: Refuse) -> str:
+def _hint(event: Join | Arrive | Reach, reply: Refuse, strategy: str) -> str:
     """What a trainer that is refused can do."""
     if reply.code == "fenced":
         return "is another process running as this trainer? each needs its own PADDLE_TRAINER_ID"
@@ -278,7 +280,13 @@ def _hint(event: Join | Arrive | Reach, reply: Refuse) -> str:
     if reply.code == "usage" and isinstance(event, Reach):
         return "use one name again and again instead of a new one each time"
     if reply.code == "failed" and reply.reason.startswith(STUCK):
-        return "each trainer must call step() and barrier() as often as the others, in one order"
+        if strategy == "sync":
+            return (
+                "in sync every trainer calls step() and barrier() as often as the others: give all "
+                "as many batches, or let one that has none left close its client instead of "
+                "waiting; strategy='staleness' takes unequal numbers of batches"
+            )
+        return "all trainers must call the same barriers in the same order"
     if reply.code == "failed" and "silent" in reply.reason:
         return "look at its log; --trainer-timeout is its time, --on-lost-trainer rescale goes on"
     if reply.code == "expelled":
