@@ -80,8 +80,8 @@ def policy(namespace: str) -> tuple[dict[str, Any], dict[str, Any]]:
     )  # fmt: skip
 
 
-def webhook(namespace: str) -> dict[str, Any]:
-    """A webhook for the pods of a namespace where nobody answers."""
+def webhook(namespace: str, where: Mapping[str, Any]) -> dict[str, Any]:
+    """A webhook for the pods of a namespace where nobody answers, as Kueue's when it is down."""
     pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
             "resources": ["pods"]}  # fmt: skip
     return {
@@ -89,7 +89,7 @@ def webhook(namespace: str) -> dict[str, Any]:
         "metadata": {"name": f"gone-{namespace}"},
         "webhooks": [{
             "name": "gone.test.paddlepaddle.org", "rules": [pods], "sideEffects": "None",
-            "clientConfig": {"url": "https://127.0.0.1:9/pods"}, "failurePolicy": "Fail",
+            "clientConfig": where, "failurePolicy": "Fail",
             "admissionReviewVersions": ["v1"], "timeoutSeconds": 2,
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
         }],
@@ -115,18 +115,28 @@ def test_a_rule_of_the_administrator_is_shown_until_it_is_lifted(
     place.wait("ruled", "Completed")
 
 
-def test_a_webhook_that_does_not_answer_is_named(place: Place, probes: Probes) -> None:
+@pytest.mark.parametrize("kind", ["url", "service"])
+def test_a_webhook_that_does_not_answer_is_named(kind: str, place: Place, probes: Probes) -> None:
     """Its owner has to act; the job goes on as soon as it answers, or is gone."""
-    with made(place.plane, webhook(place.namespace)):
-        text = json.dumps(foreign_pod("try", probes.image))
-        ask = ("create", "--dry-run=server", "-f", "-")
+    ask = ("create", "--dry-run=server", "-f", "-")
+    text = json.dumps(foreign_pod("try", probes.image))
+    where: dict[str, Any] = {"url": "https://127.0.0.1:9/pods"}
+    words = ["connection refused", "kubectl get mutatingwebhookconfigurations"]
+    if kind == "service":  # nothing runs behind it
+        place.kubectl("create", "service", "clusterip", "queue", "--tcp=443")
+        where = {"service": {"namespace": place.namespace, "name": "queue", "path": "/pods"}}
+        words = ["queue", f"kubectl -n {place.namespace} get pods"]
+    with made(place.plane, webhook(place.namespace, where)):
         place.soon(
             "it is called", lambda: "failed calling" in place.kubectl(*ask, check=False, stdin=text)
         )
         place.make("hooked", worker=probes.role(1, "say trained"))
         status = place.wait("hooked", reason="WebhookFailed")
         assert status["phase"] == "Pending"
-        expect_told(status, "WebhookFailed", "gone.test.paddlepaddle.org", "connection refused")
+        expect_told(
+            status, "WebhookFailed", "gone.test.paddlepaddle.org", "goes on by itself", *words
+        )
+        place.told("hooked", "until this webhook answers, the API server accepts no Pod")
     place.wait("hooked", "Completed")
 
 

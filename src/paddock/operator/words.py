@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 # Refusals by rules that may be changed while the job waits.
 ADMISSION = ("admission webhook", "failed calling webhook", "ValidatingAdmissionPolicy")
+WEBHOOKS = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
+UNANSWERED = "failed calling webhook"
+# Where the API server looks for a webhook in the cluster. Source: k8s.io/apiserver,
+# pkg/util/webhook/client.go: https://SERVICE.NAMESPACE.svc:443/path
+NO_SERVICE = re.compile(r'service "[^"]*" not found')
+WEBHOOK_AT = re.compile(r"https://[\w-]+\.([\w-]+)\.svc\b")
 # Source: sigs.k8s.io/json, strict.go; the API server sends a Warning of each, 4 kB in all.
 UNKNOWN_FIELD = re.compile(r'unknown field "(.*)"')
 # Of 1 MiB of data; of 3 MiB in all (413), or of etcd's 1.5 MiB.
@@ -135,7 +141,7 @@ def fault_reason(fault: Fault) -> str:
         return "QuotaExceeded"
     if "admission webhook" in fault.message:
         return "WebhookRefused"
-    if "failed calling webhook" in fault.message:
+    if UNANSWERED in fault.message:
         return "WebhookFailed"
     if "ValidatingAdmissionPolicy" in fault.message:
         return "PolicyRefused"
@@ -171,7 +177,22 @@ def fault_text(fault: Fault) -> str:
     text = f"cannot {fault.verb} {kind} {fault.name}: {fault.message}"
     if fault.kind == "ConfigMap" and any(word in fault.message for word in TOO_LARGE):
         text += " (it holds the address of every pod: write intranet: DNS, or ask for fewer)"
+    if UNANSWERED in fault.message:
+        text += f" ({_unanswered(fault.message, kind)})"
     return text
+
+
+def _unanswered(message: str, kind: str) -> str:
+    """What a webhook that does not answer stops, and where to look."""
+    found = WEBHOOK_AT.search(message)
+    if found is None or NO_SERVICE.search(message):
+        look = f"its program may have been uninstalled: kubectl get {WEBHOOKS}"
+    else:
+        look = f"does its program run? kubectl -n {found[1]} get pods"
+    return (
+        f"until this webhook answers, the API server accepts no {kind} that it must see; the job "
+        f"then goes on by itself; {look}"
+    )
 
 
 def unknown_fields(job: str, pod: str, warnings: Iterable[str]) -> frozenset[str]:
