@@ -16,6 +16,7 @@ from paddock.operator.names import LABEL_POD
 if TYPE_CHECKING:
     from cluster.jobs import Place, Probes
 
+NOWHERE = {"nodeSelector": {"paddock.test/none": "none"}}
 SAY = "env PADDLE_NNODES PADDLE_MASTER PADDLE_ELASTIC_NP then sleep"
 # What it has learned is in its own container, and nowhere else.
 TRAIN = """
@@ -58,6 +59,26 @@ def test_scale_adds_and_removes_workers_without_touching_the_others(jobs: Place)
     settled = {"ready": "1/1", "elastic": "DONE"}  # 1/1 may be said before the other three are gone
     status = jobs.wait("grow", "Running", until=lambda s: settled.items() <= s.items())
     assert status["attempt"] == 0
+
+
+def test_workers_go_on_while_new_ones_find_no_node_or_image(place: Place, probes: Probes) -> None:
+    """A size that cannot be placed, and a broken image, cost nothing of what runs."""
+    fields = {"requests": 1, "limits": 4}
+    place.make("keep", worker=probes.role(2, SAY, **fields))
+    place.wait("keep", "Running")
+    first = place.uids("keep")
+    place.make("keep", worker=probes.role(3, SAY, pod=NOWHERE, **fields))
+    place.wait("keep", "Starting", reason="Unschedulable")
+    broken = {"image": "localhost/paddock/none:1"}
+    place.make("keep", worker=probes.role(3, SAY, container=broken, **fields))
+    place.wait("keep", "Starting", reason="ErrImageNeverPull")
+    now = place.uids("keep")
+    assert {pod: now[pod] for pod in first} == first
+    place.make("keep", worker=probes.role(3, SAY, **fields))
+    status = place.wait("keep", "Running", until=lambda s: s["ready"] == "3/3")
+    now = place.uids("keep")
+    assert {pod: now[pod] for pod in first} == first
+    assert (status["attempt"], status["restarts"]) == (0, 0)
 
 
 def test_the_range_holds_whatever_is_asked_for(jobs: Place) -> None:

@@ -192,6 +192,21 @@ def test_a_running_job_asks_a_quota_before_it_begins_again(place: Place, probes:
     assert status["attempt"] == 1
 
 
+def test_pods_that_end_for_a_size_without_room_are_announced(place: Place, probes: Probes) -> None:
+    """They ended without a word, and the job waited with none; nobody said how to go back."""
+    place.make("wide", worker=probes.role(2, "sleep"))
+    place.wait("wide", "Running")
+    nowhere = {"nodeSelector": {"paddock.test/none": "none"}}
+    place.make("wide", worker=probes.role(3, "sleep", pod=nowhere))
+    place.wait("wide", reason="Unschedulable")
+    place.told("wide", "AllBeginAgain: scaling from 2 to 3 pods")
+    place.told("wide", "the 2 running pods end before those start")
+    said = [event.partition(":")[0] for event in place.events("wide")]
+    assert said.index("AllBeginAgain") < said.index("Scaled")
+    place.make("wide", worker=probes.role(2, "sleep"))
+    place.wait("wide", "Running", until=lambda s: s["ready"] == "2/2")
+
+
 def test_a_node_that_does_not_exist_is_named(place: Place, probes: Probes) -> None:
     """No scheduler looks at a pod that names its node: it stayed Pending without a word."""
     # With grace there is nobody to end it: Kubernetes removes such a pod a minute later.

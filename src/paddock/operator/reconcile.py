@@ -29,6 +29,10 @@ after whatever crash, does the same. Rows 3 and 6 are Failed only until the spec
 | suspend, a limit, a policy             | end if it says so |
 
 It is asked by a dry run for one pod of each role; a refusal is said, and asked again with pauses.
+Before that an event says which pods will end, for what no dry run tells: whether there is a node
+with room, and whether the image can be pulled. Pods of two sizes cannot run side by side: their
+names and addresses are the same, and each would wait for the other's world. Elastic pods can.
+
 Of a quota that has room for one more pod, but not for all, this does not tell; nor would asking for
 all: dry runs leave the quota as it is, so that each is judged alone (resourcequota/controller.go).
 """
@@ -111,6 +115,7 @@ def _decide(observed: Observed, now: float, settings: Settings) -> Decision:
         return ending.fail(facts, "DeadlineExceeded", TOO_LONG.format(deadline))
     wanted = _wants_another(facts)
     asked = deploy.questions(facts) if wanted is not None and facts.at_work else []
+    asked_of = facts
     if facts.at_work and (asked or facts.mistake is not None):
         facts, wanted = made, None
     decision = _after_failures(facts)
@@ -119,7 +124,8 @@ def _decide(observed: Observed, now: float, settings: Settings) -> Decision:
     if decision is None:
         decision = deploy.deploy(facts)
         if facts.mistake is None:
-            decision = replace(decision, actions=(*decision.actions, *asked))
+            notes = (*_announced(asked_of), *decision.notes) if asked else decision.notes
+            decision = replace(decision, actions=(*decision.actions, *asked), notes=notes)
     return _with_deadline(decision, facts)
 
 
@@ -131,6 +137,13 @@ def _wants_another(facts: Facts) -> tuple[str, str] | None:
     if not all(facts.is_made_alone(o) for o in facts.outdated):
         return "the template of pods that could not start was changed", "TemplateChanged"
     return None
+
+
+def _announced(facts: Facts) -> tuple[Note, ...]:
+    """The event before pods at work end for another size or template: once for each edit."""
+    if facts.previous.observed_generation == facts.observed.job.metadata.generation:
+        return ()
+    return (Note("Warning", "AllBeginAgain", words.announced(facts)),)
 
 
 def _with_deadline(decision: Decision, facts: Facts) -> Decision:

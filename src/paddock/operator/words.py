@@ -47,6 +47,25 @@ def many(count: int, what: str) -> str:
     return f"{count} {what}" + ("" if count == 1 else "s")
 
 
+def announced(facts: Facts) -> str:
+    """What another size or template does to a fixed job at work, before it is done."""
+    made, spec = facts.as_made.spec, facts.spec
+    what = f"scaling from {made.replicas} to {many(spec.replicas, 'pod')}"
+    if made.replicas == spec.replicas:
+        what = f"the roles or the template of {many(spec.replicas, 'pod')} changed"
+    running = many(len(facts.at_work), "running pod")
+    text = (
+        f"{what}: once the API server accepts the new pods, the {running} end before those start;"
+        " if no node has room for all of them, or an image cannot be pulled, none of the job's pods"
+        " will run"
+    )
+    before, after = made.role("worker"), spec.role("worker")
+    if before is None or after is None or before.replicas == after.replicas:
+        return text
+    name = facts.observed.job.metadata.name
+    return f"{text} (to go back: kubectl scale pdj {name} --replicas={before.replicas})"
+
+
 def culprit(outcome: Outcome) -> str:
     """ "worker-3 on node-b failed first: exit code 1 (ValueError: no)"."""
     return f"{outcome.label} failed first: {outcome.why or 'without saying why'}"
