@@ -36,7 +36,7 @@ class Lab:
     asks_first: what the hosts lack is told before anything starts. on_laptop: part of the job
     runs on the laptop, and the job ends with it. follows: what may become of the laptop so that a
     job that is stayed with ends. secret_files: names of files, for their owner only and gone with
-    the job, that may hold secrets meanwhile.
+    the job, that may hold secrets meanwhile. spools: where a queue keeps what it was handed.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Lab:
     on_laptop: bool = False
     follows: tuple[str, ...] = ()
     secret_files: tuple[str, ...] = ()
+    spools: tuple[Path, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -148,7 +149,7 @@ class Lab:
     def folders(self) -> list[Path]:
         """Where files of jobs can be: here, and there."""
         homes = [host.home for host in self.hosts]
-        return [self.laptop.home / ".local", *homes, self.hosts.shared]
+        return [self.laptop.home / ".local", *homes, self.hosts.shared, *self.spools]
 
     def left_behind(self) -> list[str]:
         """What jobs have left there."""

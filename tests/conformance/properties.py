@@ -177,6 +177,22 @@ def test_no_secret_is_in_any_file(lab: Lab) -> None:
     assert all(path.stat().st_mode & 0o077 == 0 for path in found)
     assert lab.paddock("stop", "last").returncode == 0
     lab.until("cancelled")
+    wait_until(lambda: secrets_in(lab.folders(), "hush-hush") == [])
+
+
+def test_what_is_named_travels_and_nothing_else(lab: Lab) -> None:
+    """Neither a variable of the submitter's nor its value; --env NAME takes the value from here.
+
+    A variable that a launcher sets for itself is the job's where --env says so.
+    """
+    lab.env |= {"STRANGER": "hush-hush", "NAMED": "of the 'laptop' $(id)"}
+    names = ["STRANGER", "NAMED", "GIVEN", "FLAGS_START_PORT"]
+    text = f"say('has', [os.environ.get(name, 'no') for name in {names}])\n"
+    words = ("--env", "NAMED", "--env", "GIVEN=two words", "--env", "FLAGS_START_PORT=7")
+    lab.submitted(*words, lab.script(text + FAR))
+    lab.until_up(6)
+    has = f"has {['no', lab.env['NAMED'], 'two words', '7']}"
+    wait_until(lambda: sum(line.endswith(has) for line in lab.logs()) == 6)
     assert secrets_in(lab.folders(), "hush-hush") == []
 
 

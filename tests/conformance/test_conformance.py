@@ -50,7 +50,8 @@ def mpi_lab(hosts: Hosts, request: pytest.FixtureRequest) -> Lab:
 def slurm_lab(hosts: Hosts, request: pytest.FixtureRequest) -> Lab:
     request.getfixturevalue("slurm")
     words = ("-b", "slurm,requeues=0", "-n", "3", "--root", str(hosts.shared / "jobs"))
-    return Lab("slurm", hosts, words, is_shared=True, secret_files=("env", "token"))
+    spools = (hosts.folder / "slurm", hosts.folder / "log")
+    return Lab("slurm", hosts, words, is_shared=True, secret_files=("env", "token"), spools=spools)
 
 
 LABS: dict[str, Callable[[Hosts, pytest.FixtureRequest], Lab]] = {

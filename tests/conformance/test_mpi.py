@@ -42,6 +42,16 @@ def test_hosts_that_cannot_be_reached_are_named(lab: Lab) -> None:
     assert json.loads(lab.paddock("list", "--json").stdout) == []
 
 
+def test_a_variable_that_is_not_named_does_not_reach_ranks_beside_mpirun(lab: Lab) -> None:
+    """Those on this machine are its children, which inherit."""
+    lab.env |= {"STRANGER": "here", "NAMED": "there"}
+    names = ["STRANGER", "NAMED"]
+    script = lab.script(f"say('has', [os.environ.get(name, 'no') for name in {names}])\n")
+    words = ("-b", "mpi", "-n", 1, "--root", lab.hosts.shared / "jobs", "--env", "NAMED")
+    done = lab.paddock("submit", *words, "--nproc_per_node", 1, script)
+    assert (done.returncode, "has ['no', 'there']" in done.stdout) == (0, True), done
+
+
 def test_servers_run_on_the_hosts_that_were_named(lab: Lab) -> None:
     """And trainers on the others, with the ranks of their own."""
     (lab.project / "train.py").write_text(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.backends.backend import NotAllTold, find_backend, find_planner
+from paddock.backends.environment import taken
 from paddock.backends.flags import split_words
 from paddock.backends.registry import DRAWS, IdTaken, Registry, keep_plan, new_id
 from paddock.backends.sites.find import find_site
@@ -183,6 +184,10 @@ def read_submission(split: Split) -> Submission:
     except UsageError as error:
         problems += error.problems
         site = Site("", "ssh")
+    split.env, lacks = taken(split.env, os.environ)
+    for each in lacks:
+        hint = f"set it, or write --env {each}=VALUE"
+        problems.append(Problem(f"--env {each}: it is not set here", hint))
     nnodes = own.get("np_nodes") or split.nnodes or str(max(1, len(site.texts("hosts"))))
     job, file = None, ""
     if not split.script and not split.file:

@@ -16,7 +16,7 @@ COMMANDS = {
     "qsub": """\
 start=$PWD; cd "$(dirname "$0")" || exit 1
 for script; do :; done; script=$start/$script
-if [ "${QUEUE_IS_FULL:-}" ]; then
+if [ "${PBS_QUEUE_IS_FULL:-}" ]; then
   echo 'qsub: Maximum number of jobs already in queue' >&2; exit 38
 fi
 n=$(($(cat number 2>/dev/null || echo 1000) + 1)); echo "$n" >number
@@ -29,7 +29,7 @@ echo "$n.pbs-1"
 cd "$(dirname "$0")" || exit 1
 for job; do :; done
 n=${job%%.*}
-[ "${SERVER_IS_DOWN:-}" = "" ] || { echo 'Connection refused' >&2; exit 111; }
+[ "${PBS_SERVER_IS_DOWN:-}" = "" ] || { echo 'Connection refused' >&2; exit 111; }
 [ -e "$n.words" ] || { echo "qstat: Unknown Job Id $job" >&2; exit 153; }
 state=R; [ ! -e "$n.code" ] || state=F
 printf 'Job Id: %s\\n    Job_Name = train\\n    job_state = %s\\n' "$job" "$state"

@@ -175,7 +175,7 @@ def test_directory_is_edited_and_run_again(place: Place) -> None:
 
 def test_refused_submission_leaves_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what the command complained of."""
-    monkeypatch.setenv("QUEUE_IS_FULL", "1")
+    monkeypatch.setenv("PBS_QUEUE_IS_FULL", "1")
     with pytest.raises(UsageError, match="Maximum number of jobs already in queue"):
         place.submit("0", "0")
     assert list((place.folder / "j").iterdir()) == []
@@ -213,7 +213,7 @@ def test_server_that_is_down_makes_no_state(place: Place, monkeypatch: pytest.Mo
     """It could not be asked: that is no state of the job."""
     run = place.submit("60", "0")
     with monkeypatch.context() as patch:
-        patch.setenv("SERVER_IS_DOWN", "1")
+        patch.setenv("PBS_SERVER_IS_DOWN", "1")
         with pytest.raises(PaddockError, match="Connection refused"):
             place.script.status(run)
     place.script.stop(run, now=False)

@@ -10,7 +10,13 @@ import pytest
 
 from backends.slurm.submissions import TOKEN, submission
 from paddock.backends.slurm.plan import plan_of
-from paddock.backends.slurm.script import build_script, sbatch_word, script_text
+from paddock.backends.slurm.script import (
+    READ_ENV,
+    build_script,
+    env_file,
+    sbatch_word,
+    script_text,
+)
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,6 +97,21 @@ def test_neither_key_nor_values_of_variables_are_in_the_plan() -> None:
     assert TOKEN not in repr(plan)
     assert "hidden-value" not in repr(plan)
     assert "WANDB_KEY" in repr(plan)
+
+
+def test_what_env_sets_reaches_the_launcher_and_no_script(tmp_path: Path) -> None:
+    """A shell on the node reads the file; what the launcher sets itself becomes a word of it."""
+    made = submission(
+        "--nnodes=1", "--env", "PADDLE_MASTER=it's $(id)", "--", "train.py",
+        env=(("KEY", "hidden 'value'"),),
+    )  # fmt: skip
+    assert "hidden" not in script_of(made) and "PADDLE_MASTER" not in script_of(made)
+    (tmp_path / "env").write_text(env_file(made))
+    words = ["inner", str(tmp_path / "env"), "python", "program", "launch", "--", "train.py"]
+    line = f'{READ_ENV} printf "%s\\n" "$KEY" "$@"'
+    done = subprocess.run(["sh", "-c", line, *words], text=True, capture_output=True)
+    told = ["--env", "PADDLE_MASTER=it's $(id)", "--", "train.py"]
+    assert done.stdout.splitlines() == ["hidden 'value'", "python", "program", "launch", *told]
 
 
 def test_every_line_of_the_head_has_a_reason() -> None:

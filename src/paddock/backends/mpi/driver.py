@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends import folder as folders
+from paddock.backends.environment import of_command
 from paddock.backends.files.program import unpack_into
 from paddock.backends.merge import Screen
 from paddock.backends.mpi.command import TOKEN, Mpirun, complaints, read_version
@@ -72,7 +73,7 @@ class Mpi:
             lease = attend.start(
                 str(place),
                 ["/bin/sh", str(place / SCRIPT)],
-                {**os.environ, **dict(submission.env), TOKEN: submission.token},
+                {**of_command(os.environ), **dict(submission.env), TOKEN: submission.token},
                 cwd="/",
                 console=str(place / "log" / "console.log"),
                 is_attached=not submission.is_detached,

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends import folder as folders
+from paddock.backends.environment import env_text, of_command
 from paddock.backends.files.program import unpack_into
 from paddock.backends.node.jobdir import INNER, read_json
 from paddock.backends.registry import Run
 from paddock.backends.script.parse import find_id, find_state, status_of
-from paddock.backends.script.render import again, env_text, fill, plan_of
+from paddock.backends.script.render import again, fill, plan_of
 from paddock.backends.sites.check import SECRET_HINT
 from paddock.backends.text import clean
 from paddock.backends.words import Handle, Piece
@@ -65,7 +66,9 @@ class Script:
                 self._refuse_running(run)
                 for name in OLD:
                     (place / INNER / name).unlink(missing_ok=True)
-            code, out, err = _run(row["site"], ["/bin/sh", str(place / "submit.sh")], place)
+            code, out, err = _run(
+                row["site"], [str(place / "submit.sh")], place, _read(str(place / "submit.sh"))
+            )
             if code:
                 raise UsageError(_failure(row["site"], code, out + err))
             number = find_id(out, row["site"]["job_id"])
@@ -262,7 +265,7 @@ def _command(run: Run, name: str) -> tuple[int, str, str]:
         raise PaddockError(f"{run.handle} was never submitted")
     text = fill(site["commands"][name], {**site["values"], "id": number}, name, [])
     _need(site["credentials"])
-    return _run(site, ["/bin/sh", "-c", text], Path(run.details["folder"]))
+    return _run(site, ["-c", text], Path(run.details["folder"]), text)
 
 
 def _checked(run: Run, name: str) -> str:
@@ -273,12 +276,14 @@ def _checked(run: Run, name: str) -> str:
     return out
 
 
-def _run(site: dict[str, Any], argv: list[str], place: Path) -> tuple[int, str, str]:
+def _run(site: dict[str, Any], words: list[str], place: Path, text: str) -> tuple[int, str, str]:
+    """Run text, which is lines of shell. It sees what is named, since queues send it with a job."""
     try:
         done = subprocess.run(
-            argv, cwd=place if place.is_dir() else "/", stdin=subprocess.DEVNULL,
-            capture_output=True, timeout=COMMAND_SECONDS_MAX, encoding="utf-8",
-            errors="surrogateescape",
+            ["/bin/sh", *words], cwd=place if place.is_dir() else "/",
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS_MAX,
+            encoding="utf-8", errors="surrogateescape",
+            env=of_command(os.environ, site["credentials"], text),
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PaddockError(f"site {site['name']}: {error}") from error

@@ -22,7 +22,7 @@ from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from paddock.backends.words import Site, Submission
 
@@ -175,11 +175,6 @@ def config_text(site: Site, problems: list[Problem]) -> str:
             problems.append(Problem(f"config: '{name}' is not a name of a variable"))
         lines.append(f"{name}={shlex.quote(str(value))}")
     return "".join(f"{line}\n" for line in lines)
-
-
-def env_text(env: Sequence[tuple[str, str]]) -> str:
-    """Lines of shell that set the variables."""
-    return "".join(f"{name}={shlex.quote(text)}\n" for name, text in env)
 
 
 def _launcher(submission: Submission, folder: str) -> str:

@@ -10,6 +10,7 @@ Job directory (0700), beside the files of docs/reference/job-directory:
 
     .paddock/job.sbatch    the script          .paddock/token   the job's key (0600), until its end
     .paddock/job.json      what was submitted  .paddock/program the launcher
+    .paddock/env           what --env sets (0600), until the job's end
     .paddock/slurm.json    cluster and number  .paddock/stop    paddock stop was there
     .paddock/state.json    how the script knows the job is; Slurm forgets, this stays
 """

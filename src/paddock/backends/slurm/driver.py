@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 COMMAND_SECONDS_MAX = 60.0
 ASK_SECONDS = 2.0
 ENDED = ("succeeded", "failed", "cancelled")
-NOT_PASSED_ON = ("PADDOCK_TOKEN",)  # sbatch hands its environment to the controller
+# sbatch hands its environment to the controller; SBATCH_EXPORT would win over the script.
+NOT_PASSED_ON = ("PADDOCK_TOKEN", "SBATCH_EXPORT")
 
 
 class Slurm:
@@ -82,7 +83,7 @@ class Slurm:
         is_done = False
         try:
             script = str(folder / INNER / "job.sbatch")
-            said = place.run("sbatch", "--parsable", script, more_env=submission.env)
+            said = place.run("sbatch", "--parsable", script)
             number = said.strip().partition(";")[0]
             folders.note(folder, cluster, number)
             is_done = True
@@ -210,13 +211,7 @@ class _Commands:
         self.bin = directory
         self.cluster = cluster
 
-    def run(
-        self,
-        name: str,
-        *words: str,
-        is_quiet: bool = False,
-        more_env: tuple[tuple[str, str], ...] = (),
-    ) -> str:
+    def run(self, name: str, *words: str, is_quiet: bool = False) -> str:
         """What a command prints. Raises PaddockError with what it complains of."""
         path = os.path.expanduser(os.path.join(self.bin, name))
         if shutil.which(path) is None:
@@ -233,7 +228,7 @@ class _Commands:
             done = subprocess.run(
                 [path, *clusters, *words],
                 stdin=subprocess.DEVNULL, capture_output=True, check=False,
-                timeout=COMMAND_SECONDS_MAX, env={**env, **dict(more_env)},
+                timeout=COMMAND_SECONDS_MAX, env=env,
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise PaddockError(

@@ -11,6 +11,7 @@ from paddock.backends.files.program import unpack_into
 from paddock.backends.node.attend import last_error
 from paddock.backends.node.jobdir import INNER, read_json, write_json
 from paddock.backends.slurm.parse import Told
+from paddock.backends.slurm.script import ENV, env_file
 from paddock.errors import PaddockError, UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Say) -> None:
     """Make the job directory with all that is in it. Raises UsageError, and then it is gone."""
     inner = folder / INNER
-    shared.make(submission, {**files, str(inner / "token"): submission.token}, folder, say)
+    secrets = {str(inner / "token"): submission.token}
+    if text := env_file(submission):
+        secrets[str(inner / ENV)] = text
+    shared.make(submission, {**files, **secrets}, folder, say)
     try:
         unpack_into(inner / "program", has_ps=submission.has_ps)
     except OSError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from paddock.backends.flags import foreign
 from paddock.backends.slurm.script import (
+    ENV,
     INNER,
     build_script,
     nodes_wanted,
@@ -42,10 +43,10 @@ def plan_of(submission: Submission, root: Path) -> Plan:
     if submission.package:
         what += f", and what is in {submission.package}"
     steps = [Step("here", what)]
-    what = "hand it to Slurm"
     if submission.env:
-        what += ", with " + ", ".join(name for name, _ in submission.env) + " in its environment"
-    steps.append(Step("here", what, ("sbatch", "--parsable", str(script))))
+        names = " ".join(name for name, _ in submission.env)
+        steps.append(Step("here", f"write {INNER}/{ENV}, for you alone, with {names}"))
+    steps.append(Step("here", "hand it to Slurm", ("sbatch", "--parsable", str(script))))
     worker = submission.job.role("worker")
     each = str(worker.count) if worker is not None and worker.count else "one per device"
     devices = option(submission, "gres") or "found there"

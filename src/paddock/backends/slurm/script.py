@@ -14,6 +14,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from paddock.backends.environment import BASE, env_text
 from paddock.backends.words import Handle, parse_handle
 from paddock.command_line import read_line
 from paddock.errors import Problem, UsageError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from paddock.backends.words import Submission
 
 INNER = ".paddock"
+ENV = "env"  # the file with what --env sets
 MARK = "paddock:"  # how the comment of our jobs begins; the job directory follows
 # sbatch's option -> the word of the profile or the command line.
 OPTIONS = {
@@ -41,6 +43,7 @@ FIRST_WORDS = (
     ' echo "paddock: error: interpreter $1 is not on $SLURMD_NODENAME" >&2; exit 127; };'
     ' echo $$ >"$0/pid.$SLURM_NODEID"; exec "$@"'
 )
+READ_ENV = 'PADDOCK_ENV=$1; shift; . "$PADDOCK_ENV"; '  # before them
 STATE_FORMAT = r"""{"state": "%s", "code": %s, "why": "%s", "at": %s, "attempt": %s}\n"""
 
 
@@ -136,6 +139,8 @@ def _head(submission: Submission, folder: str) -> Iterator[Line]:
         rows.append(("requeue", "", "a job whose node is lost starts again"))
     else:
         rows.append(("no-requeue", "", "requeues = 0"))
+    why = "variables of this shell that travel; those that you name are in a file"
+    rows.append(("export", ",".join(BASE), why))
     rows.append(("open-mode", "append", "what was said before a restart is kept"))
     name = "console-%a.log" if option(submission, "array") else "console.log"
     output = folder.replace("%", "%%") + f"/log/{name}"
@@ -168,6 +173,7 @@ def _functions(submission: Submission, folder: str) -> Iterator[Line]:
         yield Line(f"job={quoted}")
     yield Line(f'inner="$job"/{INNER}')
     yield Line("umask 077", "nobody else reads the job's files")
+    yield Line("unset SLURM_EXPORT_ENV", "else steps would lack what the nodes' prolog has set")
     yield Line('mkdir -p "$inner" "$job/log"')
     yield Line(
         f'state() {{ printf \'{STATE_FORMAT}\' "$1" "$2" "$3" "$(date +%s)"'
@@ -189,14 +195,29 @@ def _functions(submission: Submission, folder: str) -> Iterator[Line]:
     yield Line("trap tell TERM", "from --signal, paddock stop, or scancel --batch")
 
 
-def without_env(flags: Sequence[str]) -> list[str]:
-    """The launcher's words less --env: its values go with sbatch, and are in no file of ours.
+def split_env(flags: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The launcher's words less --env, and those: their values are in no script.
 
-    >>> without_env(["--env", "KEY=secret", "--grace", "5", "--env=A=b"])
-    ['--grace', '5']
+    >>> split_env(["--env", "KEY=secret", "--grace", "5", "--env=A=b"])
+    (['--grace', '5'], ['--env', 'KEY=secret', '--env=A=b'])
     """
-    said = read_line(flags, LAUNCH).said
-    return [word for one in said if one.flag.name != "env" for word in one.words]
+    words: dict[bool, list[str]] = {True: [], False: []}
+    for one in read_line(flags, LAUNCH).said:
+        words[one.flag.name == "env"] += one.words
+    return words[False], words[True]
+
+
+def env_file(submission: Submission) -> str:
+    """What each node reads before its launcher starts, in a file for its owner alone; "" for none.
+
+    The launcher takes the place of "$@"; variables that it sets itself are words of it.
+    """
+    words = split_env(submission.flags)[1]
+    lines = f"set -a\n{env_text(submission.env)}set +a\n" if submission.env else ""
+    if words:
+        lines += "PADDOCK_PYTHON=$1 PADDOCK_PROGRAM=$2; shift 3\n"
+        lines += f'set -- "$PADDOCK_PYTHON" "$PADDOCK_PROGRAM" launch {shlex.join(words)} "$@"\n'
+    return lines
 
 
 def launch_words(submission: Submission) -> tuple[str, ...]:
@@ -204,7 +225,7 @@ def launch_words(submission: Submission) -> tuple[str, ...]:
     job = submission.job
     low, high = job.nnodes_min, job.nnodes_max
     words = ["--nnodes", str(high) if low == high else f"{low}:{high}"]
-    words += ["--job_id", submission.run_id, *without_env(submission.flags)]
+    words += ["--job_id", submission.run_id, *split_env(submission.flags)[0]]
     command = job.command
     script = ("--", command.program, *command.args) if command.program else ()
     return (*words, *script)
@@ -233,7 +254,10 @@ def _body(submission: Submission, folder: str) -> Iterator[Line]:
         f" --wait={wait} --kill-on-bad-exit=0" + (" --no-kill" if job.is_elastic else "") + " \\",
         "a launcher on each node; they end each other, in order, and srun what is left",
     )
-    yield Line(f"  sh -c '{FIRST_WORDS}' \"$inner\" \\",
+    first, file_of_env = FIRST_WORDS, ""
+    if env_file(submission):
+        first, file_of_env = f"{READ_ENV}{first}", f"{program}/{ENV} "
+    yield Line(f"  sh -c '{first}' \"$inner\" {file_of_env}\\",
                "whether there is a Python; its number, for the signal above")  # fmt: skip
     start = f"{shlex.quote(python)} {program}/program/__main__.py launch --tail none"
     yield Line(f"  {start} {ours}{file} \\",
@@ -282,5 +306,6 @@ def _ending(submission: Submission, folder: str) -> Iterator[Line]:
     yield Line("  *) state failed \"$code\" '' ;;")
     yield Line("esac; fi")
     if not option(submission, "array"):
-        yield Line(f"rm -f {shlex.quote(folder)}/{INNER}/token", "no secret stays behind")
+        inner = f"{shlex.quote(folder)}/{INNER}"
+        yield Line(f"rm -f {inner}/token {inner}/{ENV}", "no secret stays behind")
     yield Line('exit "$code"')
