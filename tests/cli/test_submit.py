@@ -134,7 +134,7 @@ def test_what_was_fetched_is_not_sent_with_the_next_job(project: Path) -> None:
     words = ("submit", "-b", "local", "--nproc_per_node", "1", "train.py")
     assert "code: 3 files" in paddock(project, *words).stderr
     assert paddock(project, "fetch", "--to", "got").returncode == 0
-    assert (project / "got" / "log" / "workerlog.0").exists()
+    assert (project / "got" / "log" / os.uname().nodename / "workerlog.0").exists()
     assert "code: 3 files" in paddock(project, *words).stderr
     paddock(project, "fetch", "--to", ".")
     assert not (project / ".paddockignore").exists()
@@ -147,7 +147,8 @@ def test_what_is_fetched_of_several_jobs_does_not_meet(project: Path) -> None:
     done = paddock(project, "fetch", *ids, "--to", "got")
     assert done.returncode == 0, done.stderr
     for each in ids:
-        assert (project / "got" / each / "log" / "workerlog.0").read_text() == "trained\n"
+        (log,) = (project / "got" / each / "log").glob("*/workerlog.0")
+        assert log.read_text() == "trained\n"
         assert (project.parent / "home" / "jobs" / each / "train.py").exists()
 
 

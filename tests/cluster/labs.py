@@ -49,6 +49,7 @@ class ClusterLab(Lab):
 
     cluster: Cluster = field(kw_only=True)
     place: Place = field(kw_only=True)
+    knows_ranks: bool = False  # Kubernetes tells of pods only
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:

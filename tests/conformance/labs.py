@@ -37,6 +37,7 @@ class Lab:
     runs on the laptop, and the job ends with it. follows: what may become of the laptop so that a
     job that is stayed with ends. secret_files: names of files, for their owner only and gone with
     the job, that may hold secrets meanwhile. spools: where a queue keeps what it was handed.
+    knows_ranks: whether the launchers tell how each rank has ended.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Lab:
     follows: tuple[str, ...] = ()
     secret_files: tuple[str, ...] = ()
     spools: tuple[Path, ...] = ()
+    knows_ranks: bool = True
     env: dict[str, str] = field(default_factory=dict)
 
     @property

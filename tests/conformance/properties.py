@@ -60,6 +60,10 @@ def test_the_first_failure_is_named_and_ends_all(lab: Lab) -> None:
     status = lab.status()
     assert (status["state"], status["code"]) == ("failed", 7)
     assert "worker 3" in status["why"] and lab.node_name(1) in status["why"]
+    if lab.knows_ranks:  # who was only stopped because of it has not failed
+        states = [(node["name"], node["state"]) for node in status["nodes"]]
+        names = [lab.node_name(index) for index in range(3)]
+        assert states == list(zip(names, ("cancelled", "failed", "cancelled"), strict=True))
     wait_until(lambda: not lab.ranks_alive())
 
 
@@ -201,8 +205,13 @@ def test_nothing_is_left_after_delete(lab: Lab) -> None:
     job = lab.submitted(lab.script("say('done', RANK)\n"))
     assert lab.paddock("wait", job).returncode == 0
     assert lab.paddock("fetch", job, "--to", "mine").returncode == 0
-    text = b"".join(p.read_bytes() for p in (lab.project / "mine").rglob("*") if p.is_file())
-    assert all(f"done {rank}\n".encode() in text for rank in range(6))
+    mine = lab.project / "mine"
+    assert {path.name for path in mine.iterdir()} == {".paddockignore", "log"}
+    for index in range(3):  # a directory for each host
+        logs = [p for p in (mine / "log" / lab.node_name(index)).iterdir() if p.is_file()]
+        text = b"".join(path.read_bytes() for path in logs)
+        assert all((f"done {rank}\n".encode() in text) == (rank // 2 == index) for rank in range(6))
+    assert not list(mine.rglob(".paddock"))
     assert lab.paddock("delete", job).returncode == 0
     assert json.loads(lab.paddock("list", "--json").stdout) == []
     wait_until(lambda: not lab.left_behind())

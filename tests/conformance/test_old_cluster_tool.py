@@ -129,9 +129,9 @@ def test_run_sh_trains_with_a_server_on_each_host(lab: Lab) -> None:
         for name in ("server.log", "paddle_pserver2.INFO"):
             assert f"pserver {number} of 3 is ready" in (job / "log" / name).read_text()
     assert lab.paddock("fetch", "last", "--to", "got").returncode == 0
-    rows = lab.project / "got" / "h1" / "output" / "rows.txt"
+    rows = lab.project / "got" / "output" / "h1" / "rows.txt"
     assert rows.read_text().split() == ["31"] * 12
-    assert (rows.parents[2] / "h3" / "log" / "train.log").exists()
+    assert (rows.parents[2] / "log" / "h3" / "train.log").exists()
 
 
 def test_run_sh_with_a_server_script_and_without_data(lab: Lab) -> None:

@@ -9,6 +9,8 @@ import pytest
 from conformance.labs import Lab
 from conformance.properties import (  # noqa: F401 - one text of each property
     test_every_rank_gets_its_place,
+    test_nothing_is_left_after_delete,
+    test_the_first_failure_is_named_and_ends_all,
     test_what_is_named_travels_and_nothing_else,
 )
 

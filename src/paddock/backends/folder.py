@@ -117,11 +117,12 @@ def jobs_below(root: Path, backend: str = "") -> list[tuple[Path, dict[str, obje
 
 
 def copy(folder: Path, cwd: Path, to: Path) -> list[str]:
-    """Copy log/ of the job's directory and output/ of the working directory."""
+    """Copy log/ of the job's directory and output/ of the working directory, less our own files."""
     copied = []
     for name, place in zip(FETCHED, (folder, cwd), strict=True):
         if (place / name).is_dir() and not (place / name).is_symlink():
-            shutil.copytree(place / name, to / name, symlinks=True, dirs_exist_ok=True)
+            shutil.copytree(place / name, to / name, symlinks=True, dirs_exist_ok=True,
+                            ignore=shutil.ignore_patterns(INNER))  # fmt: skip
             copied.append(str(to / name))
     if not copied:
         raise PaddockError(f"{folder} has neither logs nor output")

@@ -1,4 +1,15 @@
-"""What the launchers of a job have recorded (status.json) -> its hosts. Pure."""
+"""What the launchers of a job have recorded (status.json) -> its hosts. Pure.
+
+How a host has ended, on every backend whose launchers tell of ranks (docs/guide/submit.md):
+
+    the job      its ranks on the host                 the host is
+    -----------  ------------------------------------  -----------------------------------
+    any          all succeeded                         succeeded
+    failed       one failed                            failed
+    failed       none failed, the host was lost        lost
+    failed       else: they were ended because of it   cancelled
+    otherwise    -                                     as the job: cancelled, lost, succeeded
+"""
 
 from __future__ import annotations
 
@@ -7,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 from paddock.backends.words import Node, Rank, role_word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from paddock.backends.words import State
+
+STANDS_BY = "stands by"  # the note of a host that is not needed (agent/record.py)
 
 
 def nodes_of(whole: Mapping[str, Any]) -> tuple[Node, ...]:
@@ -17,9 +30,9 @@ def nodes_of(whole: Mapping[str, Any]) -> tuple[Node, ...]:
     return tuple(_node(each) for each in whole.get("nodes") or ())
 
 
-def ended(nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """The hosts of a job that has ended."""
-    return tuple(_ended(node) for node in nodes)
+def ended(nodes: Iterable[Node], job: State) -> tuple[Node, ...]:
+    """The hosts of a job that has ended; what was still running has been ended by us."""
+    return tuple(_ended(node, job) for node in nodes)
 
 
 def _node(row: Mapping[str, Any]) -> Node:
@@ -34,14 +47,25 @@ def _node(row: Mapping[str, Any]) -> Node:
     )  # fmt: skip
 
 
-def _ended(node: Node) -> Node:
-    """A host of a job that has ended: what was running has been ended by us."""
+def _ended(node: Node, job: State) -> Node:
     ranks = tuple(
         Rank(r.role, r.rank, "ended" if r.state == "running" else r.state, r.code)
         for r in node.ranks
     )
+    return Node(node.name, end_of(job, ranks, node.note), ranks, node.note)
+
+
+def end_of(job: State, ranks: Sequence[Rank], note: str = "") -> State:
+    """How a host has ended, by the table above. note: of the launchers, on the host.
+
+    >>> end_of("failed", [Rank("worker", 0, "ended")])
+    'cancelled'
+    """
     states = {rank.state for rank in ranks}
-    state: State = "failed" if "failed" in states else "cancelled"
-    if states <= {"succeeded"}:
-        state = "succeeded"
-    return Node(node.name, state, ranks, node.note)
+    if states == {"succeeded"}:
+        return "succeeded"
+    if job != "failed":
+        return job
+    if "failed" in states:
+        return "failed"
+    return "lost" if note not in ("", STANDS_BY) else "cancelled"

@@ -433,7 +433,7 @@ _VERBS = (
         flag("timeout", "TIME", "exit with 124 if it has not ended by then, as 1h"), JSON,
     ), _wait, _jobs(" (the default)")),
     Command("fetch", "bring the logs and the output of a job here", (
-        flag("to", "DIR", "where to put them [./ID]; of several hosts in a directory each"), JSON,
+        flag("to", "DIR", "where to put them [./ID]; the logs of each host are in log/HOST"), JSON,
     ), _fetch, _jobs(" (the default)")),
     Command("delete", "remove what an ended job has left", (
         flag("entry-only", "", "forget it here, and leave what is on the hosts"), JSON,

@@ -104,11 +104,11 @@ class Kubernetes(Planner):
         """The pods' logs. What a job wrote is on its volumes, or gone with its pods."""
         from paddock.backends.words import Query
 
-        folder = to / "log"
-        folder.mkdir(parents=True, exist_ok=True)
-        names = set(newest_pods(self._look(run)))
+        names, folder = set(newest_pods(self._look(run))), to / "log"
+        for name in names:
+            (folder / name).mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            files = {n: stack.enter_context(open(folder / f"{n}.log", "wb")) for n in names}
+            files = {n: stack.enter_context(open(folder / n / "console.log", "wb")) for n in names}
             for piece in self.logs(run, Query()):
                 pod, _, process = piece.label.partition(" ")
                 files[pod].write((f"[{process}] ".encode() if process else b"") + piece.data)

@@ -52,5 +52,5 @@ def status_of(
         since=float(row.get("since") or 0.0),
         failed_at=float(verdict.get("failed_at") or 0.0),
         attempt=int(whole.get("attempt") or 0),
-        nodes=nodes if state in ALIVE else ended(nodes),
+        nodes=nodes if state in ALIVE else ended(nodes, state),
     )

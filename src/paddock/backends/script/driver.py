@@ -194,9 +194,8 @@ class Script:
         """Copy log/ and output/ of the directory, or what the logs command prints."""
         place = Path(run.details["folder"])
         if "logs" in run.details["site"]["commands"]:
-            to.mkdir(parents=True, exist_ok=True)
-            folders.write(to / "job.log", _checked(run, "logs"))
-            say(f"fetched {to / 'job.log'}")
+            folders.write(to / "log" / "job.log", _checked(run, "logs"))
+            say(f"fetched {to / 'log' / 'job.log'}")
             if not (place / "log").is_dir():
                 return
         say("fetched " + ", ".join(folders.copy(place, Path(run.details["cwd"]), to)))

@@ -90,4 +90,4 @@ def status_of(
         code = {"succeeded": 0, "cancelled": EXIT_CANCELLED}.get(state)
     why = "" if state == "succeeded" else str(own.get("why") or "")
     since = float(own.get("at") or 0.0)
-    return Status(state, as_of, why=why, code=code, since=since, nodes=ended(nodes))
+    return Status(state, as_of, why=why, code=code, since=since, nodes=ended(nodes, state))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING
 
 from paddock.backends import folder as shared
@@ -80,7 +79,7 @@ def copy(folder: Path, cwd: Path, to: Path) -> list[str]:
     """Copy logs, of an array those of each, and output/ of the working directory."""
     copied = shared.copy(folder, cwd, to)
     for part in tasks_of(folder):
-        shutil.copytree(part / "log", to / part.name / "log", symlinks=True, dirs_exist_ok=True)
+        shared.copy(part, part, to / part.name)
     return copied
 
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.words import FINAL, Node, Rank, State, Status, role_word
+from paddock.backends.recorded import ended, nodes_of
+from paddock.backends.words import FINAL, Node, State, Status
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError
 
 if TYPE_CHECKING:
@@ -271,25 +272,8 @@ def _reason(word: str) -> str:
 
 def _nodes(told: Told, state: State) -> tuple[Node, ...]:
     """Hosts and ranks as the coordinator wrote them down. state: of the job."""
-    found = []
-    rows = told.whole.get("nodes")
-    for row in rows if isinstance(rows, list) else ():
-        ranks = tuple(
-            Rank(
-                role_word(str(r.get("role"))),
-                _number(r.get("rank")),
-                str(r.get("state")),
-                r.get("code"),
-            )
-            for r in row.get("ranks") or ()
-        )
-        own: State = state
-        if state in FINAL:
-            ranks = tuple(replace(r, state="ended") if r.state == "running" else r for r in ranks)
-            if state == "failed" and not any(r.state == "failed" for r in ranks):
-                own = "cancelled"
-        found.append(Node(str(row.get("host")), own, ranks, note=str(row.get("note") or "")))
-    return tuple(found)
+    nodes = nodes_of(told.whole)
+    return ended(nodes, state) if state in FINAL else nodes
 
 
 def _number(value: object) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 import time
@@ -240,13 +241,13 @@ class Ssh:
             )
 
     def fetch(self, run: Run, to: Path, say: Say) -> None:
-        """log/ of every host, and output/ of each that has one to itself."""
+        """log/HOST/ of every host, and output/; in output/HOST/ where several have one."""
         from paddock.backends.ssh.transfer import fetch_into
 
         targets = self._run_targets(run)
         names = [target.name for target in targets]
-        folders = [
-            to / (name if names.count(name) == 1 else f"{name}.{index}")
+        hosts = [
+            (name if names.count(name) == 1 else f"{name}.{index}") or os.uname().nodename
             for index, name in enumerate(names)
         ]
         own = run.details.get("own_output") or [0]
@@ -257,7 +258,9 @@ class Ssh:
             wanted = FETCHED if index in own else FETCHED[:1]
             try:
                 request = {**self._base(run, index), "names": wanted, "cwd": run.details["cwd"]}
-                return fetch_into(channel, request, folders[index] if len(targets) > 1 else to)
+                output = "output" if len(own) == 1 else f"output/{hosts[index]}"
+                places = {"log": f"log/{hosts[index]}", "output": output}
+                return fetch_into(channel, request, to, places)
             finally:
                 channel.close()
 

@@ -25,8 +25,9 @@ import re
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from paddock.backends.recorded import end_of
 from paddock.backends.ssh.command import Target
-from paddock.backends.words import ALIVE, Node, Rank, State, Status, role_word
+from paddock.backends.words import ALIVE, FINAL, Node, Rank, State, Status, role_word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +37,7 @@ KNOWN = (*ALIVE, "succeeded", "failed", "cancelled", "lost", "unknown")
 RANKS = ("starting", "running", "succeeded", "failed", "ended")
 TOLD = "told to end"
 ENDS = {"failed": "failed", "cancelled": "been told to end"}
+OWN = ("succeeded", "failed", "cancelled")  # what a host says of its own launcher
 VERDICTS: dict[str, State] = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
 
 
@@ -163,6 +165,11 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
         why, code = str(whole.get("waiting_for") or ""), None
     elif not verdict:
         why, code = _reason(names, rows, state)
+    if state in FINAL:  # each host knows only that its own launcher failed
+        nodes = [
+            replace(n, state=end_of(state, n.ranks)) if n.state in OWN and told.get(i) else n
+            for i, n in enumerate(nodes)
+        ]
     if state == "cancelled" and any(row["state"] == "cancelled" for row in rows):
         why = TOLD
     return Status(

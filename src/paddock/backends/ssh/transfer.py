@@ -113,8 +113,12 @@ def send_package(
         say(f"code: {sent:,} bytes were sent in {seconds:.1f} s; the rest was there already")
 
 
-def fetch_into(channel: Channel, request: Mapping[str, Any], folder: Path) -> str:
+def fetch_into(
+    channel: Channel, request: Mapping[str, Any], folder: Path, places: Mapping[str, str]
+) -> str:
     """Unpack what a host sends below a folder; nothing of it can lead out of there.
+
+    places: where in the folder each of the names asked for goes, as log -> log/h1.
 
     Returns how much it was, for people.
     """
@@ -144,6 +148,9 @@ def fetch_into(channel: Channel, request: Mapping[str, Any], folder: Path) -> st
             tar.extraction_filter = lambda entry, _: entry
             for entry in tar:
                 top = entry.name.partition("/")[0]
+                entry.name = _placed(entry.name, places)
+                if entry.islnk():
+                    entry.linkname = _placed(entry.linkname, places)
                 try:
                     tar.extract(_checked(entry, request["names"], folder), folder)
                     if entry.isfile():
@@ -165,6 +172,16 @@ def fetch_into(channel: Channel, request: Mapping[str, Any], folder: Path) -> st
         )
     told = [f"{each}/ {len(n)} files, {size_text(sum(n))}" for each, n in sizes.items()]
     return f"{'; '.join(told)} -> {folder}" if told else "it has no files of this job"
+
+
+def _placed(name: str, places: Mapping[str, str]) -> str:
+    """Where an entry goes; what was not asked for keeps its name, and is refused.
+
+    >>> _placed("log/train.log", {"log": "log/h1"}), _placed("../log", {"log": "log/h1"})
+    ('log/h1/train.log', '../log')
+    """
+    top, slash, rest = name.partition("/")
+    return places.get(top, top) + slash + rest
 
 
 class _RefusedError(Exception):
@@ -196,6 +213,7 @@ def _checked(entry: tarfile.TarInfo, asked: Sequence[str], folder: Path) -> tarf
             raise _RefusedError(f"{name!r} is a link to {entry.linkname!r}, which is no file here")
     elif not entry.isfile() and not entry.isdir():
         raise _RefusedError(f"{name!r} is no file")
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)  # hosts send at the same time
     entry.uid, entry.gid, entry.uname, entry.gname = os.getuid(), os.getgid(), "", ""
     entry.mode = 0o755 if entry.isdir() else entry.mode & 0o755 | 0o600
     return entry
