@@ -247,6 +247,17 @@ def test_truncated_normal_is_cut_at_two_sigma() -> None:
     assert abs(drawn.std() / 0.01 - 0.8796) < 0.01 and abs(drawn.mean() - 0.5) < 1e-4
 
 
+def test_truncated_normal_draws_the_numbers_of_paddle_2() -> None:
+    """Golden: printed by PaddlePaddle 2.6.2 on a CPU, with the seed of PaddleRec's trainer."""
+    with as_in_paddle_2():
+        paddle.seed(12345)
+        first = paddle.nn.initializer.TruncatedNormal(0.0, 0.05)
+        drawn = paddle.create_parameter([100, 64], "float32", default_initializer=first).numpy()
+    golden = [-0.00799518171697855, 0.05630751699209213, 0.04929677024483681, -0.024914061650633812]
+    np.testing.assert_allclose(drawn.ravel()[:4], golden, rtol=1e-6)
+    assert abs(drawn.sum(dtype=np.float64) + 4.84349712797939) < 1e-4
+
+
 def test_floats_and_whole_numbers_compute_floats() -> None:
     """On either side, compared too; afterwards Paddle is as it was."""
     half, two = paddle.to_tensor([0.5]), paddle.to_tensor([2], dtype="int32")
