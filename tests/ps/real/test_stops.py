@@ -188,7 +188,7 @@ def test_with_rescale_the_others_go_on_and_the_stopped_one_is_refused(tmp_path: 
             assert other.returncode != 0 and "silent for 0.75 s" in errors
             batch(client, 3, 0, 30, reads=True)
             assert applied(client) == dict.fromkeys(TABLES, 30)
-        assert "trainer 1 silent for 0.75 s" in job.said(0)
+        assert "trainer 1 expelled: silent for 0.75 s" in job.said(0)
 
 
 def test_a_killed_trainer_that_comes_back_in_time_is_not_missed(

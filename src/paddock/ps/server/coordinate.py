@@ -302,7 +302,7 @@ def _sentence(record: Record, chief: Chief) -> str:
     if isinstance(record, Left):
         return f"trainer {record.trainer} left" + f" after step {record.step}" * counts
     if isinstance(record, Expelled):
-        return f"trainer {record.trainer} {record.reason}"
+        return f"trainer {record.trainer} expelled: {record.reason}"
     if isinstance(record, Began):
         return f"begins with {len(chief.members)} of {chief.rules.trainers} trainers"
     return ""

@@ -133,8 +133,10 @@ def serve(
     threading.Thread(target=warm_server, args=(ended.is_set,)).start()
     try:
         while not ended.wait(LOOK_SECONDS) and not server.engine.broken:
-            if options.end_with_trainers == "yes" and server.is_finished:
-                break
+            if options.end_with_trainers == "yes":
+                server.close_lost()
+                if server.is_finished:
+                    break
             if snapshots is not None and snapshots.is_due():
                 try:
                     snapshots.take()

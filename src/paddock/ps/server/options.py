@@ -149,7 +149,9 @@ class Options:
         words=("fail", "rescale"),
     )
     end_with_trainers: str = _flag(
-        "no", "yes: end when every trainer has closed its client", words=("yes", "no")
+        "no",
+        "yes: end when every trainer has closed its client, or is lost (--on-lost-trainer rescale)",
+        words=("yes", "no"),
     )
     replica_of: str = _flag(
         "",

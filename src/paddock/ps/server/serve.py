@@ -15,11 +15,11 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddock import __version__
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 from paddock.ps.consistency.step_words import Rules
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.link import Identity
-from paddock.ps.protocol.frames import Header
+from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.protocol.handshake import Hello, Welcome, proof_of
 from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks
@@ -98,6 +98,7 @@ class Server:
         self.file = file
         self.say = say
         self._said = ""
+        self._away: dict[int, float] = {}  # by trainer, since when it has no connection
         self._sessions: dict[Session, None] = {}  # oldest first
         self._lock = threading.Lock()
         self._saving = threading.Lock()
@@ -235,6 +236,31 @@ class Server:
     def is_finished(self) -> bool:
         """Whether every trainer of the job has closed its client."""
         return len(self.store.closed) >= self.options.num_gradient_servers
+
+    def close_lost(self) -> None:
+        """Close the clients of lost trainers, once those of all others are closed.
+
+        With "rescale" a trainer is lost that has had no connection for twice --trainer-timeout: it
+        is expelled after the first, and may come back until the second. Every server sees that by
+        itself, so it holds where nobody is left who could tell the others.
+        """
+        seconds, closed = 2 * self.options.trainer_timeout, self.store.closed
+        if self.options.on_lost_trainer != "rescale" or not seconds or self.role != "primary":
+            self._away.clear()
+            return
+        now, here = time.monotonic(), {trainer for trainer, _ in self.connected()}
+        away = self.store.lives.keys() - closed - here
+        self._away = {trainer: self._away.get(trainer, now) for trainer in away}
+        lost = sorted(t for t, since in self._away.items() if now - since >= seconds)
+        if len(closed) + len(lost) < self.options.num_gradient_servers:
+            return
+        for trainer in lost:
+            self.say(f"trainer {trainer} is lost: no connection for {seconds:g} s")
+            life, _ = self.store.lives[trainer]
+            try:
+                self.engine.write(Header(Op.CLOSE, trainer=trainer, incarnation=life), b"{}")
+            except PaddockError as error:  # Asked again at the next look.
+                self.say_once(error.message)
 
     def forget(self, session: Session) -> None:
         """A connection has ended."""
