@@ -55,6 +55,7 @@ IMPOSSIBLE: list[m.ToCoordinator | m.ToMember] = [
     m.Exited(replace(EXIT, at_ns=HUGE)),
     m.Leave(HUGE),
     m.Leave(0),
+    m.Leave(15, lost="keys"),  # type: ignore[arg-type]  # what a broken member may say
     m.CannotRun("x", HUGE),
     m.Ping(HUGE),
     m.Pong(-HUGE, 0),

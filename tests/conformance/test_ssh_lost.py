@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
+
+import pytest
 
 from conformance.labs import Lab
 from local.jobs import wait_until
@@ -68,3 +71,54 @@ def test_a_job_whose_first_host_stands_still_is_not_said_to_have_failed(hosts: H
     assert "h1: it " in lab.status()["why"]
     hosts[0].freeze(thaw=True)
     lab.until("failed")
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["of the coordinator", "of another"])
+def test_a_killed_daemon_is_lost_and_the_job_has_failed(hosts: Hosts, number: int) -> None:
+    """An OOM killer took it: nobody asked the job to stop, so it is not called cancelled."""
+    lab = Lab("ssh", hosts, ("-b", "ssh,hosts=h1,h2,h3,connect_timeout=6"))
+    running = lab.stay(lab.script("say('rank-is-up')\ntime.sleep(3600)\n"))
+    running.wait_for("rank-is-up", count=3)
+    [state] = (hosts[number].home / "paddock" / "jobs").glob("train-*/.paddock/state.json")
+    daemon = json.loads(state.read_text())["process"]["pid"]
+    hosts[number].run(["kill", "-9", str(daemon)])
+    ended = running.end()
+    why = f"node h{number + 1} is lost: the daemon of its job was killed"
+    assert ended.code == 125
+    assert why in ended.out and "told to stop" not in ended.out + ended.err
+    status = lab.until("failed")
+    assert (status["code"], status["why"]) == (125, why)
+    assert [node["state"] for node in status["nodes"]][number] == "lost"
+    wait_until(lambda: not lab.ranks_alive())
+
+
+def test_a_cut_connection_has_one_answer(hosts: Hosts) -> None:
+    """On the terminal what is known; `unknown` until the hosts can be asked; then the same code."""
+    lab = Lab("ssh", hosts, ("-b", "ssh,hosts=h1,h2,h3,connect_timeout=2"))
+    running = lab.stay("--name", "cut", lab.script("say('rank-is-up')\ntime.sleep(3600)\n"))
+    running.wait_for("rank-is-up", count=3)
+    lab.laptop.cut_cable()
+    ended = running.end()
+    assert ended.code == 125
+    assert "the connection to h1, h2, h3 was lost, and the job ends because of it" in ended.err
+    assert "how it ended is unknown until a host can be asked" in ended.err
+    assert lab.status("cut")["state"] == "unknown"
+    lab.laptop.mend_cable()
+    status = lab.until("failed", job="cut")
+    assert status["code"] == 125
+    assert "lost its connection to paddock submit; an attached job ends without it" in status["why"]
+
+
+def test_a_connection_to_one_host_that_is_cut_ends_the_job_and_is_named(hosts: Hosts) -> None:
+    """The first host tells it: h2 has said why it ends."""
+    lab = Lab("ssh", hosts, ("-b", "ssh,hosts=h1,h2,h3,connect_timeout=2"))
+    running = lab.stay(lab.script("say('rank-is-up')\ntime.sleep(3600)\n"))
+    running.wait_for("rank-is-up", count=3)
+    lab.laptop.run(["ip", "route", "add", "unreachable", f"{hosts[1].address}/32"])
+    ended = running.end()
+    why = "node h2 lost its connection to paddock submit; an attached job ends without it"
+    assert ended.code == 125
+    assert why in ended.out and "warning: h2: the connection was lost" in ended.err
+    lab.laptop.run(["ip", "route", "del", "unreachable", f"{hosts[1].address}/32"])
+    status = lab.until("failed")
+    assert (status["code"], status["why"]) == (125, why)

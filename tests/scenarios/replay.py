@@ -138,7 +138,8 @@ class MembershipReplay:
         if what == "give_way":
             return m.GiveWay(m.HandOver(9, (plain[0],), "10.0.0.9", 7009, m.Budget()))
         assert what == "leave", what
-        return m.Heard(member, m.Leave(int(plain[0]), "hurry" in plain))
+        lost = next((word for word in plain if word in m.LOSSES), "")
+        return m.Heard(member, m.Leave(int(plain[0]), "hurry" in plain, lost))  # type: ignore[arg-type]  # read from text
 
     def _joined(self, member: int, plain: list[str], given: dict[str, str]) -> m.Heard:
         name = plain[0]

@@ -51,6 +51,8 @@ def _message_fault(message: m.ToCoordinator | m.ToMember) -> str:
     if isinstance(message, m.Exited):
         return _exit_fault(message.exit)
     if isinstance(message, m.Leave):
+        if message.lost not in m.LOSSES:
+            return f"a loss of '{message.lost}'"
         return "" if 1 <= message.signal <= SIGNAL_MAX else f"signal {message.signal}"
     if isinstance(message, (m.CannotRun, m.Refuse)):
         return _range("exit code", message.exit_code, CODE_MAX)

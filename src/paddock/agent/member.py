@@ -11,7 +11,7 @@ from paddock.core import messages as m
 from paddock.core.plan import make_plan
 from paddock.core.policy import Verdict
 from paddock.core.value import replace
-from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, problem_text
+from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE, PaddockError, problem_text
 from paddock.local.reporter import Reporter
 from paddock.local.text import count, servers_lines
 
@@ -71,6 +71,7 @@ class Member:
         self._node_rank = 0
         self._signals = 0
         self.told_signal = 0  # the first one that told this node to end
+        self._loss: m.Loss = ""  # what was lost, if that is why
         self._verdict: Verdict | None = None
         self._notes_said = False
         share.on_exit = lambda exit_: self.tell(m.Exited(self._translate(exit_)))
@@ -104,7 +105,7 @@ class Member:
         started, by = (self.start.attempt, self.start.by) if self.start else (-1, "")
         self.tell(m.Join(self._host, self.key, rank, job_shape(self.job), door, started, by))
         if self.told_signal:  # the one before may not have heard it
-            self.tell(m.Leave(self.told_signal, self._signals > 1))
+            self.tell(m.Leave(self.told_signal, self._signals > 1, self._loss))
 
     @property
     def key(self) -> str:
@@ -277,12 +278,21 @@ class Member:
         """Pass a signal that means nothing to a launcher on to the processes."""
         self._share.forward(number)
 
-    def on_signal(self, number: int) -> None:
-        """The launcher was told to end. The first time asks everyone, the second kills here."""
+    def on_signal(self, number: int, lost: m.Loss = "") -> None:
+        """The launcher was told to end. The first time asks everyone, the second kills here.
+
+        lost: nobody told it, it ends for want of what was lost. Asked already, it does so anyway.
+        """
+        if lost and self._signals:
+            return
         self._signals += 1
         self.told_signal = self.told_signal or number
         if self._signals == 1:
-            self.reporter.echo(f"Terminating with signal {number}")
+            self._loss = lost
+            if lost:
+                self.say("WARNING", f"this node {m.LOSSES[lost]}: its part of the job ends")
+            else:
+                self.reporter.echo(f"Terminating with signal {number}")
             if self.is_running:
                 grace = f"{self.job.grace_seconds:g} s"
                 self.say("INFO", f"processes have {grace} to save (--grace); ask again to kill now")
@@ -290,11 +300,13 @@ class Member:
             self.say("INFO", "asked again: killing every process now")
             self.halt("asked twice", hurry=True)
         if self._send is None:
-            code = EXIT_SIGNAL_BASE + number
+            code = EXIT_OWN_FAULT if self._loss else EXIT_SIGNAL_BASE + number
             text = "stopped before the job began" if self.start is None else "stopped, on its own"
+            if self._loss:
+                text = f"this node {m.LOSSES[self._loss]}"
             self.give_up(PaddockError(text, exit_code=code))
             self.halt("told to stop")
-        self.tell(m.Leave(number, self._signals > 1))
+        self.tell(m.Leave(number, self._signals > 1, self._loss))
 
     # ------------------------------------------------------------------- words
 

@@ -76,7 +76,7 @@ def _supervise(
     signal.set_wakeup_fd(launcher.loop.wake_fd, warn_on_full_buffer=False)
     signals = _Signals(run)
     for number in forwarded_signals():
-        for came_as in (number, from_guardian(number)):
+        for came_as in {number, from_guardian(number)}:
             signals.watch(number, came_as)
     _watch_guardian(run, guardian_pid)
     take_signals()
@@ -105,6 +105,11 @@ class _Signals:
         """Act on a signal, in the loop, unless it has come the other way already."""
         import signal
 
+        from paddock.local.signals import LOSSES
+
+        if number in LOSSES:
+            self._run.member.on_signal(signal.SIGTERM, LOSSES[number])
+            return
         is_user = number in (signal.SIGUSR1, signal.SIGUSR2)
         heard = self._heard.setdefault(number if is_user else 0, [0, 0])
         before = max(heard)

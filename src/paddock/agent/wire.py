@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-VERSION = 2
+VERSION = 3
 GREETING_LIMIT_BYTES = 4096
 LINE_LIMIT_BYTES = 16 << 20
 PACKED_FROM_BYTES = 8192  # below, a list of hosts is sent as it is
@@ -63,6 +63,7 @@ _PRIMITIVE: dict[str, frozenset[type]] = {
     "Exit | None": frozenset({Exit, type(None)}),
     "Verdict": frozenset({Verdict}),
     "Voters": frozenset({Voters}),
+    "Loss": frozenset({str}),
 }
 
 

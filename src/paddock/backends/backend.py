@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
     from paddock.backends.registry import Run
     from paddock.backends.words import Handle, Piece, Plan, Query, Site, Status, Submission
-    from paddock.errors import PaddockError
 
     Say = Callable[[str], None]
+
+
+class EndUnknown(PaddockError):
+    """The submitter stayed with the job, and cannot tell how it ended."""
 
 
 class NotAllTold(UsageError):

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.backends.backend import NotAllTold, find_backend, find_planner
+from paddock.backends.backend import EndUnknown, NotAllTold, find_backend, find_planner
 from paddock.backends.environment import taken
 from paddock.backends.flags import split_words
 from paddock.backends.registry import DRAWS, IdTaken, Registry, keep_plan, new_id
@@ -92,6 +92,8 @@ def _do(
         for old in replaced:
             _stop_and_wait(old)
         code = backend.submit(submission, plan, entry, say)
+    except EndUnknown as error:
+        raise PaddockError(error.message, hint=f"paddock status {entry.run_id}") from error
     except PaddockError as error:
         if left := entry.details.get("may_run"):
             raise PaddockError(

@@ -5,7 +5,7 @@
     all workers of a ps job ended   success
     --timeout was over              failure 124, with who was still running
     something failed                that failure, or another attempt (policy.py)
-    the job was told to stop        cancelled
+    the job was told to stop        cancelled; failure 125 when a node lost what it needs
     nodes come or go                another attempt; success if all workers had just finished
 
 The first reason wins: what made the attempt stop is not changed by what came after.
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 class Case:
     """What is known about an attempt.
 
-    asked_signal: the job as a whole was told to stop. leaving: signals of the nodes that were told
+    asked_signal: the job as a whole was told to stop; asked_by_loss: not by anybody, but a node
+    lost what it needs. leaving: signals of the nodes that were told
     to leave, by node rank. expellable: node ranks that the others could go on without.
     """
 
@@ -49,6 +50,7 @@ class Case:
     ran_seconds: float
     asked_signal: int = 0
     asked_reason: str = ""
+    asked_by_loss: bool = False
     leaving: tuple[tuple[int, int], ...] = ()
     expellable: tuple[int, ...] = ()
 
@@ -89,8 +91,10 @@ class Case:
         """The job, or a node, was told to stop."""
         return self.verdict("cancel", EXIT_SIGNAL_BASE + signal, reason)
 
-    def cancelled_as_asked(self) -> Verdict:
-        """The job as a whole was told to stop."""
+    def ended_as_asked(self) -> Verdict:
+        """The job as a whole was told to stop, or had to."""
+        if self.asked_by_loss:
+            return self.failed(self.asked_reason)
         return self.cancelled(self.asked_signal, self.asked_reason)
 
 
@@ -116,7 +120,7 @@ def judge(case: Case) -> Verdict | GoOn:
     if case.why == "failure":
         return _judge_failure(case)
     if case.asked_signal:
-        return case.cancelled_as_asked()
+        return case.ended_as_asked()
     done = sum(1 for e in case.exits if e.ok and not e.by_us and e.role in WORKER_ROLES)
     if 0 < case.workers <= done:
         return case.succeeded()  # the change came when all was done
@@ -152,7 +156,7 @@ def _judge_failure(case: Case) -> Verdict | GoOn:
             return case.failed(found.reason, culprit)
     if case.asked_signal:
         # It would have gone on; or the same signal was sent to our processes, too.
-        return case.cancelled_as_asked()
+        return case.ended_as_asked()
     if again is None or (was_asked and expelled is None):
         return GoOn(
             f"node {culprit.node_rank} ({culprit.host}) leaves",

@@ -91,7 +91,10 @@ def goodbye(state: State, peer: Peer) -> Verdict:
     if peer.is_expelled:
         text = f"this node {m.Lost(0, 0, 'other-plan').how}"
         return state.case().failed(text)
-    return state.case().cancelled(peer.leaving, f"node {state.roster.label(peer)} left")
+    name = state.roster.label(peer)
+    if peer.loss:
+        return state.case().failed(f"node {name} {m.LOSSES[peer.loss]}")
+    return state.case().cancelled(peer.leaving, f"node {name} left")
 
 
 def let_go(state: State, member: int, peer: Peer) -> list[m.Action]:

@@ -11,7 +11,7 @@ Owned by the coordinator's one thread. Members are agents of nodes; each joins w
     gathering  Lost                               gathering  Note who is awaited
     gathering  Leave, others stay (elastic)       gathering  Over for it
     gathering  Leave, own node, others take over  ended      HandOver
-    gathering  Leave, nobody stays or not elastic ended      Over(cancel)
+    gathering  Leave, nobody stays or not elastic ended      Over(cancel), of a lost one Over(fail)
     gathering  timer: at least the minimum        running    Start
     gathering  timer: too few                     ended      Over(fail 124, who is missing)
     gathering  timer: --timeout is over           ended      Over(fail 124)
@@ -243,7 +243,7 @@ class Membership:
         state, member = self.state, heard.member
         peer = state.roster.peers.get(member)
         if peer is None:  # out, but it may coordinate on: then nobody else can be told to stop
-            return self._cancel(leave.signal, "the coordinator", now) if heard.is_self else []
+            return self._cancel(leave, "the coordinator", now) if heard.is_self else []
         actions = []
         if not peer.leaving or (leave.hurry and peer.is_self and self.phase == "gathering"):
             actions = self._leave(member, peer, leave, now)
@@ -255,24 +255,24 @@ class Membership:
 
     def _leave(self, member: int, peer: Peer, leave: m.Leave, now: float) -> list[m.Action]:
         name = self.state.roster.label(peer)
-        peer.leaving = leave.signal
+        peer.leaving, peer.loss = leave.signal, leave.lost
         follows = leaving.after_leave(self.state, self.phase, member, peer, hurry=leave.hurry)
         if follows == "goes":
             return leaving.let_go(self.state, member, peer)
         if follows == "stop":
-            return self._stop("shrink", f"node {name} leaves", now)  # running -> stopping
+            how = m.LOSSES[peer.loss] if peer.loss else "leaves"
+            return self._stop("shrink", f"node {name} {how}", now)  # running -> stopping
         if follows == "go on":
             return self._release_leavers(self.attempt + (self.phase == "backoff"), now)
-        return self._cancel(leave.signal, f"node {name}", now) if follows == "cancel" else []
+        return self._cancel(leave, f"node {name}", now) if follows == "cancel" else []
 
-    def _cancel(self, signal: int, who: str, now: float) -> list[m.Action]:
-        """The whole job was told to stop."""
+    def _cancel(self, leave: m.Leave, who: str, now: float) -> list[m.Action]:
+        """The whole job was told to stop, or cannot go on without who lost what it needs."""
         state = self.state
-        if not state.asked[0]:
-            state.asked = (signal, f"{who} was told to stop")
+        state.ask(leave.signal, who, leave.lost)
         if self.phase in ("running", "stopping"):
             return self._stop("cancel", state.asked[1], now)  # running -> stopping
-        return self._finish(state.case().cancelled_as_asked())  # gathering | backoff -> ended
+        return self._finish(state.case().ended_as_asked())  # gathering | backoff -> ended
 
     def _on_timer(self, now: float) -> list[m.Action]:
         if self._timer_at is None:
@@ -309,7 +309,7 @@ class Membership:
         if leaving.own_leaver(state.roster) and (outlook.starts or outlook.gives_up):
             if leaving.can_go_on(state.roster):
                 return self._release_leavers(self.attempt, now)
-            return self._finish(state.case().cancelled_as_asked())  # nobody came to take over
+            return self._finish(state.case().ended_as_asked())  # nobody came to take over
         if outlook.starts:
             return self._start(now)
         if outlook.gives_up or outlook.is_over:

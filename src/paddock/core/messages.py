@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     # silent: its lease ended. closed: it ended its connection. cut: the connection broke.
     Ending = Literal["silent", "closed", "cut", "expelled", "cannot-run", "other-plan"]
+    # What a launcher needs, and has lost; "" of one that was told to end.
+    Loss = Literal["", "daemon", "submitter"]
 
 ENDINGS = {
     "silent": "is silent for {} s (its lease is over)",
@@ -32,6 +34,14 @@ ENDINGS = {
     "expelled": "did not stop its processes in time",
     "cannot-run": "cannot take part: {}",
     "other-plan": "made another plan from the same facts (are all nodes of one version?)",
+}
+
+
+# Why a node ends its part, of the node.
+LOSSES: dict[Loss, str] = {
+    "": "was told to stop",
+    "daemon": "is lost: the daemon of its job was killed",
+    "submitter": "lost its connection to paddock submit",
 }
 
 
@@ -108,10 +118,14 @@ class Stopped:
 
 @value
 class Leave:
-    """The member was told to end (a signal to its launcher). hurry: a second time."""
+    """The member was told to end (a signal to its launcher). hurry: a second time.
+
+    lost: nobody asked for it, but what its launcher needs is gone.
+    """
 
     signal: int
     hurry: bool = False
+    lost: Loss = ""
 
 
 @value

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from paddock.core.inherited import Inherited
     from paddock.core.job import Job
-    from paddock.core.messages import Join
+    from paddock.core.messages import Join, Loss
 
 NAMES_MAX = 8
 
@@ -20,7 +20,8 @@ class Peer:
     """A node that is in."""
 
     __slots__ = (
-        "door", "host", "is_expelled", "is_self", "key", "leaving", "node_rank", "order", "place",
+        "door", "host", "is_expelled", "is_self", "key", "leaving", "loss", "node_rank", "order",
+        "place",
     )  # fmt: skip
 
     def __init__(self, join: Join, order: int, *, is_self: bool) -> None:
@@ -32,6 +33,7 @@ class Peer:
         self.order = order
         self.place: int | None = None  # node rank in the latest plan
         self.leaving = 0  # the signal, when this node was told to end
+        self.loss: Loss = ""  # nobody told it: what it lost
         self.is_expelled = False  # it must go when its processes have ended
 
     @property

@@ -47,6 +47,7 @@ class State:
         self.quorum = Quorum(before.voters, before.gone)
         self.spent = Spent(job.timeout_seconds, before.budget, now)
         self.asked = (0, "")  # the job was told to stop: the signal and how
+        self.asked_by_loss = False  # by nobody: a node lost what it needs
 
     @property
     def has_quorum(self) -> bool:
@@ -116,12 +117,19 @@ class State:
         """The attempt fails by a node, whose part in it had not ended."""
         self.now.add_loss(peer, lost, self.attempt, self.job.rendezvous.lease_seconds)
 
+    def ask(self, signal: int, who: str, lost: m.Loss) -> None:
+        """The job has to stop: it was told to, or a node lost what it needs. The first counts."""
+        if not self.asked[0]:
+            end = "; an attached job ends without it" if lost == "submitter" else ""
+            self.asked = (signal, f"{who} {m.LOSSES[lost]}{end}")
+            self.asked_by_loss = bool(lost)
+
     def case(self, now: float = 0.0) -> Case:
         """The attempt, to be judged."""
         leavers = [p for p in self.roster.peers.values() if p.leaving]
         if leavers and not self.asked[0] and not can_go_on(self.roster):  # the others were lost
             first = own_leaver(self.roster) or leavers[0]
-            self.asked = (first.leaving, f"node {self.roster.label(first)} was told to stop")
+            self.ask(first.leaving, f"node {self.roster.label(first)}", first.loss)
         attempt = self.now
         return Case(
             self.job,
@@ -135,6 +143,7 @@ class State:
             now - attempt.started_at,
             asked_signal=self.asked[0],
             asked_reason=self.asked[1],
+            asked_by_loss=self.asked_by_loss,
             leaving=tuple((p.place, p.leaving) for p in leavers if p.place is not None),
             expellable=expellable(self.roster),
         )

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddock.core.messages import Loss
+
 ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 # Ignored by Python itself, for itself; its children get the defaults (see spawn.py).
 OF_PYTHON = ("SIGPIPE", "SIGXFSZ")
+# By which the daemon of a submitted job (backends/node/attend.py) tells the guardian that nobody
+# asked the job to end: it was killed itself, or the submitter of an attached job is gone.
+# Behind those that from_guardian gives; libc and Python use none of them.
+DAEMON_LOST, SUBMITTER_LOST = 62, 63
+LOSSES: dict[int, Loss] = {DAEMON_LOST: "daemon", SUBMITTER_LOST: "submitter"}
 
 
 def reset_signals() -> None:
@@ -22,23 +31,26 @@ def reset_signals() -> None:
 
 
 def forwarded_signals() -> set[int]:
-    """Signals that end a job, less those our parent had ignored (nohup(1), sh -c 'cmd &')."""
+    """Signals that the guardian hands on: those that end a job, less those our parent had ignored
+    (nohup(1), sh -c 'cmd &'), and those that mean nothing to a launcher.
+    """
     import signal
 
     wanted = {getattr(signal, name) for name in ENDING}
     kept: set[int] = {s for s in wanted if signal.getsignal(s) is not signal.SIG_IGN}
-    return kept | {signal.SIGUSR1, signal.SIGUSR2}
+    return kept | {signal.SIGUSR1, signal.SIGUSR2, *LOSSES}
 
 
 def from_guardian(number: int) -> int:
     """The signal by which the guardian hands on that it was sent this one.
 
     Another one: a batch system signals all processes of a job at once (scancel, slurmstepd), so
-    the launcher gets both, and must not take it for asked twice.
+    the launcher gets both, and must not take it for asked twice. LOSSES are sent to the guardian
+    alone, and go on as they are.
     """
     import signal
 
-    return int(signal.SIGRTMIN) + number
+    return number if number in LOSSES else int(signal.SIGRTMIN) + number
 
 
 def hold_signals() -> None:

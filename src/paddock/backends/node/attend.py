@@ -4,8 +4,9 @@
     attend.py (own session)  -- paddock launch (guardian) -- launcher -- ranks
 
 It outlives the connection that started it. In an attached job it holds the end of a pipe whose
-other end is main.py's: when that goes, the job is asked to end, whatever broke the connection. If
-the attendant itself is killed, the launcher gets SIGTERM from the kernel and ends its ranks.
+other end is main.py's: when that goes, the job has to end, whatever broke the connection. If the
+attendant itself is killed, the kernel tells the launcher, which ends its ranks. A launcher of ours
+gets signals of their own for both (local/signals.py): nobody asked, so the job has failed.
 """
 
 from __future__ import annotations
@@ -35,8 +36,11 @@ def start(
     cwd: str,
     console: str,
     is_attached: bool,
+    losses: tuple[int, int] = (signal.SIGTERM, signal.SIGTERM),
 ) -> int:
     """Start an attendant with its launcher.
+
+    losses: the signals that tell it that the attendant, or an attached job's submitter, is gone.
 
     Comes back when the attendant is there and is written down. Returns the descriptor that an
     attached job ends with, -1 for a detached one. Raises OSError.
@@ -53,7 +57,7 @@ def start(
             if os.fork():
                 os._exit(0)
             lease = lease_read if is_attached else -1
-            code = _attend(directory, argv, env, cwd, console, lease, ready_write)
+            code = _attend(directory, argv, env, cwd, console, lease, ready_write, losses)
         finally:
             os._exit(code)
     os.waitpid(pid, 0)
@@ -78,6 +82,7 @@ def _attend(
     console: str,
     lease: int,
     ready: int,
+    losses: tuple[int, int],
 ) -> int:
     """In the attendant: start, wait, write down. Returns what nobody reads."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
@@ -94,7 +99,7 @@ def _attend(
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for fd, target in ((null, 0), (output, 1), (output, 2)):
             os.dup2(fd, target)
-        pid = _launch(argv, env, cwd)
+        pid = _launch(argv, env, cwd, losses[0])
         process = process_of(os.getpid())
         write_json(
             inner(directory, "state.json"),
@@ -105,7 +110,7 @@ def _attend(
         os.write(ready, f"{error.filename or directory}: {error.strerror}".encode())
         return 125
     os.close(ready)
-    status = _wait(pid, lease, wake_read, asked)
+    status = _wait(pid, lease, wake_read, asked, losses[1])
     code = os.waitstatus_to_exitcode(status)
     code = 128 - code if code < 0 else code
     was_asked = os.path.exists(inner(directory, "stop"))
@@ -121,13 +126,13 @@ def _attend(
     return 0
 
 
-def _launch(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> int:
+def _launch(argv: Sequence[str], env: Mapping[str, str], cwd: str, loss: int) -> int:
     own = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     try:
-        _die_with_parent()
+        _die_with_parent(loss)
         if os.getppid() != own:
             os._exit(125)
         os.setsid()  # a Ctrl-C of nobody's terminal reaches it
@@ -144,17 +149,20 @@ def _launch(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> int:
         os._exit(127)
 
 
-def _die_with_parent() -> None:
-    """The launcher is asked to end when the attendant has gone (prctl(2))."""
+def _die_with_parent(number: int) -> None:
+    """The launcher gets this signal when the attendant has gone (prctl(2))."""
     try:
         import ctypes
     except ImportError:  # a Python built without libffi: then it goes on, and is found as lost
         return
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
-def _wait(pid: int, lease: int, wake: int, asked: list[int]) -> int:
-    """Until the launcher has ended. SIGTERM asks it to end, SIGUSR1 at once: it is asked twice."""
+def _wait(pid: int, lease: int, wake: int, asked: list[int], loss: int) -> int:
+    """Until the launcher has ended. SIGTERM asks it to end, SIGUSR1 at once: it is asked twice.
+
+    loss: what it gets when the lease is gone.
+    """
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -170,7 +178,7 @@ def _wait(pid: int, lease: int, wake: int, asked: list[int]) -> int:
         if lease in ready:
             os.close(lease)
             lease = -1
-            asked.append(signal.SIGTERM)
+            os.kill(pid, loss)
         if wake in ready:
             os.read(wake, 4096)
 

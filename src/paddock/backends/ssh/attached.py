@@ -11,6 +11,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from paddock.backends.backend import EndUnknown
 from paddock.backends.merge import Screen, for_terminal
 from paddock.backends.node.logs import LINE_BYTES
 from paddock.backends.node.main import ATTACHED_LEASE_SECONDS
@@ -73,7 +74,7 @@ class Attached:
             self._is_over.set()
             for number, handler in before.items():
                 signal.signal(number, handler)
-        return self._exit_code()
+        return self._end()
 
     def _read(self, index: int, channel: Channel) -> None:
         try:
@@ -155,10 +156,21 @@ class Attached:
                 with suppress(PaddockError):  # who reads from it is told the same
                     channel.send(op, **self._requests[index], **row)
 
-    def _exit_code(self) -> int:
-        """The first host's code; where that is lost, another's that failed."""
+    def _end(self) -> int:
+        """The first host's code; where that is lost, another's that failed, and what it has said.
+
+        Raises EndUnknown when the connection to every host was lost.
+        """
         rows = [self._ended[index] for index in sorted(self._ended)]
         codes = [None if isinstance(r, PaddockError) else checked(r)["code"] for r in rows]
         if codes[0] is not None:
             return int(codes[0])
+        self._show_kept()
+        if all(isinstance(row, PaddockError) for row in rows):
+            names = [channel.target.login for channel in self._fleet.channels]
+            raise EndUnknown(
+                f"the connection to {', '.join(names)} was lost, and the job ends because of it,"
+                f" within {ATTACHED_LEASE_SECONDS:g} s and its --grace; how it ended is unknown"
+                " until a host can be asked"
+            )
         return next((int(code) for code in codes if code), EXIT_OWN_FAULT)

@@ -62,6 +62,7 @@ class Channel:
         self._answer_seconds = answer_seconds
         self._lock = threading.Lock()
         self._why: HostError | None = None  # once the connection has broken
+        self._is_up = False
         # A file: the master connection that ssh leaves behind keeps its stderr open.
         with tempfile.TemporaryFile() as errors:
             self._errors = os.dup(errors.fileno())
@@ -97,6 +98,7 @@ class Channel:
             raise self._broken() from error
         except (ValueError, json.JSONDecodeError) as error:
             raise self._noisy() from error
+        self._is_up = True
 
     def send(self, op: str, data: bytes = b"", **row: Any) -> None:
         """Ask for something; the answer comes with receive()."""
@@ -200,7 +202,9 @@ class Channel:
             self._process.stdin.close()
         code = self._end()
         errors = os.pread(self._errors, LINE_LIMIT_BYTES, 0).decode("utf-8", "replace")
-        self._why = HostError(self.target.login, *failure_of(self.target, code, errors))
+        what, hint = failure_of(self.target, code, errors)
+        what = f"the connection was lost: {what}" if self._is_up else what
+        self._why = HostError(self.target.login, what, hint)
         return self._why
 
 
