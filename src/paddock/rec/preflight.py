@@ -124,9 +124,9 @@ def _said(check: Callable[[], object]) -> tuple[Problem, ...]:
 
 def missing_data(runs: Sequence[Run], key_of: Callable[[str], str]) -> Iterator[Problem]:
     """A problem for each path that does not exist, or is a directory without files."""
-    for run in runs:
-        is_training = run.task is Task.TRAIN
-        side, reading = ("reading", run.reading) if is_training else ("test", run.test)
+    sides = [("reading", run) for run in runs if run.task is Task.TRAIN]
+    for side, run in [*sides, *(("test", run) for run in runs)]:
+        reading = run.reading if side == "reading" else run.test
         key = key_of(f"{side}.data")
         for path in reading.paths if reading is not None else ():
             if is_elsewhere(path) or any(c in path for c in "*?["):

@@ -220,18 +220,76 @@ def test_a_file_about_a_bundled_model_may_say_a_few_keys_only(bench: Bench) -> N
 
 
 def test_who_says_what_to_judge_by_is_not_judged_by_other_data(bench: Bench) -> None:
-    """The bundled model's own test data would give a second AUC, of other examples."""
+    """The bundled model's own test data would give a second AUC, of other examples.
+
+    Where nothing is saved the model that was trained is judged, not one that begins anew.
+    """
     bench.put({"clicks/part-0": "click:1 1:2"})
-    bench.put({"mine/config.yaml": """
+    text = """
         train:
           workspace: "paddlerec.models.rank.dnn"
+          SAVE
         evaluate:
           reader: {test_data_path: clicks}
-        """})  # fmt: skip
+        """
+    wanted = (str(bench.world.path("clicks")),)
+    bench.put({"mine/config.yaml": text.replace("SAVE", "save: {increment: {dirname: out}}")})
     trains, judges = bench.resolve("-m", "mine/config.yaml").runs
     assert trains.test is None
     assert judges.test is not None
-    assert judges.test.paths == (str(bench.world.path("clicks")),)
+    assert (judges.test.paths, judges.evaluate_from) == (wanted, "out")
+    bench.put({"mine/config.yaml": text.replace("SAVE", "")})
+    (run,) = bench.resolve("-m", "mine/config.yaml").runs
+    assert run.test is not None
+    assert run.test.paths == wanted
+
+
+@pytest.mark.parametrize("form", ["two", "old", "lists", "mine"])
+def test_the_same_two_words_name_data_in_every_form(bench: Bench, form: str) -> None:
+    """Of 0.1 they were a warning, and the package's own data were trained on."""
+    bench.put({"clicks/part-0": "click:1 1:2", "held/part-0": "click:1 1:2"})
+    bench.put({"old/config.yaml": OLD, "lists/config.yaml": LISTS, "mine/config.yaml": """
+        train:
+          workspace: "paddlerec.models.rank.dnn"
+        """})  # fmt: skip
+    form += "/config.yaml"
+    places = (("train_data_dir", "clicks"), ("test_data_dir", "held"))
+    said = [f"{word}={bench.world.path(path)}" for word, path in places]
+    # What 2.x trains it judges afterwards, by another command.
+    more = ["--evaluate"] if form.startswith("two") else []
+    runs = bench.resolve("-m", form, "-o", *said).runs
+    runs += bench.resolve("-m", form, "-o", *said, *more).runs
+    trained = [run.reading.paths for run in runs if run.task is Task.TRAIN and run.reading]
+    judged = {run.test.paths for run in runs if run.test}
+    assert trained
+    assert set(trained) == {(str(bench.world.path("clicks")),)}
+    assert judged == {(str(bench.world.path("held")),)}
+    for word in ("train_data_dir", "test_data_dir"):
+        words = ("-m", form, "-o", f"{word}=/nowhere", *(more if word.startswith("test") else ()))
+        assert "/nowhere does not exist" in bench.problems(*words)
+
+
+def test_data_that_nobody_reads_are_an_error_where_they_are_named_by_hand(bench: Bench) -> None:
+    """Others would be trained on. In a file, where much is left over, it is a warning."""
+    bench.put(
+        {
+            "mine/config.yaml": """
+        train:
+          workspace: "paddlerec.models.rank.dnn"
+          old_data: x
+        """
+        }
+    )
+    assert "nothing reads train.old_data" in " ".join(
+        bench.resolve("-m", "mine/config.yaml").warnings
+    )
+    words = ("-m", "mine/config.yaml", "-o", "data_files=x", "train_data_pth=y", "speed=3")
+    assert bench.problems(*words).splitlines() == [
+        "-o train.data_files: nothing reads train.data_files | "
+        "train_data_dir and test_data_dir name data",
+        "-o train.train_data_pth: nothing reads train.train_data_pth | "
+        "did you mean 'train.reader.train_data_path'?",
+    ]
 
 
 @pytest.mark.parametrize("model", ["mine/config.yaml", "paddlerec.models.rank.dnn"])

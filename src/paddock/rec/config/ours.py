@@ -24,6 +24,8 @@ OURS: tuple[Key, ...] = (
         "what a warm start lacks: fail; init or zero go on without"),
     Key("max_restart", "count or 0", "cluster.max_restart",
         "how often processes that were killed are started again", default="3, with servers here"),
+    Key("train_data_dir", "path", "reading.data", "training data"),
+    Key("test_data_dir", "path", "test.data", "data to judge by"),
     Key("reader", "text", "reading.reader", "a user's .py; or slots, criteo, csv, parquet"),
     Key("test_reader", "text", "test.reader", "the same of test data; as reader if absent"),
     Key("sparse_slots", "names", "reading.sparse_slots", "in the file's order"),

@@ -265,7 +265,9 @@ class _Resolver:
         folder = look(home, file, self.world, where, self.problems)
         if folder is None:
             return None
-        self.warnings += unused(self.reader, self.form, folder.source)
+        warnings, problems = unused(self.reader, self.form, folder.source)
+        self.warnings += warnings
+        self.problems += [problem for problem in problems if problem not in self.problems]
         setting = Setting(folder.contract, folder.directory, folder.file, config, self._locate)
 
         def missing(name: str, hint: str) -> None:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
+from paddock.errors import Problem
 from paddock.rec.config import v01, v2, v18
-from paddock.rec.config.document import Document, Path
+from paddock.rec.config.document import OPTION, Document, Path
 from paddock.rec.config.keys import Key, Reader, nearest
 from paddock.rec.config.ours import OURS
 
@@ -15,11 +16,12 @@ Table = tuple[Path, Sequence[Key]]
 TABLES: dict[str, tuple[Table, ...]] = {
     "v01": ((("train",), v01.TRAIN), (("evaluate",), v01.EVALUATE)),
     "v18": (
-        ((), v18.TOP), (("runner",), v18.RUNNER), (("phase",), v18.PHASE),
-        (("dataset",), v18.DATASET),
+        ((), v18.TOP), (("dataset",), v18.DATASET), (("runner",), v18.RUNNER),
+        (("phase",), v18.PHASE),
     ),
     "v2": ((("runner",), v2.RUNNER), ((), v2.TOP)),
 }  # fmt: skip
+DATA = "train_data_dir and test_data_dir name data"
 # Where short words of -o go, and keys of ours stand.
 PREFIX = {"v01": "train", "v18": "runner", "v2": "runner"}
 OPTIMIZER = ("optimizer", "learning_rate", "reg")  # of hyper_parameters: read by learners
@@ -84,8 +86,22 @@ def is_known(form: str, dotted: str) -> bool:
     return dotted in _known(form) | _ours(form)
 
 
-def unused(reader: Reader, form: str, source: str) -> Iterator[str]:
-    """A warning for each. source: the text of the model's folder, which may read any."""
+def unused(reader: Reader, form: str, source: str) -> tuple[list[str], list[Problem]]:
+    """What is warned of, and what is refused: data that -o names, as others would be read instead.
+
+    source: the text of the model's folder, which may read any.
+    """
+    warnings, problems = [], []
+    for name, problem in _unused(reader, form, source):
+        if problem.message.startswith(OPTION) and "data" in name.lower():
+            hint = problem.hint if "'" in problem.hint else DATA
+            problems.append(Problem(problem.message, hint))
+        else:
+            warnings.append(f"{problem.message}; {problem.hint}")
+    return warnings, problems
+
+
+def _unused(reader: Reader, form: str, source: str) -> Iterator[tuple[str, Problem]]:
     document = reader.document
     known, ours = _known(form), _ours(form)
     # What is common to all names of a section makes no two of them alike.
@@ -102,11 +118,14 @@ def unused(reader: Reader, form: str, source: str) -> Iterator[str]:
         alike = get_close_matches(str(path[-1]), by_end, n=1)
         hint = f"did you mean '{by_end[alike[0]]}'?" if alike else "leave it out"
         hint = f"write {own}" if own != dotted else hint
-        yield f"{document.source(path)}: nothing reads {dotted}; {hint}"
+        what = f"{document.source(path)}: nothing reads {dotted}"
+        yield str(path[-1]), Problem(what, hint)
     yield from _unused_hyper(document, HYPER[form], set(re.findall(r"\w+", source)))
 
 
-def _unused_hyper(document: Document, prefix: Path, words: set[str]) -> Iterator[str]:
+def _unused_hyper(
+    document: Document, prefix: Path, words: set[str]
+) -> Iterator[tuple[str, Problem]]:
     """Parameters whose names are nowhere in the folder. Those of the optimizer are ours to read."""
     for path in document.leaves() if words else ():
         inner = tuple(map(str, path[len(prefix) :]))
@@ -114,5 +133,5 @@ def _unused_hyper(document: Document, prefix: Path, words: set[str]) -> Iterator
             continue
         if inner[-1] not in words and inner[0] not in words:
             hint = nearest(inner[-1], words, "leave it out")
-            where = document.source(path)
-            yield f"{where}: the model does not read {'.'.join(inner)}; {hint}"
+            what = f"{document.source(path)}: the model does not read {'.'.join(inner)}"
+            yield inner[-1], Problem(what, hint)

@@ -46,7 +46,7 @@ TRAIN: tuple[Key, ...] = with_ours((
     ignored("save.inference.fetch_varnames", NAMES),
     mapped("days", "online learning, by the training loop"),
     refused("trainer.trainer", "trainers cannot be plugged in: write the step in model.py"),
-), without=("strategy", "threads", "reader", "test_reader"))
+), without=("strategy", "threads", "reader", "test_reader", "train_data_dir", "test_data_dir"))
 EVALUATE: tuple[Key, ...] = (
     Key("workspace", "text", "evaluate.workspace", "{workspace} below evaluate:",
         default="train.workspace"),
@@ -68,7 +68,9 @@ EVALUATE: tuple[Key, ...] = (
 
 
 def read(reader: Reader, *, is_evaluation: bool) -> list[Draft]:
-    """Training, and after it the evaluation of every checkpoint, where `evaluate:` has data."""
+    """Training, and after it the evaluation of every checkpoint, where `evaluate:` has data; of
+    the model that was trained, where none is saved.
+    """
     train: Settings = {}
     judge: Settings = {}
     reader.read(TRAIN, ("train",), train)
@@ -85,7 +87,10 @@ def read(reader: Reader, *, is_evaluation: bool) -> list[Draft]:
     drafts = []
     if not is_evaluation and not (only is not None and only.value):
         drafts.append(Draft("train", train, False, hyper))
-    if "test.data" in judge or not drafts:
+    if drafts and not {"saving.directory", "evaluate_from"} & {*train, *judge}:
+        # No checkpoint will be there to be judged: what was trained is, at the end.
+        train |= {name: given for name, given in judge.items() if name.startswith("test.")}
+    elif "test.data" in judge or not drafts:
         if "saving.directory" in train:
             judge.setdefault("evaluate_from", train["saving.directory"])
         drafts.append(Draft("evaluate", {**train, **judge}, True, hyper))

@@ -241,7 +241,10 @@ def _draft(lists: _Lists, found: Settings, phase: str, judges: bool) -> Settings
     default(dataset, "reader", "slots")
     if (pipe := dataset.pop("pipe_command", None)) is not None:
         found["pipe_command"] = pipe
+    own = {name: found.pop(name) for name in ("reading.data", "test.data") if name in found}
     found |= {f"{side}.{name}": given for name, given in dataset.items()}
+    # A word of ours goes before the dataset's; a runner that judges trains on nothing.
+    found |= {name: given for name, given in own.items() if not judges or name == "test.data"}
     if shuffles is not None and shuffles.value and not judges:
         size: Any = dataset.get("batch_size", Given(1, "")).value
         found.setdefault("reading.shuffle", Given(BATCHES * size, shuffles.source))
