@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import UsageError
-from paddock.rec.preflight import preflight
+from paddock.rec.preflight import gone_with_pods, preflight
 from paddock.rec.settings import Cluster, Contract, Engine, Reading, Recipe, Run, Saving, Task
 
 
@@ -96,3 +96,26 @@ def test_paths_of_a_cluster_are_those_of_its_hosts(run: Run) -> None:
     with pytest.raises(UsageError, match="warm_start: no checkpoint"):
         preflight(recipe(wrong))
     preflight(recipe(wrong, engine=Engine.CLUSTER, workers=9))
+
+
+@pytest.mark.parametrize(
+    ("options", "directory", "is_lost"),
+    [
+        ({}, "increment", True),
+        ({"volumes": ["models:/out"]}, "/out/increment", False),
+        ({"volumes": "data:/data:ro;models:/out"}, "/out", False),
+        ({"volumes": ["models:/out"]}, "increment", True),
+        ({"volumes": ["models:/out:ro"]}, "/out/increment", True),
+        ({"site": "kubernetes,volumes=models:/out"}, "/out", False),
+    ],
+)
+def test_what_a_pod_saves_for_itself_is_told_before_it_is_made(
+    run: Run, options: dict[str, object], directory: str, is_lost: bool
+) -> None:
+    """A model that took hours was gone with the pod of the worker that wrote it."""
+    saves = replace(run, saving=Saving(directory))
+    for backend in ("kubernetes", "ssh"):
+        found = Recipe(Engine.CLUSTER, (saves,), Cluster(backend, options=options))
+        lines = gone_with_pods(found)
+        assert bool(lines) == (is_lost and backend == "kubernetes")
+        assert not lines or lines[0].startswith(f"{directory}: in the first worker's pod")

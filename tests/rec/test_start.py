@@ -12,10 +12,13 @@ from paddock.ps.durable.checkpoint import MANIFEST
 from paddock.rec import saver
 from paddock.rec.settings import Contract, Run, Saving, Task
 from paddock.rec.start import Start
-from paddock.rec.team import Alone
+from paddock.rec.team import Alone, Served
+from ps.client.running import fleet
 from rec.test_loop import Counter, Numbers
 
 POSITION = {"epoch": 0, "step": 16, "at": 3}
+# The first of a process compiles what it runs.
+SLOW = {"strategy": "sync", "trainers": 1, "timeout": 30.0}
 
 
 class Loaded(Counter):
@@ -54,6 +57,49 @@ def test_who_has_nothing_to_resume_is_told_so(tmp_path: Path) -> None:
     told: list[str] = []
     assert start_in(tmp_path, told).choose(Loaded(), Numbers(1), can_deal=False) is None
     assert told == [f"nothing to resume in {tmp_path}: starts afresh"]
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_an_attempt_whose_servers_began_anew_says_what_it_lost(
+    tmp_path: Path, resume: bool
+) -> None:
+    """It trained everything again from empty tables, and looked like a first one."""
+    told: list[str] = []
+    run = Run("train", Task.TRAIN, Contract.BUNDLED, ".", "model.py", resume=resume)
+    run = replace(run, saving=Saving(str(tmp_path)))
+    for attempts in ((0, 1), (2,)):  # The third has new servers.
+        with fleet(1) as servers, servers.client(**SLOW) as client:
+            for attempt in attempts:
+                team = Served(client, run=0)
+                team.prepare(Start(run, client, team, say=told.append, attempt=attempt).load)
+    nothing = [f"nothing to resume in {tmp_path}: starts afresh"] if resume else []
+    hint = "there was no checkpoint" if resume else "resume=true goes on at the newest checkpoint"
+    lost = f"attempt 2 begins at batch 0: the servers' tables are new; {hint}"
+    assert told == [*nothing, lost, *nothing]
+
+
+def test_a_worker_without_the_checkpoint_goes_on_where_the_servers_have_it(tmp_path: Path) -> None:
+    """Only worker 0 sees it; the others began at batch 0, on tables that had learnt their data."""
+    run = Run("train", Task.TRAIN, Contract.BUNDLED, ".", "model.py", resume=True)
+    sees, blind = (replace(run, saving=Saving(str(tmp_path / name))) for name in ("a", "b"))
+    with fleet(1) as servers, servers.client(**SLOW) as client:
+        team = Served(client, run=0)
+        team.prepare(lambda: None)
+        assert not team.has_resumed()
+        team.start(lambda: None)
+        team.before_step({"epoch": 1, "step": 9, "at": 4})
+        client.step()
+        team.save(str(tmp_path / "a"), 3)
+    with fleet(1) as servers, servers.client(**SLOW) as client:
+        team = Served(client, run=0)
+        team.prepare(Start(sees, client, team).load)
+        assert team.has_resumed()
+        start = Start(blind, client, team)
+        wanted = {"epoch": 1, "step": 9, "at": 4}
+        assert start.choose(Loaded(), Numbers(1), can_deal=False) == wanted
+        team.workers = 2
+        with pytest.raises(UsageError, match=r"worker 0 does not see .* of 1 workers"):
+            start.choose(Loaded(), Numbers(1), can_deal=False)
 
 
 def test_a_checkpoint_of_servers_is_not_gone_on_from_without_them(tmp_path: Path) -> None:

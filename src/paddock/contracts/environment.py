@@ -76,7 +76,11 @@ DROPPED_PREFIXES = (
     "MV2_COMM_WORLD_",
 )
 # PADDOCK_PS_ACK and its like are the user's choices for servers and their clients.
-KEPT_PREFIXES = ("PADDOCK_PS_", "PMIX_MCA_", "PMIX_PREFIX", "PRTE_MCA_", "PRTE_PREFIX")
+# An attempt that an operator counts is of pods, of which this launcher sees one.
+KEPT_PREFIXES = (
+    *("PADDOCK_PS_", "PADDOCK_JOB_ATTEMPT"),
+    *("PMIX_MCA_", "PMIX_PREFIX", "PRTE_MCA_", "PRTE_PREFIX"),
+)
 # Set by a contract, but a user who chose a value keeps it.
 USER_WINS = ("PADDLE_INIT_USE_GPU", "PADDLE_INIT_TRAINER_COUNT")
 MPI_NOTE = (

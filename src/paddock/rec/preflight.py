@@ -44,6 +44,28 @@ def preflight(recipe: Recipe) -> list[str]:
     return list(dict.fromkeys(line for reading in readings for line in odd_slots(reading)))
 
 
+def gone_with_pods(recipe: Recipe) -> list[str]:
+    """That what is saved will be gone with the first worker's pod, which saves it."""
+    cluster = recipe.cluster
+    if recipe.engine is not Engine.CLUSTER or cluster.backend != "kubernetes":
+        return []
+    volumes = cluster.options.get("volumes")
+    texts = list(map(str, volumes)) if isinstance(volumes, list) else str(volumes or "").split(";")
+    mounts = [text.split(":")[1] for text in texts if ":" in text and not text.endswith(":ro")]
+    if "volumes=" in str(cluster.options.get("site", "")):
+        return []
+    saved = [d for run in recipe.runs if run.task is Task.TRAIN
+             for d in (run.saving.directory, run.saving.export_directory) if d]  # fmt: skip
+    lost = [d for d in saved if not any(f"{d}/".startswith(f"{m.rstrip('/')}/") for m in mounts)]
+    if not lost:
+        return []
+    names = ", ".join(dict.fromkeys(lost))
+    return [
+        f"{names}: in the first worker's pod, and gone with it; to keep what is saved, mount a "
+        "volume (-b ...,volumes=CLAIM:/out) and save there (-o save_dir=/out/model)"
+    ]
+
+
 def odd_slots(reading: Reading) -> list[str]:
     """Declared slots that the first lines lack, where those have slots that are not declared.
 

@@ -30,17 +30,18 @@ class Start:
 
     def __init__(
         self, run: Run, client: ps.Client | None, team: Team, number: int = 0, *,
-        say: Callable[[str], None] = lambda line: None,
+        say: Callable[[str], None] = lambda line: None, attempt: int = 0,
     ) -> None:  # fmt: skip
         self.run, self.client, self.team, self.number, self.say = run, client, team, number, say
+        self.attempt = attempt  # of the job; in 1 and more servers may have lost their tables
 
     @property
     def is_leased(self) -> bool:
         """Whether the servers give out the data, and know how far that is."""
         return self.run.reading is not None and self.run.reading.assignment == "dynamic"
 
-    def load(self) -> int:
-        """With servers, by worker 0: have them load; how many epochs are over."""
+    def load(self) -> int | None:
+        """With servers, by worker 0: have them load; how many epochs are over, if it resumes."""
         checkpoint = self._resumed()
         if checkpoint is None and self.run.task is Task.TRAIN:
             self._tell_afresh()
@@ -50,9 +51,9 @@ class Start:
                 load(self.client, str(checkpoint.path))
                 if self.is_leased:
                     forget(self.client, self.number)
-            return 0
+            return None
         if checkpoint is None or self.client is None:
-            return 0
+            return None
         load(self.client, str(checkpoint.path))
         cut = cut_of(checkpoint.positions)
         is_dealt = self.is_leased or len(cut.ats) not in (0, self.team.workers)
@@ -66,7 +67,13 @@ class Start:
         return cut.epoch
 
     def _tell_afresh(self) -> None:
-        """Who asks to resume may have named another directory."""
+        """Who asks to resume may have named another directory; and what a restart has lost."""
+        if self.attempt and self.client is not None:
+            self.say(
+                f"attempt {self.attempt} begins at batch 0: the servers' tables are new; "
+                + ("there was no checkpoint" if self.run.resume else "resume=true goes on at the "
+                   "newest checkpoint")
+            )  # fmt: skip
         if self.run.resume:
             where = self.run.saving.directory or "no save_dir"
             warm = self.run.warm_start
@@ -87,9 +94,26 @@ class Start:
             where, mine = str(checkpoint.path), self.client.traffic.tables
             check_tables(where, [spec.name for spec in checkpoint.specs], mine)
             return self._position(where, checkpoint.positions, source, can_deal=can_deal)
+        if self.team.has_resumed():
+            return self._told(self.client)
         if self.run.warm_start is not None:
             self._warm(self.run.warm_start, learner)
         return None
+
+    def _told(self, client: ps.Client) -> Position:
+        """What the servers have of this worker by a checkpoint that only worker 0 sees.
+
+        Raises UsageError when there is nothing, or its data are to be dealt anew.
+        """
+        held = client.position()
+        if held is None or held["workers"] != self.team.workers:
+            raise UsageError(
+                f"worker {self.team.worker} does not see the checkpoint in "
+                f"{self.run.saving.directory} that worker 0 goes on from"
+                + ("" if held is None else f", and it is of {held['workers']} workers"),
+                hint="a directory that all workers see, or as many workers as it has",
+            )
+        return {name: held[name] for name in ("epoch", "step", "at")}
 
     def _resumed(self) -> Checkpoint | None:
         directory = self.run.saving.directory

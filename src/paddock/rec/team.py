@@ -53,10 +53,13 @@ class Team(Protocol):
     def finish(self) -> None:
         """This worker is through with the run."""
 
-    def prepare(self, load: Callable[[], int]) -> None:
+    def prepare(self, load: Callable[[], int | None]) -> None:
         """Before the model is opened one worker loads a checkpoint into the servers, if at all,
-        and says how many epochs are over. Not where an earlier life has done it.
+        and says how many epochs are over; None: it resumes none. Not where an earlier life did.
         """
+
+    def has_resumed(self) -> bool:
+        """Whether that worker has loaded a checkpoint of this run, to go on from it."""
 
     def start(self, choose: Callable[[], Position | None]) -> Position | None:
         """Where this worker goes on; None: from the beginning. What it chooses, or, where an
@@ -98,8 +101,12 @@ class Alone:
     def finish(self) -> None:
         """Nobody to tell."""
 
-    def prepare(self, load: Callable[[], int]) -> None:
+    def prepare(self, load: Callable[[], int | None]) -> None:
         """Nothing to share."""
+
+    def has_resumed(self) -> bool:
+        """It loads for itself."""
+        return False
 
     def start(self, choose: Callable[[], Position | None]) -> Position | None:
         """There is no earlier life."""
@@ -164,17 +171,24 @@ class Served:
         """See is_over()."""
         self._mark("over", self.worker)
 
-    def prepare(self, load: Callable[[], int]) -> None:
+    def prepare(self, load: Callable[[], int | None]) -> None:
         """See Team."""
         if self._is_marked("begun", self.worker):
             return
         if self.worker == 0 and not self._is_marked("prepared", 0):
-            epochs = load()
+            resumed = load()
+            epochs = resumed or 0
+            if resumed is not None:
+                self._mark("resumed", 0)
             if self.is_sync:
                 rows = np.full((self.workers, 1), epochs, np.float32)
                 self.client.set(ENDED, self._ended_keys(), rows)
             self._mark("prepared", 0, epochs + 1)
         self.meet("begin", 0)
+
+    def has_resumed(self) -> bool:
+        """See Team."""
+        return self._is_marked("resumed", 0)
 
     def start(self, choose: Callable[[], Position | None]) -> Position | None:
         """See Team."""

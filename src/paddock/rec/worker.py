@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from paddock import ps
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, UsageError, problem_text
 from paddock.ps.client.checkpoints import check_save
@@ -42,6 +44,7 @@ OPENINGS = {
     Contract.HOOKS: "paddock.rec.hooks.opening",
 }
 SERVERS, WORKERS = "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINERS_NUM"
+ATTEMPTS = ("PADDOCK_ATTEMPT", "PADDOCK_JOB_ATTEMPT")  # the launcher's; an operator's
 
 ALL = 1 << 30  # checkpoints kept
 
@@ -113,7 +116,8 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
             team = Served(client, run=number, geo_step=run.strategy.geo_step)
         if team.is_over():
             return {}
-        start = Start(run, client, team, number, say=say)
+        attempt = max(int(os.environ.get(name) or 0) for name in ATTEMPTS)
+        start = Start(run, client, team, number, say=say, attempt=attempt)
         team.prepare(start.load)
         servers = 0 if client is None else len(client.place.endpoints)
         place = Place(team.worker, team.workers, servers)
@@ -209,8 +213,15 @@ def _train(
         keeper = OnDisk(run, opened.learner, team.positions) if team.worker == 0 else None
     elif team.worker == 0:
         keeper = OnServers(run, opened.learner, team)
-        if client is not None and run.saving.directory is not None:
-            check_save(client.peers, run.saving.directory)  # Known now, not after an epoch.
+        directory = run.saving.directory
+        # Known now, not after an epoch.
+        apart = check_save(client.peers, directory) if client is not None and directory else []
+        if apart:
+            servers = ", ".join(map(str, apart))
+            report.line(
+                f"servers that do not see {directory}: {servers}; this worker fetches their parts "
+                "of a checkpoint"
+            )
         if online is not None and client is not None:
             keeper = PassKeeper(online, run.saving, team, client, keeper)
     return loop.train(
@@ -335,8 +346,10 @@ def _evaluate(
     if run.test is None:
         raise UsageError(f"run {run.name!r} has no data to judge by", hint="runner.test_data_dir")
     numbers: Mapping[str, float] = {}
-    for index, path in enumerate(_judged(run)):
-        if path is not None and client is not None and is_of_servers(path):
+    judged, of_servers = _shared(run, team) if client is not None else (_judged(run), False)
+    for index, path in enumerate(judged):
+        is_theirs = path is not None and (of_servers or is_of_servers(path))
+        if path is not None and client is not None and is_theirs:
             if team.worker == 0:
                 load(client, path)
             team.meet("loaded", index)
@@ -349,6 +362,21 @@ def _evaluate(
         numbers = loop.evaluate(opened.learner, source, team, report, "judged", index)
         report.line(f"{name}, {words(numbers)}{best(run.test, numbers)}")
     return numbers
+
+
+def _shared(run: Run, team: Team) -> tuple[list[str | None], bool]:
+    """The checkpoints to judge, and whether all are of servers: then only the first worker must
+    see them, and others call them by their numbers.
+    """
+    judged = _judged(run) if team.worker == 0 else []
+    theirs = [path for path in judged if path is not None and is_of_servers(path)]
+    counts = team.total("checkpoints", 0, np.array([len(judged), len(theirs)], np.float64))
+    count, of_servers = int(counts[0]), bool(counts[0] == counts[1])
+    if team.worker and not (of_servers and len(saver.names(str(run.evaluate_from))) < count):
+        judged = _judged(run)
+    elif team.worker:
+        judged = [f"checkpoint {number + 1} of {count}" for number in range(count)]
+    return judged, of_servers
 
 
 def _judged(run: Run) -> list[str | None]:

@@ -1,7 +1,7 @@
 """Saving and loading a whole job: the client asks every server for its part, then commits.
 
-A crash at any moment leaves the checkpoint before it as the newest. The directory must be one
-that all servers and this process see.
+A crash at any moment leaves the checkpoint before it as the newest. Servers that see this
+process's directory write and read there; the files of the others travel (client/files.py).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.errors import PaddockError, UsageError
+from paddock.ps.client.files import fetch, forget, send
 from paddock.ps.client.peer import Peer, tell_all
 from paddock.ps.consistency.positions import is_exact, lowest
 from paddock.ps.durable.checkpoint import (
@@ -31,17 +32,18 @@ LOADS_MAX = 5  # of one order, while shards move
 SAVES_MAX = 3  # of one order, while servers are started again
 
 
-def check_save(peers: Sequence[Peer], directory: str) -> None:
-    """Whether this process and all servers can write there; asked before hours of training.
+def check_save(peers: Sequence[Peer], directory: str) -> list[int]:
+    """Whether this process can write there, and each server there or on its own disk; asked before
+    hours of training. Returns those servers whose part is fetched, as they do not see it.
 
     Raises PaddockError.
     """
     path = Path(directory).absolute()
     name = begin_checkpoint(path, 0)
     try:
-        order = {"do": "check save", "directory": str(path), "name": name}
-        for peer in peers:
-            peer.ask(Op.CONTROL, order, wait=True)
+        order = {"do": "check save", "directory": str(path), "name": name, "fetch": True}
+        answers = [peer.ask(Op.CONTROL, order, wait=True) for peer in peers]
+        return [k for k, answer in enumerate(answers) if not answer["sees"]]
     finally:
         abandon_checkpoint(path, name)
 
@@ -72,10 +74,13 @@ def _save(peers: Sequence[Peer], path: Path, job: str, base: Checkpoint | None, 
         "directory": str(path),
         "name": name,
         "base": base.name if base is not None else "",
+        "fetch": True,
     }
     try:
-        for peer, cut in zip(peers, cuts, strict=True):
-            peer.ask(Op.CONTROL, {**order, "cut": cut["cut"]}, wait=True)
+        for index, (peer, cut) in enumerate(zip(peers, cuts, strict=True)):
+            written = peer.ask(Op.CONTROL, {**order, "cut": cut["cut"]}, wait=True)
+            if "files" in written:
+                fetch(peer, written["files"], path / f"{name}.tmp" / f"server-{index}")
         commit_checkpoint(
             path,
             name,
@@ -133,25 +138,39 @@ def load(peers: Sequence[Peer], directory: str, job: str | None, name: str = "")
         for spec in checkpoint.specs:
             if spec.name not in names:
                 peer.ask(Op.CREATE, to_json(spec))
-    order = {
-        "directory": str(checkpoint.path.parent),
-        "name": checkpoint.name,
-        "checksum": checkpoint.checksum,
-    }
-    # All of them can, before the first one does.
-    for peer in peers:
-        peer.ask(Op.CONTROL, {"do": "check load", **order}, wait=True)
+    orders = [_check_load(peer, checkpoint) for peer in peers]
     for _ in range(LOADS_MAX):
         before = _places(peers)
-        for peer in peers:
+        for peer, order in zip(peers, orders, strict=True):
             peer.ask(Op.LOAD, order, wait=True)
         if _places(peers) == before:
+            for peer, order in zip(peers, orders, strict=True):
+                if order["directory"] != str(checkpoint.path.parent):
+                    forget(peer, checkpoint)
             return checkpoint
     raise PaddockError(
         f"shards moved while {checkpoint.path} was loaded: some may not have been read",
         hint="load again when no shard moves",
         retryable=True,
     )
+
+
+def _check_load(peer: Peer, checkpoint: Checkpoint) -> dict[str, Any]:
+    """The order to load it, which this server can carry out: so all can, before the first does.
+
+    What a server does not see it is sent first.
+    """
+    order = {
+        "directory": str(checkpoint.path.parent),
+        "name": checkpoint.name,
+        "checksum": checkpoint.checksum,
+    }
+    answer = peer.ask(Op.CONTROL, {"do": "check load", **order, "send": True}, wait=True)
+    if "into" in answer:
+        send(peer, checkpoint)
+        order["directory"] = str(answer["into"])
+        peer.ask(Op.CONTROL, {"do": "check load", **order}, wait=True)
+    return order
 
 
 def _places(peers: Sequence[Peer]) -> list[object]:

@@ -481,7 +481,7 @@ class Client:
         """Write a checkpoint of all servers. The one before stays until this one is whole.
 
         Args:
-            directory: Where the servers write it; every server must reach it.
+            directory: Of this process. What servers cannot write there themselves is fetched.
             mode: "full", or "delta": the rows changed since the newest.
             keep: How many of the newest stay.
 

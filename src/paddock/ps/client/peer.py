@@ -315,6 +315,15 @@ class Peer:
 
         return self.retry(self.purpose, once)
 
+    def read_file(self, file: str, offset: int) -> Buffer:
+        """A frame of a file that the server keeps for this side (durable/spool.py)."""
+        return self.exchange(self._header(Op.READ), _json(file=file, offset=offset))
+
+    def write_file(self, file: str, offset: int, content: Buffer) -> None:
+        """The other way: a piece of a file, smaller than a frame."""
+        head = _json(file=file, offset=offset)
+        self.exchange(self._header(Op.WRITE)._replace(count=len(head)), head, content)
+
     def tables(self) -> list[dict[str, Any]]:
         """What the server says of its tables."""
         found: list[dict[str, Any]] = self.ask(Op.CONTROL, {"do": "tables"})["tables"]
@@ -362,6 +371,10 @@ class Peer:
     def _header(self, op: Op, *, table: int = 0, step: int = 0) -> Header:
         who = self.identity
         return Header(op, table=table, step=step, trainer=who.trainer, incarnation=who.incarnation)
+
+
+def _json(**values: Any) -> bytes:
+    return json.dumps(values).encode()
 
 
 def tell_all(peers: Sequence[Peer], op: Op, data: dict[str, Any]) -> None:

@@ -37,6 +37,8 @@ class Op(IntEnum):
     CONTROL = 8  # JSON {"do": ...} -> JSON; what reads or acts on the process, not on the state
     FOLLOW = 9  # a replica asks for the log from `sequence` on
     CALL = 10  # JSON {"service": ...} -> JSON: a question to what is hosted by server 0
+    READ = 11  # JSON {"file", "offset"} -> bytes of a file that the server keeps for this side
+    WRITE = 12  # a JSON as of READ, `count` bytes; then bytes of that file
 
     CREATE = 32  # JSON spec -> JSON
     PUSH = 33  # int64[count] keys, float32[count, dim] [, float32[count] shows, clicks]

@@ -6,6 +6,7 @@ Everything here reads the store and changes nothing; the frame's locks are held.
 from __future__ import annotations
 
 import math
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from paddock.errors import PaddockError
 from paddock.ps.consistency.positions import position_objection
 from paddock.ps.durable.checkpoint import Checkpoint, check_specs, open_checkpoint
 from paddock.ps.durable.saving import see_checkpoint
+from paddock.ps.durable.spool import SAVE
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.protocol.frames import BODY_MAX, Header, Op
 from paddock.ps.protocol.refusals import Refusal
@@ -34,6 +36,7 @@ from paddock.ps.table.memory import machine_bytes
 from paddock.ps.table.sharding import deal, shard_of
 
 if TYPE_CHECKING:
+    from paddock.ps.durable.spool import Spool
     from paddock.ps.server.store import Store
 
 
@@ -359,10 +362,37 @@ def _check_lives(store: Store, step: int, members: dict[int, int]) -> None:
                 )
 
 
-def check_save(store: Store, order: dict[str, Any]) -> None:
-    """Whether this server can write its part of a checkpoint. Raises Refusal or PaddockError."""
+def check_save(store: Store, order: dict[str, Any], spool: Spool) -> dict[str, Any]:
+    """Whether this server can write its part of a checkpoint: there, or else in its spool.
+
+    Raises Refusal or PaddockError.
+    """
     _check_texts(order, "directory", "name")
+    if is_apart(order):
+        spool.begin_save(order["name"])
+        spool.forget(SAVE)
+        return {"sees": False}
     see_checkpoint(order["directory"], order["name"], store.server)
+    return {"sees": True}
+
+
+def is_apart(order: dict[str, Any]) -> bool:
+    """Whether a save is fetched by a client whose directory this server does not see."""
+    parent = os.path.join(order["directory"], order["name"] + ".tmp")
+    return bool(order.get("fetch")) and not os.path.isdir(parent)
+
+
+def check_ordered(store: Store, order: dict[str, Any], spool: Spool | None) -> dict[str, Any]:
+    """As check_load; or {"into"}, where the files may be sent that are not to be seen here.
+
+    Raises Refusal, UsageError or DamageError.
+    """
+    _check_texts(order, "directory", "name", "checksum")
+    is_here = os.path.isdir(os.path.join(order["directory"], order["name"]))
+    if spool is not None and order.get("send") and not is_here:
+        return {"into": str(spool.begin_load(order["checksum"]))}
+    check_load(store, order)
+    return {}
 
 
 def _check_texts(order: dict[str, Any], *names: str) -> None:

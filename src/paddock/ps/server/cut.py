@@ -17,11 +17,12 @@ from paddock.ps.durable.checkpoint import open_checkpoint
 from paddock.ps.durable.saving import write_part
 from paddock.ps.optimizers.schedules import Rates
 from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.server.checks import open_ordered
+from paddock.ps.server.checks import is_apart, open_ordered
 from paddock.ps.server.held import HeldSparse
 
 if TYPE_CHECKING:
     from paddock.ps.durable.arrays import Arrays
+    from paddock.ps.durable.spool import Spool
     from paddock.ps.server.engine import Engine
     from paddock.ps.server.store import Store
     from paddock.ps.spec import TableSpec
@@ -89,15 +90,20 @@ class Save:
         self.cut.end()
 
     def write(
-        self, order: dict[str, Any], *, index: int, server: int, epoch: int
+        self, order: dict[str, Any], spool: Spool, *, index: int, server: int, epoch: int
     ) -> dict[str, Any]:
-        """Write it, once; what write_part says. Raises PaddockError."""
+        """Write it, once; what write_part says, and the files that a client is to read from the
+        spool, whole, where the directory is not seen here. Raises PaddockError.
+        """
         if self._written is not None:
             return self._written  # The order came twice: the connection broke.
         self._timer.cancel()
         directory, name, base = (str(order.get(key, "")) for key in ("directory", "name", "base"))
         cut = self.cut
         try:
+            is_spooled = is_apart(order)
+            if is_spooled:
+                directory, base = str(spool.begin_save(name)), ""
             self._written = write_part(
                 directory,
                 name,
@@ -112,6 +118,8 @@ class Save:
                 state={**self._state, "marks": self.progress["marks"]},
                 base=open_checkpoint(directory, name=base) if base else None,
             )
+            if is_spooled:
+                self._written["files"] = spool.files_of_save()
         finally:
             self.end()
         if cut.engine.log is not None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from paddock import __version__
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.consistency.step_words import Rules
+from paddock.ps.durable.spool import Spool
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.link import Identity
 from paddock.ps.protocol.frames import Header, Op
@@ -104,6 +105,7 @@ class Server:
         self._saving = threading.Lock()
         self.lobby = Lobby()
         self._save: Save | None = None
+        self.spool = Spool(options.data_dir)
         self._stopped = threading.Event()
         self.tls = self._tls_context()
         self._listeners = [self._listen()]
@@ -303,6 +305,7 @@ class Server:
             sessions = list(self._sessions)
         for session in sessions:
             session.stream.interrupt()
+        self.spool.close()
 
     # ------------------------------------------------------------------------- what sessions ask
 
@@ -419,10 +422,12 @@ class Server:
         if what == "save":
             return self._write_save(order)
         if what == "check save":
-            checks.check_save(self.store, order)
-            return {}
+            return checks.check_save(self.store, order, self.spool)
         if what == "check load":
-            checks.check_load(self.store, order)
+            # A replica reads the checkpoint, too: in a pair both must see it.
+            return checks.check_ordered(self.store, order, None if self.pair else self.spool)
+        if what == "forget":
+            self.spool.forget(order.get("files"))
             return {}
         if what == "snapshot":
             return {"lsn": self._part(self.snapshots, "keeps no log", "--data-dir DIR").take()}
@@ -446,7 +451,9 @@ class Server:
             if self._save is None or self._save.cut.lsn != order.get("cut"):
                 raise no_cut()
             server = int(self.server_id, 16)
-            return self._save.write(order, index=self.store.server, server=server, epoch=self.epoch)
+            return self._save.write(
+                order, self.spool, index=self.store.server, server=server, epoch=self.epoch
+            )
 
     def chief(self) -> Coordinator:
         """Who coordinates the trainers. Raises Refusal when that is another server."""

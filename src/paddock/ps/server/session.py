@@ -351,6 +351,26 @@ class Session:
     def _control(self, header: Header, body: memoryview) -> None:
         self._say(header, self.server.control(self.hello, json_part(body)))
 
+    def _read(self, header: Header, body: memoryview) -> None:
+        self._check_files(header)
+        asked = json_part(body)
+        self.stream.send(
+            answer_to(header), self.server.spool.read(asked.get("file"), asked.get("offset"))
+        )
+
+    def _take(self, header: Header, body: memoryview) -> None:
+        self._check_files(header)
+        asked = json_part(body[: header.count])
+        self.server.spool.write(asked.get("file"), asked.get("offset"), body[header.count :])
+        self._say(header, None)
+
+    def _check_files(self, header: Header) -> None:
+        if self.hello.purpose == "admin":
+            self.server.check_admin(self.hello)
+        else:
+            self._check_who(header)
+        self.server.check_serving()
+
 
 _DOES: dict[int, Callable[[Session, Header, memoryview], None]] = {
     Op.PULL: Session._pull,
@@ -360,6 +380,8 @@ _DOES: dict[int, Callable[[Session, Header, memoryview], None]] = {
     Op.CONTROL: Session._control,
     Op.CALL: Session._call,
     Op.FOLLOW: Session._follow,
+    Op.READ: Session._read,
+    Op.WRITE: Session._take,
     **dict.fromkeys((Op.ARRIVE, Op.JOIN, Op.LEAVE), Session._coordinate),
     **dict.fromkeys(FROM_CLIENTS, Session._write),
 }

@@ -27,7 +27,7 @@ from paddock.rec.config.places import INSIDE, World, find_config, find_workspace
 from paddock.rec.config.unused import is_known, key_of, own_key, unused
 from paddock.rec.config.where import check_backend, choose_cluster, choose_engine, merge_counts
 from paddock.rec.config.words import Request, read_words
-from paddock.rec.preflight import missing_data
+from paddock.rec.preflight import gone_with_pods, missing_data
 from paddock.rec.settings import Contract, Engine, Recipe, Run, Task
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -121,7 +121,8 @@ class _Resolver:
         sources = {"engine": source, **self._sources(drafts, counts)}
         odd = list(dict.fromkeys([*self.warnings, *reader.warnings]))
         shape = choose_cluster(drafts, counts)
-        return Recipe(engine, runs, shape, self.workspace, sources, tuple(odd))
+        recipe = Recipe(engine, runs, shape, self.workspace, sources)
+        return replace(recipe, warnings=(*odd, *gone_with_pods(recipe)))
 
     # ---------------------------------------------------------------------- the file as a whole
 
