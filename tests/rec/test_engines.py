@@ -77,6 +77,27 @@ def test_a_kubernetes_backend_is_paddock_submit_with_all_it_says() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("backend", "options", "is_kept"),
+    [
+        ("ssh", {}, True),
+        ("slurm", {"site": "slurm,partition=p"}, True),
+        ("kubernetes", {"form": "job"}, True),
+        ("kubernetes", {"site": "kubernetes,form=job"}, True),
+        ("kubernetes", {"form": "volcano-job"}, False),
+        ("kubernetes", {"site": "kubernetes"}, False),
+    ],
+)
+def test_servers_of_a_cluster_keep_their_tables_where_an_attempt_finds_them(
+    backend: str, options: dict[str, object], is_kept: bool
+) -> None:
+    """Workers were started again at batch 0, with empty tables, without a word."""
+    for count in (None, 0, 3):
+        cluster = Cluster(backend, "job", 2, 2, max_restart=count, options=options)
+        said = words(recipe(Engine.CLUSTER, cluster), Request("c.yaml"))
+        assert ("--env PADDOCK_PS_STATE=job" in said) == (is_kept and bool(count)), count
+
+
 def test_a_site_is_handed_on_as_it_was_typed() -> None:
     """paddock submit knows its sites."""
     cluster = Cluster("lab", options={"site": "lab,partition=p"})

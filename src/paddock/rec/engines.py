@@ -18,7 +18,8 @@ from paddock.rec.settings import Cluster, Engine, Recipe
 WORKER = "paddock.rec.worker"
 # Where servers remember how far everybody is. PADDLE_MAX_RESTART goes before it, as in launch.
 RESTARTS = 3
-# Workers of a new attempt go on where they were: so do the servers (contracts/environment.py).
+# Workers of a new attempt go on where they were: so do the servers (contracts/environment.py). Not
+# where an attempt has new pods: their disks are empty.
 STATE = {"PADDOCK_PS_STATE": "job"}
 # Keys of `options` that are none of a site's.
 OWN = ("site", "conf", "nodes", "form", "collective", "per_device", "devices")
@@ -128,8 +129,19 @@ def _submit(recipe: Recipe, request: Request, config: str) -> list[str]:
         found += [word for name, value in pairs if value for word in (name, value)]
     if cluster.log_level is not None:
         found += ["--env", f"GLOG_v={cluster.log_level}"]
-    found += ["--env", f"OMP_NUM_THREADS={threads_of(recipe)}", *_counts(cluster)]
+    found += ["--env", f"OMP_NUM_THREADS={threads_of(recipe)}"]
+    if cluster.max_restart and cluster.servers and not have_own_pods(cluster):
+        found += [word for name, value in STATE.items() for word in ("--env", f"{name}={value}")]
+    found += _counts(cluster)
     return [*found, "-m", WORKER, *worker_words(request, model)]
+
+
+def have_own_pods(cluster: Cluster) -> bool:
+    """Whether servers and workers have pods of their own, which an attempt makes anew."""
+    form = cluster.options.get("form")
+    if form is None and (pairs := str(cluster.options.get("site", "")).split(",")[1:]):
+        form = dict(pair.partition("=")[::2] for pair in pairs).get("form")
+    return cluster.backend == "kubernetes" and form != "job"
 
 
 def _site(cluster: Cluster) -> str:
