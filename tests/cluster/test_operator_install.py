@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cluster.conftest import need_binaries, new_namespace
-from cluster.control.operators import DEFINITION, ROOT, Operator, install
+from cluster.control.operators import ACCOUNT, DEFINITION, NAMESPACE, ROOT, Operator, install
 from cluster.control.plane import ControlPlane
 from cluster.jobs import Place, condition
 from paddlejobs import job, role
@@ -283,3 +283,54 @@ def test_a_namespace_with_jobs_can_be_deleted(place: Place, plane: ControlPlane)
         place.soon("pods elsewhere", lambda: len(place.pods("elsewhere")) == 2)
         assert operator.bugs() == [], operator.tail()
         plane.kubectl("create", "namespace", name)  # new_namespace wants to delete it
+
+
+def test_the_operators_token_is_held_to_objects_of_jobs(place: Place, plane: ControlPlane) -> None:
+    """A role alone would make whoever has the token the master of every node."""
+    install(plane)
+    config = ("--kubeconfig", str(plane.kubeconfig_as(NAMESPACE, ACCOUNT)))
+
+    def refused(*words: str, stdin: str | None = None) -> str:
+        """What kubectl says with the operator's token; "" when it may."""
+        done = plane.kubectl(*config, "-n", place.namespace, *words, check=False, stdin=stdin)
+        return done.stderr if done.returncode else ""
+
+    pod: dict[str, Any] = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "own"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }  # fmt: skip
+    ask = ("create", "--dry-run=server", "-f", "-")
+    only = "may only make what a PaddleJob controls"
+    place.soon("the rule holds", lambda: only in refused(*ask, stdin=json.dumps(pod)))
+    for thing in ("configmap", "service clusterip --tcp=80"):
+        kind, *more = thing.split()
+        assert only in refused("create", kind, *more[:1], "own", *more[1:])
+    owner: dict[str, Any] = {
+        "apiVersion": "kubeflow.org/v1", "kind": "PaddleJob", "name": "a", "uid": "u",
+        "controller": True,
+    }  # fmt: skip
+    for change in ({}, {"apiVersion": "batch.paddlepaddle.org/v1", "controller": False}):
+        pod["metadata"]["ownerReferences"] = [{**owner, **change}]
+        assert only in refused(*ask, stdin=json.dumps(pod))
+    place.kubectl("create", "configmap", "theirs")
+    assert "only touch what a PaddleJob" in refused("delete", "configmap", "theirs")
+    patch = ("--type=merge", "-p", '{"data":{"a":"b"}}')
+    assert "a PaddleJob controls" in refused("patch", "configmap", "theirs", *patch)
+    with Operator(plane) as operator:
+        place.make("own", worker=role(2), ps=role(1), intranet="Service")
+        run_all(place, "own", 3)
+        place.wait("own", "Running")
+        privileged = '{"spec":{"worker":{"replicas":3}}}'
+        words = ("patch", "pdj", "own", "--type=merge", "-p", privileged)
+        assert "may not change the spec of a PaddleJob" in refused(*words)
+        place.kubectl("scale", "pdj/own", "--replicas=1")
+        place.soon("the next attempt", lambda: place.status("own").get("attempt") == 1, "own")
+        run_all(place, "own", 2)
+        place.wait("own", "Running")
+        place.kubectl("label", "svc/own-ps-0", f"{LABEL_JOB}-")
+        place.soon("its label is back", lambda: len(place.all("services", "own")) == 3, "own")
+        place.kubectl("delete", "pdj", "own", "--timeout=30s")
+        place.soon("its pods are collected", lambda: not place.pods("own"))
+        assert operator.bugs() == [], operator.tail()
+        said = [line for line in operator.lines() if "denied request" in line]
+        assert said == []

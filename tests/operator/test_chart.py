@@ -132,7 +132,7 @@ def test_the_name_of_the_lease_is_replaced_by_the_releases() -> None:
     rules = yaml.safe_load((CHART / "files" / "rules.yaml").read_text("utf-8"))
     assert [rule.get("resourceNames") for rule in rules["leader"]] == [None, [LEASE]]
     assert f'replace "{LEASE}" $full' in TEMPLATES["templates/rbac.yaml"]
-    assert sorted(rules) == ["edit", "leader", "manager", "view"]
+    assert sorted(rules) == ["coscheduling", "edit", "leader", "manager", "view", "volcano"]
 
 
 def test_every_flag_of_the_deployment_is_known() -> None:

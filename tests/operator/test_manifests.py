@@ -19,7 +19,7 @@ from paddock.operator.manifests.__main__ import main
 from paddock.operator.manifests.crd import crd_text
 from paddock.operator.manifests.files import files
 from paddock.operator.manifests.install import Install, manifests_text
-from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW
+from paddock.operator.manifests.permissions import EDIT, GANGS, LEADER, MANAGER, VIEW
 from paddock.operator.manifests.reference import reference_text
 from paddock.operator.options import read_options
 from paddock.operator.schema import rows
@@ -64,7 +64,7 @@ def test_the_files_are_those_the_code_writes(name: str) -> None:
 
 def test_no_generated_folder_has_a_file_that_nobody_writes() -> None:
     """A copy that came back by a merge is applied by nobody, and grows old."""
-    folders = ("v1", "v1beta1", "kustomize", "prometheus", "helm/paddock-operator/files")
+    folders = ("v1", "v1beta1", "kustomize", "gangs", "prometheus", "helm/paddock-operator/files")
     found = {path for folder in folders for path in (ROOT / "deploy" / folder).rglob("*")}
     written = {ROOT / "deploy" / name for name in FILES}
     assert {path for path in found if path.is_file()} <= written
@@ -125,7 +125,7 @@ def test_no_image_is_somebody_elses() -> None:
             assert host == "localhost" or "." in host or "{{" in image, f"{path}: {image}"
 
 
-@pytest.mark.parametrize("grants", [MANAGER, LEADER, VIEW, EDIT])
+@pytest.mark.parametrize("grants", [MANAGER, LEADER, VIEW, EDIT, *GANGS.values()])
 def test_no_right_is_given_too_many(grants: tuple[Any, ...]) -> None:
     """The old operator could run commands in every pod of the cluster."""
     for group, resources, verbs, _ in grants:
@@ -198,6 +198,54 @@ def test_a_few_namespaces_get_rights_there_only() -> None:
     assert binding["subjects"][0]["namespace"] == "paddle-system"
 
 
+@pytest.mark.parametrize("served", [(), ("a", "b")])
+def test_pod_groups_are_only_for_the_gang_schedulers_that_are_named(
+    served: tuple[str, ...],
+) -> None:
+    """A right to what the cluster does not have is one that nobody watches."""
+    groups = [g for g, resources, _, _ in MANAGER if "podgroups" in resources]
+    assert groups == []
+    assert "podgroups" not in manifests_text(Install())
+    text = manifests_text(Install(scheduling="volcano", watch_namespaces=served))
+    assert "scheduling.volcano.sh" in text
+    assert "scheduling.x-k8s.io" not in text
+    kind = "RoleBinding" if served else "ClusterRoleBinding"
+    assert (kind, "paddle-manager-volcano") in objects(text)
+    both = objects(manifests_text(Install(gangs=("volcano", "coscheduling"))))
+    for name in GANGS:
+        made = objects(FILES[f"gangs/{name}.yaml"])
+        assert len(made) == 2
+        assert made.items() <= both.items()
+
+
+def test_the_policy_is_about_the_operators_account_alone() -> None:
+    """It would refuse everybody's pods otherwise; the chart has the same rules."""
+    found = objects(manifests_text(Install("ops")))
+    spec = found[("ValidatingAdmissionPolicy", "paddle-manager-policy")]["spec"]
+    (whose,) = spec["matchConditions"]
+    account = "system:serviceaccount:ops:paddle-manager-sa"
+    assert whose["expression"] == f"request.userInfo.username == '{account}'"
+    rules = {name: what for name, what in spec.items() if name != "matchConditions"}
+    assert yaml.safe_load(FILES["helm/paddock-operator/files/policy.yaml"]) == rules
+    kinds = {kind for kind, _ in objects(manifests_text(Install(has_policy=False)))}
+    assert not [kind for kind in kinds if kind.startswith("Validating")]
+
+
+def test_metrics_are_for_the_namespaces_that_are_named() -> None:
+    """The probes are for the kubelet, wherever it connects from."""
+    found = objects(manifests_text(Install(metrics_from=("monitoring",))))
+    spec = found[("NetworkPolicy", "paddle-controller-manager-metrics")]["spec"]
+    metrics, health = spec["ingress"]
+    (source,) = metrics["from"]
+    assert source["namespaceSelector"]["matchExpressions"][0]["values"] == ["monitoring"]
+    assert [p["port"] for p in metrics["ports"]] == ["metrics"]
+    assert ([p["port"] for p in health["ports"]], health.get("from")) == (["health"], None)
+    assert spec["podSelector"]["matchLabels"].items() <= (
+        deployment(manifests_text(Install()))["spec"]["template"]["metadata"]["labels"].items()
+    )
+    assert "NetworkPolicy" not in manifests_text(Install())
+
+
 def test_the_definition_and_a_monitor_come_on_demand() -> None:
     """One stream for `kubectl apply -f -`."""
     found = objects(manifests_text(Install(), has_crd=True, has_monitor=True))
@@ -213,6 +261,7 @@ def test_the_definition_and_a_monitor_come_on_demand() -> None:
         ({"namespace": "My Space"}, "'My Space' is not the name of a namespace"),
         ({"watch_namespaces": ("a", "B")}, "'B' is not the name of a namespace"),
         ({"scheduling": "kueue"}, "scheduling 'kueue' is not one of volcano, coscheduling"),
+        ({"gangs": ("kueue",)}, "gang scheduler 'kueue' is not one of volcano, coscheduling"),
         ({"replicas": 0}, "0 replicas are not in 1..9"),
         ({"image": ""}, "image '' is not the name of an image"),
     ],

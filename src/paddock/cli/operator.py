@@ -102,6 +102,9 @@ def _made(given: Given) -> Install:
         watch_namespaces=_names(given.watch_namespaces),
         replicas=given.replicas,
         init_image=given.init_image or install.init_image,
+        gangs=_names(given.gangs),
+        metrics_from=_names(given.metrics_from),
+        has_policy=given.policy,
     )
 
 
@@ -132,6 +135,10 @@ MANIFESTS = (
     flag("replicas", "N", "copies of the operator, of which one works", default="1"),
     flag("init-image", "IMAGE", "of an init container that waits for the names of its role"),
     flag("monitor", "", "with a ServiceMonitor for Prometheus' operator"),
+    flag("metrics-from", "A,B", "a NetworkPolicy: /metrics for pods of these namespaces only"),
+    flag("gangs", "A,B", "right to the PodGroups of volcano, coscheduling [install: those there]"),
+    flag("policy", "", "hold the operator's account to objects of PaddleJobs (Kubernetes 1.30)",
+         default="true"),
 )
 CLUSTER = (
     flag("kubeconfig", "FILE", "the cluster [$KUBECONFIG, ~/.kube/config]"),

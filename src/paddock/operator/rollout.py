@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from paddock.kube.objects import Pod
 
 RBAC = "rbac.authorization.k8s.io"
+ADMISSION = "admissionregistration.k8s.io"
 BACKING_OFF = ("ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CrashLoopBackOff")
 OF_IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull")
 IMAGE_HINT = (
@@ -62,6 +63,10 @@ class Deployment(msgspec.Struct, frozen=True):
 
 DEFINITIONS = Resource(CRDS.group, CRDS.version, CRDS.plural, CRDS.kind, Definition, False)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Deployment)
+POLICIES = Resource(
+    ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", Object,
+    namespaced=False,
+)  # fmt: skip
 KINDS: dict[str, Resource[Any]] = {
     found.kind: found
     for found in (
@@ -74,6 +79,16 @@ KINDS: dict[str, Resource[Any]] = {
         Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", Object, namespaced=False),
         Resource(RBAC, "v1", "roles", "Role", Object),
         Resource(RBAC, "v1", "rolebindings", "RoleBinding", Object),
+        POLICIES,
+        Resource(
+            ADMISSION,
+            "v1",
+            "validatingadmissionpolicybindings",
+            "ValidatingAdmissionPolicyBinding",
+            Object,
+            namespaced=False,
+        ),
+        Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", Object),
         Resource("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor", Object),
     )
 }

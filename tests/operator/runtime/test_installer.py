@@ -12,10 +12,17 @@ import pytest
 from kube_memory import MemoryServer
 from paddock.cli import operator as command
 from paddock.errors import PaddockError, UsageError
-from paddock.kube.client import LEASES, PADDLE_JOBS, PODS, KubeError
+from paddock.kube.client import (
+    COSCHEDULING_GROUPS,
+    LEASES,
+    PADDLE_JOBS,
+    PODS,
+    VOLCANO_GROUPS,
+    KubeError,
+)
 from paddock.operator.manifests.install import DEPLOYMENT, IMAGE, LABELS, NAMESPACE, Install
 from paddock.operator.names import LEASE
-from paddock.operator.rollout import DEFINITIONS, DEPLOYMENTS, KINDS
+from paddock.operator.rollout import DEFINITIONS, DEPLOYMENTS, KINDS, POLICIES
 from paddock.operator.runtime.installer import Installer, InstallError
 
 if TYPE_CHECKING:
@@ -42,6 +49,8 @@ class Cluster:
         self.condition = ("Established", "True", "")
         self.said: list[str] = []
         self.server.serve(PADDLE_JOBS, False)
+        for resource in (VOLCANO_GROUPS, COSCHEDULING_GROUPS):
+            self.server.serve(resource, False)
 
     # A Clock.
     def now(self) -> float:
@@ -144,7 +153,8 @@ def test_each_step_is_said_in_a_line() -> None:
         f"definition {CRD}: created",
         "definition: established",
         "namespace paddle-system: created",
-        "rights (8 objects): 8 created",
+        "rights (10 objects): 10 created",
+        "rights: in all namespaces; --watch-namespaces A,B limits them to those",
         "deployment paddle-controller-manager: created",
         "deployment: 1 of 1 available",
         f"leader: {POD}",
@@ -159,9 +169,51 @@ def test_installing_again_changes_nothing() -> None:
     cluster.install()
     before = cluster.server.store.version
     said = cluster.install()
-    assert "rights (8 objects): 8 unchanged" in said
+    assert "rights (10 objects): 10 unchanged" in said
     assert "deployment paddle-controller-manager: unchanged" in said
     assert cluster.server.store.version == before
+
+
+def test_a_server_without_the_policy_is_installed_without_it() -> None:
+    """Kubernetes before 1.30: the rest is the same."""
+    cluster = Cluster()
+    cluster.server.serve(POLICIES, False)
+    said = cluster.install()
+    assert said[0].startswith("policy: left out, this API server has no ValidatingAdmissionPolicy")
+    assert "rights (8 objects): 8 created" in said
+
+
+def test_rights_to_pod_groups_are_those_of_the_schedulers_that_are_there() -> None:
+    """Volcano was installed later: the same command gives the right, and uninstall takes it."""
+    cluster = Cluster()
+    cluster.install()
+    role = KINDS["ClusterRole"]
+    assert cluster.document(role, "", "paddle-manager-volcano") is None
+    cluster.server.serve(VOLCANO_GROUPS, True)
+    (line,) = [line for line in cluster.install() if line.startswith("rights (12 objects)")]
+    assert "2 created" in line and "10 unchanged" in line
+    assert cluster.document(role, "", "paddle-manager-volcano") is not None
+    assert cluster.document(role, "", "paddle-manager-coscheduling") is None
+    cluster.uninstall()
+    assert cluster.document(role, "", "paddle-manager-volcano") is None
+
+
+def test_rights_of_an_earlier_installation_are_taken_back() -> None:
+    """Installed for all namespaces first, then for one: the token kept the whole cluster."""
+    cluster = Cluster()
+    cluster.install()
+    everywhere = KINDS["ClusterRoleBinding"]
+    assert cluster.document(everywhere, "", "paddle-manager-rolebinding") is not None
+    said = cluster.install(watch_namespaces=("a", "b"))
+    assert "rights of an earlier installation (1 objects): removed" in said
+    assert not [line for line in said if line.startswith("rights: in all namespaces")]
+    assert cluster.document(everywhere, "", "paddle-manager-rolebinding") is None
+    cluster.install(watch_namespaces=("a",))
+    binding = KINDS["RoleBinding"]
+    assert cluster.document(binding, "a", "paddle-manager-rolebinding") is not None
+    assert cluster.document(binding, "b", "paddle-manager-rolebinding") is None
+    cluster.uninstall()
+    assert cluster.document(binding, "a", "paddle-manager-rolebinding") is None
 
 
 def test_without_waiting_only_the_definition_is_waited_for() -> None:
@@ -356,7 +408,7 @@ def test_uninstall_leaves_the_definition_and_the_jobs() -> None:
     cluster = Cluster()
     cluster.install()
     cluster.server.create(PADDLE_JOBS, "team", JOB)
-    assert cluster.uninstall() == ["operator: 9 objects removed", "namespace: removed"]
+    assert cluster.uninstall() == ["operator: 11 objects removed", "namespace: removed"]
     assert cluster.document(DEFINITIONS, "", CRD) is not None
     assert cluster.document(PADDLE_JOBS, "team", "mnist") is not None
     cluster.install()

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from paddock import __version__
 from paddock.errors import Problem, UsageError
 from paddock.operator.decision import SCHEDULERS
+from paddock.operator.manifests.admission import policy
 from paddock.operator.manifests.crd import HEAD, Tree, crd_text, to_yaml
-from paddock.operator.manifests.permissions import EDIT, LEADER, MANAGER, VIEW, rules
+from paddock.operator.manifests.permissions import EDIT, GANGS, LEADER, MANAGER, VIEW, rules
 from paddock.operator.names import NAMESPACE
 from paddock.operator.schema import LABEL, NAME_MAX
 
@@ -48,7 +49,12 @@ V1_NOTE = """\
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """How the operator is to run. watch_namespaces: those whose jobs it serves, () for all."""
+    """How the operator is to run. watch_namespaces: those whose jobs it serves, () for all.
+
+    gangs: gang schedulers to whose PodGroups it has a right, that of scheduling apart.
+    metrics_from: namespaces whose pods alone may connect to /metrics, () for all.
+    has_policy: with the rules of admission.py, for Kubernetes 1.30 and newer.
+    """
 
     namespace: str = NAMESPACE
     image: str = IMAGE
@@ -56,6 +62,9 @@ class Install:
     watch_namespaces: tuple[str, ...] = ()
     replicas: int = 1
     init_image: str = ""
+    gangs: tuple[str, ...] = ()
+    metrics_from: tuple[str, ...] = ()
+    has_policy: bool = True
 
 
 def manifests_text(install: Install, *, has_crd: bool = False, has_monitor: bool = False) -> str:
@@ -82,22 +91,58 @@ def checked(install: Install) -> Install:
 def objects(install: Install) -> list[Tree]:
     """Everything but the definition, in the order it is to be made."""
     namespace, leader = install.namespace, "paddle-leader-election-role"
+    asked = {*install.gangs, install.scheduling}
     manager = ("ClusterRole", "paddle-manager-role")
-    # The rights, everywhere or in the served namespaces only.
-    kind = "RoleBinding" if install.watch_namespaces else "ClusterRoleBinding"
     return [
         _own_namespace(install),
         _object("v1", "ServiceAccount", ACCOUNT, namespace),
         {**_object(RBAC, *manager), "rules": rules(MANAGER)},
-        *(
-            _binding(kind, "paddle-manager-rolebinding", served, manager, namespace)
-            for served in install.watch_namespaces or ("",)
-        ),
+        *_bindings(install, manager, "paddle-manager-rolebinding"),
+        *(found for name in GANGS if name in asked for found in gang_rights(install, name)),
         {**_object(RBAC, "Role", leader, namespace), "rules": rules(LEADER)},
         _binding("RoleBinding", f"{leader}binding", namespace, ("Role", leader), namespace),
         *_user_roles(),
+        *(operator_policy(namespace) if install.has_policy else ()),
         _metrics_service(namespace),
+        *([metrics_policy(namespace, install.metrics_from)] if install.metrics_from else ()),
         _deployment(install),
+    ]
+
+
+def gang_rights(install: Install, scheduler: str) -> list[Tree]:
+    """The right to the PodGroups of a gang scheduler, where jobs are served."""
+    role = ("ClusterRole", f"paddle-manager-{scheduler}")
+    made = {**_object(RBAC, *role), "rules": rules(GANGS[scheduler])}
+    return [made, *_bindings(install, role, f"paddle-manager-{scheduler}")]
+
+
+def operator_policy(namespace: str) -> list[Tree]:
+    """What holds the operator's account to objects of PaddleJobs."""
+    return policy(f"system:serviceaccount:{namespace}:{ACCOUNT}", LABELS)
+
+
+def metrics_policy(namespace: str, readers: tuple[str, ...]) -> Tree:
+    """A NetworkPolicy: /metrics for pods of these namespaces, the probes for everybody."""
+    name = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(readers)}
+    source = {"namespaceSelector": {"matchExpressions": [name]}}
+    ingress: list[Tree] = [
+        {"from": [source], "ports": [{"port": "metrics", "protocol": "TCP"}]},
+        {"ports": [{"port": "health", "protocol": "TCP"}]},
+    ]
+    found = _object("networking.k8s.io/v1", "NetworkPolicy", f"{DEPLOYMENT}-metrics", namespace)
+    selector = {"matchLabels": dict(SELECTOR)}
+    return {
+        **found,
+        "spec": {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": ingress},
+    }
+
+
+def _bindings(install: Install, role: tuple[str, str], name: str) -> list[Tree]:
+    """A role for the operator, everywhere or in the served namespaces only."""
+    kind = "RoleBinding" if install.watch_namespaces else "ClusterRoleBinding"
+    return [
+        _binding(kind, name, served, role, install.namespace)
+        for served in install.watch_namespaces or ("",)
     ]
 
 
@@ -244,7 +289,10 @@ def _object(version: str, kind: str, name: str, namespace: str = "") -> Tree:
 
 def _problems(install: Install) -> list[Problem]:
     found = []
-    for namespace in (install.namespace, *install.watch_namespaces):
+    for name in install.gangs:
+        if name not in GANGS:
+            found.append(Problem(f"gang scheduler {name!r} is not one of {', '.join(GANGS)}"))
+    for namespace in (install.namespace, *install.watch_namespaces, *install.metrics_from):
         if len(namespace) > NAME_MAX or re.fullmatch(LABEL, namespace) is None:
             hint = f"use small letters, digits and -, {NAME_MAX} at most"
             found.append(Problem(f"{namespace!r} is not the name of a namespace", hint))

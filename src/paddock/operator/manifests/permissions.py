@@ -21,9 +21,12 @@ MANAGER: tuple[Grant, ...] = (
     (GROUP, ("paddlejobs/status",), ("get", "patch"), ()),
     ("", ("pods", "services", "configmaps"), OWN, ()),
     ("events.k8s.io", ("events",), ("create", "patch"), ()),
-    ("scheduling.volcano.sh", ("podgroups",), OWN, ()),
-    ("scheduling.x-k8s.io", ("podgroups",), OWN, ()),
 )
+# PodGroups, of those gang schedulers that are installed.
+GANGS: dict[str, tuple[Grant, ...]] = {
+    "volcano": (("scheduling.volcano.sh", ("podgroups",), OWN, ()),),
+    "coscheduling": (("scheduling.x-k8s.io", ("podgroups",), OWN, ()),),
+}
 # In the operator's own namespace: who leads. A name cannot be asked of "create".
 LEADER: tuple[Grant, ...] = (
     ("coordination.k8s.io", ("leases",), ("create",), ()),

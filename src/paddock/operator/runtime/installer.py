@@ -15,11 +15,20 @@ changes nothing; what an older kubectl apply left in the Deployment's template i
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paddock.errors import PaddockError
 from paddock.kube import connect, http_client
-from paddock.kube.client import LEASES, PADDLE_JOBS, PODS, KubeError, Query
+from paddock.kube.client import (
+    COSCHEDULING_GROUPS,
+    LEASES,
+    PADDLE_JOBS,
+    PODS,
+    VOLCANO_GROUPS,
+    KubeError,
+    Query,
+)
 from paddock.kube.objects import Object
 from paddock.operator.manifests.crd import crd
 from paddock.operator.manifests.install import (
@@ -31,6 +40,7 @@ from paddock.operator.manifests.install import (
     objects,
     service_monitor,
 )
+from paddock.operator.manifests.permissions import GANGS
 from paddock.operator.names import LEASE
 from paddock.operator.outcome import waits_for
 from paddock.operator.rollout import (
@@ -39,6 +49,7 @@ from paddock.operator.rollout import (
     HINTS,
     KINDS,
     OF_IMAGE,
+    POLICIES,
     Look,
     rollout,
 )
@@ -94,6 +105,7 @@ class Installer:
 
     async def install(self, *, waits: bool, has_monitor: bool = False) -> None:
         """Make it so. Raises InstallError, and KubeError when the server cannot be asked."""
+        await self._ask_what_is_served()
         found = objects(self._install)
         if has_monitor:
             found.append(service_monitor(self._install.namespace))
@@ -109,18 +121,68 @@ class Installer:
             self._say(f"namespace {self._install.namespace}: has jobs, so any pod may run there")
         deployments = [one for one in rest if one["kind"] == "Deployment"]
         await self._say_applied("rights", [one for one in rest if one["kind"] != "Deployment"])
+        await self._take_back(rest)
+        if not self._install.watch_namespaces:
+            self._say("rights: in all namespaces; --watch-namespaces A,B limits them to those")
         await self._say_applied("deployment", deployments)
         if waits:
             await self._wait("deployment", self._look_at_deployment)
             await self._wait("leader", self._look_at_leader)
             await self._wait("jobs", self._look_at_jobs)
 
+    async def _ask_what_is_served(self) -> None:
+        """Rights and rules for the kinds that the API server has."""
+        install = self._install
+        if not install.gangs:
+            kinds = {"volcano": VOLCANO_GROUPS, "coscheduling": COSCHEDULING_GROUPS}
+            gangs = tuple([name for name, kind in kinds.items() if await self._is_served(kind)])
+            install = replace(install, gangs=gangs)
+        if install.has_policy and not await self._is_served(POLICIES):
+            self._say("policy: left out, this API server has no ValidatingAdmissionPolicy (1.30)")
+            install = replace(install, has_policy=False)
+        self._install = install
+
+    async def _is_served(self, resource: Resource[Any]) -> bool:
+        try:
+            await self._client.page(resource, Query(limit=1))
+        except KubeError as error:
+            if error.status == 404:
+                return False
+            raise _refused(f"{resource.kind} cannot be listed", error) from error
+        return True
+
+    async def _take_back(self, wanted: Sequence[Manifest]) -> list[Manifest]:
+        """Remove bindings of an earlier installation: in namespaces that are served no more."""
+        stay = {(str(one["kind"]), _namespace(one), _name(one)) for one in wanted}
+        labels = ",".join(f"{name}={value}" for name, value in LABELS.items())
+        gone: list[Manifest] = []
+        for kind in ("ClusterRoleBinding", "RoleBinding"):
+            for one in (await self._client.page(KINDS[kind], Query(labels=labels))).items:
+                meta = one.metadata
+                is_helms = bool(meta.annotation("meta.helm.sh/release-name"))
+                is_ours = meta.name.startswith("paddle-manager-") and not is_helms
+                if is_ours and (kind, meta.namespace, meta.name) not in stay:
+                    found: Manifest = {
+                        "kind": kind,
+                        "metadata": {"name": meta.name, "namespace": meta.namespace},
+                    }
+                    if await self._delete(found):
+                        gone.append(found)
+        if gone and wanted:
+            self._say(f"rights of an earlier installation ({len(gone)} objects): removed")
+        return gone
+
     async def uninstall(self, *, waits: bool, has_definition: bool) -> None:
         """Remove it; with its definition only when that is asked for, since all jobs go with it."""
-        namespace, *rest = objects(self._install)
+        namespace = objects(self._install)[0]
+        # Whatever it was installed with.
+        there = (self._install.namespace,)
+        all_of = replace(self._install, gangs=tuple(GANGS), metrics_from=there, has_policy=True)
+        rest = objects(all_of)[1:]
         found = [*reversed(rest), service_monitor(self._install.namespace)]
         await self._refuse_a_release(rest)
         removed = [one for one in found if await self._delete(one)]
+        removed += await self._take_back([])
         self._say(f"operator: {len(removed)} objects removed" if removed else "operator: not there")
         if has_definition and await self._delete(crd()):
             self._say(f"definition {_name(crd())}: removed, and all jobs with it")
