@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.kube.objects import (
+    Condition,
     ContainerState,
     ContainerStatus,
+    Meta,
     PaddleJob,
     Pod,
     PodStatus,
@@ -150,6 +152,25 @@ def test_init_containers_are_counted_until_the_pod_runs(phase: str, restarts: in
     outcome = outcome_of(pod, names.Place("worker", 0))
     assert outcome.restarts == restarts
     assert ("no data" in with_last_end(outcome, pod).why) == (phase == "Pending")
+
+
+@pytest.mark.parametrize(("told", "state"), [("38", "lost"), ("40", "succeeded")])
+def test_a_pod_that_was_evicted_before_it_ended_is_no_success(told: str, state: str) -> None:
+    """Kueue's finalizer keeps it past its kubelet's last delete, which moves deletionTimestamp.
+
+    The times are those of a pod of Kueue 0.17 on Kubernetes 1.34 that exits 0 on SIGTERM.
+    """
+    ended = Terminated(0, reason="Completed", finishedAt="2026-11-24T16:29:39Z")
+    evicted = Condition("DisruptionTarget", "True", "EvictionByEvictionAPI",
+                        lastTransitionTime=f"2026-11-24T16:29:{told}Z")  # fmt: skip
+    pod = Pod(
+        Meta(deletionTimestamp="2026-11-24T16:29:41Z", deletionGracePeriodSeconds=0),
+        status=PodStatus(
+            "Succeeded", conditions=(evicted,),
+            containerStatuses=(ContainerStatus("main", state=ContainerState(terminated=ended)),),
+        ),
+    )  # fmt: skip
+    assert outcome_of(pod, names.Place("worker", 0)).state == state
 
 
 def three_roles() -> JobSpec:

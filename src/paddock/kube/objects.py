@@ -71,6 +71,7 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
     status: str = ""
     reason: str | None = None
     message: str | None = None
+    lastTransitionTime: str | None = None
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):

@@ -345,7 +345,9 @@ def gather(
     if is_gate and facts.config_map is not None and memory.gate != memory.attempt:
         memory = replace(memory, gate=memory.attempt, gate_at=memory.gate_at or now)
     done = memory.done | {
-        (o.role, o.index) for o in facts.outcomes.values() if o.state == "succeeded"
+        (o.role, o.index)
+        for o in facts.outcomes.values()
+        if o.state == "succeeded" and o.uid not in memory.replacing  # it was told to end
     }
     replacing = memory.replacing & {o.uid for o in facts.outcomes.values()} | facts.removed
     rendezvous = memory.rendezvous if observed.pods else ""

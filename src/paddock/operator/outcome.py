@@ -209,7 +209,7 @@ def _ended_by_itself(pod: Pod) -> bool:
     if pod.status.reason:
         return True
     ends = [c.state.terminated for c in pod.status.containerStatuses or ()]
-    return any(e is not None and seconds(e.finishedAt) < _deleted_at(pod) for e in ends)
+    return any(e is not None and seconds(e.finishedAt) < _told_at(pod) for e in ends)
 
 
 def _judge_exit(ended: Terminated) -> tuple[Cause, Terminated, str]:
@@ -279,6 +279,18 @@ def _is_gate(message: str) -> bool:
     """The container waits for the ConfigMap of the gang, as it should."""
     # kubelet: 'configmap "x" not found' or "couldn't find key gate.... in ConfigMap ns/x"
     return message.startswith(("configmap ", "couldn't find key gate."))
+
+
+def _told_at(pod: Pod) -> float:
+    """When it was told to end. What a finalizer holds is deleted again by its kubelet, without
+    grace, and that moment overwrites the first; the condition of a disruption keeps its own.
+    """
+    told = (
+        seconds(condition.lastTransitionTime)
+        for condition in pod.status.conditions or ()
+        if condition.type in DISRUPTION_CONDITIONS and condition.status == "True"
+    )
+    return min((_deleted_at(pod), *(at for at in told if at)))
 
 
 def _deleted_at(pod: Pod) -> float:
