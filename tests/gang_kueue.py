@@ -1,10 +1,10 @@
 """Kueue's part for plain pods, played after its sources: gates, finalizers, and when they go.
 
-Kueue itself cannot be had as a Go module. What is here is its webhook (`gated`) and one pass of its
-controller over a namespace (`step`), over any Client: the API server in memory or a real one. The
-quota counts pods, whatever they ask.
+It serves stories in memory, which ask what the operator decides: its webhook (`gated`) and one pass
+of its controller over a namespace (`step`), over any Client. The quota counts pods, whatever they
+ask. Kueue itself runs in tests/cluster/test_operator_kueue.py.
 
-Source (kubernetes-sigs/kueue v0.13): pkg/controller/jobs/pod/pod_controller.go and pod_webhook.go,
+Source (kubernetes-sigs/kueue v0.17): pkg/controller/jobs/pod/pod_controller.go and pod_webhook.go,
 pkg/controller/jobframework/reconciler.go (ReconcileGenericJob; the numbers below are its steps).
 
 A pod with a queue gets a gate, the label managed and a finalizer of that name. When it goes again:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gang_volcano import Document
     from paddock.kube.client import Client
 
-WORKLOADS = Resource("kueue.x-k8s.io", "v1beta1", "workloads", "Workload", dict[str, Any])
+WORKLOADS = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload", dict[str, Any])
 QUEUE, MANAGED = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/managed"
 GROUP, COUNT = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
 ROLE, RETRIABLE = "kueue.x-k8s.io/role-hash", "kueue.x-k8s.io/retriable-in-group"
@@ -55,14 +55,6 @@ def gated(pod: Document) -> Document:
         notes = pod["metadata"].setdefault("annotations", {})
         notes[ROLE] = role_hash(pod)
     return pod
-
-
-def refusal(pod: Document) -> str:
-    """What the validating webhook has against a pod (validatePodGroupMetadata)."""
-    has_group = bool((pod["metadata"].get("labels") or {}).get(GROUP))
-    if has_group != bool(annotation(pod, COUNT)):
-        return f"both the '{COUNT}' annotation and the '{GROUP}' label should be set"
-    return ""
 
 
 def role_hash(pod: Document) -> str:
@@ -156,7 +148,7 @@ class Kueue:
         owners = [{"apiVersion": "v1", "kind": "Pod", "name": name_of(p),
                    "uid": p["metadata"]["uid"]} for p in pods]  # fmt: skip
         manifest = {
-            "apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload",
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
             "metadata": {"name": key, "finalizers": [IN_USE], "ownerReferences": owners},
             "spec": {"podSets": [{"name": r, "count": n} for r, n in sorted(sets.items())],
                      "queueName": label(pods[0], QUEUE)},

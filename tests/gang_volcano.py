@@ -1,7 +1,8 @@
 """Volcano's part in a gang, played after its sources: the phases of a PodGroup, and who is bound.
 
 Volcano itself cannot be had as a Go module. What is here is one session of its scheduler (`step`),
-over any Client: the API server in memory or a real one. A place holds one pod, whatever it asks.
+for stories in memory. A place holds one pod, whatever it asks. On a real API server
+tests/cluster/control/volcano.go.txt plays it, with quantities, queues and conditions.
 
 Source (volcano-sh/volcano, branch master after v1.12): pkg/scheduler/framework/session.go
 (jobStatus), pkg/scheduler/plugins/gang/gang.go, pkg/scheduler/actions/enqueue/enqueue.go and

@@ -29,13 +29,13 @@ def test_without_go_the_message_says_how_to_get_it(tmp_path: Path) -> None:
 def test_an_old_go_is_named_with_its_version(tmp_path: Path) -> None:
     """Debian 12 has Go 1.19: it is there, and it does not do."""
     fake_go(tmp_path, "go1.19.8")
-    with pytest.raises(build.LacksGoError, match=rf"{tmp_path}/go is go1\.19\.8: put Go 1\.24"):
+    with pytest.raises(build.LacksGoError, match=rf"{tmp_path}/go is go1\.19\.8: put Go 1\.25"):
         build.find_go([str(tmp_path)])
 
 
 def test_a_new_go_behind_an_old_one_is_found(tmp_path: Path) -> None:
     """The packaged Go comes first on PATH, the one from pip lies beside Python."""
-    for name, version in (("old", "go1.23.9"), ("new", "go1.24.0")):
+    for name, version in (("old", "go1.24.9"), ("new", "go1.25.0")):
         (tmp_path / name).mkdir()
         fake_go(tmp_path / name, version)
     found = build.find_go([str(tmp_path / "old"), str(tmp_path / "new")])

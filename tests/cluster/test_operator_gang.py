@@ -1,7 +1,7 @@
 """All pods at once or none: jobs go to their end under each gang scheduler, whatever comes between.
 
-The schedulers are played after their sources (cluster/gangs.py); API server, garbage collector,
-kubelets and, but for Volcano's pods, the scheduler that binds them are real.
+Volcano is played after its sources (cluster/gangs.py); API server, garbage collector, kubelets and,
+but for Volcano's pods, the scheduler that binds them are real. Kueue: test_operator_kueue.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cluster.control.operators import Operator, install
-from cluster.gangs import CRDS, DEFINITIONS, Hook, kueue, volcano
+from cluster.gangs import (
+    CRDS,
+    DEFINITIONS,
+    PlayedVolcano,
+    evict,
+    finish,
+    queue,
+    suspend_and_resume,
+)
 from cluster.jobs import condition
 from paddlejobs import job
 
@@ -25,9 +33,6 @@ if TYPE_CHECKING:
 VOLCANO, PLUGINS = "scheduling.volcano.sh", "scheduling.x-k8s.io"
 # Or the pods would wait for a scheduler that is not here.
 PLACED = {"schedulerName": "default-scheduler"}
-QUEUE = {"kueue.x-k8s.io/queue-name": "research"}
-WORKLOADS = "workloads.kueue.x-k8s.io"
-GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
 
 
 def group_of(place: Place, kind: str, name: str) -> dict[str, Any]:
@@ -35,29 +40,6 @@ def group_of(place: Place, kind: str, name: str) -> dict[str, Any]:
     said = place.kubectl("get", f"podgroups.{kind}", name, "-o", "json", check=False)
     found: dict[str, Any] = json.loads(said)["spec"] if said.startswith("{") else {}
     return found
-
-
-def evict(place: Place, pod: str) -> None:
-    """As a drain does."""
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
-    path = f"/api/v1/namespaces/{place.namespace}/pods/{pod}/eviction"
-    place.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
-
-
-def suspend_and_resume(place: Place, name: str) -> None:
-    """Nothing of it is left in between, and it runs again."""
-    place.patch(name, {"suspend": True})
-    place.soon("its pods are gone", lambda: not place.pods(name), name)
-    place.patch(name, {"suspend": False})
-    place.wait(name, "Running")
-
-
-def finish(place: Place, name: str, workers: int) -> None:
-    """The workers succeed; the job is Completed, and no pod of it is left, Terminating or not."""
-    for number in range(workers):
-        place.probe(f"{name}-worker-{number}", "release")
-    place.wait(name, "Completed")
-    place.soon("its pods are gone", lambda: not place.pods(name), name)
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +72,7 @@ def jobs(missing: dict[str, Any], shared_place: Place) -> Iterator[Place]:
     plane = shared_place.plane
     plane.apply(*DEFINITIONS)
     plane.kubectl("wait", "--for=condition=Established", *CRDS, "--timeout=60s")
+    plane.apply(queue("research"), queue("small", cpu="25m"))
     yield shared_place
     plane.kubectl("delete", *CRDS)
     # It goes on without them.
@@ -117,9 +100,10 @@ def test_volcano_carries_a_job_through_an_eviction_to_its_end(
     jobs.wait("volcano", reason="WaitingForGang", seconds=10)  # the definition is noticed at once
     spec = jobs.soon("a group", lambda: group_of(jobs, VOLCANO, "volcano"), "volcano")
     assert (spec["minMember"], spec["queue"]) == (2, "research")
-    assert spec["minResources"]["memory"] == "128Mi"  # limits of 4 pods: no request was given
+    # Limits of the two pods that must find a place: no request was given.
+    assert spec["minResources"]["memory"] == "64Mi"
     assert not jobs.pods("volcano")
-    with volcano(cluster, jobs.namespace, places=4):
+    with PlayedVolcano(cluster):
         status = jobs.wait("volcano", "Running")
         assert condition(status, "GangScheduled")["status"] == "True"
         annotations = jobs.pods("volcano")["volcano-ps-0"]["metadata"]["annotations"]
@@ -146,7 +130,7 @@ def test_a_replica_comes_again_though_volcano_says_unknown(
     ours = job(
         "alone", intranet="DNS", schedulingPolicy=policy, worker=worker, ps=probes.role(1, "sleep")
     )
-    with volcano(cluster, jobs.namespace, places=3):
+    with PlayedVolcano(cluster):
         jobs.apply(theirs, ours)
         jobs.wait("alone", "Running")
         uids = jobs.uids("alone")
@@ -159,6 +143,72 @@ def test_a_replica_comes_again_though_volcano_says_unknown(
     assert group_of(jobs, VOLCANO, "alone") == {"minMember": 3}
 
 
+def test_an_elastic_job_under_volcano_is_admitted_when_its_minimum_fits(
+    jobs: Place, cluster: Cluster, probes: Probes
+) -> None:
+    """The enqueue action asks for minResources: with those of all replicas it waited for ever."""
+    worker = probes.role(4, "sleep", requests=2, limits=4, container=asking(cpu="10m"))
+    policy = {"scheduler": "volcano", "queue": "small"}
+    with PlayedVolcano(cluster):
+        jobs.apply(job("stretch", schedulingPolicy=policy, elastic=1, worker=worker))
+        status = jobs.wait("stretch", until=lambda s: s.get("ready") == "2/4")
+        assert condition(status, "GangScheduled")["status"] == "True"
+        jobs.kubectl("delete", "pdj", "stretch")
+
+
+def test_a_gang_that_waits_says_why_in_volcanos_words_and_its_group_is_left_alone(
+    jobs: Place, cluster: Cluster, probes: Probes
+) -> None:
+    """Each wrote its own form of the quantities over the other's, as long as a gang waited."""
+    worker = probes.role(2, "sleep", container=asking(cpu="20m", memory="33554432"))
+    policy = {"scheduler": "volcano", "queue": "small",
+              "minResources": {"cpu": "0.040", "memory": "64000000"}}  # fmt: skip
+    with PlayedVolcano(cluster):
+        jobs.apply(job("waits", schedulingPolicy=policy, worker=worker))
+        words = "queue resource quota insufficient: insufficient cpu"
+        jobs.wait("waits", reason="WaitingForGang", until=lambda s: words in s["message"])
+        spec = group_of(jobs, VOLCANO, "waits")
+        assert spec["minResources"] == {"cpu": "40m", "memory": "64M"}
+        group = ("get", f"podgroups.{VOLCANO}", "waits", "-o", "jsonpath={.metadata.generation}")
+        before = jobs.kubectl(*group)
+        jobs.patch("waits", {"ttlSecondsAfterFinished": 60})
+        generation = jobs.job("waits")["metadata"]["generation"]
+        jobs.wait("waits", until=lambda s: s["observedGeneration"] == generation)
+        assert jobs.kubectl(*group) == before
+        jobs.kubectl("delete", "pdj", "waits")
+
+
+def test_the_pod_that_does_not_fit_is_the_reason_and_not_those_that_would(
+    jobs: Place, cluster: Cluster, probes: Probes
+) -> None:
+    """Volcano calls those Schedulable: they wait for the other one."""
+    policy = {"scheduler": "volcano", "minResources": {"cpu": "1m"}}
+    fits = probes.role(1, "sleep")
+    large = probes.role(1, "sleep", container=asking(cpu="1000"))
+    with PlayedVolcano(cluster):
+        jobs.apply(job("large", schedulingPolicy=policy, ps=fits, worker=large))
+        status = jobs.wait("large", reason="Unschedulable")
+        assert "worker-0 waits: Unschedulable: 0/2 nodes are unavailable" in status["message"]
+        jobs.kubectl("delete", "pdj", "large")
+
+
+def test_a_queue_that_does_not_exist_is_said_in_volcanos_words(
+    jobs: Place, cluster: Cluster, probes: Probes
+) -> None:
+    """Its webhook refuses the PodGroup."""
+    policy = {"scheduler": "volcano", "queue": "nosuch"}
+    with PlayedVolcano(cluster):
+        jobs.apply(job("lost", schedulingPolicy=policy, worker=probes.role(1, "sleep")))
+        status = jobs.wait("lost", reason="WebhookRefused")
+        assert "unable to find queue" in status["message"]
+        jobs.kubectl("delete", "pdj", "lost")
+
+
+def asking(**requests: str) -> dict[str, Any]:
+    """A container's fields with these requests."""
+    return {"resources": {"limits": {"memory": "64Mi"}, "requests": requests}}
+
+
 def test_coscheduling_holds_pods_that_carry_its_label(jobs: Place) -> None:
     """scheduler-plugins reads the group of a pod from its label; the pods are made at once."""
     jobs.wait("coscheduling", "Running")
@@ -169,72 +219,3 @@ def test_coscheduling_holds_pods_that_carry_its_label(jobs: Place) -> None:
     jobs.patch("coscheduling", {"suspend": True})
     jobs.wait_gone(f"podgroups.{PLUGINS}", "coscheduling")
     assert jobs.wait("coscheduling", reason="Suspended")["phase"] == "Pending"
-
-
-def queued(name: str, **spec: Any) -> dict[str, Any]:
-    """A job for Kueue."""
-    made = job(name, **spec)
-    made["metadata"]["labels"] = QUEUE
-    return made
-
-
-def test_kueue_carries_a_job_through_all_that_ends_pods_to_its_end(
-    jobs: Place, cluster: Cluster, probes: Probes
-) -> None:
-    """Eviction, preemption, suspension: each time Kueue's finalizer goes, and the gang comes again.
-
-    Its servers are told to end when its workers have; another job waits behind it meanwhile.
-    """
-    role = probes.role(2, "sleep")
-    with Hook(cluster, jobs.namespace), kueue(cluster, jobs.namespace, 3) as played:
-        jobs.apply(queued("queued", worker=role, ps=probes.role(1, "sleep")))
-        jobs.wait("queued", "Running")
-        evict(jobs, "queued-worker-1")
-        jobs.wait("queued", "Running", until=lambda s: s["attempt"] == 1)
-        labels = jobs.pods("queued")["queued-ps-0"]["metadata"]["labels"]
-        played.order(played.scheduler.evict(labels[GROUP_LABEL]))
-        jobs.wait("queued", "Running", until=lambda s: s["attempt"] == 2)
-        suspend_and_resume(jobs, "queued")
-        jobs.apply(queued("second", worker=role))
-        assert jobs.wait("second", reason="SchedulingGated")["phase"] == "Pending"
-        finish(jobs, "queued", 2)
-        jobs.wait("second", "Running")
-        finish(jobs, "second", 2)
-        jobs.wait_gone(WORKLOADS)
-        assert jobs.status("queued")["disruptions"] == 2
-
-
-def test_a_job_that_is_deleted_leaves_nothing_to_kueue(
-    jobs: Place, cluster: Cluster, probes: Probes
-) -> None:
-    """While it runs, and while it waits: the pod garbage collector helps with the latter, in 20 s.
-
-    Nobody of ours looks any more: Kueue itself has to know that those pods do not come again.
-    """
-    with Hook(cluster, jobs.namespace), kueue(cluster, jobs.namespace, 2):
-        jobs.apply(queued("runs", worker=probes.role(2, "sleep")))
-        jobs.wait("runs", "Running")
-        jobs.apply(queued("waits", worker=probes.role(2, "sleep")))
-        jobs.wait("waits", reason="SchedulingGated")
-        jobs.kubectl("delete", "pdj", "waits", "runs", "--wait=false")
-        jobs.soon("no pods", lambda: not jobs.pods("runs") and not jobs.pods("waits"))
-        jobs.wait_gone(WORKLOADS)
-        assert not jobs.job("runs") and not jobs.job("waits")
-
-
-def test_elastic_pods_queue_each_by_itself(jobs: Place, cluster: Cluster, probes: Probes) -> None:
-    """As many train as the quota has room for; one that is evicted comes again under its name."""
-    worker = probes.role(2, "sleep", requests=1, limits=4)
-    with Hook(cluster, jobs.namespace), kueue(cluster, jobs.namespace, 3):
-        jobs.apply(queued("stretch", elastic=1, worker=worker))
-        jobs.wait("stretch", "Running")
-        jobs.patch("stretch", {"worker": {"replicas": 4}})
-        jobs.wait("stretch", reason="SchedulingGated", until=lambda s: s["ready"] == "3/4")
-        jobs.patch("stretch", {"worker": {"replicas": 3}})
-        jobs.wait("stretch", "Running", until=lambda s: s["ready"] == "3/3")
-        evict(jobs, "stretch-worker-0")
-        jobs.wait("stretch", until=lambda s: s["ready"] != "3/3")
-        jobs.wait("stretch", "Running", until=lambda s: s["ready"] == "3/3")
-        finish(jobs, "stretch", 3)
-        assert jobs.status("stretch")["attempt"] == 0
-        jobs.wait_gone(WORKLOADS)

