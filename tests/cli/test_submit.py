@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local.jobs import ROOT
+from local.jobs import ROOT, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,12 +29,17 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+def home_of(project: Path) -> dict[str, str]:
+    """An environment with a home beside the project."""
+    home = str(project.parent / "home")
+    return {**os.environ, "HOME": home, "PYTHONPATH": str(ROOT / "src")}
+
+
 def paddock(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """`paddock WORDS` in the project, with a home of its own."""
-    env = {**os.environ, "HOME": str(project.parent / "home"), "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(
         [sys.executable, "-m", "paddock", *words],
-        cwd=project, env=env, capture_output=True, text=True, check=False, timeout=60,
+        cwd=project, env=home_of(project), capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
 
 
@@ -174,3 +179,29 @@ def test_an_interpreter_that_prints_is_named(project: Path) -> None:
     assert done.returncode == 2
     assert f"{loud} prints something of its own" in done.stderr
     assert "~/.bashrc" not in done.stderr
+
+
+def test_delete_waits_for_a_job_that_was_told_to_end(project: Path) -> None:
+    """`stop` comes back before the job has ended; what follows it in a script should work."""
+    (project / "train.py").write_text(
+        "import os, signal, sys\n"
+        "os.mkfifo(sys.argv[2])\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (open(sys.argv[2]).read(), sys.exit(0)))\n"
+        "os.mkdir(sys.argv[1])\n"
+        "while True:\n"
+        "    signal.pause()\n"
+    )
+    is_up, may_end = project.parent / "is-up", project.parent / "may-end"
+    words = ("--nproc_per_node", "1", "--grace", "60", "train.py", str(is_up), str(may_end))
+    assert paddock(project, "submit", "-b", "local", "-d", *words).returncode == 0
+    wait_until(is_up.exists)
+    assert paddock(project, "stop", "last").returncode == 0
+    with subprocess.Popen(
+        [sys.executable, "-m", "paddock", "delete", "last"],
+        cwd=project, env=home_of(project), stderr=subprocess.PIPE, text=True,
+    ) as deleting:  # fmt: skip
+        assert deleting.stderr is not None
+        assert "waiting up to 30 s for local://" in deleting.stderr.readline()
+        may_end.write_text("")
+        assert deleting.wait(timeout=60) == 0
+    assert json.loads(paddock(project, "list", "--json").stdout) == []

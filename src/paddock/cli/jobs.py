@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 AT_ONCE = 16
 POLL_SECONDS = 1.0
 LAST_LINES_SECONDS = 10.0
+STOPPING_SECONDS = 30.0  # that delete waits for a job which was told to end
 EXITS = {"succeeded": 0, "cancelled": 143, "lost": EXIT_OWN_FAULT, "failed": 1}
 
 
@@ -359,7 +360,7 @@ def _delete(given: Given) -> int:
 
     def delete(run: Run) -> str:
         if not given.entry_only:
-            status = ask(run)
+            status = _settled(run)
             if status.state == "unknown":
                 hint = "--entry-only forgets it here and leaves what is there"
                 raise UsageError(f"{run.handle}: {status.why}", hint=hint)
@@ -371,6 +372,20 @@ def _delete(given: Given) -> int:
         return f"{run.handle} is removed"
 
     return _each(given, runs_of(given.jobs), delete)
+
+
+def _settled(run: Run) -> Status:
+    """How a job is; one that was told to end has so many seconds for it first."""
+    deadline = 0.0
+    while (status := ask(run)).state == "stopping":
+        if not deadline:
+            deadline = time.monotonic() + STOPPING_SECONDS
+            _say(f"waiting up to {STOPPING_SECONDS:.0f} s for {run.handle} to end")
+        elif time.monotonic() > deadline:
+            break
+        # sleep: see watch
+        time.sleep(POLL_SECONDS / 4)
+    return status
 
 
 def _each(given: Given, runs: Sequence[Run], do: Callable[[Run], str], at_once: int = 1) -> int:

@@ -129,6 +129,17 @@ def test_a_job_of_volcano_is_what_its_phase_says(phase: str, state: State) -> No
     assert seen(top, form="volcano-job").state == state
 
 
+@pytest.mark.parametrize(
+    ("phase", "state"),
+    [("Pending", "stopping"), ("Running", "stopping"), ("Aborted", "cancelled")],
+)
+def test_a_stopped_job_of_volcano_ends_before_volcano_says_so(phase: str, state: State) -> None:
+    """Its Command is read a second later: who deletes the job meanwhile waits for that."""
+    meta = {"annotations": {STOPPED: "2026-01-01T00:00:00Z"}}
+    top: Any = {"metadata": meta, "spec": {}, "status": {"state": {"phase": phase}}}
+    assert seen(top, form="volcano-job").state == state
+
+
 def test_a_phase_that_nobody_knows_is_unknown() -> None:
     top: Any = {"metadata": {}, "spec": {}, "status": {"phase": "Resting"}}
     assert seen(top, form="paddlejob").state == "unknown"

@@ -255,6 +255,8 @@ def _top(seen: Seen, nodes: Sequence[Node]) -> tuple[State, str, float]:
         )
     elif is_stopped and state == "failed":
         state, why = "cancelled", BY_US
+    elif is_stopped and state in ("pending", "starting", "running"):
+        state, why = "stopping", BY_US  # Volcano has not read its Command yet
     elif meta.get("deletionTimestamp") and not is_over:
         state, why = "stopping", "it is being deleted"
     elif spec.get("suspend") and not is_over:
