@@ -205,3 +205,35 @@ def test_delete_waits_for_a_job_that_was_told_to_end(project: Path) -> None:
         may_end.write_text("")
         assert deleting.wait(timeout=60) == 0
     assert json.loads(paddock(project, "list", "--json").stdout) == []
+
+
+def test_a_workspace_has_what_was_there_after_delete(project: Path) -> None:
+    """The job's number, its hosts and its logs by their old names are there meanwhile."""
+    words = ("submit", "-b", "local", "--workspace", str(project), "--nproc_per_node", "1")
+    before = sorted(project.iterdir())
+    assert paddock(project, *words, "train.py").returncode == 0
+    assert (project / "log" / "train.log").read_text() == "trained\n"
+    assert (project / "nodefile").read_text() == "0\n"
+    later = paddock(project, *words, "--json", "train.py")
+    older = json.loads(paddock(project, "list", "--json").stdout)[0]["id"]
+    assert paddock(project, "delete", older).returncode == 0
+    assert (project / "log" / "train.log").exists(), "it is the later job's"
+    assert (project / "nodefile").exists()
+    assert paddock(project, "delete", json.loads(later.stdout)["id"]).returncode == 0
+    assert sorted(project.iterdir()) == before
+
+
+def test_the_cache_of_packages_is_cleared_alone_or_with_jobs(project: Path) -> None:
+    """Without --cache a job must be named: the last one is not deleted by a slip."""
+    blobs = project.parent / "home" / ".cache" / "paddock" / "blobs"
+    for jobs in ((), ("all",)):
+        words = ("submit", "-b", "local", "--nproc_per_node", "1", "train.py")
+        assert paddock(project, *words).returncode == 0
+        done = paddock(project, "delete", "--cache", "local", *jobs)
+        assert "this machine: 3 files, " in done.stderr and f"removed from {blobs}" in done.stderr
+        assert [path for path in blobs.rglob("*") if path.is_file()] == [blobs / "lock"]
+    assert json.loads(paddock(project, "list", "--json").stdout) == []
+    done = paddock(project, "delete")
+    assert done.returncode == 2 and "JOB is not given" in done.stderr
+    done = paddock(project, "delete", "--cache", "slurm")
+    assert done.returncode == 2 and "slurm keeps no files of packages" in done.stderr

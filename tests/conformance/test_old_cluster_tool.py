@@ -143,3 +143,41 @@ def test_run_sh_with_a_server_script_and_without_data(lab: Lab) -> None:
         said = (job / "log" / "server.log").read_text()
         assert f"serve.py {number} {host.address}:7164\n" in said
         assert "shards 0 1 2 3 4 5\n" in (job / "log" / "train.log").read_text()
+
+
+def test_a_workspace_has_the_logs_by_their_old_names(lab: Lab) -> None:
+    """As the old document has them; after delete, it has what was the user's before."""
+    for host in lab.hosts:
+        (host.home / "work" / "log").mkdir(parents=True)
+        (host.home / "work" / "train.py").write_text("print('trained', flush=True)\n")
+        (host.home / "work" / "log" / "server.log").write_text("of 2017\n")
+    words = ("--hosts", "h1,h2,h3", "--job_workspace=/root/work", "--nproc_per_node", 1)
+    done = lab.paddock("submit", *words, "train.py")
+    assert done.returncode == 0, done.stderr
+    for number, host in enumerate(lab.hosts):
+        work = host.home / "work"
+        assert (work / "nodefile").read_text() == f"{number}\n"
+        log = work / "log" / "train.log"
+        assert "trained" in (host.home / log.readlink().relative_to("/root")).read_text()
+    assert lab.paddock("delete", "last").returncode == 0
+    for host in lab.hosts:
+        left = sorted(
+            str(p.relative_to(host.home / "work")) for p in (host.home / "work").rglob("*")
+        )
+        assert left == ["log", "log/server.log", "train.py"]
+        assert (host.home / "work" / "log" / "server.log").read_text() == "of 2017\n"
+
+
+def test_what_hosts_keep_of_packages_is_removed_when_asked(lab: Lab) -> None:
+    """By their names, after the jobs are deleted; and sent again with the next job."""
+    words = ("submit", "--hosts", "h1,h2,h3", "--nproc_per_node", 1, lab.script(""))
+    assert lab.paddock(*words).returncode == 0
+    assert lab.paddock("delete", "all").returncode == 0
+    done = lab.paddock("delete", "--cache", "h1,h2,h3")
+    assert done.returncode == 0, done.stderr
+    for host in lab.hosts:
+        assert f"{host.name}: " in done.stderr and "removed from /root/.cache" in done.stderr
+        blobs = host.home / ".cache" / "paddock" / "blobs"
+        assert {p.name for p in blobs.rglob("*") if p.is_file()} == {"lock"}
+    again = lab.paddock(*words)
+    assert again.returncode == 0 and "bytes were sent" in again.stderr

@@ -74,6 +74,14 @@ class AsksMany(Protocol):
         """The status of each; in its place, why it cannot be asked. is_brief: without patience."""
 
 
+@runtime_checkable
+class KeepsContents(Protocol):
+    """A backend whose hosts keep what was sent to them, so that it is not sent again."""
+
+    def clear(self, site: Site, say: Say) -> None:
+        """Remove that from every host of a site."""
+
+
 # Backend -> module and class.
 TABLE = {
     "ssh": ("paddock.backends.ssh.driver", "Ssh"),

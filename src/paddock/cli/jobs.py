@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.backends.backend import AsksMany, find_backend
+from paddock.backends.backend import AsksMany, KeepsContents, find_backend
 from paddock.backends.merge import around, prefixed, read_query, tail_of
 from paddock.backends.registry import Registry
 from paddock.backends.text import age, clean, coloured, status_lines, table
@@ -371,7 +371,31 @@ def _delete(given: Given) -> int:
         run.forget()
         return f"{run.handle} is removed"
 
+    if given.cache is not None:
+        _clear(given.cache)
+        if not given.jobs:
+            return 0
+    elif not given.jobs:
+        hint = "write paddock delete JOB ..., or paddock delete --cache SITE"
+        raise UsageError("JOB is not given", hint=hint)
     return _each(given, runs_of(given.jobs), delete)
+
+
+def _clear(word: str) -> None:
+    """Remove what the hosts of a site, or these hosts, keep of packages. Raises UsageError."""
+    from paddock.backends.sites.find import find_site
+
+    try:
+        site = find_site(word, env=os.environ, cwd=os.getcwd())
+    except UsageError:
+        if "=" in word:
+            raise
+        site = find_site("", env=os.environ, cwd=os.getcwd(), said={"hosts": word})
+    backend = find_backend(site.backend)
+    if not isinstance(backend, KeepsContents):
+        hint = "a site of ssh, hosts with commas, or local"
+        raise UsageError(f"--cache {word}: {site.backend} keeps no files of packages", hint=hint)
+    backend.clear(site, lambda text: _say(clean(text)))
 
 
 def _settled(run: Run) -> Status:
@@ -451,8 +475,10 @@ _VERBS = (
         flag("to", "DIR", "where to put them [./ID]; the logs of each host are in log/HOST"), JSON,
     ), _fetch, _jobs(" (the default)")),
     Command("delete", "remove what an ended job has left", (
-        flag("entry-only", "", "forget it here, and leave what is on the hosts"), JSON,
-    ), _delete, _jobs("", 1)),
+        flag("entry-only", "", "forget it here, and leave what is on the hosts"),
+        flag("cache", "SITE|HOST,...", "remove what those hosts keep of packages, too; the next "
+             "submission sends all files again"), JSON,
+    ), _delete, _jobs(""), usages=("JOB ... [flags]", "--cache SITE|HOST,... [JOB ...]")),
 )
 # fmt: on
 COMMANDS = {verb.name: verb for verb in _VERBS}

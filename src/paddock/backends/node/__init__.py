@@ -8,5 +8,5 @@ jobdir.py   where a job's files are, and what can be told from them
 files.py    requests about files; manifest.py: what is in a package, and what of it is refused
 carried.py  the parameter server, when it came with the launcher
 store.py    contents by their hash; receiver.py: on their way there; relay.py: to another host
-place.py    a package becomes a directory
+place.py    a package becomes a directory; workspace.py: what --workspace has of a job
 """

@@ -14,6 +14,7 @@ stop      asks the job here to end
 fetch     sends log/ and output/ as a tar file
 discover  the jobs below a root
 delete    removes an ended job's directory
+clear     removes all contents of the store: what was sent once is sent again
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import sys
 import time
 from contextlib import contextmanager
 
-from paddock.backends.node import attend
+from paddock.backends.node import attend, workspace
 from paddock.backends.node.jobdir import (
     INNER,
     inner,
@@ -39,7 +40,7 @@ from paddock.backends.node.jobdir import (
 )
 from paddock.backends.node.names import Refused, refuse_unsafe, take_name
 from paddock.backends.node.wire import CHUNK_BYTES, Wire, WireEnded
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 from paddock.local.signals import DAEMON_LOST, SUBMITTER_LOST
 
 TYPE_CHECKING = False
@@ -55,12 +56,6 @@ ATTACHED_LEASE_SECONDS = 10.0
 LISTEN_SECONDS = 1.0
 STOP_FILE = "stop"
 MADE = "made.json"  # by which submitter: hosts see by it that they share a directory
-LINKS = {  # where users of the old cluster look
-    "train.log": "workerlog.0",
-    "server.log": "serverlog.0",
-    "paddle_trainer.INFO": "workerlog.0",
-    "paddle_pserver2.INFO": "serverlog.0",
-}
 
 
 def serve(program: str) -> None:
@@ -93,6 +88,7 @@ class Host:
             "fetch": self._fetch,
             "discover": self._discover,
             "delete": self._delete,
+            "clear": self._clear,
             "ping": lambda _row: {},
         }
 
@@ -118,6 +114,8 @@ class Host:
             answer = operation(row)
         except Refused as error:
             answer = {"error": str(error), "hint": error.hint}
+        except PaddockError as error:
+            answer = {"error": error.message, "hint": error.hint}
         except OSError as error:
             answer = {"error": f"{error.filename or _root(row)}: {error.strerror or error}"}
         if answer is not None:
@@ -188,10 +186,7 @@ class Host:
         for place in {directory} if row.get("is_shared") else {cwd, directory}:
             write_text(os.path.join(place, "nodefile"), f"{row['index']}\n")
             write_json(os.path.join(place, "cluster.json"), row["cluster"])
-        for link, target in LINKS.items():
-            path = os.path.join(logs, link)
-            if not os.path.lexists(path):
-                os.symlink(target, path)
+            workspace.link_logs(logs, os.path.join(place, "log"))
         words = [str(word) for word in row["words"]]
         is_attached = bool(row["is_attached"])
         self._lease = attend.start(
@@ -338,12 +333,22 @@ class Host:
             raise Refused("the job still runs", "paddock stop first")
         import shutil  # dear, and rarely needed
 
+        job = read_json(inner(directory, "job.json")) or {}
+        if job.get("cwd"):
+            workspace.clean(directory, os.path.expanduser(str(job["cwd"])))
         for each in os.scandir(directory):  # what tells a job's directory last: we may be killed
             if each.name != INNER:
                 is_folder = each.is_dir(follow_symlinks=False)
                 (shutil.rmtree if is_folder else os.unlink)(each.path)
         shutil.rmtree(directory)
         return {}
+
+    def _clear(self, _row: Row) -> Row:
+        from paddock.backends.node.store import Store, default_folder
+
+        store = Store(default_folder(os.environ))
+        count, size = store.clear()
+        return {"count": count, "size": size, "folder": store.folder}
 
 
 def _directory(row: Mapping[str, Any]) -> str:

@@ -111,7 +111,27 @@ class Store:
         finally:
             os.close(fd)
 
-    def _trim(self, now: float) -> int:
+    def clear(self) -> tuple[int, int]:
+        """Remove all contents: how many, and their bytes.
+
+        Raises: PaddockError while somebody uses them.
+        """
+        with told(self.folder):
+            try:
+                fd = self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                hint = "again when no job is being submitted there"
+                raise PaddockError(f"{self.folder} is in use", hint=hint) from error
+            try:
+                rows = self._contents()
+                for _, _, path in rows:
+                    os.unlink(path)
+            finally:
+                os.close(fd)
+        return len(rows), sum(size for _, size, _ in rows)
+
+    def _contents(self) -> list[tuple[float, int, str]]:
+        """(used at, bytes, path) of each content."""
         rows = []
         for folder in os.scandir(self.folder):
             # What is being received comes and goes meanwhile, and is the receiver's to remove.
@@ -119,6 +139,10 @@ class Store:
                 for each in os.scandir(folder.path):
                     found = each.stat(follow_symlinks=False)
                     rows.append((found.st_mtime, found.st_size, each.path))
+        return rows
+
+    def _trim(self, now: float) -> int:
+        rows = self._contents()
         excess = sum(size for _, size, _ in rows) - self.limit_bytes
         removed = 0
         for used_at, size, path in sorted(rows):

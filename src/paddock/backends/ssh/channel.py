@@ -139,9 +139,9 @@ class Channel:
         return row, data
 
     def ask(self, op: str, data: bytes = b"", **row: Any) -> dict[str, Any]:
-        """One request and its answer, which comes soon; that to `delete` when all is removed."""
+        """One request and its answer, which comes soon; that to delete or clear when it is done."""
         self.send(op, data, **row)
-        row, _ = self.receive(None if op == "delete" else self._answer_seconds)
+        row, _ = self.receive(None if op in ("delete", "clear") else self._answer_seconds)
         return Answer(self.target.login, row)
 
     def close(self) -> None:

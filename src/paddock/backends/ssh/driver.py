@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.backend import NotAllTold
+from paddock.backends.node.store import size_text
 from paddock.backends.registry import IdTaken, damaged
 from paddock.backends.ssh.attached import Attached
 from paddock.backends.ssh.channel import Channel
@@ -277,6 +278,24 @@ class Ssh:
             fleet.each(lambda index, channel: channel.ask("delete", **self._base(run, index)))
         finally:
             fleet.close()
+
+    def clear(self, site: Site, say: Say) -> None:
+        """Remove what the hosts keep of packages; a host that cannot be asked is named."""
+
+        def clear(target: Target) -> str:
+            channel = Channel(target)
+            try:
+                row = channel.ask("clear")
+            finally:
+                channel.close()
+            size = size_text(int(row["size"]))
+            return f"{target.login}: {int(row['count'])} files, {size} removed from {row['folder']}"
+
+        results = at_all(self._targets(site), clear)
+        for result in results:
+            if isinstance(result, str):
+                say(result)
+        all_or_none(results)
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
         """Jobs whose first host is the site's first, on hosts of this site."""

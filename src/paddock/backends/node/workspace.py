@@ -1,0 +1,53 @@
+"""What a job leaves in the working directory of a host for users of the old cluster tool.
+
+    DIR/log/train.log, ...       links to the logs, in the job's directory and in --workspace
+    DIR/nodefile, cluster.json   this host's number, and who takes part (main.py writes them)
+
+In --workspace they are the last job's, and only what is ours goes when it is deleted. Standard
+library only.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from paddock.backends.node.jobdir import read_json
+
+# Source: "Check the results of the cluster training", PaddlePaddle 0.10: $workspace/log.
+LINKS = {
+    "train.log": "workerlog.0",
+    "server.log": "serverlog.0",
+    "paddle_trainer.INFO": "workerlog.0",
+    "paddle_pserver2.INFO": "serverlog.0",
+}
+
+
+def link_logs(logs: str, folder: str) -> None:
+    """Links in a folder, by the old names, to the files in a job's log/. Files stay as they are."""
+    os.makedirs(folder, exist_ok=True)
+    for link, name in LINKS.items():
+        path = os.path.join(folder, link)
+        target = name if folder == logs else os.path.join(logs, name)
+        if os.path.islink(path):  # of the job before
+            os.unlink(path)
+        if not os.path.lexists(path):
+            os.symlink(target, path)
+
+
+def clean(directory: str, place: str) -> None:
+    """Remove from a workspace what a job left there, unless it is a later job's already."""
+    logs = os.path.join(directory, "log")
+    folder = os.path.join(place, "log")
+    for link, name in LINKS.items():
+        path = os.path.join(folder, link)
+        with suppress(OSError):
+            if os.readlink(path) == os.path.join(logs, name):
+                os.unlink(path)
+    with suppress(OSError):  # it is not there, or has files of somebody else's
+        os.rmdir(folder)
+    cluster = os.path.join(place, "cluster.json")
+    if (read_json(cluster) or {}).get("job") == os.path.basename(directory):
+        for path in (cluster, os.path.join(place, "nodefile")):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
