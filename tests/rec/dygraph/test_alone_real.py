@@ -310,3 +310,25 @@ def test_a_reader_that_fails_ends_the_run(tmp_path: Path, wrong: str) -> None:
     assert run.reading is not None
     with own_modules(folder), pytest.raises(PaddockError, match=r"\.py:\d+: "):
         list(open_model(run, None, Place()).source(run.reading).open(0, None))
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (
+            r"pickle.loads(b'cnumpy.gone\nArray\n.')",
+            "the pickle is of another numpy: write it anew",
+        ),
+        ("import numpy.gone", "install the numpy that it was written for"),
+    ],
+    ids=["pickle", "import"],
+)
+def test_a_package_of_another_version_is_not_to_be_installed(
+    folder: Path, line: str, hint: str
+) -> None:
+    """It is here: metaheac's pickles name a module that pandas 2 does not have."""
+    (folder / "net.py").write_text(f"import pickle\n{line}\n")
+    told = r"net\.py:2 needs numpy\.gone, which the numpy that is installed does not have"
+    with own_modules(folder), pytest.raises(UsageError, match=told) as found:
+        Folder(str(folder), {})
+    assert hint in found.value.hint

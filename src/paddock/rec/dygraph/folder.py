@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import importlib
+import importlib.util
 import os
 import sys
 import traceback
@@ -92,10 +93,26 @@ def user_code(directory: str) -> Iterator[None]:
             mine = [frame for frame in frames if frame.filename.startswith(directory)]
             where = f"{mine[-1].filename}:{mine[-1].lineno}" if mine else directory
             missing = (error.name or "").split(".")[0]
+            if missing != error.name and importlib.util.find_spec(missing) is not None:
+                raise _outdated(error, where, mine) from error
             raise UsageError(
                 f"{where} imports {error.name}, which is not here",
                 hint=f"pip install {PACKAGES.get(missing, missing)}",
             ) from error
+
+
+def _outdated(
+    error: ModuleNotFoundError, where: str, mine: Sequence[traceback.FrameSummary]
+) -> UsageError:
+    """A package is here, and has no longer, or not yet, what a line or a pickle takes of it."""
+    package = (error.name or "").split(".")[0]
+    what = f"{where} needs {error.name}, which the {package} that is installed does not have"
+    if not any("pickle" in (frame.line or "") for frame in mine[-1:]):
+        return UsageError(what, hint=f"install the {package} that it was written for, or change it")
+    # pandas/compat/pickle_compat.py, of every pandas: old names and what they are called today.
+    reads = "read it with pandas.read_pickle, which knows older ones; or " * (package == "pandas")
+    hint = f"the pickle is of another {package}: {reads}write it anew with the one that is here"
+    return UsageError(what, hint=hint)
 
 
 def list_files(directory: str, paths: Sequence[str]) -> list[str]:
