@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from paddock.rec.config.places import World, find_config
+from paddock.rec.config.resolve import resolve
 from paddock.rec.settings import Contract, Engine, Task
 from rec.config.conftest import FLUID, HOOKS, TWO, Bench
 
@@ -534,3 +539,33 @@ def test_a_runner_with_several_phases_trains_one_after_the_other(bench: Bench) -
     recipe = bench.resolve("-m", "lists")
     assert [run.name for run in recipe.runs] == ["train_it.one", "train_it.two", "judge_it"]
     assert "trains one and two one after the other" in recipe.warnings[0]
+
+
+BUNDLED_NAMES = World("/", {}).bundled_names()
+
+
+@pytest.mark.parametrize("name", BUNDLED_NAMES)
+def test_a_copy_of_a_bundled_file_trains_that_model(tmp_path: Path, name: str) -> None:
+    """With `workspace: NAME` on top or below runner:, where people look for it."""
+    world = World(str(tmp_path), {})
+    original = resolve(("-m", name), world)
+    text = Path(find_config(name, world)).read_text()
+    on_top = f"workspace: {name}\n{text}"
+    inside = text.replace("runner:\n", f"runner:\n  workspace: {name}\n", 1)
+    for changed in (on_top, inside):
+        (tmp_path / "config.yaml").write_text(changed)
+        copied = resolve(("-m", "config.yaml"), world)
+        assert copied.warnings == original.warnings
+        for ours, theirs in zip(copied.runs, original.runs, strict=True):
+            assert replace(ours, config={}, saving=theirs.saving) == replace(theirs, config={})
+
+
+def test_a_few_keys_of_2x_about_a_bundled_model_are_enough(tmp_path: Path) -> None:
+    """Its own file says the rest, as it does for the older forms."""
+    world = World(str(tmp_path), {})
+    (tmp_path / "config.yaml").write_text(
+        "runner:\n  workspace: paddlerec.models.rank.dnn\n  epochs: 7\n"
+    )
+    (run,) = resolve(("-m", "config.yaml"), world).runs
+    (whole,) = resolve(("-m", "paddlerec.models.rank.dnn"), world).runs
+    assert (run.epochs, run.reading, run.hyper) == (7, whole.reading, whole.hyper)

@@ -60,6 +60,12 @@ class Folder:
     source: str
 
 
+def has_model(directory: str) -> bool:
+    """Whether a folder has a model of its own, of any kind."""
+    names = (DYGRAPH, "model.py", "static_model.py")
+    return any(os.path.isfile(os.path.join(directory, name)) for name in names)
+
+
 def look(
     directory: str, file: str | None, world: World, where: str, problems: list[Problem]
 ) -> Folder | None:
@@ -94,7 +100,10 @@ def look(
         hint = nearest(os.path.basename(path), others, f"nothing like it is in {directory}")
         problems.append(Problem(f"{where}: model {_shown(path, world)} does not exist", hint))
         return None
-    hint = f"needed is {DYGRAPH} with class DygraphModel, or model.py with class Model"
+    hint = (
+        f"needed is {DYGRAPH} with class DygraphModel, or model.py with class Model; or say "
+        "workspace: paddlerec.models.rank.dnn, a bundled model"
+    )
     problems.append(Problem(f"{_shown(directory, world)} has no model", hint))
     return None
 

@@ -21,7 +21,7 @@ from paddock.rec.config import backend as backends
 from paddock.rec.config import v01, v2, v18
 from paddock.rec.config.build import DEFAULT, FORMATS, Draft, Setting, build
 from paddock.rec.config.document import Document, Path, flatten, parse, read_value, set_value
-from paddock.rec.config.folder import look
+from paddock.rec.config.folder import has_model, look
 from paddock.rec.config.keys import Given, Reader, Settings, nearest
 from paddock.rec.config.places import INSIDE, World, find_config, find_workspace, read_text
 from paddock.rec.config.unused import is_known, key_of, own_key, unused
@@ -70,6 +70,7 @@ class _Resolver:
     problems: list[Problem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     workspace: str = ""
+    home: str = ""  # the model's folder
     base: Settings = field(default_factory=dict)
     base_flat: dict[str, Any] = field(default_factory=dict)
 
@@ -145,6 +146,9 @@ class _Resolver:
             path = ("train", "workspace")
             if self.document.get(path) is None:
                 path = ("evaluate", "workspace")
+        elif self.form == "v2" and self.document.get(path) is None:
+            inner = [(section, "workspace") for section in v2.SECTIONS]
+            path = next((each for each in inner if self.document.get(each) is not None), path)
         text, source = self.document.get(path), self.document.source(path)
         if text is not None and not isinstance(text, str):
             self.problems.append(Problem(f"{source}: workspace is no text", "write a directory"))
@@ -155,9 +159,15 @@ class _Resolver:
                 hint = nearest(text, self.world.bundled_names(), "a directory, or a bundled model")
                 self.problems.append(Problem(f"{source}: workspace '{text}' is not there", hint))
             self.workspace = found or self.directory
-        place = self.workspace
-        if self.form != "v2" and self.world.is_bundled(place) and place != self.directory:
-            self._take_base(place)
+        self.home = self._home()
+        if self.world.is_bundled(self.home) and self.home != self.directory:
+            self._take_base(self.home)
+
+    def _home(self) -> str:
+        """The model's folder: the workspace; of 2.x the file's own, if that has a model."""
+        if self.form != "v2" or not self.world.is_bundled(self.workspace):
+            return self.workspace if self.form != "v2" else self.directory
+        return self.directory if has_model(self.directory) else self.workspace
 
     def _take_base(self, directory: str) -> None:
         """What a file about a bundled model does not say is as in the model's own file."""
@@ -170,7 +180,8 @@ class _Resolver:
         for side in ("reading", "test"):
             if (given := said.get(f"{side}.data")) is not None:
                 said[f"{side}.data"] = replace(given, value=other._locate(str(given.value)))
-            if (module := said.pop(f"{side}.module", None)) is not None:
+            # In the same form the file's own module goes before it, by the same key.
+            if self.form != "v2" and (module := said.pop(f"{side}.module", None)) is not None:
                 said.setdefault(f"{side}.reader", module)
         self.base = {name: given for name, given in said.items() if given.source != DEFAULT}
         self.base_flat = flatten(document.tree)
@@ -244,7 +255,7 @@ class _Resolver:
         reader = Reader(document, lambda text, source, _path: self._variables(text, source))
         found = backends.read_backend(reader, path, extra)
         self.problems += [*document.problems, *reader.problems]
-        self.warnings += backends.unused_of(reader, document)
+        self.warnings += [*reader.warnings, *backends.unused_of(reader, document)]
         return found
 
     def _submits(self) -> bool:
@@ -261,9 +272,8 @@ class _Resolver:
         self._drop_test(said)
         model = said.get("model")
         file = None if model is None or model.value is None else self.world.path(model.value)
-        home = self.workspace if self.form != "v2" else self.directory
         where = model.source if model is not None else self.document.name
-        folder = look(home, file, self.world, where, self.problems)
+        folder = look(self.home, file, self.world, where, self.problems)
         if folder is None:
             return None
         warnings, problems = unused(self.reader, self.form, folder.source)

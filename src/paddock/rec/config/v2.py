@@ -17,7 +17,9 @@ STREAMING = (
 )  # fmt: skip
 DUMPS = "fields are not dumped; print them in train_forward"
 # fmt: off
+WORKSPACE = "a bundled model, if none is beside the file; {workspace} in other values"
 RUNNER: tuple[Key, ...] = with_ours((
+    Key("workspace", "text", "workspace", WORKSPACE),
     Key("train_data_dir", "path", "reading.data", "training data; relative to config.yaml"),
     Key("train_reader_path", "text", "reading.module",
         "module with RecDataset, or a format's name", default="reader"),
@@ -75,7 +77,7 @@ RUNNER: tuple[Key, ...] = with_ours((
     "strategy", "threads", "warm_start", "reader", "test_reader", "save_dir", "loader_processes",
 ))
 TOP: tuple[Key, ...] = (
-    Key("workspace", "text", "workspace", "{workspace} in other values"),
+    Key("workspace", "text", "workspace", WORKSPACE),
     Key("hyper_parameters.*", "any", "", "the model's, read by their names"),
 )
 # fmt: on
