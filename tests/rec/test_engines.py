@@ -142,3 +142,22 @@ def test_a_directory_is_no_dotted_name() -> None:
     """`-m model` has no slash either; the worker finds the file in what travelled."""
     found = package_of(recipe(Engine.CLUSTER), Request("model"), "/home/me/model/config.yaml")
     assert found == ("/home/me/model", "config.yaml")
+
+
+def test_what_is_said_behind_the_file_of_a_backend_is_the_pods() -> None:
+    """-b backend.yaml,cpu=300m: it was lost to the number of threads."""
+    options = {"form": "job", "cpu": "300m", "memory": "1Gi"}
+    found = recipe(
+        Engine.CLUSTER, Cluster("kubernetes", image="i:1", memory="4Gi", options=options)
+    )
+    line = words(found, Request("c.yaml"))
+    assert "-b kubernetes,form=job,cpu=300m,memory=1Gi " in line and " --image i:1 " in line
+    assert "--cpu" not in line and "--memory" not in line
+
+
+def test_the_name_and_what_it_replaces_are_words_of_submit() -> None:
+    """The hint of a name in use says --replace, or another --name."""
+    found = recipe(Engine.CLUSTER, Cluster("local", job_name="k8s-ctr"))
+    assert " --name k8s-ctr " in words(found, Request("c.yaml"))
+    request = Request("c.yaml", name="mine", replace=True)
+    assert " --name mine --replace --package " in words(found, request)

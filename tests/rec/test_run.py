@@ -79,3 +79,15 @@ def test_the_command_takes_our_place_with_its_exit_code(model: Path, tmp_path: P
     assert done.returncode == 3
     assert done.stdout == "2 -u -m paddock.rec.worker -m two -o thread_num=2 -o epochs=1\n"
     assert done.stderr.startswith("paddock: warning: two/config.yaml:7: nothing reads")
+
+
+def test_a_dry_run_refuses_what_the_submission_would(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the same sentence; nobody is asked for that."""
+    (model.parent / "backend.yaml").write_text(
+        "backend: local\noptions:\n  namespace: ml\nsubmit:\n  server_num: 1\n"
+    )
+    words = ["rec", "-m", "two", "-b", "backend.yaml", "-o", "engine=cluster", "--dry-run"]
+    assert paddock(words) == 2
+    assert "site 'local': local has no key 'namespace'" in capsys.readouterr().err

@@ -16,7 +16,16 @@ def run(argv: Sequence[str]) -> int:
 def _run(words: Sequence[str]) -> int:
     from paddock.rec.run import run as run_rec
 
-    return run_rec(words)
+    return run_rec(words, _check_submission)
+
+
+def _check_submission(words: Sequence[str]) -> None:
+    """Raises UsageError: what `paddock submit` would refuse of these words, asking nobody."""
+    from paddock.backends.backend import find_backend
+    from paddock.cli import submit
+
+    submission = submit.read_submission(submit.read_words(words))
+    find_backend(submission.site.backend).plan(submission)
 
 
 COMMANDS = {

@@ -117,15 +117,19 @@ def _submit(recipe: Recipe, request: Request, config: str) -> list[str]:
     found = ["submit", "-b", _site(cluster)]
     if conf := options.get("conf"):
         found += ["--conf", str(conf)]
-    if cluster.job_name != Cluster.job_name:
-        found += ["--name", as_name(cluster.job_name)]
+    if request.name or cluster.job_name != Cluster.job_name:
+        found += ["--name", request.name or as_name(cluster.job_name)]
+    if request.replace:
+        found += ["--replace"]
     root, model = package_of(recipe, request, config)
     found += ["--package", root]
     if nodes := options.get("nodes"):
         found += ["-n", str(nodes)]
     if cluster.backend == "kubernetes":
-        pairs = (("--image", cluster.image), ("--memory", cluster.memory),
-                 ("--cpu", cluster.cpus or str(threads_of(recipe))))  # fmt: skip
+        pairs = [("--image", cluster.image), ("--memory", cluster.memory),
+                 ("--cpu", cluster.cpus or str(threads_of(recipe)))]  # fmt: skip
+        # Said behind the file's name, as -b backend.yaml,cpu=300m: it is of the site, and wins.
+        pairs = [pair for pair in pairs if pair[0].removeprefix("--") not in options]
         found += [word for name, value in pairs if value for word in (name, value)]
     if cluster.log_level is not None:
         found += ["--env", f"GLOG_v={cluster.log_level}"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, problem_text
 from paddock.rec.config import shown
@@ -22,13 +22,18 @@ from paddock.rec.preflight import preflight
 SIGINT = 2
 
 
-def run(argv: Sequence[str]) -> int:
-    """Carry out a command line; comes back only where nothing is started. Raises PaddockError."""
+def run(argv: Sequence[str], check: Callable[[Sequence[str]], None] | None = None) -> int:
+    """Carry out a command line; comes back only where nothing is started. Raises PaddockError.
+
+    check: of the words after `paddock submit`, what that would refuse; for a dry run.
+    """
     request = read_words(argv)
     world = World(os.getcwd(), os.environ)
     recipe = resolve_request(request, world)
     chosen = command(recipe, request, find_config(request.model, world), sys.executable)
     if request.dry_run:
+        if check is not None and chosen.words[1:4] == ("-m", "paddock", "submit"):
+            check(chosen.words[4:])
         words = _masked(chosen.words)
         if request.json:
             found = shown.document(recipe, words)

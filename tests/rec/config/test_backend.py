@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from paddock.rec.settings import Engine
 from rec.config.conftest import Bench
 from rec.config.test_golden import BACKEND, FLAT
 
@@ -76,3 +77,22 @@ def test_a_backend_alone_submits_a_file_that_names_no_engine(bench: Bench) -> No
     """PaddleRec 2.x has no word for it."""
     bench.put({"backend.yaml": BACKEND})
     assert bench.resolve("-m", "two", "-b", "backend.yaml").engine.value == "cluster"
+
+
+def test_what_only_pods_have_is_told_where_there_are_none(bench: Bench) -> None:
+    """The file of a cluster starts a job on this machine, too; nothing is dropped in silence."""
+    bench.put({"backend.yaml": BACKEND.replace('"k8s"', '"local"')})
+    found = bench.resolve(*words())
+    cluster = found.cluster
+    assert cluster.backend == "local"
+    assert {cluster.image, cluster.memory, cluster.storage} == {None}
+    for key in ("docker_image", "memory", "storage"):
+        assert any(f"{key} is for pods, and backend local has none" in w for w in found.warnings)
+
+
+def test_a_job_has_the_name_and_replaces_the_one_that_the_words_say(bench: Bench) -> None:
+    """As the hint of a name in use tells; a run that is not submitted has no name."""
+    bench.put({"backend.yaml": BACKEND})
+    assert bench.resolve(*words(), "--name", "mine", "--replace").engine is Engine.CLUSTER
+    told = bench.problems("-m", "two", "-o", "engine=single", "--replace")
+    assert "--replace: for a job that is submitted, and the engine is single" in told

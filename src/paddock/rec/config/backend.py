@@ -56,6 +56,7 @@ SUBMIT: tuple[Key, ...] = (
 # fmt: on
 SECRETS = (("config", "fs_ugi"), ("hdfs", "ugi"))
 KUBERNETES = ("form", "server_cpu", "gpus")
+OF_PODS = ("cluster.image", "cluster.memory", "cluster.storage", "cluster.cpus", *KUBERNETES)
 
 
 def is_file(text: str) -> bool:
@@ -94,6 +95,8 @@ def read_backend(reader: Reader, path: str, extra: str) -> Settings:
         what = f"there is no backend '{backend.value}'"
         reader.fault(backend.source, what, nearest(str(backend.value), BACKENDS))
         return found
+    if word not in ("kubernetes", "paddlecloud"):
+        _drop_of_pods(reader, found, word)
     for name in KUBERNETES:
         if (value := found.pop(name, None)) is not None:
             options[name] = value.value
@@ -108,6 +111,15 @@ def read_backend(reader: Reader, path: str, extra: str) -> Settings:
     found["cluster.backend"] = Given(word, backend.source)
     found["cluster.options"] = Given(options, document.name)
     return found
+
+
+def _drop_of_pods(reader: Reader, found: Settings, backend: str) -> None:
+    """What this backend cannot honour is told: the same file serves the cluster, too."""
+    for name in OF_PODS:
+        if (given := found.pop(name, None)) is not None:
+            key = next(key.name for key in (*SUBMIT, *TOP) if key.field == name)
+            what = f"{given.source}: {key} is for pods, and backend {backend} has none"
+            reader.warnings.append(f"{what}: it is not used")
 
 
 def _same_workers(reader: Reader, found: Settings) -> None:

@@ -61,6 +61,10 @@ def check_backend(
     engine: Engine, source: str, cluster: Settings, request: Request, *, submits: bool
 ) -> tuple[list[Problem], list[str]]:
     """A cluster needs -b, and others do not use it: problems and warnings."""
+    named = "--replace" if request.replace else "--name" if request.name else ""
+    if named and engine is not Engine.CLUSTER:
+        what = f"{named}: for a job that is submitted, and the engine is {engine.value} ({source})"
+        return [Problem(what, "leave it out; or -o engine=cluster, with -b")], []
     if cluster and engine is not Engine.CLUSTER:
         what = f"{source}: the engine is {engine.value}, so -b {request.backend} is not used"
         return [], [f"{what}; -o engine=cluster submits the job"]

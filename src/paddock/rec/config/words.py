@@ -17,6 +17,8 @@ TABLE = Table("rec", (
     flag("role", "MASTER|WORKER", "MASTER submits, WORKER trains", "r", default="MASTER"),
     flag("opt", "KEY=VALUE", "change keys of the file: runner.epochs=1 engine=local_cluster", "o",
          repeats=True, is_greedy=True),
+    flag("name", "NAME", "name of the job; one that is in use is refused"),
+    flag("replace", "", "stop the job that has the name first"),
     flag("evaluate", "", "judge what was saved, and train nothing"),
     flag("dry-run", "", "show every setting, where it comes from, and the command; start nothing"),
     flag("json", "", "with --dry-run: one JSON value on stdout"),
@@ -36,6 +38,8 @@ class Request:
     dry_run: bool = False
     evaluate: bool = False
     json: bool = False
+    name: str = ""
+    replace: bool = False
 
 
 def read_words(argv: Sequence[str]) -> Request:
@@ -63,5 +67,7 @@ def read_words(argv: Sequence[str]) -> Request:
         problems.append(Problem("no model is given", hint))
     if problems:
         raise UsageError.of(problems)
-    switches = {name: said.get(name) == "1" for name in ("dry_run", "evaluate", "json")}
-    return Request(said["model"], said.get("backend", ""), role, tuple(options), **switches)
+    names = ("dry_run", "evaluate", "json", "replace")
+    switches = {name: said.get(name) == "1" for name in names}
+    where, name = said.get("backend", ""), said.get("name", "")
+    return Request(said["model"], where, role, tuple(options), name=name, **switches)
