@@ -219,13 +219,14 @@ def test_jobs_are_found_again_without_the_registry(lab: Lab) -> None:
     assert "fails" in found.stdout
 
 
-def test_with_the_operator_there_it_becomes_a_paddle_job(lab: Lab, operator: Operator) -> None:
+def test_the_operator_runs_what_is_asked_for_as_a_paddle_job(lab: Lab, operator: Operator) -> None:
     where = ("-b", f"kubernetes,namespace={lab.place.namespace}")
     role = {"replicas": 2, "template": {"spec": {"containers": [
         {"name": "main", "image": IMAGE, "args": ["show", "PADDLE_TRAINER_ID"]}]}}}  # fmt: skip
     (lab.folder / "code" / "job.json").write_text(json.dumps(job("theirs", worker=role)))
     roles = ("--server_num", "1", "--trainer_num", "2", "--server_memory", "96Mi")
-    lab.submit("paddle", *where, "-n", "1", *roles, "--", "train.py", "end")
+    asked_for = ("-b", f"{where[1]},form=paddlejob")
+    lab.submit("paddle", *asked_for, "-n", "1", *roles, "--", "train.py", "end")
     lab.paddock("submit", *where, "--name", "filed", "-d", "-f", "job.json")
     status = lab.wait("paddle", "succeeded", "failed")
     said = lab.paddock("logs", "paddle").stdout

@@ -122,3 +122,21 @@ def test_a_connection_to_one_host_that_is_cut_ends_the_job_and_is_named(hosts: H
     lab.laptop.run(["ip", "route", "del", "unreachable", f"{hosts[1].address}/32"])
     status = lab.until("failed")
     assert (status["code"], status["why"]) == (125, why)
+
+
+def test_a_log_that_is_lost_on_another_host_is_told(hosts: Hosts) -> None:
+    """On the terminal, which shows what the first host says; at the end; and by status."""
+    lab = Lab("ssh", hosts, ("-b", "ssh,hosts=h1,h2,h3"))
+    small = "mkdir -p ~/paddock/jobs && mount -t tmpfs -o size=3m tmpfs ~/paddock/jobs"
+    assert hosts[1].run(["sh", "-c", small]).returncode == 0
+    script = lab.script("for _ in range(5000):\n    print('x' * 999)\n")
+    ended = lab.stay(script).end()
+    assert ended.code == 0
+    for rank in (2, 3):
+        text = f"(No space left on device): some output of worker {rank} is lost"
+        told = [line for line in ended.out.splitlines() if text in line]
+        assert len(told) == 2 and all("WARNING" in line and "h2: " in line for line in told), told
+    status = lab.status()
+    assert status["state"] == "succeeded"
+    assert "some output of worker 2 is lost" in status["nodes"][1]["note"]
+    assert status["nodes"][0]["note"] == ""

@@ -240,6 +240,10 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
         case(MANY, "@0 join 1 a; @1 exit 1 worker 0 code=7; @1 stopped 1",
              "@2 stopped 1 attempt=0"),
     ],
+    ("any", "Warn", "same"): [
+        case("nnodes=2", TWO, "@1 warn 2 full", "Note b: full"),
+        case("nnodes=2", "@0 join 1 a", "@1 warn 9 stranger"),
+    ],
     ("any", "timer before its time", "same"): [
         case("nnodes=2", "@0 join 1 a", "@1 timer", "SetTimer 300"),
         case("nnodes=2", FAILED, "@6 timer", "SetTimer 25"),

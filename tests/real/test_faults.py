@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cgroups import small_memory_group
-from local.jobs import wait_until
+from local.jobs import free_port, wait_until
 from real.hosts import need_hosts
 
 if TYPE_CHECKING:
@@ -39,6 +39,24 @@ def test_a_full_disk_stops_no_training(world: World) -> None:
     assert len(world.events.all("trained")) == 2
     for rank in (0, 1):
         assert "No space left on device" in ended.line(f"output of worker {rank} is being lost")
+
+
+def test_a_log_lost_on_one_node_is_told_on_the_other(world: World) -> None:
+    """At once and with the verdict; whoever reads only the first node's console learns of it."""
+    need_hosts()
+    script = world.script("for n in range(20000):\n    print('line', n)\n")
+    words = ("--nnodes", 2, "--nproc_per_node", 1, "--master", f"127.0.0.1:{free_port()}", script)
+    first = world.start(*words, log_dir=world.folder / "first")
+    first.wait_for("no job key")  # it is where they meet
+    small = world.folder / "small"
+    small.mkdir()
+    before = ["unshare", "--mount", "sh", "-c", SMALL_DISK, str(small)]
+    second = world.start(*words, log_dir=small, before=before)
+    ended = [first.end(), second.end()]
+    assert [e.code for e in ended] == [0, 0], ended[0].err
+    told = [line for line in ended[0].err.splitlines() if "some output of worker 1 is lost" in line]
+    assert len(told) == 2, ended[0].err
+    assert all("WARNING" in line and "No space left on device" in line for line in told)
 
 
 def test_a_disk_that_is_full_before_the_start_stops_no_training(world: World) -> None:

@@ -137,6 +137,8 @@ class MembershipReplay:
             return m.Heard(member, claim)
         if what == "give_way":
             return m.GiveWay(m.HandOver(9, (plain[0],), "10.0.0.9", 7009, m.Budget()))
+        if what == "warn":
+            return m.Heard(member, m.Warn(" ".join(plain)))
         assert what == "leave", what
         lost = next((word for word in plain if word in m.LOSSES), "")
         return m.Heard(member, m.Leave(int(plain[0]), "hurry" in plain, lost))  # type: ignore[arg-type]  # read from text
@@ -323,4 +325,5 @@ def shown_verdict(verdict: Verdict) -> str:
     who = f", because {culprit.name} on {culprit.host} {culprit.how}" if culprit else ""
     reason = f" ({verdict.reason})" if verdict.reason else ""
     start = f"{verdict.kind} {verdict.exit_code} in attempt {verdict.attempt}"
-    return f"{start}{clean}{restarts}{who}{reason}"
+    warnings = "".join(f"; {text}" for text in verdict.warnings)
+    return f"{start}{clean}{restarts}{who}{reason}{warnings}"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SIGNAL_MAX = 64
 CODE_MAX = 255
 WORD_MAX = 1024  # a host's name and its pod's
+TEXT_MAX = 8192  # has room for a path
 PORT_MAX = 65_535
 NUMBER_MAX = 1 << 62
 ATTEMPT_MAX = 1 << 40
@@ -54,6 +55,8 @@ def _message_fault(message: m.ToCoordinator | m.ToMember) -> str:
         if message.lost not in m.LOSSES:
             return f"a loss of '{message.lost}'"
         return "" if 1 <= message.signal <= SIGNAL_MAX else f"signal {message.signal}"
+    if isinstance(message, m.Warn):
+        return _range("letters", len(message.text), TEXT_MAX)
     if isinstance(message, (m.CannotRun, m.Refuse)):
         return _range("exit code", message.exit_code, CODE_MAX)
     if isinstance(message, m.Claim):

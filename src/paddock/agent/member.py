@@ -162,9 +162,13 @@ class Member:
         elif isinstance(message, m.Note):
             self._note(message)
 
+    def warn(self, text: str) -> None:
+        """Tell the people at the other nodes; those here know it."""
+        self.tell(m.Warn(text))
+
     def _note(self, note: m.Note) -> None:
         if note.culprit is None:
-            self.say("INFO", note.text)
+            self.say("WARNING" if note.is_warning else "INFO", note.text)
         else:
             self.reporter.failed(note.text, note.culprit)
 

@@ -22,7 +22,7 @@ class Facts:
     """A moment of a job: taken quickly, to be told elsewhere.
 
     hosts: of the attempt that runs, or ran last, in node-rank order. others: those that are in
-    without a part in it. why: what made the attempt stop.
+    without a part in it. why: what made the attempt stop. warnings: host and text.
     """
 
     uid: str
@@ -34,6 +34,7 @@ class Facts:
     exits: tuple[Exit, ...]
     why: str
     waiting_for: str
+    warnings: tuple[tuple[str, str], ...] = ()
 
 
 def take(machine: Membership) -> Facts:
@@ -51,6 +52,7 @@ def take(machine: Membership) -> Facts:
         () if is_gathering else tuple(state.now.exits),
         state.now.reason,
         waiting_text(machine) if machine.phase == "gathering" else "",
+        state.warnings,
     )
 
 
@@ -76,10 +78,11 @@ def status_row(facts: Facts, procs: tuple[Proc, ...]) -> dict[str, object]:
     for proc in procs:
         end = ends.get((proc.role, proc.rank)) or lost.get(proc.node_rank)
         ranks[proc.node_rank].append(_rank_row(proc, end))
-    nodes = [
-        _node_row(host, number, ranks[number], lost[number].how if number in lost else "")
-        for number, host in enumerate(facts.hosts)
-    ]
+    nodes = []
+    for number, host in enumerate(facts.hosts):
+        notes = [lost[number].how] if number in lost else []
+        notes += [text for name, text in facts.warnings if name == host.name]
+        nodes.append(_node_row(host, number, ranks[number], "; ".join(notes)))
     nodes += [_node_row(host, None, [], "stands by" if nodes else "") for host in facts.others]
     return {
         "uid": facts.uid,

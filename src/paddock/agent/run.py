@@ -102,7 +102,7 @@ class Launcher:
     def __init__(self, job: Job, env: Mapping[str, str], kept: Kept | None = None) -> None:
         """kept: the loop, and what the launch before has left, of a launcher that stays."""
         self.loop = Loop() if kept is None else kept.loop
-        self.output = Output()
+        self.output = Output(on_lost=self._on_lost)
         pod_name = _pod_name()
         share = Share(job, self.loop, self.output, env, pod_name, kept)
         self.run = Run(
@@ -115,6 +115,10 @@ class Launcher:
             recorder=_recorder(job, self.loop, self.output, pod_name),
             reporter=_screen(job, env, share, self.output) if is_short(job) else None,
         )
+
+    def _on_lost(self, text: str) -> None:
+        """In the output thread."""
+        self.loop.post(lambda: self.run.member.warn(text))
 
     def finish(self) -> int:
         """Close everything; returns the exit code."""

@@ -45,8 +45,9 @@ _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 _PARTS = (Budget, Exit, Host, Verdict, Voters)
 _MESSAGES: tuple[type, ...] = (
     messages.Join, messages.Started, messages.Exited, messages.Stopped, messages.Leave,
-    messages.CannotRun, messages.Claim, messages.Ping, messages.Start, messages.Settled,
-    messages.Stop, messages.Over, messages.Refuse, messages.HandOver, messages.Note, messages.Pong,
+    messages.CannotRun, messages.Warn, messages.Claim, messages.Ping, messages.Start,
+    messages.Settled, messages.Stop, messages.Over, messages.Refuse, messages.HandOver,
+    messages.Note, messages.Pong,
 )  # fmt: skip
 _CLASSES: dict[str, type] = {c.__name__: c for c in (*_MESSAGES, *_PARTS)}
 _PRIMITIVE: dict[str, frozenset[type]] = {

@@ -51,6 +51,7 @@ class Case:
     asked_signal: int = 0
     asked_reason: str = ""
     asked_by_loss: bool = False
+    warnings: tuple[str, ...] = ()
     leaving: tuple[tuple[int, int], ...] = ()
     expellable: tuple[int, ...] = ()
 
@@ -76,6 +77,7 @@ class Case:
             exits=tuple(self.exits),
             clean=is_clean,
             restarts=self.total_restarts,
+            warnings=self.warnings,
         )
 
     def succeeded(self) -> Verdict:

@@ -44,6 +44,7 @@ Owned by the coordinator's one thread. Members are agents of nodes; each joins w
     any        GiveWay                            ended      HandOver
     running    Started by a majority              running    Settled
     any        news of another attempt            same       none
+    any        Warn                               same       Note for the others, kept for Over
     any        timer before its time              same       SetTimer again
     ended      Join, others go on                 ended      HandOver
     ended      anything                           ended      none (Join: Refuse)
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
 
 # A member gets this much longer than its own grace to say that its processes are gone.
 STOP_MARGIN_SECONDS = 10.0
+WARNINGS_MAX = 16  # of a job: each names a process, and may recur with every attempt
 
 
 class Membership:
@@ -132,6 +134,8 @@ class Membership:
             return self._on_leave(heard, message, now)
         if isinstance(message, m.Claim):
             return self._on_claim(member, message)
+        if isinstance(message, m.Warn):
+            return self._on_warning(member, message)
         if isinstance(message, m.CannotRun):
             at_ns, code = int(now * 1e9), message.exit_code
             lost = m.Lost(member, at_ns, "cannot-run", message.message, exit_code=code)
@@ -147,6 +151,14 @@ class Membership:
         if isinstance(message, m.Started) and message.attempt == self.attempt:
             return self._on_started(member, message.digest, now)
         return []
+
+    def _on_warning(self, member: int, warning: m.Warn) -> list[m.Action]:
+        state, peer = self.state, self.state.roster.peers.get(member)
+        if peer is None or len(state.warnings) >= WARNINGS_MAX:
+            return []
+        state.warnings = (*state.warnings, (peer.host.name, warning.text))
+        others = tuple(other for other in state.roster.peers if other != member)
+        return [m.Tell(others, m.Note(f"{peer.host.name}: {warning.text}", is_warning=True))]
 
     def _on_join(self, heard: m.Heard, join: m.Join, now: float) -> list[m.Action]:
         state, member = self.state, heard.member

@@ -1,7 +1,7 @@
 """What a coordinator and its members say to each other, and what the machine of the job hears and
 orders. Values only; membership.py takes and gives them, agent/wire.py writes them down.
 
-    to the coordinator    Join, Started, Exited, Stopped, Leave, CannotRun, Claim, Ping
+    to the coordinator    Join, Started, Exited, Stopped, Leave, CannotRun, Warn, Claim, Ping
     to a member           Start, Settled, Stop, Over, Refuse, HandOver, Note, Pong
     the machine hears     Heard(one of the first row), Lost, GiveWay, TimerFired
     the machine orders    Tell(one of the second row), Close, SetTimer, End
@@ -137,6 +137,13 @@ class CannotRun:
 
 
 @value
+class Warn:
+    """What the people of the job should know of this node; the job goes on."""
+
+    text: str
+
+
+@value
 class Claim:
     """Another coordinator of this job, not a member: one of the two has to give way.
 
@@ -251,6 +258,7 @@ class Note:
 
     text: str
     culprit: Exit | None = None
+    is_warning: bool = False
 
 
 @value
@@ -358,7 +366,7 @@ class End:
 
 
 if TYPE_CHECKING:
-    ToCoordinator = Join | Started | Exited | Stopped | Leave | CannotRun | Claim | Ping
+    ToCoordinator = Join | Started | Exited | Stopped | Leave | CannotRun | Warn | Claim | Ping
     ToMember = Start | Settled | Stop | Over | Refuse | HandOver | Note | Pong
     Event = Heard | Lost | GiveWay | TimerFired
     Action = Tell | Close | SetTimer | End

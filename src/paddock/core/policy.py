@@ -27,7 +27,7 @@ NEVER_RESTART = ("not-found", "not-executable")
 class Verdict:
     """How the job ended. clean: cancelled, and every process saved and exited 0.
 
-    goes_on: it ended for this node only, which left or was let go.
+    goes_on: it ended for this node only, which left or was let go. warnings: of its nodes.
     """
 
     kind: VerdictKind
@@ -39,6 +39,7 @@ class Verdict:
     clean: bool = False
     goes_on: bool = False
     restarts: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 @value

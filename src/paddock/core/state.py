@@ -46,6 +46,7 @@ class State:
         self.now = Attempt()  # the attempt that runs, or did last
         self.quorum = Quorum(before.voters, before.gone)
         self.spent = Spent(job.timeout_seconds, before.budget, now)
+        self.warnings: tuple[tuple[str, str], ...] = ()  # host and text
         self.asked = (0, "")  # the job was told to stop: the signal and how
         self.asked_by_loss = False  # by nobody: a node lost what it needs
 
@@ -144,6 +145,7 @@ class State:
             asked_signal=self.asked[0],
             asked_reason=self.asked[1],
             asked_by_loss=self.asked_by_loss,
+            warnings=tuple(f"{host}: {text}" for host, text in self.warnings),
             leaving=tuple((p.place, p.leaving) for p in leavers if p.place is not None),
             expellable=expellable(self.roster),
         )

@@ -41,8 +41,8 @@ class Stream:
     """
 
     __slots__ = (
-        "error_at_ns", "error_file", "errors", "fd", "file_fd", "first_at", "header", "is_open",
-        "is_paused", "key", "lost_bytes", "partial", "path", "prefix", "shown", "tail",
+        "error_at_ns", "error_file", "errors", "fd", "file_fd", "first_at", "has_lost", "header",
+        "is_open", "is_paused", "key", "lost_bytes", "partial", "path", "prefix", "shown", "tail",
         "tail_bytes", "times", "whole",
     )  # fmt: skip
 
@@ -60,6 +60,7 @@ class Stream:
         self.tail: deque[bytes] = deque()
         self.tail_bytes = 0
         self.lost_bytes = 0
+        self.has_lost = False
         self.error_at_ns = 0
         self.first_at = 0.0  # monotonic second of its first byte
         self.is_open = True
@@ -86,7 +87,11 @@ class Stream:
 class Output:
     """The output thread and what is posted to it."""
 
-    def __init__(self, *, stdout: int = 1, stderr: int = 2) -> None:
+    def __init__(
+        self, *, stdout: int = 1, stderr: int = 2, on_lost: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """on_lost(text): output of a process is being lost, the first time; in the thread."""
+        self._on_lost = on_lost
         self._epoll = select.epoll()
         self._streams: dict[int, Stream] = {}
         self._calls: deque[Callable[[], None]] = deque()
@@ -306,10 +311,14 @@ class Output:
                 stream.times.lose()
             if not stream.lost_bytes:
                 role, rank = stream.key
+                what = f"cannot write {stream.path} ({error.strerror})"
                 self._console.say(
-                    f"paddock: warning: cannot write {stream.path} ({error.strerror}): "
-                    f"output of {role} {rank} is being lost, the job goes on\n".encode(),
+                    f"paddock: warning: {what}: output of {role} {rank} is being lost, the job"
+                    " goes on\n".encode(),
                 )
+                if not stream.has_lost:  # when there is room for a while, once is enough
+                    stream.has_lost = True
+                    self._on_lost(f"{what}: some output of {role} {rank} is lost")
             stream.lost_bytes += len(data)
 
     # ------------------------------------------------------------- console

@@ -97,6 +97,8 @@ class ScreenReporter(Reporter):
         """How it ended, in a line; of a failure who was first, why, and what followed."""
         self._in_full.over(verdict, plan)
         culprit = verdict.culprit
+        for warning in verdict.warnings:
+            self._tell("WARNING", for_terminal(warning))
         if verdict.kind == "succeed":
             parts = [self._state("done", GREEN), count(self._ranks, "rank")]
             parts += [count(verdict.restarts, "restart")] if verdict.restarts else []

@@ -57,6 +57,11 @@ def copy_block(command: str) -> str:
 
 def verdict_lines(verdict: Verdict, plan: Plan | None) -> list[tuple[str, str]]:
     """(level, text) lines of the final report; the same facts on every node."""
+    warnings = [("WARNING", text) for text in verdict.warnings]
+    return [*warnings, *_end_lines(verdict, plan)]
+
+
+def _end_lines(verdict: Verdict, plan: Plan | None) -> list[tuple[str, str]]:
     if verdict.kind == "succeed":
         lines = [("INFO", "Pod completed")]
         if verdict.restarts:

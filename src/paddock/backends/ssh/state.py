@@ -251,4 +251,5 @@ def _node(name: str, row: Mapping[str, Any] | None, told: Mapping[str, Any] | No
         ranks.sort(key=lambda rank: (rank.role, rank.rank))
     if state not in ALIVE:  # whatever was told before
         ranks = [replace(r, state="ended") if r.state == "running" else r for r in ranks]
-    return Node(name, state, tuple(ranks), note=str(row.get("why") or ""))
+    note = str(row.get("why") or (told or {}).get("note") or "")
+    return Node(name, state, tuple(ranks), note)
