@@ -60,10 +60,11 @@ def test_what_cannot_be_honoured_names_its_replacement(bench: Bench, text: str, 
 def test_a_key_of_the_backend_that_nothing_reads_is_a_warning(bench: Bench) -> None:
     """`mermory`, as the page's explanation spells it."""
     bench.put({"backend.yaml": BACKEND.replace("memory:", "mermory:")})
-    (warning,) = bench.resolve(*words()).warnings
-    assert warning == (
+    odd, gone = bench.resolve(*words()).warnings
+    assert odd == (
         "backend.yaml:10: nothing reads engine.submit.mermory; did you mean 'memory'?"
     )
+    assert "in the first worker's pod, and gone with it" in gone
 
 
 def test_a_backend_beside_another_engine_is_not_used_and_that_is_told(bench: Bench) -> None:
