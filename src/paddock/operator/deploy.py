@@ -335,7 +335,10 @@ def _labels(facts: Facts) -> list[Action]:
 def _gang_state(facts: Facts) -> tuple[bool, str, str]:
     scheduler = facts.gang.scheduler
     if not is_supported(facts):
-        text = f"the cluster has no PodGroup of {scheduler}: is it installed?"
+        text = (  # without the right to them, the API server answers as if there were none
+            f"the operator cannot read PodGroups of {scheduler}: install it, then apply"
+            f" deploy/gangs/{scheduler}.yaml or run paddock operator install"
+        )
         return False, "SchedulerMissing", text
     group = _own_group(facts)
     if _is_admitted(facts):
