@@ -61,9 +61,7 @@ def test_a_key_of_the_backend_that_nothing_reads_is_a_warning(bench: Bench) -> N
     """`mermory`, as the page's explanation spells it."""
     bench.put({"backend.yaml": BACKEND.replace("memory:", "mermory:")})
     odd, gone = bench.resolve(*words()).warnings
-    assert odd == (
-        "backend.yaml:10: nothing reads engine.submit.mermory; did you mean 'memory'?"
-    )
+    assert odd == ("backend.yaml:10: nothing reads engine.submit.mermory; did you mean 'memory'?")
     assert "in the first worker's pod, and gone with it" in gone
 
 
