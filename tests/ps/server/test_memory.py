@@ -94,7 +94,7 @@ def test_servers_on_one_host_share_its_memory() -> None:
         )
         limits.append(server.store.memory_limit_bytes)
         server.stop()
-    assert limits[0] // 4 <= limits[1] <= limits[0] // 3
+    assert limits[0] // 4 <= limits[1] <= limits[0] // 3 + 1  # each was rounded down
 
 
 def test_what_comes_otherwise_counts_against_the_limit_too() -> None:

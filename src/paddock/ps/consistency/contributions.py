@@ -252,6 +252,15 @@ class SparseContributions(_Held[SparsePiece]):
 
     _piece, _unite = SparsePiece, staticmethod(merge_sparse)
 
+    def keys(self) -> list[Keys]:
+        """The keys of all pieces that are held."""
+        return [
+            piece.keys
+            for held in self._steps.values()
+            for _, parts in held.values()
+            for piece in parts.values()
+        ]
+
 
 class DenseContributions(_Held[DensePiece]):
     """Of a dense table, or of the part of it that is here.

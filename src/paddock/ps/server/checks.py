@@ -1,6 +1,7 @@
 """What makes a frame unacceptable: looked at before it is logged, so that applying cannot fail.
 
-Everything here reads the store and changes nothing; the frame's locks are held.
+Everything here reads the store and changes nothing but the room for new rows; the frame's locks
+are held.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ AFTER_A_LOSS = (
 
 
 def check(store: Store, header: Header, body: Body) -> None:
-    """Raises Refusal when the frame cannot be applied. Changes nothing."""
+    """Raises Refusal when the frame cannot be applied. Changes no content."""
     op = header.op
     if header.sequence and op not in NUMBERED:
         raise Refusal("usage", f"frames of op {op} have no number, this one has {header.sequence}")
@@ -171,6 +172,50 @@ def _check_sparse(store: Store, header: Header, body: Body) -> None:
         with held.lock.rows:
             _check_room(store, held, part.keys)
     _check_contribution(store, held, header, len(body))
+    if not _has_arrays(held, count + BODY_MAX // _wire_bytes(held)):
+        with held.lock.rows:
+            _reserve(store, held, header, part.keys)
+
+
+def reserve(store: Store, header: Header, body: Body) -> None:
+    """Raises Refusal when there is no memory to carry out a record; its locks are held."""
+    if header.op in (Op.PUSH, Op.SET):
+        held = store.sparse(header.table)
+        keys = sparse_part(header, body, held.spec.dim).keys
+        if not _has_arrays(held, len(keys)):
+            _reserve(store, held, header, keys)
+
+
+def _wire_bytes(held: HeldSparse) -> int:
+    """Of one row in a frame, at least."""
+    return 8 + 4 * held.spec.dim
+
+
+def _has_arrays(held: HeldSparse, count: int) -> bool:
+    """Whether so many more rows, and those held for a step, fit without growing."""
+    return held.table.is_sure_of(count + held.contributions.nbytes // _wire_bytes(held))
+
+
+def _reserve(store: Store, held: HeldSparse, header: Header, keys: NDArray[np.int64]) -> None:
+    """Nothing else is being carried out. A contribution needs its memory when its step is done."""
+    spare = 0
+    if header.flags & CONTRIBUTION:
+        keys = np.concatenate([keys, *held.contributions.keys()])
+        spare = 3 * held.contributions.nbytes
+    try:
+        held.table.reserve(keys, spare)
+    except MemoryError as error:
+        what = f"more rows of table {held.spec.name!r}"
+        raise _no_memory(store, what, error, ", or use max_rows with eviction='lru'") from error
+
+
+def _no_memory(store: Store, what: str, error: MemoryError, hint: str = "") -> Refusal:
+    """The system gives none."""
+    return Refusal(
+        "memory",
+        f"server {store.server} holds {store.nbytes} bytes and gets no memory for {what}: {error}",
+        hint=f"raise the limit on its memory (ulimit -v, overcommit), add servers{hint}",
+    )
 
 
 def _check_room(store: Store, held: HeldSparse, keys: NDArray[np.int64]) -> None:
@@ -277,6 +322,10 @@ def _check_room_for_dense(store: Store, spec: DenseSpec) -> None:
     if store.nbytes + needed > (store.memory_limit_bytes or machine_bytes()):
         what = f"table {spec.name!r} takes {needed} bytes there"
         raise _full(store, what, "add servers, or is its size wrong?")
+    try:
+        np.empty(needed, np.uint8)
+    except MemoryError as error:
+        raise _no_memory(store, f"table {spec.name!r}", error) from error
 
 
 def check_load(store: Store, order: dict[str, Any]) -> None:

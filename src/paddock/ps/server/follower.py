@@ -274,6 +274,7 @@ class Follower:
         is_stored = False
         try:
             with engine.holding(header):
+                checks.reserve(store, header, body)  # Else the primary goes on without it.
                 with engine.order:
                     with pair.holding():
                         after, actions = pair.member.stored(message)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.spec import AccessorSpec
-from paddock.ps.table.index import make_index
+from paddock.ps.table.index import make_index, reserve_shards
 from paddock.ps.table.memory import Growing
 from paddock.ps.table.sharding import coin
 from paddock.ps.table.states import State
@@ -68,6 +68,7 @@ class Candidates:
     ) -> None:
         self._spec = spec
         self._seed = seed
+        self._shards = shards
         self._index = make_index(shards, rows_max, compiled=compiled)
         # With a coin alone there is nothing to remember.
         self._counts = spec.admit_count > 1 or spec.admit_score > 0.0
@@ -82,6 +83,18 @@ class Candidates:
     def nbytes(self) -> int:
         """Bytes of the index and the columns."""
         return self._index.nbytes + sum(column.nbytes for column in self._columns.values())
+
+    def is_sure_of(self, count: int) -> bool:
+        """Whether so many more candidates fit into the arrays as they are."""
+        held = min(len(column.array) for column in self._columns.values())
+        return self._index.top + count <= min(held, self._index.rows_sure)
+
+    def reserve(self, keys: Keys) -> None:
+        """Makes room for these distinct keys. Raises MemoryError."""
+        new = keys[self._index.find(keys) < 0]
+        reserve_shards(self._index, new, self._shards)
+        for column in self._columns.values():
+            column.hold(max(self._index.top, self._index.live + len(new)))
 
     def admit(
         self, keys: Keys, shows: Floats, clicks: Floats, *, now: float, lsn: int

@@ -8,6 +8,7 @@ are no tombstones. Rows are numbers that the index hands out: those given back f
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -23,6 +24,9 @@ _OFFSET, _MASK, _LIVE, _LIMIT = 0, 1, 2, 3
 _TOP, _FREE, _FRESH = 0, 1, 2
 _SLOTS_MIN = 16
 SLOT_BYTES = 16
+# A block is at least 0.25 full but for the smallest; the blocks that were outgrown make the array
+# twice as long at worst.
+_SLOTS_PER_KEY_MAX = 8
 _ONE = np.uint64(1)
 # A freed block of at least this many slots gives its memory back at once.
 _RELEASE_FROM_SLOTS = 1 << 13
@@ -35,6 +39,13 @@ Slots = NDArray[np.int64]  # (n, 2)
 def make_index(shards: int, rows_max: int, *, compiled: bool = HAVE_NUMBA) -> FlatIndex | DictIndex:
     """The index for this process: compiled, or on dicts (about 6 times slower, 5 times larger)."""
     return FlatIndex(shards, rows_max) if compiled else DictIndex(shards)
+
+
+def reserve_shards(index: FlatIndex | DictIndex, keys: Keys, shards: int) -> None:
+    """Makes the blocks large enough for these distinct unknown keys. Raises MemoryError."""
+    counts = np.bincount(shard_of(keys, shards), minlength=shards)
+    for shard in np.flatnonzero(counts).tolist():
+        index.reserve(shard, int(counts[shard]))
 
 
 # --------------------------------------------------------------------------------- the loops
@@ -227,9 +238,7 @@ class FlatIndex:
         """rows_max: rows to reserve addresses for; more grow by copy."""
         self._shards = shards
         self._shift = shard_shift(shards)
-        # A block is at least 0.25 full but for the smallest; the blocks that were outgrown make
-        # the array twice as long at worst.
-        slots = 8 * rows_max + 2 * shards * _SLOTS_MIN
+        slots = _SLOTS_PER_KEY_MAX * rows_max + 2 * shards * _SLOTS_MIN
         self._slots = Growing(np.int64, (2,), reserve=slots)
         self._blocks = Blocks()
         self._table = np.zeros((shards, 4), np.int64)
@@ -291,6 +300,11 @@ class FlatIndex:
         )  # fmt: skip
         self._forget_when_empty()
 
+    @property
+    def rows_sure(self) -> int:
+        """Keys, however they spread, for which no array grows."""
+        return (len(self._slots.array) - 2 * self._shards * _SLOTS_MIN) // _SLOTS_PER_KEY_MAX
+
     def reserve(self, shard: int, more: int) -> None:
         """Makes the shard's block large enough for `more` further keys, in one move."""
         slots = slots_for(shard, int(self._table[shard, _LIVE]) + more)
@@ -325,7 +339,11 @@ class FlatIndex:
         """Gives the shard a block of another size, and moves its keys there."""
         old, old_slots = int(self._table[shard, _OFFSET]), int(self._table[shard, _MASK]) + 1
         new = self._blocks.take(slots)
-        self._slots.need(self._blocks.end)
+        try:
+            self._slots.need(self._blocks.end)
+        except MemoryError:
+            self._blocks.give(new, slots)
+            raise
         _move(self._slots.array, old, old_slots, new, slots)
         self._table[shard, _OFFSET] = new
         self._table[shard, _MASK] = slots - 1
@@ -408,6 +426,11 @@ class DictIndex:
         if self.live == 0:
             self.top = 0
             self._free.clear()
+
+    @property
+    def rows_sure(self) -> int:
+        """A dict has no array of ours."""
+        return sys.maxsize
 
     def reserve(self, shard: int, more: int) -> None:
         """Nothing: a dict grows by itself."""

@@ -1,6 +1,7 @@
 """Arrays that grow without being copied: address space is reserved, pages come when touched.
 
-Where reserving is refused (a limit on address space, strict overcommit) an array grows by copy.
+Where addresses are limited (ulimit -v), or reserving is refused (strict overcommit), an array grows
+by copy.
 """
 
 from __future__ import annotations
@@ -94,18 +95,29 @@ class Growing:
         """Bytes of the entries in use."""
         return self.length * self.entry_bytes
 
+    def hold(self, length: int) -> None:
+        """Makes room for `length` entries; `array` may be another object then.
+
+        Raises: MemoryError; nothing has changed then.
+        """
+        if length <= len(self.array):
+            return
+        old, wanted = self.array, max(length, len(self.array) * 3 // 2)
+        if self._map is not None:
+            self.array = self._reserved(max(length, 2 * len(old)), least=wanted)
+        else:
+            try:
+                self.array = self._plain(wanted)
+            except MemoryError:  # Old and new are there at once: a smaller step may fit.
+                self.array = self._plain(max(length, len(old) * 17 // 16))
+        self._huge = False
+        self.array[: self.length] = old[: self.length]
+
     def need(self, length: int) -> None:
-        """Makes room for `length` entries; `array` may be another object then."""
+        """Takes `length` entries into use, as ``hold`` does."""
         if length <= self.length:
             return
-        if length > len(self.array):
-            old, least = self.array, max(length, len(self.array) * 3 // 2)
-            if self._map is not None:
-                self.array = self._reserved(max(length, 2 * len(old)), least=least)
-            else:
-                self.array = self._plain(least)
-            self._huge = False
-            self.array[: self.length] = old[: self.length]
+        self.hold(length)
         self.length = length
         if self._map is not None and not self._huge and self.nbytes >= _HUGE_FROM_BYTES:
             self._huge = True
@@ -125,11 +137,14 @@ class Growing:
         self.length = 0
 
     def _plain(self, entries: int) -> NDArray[Any]:
+        array = np.zeros((entries, *self.tail), self.dtype)
         self._map = None
-        return np.zeros((entries, *self.tail), self.dtype)
+        return array
 
     def _reserved(self, entries: int, *, least: int) -> NDArray[Any]:
-        """least: entries of one that grows by copy, where reserving is refused."""
+        """least: entries of one that grows by copy, where reserving is refused or limited."""
+        if _are_addresses_limited():
+            return self._plain(least)
         size = -(-max(1, entries * self.entry_bytes) // _PAGE) * _PAGE
         try:
             self._map = mmap.mmap(
@@ -140,6 +155,15 @@ class Growing:
         per_entry = self.entry_bytes // self.dtype.itemsize
         flat = np.frombuffer(self._map, self.dtype, entries * per_entry)
         return flat.reshape(entries, *self.tail)
+
+
+def _are_addresses_limited() -> bool:
+    """Whether reserved addresses count against a limit (ulimit -v), as if they were used."""
+    if sys.platform == "win32":
+        return False
+    import resource  # not on Windows
+
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def _advise(mapping: mmap.mmap, name: str, start: int, length: int) -> None:

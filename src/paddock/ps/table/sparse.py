@@ -23,7 +23,7 @@ from paddock.ps.table.accessor import (
     score,
     seconds,
 )
-from paddock.ps.table.index import Rows, make_index
+from paddock.ps.table.index import Rows, make_index, reserve_shards
 from paddock.ps.table.initial import Initial, mark
 from paddock.ps.table.memory import Growing, machine_bytes
 from paddock.ps.table.sharding import behaved, shard_of
@@ -36,6 +36,8 @@ _EVICT_SHARE = 16
 _PIECE_BYTES = 256 << 10
 # Bytes of index for a row, at a block's usual load.
 _INDEX_ROW_BYTES = 32
+# Of a frame of 4 MiB: its row numbers, its gradients as the optimizer has them, rows put aside.
+_SPARE_BYTES = 64 << 20
 
 
 class SparseTable:
@@ -112,6 +114,30 @@ class SparseTable:
         if spec.max_rows and spec.eviction == "refuse":
             return spec.max_rows * self.owned // spec.shards - self.rows
         return _ROWS_MAX - self.rows
+
+    def is_sure_of(self, count: int) -> bool:
+        """Whether so many more rows fit into the arrays as they are, whatever their keys."""
+        columns = (self._values, *self._columns.values())
+        held = min(len(column.array) for column in columns)
+        is_sure = self._index.top + count <= min(held, self._index.rows_sure)
+        return is_sure and (self._candidates is None or self._candidates.is_sure_of(count))
+
+    def reserve(self, keys: Keys, spare_bytes: int = 0) -> None:
+        """Makes room for these keys, so that a push of them needs no large array any more.
+
+        spare_bytes: what carrying it out takes for a moment. The content stays the same.
+        Raises: MemoryError.
+        """
+        keys = behaved(keys, np.int64)
+        new = np.unique(keys[self._index.find(keys) < 0])
+        if not len(new):
+            return
+        reserve_shards(self._index, new, self.spec.shards)
+        for column in (self._values, *self._columns.values()):
+            column.hold(max(self._index.top, self._index.live + len(new)))
+        if self._candidates is not None:
+            self._candidates.reserve(new)
+        np.empty(_SPARE_BYTES + spare_bytes, np.uint8)  # Given back at once.
 
     # ------------------------------------------------------------------------- pulls and pushes
 
