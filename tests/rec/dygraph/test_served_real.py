@@ -22,6 +22,7 @@ from rec.dygraph.folders import copy_example, own_modules, plain_losses, run_of
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Paddle 3.3 warns of a missing ccache when imported.
     paddle = pytest.importorskip("paddle")
+from paddock.rec.dygraph import served
 from paddock.rec.dygraph.opening import open_model
 from paddock.rec.dygraph.paddle2 import as_in_paddle_2
 
@@ -432,3 +433,20 @@ def test_a_checkpoint_goes_on_to_the_servers(folder: Path) -> None:
     before, after = (paddle.load(str(at / "rec.pdparams")) for at in (folder, folder / "again"))
     assert list(before) == list(after)
     assert all((before[name].numpy() == after[name].numpy()).all() for name in before)
+
+
+def test_a_large_table_that_travels_whole_is_told_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every step carries all of it, both ways: which one, how much, and what to change."""
+    monkeypatch.setattr(served, "WORTH_SAYING", 1)
+    rewrite(folder, "net.py", "sparse=True", "sparse=False")
+    with (
+        inside(1) as endpoints,
+        own_modules(folder),
+        Client(endpoints, trainer=0, trainers=1, strategy="sync") as client,
+    ):
+        learn(folder, client, steps=3)
+    told = [line for line in capsys.readouterr().out.splitlines() if "it is not sparse" in line]
+    assert told and len(told) == len(set(told))
+    assert all("MiB); nn.Embedding(..., sparse=True) sends the rows" in line for line in told)

@@ -90,6 +90,7 @@ class Served:
         self._begin_count()
         learned = {id(one) for one in optimizer._parameter_list if not one.stop_gradient}
         sparse = _sparse_layers(model, learned)
+        _say_whole(model, learned, say)
         self._kept = [
             layers[0].weight
             for name, layers in sparse.items()
@@ -149,14 +150,17 @@ class Served:
         moves = self.rules.moves_idle or any(decay_of(weight, self.optimizer))
         is_exact = self.client.strategy.name == "sync" and size <= IDLE_MAX
         is_kept = moves and (idle == "exact" or (idle == "auto" and is_exact))
+        kind = type(self.optimizer).__name__
         if not is_kept and _uses_weight(folder, name):
             is_kept = True
-            say(f"embedding {name}: the model uses its weight, it is a dense table")
-        kind = type(self.optimizer).__name__
-        if is_kept and moves and size >= WORTH_SAYING:
+            say(
+                f"embedding {name}: the model uses its weight, so the whole table travels at every "
+                f"step ({_size_text(size)}); call the layer with ids, and only their rows do"
+            )
+        elif is_kept and size >= WORTH_SAYING:
             say(
                 f"embedding {name}: Paddle's {kind} moves all rows at every step, so the whole "
-                f"table travels ({size * 4 >> 20} MiB; runner.idle_rows: still is faster)"
+                f"table travels ({_size_text(size)}; runner.idle_rows: still is faster)"
             )
         elif moves and not is_kept:
             say(
@@ -376,6 +380,24 @@ class Served:
                 if key in state:
                     table.set(np.asarray(state[key], np.float32))
         self.client.barrier("rec.load")
+
+
+def _say_whole(model: nn.Layer, learned: set[int], say: Callable[[str], None]) -> None:
+    """A large table whose gradients are dense: a step carries all of it, both ways."""
+    for name, layer in model.named_sublayers():
+        if not isinstance(layer, nn.Embedding) or layer._sparse or id(layer.weight) not in learned:
+            continue
+        size = int(np.prod(layer.weight.shape))
+        if size >= WORTH_SAYING:
+            say(
+                f"embedding {name}: it is not sparse, so the whole table travels at every step "
+                f"({_size_text(size)}); nn.Embedding(..., sparse=True) sends the rows of the batch"
+            )
+
+
+def _size_text(numbers: int) -> str:
+    """Of so many float32."""
+    return f"{numbers * 4 / (1 << 20):.1f} MiB"
 
 
 def _sparse_layers(model: nn.Layer, learned: set[int]) -> dict[str, list[nn.Embedding]]:
