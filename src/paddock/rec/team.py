@@ -205,8 +205,8 @@ class Served:
             self._note(chosen)
             if self.is_sync:
                 self.client.step()
-            else:
-                self.meet("chosen", 0)
+        if not self.is_sync:  # an earlier life may have noted it, and not have met the others
+            self.meet("chosen", 0)
         self._mark("begun", self.worker)
         return self._at_least_prepared(chosen)
 
