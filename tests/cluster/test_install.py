@@ -139,10 +139,7 @@ BATCH = "batch.paddlepaddle.org"
 WORK: tuple[Ask, ...] = (
     *(
         (verb, group, kind, "")
-        for group, kind in (
-            ("", "pods"), ("", "services"), ("", "configmaps"),
-            ("scheduling.volcano.sh", "podgroups"), ("scheduling.x-k8s.io", "podgroups"),
-        )
+        for group, kind in (("", "pods"), ("", "services"), ("", "configmaps"))
         for verb in ("get", "list", "watch", "create", "delete", "patch")
     ),
     *((verb, BATCH, "paddlejobs", "") for verb in ("get", "list", "watch", "patch", "delete")),
@@ -150,6 +147,11 @@ WORK: tuple[Ask, ...] = (
     ("create", "events.k8s.io", "events", ""),
     ("patch", "events.k8s.io", "events", ""),
 )  # fmt: skip
+GANGS: tuple[Ask, ...] = tuple(
+    (verb, group, "podgroups", "")
+    for group in ("scheduling.volcano.sh", "scheduling.x-k8s.io")
+    for verb in ("get", "list", "watch", "create", "delete", "patch")
+)
 TOO_MUCH: tuple[Ask, ...] = (
     ("get", "", "secrets", ""), ("list", "", "secrets", ""), ("create", "", "pods/exec", ""),
     ("get", "", "pods/log", ""), ("create", "", "serviceaccounts", ""),
@@ -166,8 +168,20 @@ OF_CLUSTER: tuple[Ask, ...] = (
 
 def test_the_operator_may_do_its_work_and_no_more(installed: ControlPlane, namespace: str) -> None:
     """The old one could run commands in every pod of the cluster (defect 21)."""
-    assert may(installed, namespace, *WORK, *TOO_MUCH) == list(WORK)
+    assert may(installed, namespace, *WORK, *GANGS, *TOO_MUCH) == list(WORK)
     assert may(installed, "", *OF_CLUSTER) == []
+
+
+def test_rights_to_podgroups_come_with_their_own_files(
+    installed: ControlPlane, namespace: str
+) -> None:
+    """A cluster without a gang scheduler gives none."""
+    made = ("-f", DEPLOY / "gangs" / "volcano.yaml", "-f", DEPLOY / "gangs" / "coscheduling.yaml")
+    installed.kubectl("apply", *made)
+    try:
+        assert may(installed, namespace, *GANGS) == list(GANGS)
+    finally:
+        installed.kubectl("delete", *made)
 
 
 def test_the_operator_may_lead_in_its_own_namespace_only(

@@ -45,12 +45,14 @@ def policy_rules() -> Tree:
         "apiVersions": ["v1"],
         "operations": ["CREATE", "UPDATE", "DELETE"],
         "resources": ["pods", "services", "configmaps"],
+        "scope": "*",  # as the server writes it: applied again, it changes nothing
     }
     jobs: Tree = {
         "apiGroups": [GROUP],
         "apiVersions": ["v1"],
         "operations": ["UPDATE"],
         "resources": ["paddlejobs"],
+        "scope": "*",
     }
     return {
         "failurePolicy": "Fail",
