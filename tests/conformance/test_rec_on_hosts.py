@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 
 import pytest
 
@@ -96,3 +98,22 @@ def test_servers_without_a_shared_directory_save_where_the_first_worker_is(hosts
     found = open_checkpoint(latest.parent)
     found.verify()
     assert (found.name, len(found.states)) == ("step-000000000007", 3)
+
+
+@pytest.mark.limit(240)
+def test_a_worker_killed_on_a_host_goes_on_where_it_was(hosts: Hosts) -> None:
+    """All began at batch 0, with the tables of three servers empty, and nothing said so."""
+    need_module("torch")
+    lab = Lab("ssh", hosts, ())
+    make_files(lab, saved="output/saved", examples=90_000)
+    words = ("-m", "config.yaml", "-b", "backend.yaml", "-o", "max_restart=3")
+    running = lab.laptop.start(lab.command("rec", *words), env=lab.env)
+    for seen in ("that do not see", "epoch 0, batch 0,", "epoch 0, batch 100,"):
+        running.wait_for(seen)  # With numba a first batch takes half a minute.
+    os.kill(max(lab.ranks_alive(rb"-u\0-m\0paddock\.rec\.worker")), signal.SIGKILL)
+    ended = running.end()
+    assert ended.code == 0, ended.console
+    said = "\n".join(lab.logs())
+    assert len(re.findall(r"going on in epoch 0, [1-9]\d* batches done", said)) == 3, said
+    assert "begins at batch 0" not in said
+    assert set(re.findall(r"step-\d+", said)) == {"step-000000000301"}, said
