@@ -96,7 +96,7 @@ def failure(host: str, port: int, error: Exception, seconds: float, *, tls: bool
     if type(error).__name__ in ("SSLError", "SSLCertVerificationError"):
         hint = "write etcd:// if it has no TLS, or ?ca=FILE for a private authority"
         return EtcdRefused(f"etcd at {where}: TLS failed: {line}", hint=hint)
-    if isinstance(error, http.client.RemoteDisconnected):
+    if isinstance(error, ConnectionResetError):  # RemoteDisconnected is one.
         # Also what etcd does, without a word, when its port has TLS and we have not.
         hint = "" if tls else "if this etcd has TLS, write etcds:// instead of etcd://"
         return EtcdUnreachable(f"etcd at {where}: closed the connection", hint=hint)
