@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from conformance.labs import Lab
+from local.jobs import wait_until
 
 if TYPE_CHECKING:
     from conformance.hosts import Hosts
@@ -64,3 +68,45 @@ def test_servers_run_on_the_hosts_that_were_named(lab: Lab) -> None:
     assert lab.paddock("wait").returncode == 0
     found = sorted(line.partition("at ")[2] for line in lab.logs() if " at " in line)
     assert found == ["PSERVER h1", "PSERVER h3", "TRAINER h2"]
+
+
+def test_a_killed_daemon_has_failed_the_job_and_nobody_asked_it_to_stop(lab: Lab) -> None:
+    """The daemon holds mpirun on the submitting machine; what it started ends."""
+    running = lab.stay(lab.script("say('rank-is-up')\ntime.sleep(3600)\n"))
+    running.wait_for("rank-is-up")
+    [state] = (lab.hosts.shared / "jobs").glob("train-*/.paddock/state.json")
+    lab.laptop.run(["kill", "-9", str(json.loads(state.read_text())["process"]["pid"])])
+    ended = running.end()
+    assert ended.code == 125
+    status = lab.until("failed")
+    assert status["code"] == 125
+    assert status["why"].endswith("is lost: the daemon of its job was killed")
+    wait_until(lambda: not lab.ranks_alive())
+
+
+def test_an_attached_job_whose_submitter_was_killed_has_failed(lab: Lab) -> None:
+    """As over ssh: in those words, and not as one that was told to stop."""
+    running = lab.stay(lab.script("say('rank-is-up')\ntime.sleep(3600)\n"))
+    running.wait_for("rank-is-up")
+    running.signal(signal.SIGKILL)
+    status = lab.until("failed")
+    assert status["code"] == 125
+    assert "lost its connection to paddock submit; an attached job ends" in status["why"]
+    wait_until(lambda: not lab.ranks_alive())
+
+
+@pytest.mark.parametrize(("name", "number"), [("orted", 1), ("mpirun", -1)])
+def test_a_killed_part_of_mpirun_has_failed_the_job(lab: Lab, name: str, number: int) -> None:
+    """mpirun tells the launchers to end; the status tells that nobody else did, and who is lost."""
+    running = lab.stay(lab.script("say('rank-is-up')\ntime.sleep(3600)\n"))
+    running.wait_for("rank-is-up")
+    host = lab.hosts[number] if number >= 0 else lab.laptop
+    [pid] = [p for p in host.guests() if Path(f"/proc/{p}/comm").read_text().strip() == name]
+    os.kill(pid, signal.SIGKILL)
+    ended = running.end()
+    status = lab.until("failed")
+    assert ended.code == status["code"] == (125 if name == "orted" else 137)
+    lost = "node h2 is lost: mpirun's daemon there was killed, or cannot be reached"
+    dead = "mpirun ended with 137, and the job with it; nobody told it to stop"
+    assert status["why"] == (lost if name == "orted" else dead)
+    wait_until(lambda: not lab.ranks_alive())

@@ -164,6 +164,7 @@ def test_why_nothing_started_is_told_without_the_banner() -> None:
 
 RUNNING = [{"role": "worker", "rank": 0, "state": "running", "code": None}]
 FAILED = [{"role": "worker", "rank": 0, "state": "failed", "code": 3}]
+CANCELLED = {"kind": "cancel", "code": 143, "text": "node h1 was told to stop"}
 VERDICT = {"kind": "fail", "code": 3, "text": "worker 0 on h1 exited with code 3"}
 
 
@@ -177,6 +178,8 @@ VERDICT = {"kind": "fail", "code": 3, "text": "worker 0 on h1 exited with code 3
         ({"state": "stopping"}, {"nodes": [{"ranks": RUNNING}]}, {}, "stopping", None),
         ({"state": "succeeded", "code": 0}, {}, {}, "succeeded", 0),
         ({"state": "failed", "code": 137}, {"nodes": [{"ranks": FAILED}]}, VERDICT, "failed", 3),
+        ({"state": "failed", "code": 205}, {}, CANCELLED, "failed", 125),
+        ({"state": "failed", "code": 143}, {}, CANCELLED, "cancelled", 143),
         ({"state": "cancelled", "code": 1}, {}, {}, "cancelled", 143),
         ({"state": "lost"}, {}, VERDICT, "failed", 3),
         ({"state": "lost"}, {}, {}, "lost", None),

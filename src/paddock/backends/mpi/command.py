@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from paddock.backends.text import clean
 from paddock.errors import Problem
+from paddock.local.signals import DAEMON_LOST, SUBMITTER_LOST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,6 +67,7 @@ here=${0%/*} python=$2 launcher=$$
 shift 3
 stops() {
   while sleep 0.3 && [ -e "/proc/$launcher/exe" ]; do
+    [ ! -e "$here/lost" ] || { kill -"$(cat "$here/lost")" "$launcher"; break; }
     [ ! -e "$here/stop" ] || { kill -TERM "$launcher"; break; }
   done
 }
@@ -78,18 +80,22 @@ exec "$python" "$here/program/__main__.py" launch --rank "$rank" "$@"
 """
 # What the attendant runs. mpirun waits for a lost host as long as TCP does, a quarter of an hour,
 # and gives processes that it ends one second. So the launchers decide: the first one is told by a
-# file to end the job, and when they have a verdict mpirun has to end, too.
+# file to end the job, and when they have a verdict mpirun has to end, too. What the attendant lost
+# is the number of a signal in such a file (local/signals.py).
 SHELL = """\
 #!/bin/sh
 MPIRUN &
 mpirun=$!
 here=${0%/*}
 trap '[ -e "$here/now" ] && kill -TERM "$mpirun" || : >>"$here/stop"' TERM
+loses() { echo "$1" >"$here/lost.tmp"; mv "$here/lost.tmp" "$here/lost"; }
+trap 'loses DAEMON_LOST' DAEMON_LOST
+trap 'loses SUBMITTER_LOST' SUBMITTER_LOST
 watch() {
   left=SECONDS
   while sleep 1; do
     [ ! -e "$here/verdict.json" ] || break
-    [ ! -e "$here/stop" ] || [ $((left -= 1)) -gt 0 ] || break
+    [ ! -e "$here/stop" ] && [ ! -e "$here/lost" ] || [ $((left -= 1)) -gt 0 ] || break
   done
   sleep 5
   kill -TERM "$mpirun"
@@ -102,7 +108,7 @@ exec 2>/dev/null
 while wait "$mpirun"; code=$?; kill -0 "$mpirun"; do :; done
 kill "$watch"
 exit "$code"
-"""
+""".replace("DAEMON_LOST", str(DAEMON_LOST)).replace("SUBMITTER_LOST", str(SUBMITTER_LOST))
 REASONS = {
     "sleep 1": "mpirun ends all with the first one; each host is to say what it has not",
     'trap \'[ -e "$here/now" ] && kill -TERM "$mpirun" || : >>"$here/stop"\' TERM': "paddock stop",

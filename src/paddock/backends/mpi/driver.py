@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from paddock.backends.files.program import unpack_into
 from paddock.backends.merge import Screen
 from paddock.backends.mpi.command import TOKEN, Mpirun, complaints, read_version
 from paddock.backends.mpi.plan import SCRIPT, plan_of
-from paddock.backends.mpi.state import status_of
+from paddock.backends.mpi.state import status_of, why_mpirun_ended
 from paddock.backends.node import attend
 from paddock.backends.node.jobdir import INNER, is_alive, node_state, read_json
 from paddock.backends.node.names import alive_state
@@ -41,6 +42,7 @@ ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE
 HOST = "host"  # the file that names the machine that holds mpirun
 VERSION_SECONDS_MAX = 20.0
 POLL_SECONDS = 0.05
+VERDICT_SECONDS_MAX = 60.0  # of launchers whose attendant was killed
 CHUNK_BYTES = 1 << 18
 
 
@@ -121,12 +123,17 @@ class Mpi:
             for number in (signal.SIGINT, signal.SIGTERM)
         }
         place, has_stopped = Path(run.details["folder"]), False
+        gone_at = math.inf
         screen = Screen() if os.isatty(1) else None  # hosts write what the console has
         try:
             with open(place / "log" / "console.log", "rb") as file:
                 while True:
                     state = read_json(str(place / INNER / "state.json")) or {}
-                    is_over = state.get("state") != "running" or not is_alive(state.get("process"))
+                    is_over = state.get("state") != "running"
+                    if not is_over and not is_alive(state.get("process")):
+                        gone_at = min(gone_at, time.monotonic())
+                        is_late = time.monotonic() > gone_at + VERDICT_SECONDS_MAX
+                        is_over = is_late or (place / INNER / "verdict.json").exists()
                     while data := file.read(CHUNK_BYTES):
                         write_all(1, data if screen is None else screen.shown(data))
                     if is_over:
@@ -155,7 +162,7 @@ class Mpi:
         whole = read_json(str(place / INNER / "status.json")) or {}
         verdict = read_json(str(place / INNER / "verdict.json")) or {}
         if row.get("code") and not row.get("why"):
-            row["why"] = _why(place)
+            row["why"] = _why(place, int(row["code"]))
         return status_of(row, whole, verdict, time.time())
 
     def logs(self, run: Run, query: Query) -> Iterator[Piece]:
@@ -278,7 +285,10 @@ def _held(place: Path) -> str:
     return f"held on {host}" if state.get("state") == "running" else ""
 
 
-def _why(place: Path) -> str:
-    """The last error that any launcher said."""
+def _why(place: Path, code: int) -> str:
+    """The last error that any launcher said, or what became of mpirun."""
     found = [attend.last_error(str(path)) for path in sorted((place / "log").glob("console*.log"))]
-    return next((each for each in found if each), "")
+    for each in filter(None, found):
+        return each
+    console = place / "log" / "console.log"
+    return why_mpirun_ended(code, console.read_text("utf-8", "replace") if console.exists() else "")

@@ -6,6 +6,8 @@ running      nothing, or gathering      starting
 running      ranks are up               running
 running      a verdict                  stopping
 told to end  -                          stopping
+ended        were told, mpirun ended    failed: nobody had told the job to stop
+             with another code
 ended        -                          succeeded, failed, cancelled: as it ended
 gone         a verdict                  succeeded, failed, cancelled: as they say
 gone         no verdict                 lost
@@ -13,17 +15,19 @@ gone         no verdict                 lost
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.recorded import ended, nodes_of
 from paddock.backends.words import ALIVE, State, Status
-from paddock.errors import EXIT_SIGNAL_BASE
+from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VERDICTS: dict[str, State] = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
 EXIT_CANCELLED = EXIT_SIGNAL_BASE + 15
+LOST = re.compile(r"^\s*Remote daemon: .* on node (\S+)$", re.M)  # Open MPI 4 and 5
 
 
 def status_of(
@@ -39,6 +43,11 @@ def status_of(
     if state == "lost":
         state = VERDICTS.get(str(verdict.get("kind", "")), "lost")
     code = verdict.get("code", row.get("code"))
+    if state == "failed" and verdict.get("kind") == "cancel":
+        if code == row.get("code"):  # somebody told a launcher on its host
+            state = "cancelled"
+        else:
+            verdict, code = {}, EXIT_OWN_FAULT
     if state == "cancelled":
         code = verdict.get("code") or EXIT_CANCELLED  # mpirun itself says 1
     why = str(verdict.get("text") or row.get("why") or "")
@@ -54,3 +63,14 @@ def status_of(
         attempt=int(whole.get("attempt") or 0),
         nodes=nodes if state in ALIVE else ended(nodes, state),
     )
+
+
+def why_mpirun_ended(code: int, said: str) -> str:
+    """What is known of an mpirun that took its launchers along. said: the console.
+
+    >>> why_mpirun_ended(205, "  Remote daemon: [[9213,0],2] on node h2\\n")
+    "node h2 is lost: mpirun's daemon there was killed, or cannot be reached"
+    """
+    if lost := LOST.search(said):
+        return f"node {lost[1]} is lost: mpirun's daemon there was killed, or cannot be reached"
+    return f"mpirun ended with {code}, and the job with it; nobody told it to stop"

@@ -5,8 +5,8 @@
 
 It outlives the connection that started it. In an attached job it holds the end of a pipe whose
 other end is main.py's: when that goes, the job has to end, whatever broke the connection. If the
-attendant itself is killed, the kernel tells the launcher, which ends its ranks. A launcher of ours
-gets signals of their own for both (local/signals.py): nobody asked, so the job has failed.
+attendant itself is killed, the kernel tells the launcher, which ends its ranks. Both have signals
+of their own (local/signals.py): nobody asked, so the job has failed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import time
 
 from paddock.backends.node.jobdir import inner, overwrite_json, process_of, write_json
+from paddock.local.signals import DAEMON_LOST, SUBMITTER_LOST
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,11 +37,8 @@ def start(
     cwd: str,
     console: str,
     is_attached: bool,
-    losses: tuple[int, int] = (signal.SIGTERM, signal.SIGTERM),
 ) -> int:
     """Start an attendant with its launcher.
-
-    losses: the signals that tell it that the attendant, or an attached job's submitter, is gone.
 
     Comes back when the attendant is there and is written down. Returns the descriptor that an
     attached job ends with, -1 for a detached one. Raises OSError.
@@ -57,7 +55,7 @@ def start(
             if os.fork():
                 os._exit(0)
             lease = lease_read if is_attached else -1
-            code = _attend(directory, argv, env, cwd, console, lease, ready_write, losses)
+            code = _attend(directory, argv, env, cwd, console, lease, ready_write)
         finally:
             os._exit(code)
     os.waitpid(pid, 0)
@@ -82,7 +80,6 @@ def _attend(
     console: str,
     lease: int,
     ready: int,
-    losses: tuple[int, int],
 ) -> int:
     """In the attendant: start, wait, write down. Returns what nobody reads."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
@@ -99,7 +96,7 @@ def _attend(
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for fd, target in ((null, 0), (output, 1), (output, 2)):
             os.dup2(fd, target)
-        pid = _launch(argv, env, cwd, losses[0])
+        pid = _launch(argv, env, cwd)
         process = process_of(os.getpid())
         write_json(
             inner(directory, "state.json"),
@@ -110,7 +107,7 @@ def _attend(
         os.write(ready, f"{error.filename or directory}: {error.strerror}".encode())
         return 125
     os.close(ready)
-    status = _wait(pid, lease, wake_read, asked, losses[1])
+    status = _wait(pid, lease, wake_read, asked)
     code = os.waitstatus_to_exitcode(status)
     code = 128 - code if code < 0 else code
     was_asked = os.path.exists(inner(directory, "stop"))
@@ -126,13 +123,13 @@ def _attend(
     return 0
 
 
-def _launch(argv: Sequence[str], env: Mapping[str, str], cwd: str, loss: int) -> int:
+def _launch(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> int:
     own = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     try:
-        _die_with_parent(loss)
+        _die_with_parent()
         if os.getppid() != own:
             os._exit(125)
         os.setsid()  # a Ctrl-C of nobody's terminal reaches it
@@ -149,20 +146,17 @@ def _launch(argv: Sequence[str], env: Mapping[str, str], cwd: str, loss: int) ->
         os._exit(127)
 
 
-def _die_with_parent(number: int) -> None:
-    """The launcher gets this signal when the attendant has gone (prctl(2))."""
+def _die_with_parent() -> None:
+    """The launcher is told when the attendant has gone (prctl(2))."""
     try:
         import ctypes
     except ImportError:  # a Python built without libffi: then it goes on, and is found as lost
         return
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, DAEMON_LOST, 0, 0, 0)
 
 
-def _wait(pid: int, lease: int, wake: int, asked: list[int], loss: int) -> int:
-    """Until the launcher has ended. SIGTERM asks it to end, SIGUSR1 at once: it is asked twice.
-
-    loss: what it gets when the lease is gone.
-    """
+def _wait(pid: int, lease: int, wake: int, asked: list[int]) -> int:
+    """Until the launcher has ended. SIGTERM asks it to end, SIGUSR1 at once: it is asked twice."""
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -178,7 +172,7 @@ def _wait(pid: int, lease: int, wake: int, asked: list[int], loss: int) -> int:
         if lease in ready:
             os.close(lease)
             lease = -1
-            os.kill(pid, loss)
+            os.kill(pid, SUBMITTER_LOST)
         if wake in ready:
             os.read(wake, 4096)
 

@@ -41,7 +41,6 @@ from paddock.backends.node.jobdir import (
 from paddock.backends.node.names import Refused, refuse_unsafe, take_name
 from paddock.backends.node.wire import CHUNK_BYTES, Wire, WireEnded
 from paddock.errors import PaddockError, UsageError
-from paddock.local.signals import DAEMON_LOST, SUBMITTER_LOST
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -196,7 +195,6 @@ class Host:
             cwd=cwd,
             console=os.path.join(logs, "console.log"),
             is_attached=is_attached,
-            losses=(DAEMON_LOST, SUBMITTER_LOST),
         )
         self._unlock(directory)
         if os.path.exists(inner(directory, STOP_FILE)):  # asked while nobody could be told
