@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -45,7 +46,7 @@ DONE = re.compile(r"epoch 0 done, loss [\d.]+, auc [\d.]+, 1,800 examples")
 
 def options_of(backend: str, hosts: Hosts) -> dict[str, str]:
     """What a backend.yaml says of these hosts."""
-    python = str(hosts.packages / "bin" / "python")  # torch is there
+    python = str(_python(hosts))
     if backend == "ssh":
         return {"interpreter": python, "hosts": "h1;h2;h3"}
     root = str(hosts.shared / "jobs")
@@ -55,6 +56,16 @@ def options_of(backend: str, hosts: Hosts) -> dict[str, str]:
         return {"interpreter": python, "root": root}
     need_hosts(MPI)
     return {"interpreter": python, "root": root, "hostfile": str(hosts.machines)}
+
+
+def _python(hosts: Hosts) -> Path:
+    """One with torch. numba would compile on each host, for minutes: all hosts are this machine."""
+    path = hosts.shared / "python"
+    path.write_text(
+        f'#!/bin/sh\nPADDOCK_PS_NUMBA=0 exec {hosts.packages / "bin" / "python"} "$@"\n'
+    )
+    path.chmod(0o755)
+    return path
 
 
 def make_files(lab: Lab, saved: str, examples: int = 1800) -> None:
@@ -105,15 +116,15 @@ def test_a_worker_killed_on_a_host_goes_on_where_it_was(hosts: Hosts) -> None:
     """All began at batch 0, with the tables of three servers empty, and nothing said so."""
     need_module("torch")
     lab = Lab("ssh", hosts, ())
-    make_files(lab, saved="output/saved", examples=90_000)
+    make_files(lab, saved="output/saved", examples=60_000)
     words = ("-m", "config.yaml", "-b", "backend.yaml", "-o", "max_restart=3")
     running = lab.laptop.start(lab.command("rec", *words), env=lab.env)
     for seen in ("that do not see", "epoch 0, batch 0,", "epoch 0, batch 100,"):
-        running.wait_for(seen)  # With numba a first batch takes half a minute.
+        running.wait_for(seen)
     os.kill(max(lab.ranks_alive(rb"-u\0-m\0paddock\.rec\.worker")), signal.SIGKILL)
     ended = running.end()
     assert ended.code == 0, ended.console
     said = "\n".join(lab.logs())
     assert len(re.findall(r"going on in epoch 0, [1-9]\d* batches done", said)) == 3, said
     assert "begins at batch 0" not in said
-    assert set(re.findall(r"step-\d+", said)) == {"step-000000000301"}, said
+    assert set(re.findall(r"step-\d+", said)) == {"step-000000000201"}, said

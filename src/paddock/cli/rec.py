@@ -21,11 +21,11 @@ def _run(words: Sequence[str]) -> int:
 
 def _check_submission(words: Sequence[str]) -> None:
     """Raises UsageError: what `paddock submit` would refuse of these words, asking nobody."""
-    from paddock.backends.backend import find_backend
+    from paddock.backends.backend import find_planner
     from paddock.cli import submit
 
     submission = submit.read_submission(submit.read_words(words))
-    find_backend(submission.site.backend).plan(submission)
+    find_planner(submission.site.backend).plan(submission)
 
 
 COMMANDS = {
