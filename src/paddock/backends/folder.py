@@ -13,7 +13,7 @@ from paddock.backends.node import names
 from paddock.backends.node.jobdir import INNER, read_json
 from paddock.backends.registry import IdTaken
 from paddock.backends.words import DEFAULT_ROOT, FETCHED
-from paddock.errors import PaddockError, UsageError
+from paddock.errors import PaddockError, Problem, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from paddock.backends.words import Site, Submission
 
 HAND_OVER_SECONDS = 300.0  # longer than any queue's command may take
+SHOWN_MAX = 8  # files that a fetch could not bring
 
 
 def root_of(site: Site) -> Path:
@@ -117,16 +118,43 @@ def jobs_below(root: Path, backend: str = "") -> list[tuple[Path, dict[str, obje
 
 
 def copy(folder: Path, cwd: Path, to: Path) -> list[str]:
-    """Copy log/ of the job's directory and output/ of the working directory, less our own files."""
-    copied = []
+    """Copy log/ of the job's directory and output/ of the working directory, less our own files.
+
+    Raises UsageError with what could not be brought; the rest is there.
+    """
+    copied: list[str] = []
+    problems: list[Problem] = []
     for name, place in zip(FETCHED, (folder, cwd), strict=True):
-        if (place / name).is_dir() and not (place / name).is_symlink():
-            shutil.copytree(place / name, to / name, symlinks=True, dirs_exist_ok=True,
-                            ignore=shutil.ignore_patterns(INNER))  # fmt: skip
+        if (place / name).is_dir() and (name == "output" or not (place / name).is_symlink()):
+            problems += _copied(place / name, to / name)
             copied.append(str(to / name))
+    if problems:
+        raise UsageError.of(problems)
     if not copied:
         raise PaddockError(f"{folder} has neither logs nor output")
     return copied
+
+
+def _copied(source: Path, to: Path) -> list[Problem]:
+    """Copy a directory over what an earlier fetch has left; what could not be brought."""
+
+    def left_out(directory: str, names: list[str]) -> set[str]:
+        here = to / os.path.relpath(directory, source)
+        for name in names:  # a link that is there is not written over
+            if os.path.islink(here / name):
+                os.unlink(here / name)
+        return {INNER}
+
+    try:
+        shutil.copytree(source, to, symlinks=True, dirs_exist_ok=True, ignore=left_out)
+    except shutil.Error as error:
+        found = [f"{path} is not brought: {why}" for path, _, why in error.args[0]]
+        more = [f"{len(found) - SHOWN_MAX} more are not brought"] if len(found) > SHOWN_MAX else []
+        return [Problem(each) for each in [*found[:SHOWN_MAX], *more]]
+    except OSError as error:
+        hint = "name another directory with --to, or make room there"
+        return [Problem(f"{error.filename or to}: {error.strerror or error}", hint)]
+    return []
 
 
 def remove(folder: Path) -> None:
