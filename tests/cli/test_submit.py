@@ -223,6 +223,24 @@ def test_a_workspace_has_what_was_there_after_delete(project: Path) -> None:
     assert sorted(project.iterdir()) == before
 
 
+def test_a_log_of_the_users_in_a_workspace_stays_as_it_is(project: Path) -> None:
+    """A file where the links would go; another time, a link by one of their names."""
+    words = ("submit", "-b", "local", "--workspace", str(project), "--nproc_per_node", "1")
+    log = project / "log"
+    log.write_text("mine")
+    assert paddock(project, *words, "train.py").returncode == 0
+    assert paddock(project, "delete", "last").returncode == 0
+    assert log.read_text() == "mine"
+    log.unlink()
+    log.mkdir()
+    (log / "train.log").symlink_to("../train.py")
+    assert paddock(project, *words, "train.py").returncode == 0
+    assert os.readlink(log / "train.log") == "../train.py"
+    assert (log / "paddle_trainer.INFO").read_text() == "trained\n"
+    assert paddock(project, "delete", "last").returncode == 0
+    assert [path.name for path in log.iterdir()] == ["train.log"]
+
+
 def test_the_cache_of_packages_is_cleared_alone_or_with_jobs(project: Path) -> None:
     """Without --cache a job must be named: the last one is not deleted by a slip."""
     blobs = project.parent / "home" / ".cache" / "paddock" / "blobs"

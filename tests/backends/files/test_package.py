@@ -267,3 +267,16 @@ def test_logs_of_a_job_that_ran_here_stay_here(root: Path, env: dict[str, str]) 
         "log/parse.py"
     ]
     assert package.left_out >= 3
+
+
+def test_a_file_where_the_logs_go_is_refused_and_may_be_ignored(
+    root: Path, env: dict[str, str]
+) -> None:
+    """As `python train.py > log` has left it. Where nothing is logged there, it may be sent."""
+    write(root / "log")
+    assert problems(root, env, has_logs=True) == [
+        "log is a file, and the job's logs go into a directory of that name"
+    ]
+    assert paths(root, env) == ["log"]
+    write(root / ".paddockignore", "/log\n")
+    scan(str(root), env, has_logs=True)

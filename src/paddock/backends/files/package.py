@@ -53,6 +53,10 @@ ROUNDS = 3  # of placing: before, after, and once more if a host trimmed its sto
 OLD_LOGS = re.compile(
     rb"log/(\.paddock|(worker|server|heter)log\.\d+(\.times)?|console(-\d+)?\.log|endpoints\.log)"
 )
+LOG_PROBLEM = Problem(
+    "log is a file, and the job's logs go into a directory of that name",
+    "rename it, or name it in .paddockignore",
+)
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -119,12 +123,14 @@ def scan(
     env: Mapping[str, str],
     *,
     data: str = "",
+    has_logs: bool = False,
     limit_bytes: int = LIMIT_BYTES,
     limit_files: int = LIMIT_FILES,
 ) -> Package:
     """Read a directory. Raises UsageError with everything in it that cannot be sent.
 
-    data: a glob; files that it means are sent although they are ignored.
+    data: a glob; files that it means are sent although they are ignored. has_logs: it becomes the
+    job's directory, in which log/ is a directory.
     """
     root = os.path.realpath(os.fsencode(directory))
     if not os.path.isdir(root):
@@ -138,6 +144,8 @@ def scan(
     for path in links:
         if leads_outside(path, links):
             walk.problems.append(_link_problem(path, links[path]))
+    if has_logs and "log" in found and found["log"][0].kind == "file":
+        walk.problems.append(LOG_PROBLEM)
     hashes = Hashes(root, env)
     entries = []
     for entry, status in found.values():
@@ -206,7 +214,7 @@ def place_locally(
     Every file is compared with the manifest while it is copied; it is there whole, or not at all.
     UsageError: a file was changed meanwhile.
     """
-    package = scan(package_dir, env, data=data)
+    package = scan(package_dir, env, data=data, has_logs=True)
     say(f"code: {package}, to {directory}")
     build(package.manifest, directory, package.open, is_checked=False)
     return package.manifest

@@ -24,15 +24,30 @@ LINKS = {
 
 
 def link_logs(logs: str, folder: str) -> None:
-    """Links in a folder, by the old names, to the files in a job's log/. Files stay as they are."""
-    os.makedirs(folder, exist_ok=True)
+    """Links in a folder, by the old names, to the files in a job's log/.
+
+    The user's own stay as they are: files, other links, and a `log` that is no directory.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except FileExistsError:
+        return
     for link, name in LINKS.items():
         path = os.path.join(folder, link)
         target = name if folder == logs else os.path.join(logs, name)
-        if os.path.islink(path):  # of the job before
-            os.unlink(path)
-        if not os.path.lexists(path):
+        with suppress(FileExistsError):  # the user's, or of another job that starts there just now
+            if _is_ours(path, name):  # of the job before
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
             os.symlink(target, path)
+
+
+def _is_ours(path: str, name: str) -> bool:
+    """Whether it is a link to a job's log."""
+    try:
+        return os.readlink(path).endswith(f"/log/{name}")
+    except OSError:
+        return False
 
 
 def clean(directory: str, place: str) -> None:

@@ -79,7 +79,7 @@ def send_package(
     say: Say,
 ) -> None:
     """The package into the job's directory on every host; into a shared one once."""
-    package = scan(submission.package, os.environ, data=submission.data)
+    package = scan(submission.package, os.environ, data=submission.data, has_logs=True)
     manifests = [package.manifest] * len(fleet.channels)
     if submission.data:
         from paddock.backends.files.data import shares
