@@ -95,6 +95,27 @@ def test_the_state_of_a_job_is_that_of_its_hosts_and_its_reason_is_of_that_state
     assert (status.state, status.code, status.why) == (state, code, why)
 
 
+def told_of(count: int, note: str = "", **verdict: object) -> dict[str, Any]:
+    """What the coordinator told of so many hosts with a rank each: of the last a note."""
+    nodes: list[dict[str, Any]] = [
+        {"node_rank": i, "ranks": [{"role": "worker", "rank": i, "state": "running"}]}
+        for i in range(count)
+    ]
+    nodes[-1]["note"] = note
+    return {"at": 990.0, "nodes": nodes, "verdict": verdict}
+
+
+def test_a_host_whose_launcher_was_killed_is_lost_and_the_others_were_ended_for_it() -> None:
+    """As the coordinator has told; of its own launcher nobody else can tell."""
+    fail = {"kind": "fail", "text": "node 1 on h2 is gone", "code": 125}
+    rows = [{**FAILED, "whole": told_of(2, "is gone (connection closed)", **fail)}, FAILED]
+    assert [n.state for n in status_of(["h1", "h2"], rows, NOW).nodes] == ["cancelled", "lost"]
+    killed = {**FAILED, "code": 137, "why": "its launcher was killed by SIGKILL"}
+    status = status_of(["h1", "h2"], [{**killed, "whole": told_of(2)}, FAILED], NOW)
+    assert [n.state for n in status.nodes] == ["lost", "cancelled"]
+    assert status.why == "h1: its launcher was killed by SIGKILL"
+
+
 def test_times_are_by_the_clock_of_the_one_who_asks() -> None:
     """That of the host is an hour ahead."""
     verdict = {"kind": "fail", "text": "worker 0 failed", "code": 1, "failed_at": 4580.0}

@@ -114,7 +114,7 @@ def _attend(
     state = "succeeded" if code == 0 else "cancelled" if was_asked else "failed"
     ended = {
         "state": state, "process": process, "at": time.time(), "code": code,
-        "why": "" if code == 0 else last_error(console),
+        "why": "" if code == 0 else last_error(console) or _killed(status),
     }  # fmt: skip
     try:
         write_json(inner(directory, "state.json"), ended)
@@ -175,6 +175,13 @@ def _wait(pid: int, lease: int, wake: int, asked: list[int]) -> int:
             os.kill(pid, SUBMITTER_LOST)
         if wake in ready:
             os.read(wake, 4096)
+
+
+def _killed(status: int) -> str:
+    """What is known of a launcher that could not say why it ended."""
+    if not os.WIFSIGNALED(status):
+        return ""
+    return f"its launcher was killed by {signal.Signals(os.WTERMSIG(status)).name}"
 
 
 def last_error(console: str) -> str:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.backends.recorded import end_of
 from paddock.backends.ssh.command import Target
 from paddock.backends.words import ALIVE, FINAL, Node, Rank, State, Status, role_word
+from paddock.errors import EXIT_SIGNAL_BASE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +39,7 @@ RANKS = ("starting", "running", "succeeded", "failed", "ended")
 TOLD = "told to end"
 ENDS = {"failed": "failed", "cancelled": "been told to end"}
 OWN = ("succeeded", "failed", "cancelled")  # what a host says of its own launcher
+KILLED = EXIT_SIGNAL_BASE + 9
 VERDICTS: dict[str, State] = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
 
 
@@ -167,7 +169,9 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
         why, code = _reason(names, rows, state)
     if state in FINAL:  # each host knows only that its own launcher failed
         nodes = [
-            replace(n, state=end_of(state, n.ranks)) if n.state in OWN and told.get(i) else n
+            replace(n, state=end_of(state, n.ranks, _loss(rows[i], told[i], verdict)))
+            if n.state in OWN and told.get(i)
+            else n
             for i, n in enumerate(nodes)
         ]
     if state == "cancelled" and any(row["state"] == "cancelled" for row in rows):
@@ -182,6 +186,12 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
         attempt=int(whole.get("attempt") or 0),
         nodes=tuple(nodes),
     )
+
+
+def _loss(row: Mapping[str, Any], told: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
+    """How a host was lost; of a launcher that was killed with the coordinator, only its code."""
+    killed = row["why"] or "killed" if not verdict and row["code"] == KILLED else ""
+    return str(told.get("note") or killed)
 
 
 def _state(states: Sequence[str], verdict: str) -> State:
