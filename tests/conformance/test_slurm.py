@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.labs import Lab
+from conformance.labs import Lab, secrets_in
 from local.jobs import wait_until
 
 if TYPE_CHECKING:
@@ -152,3 +152,21 @@ def test_no_process_of_the_nodes_shows_the_key_or_a_value(lab: Lab) -> None:
             except OSError:
                 continue
     assert b"train.py" in seen and b"hush-hush" not in seen
+
+
+def test_a_job_that_is_stopped_while_it_waits_leaves_no_value(lab: Lab) -> None:
+    """Its script, which would remove the file of --env, never runs."""
+    first = lab.submitted("-n", "1", lab.script(FAR))
+    words = ("-n", "1", "--after", first, "--env", "SECRET=hush-hush")
+    waiting = lab.submitted(*words, lab.script(FAR, "later.py"))
+    folder = lab.hosts.shared / "jobs" / waiting_id(lab, waiting) / ".paddock"
+    assert "hush-hush" in (folder / "env").read_text()
+    assert lab.paddock("stop", waiting).returncode == 0
+    lab.until("cancelled", job=waiting)
+    assert not secrets_in(lab.folders(), "hush-hush")
+    assert not (folder / "token").exists()
+
+
+def waiting_id(lab: Lab, job: str) -> str:
+    """The name of a job's directory."""
+    return str(lab.status(job)["id"])

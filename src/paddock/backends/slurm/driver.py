@@ -155,6 +155,7 @@ class Slurm:
             return
         if rows:
             place.run("scancel", number)
+        folders.forget_secrets(folder)  # of a job that waits, no script does
 
     def fetch(self, run: Run, to: Path, say: Say) -> None:
         """Copy logs and `output/`."""

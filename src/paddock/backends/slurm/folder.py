@@ -54,6 +54,12 @@ def ask_to_stop(folder: Path) -> bool:
     return True
 
 
+def forget_secrets(folder: Path) -> None:
+    """Remove the key and the values of --env: no launcher of the job starts any more."""
+    for name in ("token", ENV):
+        (folder / INNER / name).unlink(missing_ok=True)
+
+
 def told(folder: Path) -> dict[str, Told]:
     """What lies there, by array index; "" for a job that is no array."""
     is_stopped = (folder / INNER / "stop").exists()

@@ -239,7 +239,7 @@ def _body(submission: Submission, folder: str) -> Iterator[Line]:
     why = "--workspace" if submission.workspace else "where the package is"
     yield Line(
         f"cd {shlex.quote(where)} || {{ state failed 2 'the working directory is not on the node';"
-        " exit 2; }", why,
+        f" {_forget(submission, folder)}exit 2; }}", why,
     )  # fmt: skip
     wait = 0 if job.is_elastic else math.ceil(
         job.grace_seconds + job.rendezvous.lease_seconds
@@ -305,7 +305,14 @@ def _ending(submission: Submission, folder: str) -> Iterator[Line]:
     yield Line("  asked*) state cancelled \"$code\" 'Slurm ended it: scancel, or preemption' ;;")
     yield Line("  *) state failed \"$code\" '' ;;")
     yield Line("esac; fi")
-    if not option(submission, "array"):
-        inner = f"{shlex.quote(folder)}/{INNER}"
-        yield Line(f"rm -f {inner}/token {inner}/{ENV}", "no secret stays behind")
+    if forget := _forget(submission, folder):
+        yield Line(forget.removesuffix("; "), "no secret stays behind")
     yield Line('exit "$code"')
+
+
+def _forget(submission: Submission, folder: str) -> str:
+    """Remove the key and the values of --env; the others of an array need them still."""
+    if option(submission, "array"):
+        return ""
+    inner = f"{shlex.quote(folder)}/{INNER}"
+    return f"rm -f {inner}/token {inner}/{ENV}; "
