@@ -223,8 +223,10 @@ def _merging(old: Mapping[str, object], new: Manifest) -> Manifest:
     """The merge patch for these fields; a resource that is asked for no more is taken out."""
     change = dict(new)
     before, after = old.get("minResources"), new.get("minResources")
-    if isinstance(before, dict) and isinstance(after, dict):
-        change["minResources"] = {**dict.fromkeys(before), **after}
+    if isinstance(before, dict):
+        change["minResources"] = None
+        if isinstance(after, dict):
+            change["minResources"] = {**dict.fromkeys(before), **after}
     return change
 
 

@@ -168,7 +168,7 @@ def is_as_wanted(group: PodGroup, wanted: Manifest) -> bool:
                 return False
         elif there != what:
             return False
-    return True
+    return bool(wanted.get("minResources")) or not group.spec.get("minResources")
 
 
 def _scheduler_name(role: RoleSpec) -> str:
