@@ -20,6 +20,7 @@ from paddock.kube.client import (
     VOLCANO_GROUPS,
     KubeError,
 )
+from paddock.operator.manifests.admission import POLICY
 from paddock.operator.manifests.install import DEPLOYMENT, IMAGE, LABELS, NAMESPACE, Install
 from paddock.operator.names import LEASE
 from paddock.operator.rollout import DEFINITIONS, DEPLOYMENTS, KINDS, POLICIES
@@ -398,6 +399,29 @@ def test_what_an_older_version_left_in_the_deployment_goes() -> None:
     assert "deployment paddle-controller-manager: changed" in cluster.install()
     made = cluster.document(DEPLOYMENTS, NAMESPACE, DEPLOYMENT)
     assert "hostNetwork" not in made["spec"]["template"]["spec"]
+
+
+def test_the_policy_of_an_earlier_installation_goes_when_none_is_asked_for() -> None:
+    """It would go on refusing what --policy=false is to allow."""
+    cluster = Cluster()
+    cluster.install()
+    assert cluster.document(POLICIES, "", POLICY) is not None
+    assert "policy of an earlier installation: removed" in cluster.install(has_policy=False)
+    assert cluster.document(POLICIES, "", POLICY) is None
+    binding = KINDS["ValidatingAdmissionPolicyBinding"]
+    assert cluster.document(binding, "", POLICY) is None
+
+
+def test_rights_of_a_chart_that_others_have_applied_stay() -> None:
+    """Argo CD renders the chart: what it applies has no annotations of helm."""
+    cluster = Cluster()
+    binding = KINDS["RoleBinding"]
+    labels = {**LABELS, "helm.sh/chart": "paddock-operator-0.1.0"}
+    theirs = {"metadata": {"name": "paddle-manager-rolebinding", "labels": labels}}
+    cluster.server.create(binding, "team-b", theirs)
+    cluster.install(watch_namespaces=("team-a",))
+    cluster.uninstall()
+    assert cluster.document(binding, "team-b", "paddle-manager-rolebinding") is not None
 
 
 # ------------------------------------------------------------------------------------ uninstall

@@ -38,6 +38,7 @@ from paddock.operator.manifests.install import (
     SELECTOR,
     Install,
     objects,
+    operator_policy,
     service_monitor,
 )
 from paddock.operator.manifests.permissions import GANGS
@@ -122,6 +123,8 @@ class Installer:
         deployments = [one for one in rest if one["kind"] == "Deployment"]
         await self._say_applied("rights", [one for one in rest if one["kind"] != "Deployment"])
         await self._take_back(rest)
+        if not self._install.has_policy:
+            await self._lift_policy()
         if not self._install.watch_namespaces:
             self._say("rights: in all namespaces; --watch-namespaces A,B limits them to those")
         await self._say_applied("deployment", deployments)
@@ -159,8 +162,9 @@ class Installer:
         for kind in ("ClusterRoleBinding", "RoleBinding"):
             for one in (await self._client.page(KINDS[kind], Query(labels=labels))).items:
                 meta = one.metadata
-                is_helms = bool(meta.annotation("meta.helm.sh/release-name"))
-                is_ours = meta.name.startswith("paddle-manager-") and not is_helms
+                # Also one that others have applied: helm template, Argo CD.
+                is_charts = bool(meta.label("helm.sh/chart"))
+                is_ours = meta.name.startswith("paddle-manager-") and not is_charts
                 if is_ours and (kind, meta.namespace, meta.name) not in stay:
                     found: Manifest = {
                         "kind": kind,
@@ -171,6 +175,12 @@ class Installer:
         if gone and wanted:
             self._say(f"rights of an earlier installation ({len(gone)} objects): removed")
         return gone
+
+    async def _lift_policy(self) -> None:
+        """Remove the policy of an earlier installation: somebody asked for none."""
+        found = reversed(operator_policy(self._install.namespace))
+        if [one for one in found if await self._delete(one)]:
+            self._say("policy of an earlier installation: removed")
 
     async def uninstall(self, *, waits: bool, has_definition: bool) -> None:
         """Remove it; with its definition only when that is asked for, since all jobs go with it."""
