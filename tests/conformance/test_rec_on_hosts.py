@@ -127,4 +127,5 @@ def test_a_worker_killed_on_a_host_goes_on_where_it_was(hosts: Hosts) -> None:
     said = "\n".join(lab.logs())
     assert len(re.findall(r"going on in epoch 0, [1-9]\d* batches done", said)) == 3, said
     assert "begins at batch 0" not in said
+    assert "epoch 0 done, 60,000 examples; since the restart loss" in said
     assert set(re.findall(r"step-\d+", said)) == {"step-000000000201"}, said

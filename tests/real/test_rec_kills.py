@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,7 @@ sys.modules["counting"].open_model = open_model
 worker.OPENINGS[Contract.BUNDLED] = "counting"
 reading = Reading(("x",), 1, assignment=os.environ["ASSIGNMENT"])
 run = Run("test", Task.TRAIN, Contract.BUNDLED, ".", "x", reading=reading,
-          epochs=EPOCHS, strategy=Strategy(os.environ["STRATEGY"], 4))
+          epochs=EPOCHS, strategy=Strategy(os.environ["STRATEGY"], 4), print_interval=1)
 
 def check(team, finish=worker.Served.finish):
     team.meet("all", 0)
@@ -115,3 +116,7 @@ def test_a_killed_worker_goes_on_and_each_batch_is_trained_once(
     # Both go on: had they begun anew, all 120 batches would have been computed again.
     again = [event for event in world.events.all("batch") if event[2] != "0"]
     assert 0 < len(again) < 120
+    said = (world.log_dir / "workerlog.0").read_text()
+    assert said.count("epoch 0, batch 0,") == 1, said
+    done = re.findall(r"^epoch (\d) done, (.*)loss 1.0000", said, re.MULTILINE)
+    assert done == [("0", "60 examples; since the restart "), ("1", "")], said

@@ -19,7 +19,7 @@ from paddock.rec.deal import Dealt
 from paddock.rec.learner import Item, Place
 from paddock.rec.settings import Contract, Run, Saving, Task
 from paddock.rec.start import Start
-from paddock.rec.team import Alone, Position
+from paddock.rec.team import Alone, Position, beginning
 
 LIMIT_SECONDS = 20.0
 
@@ -74,10 +74,11 @@ def table(copies: Copies, parts: tuple[int, ...] = ()) -> None:
 def train(copies: Copies, epoch: int, count: int) -> list[dict[str, Position]]:
     """So many batches, each with a gradient of ones; what the first worker saves from the second
     batch on."""
-    here: Position = {"epoch": epoch, "step": 0, "at": None}
+    here = beginning(epoch, 0)
     saved: list[dict[str, Position]] = []
     for number in range(count):
-        here = {**here, "step": number + 1, "at": number + 1}
+        done = number + 1
+        here = {**here, "step": done, "at": done, "batches": done, "examples": 10 * done}
         copies.tables.push_dense("dense", np.ones(4, np.float32))
         copies.tables.step()
         copies.after_step(here)
@@ -182,15 +183,17 @@ def test_a_checkpoint_goes_on_where_all_were_with_any_number_of_workers(
         str(tmp_path), "step-3", 1, lambda aside: saver.write_state(aside, {"positions": saved[0]})
     )
 
-    def go_on(team: Alone) -> list[int]:
+    def go_on(team: Alone) -> tuple[list[int], int, int]:
         source = Dealt(Share, Place(team.worker, team.workers))
         start = Start(run_of(tmp_path), None, team)
         position = start.choose(Loads(), source, can_deal=True)
         assert position is not None
-        return [item.batch for item in source.open(0, position["at"])]
+        left = [item.batch for item in source.open(0, position["at"])]
+        return left, position["batches"], position["examples"]
 
-    left = together(workers, go_on) if workers > 1 else [go_on(Alone())]
-    assert sorted(one for some in left for one in some) == [3, 102, 103]
+    found = together(workers, go_on) if workers > 1 else [go_on(Alone())]
+    assert sorted(one for left, *_ in found for one in left) == [3, 102, 103]
+    assert [sum(counts) for counts in list(zip(*found, strict=True))[1:]] == [5, 50]
 
 
 def test_copies_that_do_not_begin_alike_are_refused() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import random
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ GEO_STEP = 2
 OPEN_MOST = 2 * GEO_STEP  # records of a worker that are not noted yet
 PLAIN = ps.OptimizerSpec("sgd", 1.0)
 ZEROS = ps.InitialSpec("zeros")
+DONE = re.compile(r"epoch (\d) done, (?:(\d+) examples; since the restart )?.*, (\d+) examples in")
 TABLES = (ps.SparseSpec("rows", 1, PLAIN, ZEROS, merge="sum"),
           ps.DenseSpec("dense", 8, PLAIN, ZEROS, merge="sum"))  # fmt: skip
 
@@ -275,6 +277,8 @@ def test_every_batch_is_trained_once_whoever_dies_when(
         job.train(*([float(draw.randrange(40)) for _ in range(3)] for _ in range(2)))
         assert job.trained() == [1.0] * len(every_batch())
         assert job.deaths
+    for epoch, before, examples in DONE.findall(job.told[0].getvalue()):
+        assert int(before or examples) == sum(size[int(epoch)] for size in SIZES)
 
 
 @pytest.mark.parametrize("assignment", ASSIGNMENTS)
@@ -315,7 +319,7 @@ def test_another_number_of_workers_takes_over_what_is_left(
     names = list_checkpoints(tmp_path)
     (tmp_path / "LATEST").write_text(names[0])
     cut = cut_of(open_checkpoint(tmp_path).positions)
-    assert len(cut.ats) == 2
+    assert len(cut.ats) == 2 and cut.trained["examples"]
     words = f"--num_gradient_servers={workers}", "--trainer-timeout=0.5"
     with fleet(2, *words, kind=DataFleet) as servers:
         job = Job(servers, strategy, saving, assignment, resume=True, workers=workers)
@@ -323,6 +327,8 @@ def test_another_number_of_workers_takes_over_what_is_left(
         found = job.trained(is_exact=strategy == "sync")
     if strategy == "sync":
         assert found == [1.0] * len(every_batch())
+        told = DONE.findall(job.told[0].getvalue())
+        assert [int(before or examples) for _, before, examples in told] == [5, 7, 3]
     # Else what was open when the checkpoint was made may be trained again, in part.
     assert min(found) == 1.0
     assert sum(found) <= len(found) + 2 * OPEN_MOST

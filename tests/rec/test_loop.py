@@ -127,10 +127,10 @@ def test_checkpoints_are_due_by_steps_and_epochs_and_at_the_end() -> None:
     train(run(epochs=2, saving=saving), Counter(), Numbers(3), Alone(), report(),
           Due(saving, lambda: 0), kept)  # fmt: skip
     assert kept.saved == [
-        {"epoch": 0, "step": 2, "at": 2},
-        {"epoch": 1, "step": 4, "at": 1},
-        {"epoch": 1, "step": 6, "at": 3},
-        {"epoch": 1, "step": 6, "at": 3},
+        {"epoch": 0, "step": 2, "at": 2, "batches": 2, "examples": 20},
+        {"epoch": 1, "step": 4, "at": 1, "batches": 1, "examples": 10},
+        {"epoch": 1, "step": 6, "at": 3, "batches": 3, "examples": 30},
+        {"epoch": 1, "step": 6, "at": 3, "batches": 3, "examples": 30},
     ]
     assert kept.exported == [1]
 
@@ -210,6 +210,26 @@ def test_lines_come_every_interval_and_at_the_end_of_an_epoch() -> None:
     lines = told.out.getvalue().splitlines()
     assert [line.split(",")[1].strip() for line in lines] == ["batch 0", "batch 2", "loss 1.0000"]
     assert lines[-1].startswith("epoch 0 done, loss 1.0000, mean 1.0000, 30 examples")
+
+
+def test_after_a_restart_lines_count_on_and_the_end_tells_the_whole_epoch() -> None:
+    """Loss, metrics and the rate are since the restart, and the line says so."""
+    kept, told = Kept(), report()
+    train(run(), Counter(), Numbers(3), Alone(), report(), Due(Saving(every_steps=1), lambda: 0),
+          kept)  # fmt: skip
+    clock = iter([0.0] * 3 + [1.0] * 20)
+    told.now = lambda: next(clock)
+    train(run(), Counter(), Numbers(5), Alone(), told, Due(Saving(), lambda: 0), None,
+          position=kept.saved[0])  # fmt: skip
+    assert isinstance(told.out, io.StringIO)
+    lines = told.out.getvalue().splitlines()
+    assert [line.split(", loss")[0] for line in lines[:-1]] == [
+        "epoch 0, batch 2", "epoch 0, batch 4",
+    ]  # fmt: skip
+    assert lines[-1] == (
+        "epoch 0 done, 50 examples; since the restart loss 2.5000, mean 2.5000, 40 examples in "
+        "1.0 s (40 examples/s)"
+    )
 
 
 def test_evaluation_is_over_all_batches_and_trains_none() -> None:

@@ -28,7 +28,7 @@ def test_a_terminal_has_one_line_with_what_is_left_of_the_epoch() -> None:
         for number in range(4):
             now[0] += 1
             report.batch(epoch, number, 10, lambda: {"loss": 0.5})
-        report.end(epoch, {"loss": 0.5}, 40)
+        report.end(epoch, {"loss": 0.5}, 40, 0, report.seconds())
     shown = [
         part.strip() for part in out.getvalue().replace("\n", "\r").split("\r") if part.strip()
     ]
@@ -38,6 +38,18 @@ def test_a_terminal_has_one_line_with_what_is_left_of_the_epoch() -> None:
         ", 25%, 3 s left", ", 50%, 2 s left", ", 75%, 1 s left", ", 100%, 0 s left"
     ]  # fmt: skip
     assert out.getvalue().count("\n") == 2
+
+
+def test_what_is_left_of_an_epoch_is_told_at_the_pace_since_the_restart() -> None:
+    """Examples of a life before took none of the seconds of this one."""
+    now = [0.0]
+    out = Terminal()
+    report = Report(out, 1, lambda: now[0])
+    report.expected = 100
+    report.begin(50)
+    now[0] = 5.0
+    report.batch(0, 5, 10, lambda: {"loss": 0.5})
+    assert out.getvalue() == "epoch 0, batch 5, loss 0.5000, 2 examples/s, 60%, 20 s left"
 
 
 def test_manifests_tell_how_long_the_first_epoch_is(tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from paddock.errors import PaddockError, UsageError
 from paddock.rec.learner import PAUSE, Item, Learner, Source
 from paddock.rec.report import Report
 from paddock.rec.saver import Due
 from paddock.rec.settings import Run
-from paddock.rec.team import Position, Team
+from paddock.rec.team import Position, Team, beginning
 
 
 class Keeper(Protocol):
@@ -48,21 +48,27 @@ def train(
 
     position: where an earlier life, or a checkpoint, goes on.
     """
-    here = {"epoch": 0, "step": 0, "at": None, **(position or {})}
+    here = {**beginning(0, 0), **(position or {})}
     numbers: Mapping[str, float] = {}
     for epoch in range(here["epoch"], run.epochs):
-        report.begin()
-        losses, examples, is_due = 0.0, 0, False
+        before, losses, is_due = here["examples"], 0.0, False
+        report.begin(before)
         for metric in learner.metrics.values():
             metric.clear()
-        for number, item in enumerate(_ahead(source.open(epoch, here["at"]), learner)):
-            here = {"epoch": epoch, "step": here["step"] + 1, "at": item.position}
+        items = _ahead(source.open(epoch, here["at"]), learner)
+        for number, item in enumerate(items, here["batches"]):
+            here = {
+                "epoch": epoch,
+                "step": here["step"] + 1,
+                "at": item.position,
+                "batches": number + 1,
+                "examples": here["examples"] + item.size,
+            }
             team.before_step(here)
             found = _batch(learner, item, run.name, epoch, number)
             team.after_step(here)
             item.used()
             losses += found.get("loss", 0.0) * item.size
-            examples += item.size
             report.batch(epoch, number, item.size, lambda f=found: {**f, **values(learner)})  # type: ignore[misc]
             if events is not None and number % run.print_interval == 0:
                 for name, value in {**found, **values(learner)}.items():
@@ -73,17 +79,18 @@ def train(
                 due.saved()
                 is_due = False
         team.end_epoch(here)
-        whole, trained = together(team, learner, "train", epoch, losses, examples)
+        examples, seconds = here["examples"] - before, report.seconds()
+        whole = together(team, learner, "train", epoch, losses, examples, before, seconds)
         # A checkpoint made at the end of an epoch goes on there; the end has been told.
         if whole is not None:
-            numbers = whole
-            report.end(epoch, numbers, trained)
+            numbers = whole.numbers
+            report.end(epoch, *whole)
         if keeper is not None and whole is not None and due.after_epoch(epoch, run.epochs):
             keeper.save(here)
             due.saved()
         if keeper is not None and exports(run, epoch):
             keeper.export(epoch)
-        here = {"epoch": epoch + 1, "step": here["step"], "at": None}
+        here = beginning(epoch + 1, here["step"])
     if not numbers and position is None:
         raise UsageError(
             f"run {run.name!r}: there was nothing to train on, the data has no examples",
@@ -105,33 +112,44 @@ def evaluate(
         if "loss" in found:
             losses = (0.0 if math.isnan(losses) else losses) + found["loss"] * item.size
         examples += item.size
-    numbers, _ = together(team, learner, kind, number, losses, examples)
-    if numbers is None:
+    whole = together(team, learner, kind, number, losses, examples)
+    if whole is None:
         raise PaddockError("there was nothing to judge by: the data has no examples")
-    return numbers
+    return whole.numbers
+
+
+class Whole(NamedTuple):
+    """Of all workers. numbers: loss and metrics over so many examples, which took so many seconds.
+    before: examples of the epoch that workers trained before they were restarted.
+    """
+
+    numbers: Mapping[str, float]
+    examples: int
+    before: int
+    seconds: float
 
 
 def together(
-    team: Team, learner: Learner, kind: str, number: int, losses: float, examples: int
-) -> tuple[dict[str, float] | None, int]:
-    """Loss and metrics over all workers: their counts are added up, not their values averaged.
-
-    And over how many examples; None where nobody had one. losses: NaN of a model without.
+    team: Team, learner: Learner, kind: str, number: int,
+    losses: float, examples: int, before: int = 0, seconds: float = 0.0,
+) -> Whole | None:  # fmt: skip
+    """What all workers' counts add up to, as no mean of their values would be; None where nobody
+    had an example. losses: NaN of a model without.
     """
     import numpy as np
 
     states = [metric.state() for metric in learner.metrics.values()]
     has_loss = not math.isnan(losses)
-    head = [losses if has_loss else 0.0, examples, examples if has_loss else 0]
+    head = [losses if has_loss else 0.0, examples, examples if has_loss else 0, before, seconds]
     whole = team.total(kind, number, np.concatenate([np.array(head, np.float64), *states]))
     if not whole[1]:
-        return None, 0
+        return None
     numbers = {"loss": float(whole[0] / whole[2])} if whole[2] else {}
-    at = 3
+    at = len(head)
     for (title, metric), state in zip(learner.metrics.items(), states, strict=True):
         numbers[title] = metric.value(whole[at : at + len(state)])
         at += len(state)
-    return numbers, round(whole[1])
+    return Whole(numbers, round(whole[1]), round(whole[3]), whole[4] / team.workers)
 
 
 def values(learner: Learner) -> dict[str, float]:

@@ -27,10 +27,15 @@ class Report:
         )
         self.begin()
 
-    def begin(self) -> None:
-        """An epoch begins."""
+    def begin(self, trained: int = 0) -> None:
+        """An epoch begins. trained: examples of this worker before a restart."""
         self.started = self.since = self.now()
-        self.trained = self.examples_since = 0
+        self.trained = self.begun = trained
+        self.examples_since = 0
+
+    def seconds(self) -> float:
+        """Since begin()."""
+        return self.now() - self.started
 
     def batch(
         self,
@@ -50,17 +55,20 @@ class Report:
         line = f"{self.name(epoch)}, batch {number}, {words(numbers())}, {rate:,.0f} examples/s"
         if self.is_terminal and self.expected:
             fraction = min(1.0, self.trained / self.expected)
-            left = (now - self.started) * (1 - fraction) / fraction
+            pace = self.seconds() / max(1, self.trained - self.begun)
+            left = pace * self.trained * (1 - fraction) / fraction
             line += f", {fraction:.0%}, {left:.0f} s left"
         self._rewrite(line) if self.is_terminal else self.line(line)
 
-    def end(self, epoch: int, numbers: Mapping[str, float], examples: int) -> None:
-        """An epoch has ended; numbers, examples: over all workers."""
-        seconds = max(self.now() - self.started, 1e-9)
+    def end(
+        self, epoch: int, numbers: Mapping[str, float], examples: int, before: int, seconds: float
+    ) -> None:
+        """An epoch has ended. The rest: see loop.Whole."""
         self.expected = self.trained
+        whole = f"{before + examples:,} examples; since the restart " if before else ""
         self.line(
-            f"{self.name(epoch)} done, {words(numbers)}, {examples:,} examples"
-            f" in {seconds:.1f} s ({examples / seconds:,.0f} examples/s)"
+            f"{self.name(epoch)} done, {whole}{words(numbers)}, {examples:,} examples"
+            f" in {seconds:.1f} s ({examples / max(seconds, 1e-9):,.0f} examples/s)"
         )
 
     def line(self, text: str) -> None:

@@ -7,7 +7,7 @@ left of the epoch is dealt anew: the source does it, as only it knows what a pos
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from paddock.errors import Problem, UsageError
@@ -17,11 +17,14 @@ READY = ".ready"  # paddock.ps.adapters.dense: of a table that a table has besid
 
 @dataclass(frozen=True)
 class Cut:
-    """Where all workers of a job were. ats: their sources', in order; None: all of the epoch."""
+    """Where all workers of a job were. ats: their sources', in order; None: all of the epoch.
+    trained: batches and examples of the epoch, of all of them.
+    """
 
     epoch: int
     step: int
     ats: tuple[Any, ...]
+    trained: Mapping[str, int] = field(default_factory=dict)
 
 
 def cut_of(positions: Mapping[str, Mapping[str, Any] | None]) -> Cut:
@@ -30,20 +33,19 @@ def cut_of(positions: Mapping[str, Mapping[str, Any] | None]) -> Cut:
     Nobody begins an epoch before all have ended the one before: so who is an epoch behind has
     nothing left of it, and has not begun the next.
 
-    >>> cut_of({"0": {"epoch": 1, "step": 9, "at": 4, "workers": 3},
-    ...         "1": {"epoch": 0, "step": 7, "at": 7, "workers": 3}})
-    Cut(epoch=1, step=9, ats=(4, None, None))
+    >>> cut_of({"0": {"epoch": 1, "step": 9, "at": 4, "workers": 3, "batches": 4, "examples": 40},
+    ...         "1": {"epoch": 0, "step": 7, "at": 7, "workers": 3, "batches": 7, "examples": 70}})
+    Cut(epoch=1, step=9, ats=(4, None, None), trained={'batches': 4, 'examples': 40})
     """
     found = {int(worker): one for worker, one in positions.items() if one}
     if not found:
         return Cut(0, 0, ())
     newest = max(found.values(), key=lambda one: one["epoch"])
     epoch = newest["epoch"]
-    ats = [
-        one["at"] if (one := found.get(worker)) and one["epoch"] == epoch else None
-        for worker in range(newest["workers"])
-    ]
-    return Cut(epoch, max(one["step"] for one in found.values()), tuple(ats))
+    there = {worker: one for worker, one in found.items() if one["epoch"] == epoch}
+    ats = [there[n]["at"] if n in there else None for n in range(newest["workers"])]
+    trained = {n: sum(one.get(n, 0) for one in there.values()) for n in ("batches", "examples")}
+    return Cut(epoch, max(one["step"] for one in found.values()), tuple(ats), trained)
 
 
 def is_leased(at: object) -> bool:

@@ -20,7 +20,7 @@ from paddock.rec.learner import Dealing, Learner, Source
 from paddock.rec.leased import forget
 from paddock.rec.resume import check_assignment, check_tables, cut_of
 from paddock.rec.settings import Run, Task
-from paddock.rec.team import Position, Team
+from paddock.rec.team import Position, Team, beginning
 
 
 class Start:
@@ -113,7 +113,7 @@ class Start:
                 + ("" if held is None else f", and it is of {held['workers']} workers"),
                 hint="a directory that all workers see, or as many workers as it has",
             )
-        return {name: held[name] for name in ("epoch", "step", "at")}
+        return _own(held)
 
     def _resumed(self) -> Checkpoint | None:
         directory = self.run.saving.directory
@@ -154,17 +154,18 @@ class Start:
         if self.run.reading is not None:
             check_assignment(where, cut, self.run.reading.assignment)
         found = positions.get(str(self.team.worker))
-        if len(cut.ats) in (0, self.team.workers) or (self.is_leased and found is not None):
-            return (
-                None if found is None else {name: found[name] for name in ("epoch", "step", "at")}
-            )
+        if len(cut.ats) in (0, self.team.workers):
+            return None if found is None else _own(found)
+        worker, workers = self.team.worker, self.team.workers
+        share = {name: (count + worker) // workers for name, count in cut.trained.items()}
+        here = {**beginning(cut.epoch, cut.step), **share}
         if self.is_leased:
-            return {"epoch": cut.epoch, "step": cut.step, "at": None}
+            return {**here, "at": cut.ats[worker] if worker < len(cut.ats) else None}
         is_whole = all(at is None for at in cut.ats)
         if not is_whole and not can_deal and not isinstance(source, Dealing):
             raise UsageError(
                 f"checkpoint {where} is of {len(cut.ats)} workers in the middle of epoch "
-                f"{cut.epoch}, this run has {self.team.workers}, and its reader cannot deal anew "
+                f"{cut.epoch}, this run has {workers}, and its reader cannot deal anew "
                 "what is left",
                 hint=f"go on with {len(cut.ats)} workers",
             )
@@ -172,8 +173,8 @@ class Start:
         if not is_whole and isinstance(source, Dealing):
             at = source.dealt(cut.epoch, cut.ats)
         elif not is_whole:
-            at = deal(cut.ats, self.team.worker, self.team.workers)
-        return {"epoch": cut.epoch, "step": cut.step, "at": at}
+            at = deal(cut.ats, worker, workers)
+        return {**here, "at": at}
 
     def _warm(self, where: str, learner: Learner) -> None:
         assert self.client is not None
@@ -191,6 +192,11 @@ class Start:
                 "cannot begin with zeros",
                 hint="warm_start_missing: init",
             )
+
+
+def _own(held: Mapping[str, Any]) -> Position:
+    """A position without what a team adds."""
+    return {name: held[name] for name in beginning(0, 0) if name in held}
 
 
 def is_of_servers(path: str) -> bool:

@@ -38,7 +38,14 @@ SUMS = "rec.sums"
 SUMS_DIM = 64
 NEVER = 1 << 60  # The geo_step of a client whose team says when to exchange.
 
-Position = dict[str, Any]  # "epoch", "step": batches trained, "at": the source's, None: all
+# "epoch", "step": batches of the run, "at": the source's, None: all; "batches" and "examples" of
+# the epoch. Nothing that another life would count otherwise: servers compare positions.
+Position = dict[str, Any]
+
+
+def beginning(epoch: int, step: int) -> Position:
+    """Where nothing of an epoch was trained."""
+    return {"epoch": epoch, "step": step, "at": None, "batches": 0, "examples": 0}
 
 
 class Team(Protocol):
@@ -200,7 +207,7 @@ class Served:
         if not _is_of(held, chosen, self.run):
             # What the servers have of this worker is of another job or run, or of no share dealt
             # to it: from here on it is.
-            chosen = chosen or {"epoch": 0, "step": 0, "at": None}
+            chosen = chosen or beginning(0, 0)
             self.client.traffic.progress.begin(self.client.traffic.marks(), again=False)
             self._note(chosen)
             if self.is_sync:
@@ -215,8 +222,8 @@ class Served:
         its own, and these servers know of no meeting at its end.
         """
         epochs = self._marked("prepared", 0) - 1
-        held = position or {"epoch": 0, "step": 0, "at": None}
-        return position if held["epoch"] >= epochs else {**held, "epoch": epochs, "at": None}
+        held = position or beginning(0, 0)
+        return position if held["epoch"] >= epochs else beginning(epochs, held["step"])
 
     def _marked(self, what: str, worker: int) -> int:
         return int(self._pull(self._mark_key(what, worker))[0, 0])
@@ -302,8 +309,7 @@ class Served:
         first = _keys([f"{about}/{worker}" for worker in range(self.workers)])
         keys = first[:, None] + np.arange(rows)
         # A life after the one that counted has nothing to say.
-        is_told = self._pull(keys[self.worker])[0, 0] == number + 1
-        if counts.any() or not is_told:
+        if self._pull(keys[self.worker])[0, 0] != number + 1:
             self.client.set(SUMS, keys[self.worker], padded)
         self.meet(f"sum-{kind}", number)
         found = self._pull(keys).reshape(self.workers, -1).astype(np.float64)

@@ -111,6 +111,21 @@ TWO = "server_num=0", "worker_num=2"
 
 
 @pytest.mark.limit(240)
+def test_lines_count_on_from_a_checkpoint_in_an_epoch(folder: Path, need: Need) -> None:
+    """Also where one worker takes over what two have left; the line says what is of the rest."""
+    need(modules=["numpy", "torch"])
+    words = "framework=torch", "epochs=1", "print_interval=1"
+    words += "save_every_epochs=9", "save_last=false"
+    rec(folder, *words, *TWO, "save_every_steps=5")
+    more = *words, "resume=true", "save_every_steps=100"
+    for team, batches in (TWO, ["6", "7"]), ((), ["12", "13", "14", "15"]):
+        said = rec(folder, *more, *team)
+        assert re.findall(r"^epoch 0, batch (\d+),", said, re.MULTILINE) == batches, said
+        whole = "epoch 0 done, 120 examples; since the restart loss"
+        assert re.search(whole + r" [\d.]+, auc [\d.]+, 24 examples in", said), said
+
+
+@pytest.mark.limit(240)
 @pytest.mark.parametrize("framework", ["torch", "paddle"])
 def test_two_workers_have_the_numbers_of_one_with_twice_the_batch(
     framework: str, folder: Path, need: Need
