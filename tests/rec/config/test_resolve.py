@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -291,10 +292,22 @@ def test_data_that_nobody_reads_are_an_error_where_they_are_named_by_hand(bench:
     words = ("-m", "mine/config.yaml", "-o", "data_files=x", "train_data_pth=y", "speed=3")
     assert bench.problems(*words).splitlines() == [
         "-o train.data_files: nothing reads train.data_files | "
-        "train_data_dir and test_data_dir name data",
+        "write -o train_data_dir=..., or test_data_dir=...",
         "-o train.train_data_pth: nothing reads train.train_data_pth | "
         "did you mean 'train.reader.train_data_path'?",
     ]
+
+
+@pytest.mark.parametrize("wrong", ["train_data_dri", "train.train_data_dir"])
+def test_the_hint_about_data_that_nobody_reads_is_a_word_that_works(
+    bench: Bench, wrong: str
+) -> None:
+    """It named train.train_data_dir, which no file of 0.1 has, and which was refused in turn."""
+    bench.put({"mine/config.yaml": 'train:\n  workspace: "paddlerec.models.rank.dnn"\n'})
+    hint = bench.problems("-m", "mine/config.yaml", "-o", f"{wrong}=y").rpartition(" | ")[2]
+    word = re.sub("did you mean '|'\\?|write ", "", hint)
+    told = bench.problems("-m", "mine/config.yaml", "-o", f"{word}=/nowhere")
+    assert "/nowhere does not exist" in told, hint
 
 
 @pytest.mark.parametrize("model", ["mine/config.yaml", "paddlerec.models.rank.dnn"])

@@ -21,7 +21,8 @@ TABLES: dict[str, tuple[Table, ...]] = {
     ),
     "v2": ((("runner",), v2.RUNNER), ((), v2.TOP)),
 }  # fmt: skip
-DATA = "train_data_dir and test_data_dir name data"
+DATA = "write -o train_data_dir=..., or test_data_dir=..."
+LEAVE = "leave it out"
 # Where short words of -o go, and keys of ours stand.
 PREFIX = {"v01": "train", "v18": "runner", "v2": "runner"}
 OPTIMIZER = ("optimizer", "learning_rate", "reg")  # of hyper_parameters: read by learners
@@ -94,7 +95,7 @@ def unused(reader: Reader, form: str, source: str) -> tuple[list[str], list[Prob
     warnings, problems = [], []
     for name, problem in _unused(reader, form, source):
         if problem.message.startswith(OPTION) and "data" in name.lower():
-            hint = problem.hint if "'" in problem.hint else DATA
+            hint = DATA if problem.hint == LEAVE else problem.hint
             problems.append(Problem(problem.message, hint))
         else:
             warnings.append(f"{problem.message}; {problem.hint}")
@@ -116,7 +117,11 @@ def _unused(reader: Reader, form: str, source: str) -> Iterator[tuple[str, Probl
             continue
         own = own_key(form, path[-1]) if dotted in ours else dotted
         alike = get_close_matches(str(path[-1]), by_end, n=1)
-        hint = f"did you mean '{by_end[alike[0]]}'?" if alike else "leave it out"
+        wanted = by_end[alike[0]] if alike else ""
+        if wanted in ours:  # which stand in no section of the file
+            is_option = document.source(path).startswith(OPTION)
+            wanted = alike[0] if is_option else own_key(form, alike[0])
+        hint = f"did you mean '{wanted}'?" if wanted else LEAVE
         hint = f"write {own}" if own != dotted else hint
         what = f"{document.source(path)}: nothing reads {dotted}"
         yield str(path[-1]), Problem(what, hint)
@@ -132,6 +137,6 @@ def _unused_hyper(
         if path[: len(prefix)] != prefix or not inner or inner[0] in OPTIMIZER:
             continue
         if inner[-1] not in words and inner[0] not in words:
-            hint = nearest(inner[-1], words, "leave it out")
+            hint = nearest(inner[-1], words, LEAVE)
             what = f"{document.source(path)}: the model does not read {'.'.join(inner)}"
             yield inner[-1], Problem(what, hint)
