@@ -118,4 +118,4 @@ def test_what_a_pod_saves_for_itself_is_told_before_it_is_made(
         found = Recipe(Engine.CLUSTER, (saves,), Cluster(backend, options=options))
         lines = gone_with_pods(found)
         assert bool(lines) == (is_lost and backend == "kubernetes")
-        assert not lines or lines[0].startswith(f"{directory}: in the first worker's pod")
+        assert not lines or lines[0].startswith(f"{directory}: worker 0's pod writes this")

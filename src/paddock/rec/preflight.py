@@ -45,7 +45,7 @@ def preflight(recipe: Recipe) -> list[str]:
 
 
 def gone_with_pods(recipe: Recipe) -> list[str]:
-    """That what is saved will be gone with the first worker's pod, which saves it."""
+    """That what worker 0 saves is removed with its pod."""
     cluster = recipe.cluster
     if recipe.engine is not Engine.CLUSTER or cluster.backend != "kubernetes":
         return []
@@ -61,8 +61,9 @@ def gone_with_pods(recipe: Recipe) -> list[str]:
         return []
     names = ", ".join(dict.fromkeys(lost))
     return [
-        f"{names}: in the first worker's pod, and gone with it; to keep what is saved, mount a "
-        "volume (-b ...,volumes=CLAIM:/out) and save there (-o save_dir=/out/model)"
+        f"{names}: worker 0's pod writes this on its own disk, which is removed with the pod; to "
+        "keep it, mount a volume (-b BACKEND,volumes=CLAIM:/out) and save there "
+        "(-o save_dir=/out/model)"
     ]
 
 

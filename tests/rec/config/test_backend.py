@@ -62,7 +62,7 @@ def test_a_key_of_the_backend_that_nothing_reads_is_a_warning(bench: Bench) -> N
     bench.put({"backend.yaml": BACKEND.replace("memory:", "mermory:")})
     odd, gone = bench.resolve(*words()).warnings
     assert odd == ("backend.yaml:10: nothing reads engine.submit.mermory; did you mean 'memory'?")
-    assert "in the first worker's pod, and gone with it" in gone
+    assert "on its own disk, which is removed with the pod" in gone
 
 
 def test_a_backend_beside_another_engine_is_not_used_and_that_is_told(bench: Bench) -> None:

@@ -70,6 +70,7 @@ class _Resolver:
     problems: list[Problem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     workspace: str = ""
+    workspace_source: str = DEFAULT
     home: str = ""  # the model's folder
     base: Settings = field(default_factory=dict)
     base_flat: dict[str, Any] = field(default_factory=dict)
@@ -119,7 +120,8 @@ class _Resolver:
             problems.append(Problem(f"{document.name}: nothing is to be run", NO_FORM))
         if problems:
             raise UsageError.of(list(dict.fromkeys(problems)))
-        sources = {"engine": source, **self._sources(drafts, counts)}
+        sources = {"engine": source, "workspace": self.workspace_source}
+        sources |= self._sources(drafts, counts)
         odd = list(dict.fromkeys([*self.warnings, *reader.warnings]))
         shape = choose_cluster(drafts, counts)
         recipe = Recipe(engine, runs, shape, self.workspace, sources)
@@ -158,7 +160,7 @@ class _Resolver:
             if found is None:
                 hint = nearest(text, self.world.bundled_names(), "a directory, or a bundled model")
                 self.problems.append(Problem(f"{source}: workspace '{text}' is not there", hint))
-            self.workspace = found or self.directory
+            self.workspace, self.workspace_source = found or self.directory, source
         self.home = self._home()
         if self.world.is_bundled(self.home) and self.home != self.directory:
             self._take_base(self.home)

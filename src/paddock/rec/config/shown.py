@@ -35,7 +35,7 @@ def rows(recipe: Recipe) -> list[Row]:
     sources = recipe.sources
     found: list[Row] = [
         ("engine", recipe.engine.value, sources.get("engine", DEFAULT)),
-        ("workspace", recipe.workspace, sources.get("config.workspace", DEFAULT)),
+        ("workspace", recipe.workspace, sources.get("workspace", DEFAULT)),
     ]
     is_single = recipe.engine is Engine.SINGLE
     for name, value in () if is_single else _fields(recipe.cluster, ""):
