@@ -254,4 +254,4 @@ def test_the_cache_of_packages_is_cleared_alone_or_with_jobs(project: Path) -> N
     done = paddock(project, "delete")
     assert done.returncode == 2 and "JOB is not given" in done.stderr
     done = paddock(project, "delete", "--cache", "slurm")
-    assert done.returncode == 2 and "slurm keeps no files of packages" in done.stderr
+    assert done.returncode == 2 and "backend slurm caches no files" in done.stderr

@@ -382,7 +382,7 @@ def _delete(given: Given) -> int:
 
 
 def _clear(word: str) -> None:
-    """Remove what the hosts of a site, or these hosts, keep of packages. Raises UsageError."""
+    """Remove the files that the hosts of a site, or these hosts, cache. Raises UsageError."""
     from paddock.backends.sites.find import find_site
 
     try:
@@ -393,8 +393,8 @@ def _clear(word: str) -> None:
         site = find_site("", env=os.environ, cwd=os.getcwd(), said={"hosts": word})
     backend = find_backend(site.backend)
     if not isinstance(backend, KeepsContents):
-        hint = "a site of ssh, hosts with commas, or local"
-        raise UsageError(f"--cache {word}: {site.backend} keeps no files of packages", hint=hint)
+        hint = "write --cache h1,h2, --cache local, or a site whose backend is ssh"
+        raise UsageError(f"--cache {word}: backend {site.backend} caches no files", hint=hint)
     backend.clear(site, lambda text: _say(clean(text)))
 
 
@@ -476,8 +476,8 @@ _VERBS = (
     ), _fetch, _jobs(" (the default)")),
     Command("delete", "remove what an ended job has left", (
         flag("entry-only", "", "forget it here, and leave what is on the hosts"),
-        flag("cache", "SITE|HOST,...", "remove what those hosts keep of packages, too; the next "
-             "submission sends all files again"), JSON,
+        flag("cache", "SITE|HOST,...", "remove the cache of sent files on these hosts, too; the "
+             "next submission sends all files again"), JSON,
     ), _delete, _jobs(""), usages=("JOB ... [flags]", "--cache SITE|HOST,... [JOB ...]")),
 )
 # fmt: on

@@ -135,9 +135,12 @@ MANIFESTS = (
     flag("replicas", "N", "copies of the operator, of which one works", default="1"),
     flag("init-image", "IMAGE", "of an init container that waits for the names of its role"),
     flag("monitor", "", "with a ServiceMonitor for Prometheus' operator"),
-    flag("metrics-from", "A,B", "a NetworkPolicy: /metrics for pods of these namespaces only"),
-    flag("gangs", "A,B", "right to the PodGroups of volcano, coscheduling [install: those there]"),
-    flag("policy", "", "hold the operator's account to objects of PaddleJobs (Kubernetes 1.30)",
+    flag("metrics-from", "A,B", "with a NetworkPolicy: only pods of these namespaces may "
+         "connect to /metrics"),
+    flag("gangs", "A,B", "gang schedulers whose PodGroups the operator may use: volcano, "
+         "coscheduling [install: those in the cluster]"),
+    flag("policy", "", "with a ValidatingAdmissionPolicy: the operator's account may only "
+         "touch objects of PaddleJobs (Kubernetes 1.30)",
          default="true"),
 )
 CLUSTER = (

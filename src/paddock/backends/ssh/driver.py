@@ -280,7 +280,7 @@ class Ssh:
             fleet.close()
 
     def clear(self, site: Site, say: Say) -> None:
-        """Remove what the hosts keep of packages; a host that cannot be asked is named."""
+        """Remove the files that the hosts cache; a host that cannot be asked is named."""
 
         def clear(target: Target) -> str:
             channel = Channel(target)
