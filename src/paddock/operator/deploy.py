@@ -338,8 +338,9 @@ def _gang_state(facts: Facts) -> tuple[bool, str, str]:
     scheduler = facts.gang.scheduler
     if not is_supported(facts):
         text = (  # without the right to them, the API server answers as if there were none
-            f"the operator cannot read PodGroups of {scheduler}: install it, then apply"
-            f" deploy/gangs/{scheduler}.yaml or run paddock operator install"
+            f"the operator cannot read PodGroups of {scheduler}: install {scheduler}, then repeat"
+            " your paddock operator install or helm upgrade, or kubectl apply -f"
+            f" deploy/gangs/{scheduler}.yaml"
         )
         return False, "SchedulerMissing", text
     group = _own_group(facts)
