@@ -114,3 +114,13 @@ def test_the_state_of_a_dozen_trainers_is_read_back_from_its_file(tmp_path: Path
     assert again.chief is not None and len(again.chief.members) == 12
     assert again.progress()["marks"]["11"].position == {"batch": 7}
     assert again.state_values() == store.state_values()
+
+
+def test_a_trainer_is_heard_of_from_its_join_on() -> None:
+    """Its link still named nobody: under load it was expelled before it had made the next one."""
+    with fleet(1) as one:
+        link = Link(one.endpoints, Identity("default", 0, 0, ""), "control", 5.0)
+        link.send(Header(Op.JOIN), json.dumps({"strategy": "sync", "life": "x"}).encode())
+        assert json.loads(bytes(link.receive()[1]))["incarnation"] == 1
+        assert one.servers[0].connected() == {(0, 1)}
+        link.close()

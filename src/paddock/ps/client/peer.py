@@ -192,9 +192,18 @@ class Peer:
             raise UsageError("the client is closed", hint="make a new Client")
 
     def name(self, incarnation: int) -> None:
-        """Speak as this life of the trainer, over links that say so."""
-        self.close()
+        """Speak as this life of the trainer, over links that say so.
+
+        The link that asked is open until the next one is: else the chief would take it for gone.
+        """
+        former, self._links = self._links, {}
         self.identity = replace(self.identity, incarnation=incarnation)
+        try:
+            if former:
+                self.retry("control", lambda link: None)
+        finally:
+            for link in former.values():
+                link.close()
 
     def close(self) -> None:
         """End all links; what comes later connects anew."""

@@ -197,7 +197,7 @@ class Server:
         patience, now = PATIENCE * self.options.trainer_timeout, time.monotonic()
         with self._lock:
             sessions = [s for s in self._sessions if s.hello.purpose not in NO_TRAINERS]
-        return {s.who for s in sessions if now - s.heard_at < patience}
+        return {s.heard_as or s.who for s in sessions if now - s.heard_at < patience}
 
     def say_once(self, line: str) -> None:
         """A line of news, when it is not the same as the last one."""

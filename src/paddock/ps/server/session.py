@@ -76,6 +76,8 @@ class Session:
         self.where = where
         self.hello = _NO_HELLO
         self.heard_at = time.monotonic()
+        # After a join the life that it was given: of that the chief hears until it connects as it.
+        self.heard_as: tuple[int, int] | None = None
         self.ended = threading.Event()
         # Grown to the largest frame seen; most connections never see one of 4 MiB.
         self._body = memoryview(bytearray(4 << 10))
@@ -340,7 +342,10 @@ class Session:
         self._check_who(header)
         self.server.check_serving()
         asked = json_part(body)
-        self._say(header, self.server.chief().coordinate(header, asked, self.stream.is_gone))
+        answer = self.server.chief().coordinate(header, asked, self.stream.is_gone)
+        if header.op == Op.JOIN:
+            self.heard_as = header.trainer, answer["incarnation"]
+        self._say(header, answer)
 
     def _call(self, header: Header, body: memoryview) -> None:
         if self.hello.purpose != "admin":
