@@ -69,7 +69,10 @@ def find_config(
             found = KubeConfig.from_file(path or DEFAULT_FILE).get(context or None)
     except FAULTS as error:
         said = f"{type(error).__name__}: {error}"
-        hint = "give --kubeconfig, set KUBECONFIG to one file, or run inside a Pod"
+        hint = (
+            "set KUBECONFIG to one file; or write kubeconfig = FILE in a site of paddock submit,"
+            " --kubeconfig FILE after paddock operator"
+        )
         if context and repr(context) in said:
             hint = "kubectl config get-contexts lists them; --kubeconfig names another file"
         raise UsageError(

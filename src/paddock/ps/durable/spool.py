@@ -82,7 +82,7 @@ class Spool:
             raise Refusal(
                 "deadline",
                 f"{path} is not kept any more",
-                hint="again: another save has begun, or the server was restarted",
+                hint="save again: another save has begun, or the server was restarted",
             ) from error
         except OSError as error:
             raise PaddockError(f"{path} cannot be read: {error.strerror}") from error

@@ -133,7 +133,7 @@ def no_cut() -> Refusal:
     return Refusal(
         "deadline",
         "the state to be saved is not kept any more",
-        hint="again: another save has begun, a push needed the memory, or the server was restarted",
+        hint="save again: another save began, a push needed memory, or the server was restarted",
     )
 
 
