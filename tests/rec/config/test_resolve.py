@@ -298,6 +298,15 @@ def test_data_that_nobody_reads_are_an_error_where_they_are_named_by_hand(bench:
     ]
 
 
+def test_a_misspelt_workspace_is_one_problem(bench: Bench) -> None:
+    """That the directory beside the file has no model follows from it, and its hint misled."""
+    bench.put({"mine/config.yaml": "runner:\n  workspace: paddlerec.models.rank.dn\n"})
+    assert bench.problems("-m", "mine/config.yaml").splitlines() == [
+        "mine/config.yaml:2: workspace 'paddlerec.models.rank.dn' is not there | "
+        "did you mean 'paddlerec.models.rank.dnn'?"
+    ]
+
+
 @pytest.mark.parametrize("wrong", ["train_data_dri", "train.train_data_dir"])
 def test_the_hint_about_data_that_nobody_reads_is_a_word_that_works(
     bench: Bench, wrong: str

@@ -101,10 +101,10 @@ def look(
         problems.append(Problem(f"{where}: model {_shown(path, world)} does not exist", hint))
         return None
     hint = (
-        f"needed is {DYGRAPH} with class DygraphModel, or model.py with class Model; or say "
-        "workspace: paddlerec.models.rank.dnn, a bundled model"
+        f"put {DYGRAPH} with class DygraphModel there, or model.py with class Model; for a bundled "
+        "model write workspace: paddlerec.models.rank.dnn"
     )
-    problems.append(Problem(f"{_shown(directory, world)} has no model", hint))
+    problems.append(Problem(f"directory {_shown(directory, world)} has no model", hint))
     return None
 
 

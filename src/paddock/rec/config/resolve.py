@@ -71,6 +71,7 @@ class _Resolver:
     warnings: list[str] = field(default_factory=list)
     workspace: str = ""
     workspace_source: str = DEFAULT
+    has_workspace: bool = True  # if not, that is told, and that it has no model follows from it
     home: str = ""  # the model's folder
     base: Settings = field(default_factory=dict)
     base_flat: dict[str, Any] = field(default_factory=dict)
@@ -161,6 +162,7 @@ class _Resolver:
                 hint = nearest(text, self.world.bundled_names(), "a directory, or a bundled model")
                 self.problems.append(Problem(f"{source}: workspace '{text}' is not there", hint))
             self.workspace, self.workspace_source = found or self.directory, source
+            self.has_workspace = found is not None
         self.home = self._home()
         if self.world.is_bundled(self.home) and self.home != self.directory:
             self._take_base(self.home)
@@ -275,7 +277,8 @@ class _Resolver:
         model = said.get("model")
         file = None if model is None or model.value is None else self.world.path(model.value)
         where = model.source if model is not None else self.document.name
-        folder = look(self.home, file, self.world, where, self.problems)
+        told = self.problems if self.has_workspace else []
+        folder = look(self.home, file, self.world, where, told)
         if folder is None:
             return None
         warnings, problems = unused(self.reader, self.form, folder.source)
