@@ -129,6 +129,20 @@ def test_a_silent_replica_is_asked_out_before_writes_go_on() -> None:
     assert primary.acknowledges(2, now=1.2)
 
 
+def test_a_replica_that_comes_again_and_gets_no_further_is_silent() -> None:
+    """Each new connection, and each repeated Ack, gave it time anew: pushes waited for ever."""
+    _, primary = taken(1, now=0.0)
+    primary, _ = primary.followed(Follow(2, 1, 1, 1, ((1, 0),)), first=0, now=0.0)
+    primary, _ = primary.acknowledged(Ack(2, 1, 1, 1), now=0.0)
+    primary, _ = primary.appended(now=0.0)
+    for session in range(2, 8):
+        now = session * 0.2
+        primary, _ = primary.followed(Follow(2, session, 1, 1, ((1, 0),)), first=0, now=now)
+        primary, _ = primary.acknowledged(Ack(2, session, 1, 1), now=now)
+    assert primary.counted == 2 and primary.safe < primary.end
+    assert primary.is_replica_silent(now=1.4)
+
+
 def test_a_primary_without_old_records_sends_its_snapshot() -> None:
     """A replica that was away for long discards its log and loads the primary's snapshot."""
     _, primary = taken(1, now=0.0)

@@ -11,6 +11,7 @@ import pytest
 from paddock.errors import PaddockError
 from paddock.ps import Client, OptimizerSpec, SparseSpec
 from paddock.ps.protocol.refusals import Refusal
+from ps.real.pairs import PairJob, witnessed
 from ps.running import Job
 
 pytestmark = pytest.mark.real
@@ -77,3 +78,31 @@ def test_a_step_without_memory_is_refused_and_what_is_committed_stays(job: Job) 
     assert client.pull("words", np.arange(100)).any(), "it serves"
     with pytest.raises(PaddockError, match="pushes since the last step"):
         client.close()
+
+
+def test_a_replica_without_memory_does_not_stop_the_primary(tmp_path: Path) -> None:
+    """It came again at once, for ever, and every push waited for it."""
+    with witnessed(tmp_path) as witness:
+        job = PairJob(tmp_path, 2, witness=witness)
+        try:
+            job.start(0)
+            job.prefix = ("prlimit", f"--as={LIMIT_BYTES}", "--")
+            job.start(1)
+            job.wait_in_sync()
+            with job.client(strategy="async") as client:
+                client.create(WORDS)
+                for number in range(PUSHES_MAX):
+                    push(client, number)
+                    client.flush()
+                    if "gets no memory for more rows" in job.said(1):
+                        break
+                push(client, number + 1)
+                client.flush()
+                assert client.status()[0]["rows"] == (number + 2) * ROWS
+                assert "takes no further part, start it again" in job.said(1)
+                job.prefix = ()
+                job.restart(1)
+                job.wait_in_sync()
+                assert job.digest(0) == job.digest(1)
+        finally:
+            job.end()

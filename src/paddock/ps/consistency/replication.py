@@ -357,7 +357,10 @@ class Member:
         common = common_end(self.history, self.end, message.history, message.end)
         is_reset = common < first
         common = max(common, first)
-        after = replace(self, peer=message.server, session=message.session, heard_at=now)
+        # One that comes again and again, and never gets further, is silent all the same.
+        owes = self.counted == message.server and self.acked < self.end
+        heard_at = self.heard_at if owes else now
+        after = replace(self, peer=message.server, session=message.session, heard_at=heard_at)
         actions: list[Action] = []
         if self.counted not in (0, message.server):
             after, actions = after._given_up(now=now)
@@ -369,7 +372,8 @@ class Member:
         """The replica has everything below `message.end`."""
         if self.role is not Role.PRIMARY or not self.is_current(message.session, message.epoch):
             return self, []
-        after = replace(self, heard_at=now)
+        is_same = self.counted == message.server and message.end <= self.acked < self.end
+        after = self if is_same else replace(self, heard_at=now)
         if self.counted == 0 and message.end + self.near >= self.end:
             # From here on acknowledgements wait for it; those given before are below `safe`.
             after = replace(after, counted=message.server, counted_since=-1, acked=message.end)

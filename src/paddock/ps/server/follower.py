@@ -48,6 +48,7 @@ from paddock.ps.durable.snapshot import (
 from paddock.ps.link import Link
 from paddock.ps.protocol.frames import Flag, FrameError, Header, Op
 from paddock.ps.protocol.handshake import Welcome
+from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.protocol.values import to_body
 from paddock.ps.server import checks
 from paddock.ps.server.bodies import json_part
@@ -274,7 +275,11 @@ class Follower:
         is_stored = False
         try:
             with engine.holding(header):
-                checks.reserve(store, header, body)  # Else the primary goes on without it.
+                try:
+                    checks.reserve(store, header, body)
+                except Refusal as error:  # The primary goes on without it.
+                    pair.fail(f"record {message.position} has no room: {error.message}")
+                    raise
                 with engine.order:
                     with pair.holding():
                         after, actions = pair.member.stored(message)
