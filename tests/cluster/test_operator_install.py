@@ -323,8 +323,9 @@ def test_the_operators_token_is_held_to_objects_of_jobs(place: Place, plane: Con
         privileged = '{"spec":{"worker":{"replicas":3}}}'
         words = ("patch", "pdj", "own", "--type=merge", "-p", privileged)
         assert "may not change the spec of a PaddleJob" in refused(*words)
+        before = {*place.uids("own").values()}
         place.kubectl("scale", "pdj/own", "--replicas=1")
-        place.soon("the next attempt", lambda: place.status("own").get("attempt") == 1, "own")
+        place.soon("other pods", lambda: before.isdisjoint(place.uids("own").values()), "own")
         run_all(place, "own", 2)
         place.wait("own", "Running")
         place.kubectl("label", "svc/own-ps-0", f"{LABEL_JOB}-")
