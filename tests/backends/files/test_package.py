@@ -147,7 +147,7 @@ def test_a_directory_that_is_not_there_is_said(root: Path, env: dict[str, str]) 
     assert problems(root / "file", env) == [f"the package {root / 'file'} is no directory"]
 
 
-@pytest.mark.parametrize("text", ["34", "3"], ids=["rewritten", "shorter"])
+@pytest.mark.parametrize("text", ["34", "3", ""], ids=["rewritten", "shorter", "removed"])
 def test_a_file_that_changes_while_it_is_read_is_noticed(
     root: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
@@ -156,8 +156,10 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(
     real = module.raw
 
     def meanwhile(path: str) -> bytes:
-        if path == "changed":
+        if path == "changed" and text:
             write(root / "changed", text)
+        elif path == "changed":
+            (root / "changed").unlink()
         return real(path)
 
     monkeypatch.setattr(module, "raw", meanwhile)

@@ -351,6 +351,8 @@ def _hashed(root: bytes, entry: Entry, status: os.stat_result, hashes: Hashes) -
             for chunk in chunks(os.open(path, READ_FLAGS), entry.size):
                 seen.update(chunk)
             after = os.stat(path, follow_symlinks=False)
+        except FileNotFoundError as error:  # since it was listed
+            raise UsageError.of([changed_problem(entry.path)]) from error
         except OSError as error:
             raise UsageError.of([_unreadable(entry.path, error)]) from error
         is_same = _moment(after) == _moment(status)
