@@ -174,10 +174,11 @@ def test_directory_is_edited_and_run_again(place: Place) -> None:
 
 
 def test_refused_submission_leaves_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what the command complained of."""
+    """With what the command complained of, and what to do if it lacks a variable."""
     monkeypatch.setenv("PBS_QUEUE_IS_FULL", "1")
-    with pytest.raises(UsageError, match="Maximum number of jobs already in queue"):
+    with pytest.raises(UsageError, match="Maximum number of jobs already in queue") as caught:
         place.submit("0", "0")
+    assert "name them in credentials of the site" in caught.value.problems[0].hint
     assert list((place.folder / "j").iterdir()) == []
 
 

@@ -33,6 +33,10 @@ SHOWN_CHARS = 600
 TEXTS = ("before_hook", "end_hook", "job_script")
 # Of a run before this one, in a directory that is submitted again.
 OLD = ("state.json", "status.json", "verdict.json", "stop")
+FAILED = (
+    "of your variables it gets PATH, HOME and the like, and those of queues; if it needs others,"
+    " name them in credentials of the site"
+)
 
 
 class Script:
@@ -70,7 +74,7 @@ class Script:
                 row["site"], [str(place / "submit.sh")], place, _read(str(place / "submit.sh"))
             )
             if code:
-                raise UsageError(_failure(row["site"], code, out + err))
+                raise UsageError(_failure(row["site"], code, out + err), hint=FAILED)
             number = find_id(out, row["site"]["job_id"])
             if not number:
                 raise UsageError(
@@ -271,7 +275,7 @@ def _checked(run: Run, name: str) -> str:
     """What one of the site's commands prints. Raises PaddockError with what it complains of."""
     code, out, err = _command(run, name)
     if code:
-        raise PaddockError(_failure(run.details["site"], code, out + err))
+        raise PaddockError(_failure(run.details["site"], code, out + err), hint=FAILED)
     return out
 
 
