@@ -346,9 +346,10 @@ def test_two_workers_on_half_batches_learn_the_whole_batch(folder: Path) -> None
 
 @pytest.mark.parametrize("strategy", ["async", "geo"])
 def test_two_workers_learn_in_every_strategy(folder: Path, strategy: str) -> None:
-    """Not the same numbers, but the loss goes down as far."""
+    """Not the same numbers, but the loss goes down as far. Who comes late begins lower."""
     losses = workers(folder, "32", "40", strategy)
-    assert all(np.mean(one[-8:]) < np.mean(one[:8]) - 0.1 for one in losses)
+    first = max(np.mean(one[:8]) for one in losses)
+    assert all(np.mean(one[-8:]) < first - 0.1 for one in losses)
 
 
 def test_an_id_beyond_the_table_is_named(folder: Path) -> None:
