@@ -20,7 +20,8 @@ def test_rates_and_areas_are_read_from_a_reports_own_lines() -> None:
     report = Report(out, 1000, lambda: next(clock))
     for epoch in range(2):
         report.begin()
-        report.end(epoch, {"loss": 0.6, "auc": 0.7 + epoch / 10}, 8000)
+        numbers = {"loss": 0.6, "auc": 0.7 + epoch / 10}
+        report.end(epoch, numbers, 8000, 0, report.seconds())
     best = "the best possible auc on these examples: 0.8205"
     report.line(f"test, {words({'loss': 0.5, 'auc': 0.81})} ({best})")
     found = epochs_of(out.getvalue())
