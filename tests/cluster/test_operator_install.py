@@ -158,6 +158,7 @@ def test_under_the_old_definition_jobs_run_and_status_is_written_once(
         status = old_place.wait("old", "Completed")
         assert status["completionTime"]
         old_place.soon("nothing is left", lambda: not old_place.pods("old"), "old")
+        time.sleep(QUIET_SECONDS)  # sleep: the counts of pods that are gone come after them
         version = old_place.job("old")["metadata"]["resourceVersion"]
         time.sleep(QUIET_SECONDS)  # sleep: shows that nothing happens
         assert old_place.job("old")["metadata"]["resourceVersion"] == version

@@ -212,6 +212,8 @@ def test_an_image_that_does_not_come_is_hopeless_and_an_address_that_is_awaited_
     assert "no such image" in hopeless([image])
     assert hopeless([gate]) == ""
     assert "secret" in hopeless([key])
+    slow = "failed to sync secret cache: timed out waiting for the condition"
+    assert hopeless([pod(0, "Pending", waiting=config, message=slow)]) == ""
 
 
 def test_a_pod_that_was_made_again_counts_and_not_the_one_before() -> None:

@@ -160,7 +160,9 @@ def hopeless(pods: Sequence[Pod]) -> str:
             if waiting is not None and waiting.reason in HOPELESS:
                 return f"{waiting.reason}: {waiting.message or pod.metadata.name}"
             # A ConfigMap that is missing may come: so the pods of a PaddleJob wait for one another.
-            if waiting is not None and "secret" in (waiting.message or ""):
+            # The kubelet that was too slow to fetch ("failed to sync secret cache") tries again.
+            said = (waiting.message or "") if waiting is not None else ""
+            if waiting is not None and "secret" in said and not said.startswith("failed to sync "):
                 return f"{waiting.reason}: {waiting.message}"
     return ""
 
