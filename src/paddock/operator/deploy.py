@@ -224,9 +224,8 @@ def _merging(old: Mapping[str, object], new: Manifest) -> Manifest:
     change = dict(new)
     before, after = old.get("minResources"), new.get("minResources")
     if isinstance(before, dict):
-        change["minResources"] = None
-        if isinstance(after, dict):
-            change["minResources"] = {**dict.fromkeys(before), **after}
+        asked = {**dict.fromkeys(before), **after} if isinstance(after, dict) else None
+        change["minResources"] = asked
     return change
 
 

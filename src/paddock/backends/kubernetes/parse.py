@@ -157,13 +157,15 @@ def hopeless(pods: Sequence[Pod]) -> str:
     for pod in pods:
         for container in pod.status.containerStatuses or ():
             waiting = container.state.waiting
-            if waiting is not None and waiting.reason in HOPELESS:
-                return f"{waiting.reason}: {waiting.message or pod.metadata.name}"
+            if waiting is None:
+                continue
+            said = waiting.message or ""
+            if waiting.reason in HOPELESS:
+                return f"{waiting.reason}: {said or pod.metadata.name}"
             # A ConfigMap that is missing may come: so the pods of a PaddleJob wait for one another.
             # The kubelet that was too slow to fetch ("failed to sync secret cache") tries again.
-            said = (waiting.message or "") if waiting is not None else ""
-            if waiting is not None and "secret" in said and not said.startswith("failed to sync "):
-                return f"{waiting.reason}: {waiting.message}"
+            if "secret" in said and not said.startswith("failed to sync "):
+                return f"{waiting.reason}: {said}"
     return ""
 
 

@@ -290,5 +290,4 @@ def _why(place: Path, code: int) -> str:
     found = [attend.last_error(str(path)) for path in sorted((place / "log").glob("console*.log"))]
     for each in filter(None, found):
         return each
-    console = place / "log" / "console.log"
-    return why_mpirun_ended(code, console.read_text("utf-8", "replace") if console.exists() else "")
+    return why_mpirun_ended(code, attend.last_words(str(place / "log" / "console.log")))

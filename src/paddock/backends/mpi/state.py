@@ -66,7 +66,7 @@ def status_of(
 
 
 def why_mpirun_ended(code: int, said: str) -> str:
-    """What is known of an mpirun that took its launchers along. said: the console.
+    """What is known of an mpirun that took its launchers along. said: the console's end.
 
     >>> why_mpirun_ended(205, "  Remote daemon: [[9213,0],2] on node h2\\n")
     "node h2 is lost: mpirun's daemon there was killed, or cannot be reached"

@@ -186,11 +186,16 @@ def _killed(status: int) -> str:
 
 def last_error(console: str) -> str:
     """The sentence that tells why: the last error that the launcher said."""
+    lines = last_words(console).splitlines()
+    errors = [line[len(PREFIX) :] for line in lines if line.startswith(PREFIX)]
+    return errors[-1] if errors else ""
+
+
+def last_words(console: str) -> str:
+    """The end of a console; "" where there is none."""
     try:
         with open(console, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_WORDS_BYTES))
-            lines = file.read().decode("utf-8", "replace").splitlines()
+            return file.read().decode("utf-8", "replace")
     except OSError:
         return ""
-    errors = [line[len(PREFIX) :] for line in lines if line.startswith(PREFIX)]
-    return errors[-1] if errors else ""
