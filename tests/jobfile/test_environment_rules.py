@@ -5,19 +5,82 @@ from __future__ import annotations
 import pytest
 
 from jobfile.reading import job, parsed
-from paddock.core.job import Rendezvous, Role
-from paddock.jobfile.environment import MAPPING
+from paddock.core.job import Rendezvous, Role, Source
+from paddock.core.value import replace
+from paddock.jobfile.environment import (
+    MAPPING,
+    SPECIAL,
+    WINNING,
+    WINNING_LISTS,
+    apply_environment,
+)
 from paddock.jobfile.flags import BY_NAME, FLAGS
+from paddock.jobfile.words import Given
 
 
-def test_the_environment_wins_and_one_warning_names_both() -> None:
-    """Unusual, and what every platform relies on."""
+def test_a_flag_wins_over_its_variable_and_one_line_names_both() -> None:
+    """As in torchrun, mpirun and srun; Paddle's launcher does it the other way round."""
     found = parsed("--nnodes 2 --master a:1 x.py", {"PADDLE_NNODES": "4"})
-    assert found.job.nnodes_max == 4
+    assert found.job.nnodes_max == 2
+    assert found.job.sources["nnodes_max"].name == "--nnodes"
+    assert found.notes == ("PADDLE_NNODES=4 is not used: --nnodes 2 is given",)
+
+
+@pytest.mark.parametrize(("variable", "name"), [pair for pair in MAPPING if pair[0] not in WINNING])
+def test_no_variable_of_the_table_beats_its_flag(variable: str, name: str) -> None:
+    """Every one, by the table: what is typed is what counts."""
+    values = {name: Given("2", Source("flag", f"--{name}", "2"))}
+    reading = apply_environment(values, {variable: "1"})
+    assert values[name].text == "2"
+    assert reading.notes == [f"{variable}=1 is not used: --{name} 2 is given"]
+
+
+def test_torchruns_variable_does_not_beat_the_flag() -> None:
+    """PET_NPROC_PER_NODE, as in torchrun."""
+    env = {"PET_NPROC_PER_NODE": "1", "PADDLE_NPROC_PER_NODE": "3"}
+    assert job("--nproc_per_node 2 x.py", env).roles[0].count == 2
+    assert job("x.py", env).roles[0].count == 3
+
+
+@pytest.mark.parametrize(("variable", "name"), [("PADDLE_TRAINER_ID", "rank"), ("POD_IP", "host")])
+def test_what_tells_a_pod_its_place_wins_and_says_so(variable: str, name: str) -> None:
+    """One command line serves all pods of PaddleCloud and paddle-operator."""
+    values = {name: Given("2", Source("flag", f"--{name}", "2"))}
+    reading = apply_environment(values, {variable: "1"})
+    assert values[name].text == "1"
+    assert reading.notes == [f"{variable}=1 wins over --{name} 2 (--ignore_env: the flags win)"]
+
+
+def test_in_a_pod_of_a_paddlejob_the_operator_says_how_many_and_where() -> None:
+    """A size that is changed on a running job is not in the command line of its pods."""
+    env = {"PADDLE_NNODES": "2:6", "PADDLE_MASTER": "j-worker-0.j:36001", "PADDOCK_JOB_UID": "u"}
+    found = parsed("--nnodes 2 --rdzv_endpoint x:1 t.py", env)
+    assert (found.job.nnodes_min, found.job.nnodes_max) == (2, 6)
+    assert found.job.rendezvous.host == "j-worker-0.j"
     assert found.notes == (
-        "args nnodes will be overridden by env: PADDLE_NNODES value: 4 "
-        "(--nnodes 2 is not used; see --ignore-env)",
+        "PADDLE_MASTER=j-worker-0.j:36001 wins over --rdzv_endpoint x:1 "
+        "(--ignore_env: the flags win)",
+        "PADDLE_NNODES=2:6 wins over --nnodes 2 (--ignore_env: the flags win)",
     )
+    outside = parsed("--nnodes 2 --rdzv_endpoint x:1 t.py", {**env, "PADDOCK_JOB_UID": ""})
+    assert (outside.job.nnodes_max, outside.job.rendezvous.host) == (2, "x")
+
+
+@pytest.mark.parametrize(
+    ("line", "env", "note"),
+    [
+        ("--standalone", {"PADDLE_NNODES": "2"}, "PADDLE_NNODES=2 is not used: --standalone"),
+        ("--standalone", {"PADDLE_MASTER": "a:1"}, "PADDLE_MASTER=a:1 is not used: --standalone"),
+        ("--nnodes 2 --rdzv_endpoint a:1", {"PADDLE_MASTER": "b:1"}, "--rdzv_endpoint a:1"),
+        ("--ips 10.0.0.1", {"PADDLE_NNODES": "2"}, "PADDLE_NNODES=2 is not used: --ips 10.0.0.1"),
+        ("--quiet", {"PADDLE_LOG_LEVEL": "DEBUG"}, "PADDLE_LOG_LEVEL=DEBUG is not used: --quiet"),
+    ],
+)
+def test_a_flag_of_another_name_wins_as_well(line: str, env: dict[str, str], note: str) -> None:
+    """--standalone beside PADDLE_NNODES was an error that named a flag nobody had typed."""
+    found = parsed(f"{line} x.py", env)
+    assert [note in each for each in found.notes] == [True]
+    assert found.job == replace(job(f"{line} x.py"), sources=found.job.sources)
 
 
 @pytest.mark.parametrize("flags", ["--nnodes 1 ", ""], ids=["equal", "not given"])
@@ -116,7 +179,11 @@ def test_endpoint_lists_name_master_and_nodes(
     variable: str, endpoints: str, master: tuple[str, int], nnodes: int
 ) -> None:
     """One node per distinct host; two pods of one host have the same endpoint twice."""
-    found = job("--nnodes 9 --master x:1 a.py", {variable: endpoints})
+    line = "--nnodes 9 --master x:1 a.py"
+    found = job(line, {variable: endpoints})
+    flags = "--master x:1, --nnodes 9 (--ignore_env: the flags win)"
+    told = parsed(line, {variable: endpoints}).notes
+    assert told == (f"{variable}={endpoints} wins over {flags}",)
     assert (found.rendezvous.host, found.rendezvous.port) == master
     assert (found.nnodes_min, found.nnodes_max) == (nnodes, nnodes)
 
@@ -258,7 +325,7 @@ def test_other_ips_on_paddle_cloud_are_said() -> None:
     """The platform's list wins, as in the original, and the difference is told."""
     found = parsed("--ips a,b,c train.py", CLOUD)
     assert found.job.nnodes_max == 2
-    assert any("--ips a,b,c is not used" in note for note in found.notes)
+    assert any("wins over --ips a,b,c" in note for note in found.notes)
 
 
 def test_the_elastic_variables_mean_etcd() -> None:
@@ -314,6 +381,12 @@ def test_a_launcher_inside_a_rank_is_not_poisoned(sign: str) -> None:
     found = parsed("--log_dir inner --nproc_per_node 2 x.py", rank)
     assert found.job.rendezvous == Rendezvous()
     assert (found.job.nnodes_max, found.job.logs.directory, found.notes) == (1, "inner", ())
+
+
+def test_every_list_that_wins_is_explained() -> None:
+    """The table of what wins names nothing that the table of effects lacks."""
+    explained = {name for names, _ in SPECIAL for name in names.split(", ")}
+    assert {name for name, _ in WINNING_LISTS} <= explained
 
 
 def test_the_tables_of_flags_and_variables_agree() -> None:

@@ -34,8 +34,8 @@ Examples:
 
 
 LAUNCHING = """\
-Flags may be shortened, - and _ are the same; the environment wins over flags
-(--ignore_env). Everything after the script belongs to the script."""
+Flags may be shortened, - and _ are the same. Flags win over the environment.
+Everything after the script belongs to the script."""
 SCRIPT = (Operand("script", "train.py [arguments of train.py]", "", "script"),)
 
 

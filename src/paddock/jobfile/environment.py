@@ -1,9 +1,10 @@
 """What the environment says about the job, as the same named texts the flags give.
 
-Paddle's order: the environment wins over the command line, except for the FALLBACKS; then the
-endpoint lists of PaddleCloud and paddle-operator replace master and nnodes. torchrun's is the other
-way round: PET_* is used where nothing else speaks (jobfile/torchrun.py). So is the place
-that Slurm and mpirun gave to this process (jobfile/placement.py).
+A flag wins over a variable, as in torchrun, mpirun and srun. The exceptions are the variables by
+which a platform tells a pod its place: WINNING, IN_A_PADDLEJOB, and the lists in SPECIAL. Paddle's
+launcher lets every variable of MAPPING win; one command line serves all pods of a job, so only for
+these there is no other way. Among variables: MAPPING, then FALLBACKS, then PET_*
+(jobfile/torchrun.py), then the place that Slurm and mpirun gave (jobfile/placement.py).
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from paddock.core.endpoint import ETCD_PORT, join_endpoint, parse_endpoint, spli
 from paddock.core.job import Source
 from paddock.core.secrets import without_login
 from paddock.errors import Problem, UsageError
+from paddock.jobfile.flags import BY_NAME
 from paddock.jobfile.words import Given
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Wins over the flag, applied in this order (args_envs.py, paddle 3.3.1). TRAINER_ID comes before
+# Applied in this order, the later one wins (args_envs.py, paddle 3.3.1). TRAINER_ID comes before
 # RANK because Paddle reads it while parsing.
 MAPPING = (
     ("PADDLE_TRAINER_ID", "rank"),
@@ -48,7 +50,32 @@ MAPPING = (
     ("PADDLE_IPS", "ips"),
     ("PADDLE_AUTO_PARALLEL_CONFIG", "auto_parallel_config"),
 )
-# Used where the command line says nothing: fleet/elastic/manager.py, fleet/launch.py.
+# These win over the flag wherever they are set; paddle-operator and PaddleCloud set them.
+WINNING = ("PADDLE_TRAINER_ID", "POD_IP")
+# These win over the flag in a pod of a PaddleJob, whose size and meeting point the operator knows.
+IN_A_PADDLEJOB = ("PADDLE_MASTER", "PADDLE_NNODES")
+PADDLEJOB_SIGN = "PADDOCK_JOB_UID"  # operator/environment.py
+# These win as well, by the rules of SPECIAL: (name, flags that it wins over).
+WINNING_LISTS = (
+    ("PADDLE_TRAINER_ENDPOINTS", "`--master`, `--nnodes`"),
+    ("DISTRIBUTED_TRAINER_ENDPOINTS", "`--master`, `--nnodes`"),
+    ("PADDLE_TRAINERS", "`--nnodes`, `--ips`"),
+    ("PADDLE_PSERVERS_IP_PORT_LIST", "`--master`, `--nnodes`, `--ips`, `--run_mode`, `--servers`, "
+     "`--server_num`, `--trainer_num`"),
+    ("TRAINING_ROLE", "`--rank`, beside PADDLE_PSERVERS_IP_PORT_LIST"),
+    ("PADDLE_HETER_ENDPOINTS", "`--heter_workers`, beside PADDLE_PSERVERS_IP_PORT_LIST"),
+)  # fmt: skip
+OTHER_MASTERS = ("rdzv_endpoint", "master_addr", "elastic_server")
+# Flags that decide a value under another name: a variable for that value is not used beside them.
+SAID_BY = {
+    "master": (*OTHER_MASTERS, "standalone"),
+    "ips": ("master", *OTHER_MASTERS, "standalone"),
+    "nnodes": ("ips", "standalone"),
+    "trainer_num": ("nproc_per_node",),
+    "log_level": ("quiet",),
+}
+# Used where neither the command line nor MAPPING says anything: fleet/elastic/manager.py,
+# fleet/launch.py.
 FALLBACKS = (
     ("PADDLE_ELASTIC_SERVER", "elastic_server"),
     ("PADDLE_ELASTIC_JOB_ID", "job_id"),
@@ -111,6 +138,7 @@ class EnvironmentReading:
         self.values = values
         self.notes: list[str] = []
         self.problems: list[Problem] = []
+        self.overridden: dict[str, list[str]] = {}  # variable -> flags that it wins over
         self.is_nested = any(env.get(n) for n in NESTED_SIGNS)
         skipped = SET_FOR_RANKS if self.is_nested else frozenset()
         self.env: dict[str, str] = {}
@@ -121,16 +149,48 @@ class EnvironmentReading:
         """The variable's text, "" if it is absent or describes an outer job."""
         return self.env.get(name, "")
 
-    def take(self, name: str, variable: str, text: str) -> None:
-        """Let a variable decide a value. Paddle says so always; we do where a flag says else."""
-        before = self.values.get(name)
+    def fill(self, name: str, variable: str, text: str) -> None:
+        """Set a value that no flag has set; a flag that says something else is noted."""
+        for flag in (name, *SAID_BY.get(name, ())):
+            given = self.values.get(flag)
+            if given is None or given.source.kind == "environment":
+                continue
+            if flag != name or given.text != text:
+                self.notes.append(
+                    f"{variable}={without_login(self.get(variable))} is not used: "
+                    f"{_words_of(given)} is given"
+                )
+            return
+        self._set(name, variable, text)
+
+    def override(self, name: str, variable: str, text: str) -> None:
+        """Set a value, whatever the flags say: for the variables that win."""
+        for flag in (name, *(OTHER_MASTERS if name == "master" else ())):
+            given = self.values.get(flag)
+            if given is not None and (flag != name or given.text != text):
+                self.set_aside(flag, variable)
+        self._set(name, variable, text)
+
+    def set_aside(self, name: str, variable: str) -> None:
+        """Take away what a flag says, because of a variable; noted once for each variable."""
+        given = self.values.pop(name, None)
+        if given is not None and given.source.kind != "environment":
+            self.overridden.setdefault(variable, []).append(_words_of(given))
+
+    def _set(self, name: str, variable: str, text: str) -> None:
         source = Source("environment", variable, without_login(self.get(variable)))
         self.values[name] = Given(text, source)
-        if before is not None and before.source.kind == "flag" and before.text != text:
-            self.notes.append(
-                f"args {name} will be overridden by env: {variable} value: {without_login(text)} "
-                f"({before.source.name} {before.source.text} is not used; see --ignore-env)"
-            )
+
+
+def _words_of(given: Given) -> str:
+    """The flag as it was given.
+
+    >>> _words_of(Given("1", Source("flag", "--standalone", "1")))
+    '--standalone'
+    """
+    flag = BY_NAME.get(given.source.name.lstrip("-"))
+    is_switch = flag is not None and flag.kind == "switch"
+    return given.source.name if is_switch else f"{given.source.name} {given.source.text}"
 
 
 def apply_environment(values: dict[str, Given], env: Mapping[str, str]) -> EnvironmentReading:
@@ -141,11 +201,13 @@ def apply_environment(values: dict[str, Given], env: Mapping[str, str]) -> Envir
     {'master': '10.0.0.1:6170', 'nnodes': '2'}
     """
     reading = EnvironmentReading(values, env)
+    is_pod = bool(reading.get(PADDLEJOB_SIGN))
     for variable, name in MAPPING:
         text = reading.get(variable)
         if not text or (variable == "PADDLE_TRAINER_ID" and text.startswith("-")):
             continue
-        reading.take(name, variable, text)
+        is_winner = variable in WINNING or (is_pod and variable in IN_A_PADDLEJOB)
+        (reading.override if is_winner else reading.fill)(name, variable, text)
     _apply_fallbacks(reading)
     if any(name.startswith(TORCHRUN_PREFIXES) for name in env):
         from paddock.jobfile.torchrun import apply_pet  # only for those who use torchrun's
@@ -158,6 +220,11 @@ def apply_environment(values: dict[str, Given], env: Mapping[str, str]) -> Envir
         from paddock.jobfile.placement import apply_allocation  # only in an allocation
 
         apply_allocation(reading)
+    reading.notes += [
+        f"{variable}={without_login(reading.get(variable))} wins over {', '.join(flags)} "
+        "(--ignore_env: the flags win)"
+        for variable, flags in reading.overridden.items()
+    ]
     return reading
 
 
@@ -177,10 +244,10 @@ def _apply_fallbacks(reading: EnvironmentReading) -> None:
                 "--master says where the nodes meet"
             )
             continue
-        reading.take(name, variable, text)
+        reading.fill(name, variable, text)
     level = reading.get("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL")
     if level in ("1", "2") and "elastic_level" not in reading.values:
-        reading.take("elastic_level", "PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "1")
+        reading.fill("elastic_level", "PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "1")
 
 
 def _has_meeting_point(reading: EnvironmentReading) -> bool:
@@ -210,8 +277,8 @@ def _apply_endpoints(reading: EnvironmentReading) -> bool:
         master = endpoints[0]
         if master in (hosts[0], f"[{hosts[0]}]"):
             master = join_endpoint(hosts[0], DEFAULT_MASTER_PORT)
-        reading.take("master", variable, master)
-        reading.take("nnodes", variable, str(nnodes))
+        reading.override("master", variable, master)
+        reading.override("nnodes", variable, str(nnodes))
         if not is_shared and _is_cloud(reading):
             _apply_cloud_ports(reading, master)
     return is_found
@@ -225,15 +292,13 @@ def _apply_cloud(reading: EnvironmentReading) -> bool:
     if len(nodes) < 2 or "master" in reading.values or "elastic_server" in reading.values:
         return False
     port = reading.get("PADDLE_PORT") or str(DEFAULT_CLOUD_PORT)
-    ips = reading.values.pop("ips", None)
-    if ips is not None and ips.text != ",".join(nodes):
-        reading.notes.append(
-            f"PaddleCloud: {ips.source.name} {ips.text} is not used, the nodes come from "
-            f"PADDLE_TRAINERS ({','.join(nodes)})"
-        )
+    ips = reading.values.get("ips")
+    if ips is not None and ips.text == ",".join(nodes):
+        del reading.values["ips"]
+    reading.set_aside("ips", "PADDLE_TRAINERS")
     master = join_endpoint(nodes[0], port)
-    reading.take("master", "PADDLE_TRAINERS", master)
-    reading.take("nnodes", "PADDLE_TRAINERS", str(len(nodes)))
+    reading.override("master", "PADDLE_TRAINERS", master)
+    reading.override("nnodes", "PADDLE_TRAINERS", str(len(nodes)))
     _apply_cloud_ports(reading, master)
     return True
 
@@ -281,16 +346,16 @@ def _apply_operator_ps(reading: EnvironmentReading) -> bool:
         reading.problems.append(Problem(what, error.hint))
         return False
     span = int(ports_num) if ports_num.isdigit() else OPERATOR_PORTS
-    reading.take("servers", "PADDLE_PSERVERS_IP_PORT_LIST", servers)
-    reading.take("trainers", "PADDLE_TRAINER_ENDPOINTS", workers)
-    reading.take("run_mode", "PADDLE_PSERVERS_IP_PORT_LIST", "ps-heter" if heter else "ps")
+    reading.override("servers", "PADDLE_PSERVERS_IP_PORT_LIST", servers)
+    reading.override("trainers", "PADDLE_TRAINER_ENDPOINTS", workers)
+    reading.override("run_mode", "PADDLE_PSERVERS_IP_PORT_LIST", "ps-heter" if heter else "ps")
     if heter:
-        reading.take("heter_workers", "PADDLE_HETER_ENDPOINTS", heter)
+        reading.override("heter_workers", "PADDLE_HETER_ENDPOINTS", heter)
     master = join_endpoint(host, min(port + span - 1, 65535))
-    reading.take("master", "PADDLE_PSERVERS_IP_PORT_LIST", master)
-    reading.take("rank", "TRAINING_ROLE", str(before.get(role, 0) + int(index)))
+    reading.override("master", "PADDLE_PSERVERS_IP_PORT_LIST", master)
+    reading.override("rank", "TRAINING_ROLE", str(before.get(role, 0) + int(index)))
     for name in ("nnodes", "server_num", "trainer_num", "ips"):
-        reading.values.pop(name, None)
+        reading.set_aside(name, "PADDLE_PSERVERS_IP_PORT_LIST")
     return True
 
 

@@ -13,14 +13,23 @@ from paddock.jobfile.allocation import (
     SLURM_SIZES,
     SLURM_STEPS,
 )
-from paddock.jobfile.environment import FALLBACKS, MAPPING, SET_FOR_RANKS, SPECIAL
+from paddock.jobfile.environment import (
+    FALLBACKS,
+    IN_A_PADDLEJOB,
+    MAPPING,
+    PADDLEJOB_SIGN,
+    SET_FOR_RANKS,
+    SPECIAL,
+    WINNING,
+    WINNING_LISTS,
+)
 from paddock.jobfile.flags import BY_NAME, FLAGS, GROUPS, OLD
 from paddock.jobfile.placement import TRAINERS
 from paddock.jobfile.torchrun import OTHER_VARIABLES, PET_FLAGS, PET_PREFIX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from paddock.command_line import Flag
 
@@ -61,8 +70,9 @@ def flags_page() -> str:
         " a value there.",
         "- Times are seconds, or carry units: `500ms`, `30s`, `5m`, `1h30m`.",
         "- A flag given twice: the last one counts, and a note says so.",
-        "- A variable in the column *environment* wins over the flag, and a warning names both"
-        " values; `--ignore_env` turns that off. See [environment.md](environment.md).",
+        "- A variable in the column *environment* is used where the flag is not given. A few"
+        " variables of pods win over the flag: see"
+        " [environment.md](environment.md#win-over-the-flag).",
         "- All problems of a command line are reported at once, exit code 2.\n",
     ]
     for group in GROUPS:
@@ -124,20 +134,24 @@ def environment_page() -> str:
         HEAD,
         "# Environment read by `paddock launch`\n",
         "English | [中文](environment.zh.md)\n",
-        "Paddle's order: the environment wins over the command line, and one warning names both"
-        " values. `--ignore_env` turns all of this page off. An empty variable counts as absent.\n",
+        "A flag wins over a variable. One line says so where a variable of Paddle's launcher and"
+        " the flag differ; in Paddle's launcher the variable wins. `--ignore_env` turns all of this"
+        " page off. An empty variable counts as absent.\n",
         "## Win over the flag\n",
-        "In this order, the later one wins.\n",
-        "| variable | flag |",
+        "A platform sets these in each pod, and one command line serves all pods. They win over the"
+        " flag, as in Paddle's launcher, and one line names the flag that is not used.\n",
+        "| variable | wins over |",
         "|---|---|",
     ]
-    lines.extend(f"| `{variable}` | `--{name}` |" for variable, name in MAPPING)
+    lines.extend(f"| `{variable}` | {what} |" for variable, what in _winners())
     lines += [
         "",
-        "## Used where the command line says nothing\n",
+        "## Used where the flag is not given\n",
+        "In this order, the later one wins.\n",
         "| variable | stands for |",
         "|---|---|",
     ]
+    lines.extend(f"| `{variable}` | `--{name}` |" for variable, name in MAPPING)
     for variable, name in FALLBACKS:
         what = f"`--{name}`" if name in BY_NAME else FALLBACK_TEXTS[name]
         lines.append(f"| `{variable}` | {what} |")
@@ -184,6 +198,16 @@ def environment_page() -> str:
         ", ".join(f"`{name}`" for name in sorted(SET_FOR_RANKS)) + ".\n",
     ]
     return "\n".join(lines)
+
+
+def _winners() -> Iterator[tuple[str, str]]:
+    """The variables that win over flags, and over which."""
+    flags = dict(MAPPING)
+    yield from ((variable, f"`--{flags[variable]}`") for variable in WINNING)
+    for variable in IN_A_PADDLEJOB:
+        where = f"in a pod of a PaddleJob (`{PADDLEJOB_SIGN}` is set)"
+        yield variable, f"`--{flags[variable]}`, {where}"
+    yield from WINNING_LISTS
 
 
 def _code(names: Sequence[str]) -> str:
