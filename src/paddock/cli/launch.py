@@ -113,7 +113,11 @@ def _last_words(text: str) -> None:
 
 
 def resolved(parsed: Parsed) -> Parsed:
-    """With what files say: of hosts, of the job, and of what its servers run, if it has any."""
+    """With what files say: of hosts, of the job, of the script, and of what its servers run."""
+    if not parsed.file and any(word.startswith("--") for word in parsed.job.command.args):
+        from paddock.jobfile.misplaced import misplaced_note
+
+        parsed = replace(parsed, notes=(*parsed.notes, *misplaced_note(parsed.job.command)))
     if parsed.job.rendezvous.hostfile:
         from paddock.jobfile.hostfile import resolve_hosts
 

@@ -1,0 +1,88 @@
+"""Flags of the launcher that were typed after the script, which therefore gets them.
+
+Everything after the script belongs to the script, as in torchrun and in Paddle's launcher. A script
+that does not know such a flag often ignores it, and the job is smaller than it was meant to be.
+Read only where a script's words hold such a name.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from paddock.core.job import Command
+
+# Only names that scripts hardly have themselves: not --devices, --rank, --log_dir, --timeout.
+NAMES = frozenset(
+    """
+    nproc_per_node nnodes node_rank master standalone max_restart max_restarts elastic_level
+    elastic_timeout rdzv_backend rdzv_endpoint rdzv_id rdzv_conf server_num worker_num trainer_num
+    nproc-per-node node-rank max-restart max-restarts rdzv-backend rdzv-endpoint rdzv-id rdzv-conf
+    elastic-level elastic-timeout server-num worker-num trainer-num
+    """.split()  # noqa: SIM905 - a list of quoted names would be four times as long
+)
+SWITCHES = ("standalone",)
+MAX_BYTES = 1 << 20  # of a script that is searched for the name
+
+
+def misplaced_note(command: Command) -> tuple[str, ...]:
+    """One line where the words of a Python script look like flags of the launcher.
+
+    None for a flag whose name stands in the script's text: the script takes it itself.
+    """
+    text = _text_of(command)
+    if text is None:
+        return ()
+    found = [
+        words for name, words in _flags(command.args) if not {name, _other(name)} & _known(text)
+    ]
+    if not found:
+        return ()
+    import shlex  # costs 10 ms; only where the line is printed
+
+    names = ", ".join(dict.fromkeys(words[0].partition("=")[0] for words in found))
+    script = (["-m"] if command.kind == "module" else []) + [command.program]
+    line = shlex.join(["paddock", "launch", *(w for words in found for w in words), *script])
+    goes = "goes" if len(found) == 1 else "go"
+    return (
+        f"{names} {goes} to {command.program}, because everything after the script is for the "
+        f"script; for the launcher write: {line} ...",
+    )
+
+
+def _flags(args: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(name, the words of the flag) for each that looks like the launcher's."""
+    for at, word in enumerate(args):
+        name, equals, _ = word[2:].partition("=")
+        if not word.startswith("--") or name not in NAMES:
+            continue
+        value = args[at + 1 : at + 2]
+        takes = not equals and name not in SWITCHES and value and not value[0].startswith("-")
+        yield name, (word, *value) if takes else (word,)
+
+
+def _other(name: str) -> str:
+    return name.replace("-", "_") if "-" in name else name.replace("_", "-")
+
+
+def _known(text: str) -> set[str]:
+    return {name for name in NAMES if name in text}
+
+
+def _text_of(command: Command) -> str | None:
+    """The text of a Python script, or of a module below this directory; None for all others."""
+    path = command.program
+    if command.kind == "module":
+        base = os.path.join(*path.split(".")) if path else ""
+        places = [f"{base}.py", os.path.join(base, "__main__.py")]
+        path = next((place for place in places if os.path.isfile(place)), "")
+    elif command.kind != "script":
+        return None
+    try:
+        with open(path, "rb") as file:
+            return file.read(MAX_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return None
