@@ -37,21 +37,32 @@ help: ## this list
 
 # ------------------------------------------------------------------------------------- the demo
 
-DEMO := --nproc_per_node 2 examples/paddle_digits.py
+# FRAMEWORK=torch or paddle. Without it: what your own Python has (make demo PYTHON=...), what .venv
+# has, or paddle, the smaller install (docs/decisions/0024-the-demo.md).
+ifeq ($(FRAMEWORK)|$(MAKECMDGOALS),|demo)
+FRAMEWORK := $(shell "$(PYTHON)" -c 'from importlib.util import find_spec as find; \
+	print(next((name for name in ("torch", "paddle") if find(name)), ""))' 2>/dev/null)
+endif
+FRAMEWORKS := torch paddle
+FRAMEWORK := $(firstword $(FRAMEWORK) $(patsubst $(VENV)/.demo-%,%,$(wildcard $(VENV)/.demo-*)) paddle)
+ifeq ($(filter $(FRAMEWORK),$(FRAMEWORKS)),)
+$(error FRAMEWORK=$(FRAMEWORK): choose torch or paddle)
+endif
+OTHER = $(filter-out $(FRAMEWORK),$(FRAMEWORKS))
+DEMO = --nproc_per_node 2 examples/$(FRAMEWORK)_digits.py
 LENT := $(VENV)/openmp
 
 demo: export LD_LIBRARY_PATH := $(if $(LD_LIBRARY_PATH),$(LD_LIBRARY_PATH):)$(CURDIR)/$(LENT)
-demo: $(VENV)/.demo ## train a digit classifier on 2 processes, show the plan and the logs
+demo: $(VENV)/.demo-$(FRAMEWORK) ## train a digit classifier on 2 ranks; FRAMEWORK=torch or paddle
 	@echo "== The plan: paddock explain $(DEMO)"
-	@$(BIN)/paddock explain $(DEMO) | sed -e '/^values/,$$d' -e '/^environment/,$$d'
+	@$(BIN)/paddock explain $(DEMO) | sed -e '/^values/,$$d' -e '/^environment/,$$d' -e '/^each runs/d' -e '/^$$/d'
 	@echo "== The job: paddock launch $(DEMO)"
 	@$(BIN)/paddock launch $(DEMO)
-	@echo
-	@echo "== It worked: two processes trained one model; log/ has what each of them printed. Next:"
+	@echo "== It worked: two ranks trained one model. Next:"
 	@echo "     source $(BIN)/activate"
+	@echo "     paddock logs last --rank 1                          # what the other rank printed"
 	@echo "     paddock launch --nproc_per_node 2 YOUR_SCRIPT.py"
-	@echo "     paddock launch -f examples/paddlejob.yaml   # the same from the file Kubernetes runs"
-	@echo "   PyTorch, JAX, MPI-style, shell, parameter server: examples/README.md"
+	@echo "     make demo FRAMEWORK=$(OTHER)                         # the same with $(OTHER)"
 
 # ------------------------------------------------------------------------------- tests and checks
 
@@ -90,7 +101,7 @@ format: $(VENV)/.dev ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-pictures: $(VENV)/.dev $(VENV)/.demo ## every picture of the docs anew, or ARGS="flow failure"; needs root and sshd
+pictures: $(VENV)/.dev $(VENV)/.demo-paddle ## every picture of the docs anew, or ARGS="flow failure"; needs root and sshd
 	PYTHONPATH=src:tests $(BIN)/python -m pictures $(ARGS)
 
 # The page of state machines, and the table of PaddleRec's keys, are written by the tests that read them.
@@ -156,13 +167,18 @@ define install
 	@touch $@
 endef
 
-$(VENV)/.demo: $(VENV)/.python pyproject.toml constraints.txt
-	$(call install,paddock and PaddlePaddle,-e '.[demo]')
-	@$(BIN)/python -c 'import ctypes; ctypes.CDLL("libgomp.so.1")' 2>/dev/null || { \
+# With a framework of $(PYTHON) its own packages count, not those of constraints.txt.
+$(FRAMEWORKS:%=$(VENV)/.demo-%): $(VENV)/.demo-%: $(VENV)/.python pyproject.toml constraints.txt
+	@if "$(PYTHON)" .ci/lend $* $(VENV); then $(filter-out -c constraints.txt,$(PIP)) -e '.[yaml]' scikit-learn; \
+	  else echo "== installing paddock and $* into $(VENV)"; $(PIP) -e '.[$*,yaml]' scikit-learn; fi || { \
+	  echo "make: could not install $*: the first run needs the network" \
+	  "(or a pip configured to find the packages of constraints.txt)" >&2; exit 1; }
+	@[ $* = torch ] || $(BIN)/python -c 'import ctypes; ctypes.CDLL("libgomp.so.1")' 2>/dev/null || { \
 	  echo "make: PaddlePaddle needs libgomp1, which is not here. Try: apt-get install libgomp1"; \
 	  echo "      Until then this demo borrows the one in scikit-learn."; mkdir -p $(LENT); \
 	  ln -sf "$(CURDIR)"/$(VENV)/lib/python3*/site-packages/scikit_learn.libs/libgomp-*.so* \
 	    $(LENT)/libgomp.so.1; }
+	@touch $@
 
 $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
 	$(call install,paddock and the tools of the tests,-e '.[dev]')
@@ -175,7 +191,7 @@ $(VENV)/.docs: $(VENV)/.python pyproject.toml constraints.txt
 REAL_EXTRAS := dev,demo,torch,jax,mpi
 $(VENV)/.real: $(VENV)/.python pyproject.toml constraints.txt
 	$(call install,PaddlePaddle PyTorch JAX and mpi4py,-e '.[$(REAL_EXTRAS)]')
-	@touch $(VENV)/.demo $(VENV)/.dev
+	@touch $(FRAMEWORKS:%=$(VENV)/.demo-%) $(VENV)/.dev
 
 $(VENV)/.dist: $(VENV)/.dev
 	$(call install,twine,twine)

@@ -3,11 +3,11 @@
 What a block of a page is for:
 
 ```bash     Lines to copy. Each is run by itself, in a folder with stand-in scripts, and must end
-            with 0, or with N where its comment says "exit code N". A comment line changes that for
-            the lines below it: "two hosts", "three hosts" - only read, there are no such hosts;
-            "needs torch" - run by the real suite, where the frameworks are; "on a cluster" - for
-            tests/cluster, here only the files are looked for that it names. A line of `make` is
-            never run: its target must be there. A block with a comment above it is not read.
+            with 0, or with N where its comment says "exit code N". A comment above the block, which
+            readers do not see, changes that: <!-- needs: two hosts --> (or three) - only read,
+            there are no such hosts; <!-- needs: torch --> - run by the real suite, where the
+            frameworks are; <!-- needs: a cluster --> - for tests/cluster, here only the files are
+            looked for that it names. A line of `make` is never run: its target must be there.
 ```console  What a terminal shows: "$ command", and what it prints. All of a page are run one after
             the other in one folder (terminals.py), and what is shown must be printed.
 ```text     Anything else. A command in it, ours or another program's, needs a reason not to be
@@ -47,36 +47,36 @@ REASONS = {
 }
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ACTIVATE = "source .venv/bin/activate"  # the tests find the command in any case
-REASON = re.compile(r"<!-- (not run: .*|needs .*) -->\n+\Z")
+ABOVE = re.compile(r"<!-- (not run|needs): (.*) -->\n+\Z")
+HOSTS = ("two hosts", "three hosts")
 
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block. reason: why its commands are not run; needs: modules, one must be there."""
+    """One fenced block. reason: why its commands are not run; needs: what its comment says."""
 
     page: Path
     language: str
     body: str
     reason: str
-    needs: tuple[str, ...]
+    asked: str
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Modules of which one must be there; () for none."""
+        others = (*HOSTS, "a cluster")
+        return () if self.asked in others else tuple(re.findall(r"\b(?!or\b)\w+", self.asked))
 
 
 def blocks_of(page: Path) -> list[Block]:
     """The fenced blocks of a page, in order."""
     text, found = page.read_text("utf-8"), []
     for match in FENCE.finditer(text):
-        above = REASON.search(text[: match.start()])
-        said = above[1] if above else ""
-        reason = said.removeprefix("not run: ") if said.startswith("not run: ") else ""
-        needs = () if reason else names_in(said)
-        found.append(Block(page, match[1], match[2], reason, needs))
+        above = ABOVE.search(text[: match.start()])
+        said = {above[1]: above[2]} if above else {}
+        reason, asked = said.get("not run", ""), said.get("needs", "")
+        found.append(Block(page, match[1], match[2], reason, asked))
     return found
-
-
-def names_in(comment: str) -> tuple[str, ...]:
-    """The modules after "needs": `needs paddle, torch or jax`."""
-    names = re.search(r"\bneeds ([a-z0-9_, ]+)", comment)
-    return tuple(re.findall(r"\b(?!or\b)\w+", names[1])) if names else ()
 
 
 @dataclass(frozen=True)
@@ -102,26 +102,17 @@ class Command:
 def commands_of(page: Path) -> list[Command]:
     """The commands of one page's ```bash blocks."""
     return [
-        c
+        replace(
+            command_of(page, line),
+            is_run=b.asked not in (*HOSTS, "a cluster"),
+            needs=b.needs,
+            on_cluster=b.asked == "a cluster",
+        )
         for b in blocks_of(page)
         if b.language == "bash" and not b.reason
-        for c in lines_to_copy(b)
+        for line in b.body.replace("\\\n", " ").splitlines()
+        if line.partition("#")[0].strip() not in ("", ACTIVATE)
     ]
-
-
-def lines_to_copy(block: Block) -> list[Command]:
-    """The commands of a ```bash block; comment lines say what is done with those below."""
-    found: list[Command] = []
-    is_run, needs, on_cluster = True, block.needs, False
-    for line in block.body.replace("\\\n", " ").splitlines():
-        if line.startswith("#"):
-            on_cluster = line.startswith("# on a cluster")
-            is_run = not on_cluster and not re.search(r"\b(two|three) hosts\b", line)
-            needs = names_in(line)
-        elif line.strip() and line.partition("#")[0].strip() != ACTIVATE:
-            command = command_of(block.page, line)
-            found.append(replace(command, is_run=is_run, needs=needs, on_cluster=on_cluster))
-    return found
 
 
 def command_of(page: Path, line: str) -> Command:

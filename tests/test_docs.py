@@ -25,6 +25,7 @@ from paddock.jobfile.parse import parse
 from pages import (
     ENGLISH,
     FENCE,
+    HOSTS,
     PAGES,
     PAIRS,
     REASONS,
@@ -51,6 +52,7 @@ OTHERS = {
     "--event-log-handler", "--duplicate-stdout-filters", "--duplicate-stderr-filters",
     "--validate", "--map-by", "-ppn",
 }  # fmt: skip
+NEEDS = {*HOSTS, "a cluster", "torch", "paddle", "jax", "paddle, torch or jax"}
 LANGUAGES = {"bash", "console", "text", "python", "yaml", "toml", "json", "mermaid"}
 # Looks like something to type.
 COMMAND = re.compile(
@@ -162,6 +164,14 @@ def test_a_command_that_is_not_run_says_why(page: Path) -> None:
             assert block.reason in REASONS
         elif block.language == "text":
             assert [line for line in block.body.splitlines() if COMMAND.match(line)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_a_reader_copies_has_no_marker_of_the_tests(page: Path) -> None:
+    """What a block needs stands above it, in a comment that is not shown."""
+    for block in blocks_of(page):
+        assert not re.search(r"# (needs|two hosts|three hosts|on a cluster)\b", block.body)
+        assert not block.asked or block.asked in NEEDS, f"needs: {block.asked}"
 
 
 def test_every_command_is_ours_or_a_target_of_make() -> None:
@@ -345,6 +355,13 @@ def test_figures_of_the_chinese_benchmarks_are_those_of_the_english() -> None:
     )
     assert sum(map(bool, chinese)) > 30
     assert [row for row in chinese if not any(row <= other for other in english)] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
+def test_the_script_of_the_readme_is_the_example_that_is_run(page: str) -> None:
+    """What is shown and what the next line starts are the same."""
+    script = (ROOT / "examples" / "torch_sum.py").read_text("utf-8").partition('"""\n\n')[2]
+    assert script in [b.body for b in blocks_of(ROOT / page) if b.language == "python"]
 
 
 def test_the_ten_lines_are_those_of_the_example() -> None:

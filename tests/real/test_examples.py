@@ -48,6 +48,12 @@ def test_paddle_digits_reach_95_percent_on_two_ranks(launch: Launch, need: Need)
     expect_digits(launch(*TWO, "examples/paddle_digits.py").end())
 
 
+def test_torch_digits_reach_95_percent_on_two_ranks(launch: Launch, need: Need) -> None:
+    """What `make demo` runs where PyTorch is: the same images, DistributedDataParallel."""
+    need(modules=["torch", "sklearn"])
+    expect_digits(launch(*TWO, "examples/torch_digits.py").end())
+
+
 def test_the_paddlejob_file_runs_the_same_training(launch: Launch, need: Need) -> None:
     """The resource meant for Kubernetes runs on a laptop; what it cannot honour is named."""
     need(modules=["paddle", "sklearn", "yaml"])  # on a cluster: tests/cluster/test_examples.py
