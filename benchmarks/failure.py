@@ -37,7 +37,7 @@ def measure(world: World) -> list[Figure]:
         interleave((first, last, gone), plan, once, load_average)
         figures += [first, last, gone] if nprocs > 2 else [first, gone]
     figures.append(_across(world))
-    figures.append(_cascades(world))
+    figures.append(cascades(world, rounds(world, paddock=20, mpirun=4, torchrun=4)))
     return figures
 
 
@@ -115,7 +115,7 @@ def two_agents(
     return first, second
 
 
-def _cascades(world: World) -> Figure:
+def cascades(world: World, plan: dict[str, int]) -> Figure:
     """8 ranks, one fails, the others lose their peer 10 to 40 ms later and fail too."""
     figure = Figure("culprit named wrongly in a cascade of 8 ranks", "%", wanted=0)
     seeds = dict.fromkeys(world.launchers, 0)
@@ -137,7 +137,7 @@ def _cascades(world: World) -> Figure:
         is_wrong = found is None or int(found[1]) != culprit
         figure.add(launcher, 100.0 if is_wrong else 0.0)
 
-    interleave((figure,), rounds(world, paddock=20, mpirun=4, torchrun=4), once, load_average)
+    interleave((figure,), plan, once, load_average)
     for launcher, samples in figure.samples.items():
         wrong = sum(1 for s in samples if s)
         figure.notes[launcher] = f"[{wrong} of {len(samples)}]"

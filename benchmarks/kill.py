@@ -15,6 +15,11 @@ AFTER_SECONDS = (0.2, 1.0)
 
 def measure(world: World) -> list[Figure]:
     """Of Paddock, each of its two processes in turn: the guardian and the launcher."""
+    return kills(world, rounds(world, paddock=6, mpirun=1, torchrun=1, paddle=1))
+
+
+def kills(world: World, plan: dict[str, int]) -> list[Figure]:
+    """Of each launcher as often as the plan says; the ranks alive after each delay."""
     figures = [
         Figure(
             f"kill -9 of the launcher: of {NPROCS} ranks alive after {t:g} s",
@@ -44,6 +49,5 @@ def measure(world: World) -> list[Figure]:
         finally:
             job.end()
 
-    plan = rounds(world, paddock=6, mpirun=1, torchrun=1, paddle=1)
     interleave(figures, plan, once, load_average)
     return figures

@@ -18,15 +18,16 @@ def measure(world: World) -> list[Figure]:
     many = rounds(world, bare=9, mpirun=9, paddock=9, torchrun=3, paddle=2)
     if "torchrun" in world.found:
         few.setdefault("torchrun", 1)
-    figures = _start(world, 2, few)
+    figures = starts(world, 2, few)
     runs = figures[0]
     against = Figure("start, 2 ranks: against torchrun", "s", wanted_ratio=("torchrun", 0.05))
     against.samples = {k: v for k, v in runs.samples.items() if k in ("paddock", "torchrun")}
     against.loads = runs.loads
-    return [runs, against, *figures[1:], *_start(world, 32, many)]
+    return [runs, against, *figures[1:], *starts(world, 32, many)]
 
 
-def _start(world: World, nprocs: int, plan: dict[str, int]) -> list[Figure]:
+def starts(world: World, nprocs: int, plan: dict[str, int]) -> list[Figure]:
+    """Of each launcher as often as the plan says: ranks run, its line is shown, the job ended."""
     name = f"start, {nprocs} ranks"
     mpirun = ("mpirun", 1.25)
     figures = [
