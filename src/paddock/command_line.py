@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 TRUE_WORDS = frozenset(("y", "yes", "t", "true", "on", "1"))
 FALSE_WORDS = frozenset(("n", "no", "f", "false", "off", "0"))
 MAX_WORDS = 1_000_000
+NEAR = 0.66  # of difflib: one letter wrong in three; at 0.5 nosuch.py was near to syn.py
 # What a value is, told by the word that stands for it in the help; all others are "text".
 KINDS = {"": "switch", "N": "int", "PORT": "int", "SECONDS": "seconds", "TIME": "seconds",
          "FILE": "file", "DIR": "dir"}  # fmt: skip
@@ -304,15 +305,17 @@ def _report_unclear(line: Line, table: Table, name: str, found: tuple[Flag, ...]
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """A hint for a bad word out of a set.
+    """A hint for a bad word out of a set: the one that is really near, else all of them.
 
     >>> nearest("colective", ("collective", "ps", "ps-heter", "rpc"))
     "did you mean 'collective'?"
+    >>> nearest("nosuch", ("syn", "train"), "check the path")
+    'check the path'
     """
     import difflib  # only in an error
 
     names = list(known)
-    found = difflib.get_close_matches(word.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
+    found = difflib.get_close_matches(word.lower(), [n.lower() for n in names], n=1, cutoff=NEAR)
     if found:
         return f"did you mean '{next(n for n in names if n.lower() == found[0])}'?"
     return otherwise or f"choose one of {', '.join(names)}"

@@ -43,6 +43,45 @@ def test_the_plan_is_shown_with_ranks_and_environment(
     }
 
 
+def test_values_have_the_names_that_the_user_knows(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Flags and fields of the file, with where each was given; not roles.worker.count."""
+    monkeypatch.setenv("PADDLE_NNODES", "2:4")
+    assert run(["explain", "--nproc_per_node", "2", "--grace", "5m", "train.py"]) == 0
+    rows = _rows(capsys)
+    assert rows["--nproc_per_node"] == "2  command line"
+    assert rows["--grace"] == "300  command line"
+    assert rows["--nnodes"] == "2:4  environment PADDLE_NNODES"
+    monkeypatch.delenv("PADDLE_NNODES")
+    job = {
+        "apiVersion": "batch.paddlepaddle.org/v1",
+        "kind": "PaddleJob",
+        "metadata": {"name": "digits"},
+        "spec": {
+            "worker": {
+                "replicas": 3,
+                "template": {
+                    "spec": {
+                        "containers": [{"name": "c", "image": "i", "command": ["python", "t.py"]}]
+                    }
+                },
+            }
+        },
+    }
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps(job))
+    assert run(["explain", "-f", str(file)]) == 0
+    assert _rows(capsys)["spec.worker.replicas"] == f"3  {file}"
+
+
+def _rows(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """The table of values: name -> the rest of its row, blanks made two."""
+    table = capsys.readouterr().out.partition("values that are not the default:\n")[2]
+    rows = [re.split(" {2,}", line.strip()) for line in table.partition("\n\n")[0].splitlines()]
+    return {name: "  ".join(rest) for name, *rest in rows}
+
+
 def test_nodes_that_have_not_joined_are_imagined(capsys: pytest.CaptureFixture[str]) -> None:
     """Known addresses are used, the others get a placeholder."""
     found = explained(capsys, "--nnodes", "3", "--nproc_per_node", "1", "train.py")

@@ -68,6 +68,8 @@ def test_a_script_of_nearly_that_name_is_meant(world: World) -> None:
     ended = run(world, "trian.py")
     check_refused(ended, "script 'trian.py' does not exist")
     assert "did you mean 'train.py'?" in ended.err
+    ended = run(world, "thin.py")  # alike but for the ending
+    assert "hint: check the path" in ended.err
 
 
 def test_a_log_dir_that_cannot_be_written_is_told_before_all_else(world: World) -> None:

@@ -19,7 +19,7 @@ from paddock.core.hosts import LOOPBACK, host_of
 from paddock.core.plan import make_plan
 from paddock.core.secrets import shown_value
 from paddock.core.value import fields_of, replace
-from paddock.errors import UsageError
+from paddock.errors import Problem, UsageError
 from paddock.jobfile.flags import FLAGS as LAUNCH
 from paddock.jobfile.nodes import hosts_of
 from paddock.jobfile.parse import NO_SCRIPT, Parsed, crowd_note, parse
@@ -29,7 +29,7 @@ from paddock.local.text import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from paddock.core.hosts import Devices, Host
     from paddock.core.job import Job
@@ -72,7 +72,13 @@ def run(argv: Sequence[str]) -> int:
         parsed = parse([*words, *(["--", *line.rest] if line.rest else [])], os.environ,
                        python=sys.executable)  # fmt: skip
     except UsageError as error:
-        found = [one for one in error.problems if line.is_whole or one.message != NO_SCRIPT]
+        found = [
+            Problem(NO_SCRIPT, "write paddock explain [flags] train.py [arguments]")
+            if one.message == NO_SCRIPT
+            else one
+            for one in error.problems
+            if line.is_whole or one.message != NO_SCRIPT
+        ]
         raise UsageError.of([*line.problems, *found]) from error
     if line.problems:
         raise UsageError.of(line.problems)
@@ -221,10 +227,25 @@ def as_text(parsed: Parsed, plan: Plan) -> list[str]:
     if len(rows) > len(shown):
         lines.append(f"... and {len(rows) - len(shown)} more rows; --json shows all")
     lines += ["", "values that are not the default:"]
-    given = [(f, s) for f, s in job.sources.items() if s.kind != "default"]
-    table = [(f, _short(_shown_value(job, f)), f"{s.kind} {s.name}".strip()) for f, s in given]
-    lines.extend("  " + line for line in _table(table))
+    lines.extend("  " + line for line in _table(list(_given_rows(parsed))))
     return [*lines, "", "environment of a rank: paddock explain --env-of 0 (or server:0, all) ..."]
+
+
+def _given_rows(parsed: Parsed) -> Iterator[tuple[str, str, str]]:
+    """What the user knows (a flag, a field of the file), its value, and where it was given."""
+    fields: dict[tuple[str, str, str], list[str]] = {}
+    for field, source in parsed.job.sources.items():
+        if source.kind != "default" and field != "command":
+            fields.setdefault((source.kind, source.name, source.text), []).append(field)
+    flags = {flag.field: f"--{flag.name}" for flag in reversed(LAUNCH) if flag.field}
+    for (kind, name, text), decided in fields.items():
+        value = _shown_value(parsed.job, decided[0]) if len(decided) == 1 else text
+        what, where = name, {"flag": "command line", "file": parsed.file or "file"}.get(kind, kind)
+        if kind == "environment":
+            what = next((flags[field] for field in decided if field in flags), decided[0])
+            where = f"environment {name}"
+        value = f"{value:g}" if isinstance(value, float) else value
+        yield what, _short(text if value in (None, "", ()) else value), where
 
 
 def _folded(plan: Plan) -> list[list[Proc]]:

@@ -6,8 +6,8 @@ import sys
 
 from paddock import __version__
 from paddock.cli.family import Command, Given, Operand, carry_out, usage_of
+from paddock.cli.main import ALL, SHARED
 from paddock.cli.main import COMMANDS as NAMES
-from paddock.cli.main import SHARED
 from paddock.command_line import HELP, nearest
 from paddock.errors import UsageError
 from paddock.jobfile.flags import FLAGS
@@ -50,7 +50,7 @@ def run(argv: Sequence[str]) -> int:
 def _run(given: Given) -> int:
     name, *order = given.words
     if name not in NAMES:
-        raise UsageError(f"'{name}' is not a command", hint=nearest(name, NAMES))
+        raise UsageError(f"'{name}' is not a command", hint=nearest(name, NAMES, ALL))
     known = commands_of(name)
     full = " ".join((name, *order))
     if order and full not in known:

@@ -213,10 +213,11 @@ def _near(script: str, otherwise: str) -> str:
 
     folder, name = os.path.split(script)
     try:
-        beside = [each for each in os.listdir(folder or ".") if each.endswith(".py")]
+        beside = [each[:-3] for each in os.listdir(folder or ".") if each.endswith(".py")]
     except OSError:
         return otherwise
-    return nearest(name, beside, otherwise)
+    found = nearest(name.removesuffix(".py"), beside, otherwise)
+    return found if found == otherwise else f"{found[:-2]}.py'?"
 
 
 def _script_problems(argv: Sequence[str]) -> list[Problem]:

@@ -44,8 +44,9 @@ SHARED = dict.fromkeys(("list", "status", "logs", "stop", "wait", "fetch", "dele
 # What people type who come from other tools -> what it is here.
 OTHERS = {"kill": "stop", "cancel": "stop", "jobs": "list", "ls": "list",
           "run": "launch", "log": "logs", "tail": "logs -f", "get": "fetch", "rm": "delete",
-          "describe": "status"}  # fmt: skip
+          "describe": "status", "top": "status --watch"}  # fmt: skip
 WORDS = {"-h": "help", "--help": "help", "-V": "version", "--version": "version"}
+ALL = "paddock help lists the commands"
 SIGINT = 2
 SIGPIPE = 13
 
@@ -134,5 +135,5 @@ def _unknown(name: str) -> UsageError:
             f"'{name}' is not a command", hint=f"did you mean 'paddock launch {name} ...'?"
         )
     meant = OTHERS.get(name)
-    hint = f"did you mean 'paddock {meant}'?" if meant else nearest(name, COMMANDS)
+    hint = f"did you mean 'paddock {meant}'?" if meant else nearest(name, COMMANDS, ALL)
     return UsageError(f"'{name}' is not a command", hint=hint)
