@@ -68,7 +68,7 @@ def test_a_script_of_nearly_that_name_is_meant(world: World) -> None:
     ended = run(world, "trian.py")
     check_refused(ended, "script 'trian.py' does not exist")
     assert "did you mean 'train.py'?" in ended.err
-    ended = run(world, "thin.py")  # alike but for the ending
+    ended = run(world, "nosuch.py")  # alike in its ending only
     assert "hint: check the path" in ended.err
 
 
