@@ -74,6 +74,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda number, frame: None)
+    state = tempfile.TemporaryDirectory(prefix="paddock-tests-state-")  # launches are recorded
+    config.add_cleanup(state.cleanup)
+    os.environ["XDG_STATE_HOME"] = state.name
     worker: dict[str, str] | None = getattr(config, "workerinput", None)  # of pytest-xdist
     if worker is not None:
         leave_network()

@@ -143,5 +143,7 @@ def compare(
             block = (folder / f"{process['role']} {process['rank']}").read_text().split("\0")
             got = dict(item.split("=", 1) for item in block if item)
             new = {name: text for name, text in got.items() if env.get(name) != text}
+            if path == PORTABLE:  # it records nothing: its logs are right in log/
+                process["environment"] |= {n: new[n] for n in new if n.endswith("LOG_DIR")}
             found += differences(process["environment"], new)
     return found

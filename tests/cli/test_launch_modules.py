@@ -26,6 +26,7 @@ ALLOWED = {
     "threading", "_weakrefset",  # late: the output thread
     "types", "operator", "functools", "collections", "itertools", "_collections", "keyword",
     "reprlib", "_operator", "_functools", "_weakref",  # late: by enum and threading
+    "_json",  # late: texts of the run's record
 }  # fmt: skip
 
 

@@ -32,7 +32,8 @@ def project(tmp_path: Path) -> Path:
 def home_of(project: Path) -> dict[str, str]:
     """An environment with a home beside the project."""
     home = str(project.parent / "home")
-    return {**os.environ, "HOME": home, "PYTHONPATH": str(ROOT / "src")}
+    env = {name: text for name, text in os.environ.items() if name != "XDG_STATE_HOME"}
+    return {**env, "HOME": home, "PYTHONPATH": str(ROOT / "src")}
 
 
 def paddock(project: Path, *words: str) -> subprocess.CompletedProcess[str]:

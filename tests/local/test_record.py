@@ -74,12 +74,15 @@ def test_the_record_follows_a_running_job(world: World) -> None:
     assert begun == [("worker", 1, 0), ("worker", 1, 1)]
 
 
-def test_without_the_flag_nothing_is_recorded(world: World) -> None:
-    """Nor paid for."""
+def test_without_the_flag_the_log_directory_has_logs_only(world: World) -> None:
+    """The record of a launch is in the registry; runs/ has the times of its lines."""
     assert world.run(world.script("print('here')")).code == 0
-    assert sorted(p.name for p in world.log_dir.iterdir() if p.name[0] != ".") == [
-        "endpoints.log", "workerlog.0",
-    ]  # fmt: skip
+    found = sorted(
+        p.name for p in world.log_dir.iterdir() if p.name not in ("launcher.log", "runs")
+    )
+    assert found == [".paddock", "endpoints.log", "workerlog.0"]
+    (times,) = world.log_dir.glob("runs/*/*")
+    assert times.name == "workerlog.0.times"
 
 
 def test_a_record_that_cannot_be_kept_is_said_before_anything_starts(world: World) -> None:

@@ -32,8 +32,8 @@ class Member:
 
     say_raw(text): to the console. on_over(exit_code): this node has ended its part.
     on_idle(): nothing of this node runs any more. on_hand_over(order): another node coordinates
-    from now on. on_verdict(verdict, uid, is_own): the
-    job's, or this node's own when it gives up.
+    from now on. on_verdict(verdict, uid, is_own): the job's, or this node's own when it gives up.
+    on_plan(plan, node_rank): an attempt is started next.
     """
 
     def __init__(
@@ -74,7 +74,10 @@ class Member:
         self._loss: m.Loss = ""  # what was lost, if that is why
         self._verdict: Verdict | None = None
         self._notes_said = False
-        share.on_exit = lambda exit_: self.tell(m.Exited(self._translate(exit_)))
+        self.exits: list[Exit] = []  # of this node's processes, in the latest attempt
+        self.problem = ""  # why this node ended its part without a verdict of the job
+        self.on_plan: Callable[[Plan, int], None] = lambda *_: None
+        share.on_exit = self._on_exit
         share.on_stopped = self._on_stopped
         share.on_note = self.say
         share.on_ready = self._on_ready
@@ -106,6 +109,30 @@ class Member:
         self.tell(m.Join(self._host, self.key, rank, job_shape(self.job), door, started, by))
         if self.told_signal:  # the one before may not have heard it
             self.tell(m.Leave(self.told_signal, self._signals > 1, self._loss))
+
+    @property
+    def plan(self) -> Plan | None:
+        """Of the latest attempt that was started here."""
+        return self._plan
+
+    @property
+    def uid(self) -> str:
+        """Of the run that this node takes part in; "" before it has joined one."""
+        return self._uid
+
+    @property
+    def is_linked(self) -> bool:
+        """True while this node can talk to the coordinator."""
+        return self._send is not None
+
+    def pids(self) -> dict[str, int]:
+        """This node's processes that run: "worker 3" -> pid."""
+        return self._share.pids()
+
+    def _on_exit(self, exit_: Exit) -> None:
+        exit_ = self._translate(exit_)
+        self.exits.append(exit_)
+        self.tell(m.Exited(exit_))
 
     @property
     def key(self) -> str:
@@ -189,6 +216,7 @@ class Member:
             self.say("WARNING", f"--elastic_pre_hook ended with {hook_code}; starting all the same")
         self.start, self.start_at, self.is_start_fresh = order, self._loop.now(), True
         self.attempt = order.attempt
+        self.exits = []
         try:
             if self._host not in order.hosts:
                 raise PaddockError("this node is not in the plan it was told to start")
@@ -210,6 +238,7 @@ class Member:
     def _on_ready(self, plan: Plan, node_rank: int) -> None:
         if self._share.warning and not self._notes_said:
             self.say("WARNING", self._share.warning)
+        self.on_plan(plan, node_rank)
         self.reporter.starting(plan, node_rank)
 
     def _tell_started(self, plan: Plan) -> None:
@@ -225,6 +254,7 @@ class Member:
             self.reporter.say_all([("INFO", line) for line in servers_lines(plan)])
 
     def _fail(self, error: PaddockError) -> None:
+        self.problem = error.message
         self._say_raw(problem_text(error))
         self.exit_code = error.exit_code
         self.tell(m.CannotRun(error.message, error.exit_code))
@@ -260,6 +290,7 @@ class Member:
 
     def _refused(self, refuse: m.Refuse) -> None:
         error = PaddockError(refuse.message, hint=refuse.hint, exit_code=refuse.exit_code)
+        self.problem = error.message
         self._say_raw(problem_text(error))
         self.end(refuse.exit_code)
 
@@ -281,6 +312,13 @@ class Member:
     def forward(self, number: int) -> None:
         """Pass a signal that means nothing to a launcher on to the processes."""
         self._share.forward(number)
+
+    def stop(self, number: int, *, now: bool) -> None:
+        """As on_signal. now: every process here is killed, without the grace."""
+        if not self._signals:
+            self.on_signal(number)
+        if now:
+            self.on_signal(number)
 
     def on_signal(self, number: int, lost: m.Loss = "") -> None:
         """The launcher was told to end. The first time asks everyone, the second kills here.

@@ -5,18 +5,27 @@ from __future__ import annotations
 import os
 
 from paddock.agent.member import Member
+from paddock.agent.view import JobView
 from paddock.core.job import Job
+from paddock.errors import PaddockError
+from paddock.local.logs import run_folder
 from paddock.local.loop import Loop
 from paddock.local.output import Output
 from paddock.local.reporter import Reporter, is_short
+from paddock.local.runs import Entry, job_name, take_entry
 from paddock.local.share import Share
 from paddock.local.text import LEVELS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from paddock.agent.control import ControlServer
+    from paddock.agent.coordinator import Coordinator
     from paddock.agent.recorder import Recorder
+    from paddock.agent.run_record import RunRecord
+    from paddock.core.plan import Plan
+    from paddock.core.policy import Verdict
     from paddock.local.warm.kept import Kept
 
 OUTPUT_SECONDS = 2.0
@@ -38,6 +47,7 @@ class Run:
         recorder: Recorder | None = None,
         reporter: Reporter | None = None,
     ) -> None:
+        """recorder: of --record."""
         self.job = job
         self.env = env
         self.loop = loop
@@ -52,13 +62,27 @@ class Run:
             on_over=self._on_over,
             reporter=reporter or Reporter(LEVELS[job.logs.level], say_raw),
         )
-        self.on_news = recorder.on_news if recorder is not None else None
-        self.on_reign_over = recorder.on_reign_over if recorder is not None else lambda: None
-        if recorder is not None:
-            self.member.on_verdict = recorder.on_verdict
+        self.view = JobView(job, loop, self.member)
+        self._watchers: list[JobView | Recorder] = [self.view]
+        self._watchers += [recorder] if recorder is not None else []
+        self.member.on_verdict = self._on_verdict
         self._is_over = False
         self._may_end = True
         self._closers: list[Callable[[], None]] = []
+
+    def on_news(self, coordinator: Coordinator) -> None:
+        """This node coordinates, and the job's state has changed."""
+        for each in self._watchers:
+            each.on_news(coordinator)
+
+    def on_reign_over(self) -> None:
+        """This node does not coordinate any more."""
+        for each in self._watchers:
+            each.on_reign_over()
+
+    def _on_verdict(self, verdict: Verdict, uid: str, is_own: bool) -> None:
+        for each in self._watchers:
+            each.on_verdict(verdict, uid, is_own)
 
     def _on_over(self, exit_code: int) -> None:
         self.exit_code = exit_code
@@ -103,8 +127,16 @@ class Launcher:
         """kept: the loop, and what the launch before has left, of a launcher that stays."""
         self.loop = Loop() if kept is None else kept.loop
         self.output = Output(on_lost=self._on_lost)
+        self.env = env
+        self.control: ControlServer | None = None
+        self.record: RunRecord | None = None
         pod_name = _pod_name()
-        share = Share(job, self.loop, self.output, env, pod_name, kept)
+        is_recorded = not job.record and env.get("PADDOCK_KEEP_RUNS") != "0"
+        self._entry = take_entry(env, job_name(job)) if is_recorded else Entry("", "")
+        self._share = Share(
+            job, self.loop, self.output, env, pod_name, kept, run_id=self._entry.run_id
+        )
+        share = self._share
         self.run = Run(
             job,
             env,
@@ -120,11 +152,93 @@ class Launcher:
         """In the output thread."""
         self.loop.post(lambda: self.run.member.warn(text))
 
-    def finish(self) -> int:
-        """Close everything; returns the exit code."""
-        self.run.close()
+    def open_record(self, words: Sequence[str], guardian_pid: int) -> None:
+        """Make this launch a run among the others, and answer on its control socket.
+
+        What cannot be written or opened is told in one line. words: after ``paddock launch``.
+        """
+        job, run = self.run.job, self.run
+        problem = self._entry.problem
+        if self._entry.folder:
+            from paddock.agent.run_record import RunRecord
+            from paddock.local.record import RecordFolder
+
+            try:
+                folder = RecordFolder(self._entry.folder, self.output, "the record")
+                self.record = RunRecord(
+                    folder, self.loop, self.output, run.view, run_id=self._entry.run_id,
+                    name=job_name(job), words=words, nnodes=job.nnodes_max,
+                )  # fmt: skip
+                run.member.on_plan = self._on_plan
+                self.record.begin(self.env, guardian_pid)
+            except PaddockError as error:
+                problem = error.message
+        if self.record is not None and run.member.plan is not None:
+            self.record.on_plan(run.member.plan, 0)
+        if problem:
+            run.member.say("WARNING", f"this run is not recorded: {problem}")
+        if self._entry.run_id or job.record:
+            self._open_control()
+        if self.record is not None:
+            self.record.ask_git(self.env, self._share.own_pids)
+            self.record.prune(self.env)
+
+    def _open_control(self) -> None:
+        """In the run's directory; where that cannot have a socket, in that of its record."""
+        from paddock.agent.control import ControlServer
+
+        job, run_id = self.run.job, self._entry.run_id
+        directory = os.path.abspath(job.record) if job.record else run_folder(job, run_id)
+        control = ControlServer(self.loop, self.output, self.run.view, self._stop)
+        for folder in (directory, self._entry.folder):
+            try:
+                os.makedirs(folder, exist_ok=True)
+                control.open(folder)
+                self.control = control
+                break
+            except OSError:
+                continue  # NFS and FUSE without sockets, a full or read-only disk
+        if self.record is not None:
+            self._keep_places(directory)
+
+    def _keep_places(self, directory: str) -> None:
+        assert self.record is not None
+        self.record.keep(
+            directory=directory,
+            logs=self._share.logs,
+            control=self.control.path if self.control is not None else "",
+        )
+
+    def _on_plan(self, plan: Plan, node_rank: int) -> None:
+        assert self.record is not None
+        self.record.on_plan(plan, node_rank)
+        self._keep_places(run_folder(self.run.job, self._entry.run_id))
+
+    def _stop(self, now: bool) -> None:
+        """Asked for on the control socket."""
+        from signal import SIGTERM
+
+        self.run.member.stop(SIGTERM, now=now)
+
+    def finish(self, problem: str = "") -> int:
+        """Close everything; returns the exit code. problem: what the launch ended with."""
+        run = self.run
+        run.close()
+        if self.record is not None:
+            was_told = bool(run.member.told_signal)
+            self.record.end(run.exit_code, problem or run.member.problem, was_told=was_told)
+        if self.control is not None:
+            self.control.close(run.exit_code)
         self.output.stop(OUTPUT_SECONDS)
-        return self.run.exit_code
+        return run.exit_code
+
+    def abort(self, error: PaddockError) -> None:
+        """The launch has failed as a whole; the caller tells why."""
+        self.run.exit_code = error.exit_code
+        try:
+            self.finish(error.message)
+        except RuntimeError:  # no thread can be started, and so nothing can be written
+            return
 
 
 def _recorder(job: Job, loop: Loop, output: Output, pod_name: str) -> Recorder | None:
@@ -146,7 +260,7 @@ def _screen(job: Job, env: Mapping[str, str], share: Share, output: Output) -> R
         env,
         output.say,
         share.record,
-        lambda: share.logs,
+        lambda: share.shown_logs,
         output.has_shown,
         is_terminal=os.isatty(2),
     )

@@ -28,20 +28,43 @@ def run_job(
     guardian_pid: int,
     shown: Sequence[tuple[str, str]] = (),
     notes: Sequence[str] = (),
+    words: Sequence[str] = (),
     kept: Kept | None = None,
 ) -> int:
-    """Run this node's share of the job. kept: of a launcher that stays (--warm keep)."""
+    """Run this node's share of the job.
+
+    words: after ``paddock launch``. kept: of a launcher that stays (--warm keep).
+    """
     launcher = Launcher(job, env, kept)
+    try:
+        return _run(launcher, guardian_pid, shown, notes, words)
+    except PaddockError as error:
+        launcher.abort(error)
+        raise
+
+
+def _run(
+    launcher: Launcher,
+    guardian_pid: int,
+    shown: Sequence[tuple[str, str]],
+    notes: Sequence[str],
+    words: Sequence[str],
+) -> int:
+    job = launcher.run.job
     run = launcher.run
     reporter = run.member.reporter
     reporter.say_all([("WARNING", note) for note in notes])
     if not job.record:  # of a submitted job the plan has been shown
         reporter.settings(shown)
     if job.rendezvous.kind == "alone":
-        _join_alone(run)
-        _supervise(launcher, guardian_pid)
-    else:
-        _supervise(launcher, guardian_pid, before=lambda: _join_others(run))
+        _join_alone(run)  # its ranks run before anything else is done
+
+    def before() -> None:
+        launcher.open_record(words, guardian_pid)
+        if job.rendezvous.kind != "alone":
+            _join_others(run)
+
+    _supervise(launcher, guardian_pid, before)
     return launcher.finish()
 
 
@@ -60,9 +83,7 @@ def _join_alone(run: Run) -> None:
     own.connect(run.job.rendezvous.own_host or LOOPBACK)
 
 
-def _supervise(
-    launcher: Launcher, guardian_pid: int, before: Callable[[], None] | None = None
-) -> None:
+def _supervise(launcher: Launcher, guardian_pid: int, before: Callable[[], None]) -> None:
     """Take signals, watch the guardian, and run the loop until the job is over."""
     import signal
     import sys
@@ -84,8 +105,7 @@ def _supervise(
         launcher.output.start()
     except RuntimeError as error:  # the limit of processes (ulimit -u) is reached
         raise PaddockError(f"no thread can be started: {error}", hint="raise ulimit -u") from error
-    if before is not None:
-        before()
+    before()
     if not run.is_ended:
         launcher.loop.run()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from paddock.backends.words import LAUNCH
 from paddock.errors import PaddockError, UsageError
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ TABLE = {
     "kubernetes": ("paddock.backends.kubernetes.driver", "Kubernetes"),
     "script": ("paddock.backends.script.driver", "Script"),
     "local": ("paddock.backends.ssh.driver", "Local"),
+    LAUNCH: ("paddock.backends.launches", "Launches"),
 }
 # Of those whose backend needs packages that a plan does not need.
 PLANNERS = {"kubernetes": ("paddock.backends.kubernetes.planner", "Planner")}

@@ -105,6 +105,7 @@ class Split:
     file: str = ""
     env: list[str] = field(default_factory=list)
     script: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # all of them
     problems: list[Problem] = field(default_factory=list)
     is_help: bool = False
 
@@ -132,7 +133,9 @@ def split_words(argv: Sequence[str]) -> Split:
     ({'site': 'lab', 'dry_run': '1'}, ['--nproc_per_node=2'], ('train.py', '-b'))
     """
     line = read_line(argv, TABLE, has_script=True)
-    found = Split(script=tuple(line.rest), problems=line.problems, is_help=line.is_help)
+    found = Split(
+        script=tuple(line.rest), words=tuple(argv), problems=line.problems, is_help=line.is_help
+    )
     for said in line.said:
         key = said.flag.key
         if key in OWN:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Row = tuple[int, str, bytes]
 
 LABEL_LETTERS = 80
+RANKS_MAX = 1 << 20
 NEWLINE = b"\n"
 RESET = b"\x1b[0m"
 CONTROLS = bytes({*range(32), 127} - {9, 10})
@@ -161,11 +162,9 @@ def read_query(
     >>> read_query(rank="0,3", since="5m", now=1000.0)
     Query(ranks=(0, 3), since=700.0, until=0.0, follow=False, tail=None)
     """
-    words = [] if rank.strip() == "all" else rank.split(",")
-    ranks = [to_integer(word) for word in words]
-    known = tuple(number for number in ranks if number is not None and number >= 0)
-    if len(known) != len(ranks):
-        raise UsageError(f"--rank {rank}: not a list of ranks", hint="write all, or 0,3")
+    known = () if rank.strip() == "all" else _ranks(rank)
+    if known is None:
+        raise UsageError(f"--rank {rank}: not a list of ranks", hint="write all, 0,3 or 0-3")
     ago = to_seconds(since) if since else 0.0
     if ago is None:
         raise UsageError(f"--since {since}: not a time", hint="write 30s, 5m or 1h30m")
@@ -173,6 +172,39 @@ def read_query(
     if tail and (count is None or count < 0):
         raise UsageError(f"--tail {tail}: not a number of lines", hint="write 100")
     return Query(known, now - ago if since else 0.0, follow=follow, tail=count)
+
+
+def _ranks(text: str) -> tuple[int, ...] | None:
+    """The ranks of a list with ranges; None where it is none.
+
+    >>> _ranks("0,4-6"), _ranks("3-1")
+    ((0, 4, 5, 6), None)
+    """
+    found: list[int] = []
+    for word in text.split(","):
+        low, dash, high = word.partition("-")
+        first, last = to_integer(low), to_integer(high if dash else low)
+        if first is None or last is None or not 0 <= first <= last < RANKS_MAX:
+            return None
+        found += range(first, last + 1)
+    return tuple(found)
+
+
+def matching(pieces: Iterable[Piece], pattern: str) -> Iterator[Piece]:
+    """The lines in which a regular expression is found. Raises UsageError for one that is none."""
+    try:
+        wanted = re.compile(pattern.encode())
+    except re.error as error:
+        hint = f"a dot or a bracket that is meant needs a backslash: {re.escape(pattern)}"
+        raise UsageError(f"--grep {pattern}: {error}", hint=hint) from error
+    return _matching(pieces, wanted)
+
+
+def _matching(pieces: Iterable[Piece], wanted: re.Pattern[bytes]) -> Iterator[Piece]:
+    for piece in pieces:
+        lines = piece.data.splitlines(keepends=True)
+        if found := b"".join(line for line in lines if wanted.search(line)):
+            yield piece._replace(data=found)
 
 
 def around(query: Query, failed_at: float, seconds: float) -> Query:

@@ -1,8 +1,9 @@
-"""The runs this user has submitted: pointers to where the truth is, one directory each.
+"""The runs this user has launched or submitted, one directory each (local/runs.py).
 
     $XDG_STATE_HOME/paddock/runs/ID/run.json       what later verbs need to ask the backend
     $XDG_STATE_HOME/paddock/runs/ID/plan.json      what was to be done, as --dry-run shows it
     $XDG_STATE_HOME/paddock/runs/ID/events.jsonl   states as they were seen, a line each
+    $XDG_STATE_HOME/paddock/runs/ID/status.json    of a launch: its ranks, as last known
 
 No environment values and no secrets. An entry may be lost: `paddock list --discover` makes it anew.
 """
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.backends.words import FINAL, Handle, parse_handle
 from paddock.errors import PaddockError, UsageError
+from paddock.local.runs import registry_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 DRAWS = 4  # of an id, until nobody has it
+ABANDONED_SECONDS = 60.0  # an entry gets its run.json before
 
 
 class IdTaken(UsageError):
@@ -136,8 +139,8 @@ class Registry:
     """All entries of this user."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        state = env.get("XDG_STATE_HOME") or os.path.join(env.get("HOME", "~"), ".local", "state")
-        self.folder = Path(state).expanduser() / "paddock" / "runs"
+        self.folder = Path(registry_folder(env))
+        self.damaged = 0  # entries that runs() could not read
 
     def add(self, name: str, handle: Handle, command: str, nnodes: int) -> Run:
         """A new entry; its id is the handle's name.
@@ -190,17 +193,26 @@ class Registry:
     def runs(self) -> list[Run]:
         """All entries that can be read, the oldest first."""
         found = []
-        for path in sorted(self.folder.glob("*/run.json")):
+        self.damaged = 0
+        try:
+            names = [name for name in os.listdir(self.folder) if name[0] != "."]
+        except OSError:
+            names = []
+        for name in names:
+            path = self.folder / name / "run.json"
             try:
                 found.append(_read(path))
+            except FileNotFoundError:
+                self.damaged += _is_abandoned(path.parent)
             except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                continue  # being written, or damaged: --discover makes it anew
+                self.damaged += 1
         return sorted(found, key=lambda run: run.created_at)
 
     def find(self, word: str) -> list[Run]:
-        """The runs that a word means: a handle, an id, a name, `last` or `all`.
+        """The runs that a word means: a handle, an id, a name, `last`, `all` or `pid N`.
 
-        A name means the latest run of that name. Raises UsageError when there is none.
+        A name means the latest run of that name; the beginning of an id does if it is no other's.
+        Raises UsageError when there is none.
         """
         runs = self.runs()
         handle = parse_handle(word)
@@ -213,6 +225,7 @@ class Registry:
         else:
             exact = [run for run in runs if word in (run.run_id, run.handle.name)]
             found = exact or [run for run in runs if run.name == word][-1:]
+            found = found or _by_pid(runs, word) or _by_beginning(runs, word)
         if found:
             return found
         from paddock.command_line import nearest
@@ -222,7 +235,8 @@ class Registry:
         if handle is not None:
             hint = f"paddock list --discover {handle.place or handle.backend} finds what is there"
         shown = "".join(c if c.isprintable() else "?" for c in word)
-        raise UsageError(f"no job '{shown}' is known here", hint=hint or "see: paddock list")
+        what = "no run is recorded here" if word == "last" else f"no run '{shown}' is recorded here"
+        raise UsageError(what, hint=hint or "see: paddock list")
 
     @contextmanager
     def only_one(self, name: str) -> Iterator[None]:
@@ -241,6 +255,31 @@ class Registry:
             yield
         except OSError as error:
             raise _unwritable(self.folder, error) from error
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Whether an entry without run.json is older than one that is just being written."""
+    try:
+        return time.time() - folder.stat().st_mtime > ABANDONED_SECONDS
+    except OSError:
+        return False
+
+
+def _by_pid(runs: list[Run], word: str) -> list[Run]:
+    """The latest launch whose launcher has this pid: "22986" or "pid 22986"."""
+    digits = word.removeprefix("pid").strip()
+    if not digits.isdecimal():
+        return []
+    return [run for run in runs if str(dict.get(run.details, "pid", "")) == digits][-1:]
+
+
+def _by_beginning(runs: list[Run], word: str) -> list[Run]:
+    """The run whose id begins so. Raises UsageError when there are several."""
+    found = [run for run in runs if run.run_id.startswith(word)]
+    if len(found) > 1:
+        shown = ", ".join(run.run_id for run in found[-4:])
+        raise UsageError(f"'{word}' is the beginning of {len(found)} ids", hint=f"such as {shown}")
+    return found
 
 
 def _is_same(run: Run, handle: Handle, found: Mapping[str, Any]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from typing import TYPE_CHECKING
 
@@ -33,15 +32,6 @@ def clean(text: str) -> str:
     'a?[31mb?c'
     """
     return "".join(c if c.isprintable() else "?" for c in text)
-
-
-def as_name(text: str) -> str:
-    """The name of a job that is called so: lower-case letters, digits and single dashes.
-
-    >>> as_name("PaddleRec_CTR"), as_name("作业")
-    ('paddlerec-ctr', 'job')
-    """
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-") or "job"
 
 
 def age(seconds: float) -> str:

@@ -21,6 +21,7 @@ FINAL: tuple[State, ...] = ("succeeded", "failed", "cancelled", "lost")
 ALIVE: tuple[State, ...] = ("starting", "running", "stopping")  # launchers are up
 DEFAULT_ROOT = "~/paddock/jobs"  # where jobs have their directories
 FETCHED = ("log", "output")  # of a job's directory
+LAUNCH = "launch"  # what `paddock launch` runs here: in handles as the backends are
 BACKENDS = ("ssh", "slurm", "mpi", "kubernetes", "script", "local")
 
 
@@ -48,7 +49,7 @@ def parse_handle(text: str) -> Handle | None:
     """
     backend, slashes, rest = text.partition("://")
     place, slash, name = rest.rpartition("/")
-    if not (slashes and slash and name and backend in BACKENDS):
+    if not (slashes and slash and name and backend in (*BACKENDS, LAUNCH)):
         return None
     return Handle(backend, place, name)
 

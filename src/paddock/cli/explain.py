@@ -25,6 +25,7 @@ from paddock.jobfile.nodes import hosts_of
 from paddock.jobfile.parse import NO_SCRIPT, Parsed, crowd_note, parse
 from paddock.local.devices import find_devices
 from paddock.local.limits import usable_cores
+from paddock.local.logs import RUNS, has_own_folder
 from paddock.local.text import count
 
 TYPE_CHECKING = False
@@ -151,6 +152,8 @@ def environments(
     """What each process gets beyond what it inherits unchanged, in the plan's order."""
     found = []
     directory = os.path.abspath(job.logs.directory)
+    if has_own_folder(job):
+        directory = os.path.join(directory, RUNS, "<run id>")
     shared = {
         node_rank: shared_env(
             {**base, **dict(devices.env)},

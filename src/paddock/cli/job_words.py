@@ -22,7 +22,7 @@ def runs_of(jobs: Sequence[str]) -> list[Run]:
     registry = Registry(os.environ)
     found: dict[str, Run] = {}
     problems: list[Problem] = []
-    for word in jobs or ["last"]:
+    for word in _joined(jobs) or ["last"]:
         try:
             found |= {run.run_id: run for run in registry.find(word)}
         except UsageError as error:
@@ -34,6 +34,21 @@ def runs_of(jobs: Sequence[str]) -> list[Run]:
     if problems:
         raise UsageError.of(problems)
     return list(found.values())
+
+
+def _joined(jobs: Sequence[str]) -> list[str]:
+    """With "pid" and the number behind it as one word.
+
+    >>> _joined(["pid", "22986", "last"])
+    ['pid 22986', 'last']
+    """
+    found: list[str] = []
+    for word in jobs:
+        if found and found[-1] == "pid" and word.isdecimal():
+            found[-1] = f"pid {word}"
+        else:
+            found.append(word)
+    return found
 
 
 def one_of(jobs: Sequence[str]) -> Run:

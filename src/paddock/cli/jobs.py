@@ -1,6 +1,7 @@
-"""``paddock list status logs stop wait fetch delete``: jobs that were submitted, wherever they are.
+"""``paddock list status logs stop wait fetch delete``: runs, launched here or submitted elsewhere.
 
-Each takes handles, ids, names, `last` or `all`. With --json one value comes on stdout.
+Each takes ids, their beginnings, names, handles, `pid N`, `last` or `all`. With --json one value
+comes on stdout.
 """
 
 from __future__ import annotations
@@ -16,19 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.backends.backend import AsksMany, KeepsContents, find_backend
-from paddock.backends.merge import around, prefixed, read_query, tail_of
+from paddock.backends.merge import around, matching, prefixed, read_query, tail_of
 from paddock.backends.registry import Registry
 from paddock.backends.text import age, clean, coloured, status_lines, table
-from paddock.backends.words import FINAL, Query, State, Status
+from paddock.backends.words import FINAL, LAUNCH, Query, State, Status
 from paddock.cli.family import JSON, Command, Given, Operand, carry_out
 from paddock.cli.job_words import one_of, runs_of
 from paddock.command_line import flag
-from paddock.core.secrets import without_login
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
-from paddock.jobfile.shown import shown_words
-from paddock.jobfile.words import read_words
-from paddock.local.launches import Launch, running_launches
 from paddock.local.output import write_all
+from paddock.local.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from paddock.backends.words import Piece
 
 AT_ONCE = 16
+ENDED_SHOWN = 20  # runs that have ended, in a list without --all
 POLL_SECONDS = 1.0
 LAST_LINES_SECONDS = 10.0
 STOPPING_SECONDS = 30.0  # that delete waits for a job which was told to end
@@ -138,6 +137,12 @@ def _list(given: Given) -> int:
             registry.adopt(handle, found)
     runs = runs_of(given.jobs) if given.jobs else registry.runs()
     ended = {run.run_id: seen_end(run) for run in runs}
+    hidden = 0
+    if not (given.jobs or given.all or given.json):
+        old = [run for run in runs if ended[run.run_id] is not None][:-ENDED_SHOWN]
+        hidden = len(old)
+        left_out = {run.run_id for run in old}
+        runs = [run for run in runs if run.run_id not in left_out]
     left = [run for run in runs if ended[run.run_id] is None]
     asked = iter(ask_all(left, is_brief=True))
     statuses = [ended[run.run_id] or next(asked) for run in runs]
@@ -150,27 +155,24 @@ def _list(given: Given) -> int:
         what = clean(status.why or run.command)[:80]
         rows.append((run.run_id, status.state, up, age(time.time() - run.created_at),
                      run.handle.backend, what))  # fmt: skip
-    launches = [] if given.jobs else list(launch_rows(running_launches()))
-    rows += launches
+    if registry.damaged:
+        _say(f"warning: {count(registry.damaged, 'damaged record')} in {registry.folder} skipped")
     if len(rows) == 1:
-        sys.stderr.write("paddock: no jobs; paddock launch starts one, paddock submit elsewhere\n")
+        _say("no runs yet; start one with paddock launch or paddock submit")
         return 0
     head, *lines = table(rows)
     print(head)
     states: list[State] = [status.state for status in statuses]
-    states += ["running"] * len(launches)
     for line, state in zip(lines, states, strict=True):
         print(line.replace(state, coloured(state, is_coloured=is_coloured()), 1))
+    if hidden:
+        _say(f"{count(hidden, 'older run')} not shown; see them with paddock list --all")
     return 0
 
 
-def launch_rows(launches: Iterable[Launch]) -> Iterator[tuple[str, str, str, str, str, str]]:
-    """What is launched here; submitted jobs, which are recorded, say more of themselves."""
-    for launch in launches:
-        if "record" not in read_words(launch.words).values:
-            text = shown_words([without_login(word) for word in launch.words]).text
-            yield (f"pid {launch.pid}", "running", "-", age(launch.seconds), "launch",
-                   clean(text)[:80])  # fmt: skip
+def shown_name(run: Run) -> str:
+    """How people call a run: a launch by its id, a submitted job by its handle."""
+    return run.run_id if run.handle.backend == LAUNCH else str(run.handle)
 
 
 def _status_of(given: Given) -> int:
@@ -184,7 +186,7 @@ def _status_of(given: Given) -> int:
         print(json.dumps(found if len(given.jobs) > 1 or "all" in given.jobs else found[0]))
     else:
         for run, status in zip(runs, statuses, strict=True):
-            print("\n".join(status_lines(str(run.handle), status, is_coloured=is_coloured())))
+            print("\n".join(status_lines(shown_name(run), status, is_coloured=is_coloured())))
     return 0
 
 
@@ -194,7 +196,7 @@ def watch(run: Run) -> int:
     last: list[str] = []
     while True:
         (status,) = ask_all([run], is_brief=True)
-        lines = status_lines(str(run.handle), status, is_coloured=is_coloured())
+        lines = status_lines(shown_name(run), status, is_coloured=is_coloured())
         if sys.stdout.isatty():
             sys.stdout.write(f"\x1b[{drawn}F\x1b[J" if drawn else "")
             sys.stdout.write("\n".join(lines) + "\n")
@@ -268,11 +270,16 @@ def _logs(given: Given) -> int:
     if given.around_failure is not None:
         status = ask(run)
         if status.state not in ("failed", "lost"):
-            raise UsageError(f"{run.handle} has not failed: it is {status.state}")
+            raise UsageError(f"{shown_name(run)} has not failed: it is {status.state}")
         query = around(query, status.failed_at or status.since, given.around_failure)
+    tail = None if query.follow else query.tail
+    if given.grep is not None and tail is not None:
+        query = replace(query, tail=None)  # of the lines that match, the last ones
     pieces = find_backend(run.handle.backend).logs(run, query)
-    if query.tail is not None and not query.follow:  # where several streams were cut one by one
-        pieces = tail_of(pieces, query.tail)
+    if given.grep is not None:
+        pieces = matching(pieces, given.grep)
+    if tail is not None:  # where several streams were cut one by one
+        pieces = tail_of(pieces, tail)
     try:
         for data in shown(pieces):
             write_all(1, data)
@@ -295,9 +302,9 @@ def _stop(given: Given) -> int:
 
     def stop(run: Run) -> str:
         if (status := seen[run.run_id]).is_final:
-            return f"{run.handle} has ended already: {status.state}"
+            return f"{shown_name(run)} has already ended: {status.state}"
         find_backend(run.handle.backend).stop(run, now=now)
-        return f"{run.handle} is told to end" + (" at once" if now else "")
+        return f"stopping {shown_name(run)}" + (" at once" if now else "")
 
     return _each(given, runs, stop, at_once=AT_ONCE)
 
@@ -328,7 +335,7 @@ def _wait(given: Given) -> int:
     else:
         for run in runs:
             status = replace(ended[run.run_id], nodes=())
-            print("\n".join(status_lines(str(run.handle), status)))
+            print("\n".join(status_lines(shown_name(run), status)))
     codes = [exit_code(ended[run.run_id]) for run in runs]
     return next((code for code in codes if code), 0)
 
@@ -350,7 +357,7 @@ def _fetch(given: Given) -> int:
         except OSError as error:
             raise UsageError(f"--to {to}: {error.strerror}") from error
         find_backend(run.handle.backend).fetch(run, to, lambda text: _say(clean(text)))
-        return f"{run.handle} -> {to}"
+        return f"{shown_name(run)} -> {to}"
 
     return _each(given, runs_of(given.jobs), fetch)
 
@@ -363,13 +370,15 @@ def _delete(given: Given) -> int:
             status = _settled(run)
             if status.state == "unknown":
                 hint = "--entry-only forgets it here and leaves what is there"
-                raise UsageError(f"{run.handle}: {status.why}", hint=hint)
+                raise UsageError(f"{shown_name(run)}: {status.why}", hint=hint)
             if not status.is_final:
                 hint = f"paddock stop {run.run_id}"
-                raise UsageError(f"{run.handle} has not ended: it is {status.state}", hint=hint)
+                raise UsageError(
+                    f"{shown_name(run)} has not ended: it is {status.state}", hint=hint
+                )
             find_backend(run.handle.backend).delete(run)
         run.forget()
-        return f"{run.handle} is removed"
+        return f"removed {shown_name(run)}"
 
     if given.cache is not None:
         _clear(given.cache)
@@ -404,7 +413,7 @@ def _settled(run: Run) -> Status:
     while (status := ask(run)).state == "stopping":
         if not deadline:
             deadline = time.monotonic() + STOPPING_SECONDS
-            _say(f"waiting up to {STOPPING_SECONDS:.0f} s for {run.handle} to end")
+            _say(f"waiting up to {STOPPING_SECONDS:.0f} s for {shown_name(run)} to end")
         elif time.monotonic() > deadline:
             break
         # sleep: see watch
@@ -448,33 +457,34 @@ def _say(text: str) -> None:
 
 # fmt: off
 def _jobs(usual: str, least: int = 0) -> tuple[Operand, ...]:
-    return (Operand("jobs", "JOB", f"a handle, an id, a name, last{usual} or all", "job", (), least,
-                    0),)
+    return (Operand("jobs", "JOB", "an id or its beginning, a name, a handle, pid N, "
+                    f"last{usual} or all", "job", (), least, 0),)
 
 
 _VERBS = (
-    Command("list", "what was submitted, and what is launched here, a line each", (
+    Command("list", "list your runs: launched here, or submitted elsewhere", (
         flag("discover", "SITE", "find jobs of that site that were submitted elsewhere, too"),
-        flag("all", "", "all, as always", status="hidden"), JSON,
+        flag("all", "", "show every run, not only the last 20 that have ended"), JSON,
     ), _list, _jobs("")),
-    Command("status", "how a job is, host by host", (
+    Command("status", "show the state of a run: its nodes and ranks", (
         flag("watch", "", "redraw until the job has ended; exits with its code"), JSON,
     ), _status_of, _jobs(" (the default)")),
-    Command("logs", "what the ranks of a job say, in one stream", (
+    Command("logs", "show the logs of all ranks, merged in order of time", (
         flag("follow", "", "go on until the job has ended", "f"),
-        flag("rank", "0,3|all", "only these workers", default="all"),
+        flag("rank", "0,4-7|all", "only these ranks", default="all"),
+        flag("grep", "PATTERN", "only lines in which this regular expression is found"),
         flag("since", "5m", "only what is not older"),
         flag("tail", "LINES", "only so many of the last lines", "n"),
         flag("around-failure", "TIME", "so long before and after the first failure, as 5s"),
     ), _logs, _jobs(" (the default)")),
-    Command("stop", "end a job", (flag("now", "", "without grace"), JSON), _stop, _jobs("", 1)),
-    Command("wait", "wait for the end of a job; exits with its code", (
+    Command("stop", "stop a run", (flag("now", "", "without grace"), JSON), _stop, _jobs("", 1)),
+    Command("wait", "wait until a run has ended; exits with its code", (
         flag("timeout", "TIME", "exit with 124 if it has not ended by then, as 1h"), JSON,
     ), _wait, _jobs(" (the default)")),
-    Command("fetch", "bring the logs and the output of a job here", (
+    Command("fetch", "copy the logs and the output of a run here", (
         flag("to", "DIR", "where to put them [./ID]; the logs of each host are in log/HOST"), JSON,
     ), _fetch, _jobs(" (the default)")),
-    Command("delete", "remove what an ended job has left", (
+    Command("delete", "remove a run that has ended: its record, logs and files", (
         flag("entry-only", "", "forget it here, and leave what is on the hosts"),
         flag("cache", "SITE|HOST,...", "remove the cache of sent files on these hosts, too; the "
              "next submission sends all files again"), JSON,

@@ -147,7 +147,7 @@ class Keeper:
                 pass
 
     def _run(self, argv: list[str]) -> int:
-        return launch.run_here(launch.read(argv), self.guardian_pid, self.kept)
+        return launch.run_here(launch.read(argv), argv, self.guardian_pid, self.kept)
 
     def _refuse(self) -> None:
         client = self._accept(b"busy\n")

@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
     # and whatever it fails to end, the guardian ends.
     code = EXIT_OWN_FAULT
     try:
-        code = run_here(parsed, guardian_pid)
+        code = run_here(parsed, argv, guardian_pid)
     finally:
         os._exit(code & 255)
 
@@ -82,7 +82,9 @@ def read(argv: Sequence[str]) -> Parsed:
     return parsed
 
 
-def run_here(parsed: Parsed, guardian_pid: int, kept: Kept | None = None) -> int:
+def run_here(
+    parsed: Parsed, argv: Sequence[str], guardian_pid: int, kept: Kept | None = None
+) -> int:
     """Run it in this process, the launcher; whatever happens, there is an exit code."""
     try:
         from paddock.agent.start import run_job
@@ -93,6 +95,7 @@ def run_here(parsed: Parsed, guardian_pid: int, kept: Kept | None = None) -> int
             guardian_pid=guardian_pid,
             shown=parsed.shown,
             notes=parsed.notes,
+            words=argv,
             kept=kept,
         )
     except PaddockError as error:

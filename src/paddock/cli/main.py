@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 COMMANDS = {
     "launch": "start a job here, or this node's share of it",
     "submit": "start a job elsewhere: over ssh, Slurm, MPI, Kubernetes or a script",
-    "list": "what was submitted, and what is launched here, a line each",
-    "status": "how a job is, host by host",
-    "logs": "what the ranks of a job say, in one stream",
-    "stop": "end a job",
-    "wait": "wait for the end of a job; exits with its code",
-    "fetch": "bring the logs and the output of a job here",
-    "delete": "remove what an ended job has left",
+    "list": "list your runs: launched here, or submitted elsewhere",
+    "status": "show the state of a run: its nodes and ranks",
+    "logs": "show the logs of all ranks, merged in order of time",
+    "stop": "stop a run",
+    "wait": "wait until a run has ended; exits with its code",
+    "fetch": "copy the logs and the output of a run here",
+    "delete": "remove a run that has ended: its record, logs and files",
+    "rerun": "start a run again, by the same command line in the same directory",
     "explain": "show the plan, the environment and where each value came from",
     "check": "run a real all-reduce on two processes of this machine",
     "pserver": "run a parameter server",
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit with its code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["launch"]:
-        _let_ctrl_c_end_us()
+        let_ctrl_c_end_us()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         # A name that the terminal's encoding lacks is no reason to end (LC_ALL=zh_CN.GBK).
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _let_ctrl_c_end_us() -> None:
+def let_ctrl_c_end_us() -> None:
     """Until the launcher takes signals. Python's own way is an exception in whatever runs, and in
     some places of an import an exception is told and forgotten: the job would go on.
     """

@@ -21,14 +21,15 @@ from paddock.backends.flags import split_words
 from paddock.backends.registry import DRAWS, IdTaken, Registry, keep_plan, new_id
 from paddock.backends.sites.find import find_site
 from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
-from paddock.backends.text import as_name
 from paddock.backends.words import Handle, Site, Submission
 from paddock.cli.jobs import ask, show_table, stay, watch
 from paddock.contracts.environment import inherited
 from paddock.errors import PaddockError, Problem, UsageError
+from paddock.jobfile.masked import masked_words
 from paddock.jobfile.parse import parse
 from paddock.jobfile.servers import uses_ps
 from paddock.local.reporter import is_short
+from paddock.local.runs import as_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -87,6 +88,8 @@ def _do(
         handle = Handle(submission.site.backend, submission.site.name, submission.run_id)
         command = _shown_command(submission.job)
         entry = registry.add(submission.name, handle, command, len(plan.rows))
+        argv = masked_words(split.words, len(split.script))
+        entry.keep(line={"cwd": os.getcwd(), "argv": argv, "env": sorted(os.environ)})
     try:
         keep_plan(entry, plan)
         for old in replaced:

@@ -100,10 +100,17 @@ def _is_gone(path: str) -> bool:
             text = f.read()
     except OSError:
         return False
+    return is_gone(text) is True
+
+
+def is_gone(text: str) -> bool | None:
+    """Whether the process of a process_text() has ended; None where that cannot be known here."""
     words = text.split()
     ours = process_text(os.getpid()).split()
-    if len(words) != 4 or words[:2] != ours[:2] or not words[2].isdigit():
-        return False
+    if len(words) != 4 or not ours or not words[2].isdigit():
+        return None
+    if words[0] != ours[0] or words[1] != ours[1]:
+        return None  # another boot or machine, or another container
     return process_text(int(words[2])) != text
 
 

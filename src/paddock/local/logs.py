@@ -1,15 +1,18 @@
 """The log directory: who may write where, so that two jobs never mix and nothing is overwritten.
 
-    log_dir/workerlog.N, serverlog.N, heterlog.N   output of local process N (0600)
-    log_dir/workerlog.N.times                      when its lines came (times.py), with --record
-    log_dir/launcher.log                           all that the launcher says
-    log_dir/endpoints.log                          endpoints of the latest attempt
-    log_dir/ps/<run>-<attempt>/server-N/           state of Paddock's servers; gone after success
-    log_dir/.paddock/<uid>/                        PADDOCK_RUN_DIR, scratch of this run
-    log_dir/.paddock/lock                          held while a job writes here (lock.py)
+    HERE/workerlog.N, serverlog.N, heterlog.N   output of local process N (0600)
+    HERE/workerlog.N.times                      when its lines came (times.py)
+    HERE/launcher.log                           all that the launcher says
+    HERE/endpoints.log                          endpoints of the latest attempt
+    HERE/ps/<run>-<attempt>/server-N/           state of Paddock's servers; gone after success
+    HERE/.paddock/<uid>/                        PADDOCK_RUN_DIR, scratch of this run
 
-A second job that finds the lock held writes into log_dir/<job_id>-<uid>-<pod>/
-instead, and says so.
+HERE is log/runs/<run id>/, a directory for each run. log/latest leads to that of the run which was
+started last, and so do log/workerlog.N, log/endpoints.log and log/launcher.log.
+
+With --log_dir, HERE is that directory: logs are appended to, .paddock/lock is held while a job
+writes there (lock.py), and a second job writes into HERE/<job_id>-<uid>-<pod>/ instead, and says
+so. HERE/runs/<run id>/ has the times and the control socket then.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ FILE_MODE = 0o600
 SAFE_FLAGS = sum(getattr(os, n, 0) for n in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"))
 LAUNCHER_LOG = "launcher.log"
 LOG_NAMES = {"worker": "workerlog", "ps": "serverlog", "heter": "heterlog"}
+RUNS, LATEST = "runs", "latest"
+LINKED = (*LOG_NAMES.values(), "endpoints", "launcher")  # names in front of the dot
 
 
 def log_folder(directory: str) -> str:
@@ -42,6 +47,17 @@ def log_folder(directory: str) -> str:
         name = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
         directory = directory.replace("{node}", safe_name(name))
     return os.path.abspath(directory or ".")
+
+
+def has_own_folder(job: Job) -> bool:
+    """Whether the logs of each run lie in a directory of their own: nobody chose another."""
+    source = job.sources.get("logs.directory")
+    return not job.record and (source is None or source.kind == "default")
+
+
+def run_folder(job: Job, run_id: str) -> str:
+    """The directory of a run, below that of its logs."""
+    return os.path.join(log_folder(job.logs.directory), RUNS, run_id)
 
 
 def check_log_dir(directory: str) -> Problem | None:
@@ -64,26 +80,62 @@ def _unwritable(directory: str, why: str) -> Problem:
 class LogDir:
     """Where this node's share of a job writes. Close it when the job has ended."""
 
-    def __init__(self, job: Job, uid: str, pod_name: str) -> None:
-        """Raises UsageError when the directory cannot be made or written."""
+    def __init__(self, job: Job, uid: str, pod_name: str, run_id: str = "") -> None:
+        """run_id: "" for one without a record. Raises UsageError when it cannot be written."""
         self.note = ""
         self._overwrite = job.logs.overwrite
         self._seen: set[str] = set()
+        wanted = log_folder(job.logs.directory)
+        self.path = self.shown = wanted
+        self._lock = Lock()
+        self._times = ""  # where the times are, if not beside their logs
         try:
-            wanted = log_folder(job.logs.directory)
-            self.path = wanted
-            self._lock = _lock(wanted)
-            if not self._lock.is_held:
-                name = f"{safe_name(job.job_id)}-{uid[:8]}-{pod_name}"
-                self.path = os.path.join(wanted, name)
-                self.note = f"another job writes to {wanted}{self._lock.hint}"
-                self.note += f"; this one's logs are in {self.path}"
-                self._lock = _lock(self.path)
+            if run_id and has_own_folder(job):
+                self.path = run_folder(job, run_id)
+                _make_directory(os.path.join(self.path, ".paddock"), 0o700)
+            else:
+                self._take_shared(job, uid, pod_name)
+                if run_id and not job.record:
+                    self._times = run_folder(job, run_id)
+                    _make_directory(self._times, 0o777)
+            self.has_times = bool(run_id or job.record)
             self.run_dir = os.path.join(self.path, ".paddock", uid)
             _make_directory(self.run_dir, 0o700)
         except OSError as error:
             why = error.strerror or str(error)
             raise UsageError.of([_unwritable(job.logs.directory, why)]) from error
+
+    def _take_shared(self, job: Job, uid: str, pod_name: str) -> None:
+        """A directory that other runs write to as well, before and after this one."""
+        wanted = self.path
+        self._lock = _lock(wanted)
+        if not self._lock.is_held:
+            name = f"{safe_name(job.job_id)}-{uid[:8]}-{pod_name}"
+            self.path = self.shown = os.path.join(wanted, name)
+            self.note = f"another job writes to {wanted}{self._lock.hint}"
+            self.note += f"; this one's logs are in {self.path}"
+            self._lock = _lock(self.path)
+        for entry in os.scandir(self.path):
+            if _is_our_link(entry):
+                os.unlink(entry.path)  # of a run without --log_dir: its log lies elsewhere
+
+    def link(self) -> None:
+        """Let log/latest, log/workerlog.N and so on lead to this run's; best effort.
+
+        A file in the way, of a run with --log_dir, gets another name.
+        """
+        if self.shown == self.path:
+            return
+        try:
+            own = [n for n in os.listdir(self.path) if _is_linked(n)]
+            for entry in os.scandir(self.shown):
+                if _is_our_link(entry) and entry.name not in own:
+                    os.unlink(entry.path)
+            _link(f"{RUNS}/{os.path.basename(self.path)}", os.path.join(self.shown, LATEST))
+            for name in own:
+                _link(f"{LATEST}/{name}", os.path.join(self.shown, name))
+        except OSError:
+            return
 
     def log_path(self, proc: Proc) -> str:
         """The log file of a process of this node."""
@@ -116,16 +168,20 @@ class LogDir:
 
     def open_times(self, proc: Proc, attempt: int) -> Times | None:
         """What says when the lines of a log came; before its log is opened. None: there is none."""
-        from paddock.local.times import SUFFIX, Times  # only for --record
+        from paddock.local.times import SUFFIX, Times  # only for those that are recorded
 
+        if not self.has_times:
+            return None
         path = self.log_path(proc)
         flags = self._append_flags(path)
         if not os.path.exists(path):
             flags |= os.O_TRUNC
+        place = os.path.join(self._times, os.path.basename(path)) if self._times else path
         try:
             offset = 0 if flags & os.O_TRUNC else os.stat(path).st_size
-            fd = _open_regular(path + SUFFIX, flags)
-            return Times(fd, offset, proc.role, proc.rank, attempt)
+            fd = _open_regular(place + SUFFIX, flags)
+            has_end = bool(self._times)
+            return Times(fd, offset, proc.role, proc.rank, attempt, has_end=has_end)
         except OSError:
             return None
 
@@ -201,6 +257,25 @@ class LogDir:
         except OSError:
             pass  # something was left there on purpose
         self._lock.release()
+
+
+def _is_our_link(entry: os.DirEntry[str]) -> bool:
+    return entry.is_symlink() and os.readlink(entry.path) == f"{LATEST}/{entry.name}"
+
+
+def _is_linked(name: str) -> bool:
+    """Whether a file's name is one that users look for right in the log directory."""
+    head, _, tail = name.partition(".")
+    return head in LINKED and (tail == "log" or tail.isdigit())
+
+
+def _link(target: str, path: str) -> None:
+    """A link, instead of what is there. Raises OSError."""
+    if not os.path.islink(path) and os.path.exists(path):
+        os.rename(path, f"{path}.before")
+    temporary = f"{path}.{os.getpid()}"
+    os.symlink(target, temporary)
+    os.replace(temporary, path)
 
 
 def _open_regular(path: str, flags: int) -> int:

@@ -36,7 +36,7 @@ from paddock.local.text import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence, Set
 
     from paddock.contracts.environment import SharedEnv
     from paddock.core.job import Job
@@ -73,8 +73,10 @@ class Node:
         on_stopped: Callable[[int], None],
         on_note: Callable[[str, str], None],
         kept: Kept | None = None,
+        own_pids: Set[int] = frozenset(),
     ) -> None:
-        """kept: what the launch before has left (--warm keep)."""
+        """kept: what the launch before has left (--warm keep). own_pids: not to be swept."""
+        self._own_pids = own_pids
         self.job = job
         self.log_dir = log_dir
         self.pod_name = pod_name
@@ -108,6 +110,11 @@ class Node:
         return self._supervisor is not None and self._supervisor.phase != "running"
 
     # ------------------------------------------------------------------ start
+
+    def pids(self) -> dict[str, int]:
+        """The processes that run: "worker 3" -> pid."""
+        alive = self._supervisor.alive if self._supervisor is not None else ()
+        return {f"{c.key[0]} {c.key[1]}": c.pid for c in self._children.values() if c.key in alive}
 
     def start(self, plan: Plan, node_rank: int, unbind: Callable[[], None]) -> None:
         """Start this node's processes of an attempt. unbind: lets them have their ports."""
@@ -398,7 +405,8 @@ class Node:
                 self._output.say(f"paddock: ended {what} the job had left behind\n")
             self._do_all(then)
 
-        sweep_on(self._loop, done, keep=self._warm.keep if self._warm else frozenset())
+        keep = self._warm.keep if self._warm else frozenset()
+        sweep_on(self._loop, done, keep=frozenset({*keep, *self._own_pids}))
 
     def _note_slow_start(self) -> None:
         """Tell of --warm where it may have saved much: all were silent for long at first."""

@@ -1,4 +1,4 @@
-"""The directory of --record: small files of JSON, each replaced as a whole.
+"""The directory of a run's record: small files of JSON, each replaced as a whole.
 
 They are written in the output thread: a file system that hangs holds up no supervision.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from paddock.errors import UsageError
+from paddock.local.runs import json_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ READ_BYTES = 1 << 26
 class RecordFolder:
     """Owned by the loop's thread, which only posts to the output thread."""
 
-    def __init__(self, path: str, output: Output) -> None:
-        """Makes the directory if there is none. Raises UsageError."""
+    def __init__(self, path: str, output: Output, flag: str = "--record") -> None:
+        """Makes the directory if there is none. flag: what named it. Raises UsageError."""
         self.path = os.path.abspath(path)
         self._output = output
         self._last: dict[str, Mapping[str, object]] = {}
@@ -35,7 +36,7 @@ class RecordFolder:
             os.unlink(self._write_beside("try", ""), dir_fd=self._fd)
         except OSError as error:
             raise UsageError(
-                f"--record '{path}' is not writable: {error.strerror}",
+                f"{flag} '{path}' is not writable: {error.strerror}",
                 hint="name a directory of your own, or one that can be made",
             ) from error
 
@@ -58,20 +59,36 @@ class RecordFolder:
             held = self._read(name) if unless is not None else None
             if held is not None and unless is not None and unless(held):
                 return
-            import json
-
             try:
-                self._write(name, json.dumps({"at": at, **row}) + "\n")
+                self._write(name, json_text({"at": at, **row}) + "\n")
                 self._last[name] = row
-            except OSError as error:  # full disk, quota, file system gone: the job goes on
-                if not self._is_broken:
-                    self._is_broken = True
-                    self._output.say(
-                        f"paddock: warning: cannot write {self.path}/{name} ({error.strerror}): "
-                        "the job's status is not kept, the job goes on\n"
-                    )
+            except OSError as error:
+                self._lose(name, error)
 
         self._output.do(write)
+
+    def add(self, name: str, row: Mapping[str, object]) -> None:
+        """Append a line to a file, in the output thread."""
+
+        def append() -> None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            try:
+                fd = os.open(name, flags, FILE_MODE, dir_fd=self._fd)
+                with open(fd, "w", encoding="utf-8") as file:
+                    file.write(json_text(row) + "\n")
+            except OSError as error:
+                self._lose(name, error)
+
+        self._output.do(append)
+
+    def _lose(self, name: str, error: OSError) -> None:
+        """A full disk, a quota, a file system that is gone: the job goes on."""
+        if not self._is_broken:
+            self._is_broken = True
+            self._output.say(
+                f"paddock: warning: cannot write {self.path}/{name} ({error.strerror}): "
+                "the job's status is not kept, the job goes on\n"
+            )
 
     def drop(self, name: str, is_ours: Callable[[Mapping[str, object]], bool]) -> None:
         """Remove a file if it holds what is_ours() calls ours."""

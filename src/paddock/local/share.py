@@ -44,8 +44,9 @@ class Share:
         env: Mapping[str, str],
         pod_name: str,
         kept: Kept | None = None,
+        run_id: str = "",
     ) -> None:
-        """Looks for devices, once. Raises UsageError with what is wrong with them."""
+        """Looks for devices, once. run_id: of its record. Raises UsageError of the devices."""
         self.on_exit: Callable[[Exit], None] = lambda _exit: None
         self.on_stopped: Callable[[int], None] = lambda _attempt: None
         self.on_ready: Callable[[Plan, int], None] = lambda _plan, _node_rank: None
@@ -58,11 +59,13 @@ class Share:
         self._devices = find_devices(job, env)
         self._env = {**env, **dict(self._devices.env)}
         self._pod_name = pod_name
+        self._run_id = run_id
         self._node: Node | None = None
         self._log_dir: LogDir | None = None
         self._held: HeldPorts | None = None
         self._hook: Hook | None = None
         self._kept = kept
+        self.own_pids: set[int] = set()  # children of ours that are no part of the job
         self._unrecorded = ""  # until there is a place for it
 
     @property
@@ -118,13 +121,15 @@ class Share:
     def start(self, plan: Plan, node_rank: int) -> None:
         """Start this node's processes of an attempt. Raises PaddockError."""
         node = self._node or self._make_node(plan.uid)
+        log_dir = node.log_dir
         self.on_ready(plan, node_rank)
         held = self._held
         node.start(plan, node_rank, held.unbind if held is not None else lambda: None)
+        self._output.do(log_dir.link)
         self.notes = node.notes
 
     def _make_node(self, uid: str) -> Node:
-        self._log_dir = LogDir(self._job, uid, self._pod_name)
+        self._log_dir = LogDir(self._job, uid, self._pod_name, self._run_id)
         self.warning = self._log_dir.note
         self.record("")
         self._node = Node(
@@ -138,6 +143,7 @@ class Share:
             on_stopped=lambda attempt: self.on_stopped(attempt),
             on_note=lambda level, text: self.on_note(level, text),
             kept=self._kept,
+            own_pids=self.own_pids,
         )
         return self._node
 
@@ -145,6 +151,11 @@ class Share:
     def logs(self) -> str:
         """Where the logs are, "" before there are any."""
         return self._log_dir.path if self._log_dir is not None else ""
+
+    @property
+    def shown_logs(self) -> str:
+        """Where people look for the logs: those of the latest run are linked there."""
+        return self._log_dir.shown if self._log_dir is not None else ""
 
     def record(self, text: str) -> None:
         """Keep what the launcher says in LAUNCHER_LOG, once there are logs."""
@@ -162,6 +173,10 @@ class Share:
         """Pass a signal that means nothing to a launcher on to the processes."""
         if self._node is not None:
             self._node.forward(number)
+
+    def pids(self) -> dict[str, int]:
+        """The processes that run: "worker 3" -> pid."""
+        return self._node.pids() if self._node is not None else {}
 
     @property
     def server_restarts(self) -> int:

@@ -44,7 +44,7 @@ class Streams:
             f"\n----- paddock: job {plan.job_id}, attempt {plan.attempt}, {proc.name}, "
             f"run {plan.uid}{f', restart {again} in place' if again else ''} -----\n"
         )
-        times = self._log_dir.open_times(proc, plan.attempt) if job.record else None
+        times = self._log_dir.open_times(proc, plan.attempt)
         if again:  # what the one before has written comes first; no log is no reason to fail
             file_fd = self._log_dir.open(proc, max(1, plan.attempt), "")
         else:

@@ -6,6 +6,7 @@
 
 A record is written before what it tells of: whoever asks for the size of the log first, and then
 reads this file, finds a record for every byte. Chunks within RESOLUTION_NS share a record.
+Where several runs append to a log, the last record of a run tells where its part ends.
 """
 
 from __future__ import annotations
@@ -29,11 +30,14 @@ _ATTEMPT = (1 << 24) - 1
 class Times:
     """The times of one log. Owned by the output thread once its process has started."""
 
-    def __init__(self, fd: int, offset: int, role: str, rank: int, attempt: int) -> None:
+    def __init__(
+        self, fd: int, offset: int, role: str, rank: int, attempt: int, *, has_end: bool = False
+    ) -> None:
         """fd: open for appending; it is this object's now. offset: where the process's part begins.
 
-        Raises OSError.
+        has_end: the last record tells where it ends. Raises OSError.
         """
+        self._has_end = has_end
         self._fd = fd
         self._end = -1  # of the log; -1: unknown
         self._stamped_ns = 0
@@ -61,8 +65,13 @@ class Times:
     def close(self) -> None:
         """No more will come."""
         if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            if self._has_end and self._end >= 0:
+                try:
+                    os.write(fd, _pair(self._end, time_ns()))
+                except OSError:
+                    pass  # its part is told to the end of the log then
+            os.close(fd)
 
     def _write(self, data: bytes) -> None:
         """What cannot be written is not missed: the log's lines come a little early then."""

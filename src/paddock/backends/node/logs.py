@@ -5,6 +5,9 @@
     .../workerlog.N.times          when, and whose (local/times.py); a log without one is told
                                    whole, as of its last change, under its own name
 
+Those of a launch are in its directory, or in that of --log_dir, which other launches append to; the
+times are in its own directory then, and tell which part of a log is its.
+
 A row is (wall clock ns of this host, label, whole lines); the times never go back. While it follows
 a job, a row without lines comes five times a second: nothing older than its time will come.
 """
@@ -50,8 +53,52 @@ def rows(
     host: its name in labels. is_shared: the directories in log/ are hosts, and name them.
     is_over(): nothing more will be written; asked again and again while the query follows.
     """
-    found = _rows(directory, query, host, is_shared, is_over, nap)
+    top = os.path.join(directory, "log")
+
+    def find() -> Iterator[Log]:
+        for path, below in _find(top):
+            yield Log(path, below if is_shared and below else host or os.uname().nodename, query)
+
+    found = _rows(find, query, is_over, nap)
     return found if query.tail is None else last_lines(found, query.tail)
+
+
+def launch_rows(
+    directory: str,
+    place: str,
+    query: Query,
+    *,
+    host: str,
+    is_over: Callable[[], bool],
+    is_closed: bool,
+    nap: Callable[[float], None] = time.sleep,
+) -> Iterator[Row]:
+    """What the ranks of one launch wrote on this machine.
+
+    directory: of the launch. place: of its logs, which may be another. is_closed: it has ended, so
+    that what was appended to a log since is not its.
+    """
+
+    def find() -> Iterator[Log]:
+        for name, path in launch_logs(directory, place):
+            yield Log(path, host, query, os.path.join(directory, name), is_closed=is_closed)
+
+    found = _rows(find, query, is_over, nap)
+    return found if query.tail is None else last_lines(found, query.tail)
+
+
+def launch_logs(directory: str, place: str) -> Iterator[tuple[str, str]]:
+    """The logs of a launch: their names, and where they are."""
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        return
+    for name in names:
+        kind, _, number = name.removesuffix(SUFFIX).partition(".")
+        is_wanted = name.endswith(SUFFIX) is not (directory == place)
+        if is_wanted and kind in KINDS and number.isdigit():
+            name = name.removesuffix(SUFFIX)
+            yield name, os.path.join(place, name)
 
 
 def last_lines(rows: Iterable[Row], tail: int) -> Iterator[Row]:
@@ -75,23 +122,18 @@ def last_lines(rows: Iterable[Row], tail: int) -> Iterator[Row]:
 
 
 def _rows(
-    directory: str,
+    find: Callable[[], Iterator[Log]],
     query: Query,
-    host: str,
-    is_shared: bool,
     is_over: Callable[[], bool],
     nap: Callable[[float], None],
 ) -> Iterator[Row]:
     logs: dict[str, Log] = {}
-    top = os.path.join(directory, "log")
     said_ns = 0
     while True:
         is_last = not query.follow or is_over()
         now_ns = time.time_ns()
-        for path, below in _find(top):
-            if path not in logs:
-                name = below if is_shared and below else host or os.uname().nodename
-                logs[path] = Log(path, name, query)
+        for log in find():
+            logs.setdefault(log.path, log)
         grown = [log.grow(now_ns, said_ns, is_last=is_last) for log in logs.values()]
         yield from heapq.merge(*grown)
         if is_last:
@@ -120,8 +162,13 @@ def _find(folder: str, below: str = "", depth: int = DEPTH) -> Iterator[tuple[st
 class Log:
     """One log file and its times, read as they grow."""
 
-    def __init__(self, path: str, host: str, query: Query) -> None:
+    def __init__(
+        self, path: str, host: str, query: Query, base: str = "", *, is_closed: bool = False
+    ) -> None:
+        """base: of the times, if they are not beside it: they tell which part is this run's."""
         self.path = path
+        self._base = base or path
+        self._is_closed = is_closed
         self.host = host
         self._ranks = query.ranks
         self._since_ns = int(query.since * 1e9)
@@ -159,10 +206,18 @@ class Log:
         if found.st_size < self._at:
             self._forget()  # it was emptied (--log_overwrite)
         self._read_times()  # after the size: a record comes before its bytes
+        size = found.st_size
+        if self._base != self.path:  # the log of several runs
+            if not self._records and not self._latest:
+                return
+            if self._at == 0 and self._records:
+                self._at = self._records[0][0]
+            if self._is_closed:
+                size = min(size, self._latest)
         self._came_ns = max(self._came_ns, said_ns)
         if self._times_fd < 0:
             self._came_ns = min(max(self._came_ns, found.st_mtime_ns), max(now_ns, said_ns))
-        yield from self._read(found.st_size, now_ns)
+        yield from self._read(size, now_ns)
         if is_last and self._rest:
             yield self._came_ns, self._label, self._take_rest()
 
@@ -232,7 +287,7 @@ class Log:
 
     def _read_times(self) -> None:
         if self._times_fd < 0:
-            self._times_fd = _open(self.path + SUFFIX)
+            self._times_fd = _open(self._base + SUFFIX)
         if self._times_fd < 0:
             return
         size = os.fstat(self._times_fd).st_size

@@ -10,10 +10,10 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from paddock.backends.sites.check import secret_problems
-from paddock.backends.text import as_name
 from paddock.backends.words import Site
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError
+from paddock.local.runs import as_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -1,0 +1,208 @@
+"""The control socket of a launcher: how it is, and what it is told to do.
+
+local/control.py asks, and describes what is said. Nothing here blocks: a client that is slow,
+silent or not this user's is dropped.
+"""
+
+from __future__ import annotations
+
+import os
+from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, socket
+
+from paddock.local.loop import READ, WRITE
+from paddock.local.runs import CONTROL, json_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from paddock.agent.view import JobView
+    from paddock.local.loop import Loop
+    from paddock.local.output import Output
+
+CLIENTS_MAX = 32
+REQUEST_BYTES_MAX = 4096
+REQUEST_SECONDS = 10.0
+UNSENT_BYTES_MAX = 1 << 22
+PAUSE_SECONDS = 0.1  # between two rows of events
+
+
+class ControlServer:
+    """Owned by the loop's thread. stop(now): the job is to end."""
+
+    def __init__(
+        self, loop: Loop, output: Output, view: JobView, stop: Callable[[bool], None]
+    ) -> None:
+        self.path = ""
+        self._loop = loop
+        self._output = output
+        self._view = view
+        self._stop = stop
+        self._listener: socket | None = None
+        self._clients: dict[int, _Client] = {}
+        self._is_due = False
+        view.on_change.append(self._on_change)
+
+    def open(self, folder: str) -> None:
+        """Listen in a directory of ours. Raises OSError."""
+        listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC)
+        folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        path = os.path.join(folder, CONTROL)
+        try:
+            if os.path.lexists(path):  # of a launcher that was killed
+                os.unlink(path)
+            listener.bind(f"/proc/self/fd/{folder_fd}/{CONTROL}")  # 107 bytes at most (unix(7))
+            os.chmod(path, 0o600)  # before anybody can connect
+            listener.listen(CLIENTS_MAX)
+        except OSError:
+            listener.close()
+            raise
+        finally:
+            os.close(folder_fd)
+        self.path, self._listener = path, listener
+        self._loop.watch(listener.fileno(), READ, lambda _events: self._accept())
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        try:
+            # As socket.socket.accept does; socket costs 4 ms where ranks may wait.
+            fd, _ = self._listener._accept()  # type: ignore[attr-defined]
+        except OSError:
+            return
+        connection = socket(AF_UNIX, SOCK_STREAM, 0, fd)
+        connection.setblocking(False)
+        credentials = connection.getsockopt(1, 17, 12)  # SOL_SOCKET, SO_PEERCRED of Linux
+        is_ours = int.from_bytes(credentials[4:8], "little") == os.geteuid()
+        if not is_ours or len(self._clients) >= CLIENTS_MAX:
+            connection.close()
+            return
+        self._clients[fd] = _Client(connection, self._loop.now() + REQUEST_SECONDS)
+        self._loop.watch(fd, READ, lambda events: self._on_client(fd, events))
+        self._loop.at("control", self._loop.now() + REQUEST_SECONDS, self._drop_silent)
+
+    def _drop_silent(self) -> None:
+        now = self._loop.now()
+        for fd, client in list(self._clients.items()):
+            if not client.is_following and not client.unsent and client.until <= now:
+                self._drop(fd)
+        if self._clients:
+            self._loop.at("control", now + REQUEST_SECONDS, self._drop_silent)
+
+    def _on_client(self, fd: int, events: int) -> None:
+        client = self._clients[fd]
+        if events & WRITE:
+            self._send(fd, b"")
+        if not events & ~WRITE or fd not in self._clients:
+            return
+        try:
+            data = client.connection.recv(REQUEST_BYTES_MAX)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        client.heard += data
+        if not data or len(client.heard) > REQUEST_BYTES_MAX:
+            self._drop(fd)
+            return
+        *lines, client.heard = client.heard.split(b"\n")
+        for line in lines:
+            client.until = self._loop.now() + REQUEST_SECONDS
+            self._answer(fd, client, line)
+
+    def _answer(self, fd: int, client: _Client, line: bytes) -> None:
+        import json  # for the first who asks
+
+        try:
+            request = json.loads(line)
+            op = request["op"]
+        except (ValueError, TypeError, LookupError):
+            op, request = "", {}
+        if op == "status":
+            self._send_row(client, lambda row: row)
+        elif op == "events":
+            client.is_following = True
+            self._send_row(client, lambda row: {"event": "status", **row})
+        elif op == "stop":
+            self._stop(bool(request.get("now")))
+            self._send(fd, b'{"ok": true}\n')
+        else:
+            self._send(fd, b'{"error": "no such request: send status, stop or events"}\n')
+
+    def _on_change(self) -> None:
+        if not self._is_due and any(each.is_following for each in self._clients.values()):
+            self._is_due = True
+            self._loop.at("control-events", self._loop.now() + PAUSE_SECONDS, self._tell_all)
+
+    def _tell_all(self) -> None:
+        self._is_due = False
+        for client in list(self._clients.values()):
+            if client.is_following:
+                self._send_row(client, lambda row: {"event": "status", **row})
+
+    def _send_row(
+        self, client: _Client, shape: Callable[[Mapping[str, object]], Mapping[str, object]]
+    ) -> None:
+        """The row is made in the output thread: of thousands of ranks it takes a while."""
+        make, now = self._view.row(), self._loop.wall()
+
+        def work() -> None:
+            data = json_text(shape({**make(), "now": now})).encode() + b"\n"
+            self._loop.post(lambda: self._send_to(client, data))
+
+        self._output.do(work)
+
+    def _send_to(self, client: _Client, data: bytes) -> None:
+        fd = client.connection.fileno()
+        if self._clients.get(fd) is client:
+            self._send(fd, data)
+
+    def _send(self, fd: int, data: bytes) -> None:
+        client = self._clients[fd]
+        client.unsent += data
+        try:
+            while client.unsent:
+                client.unsent = client.unsent[client.connection.send(client.unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            client.unsent = b""
+            self._drop(fd)
+            return
+        if len(client.unsent) > UNSENT_BYTES_MAX:
+            self._drop(fd)
+            return
+        events = READ | WRITE if client.unsent else READ
+        self._loop.watch(fd, events, lambda found: self._on_client(fd, found))
+
+    def _drop(self, fd: int) -> None:
+        client = self._clients.pop(fd)
+        self._loop.unwatch(fd)
+        client.connection.close()
+
+    def close(self, exit_code: int) -> None:
+        """Tell those who follow, and listen no more."""
+        end = json_text({"event": "end", "code": exit_code}).encode() + b"\n"
+        for fd, client in list(self._clients.items()):
+            if client.is_following:
+                self._send(fd, end)
+            if fd in self._clients:
+                self._drop(fd)
+        if self._listener is not None:
+            self._loop.unwatch(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+            try:
+                os.unlink(self.path)
+            except OSError:
+                pass  # its directory was removed
+
+
+class _Client:
+    """One connection. until: the monotonic second when a silent one is dropped."""
+
+    def __init__(self, connection: socket, until: float) -> None:
+        self.connection = connection
+        self.until = until
+        self.heard = b""
+        self.unsent = b""
+        self.is_following = False

@@ -1,0 +1,113 @@
+"""What this node knows of its job, now: for the control socket and for the record of the run.
+
+The node that coordinates knows every rank. Any other node knows the plan, and its own ranks.
+"""
+
+from __future__ import annotations
+
+from paddock.agent.record import Facts, plan_procs, status_row, take, verdict_row
+from paddock.local.text import verdict_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from paddock.agent.coordinator import Coordinator
+    from paddock.agent.member import Member
+    from paddock.core.hosts import Host
+    from paddock.core.job import Job
+    from paddock.core.membership import Phase
+    from paddock.core.plan import Proc
+    from paddock.core.policy import Verdict
+    from paddock.local.loop import Loop
+
+STATES = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
+OF_START = "as planned: this node knows its own ranks only"
+
+
+class JobView:
+    """Owned by the loop's thread. on_change: called after every change, in that thread."""
+
+    def __init__(self, job: Job, loop: Loop, member: Member) -> None:
+        self.job = job
+        self.verdict: Verdict | None = None
+        self.on_change: list[Callable[[], None]] = []
+        self._loop = loop
+        self._member = member
+        self._coordinator: Coordinator | None = None
+        self._failed_at: float | None = None
+        self._planned: tuple[tuple[Host, ...], tuple[Proc, ...]] = ((), ())
+
+    def on_news(self, coordinator: Coordinator) -> None:
+        """The job's state has changed, and this node coordinates."""
+        self._coordinator = coordinator
+        self.changed()
+
+    def on_reign_over(self) -> None:
+        """Another node coordinates."""
+        self._coordinator = None
+        self.changed()
+
+    def on_verdict(self, verdict: Verdict, _uid: str = "", _is_own: bool = False) -> None:
+        """How the job ended, or this node's part of it."""
+        self.verdict = verdict
+        if verdict.culprit is not None:
+            ago_ns = self._loop.now_ns() - verdict.culprit.at_ns
+            self._failed_at = self._loop.wall() - ago_ns / 1e9
+        self.changed()
+
+    def changed(self) -> None:
+        """Tell those who listen."""
+        for call in self.on_change:
+            call()
+
+    def state(self) -> str:
+        """Of a launcher that is there: starting, running or stopping."""
+        member = self._member
+        if self.verdict is not None or member.told_signal:
+            return "stopping"
+        return "starting" if member.start is None else "running"
+
+    def facts(self) -> Facts:
+        """A moment of the job, quickly taken."""
+        if self._coordinator is not None:
+            return take(self._coordinator.machine)
+        member = self._member
+        attempt = max(0, member.attempt)
+        if member.start is None:
+            hosts: tuple[Host, ...] = ()
+            waiting = "" if member.is_linked else "the coordinator"
+        else:
+            hosts, waiting = member.start.hosts, ""
+        phase: Phase = "running" if member.is_running else "backoff" if hosts else "gathering"
+        return Facts(
+            member.uid, attempt, phase, attempt, hosts, (), tuple(member.exits), "",
+            waiting or ("" if hosts else "the other nodes"),
+        )  # fmt: skip
+
+    def row(self) -> Callable[[], dict[str, object]]:
+        """Makes the row of status.json for this moment; may be called in another thread."""
+        facts, verdict, failed_at = self.facts(), self.verdict, self._failed_at
+        state, pids = self.state(), self._member.pids()
+        own = self._member.key.rpartition("/")[0] if self._coordinator is None else None
+
+        def make() -> dict[str, object]:
+            row = status_row(facts, self._procs(facts))
+            if own is not None and len(facts.hosts) > 1:
+                nodes: list[Mapping[str, object]] = row["nodes"]  # type: ignore[assignment]  # as status_row makes it
+                row["nodes"] = [
+                    {**node, "note": node["note"] or (OF_START if node["host"] != own else "")}
+                    for node in nodes
+                ]
+            told = None
+            if verdict is not None:
+                told = verdict_row(verdict, verdict_text(verdict), failed_at)
+            return {"state": state, **row, "pids": pids, "verdict": told}
+
+        return make
+
+    def _procs(self, facts: Facts) -> tuple[Proc, ...]:
+        planned = self._planned
+        if planned[0] is not facts.hosts:
+            planned = self._planned = (facts.hosts, plan_procs(self.job, facts))
+        return planned[1]

@@ -1,0 +1,245 @@
+"""The launches of this user on this machine: `paddock launch` made a run of each.
+
+Its launcher answers on a control socket (local/control.py) while it runs. What it has recorded in
+the registry (local/runs.py) tells of it afterwards.
+
+the last recorded event   the launcher                         the job is
+------------------------  -----------------------------------  ----------------------------------
+an end                    -                                    succeeded, failed, cancelled
+running                   answers                              starting, running, stopping
+running                   runs, without a socket               running
+running                   has gone                             lost
+running                   is another machine's or container's  unknown
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paddock.backends import recorded
+from paddock.backends.node import logs
+from paddock.backends.node.jobdir import read_json
+from paddock.backends.words import FINAL, Piece, Status
+from paddock.errors import PaddockError, UsageError
+from paddock.local.control import NoLauncherError, ask
+from paddock.local.lock import is_gone
+from paddock.local.logs import LAUNCHER_LOG
+from paddock.local.runs import is_run_directory
+from paddock.local.times import SUFFIX, read_times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from paddock.backends.backend import Say
+    from paddock.backends.registry import Run
+    from paddock.backends.words import Handle, Plan, Query, Site, Submission
+
+KILLED = "its launcher was killed, or this machine was started again"
+ENDING_SECONDS = 2.0  # between a launcher's last word on its socket and in its record
+
+
+class Launches:
+    """Of `paddock launch` on this machine."""
+
+    def plan(self, submission: Submission) -> Plan:
+        """A launch is started by `paddock launch` only. Raises UsageError."""
+        raise UsageError("launch is no backend", hint="write paddock launch, or -b local")
+
+    def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
+        """As plan. Raises UsageError."""
+        raise UsageError("launch is no backend", hint="write paddock launch, or -b local")
+
+    def status(self, run: Run) -> Status:
+        """By the table above."""
+        row = None if run.has_ended else self._asked(run)
+        if row is None:
+            return _recorded(run)
+        return Status(
+            row["state"],
+            time.time(),
+            why=str(row.get("waiting_for") or ""),
+            since=run.created_at,
+            attempt=int(row.get("attempt") or 0),
+            nodes=recorded.nodes_of(row),
+        )
+
+    def statuses(
+        self, runs: Sequence[Run], *, is_brief: bool = False
+    ) -> list[Status | PaddockError]:
+        """Of each, one after the other: they are on this machine."""
+        found: list[Status | PaddockError] = []
+        for run in runs:
+            try:
+                found.append(self.status(run))
+            except PaddockError as error:
+                found.append(error)
+        return found
+
+    def _asked(self, run: Run) -> dict[str, Any] | None:
+        """What its launcher says; None when none is there."""
+        path = str(run.details.get("control") or "")
+        if not path or not _is_here(run):
+            return None
+        try:
+            return ask(path, "status")
+        except NoLauncherError:
+            return None
+
+    def logs(self, run: Run, query: Query) -> Iterator[Piece]:
+        """Lines of its ranks on this machine, by the times beside their logs."""
+        directory, place = str(run.details["directory"]), str(run.details["logs"])
+        if run.has_ended and not os.path.isdir(place):
+            hint = f"paddock delete {run.run_id} removes the record"
+            raise PaddockError(f"the logs of {run.run_id} were removed: {place}", hint=hint)
+        if by := _overwritten(directory, place):
+            raise PaddockError(f"the logs of {run.run_id} were overwritten by {by}: {place}")
+        found = logs.launch_rows(
+            directory,
+            place,
+            query,
+            host=str(run.details["host"]),
+            is_over=lambda: not _may_write(run),
+            is_closed=run.has_ended,
+        )
+        return (Piece(*row) for row in found if row[2])
+
+    def stop(self, run: Run, *, now: bool) -> None:
+        """Tell its launcher. Raises PaddockError when it cannot be reached."""
+        path = str(run.details.get("control") or "")
+        if not _is_here(run):
+            host = run.details["host"]
+            raise UsageError(f"{run.run_id} runs on {host}", hint=f"type the command on {host}")
+        if path:
+            try:
+                ask(path, "stop", now=now)
+                return
+            except NoLauncherError:
+                pass
+        if is_gone(str(run.details["process"])) is False:  # one without a socket
+            pid = int(run.details["pid"])
+            os.kill(pid, signal.SIGTERM)
+            if now:
+                hint = f"kill -TERM {pid} once more ends it without grace"
+                raise PaddockError(
+                    f"{run.run_id} has no control socket: it was told to end, with its grace",
+                    hint=hint,
+                )
+
+    def fetch(self, run: Run, to: Path, say: Say) -> None:
+        """Copy the logs of this run to log/."""
+        place = Path(str(run.details["logs"]))
+        names = {name for name, _ in logs.launch_logs(str(run.details["directory"]), str(place))}
+        found = [place / name for name in sorted({*names, LAUNCHER_LOG, "endpoints.log"})]
+        found = [path for path in found if path.is_file()]
+        if not found:
+            raise PaddockError(f"{place} has no logs of {run.run_id}")
+        try:
+            (to / "log").mkdir(parents=True, exist_ok=True)
+            for path in found:
+                shutil.copyfile(path, to / "log" / path.name)
+        except OSError as error:
+            hint = "name another directory with --to, or make room there"
+            raise UsageError(f"{error.filename or to}: {error.strerror}", hint=hint) from error
+
+    def delete(self, run: Run) -> None:
+        """Remove its directory. Logs in a directory that --log_dir named stay."""
+        directory = str(run.details.get("directory") or "")
+        if is_run_directory(directory, run.run_id):
+            try:
+                shutil.rmtree(directory)
+            except OSError as error:
+                raise PaddockError(f"{error.filename}: {error.strerror}") from error
+
+    def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
+        """Each launch records itself. Raises UsageError."""
+        raise UsageError("launches record themselves", hint="see: paddock list")
+
+
+def _is_here(run: Run) -> bool:
+    return bool(run.details["host"] == os.uname().nodename)
+
+
+def _may_write(run: Run) -> bool:
+    """Whether its launcher may still write to the logs."""
+    return not run.has_ended and is_gone(str(run.details["process"])) is not True
+
+
+def _overwritten(directory: str, place: str) -> str:
+    """The name of a later run that has emptied the logs of this one (--log_overwrite), or ""."""
+    if directory == place:
+        return ""
+    for name, _ in logs.launch_logs(directory, place):
+        mine = Path(directory, name + SUFFIX)
+        for other in Path(directory).parent.glob(f"*/{name}{SUFFIX}"):
+            with suppress(OSError, IndexError):
+                is_later = other.stat().st_mtime_ns > mine.stat().st_mtime_ns
+                if is_later and _span(other)[0] < _span(mine)[1]:
+                    return other.parent.name
+    return ""
+
+
+def _span(times: Path) -> tuple[int, int]:
+    """Where the part of a log that these times tell of begins and ends."""
+    offsets = [row[0] for row in read_times(times.read_bytes())]
+    return offsets[0], offsets[-1]
+
+
+def _recorded(run: Run) -> Status:
+    """What its record says of a launcher that does not answer."""
+    row = read_json(str(run.folder / "status.json")) or {}
+    last = _end_of(run)
+    attempt = int(row.get("attempt") or 0)
+    nodes = recorded.nodes_of(row)
+    if last is not None:
+        state = last["state"]
+        verdict = row.get("verdict") or {}
+        return Status(
+            state,
+            last["at"],
+            str(last.get("why") or ""),
+            last.get("code"),
+            since=last["at"],
+            failed_at=float(verdict.get("failed_at") or 0.0),
+            attempt=attempt,
+            nodes=recorded.ended(nodes, state),
+        )
+    gone = is_gone(str(run.details["process"])) if _is_here(run) else None
+    if gone is False:
+        return Status("running", time.time(), "its launcher has no control socket",
+                      since=run.created_at, attempt=attempt, nodes=nodes)  # fmt: skip
+    if gone is None and not _is_other_boot(run):
+        why = f"it was started on {run.details['host']}, in another machine or container"
+        return Status("unknown", time.time(), why, since=run.created_at, attempt=attempt)
+    return Status("lost", time.time(), KILLED, attempt=attempt,
+                  nodes=recorded.ended(nodes, "lost"))  # fmt: skip
+
+
+def _end_of(run: Run) -> dict[str, Any] | None:
+    """How it ended. A launcher that has just closed its socket is about to write that down."""
+    deadline = time.monotonic() + ENDING_SECONDS
+    while True:
+        last = run.last_event
+        if last is not None and last["state"] in FINAL:
+            return last
+        is_ending = is_gone(str(run.details["process"])) is False
+        is_ending = is_ending and not os.path.exists(str(run.details.get("control") or ""))
+        if not is_ending or time.monotonic() > deadline or not run.details.get("control"):
+            last = run.last_event
+            return last if last is not None and last["state"] in FINAL else None
+        # sleep: nobody tells when a record is written
+        time.sleep(0.02)
+
+
+def _is_other_boot(run: Run) -> bool:
+    """Whether this machine was started again since; another's boot says nothing here."""
+    from paddock.local.lock import process_text
+
+    words, ours = str(run.details["process"]).split(), process_text(os.getpid()).split()
+    return _is_here(run) and words[:1] != ours[:1] and words[1:2] == ours[1:2]

@@ -1,0 +1,107 @@
+"""``paddock rerun JOB``: start a launch or a submission again, by the same command line.
+
+In the directory of before, with today's environment: which variables there were is known by name,
+and what is missing now is said.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+from paddock.backends.words import LAUNCH
+from paddock.cli.family import Command, Given, Operand, carry_out
+from paddock.cli.job_words import one_of
+from paddock.core.secrets import HIDDEN
+from paddock.errors import Problem, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from paddock.backends.registry import Run
+
+# Of a terminal, a shell or a session; what a job needs has other names.
+OF_SESSION = ("SSH_", "XDG_", "TERM", "SHLVL", "_", "OLDPWD", "PWD", "WINDOW", "TMUX", "STY", "PS1",
+              "COLUMNS", "LINES", "DBUS_", "DISPLAY", "INVOCATION_ID", "LS_COLORS")  # fmt: skip
+
+
+def _run(given: Given) -> int:
+    run = one_of([given.job] if given.job else [])
+    verb = "launch" if run.handle.backend == LAUNCH else "submit"
+    words, missing = words_of(run)
+    if missing:
+        names = ", ".join(missing)
+        sys.stderr.write(f"paddock: warning: not set now, but in {run.run_id}: {names}\n")
+    line, cwd = _text(run, verb), run.details["line"]["cwd"]
+    try:
+        os.chdir(cwd)
+    except OSError as error:
+        raise UsageError(
+            f"{run.run_id} was started in {cwd}: {error.strerror}",
+            hint=f"type it where the files are now: {line}",
+        ) from error
+    sys.stderr.write(f"paddock: {line}\n")
+    sys.stderr.flush()
+    if verb == "launch":
+        from paddock.cli import launch, main
+
+        main.let_ctrl_c_end_us()
+        return launch.run(words)
+    from paddock.cli import submit
+
+    return submit.run(words)
+
+
+def words_of(run: Run) -> tuple[list[str], list[str]]:
+    """The words that started a run, and the variables that were set then and are not now.
+
+    Raises UsageError for one whose words are not known, or not all of them.
+    """
+    line = dict.get(run.details, "line")
+    if not line:
+        hint = "it was found with --discover, or an earlier version of Paddock started it"
+        raise UsageError(f"the command line of {run.run_id} is not recorded", hint=hint)
+    words, lacking = [], []
+    for word in line["argv"]:
+        name, equals, text = word.rpartition("=")
+        if text != HIDDEN and "://***@" not in word:
+            words.append(word)
+            continue
+        variable = name.removeprefix("--env=")
+        if equals and variable.isidentifier() and variable in os.environ:
+            words.append(f"{name}={os.environ[variable]}")
+        else:
+            lacking.append(variable if equals else words[-1] if words else word)
+    if lacking:
+        hint = f"type the line again: {' '.join(line['argv'])}"
+        raise UsageError.of([
+            Problem(f"the value of {each} is a secret, which is not recorded",
+                    f"set the variable {each}" if each.isidentifier() else hint)
+            for each in lacking
+        ])  # fmt: skip
+    missing = [
+        name for name in line["env"]
+        if name not in os.environ and not name.startswith(OF_SESSION)
+    ]  # fmt: skip
+    return words, missing
+
+
+def _text(run: Run, verb: str) -> str:
+    """The command line as it is recorded: without secrets."""
+    return shlex.join(["paddock", verb, *run.details["line"]["argv"]])
+
+
+COMMANDS = {
+    "rerun": Command(
+        "rerun", "start a run again, by the same command line in the same directory", (), _run,
+        (Operand("job", "JOB", "an id or its beginning, a name, a handle, pid N or last (the "
+                 "default)", "job", least=0),),
+    )
+}  # fmt: skip
+
+
+def run(argv: Sequence[str]) -> int:
+    """Carry out the command; the exit code."""
+    return carry_out("rerun", COMMANDS, argv)

@@ -1,0 +1,161 @@
+"""A launch as a run of this user: its id, and its entry in the registry.
+
+    STATE/paddock/runs/<id>/run.json       what was launched, where and when
+                            events.jsonl   the states it was in: running, then how it ended
+                            status.json    nodes, ranks and the verdict, as last known
+                            plan.json      which ranks run on which node, with which devices
+                            git.txt        the commit of the working directory, and what differs
+    LOG_DIR/runs/<id>/                     its logs and its control socket (logs.py)
+
+STATE is $XDG_STATE_HOME or ~/.local/state. The files are 0600 and are written in the output thread,
+after the ranks have started: no job waits for its record. What cannot be written is told in one
+line, and the job goes on. Environment values are never written, and no secret of the command line.
+
+At most KEPT_RUNS runs that have ended are kept (PADDOCK_KEEP_RUNS); each launch removes up to
+REMOVED_AT_ONCE of the oldest ones above that, with their directories under LOG_DIR/runs/.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from paddock.core.job import Job
+
+KEPT_RUNS = 1000
+REMOVED_AT_ONCE = 20
+CONTROL = "control"  # the name of the control socket
+DRAWS = 8  # of an id, until nobody has it
+NAME_CHARACTERS_MAX = 40
+FINAL_STATES = ("succeeded", "failed", "cancelled", "lost")
+RUN_FILES = ("run.json", "events.jsonl", "status.json", "plan.json", "git.txt")
+
+
+def registry_folder(env: Mapping[str, str]) -> str:
+    """Where the runs of this user are recorded."""
+    state = env.get("XDG_STATE_HOME") or os.path.join(env.get("HOME") or "~", ".local", "state")
+    return os.path.join(os.path.expanduser(state), "paddock", "runs")
+
+
+def as_name(text: str) -> str:
+    """The name of a job that is called so: lower-case letters, digits and single dashes.
+
+    >>> as_name("PaddleRec_CTR"), as_name("作业")
+    ('paddlerec-ctr', 'job')
+    """
+    dashed = "".join(c if c.isascii() and c.isalnum() else " " for c in text.lower())
+    return "-".join(dashed.split())[:NAME_CHARACTERS_MAX].strip("-") or "job"
+
+
+def job_name(job: Job) -> str:
+    """The name of a launched job: its --job_id, else that of its script, module or program."""
+    source = job.sources.get("job_id")
+    if source is not None and source.kind != "default":
+        return as_name(job.job_id)
+    program = job.command.program
+    if job.command.kind == "module":
+        return as_name(program.removesuffix(".__main__").rpartition(".")[2])
+    return as_name(os.path.basename(program).removesuffix(".py"))
+
+
+class Entry:
+    """Of one run in the registry. folder: "" when there can be none; problem says why then."""
+
+    def __init__(self, run_id: str, folder: str, problem: str = "") -> None:
+        self.run_id = run_id
+        self.folder = folder
+        self.problem = problem
+
+
+def take_entry(env: Mapping[str, str], name: str) -> Entry:
+    """An id that no other run of this user has, with its directory."""
+    above = registry_folder(env)
+    run_id = ""
+    for _ in range(DRAWS):
+        run_id = f"{name}-{os.urandom(2).hex()}"
+        folder = os.path.join(above, run_id)
+        try:
+            try:
+                os.mkdir(folder, 0o700)
+            except FileNotFoundError:
+                os.makedirs(above, 0o700, exist_ok=True)
+                os.mkdir(folder, 0o700)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            return Entry(run_id, "", f"{error.filename or above}: {error.strerror}")
+        return Entry(run_id, folder)
+    return Entry(run_id, "", f"{above}: no free id was found for '{name}'")
+
+
+def json_text(content: object) -> str:
+    """JSON of None, numbers, texts, lists and mappings, in ASCII.
+
+    The launch path does not import json, which costs as much as starting a rank.
+
+    >>> json_text({"a": [1, 2.5, None, True], "b": 'x"\\u00e9'})
+    '{"a": [1, 2.5, null, true], "b": "x\\\\"\\\\u00e9"}'
+    """
+    from _json import encode_basestring_ascii as quoted
+
+    def text(value: object) -> str:
+        if value is None or isinstance(value, bool):
+            return {None: "null", True: "true", False: "false"}[value]
+        if isinstance(value, (int, float)):
+            return repr(value)
+        if isinstance(value, str):
+            return str(quoted(value))
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{quoted(str(k))}: {text(v)}" for k, v in value.items()) + "}"
+        assert isinstance(value, (list, tuple)), value
+        return "[" + ", ".join(map(text, value)) + "]"
+
+    return text(content)
+
+
+def prune(above: str, kept: int) -> None:
+    """Remove the oldest launches that have ended, down to so many; REMOVED_AT_ONCE at most.
+
+    Submitted jobs stay: `paddock delete` removes what they have elsewhere.
+    """
+    try:
+        entries = sorted(os.scandir(above), key=lambda entry: entry.stat().st_mtime)
+    except OSError:
+        return
+    entries = [entry for entry in entries if entry.name[0] != "."]
+    left = min(len(entries) - kept, REMOVED_AT_ONCE)
+    for entry in entries[:-kept]:
+        if left <= 0:
+            return
+        left -= _remove_ended(entry.path)
+
+
+def _remove_ended(folder: str) -> bool:
+    """Remove a launch if it has ended, and its directory; True if it was."""
+    import json
+    import shutil
+
+    try:
+        with open(os.path.join(folder, "events.jsonl"), encoding="utf-8") as file:
+            last = json.loads(file.read().splitlines()[-1])
+        with open(os.path.join(folder, "run.json"), encoding="utf-8") as file:
+            row = json.load(file)
+        if last["state"] not in FINAL_STATES or not row["handle"].startswith("launch:"):
+            return False
+        directory = str(row["details"].get("directory") or "")
+        if is_run_directory(directory, str(row["id"])):
+            shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(folder)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return False  # damaged: `paddock list` counts it
+    return True
+
+
+def is_run_directory(path: str, run_id: str) -> bool:
+    """Whether a path is that of a directory that a launch made for itself."""
+    above, name = os.path.split(path)
+    is_ours = name == run_id and os.path.basename(above) == "runs" and os.path.isabs(path)
+    return is_ours and os.path.isdir(path) and not os.path.islink(path)
