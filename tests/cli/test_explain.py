@@ -220,7 +220,9 @@ def test_servers_of_paddocks_own_are_explained(
     assert found["values"]["servers.command"]["from"] == "file"
     places = [p["environment"].get("PADDOCK_PS_DATA_DIR") for p in found["processes"]]
     assert places[2] is None
-    assert all(p.endswith(f"log/runs/<run id>/ps/<run>-0/server-{n}") for n, p in enumerate(places[:2]))
+    assert all(
+        p.endswith(f"log/runs/<run id>/ps/<run>-0/server-{n}") for n, p in enumerate(places[:2])
+    )
     assert run(["explain", "--devices", "cpu", *words]) == 0
     out = capsys.readouterr().out
     assert "but servers: " in out

@@ -43,15 +43,15 @@ class ControlServer:
         self._is_due = False
         view.on_change.append(self._on_change)
 
-    def open(self, folder: str) -> None:
+    def open(self, folder: str, name: str = CONTROL) -> None:
         """Listen in a directory of ours. Raises OSError."""
         listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC)
         folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        path = os.path.join(folder, CONTROL)
+        path = os.path.join(folder, name)
         try:
             if os.path.lexists(path):  # of a launcher that was killed
                 os.unlink(path)
-            listener.bind(f"/proc/self/fd/{folder_fd}/{CONTROL}")  # 107 bytes at most (unix(7))
+            listener.bind(f"/proc/self/fd/{folder_fd}/{name}")  # 107 bytes at most (unix(7))
             os.chmod(path, 0o600)  # before anybody can connect
             listener.listen(CLIENTS_MAX)
         except OSError:

@@ -12,7 +12,7 @@ from paddock.local.logs import run_folder
 from paddock.local.loop import Loop
 from paddock.local.output import Output
 from paddock.local.reporter import Reporter, is_short
-from paddock.local.runs import Entry, job_name, take_entry
+from paddock.local.runs import CONTROL, Entry, job_name, take_entry
 from paddock.local.share import Share
 from paddock.local.text import LEVELS
 
@@ -184,16 +184,20 @@ class Launcher:
             self.record.prune(self.env)
 
     def _open_control(self) -> None:
-        """In the run's directory; where that cannot have a socket, in that of its record."""
+        """In the run's directory; where that cannot have a socket, in that of its record.
+
+        Hosts may share the directory of --record: there the name has the host's in it.
+        """
         from paddock.agent.control import ControlServer
 
         job, run_id = self.run.job, self._entry.run_id
         directory = os.path.abspath(job.record) if job.record else run_folder(job, run_id)
+        name = f"{CONTROL}.{os.uname().nodename}" if job.record else CONTROL
         control = ControlServer(self.loop, self.output, self.run.view, self._stop)
         for folder in (directory, self._entry.folder):
             try:
                 os.makedirs(folder, exist_ok=True)
-                control.open(folder)
+                control.open(folder, name)
                 self.control = control
                 break
             except OSError:

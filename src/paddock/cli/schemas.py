@@ -10,7 +10,7 @@ import inspect
 import json
 from typing import Any, get_args
 
-from paddock.backends.words import BACKENDS, Node, Rank, State, Status, role_word
+from paddock.backends.words import BACKENDS, LAUNCH, Node, Rank, State, Status, role_word
 from paddock.core.job import MODES
 from paddock.core.plan import Proc
 from paddock.operator.manifests.crd import crd
@@ -27,7 +27,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "State": get_args(State),
     "RoleName": ROLES,
     "Mode": MODES,
-    "Backend": BACKENDS,
+    "Backend": (*BACKENDS, LAUNCH),
     "Phase": ("gathering", "running", "stopping", "backoff", "ended"),
     "VerdictKind": ("succeed", "fail", "cancel"),
     "SourceKind": ("flag", "environment", "file", "default"),
