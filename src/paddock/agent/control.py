@@ -181,12 +181,15 @@ class ControlServer:
 
     def close(self, exit_code: int) -> None:
         """Tell those who follow, and listen no more."""
-        end = json_text({"event": "end", "code": exit_code}).encode() + b"\n"
-        for fd, client in list(self._clients.items()):
-            if client.is_following:
-                self._send(fd, end)
-            if fd in self._clients:
-                self._drop(fd)
+        followers = [fd for fd, client in self._clients.items() if client.is_following]
+        if followers:
+            row = {"event": "status", **self._view.row()(), "now": self._loop.wall()}
+            end = {"event": "end", "code": exit_code}
+            data = "".join(f"{json_text(each)}\n" for each in (row, end)).encode()
+            for fd in followers:
+                self._send(fd, data)
+        for fd in list(self._clients):
+            self._drop(fd)
         if self._listener is not None:
             self._loop.unwatch(self._listener.fileno())
             self._listener.close()

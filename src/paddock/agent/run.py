@@ -134,7 +134,7 @@ class Launcher:
         is_recorded = not job.record and env.get("PADDOCK_KEEP_RUNS") != "0"
         self._entry = take_entry(env, job_name(job)) if is_recorded else Entry("", "")
         self._share = Share(
-            job, self.loop, self.output, env, pod_name, kept, run_id=self._entry.run_id
+            job, self.loop, self.output, env, pod_name, kept, self._entry.run_id, self._entry.folder
         )
         share = self._share
         self.run = Run(
@@ -202,21 +202,22 @@ class Launcher:
                 break
             except OSError:
                 continue  # NFS and FUSE without sockets, a full or read-only disk
-        if self.record is not None:
-            self._keep_places(directory)
+        self._keep_places()
 
-    def _keep_places(self, directory: str) -> None:
-        assert self.record is not None
+    def _keep_places(self) -> None:
+        if self.record is None:
+            return
+        planned = run_folder(self.run.job, self._entry.run_id)  # until there are logs
         self.record.keep(
-            directory=directory,
-            logs=self._share.logs,
+            directory=self._share.directory or planned,
+            logs=self._share.logs or planned,
             control=self.control.path if self.control is not None else "",
         )
 
     def _on_plan(self, plan: Plan, node_rank: int) -> None:
         assert self.record is not None
         self.record.on_plan(plan, node_rank)
-        self._keep_places(run_folder(self.run.job, self._entry.run_id))
+        self._keep_places()
 
     def _stop(self, now: bool) -> None:
         """Asked for on the control socket."""

@@ -161,12 +161,13 @@ def check_machine(job: Job) -> None:
     """What can be known before anything is started. Raises with every problem found."""
     commands = dict.fromkeys((job.command, job.command_of("ps")))
     scripts = [_script_problem(c.program) for c in commands if c.kind == "script"]
-    from paddock.local.logs import check_log_dir
+    from paddock.local.logs import check_log_dir, has_own_folder
 
     found = (*scripts, _host_problem(job))
     problems = [problem for problem in found if problem is not None]
-    # Only for a command that would begin: it makes the directory.
-    log_problem = None if problems else check_log_dir(job.logs.directory)
+    # Only for a command that would begin: it makes the directory. The usual one has a spare.
+    is_named = not has_own_folder(job)
+    log_problem = check_log_dir(job.logs.directory) if is_named and not problems else None
     problems += [log_problem] if log_problem is not None else []
     if problems:
         raise UsageError.of(problems)

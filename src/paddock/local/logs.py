@@ -80,8 +80,13 @@ def _unwritable(directory: str, why: str) -> Problem:
 class LogDir:
     """Where this node's share of a job writes. Close it when the job has ended."""
 
-    def __init__(self, job: Job, uid: str, pod_name: str, run_id: str = "") -> None:
-        """run_id: "" for one without a record. Raises UsageError when it cannot be written."""
+    def __init__(
+        self, job: Job, uid: str, pod_name: str, run_id: str = "", spare: str = ""
+    ) -> None:
+        """run_id: "" for one without a record. spare: where logs go when log/ cannot be written.
+
+        Raises UsageError when nothing can be written.
+        """
         self.note = ""
         self._overwrite = job.logs.overwrite
         self._seen: set[str] = set()
@@ -92,7 +97,15 @@ class LogDir:
         try:
             if run_id and has_own_folder(job):
                 self.path = run_folder(job, run_id)
-                _make_directory(os.path.join(self.path, ".paddock"), 0o700)
+                try:
+                    _make_directory(os.path.join(self.path, ".paddock"), 0o700)
+                except OSError as error:
+                    if not spare:
+                        raise
+                    self.path = self.shown = spare
+                    self.note = (
+                        f"{wanted} is not writable ({error.strerror}): the logs are in {spare}"
+                    )
             else:
                 self._take_shared(job, uid, pod_name)
                 if run_id and not job.record:
@@ -136,6 +149,11 @@ class LogDir:
                 _link(f"{LATEST}/{name}", os.path.join(self.shown, name))
         except OSError:
             return
+
+    @property
+    def directory(self) -> str:
+        """Of this run alone."""
+        return self._times or self.path
 
     def log_path(self, proc: Proc) -> str:
         """The log file of a process of this node."""

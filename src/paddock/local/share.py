@@ -45,8 +45,9 @@ class Share:
         pod_name: str,
         kept: Kept | None = None,
         run_id: str = "",
+        spare: str = "",
     ) -> None:
-        """Looks for devices, once. run_id: of its record. Raises UsageError of the devices."""
+        """Looks for devices, once. run_id, spare: as of LogDir. Raises UsageError."""
         self.on_exit: Callable[[Exit], None] = lambda _exit: None
         self.on_stopped: Callable[[int], None] = lambda _attempt: None
         self.on_ready: Callable[[Plan, int], None] = lambda _plan, _node_rank: None
@@ -59,7 +60,7 @@ class Share:
         self._devices = find_devices(job, env)
         self._env = {**env, **dict(self._devices.env)}
         self._pod_name = pod_name
-        self._run_id = run_id
+        self._run_id, self._spare = run_id, spare
         self._node: Node | None = None
         self._log_dir: LogDir | None = None
         self._held: HeldPorts | None = None
@@ -129,7 +130,7 @@ class Share:
         self.notes = node.notes
 
     def _make_node(self, uid: str) -> Node:
-        self._log_dir = LogDir(self._job, uid, self._pod_name, self._run_id)
+        self._log_dir = LogDir(self._job, uid, self._pod_name, self._run_id, self._spare)
         self.warning = self._log_dir.note
         self.record("")
         self._node = Node(
@@ -151,6 +152,11 @@ class Share:
     def logs(self) -> str:
         """Where the logs are, "" before there are any."""
         return self._log_dir.path if self._log_dir is not None else ""
+
+    @property
+    def directory(self) -> str:
+        """Of this run alone, "" before there is one."""
+        return self._log_dir.directory if self._log_dir is not None else ""
 
     @property
     def shown_logs(self) -> str:

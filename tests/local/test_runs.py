@@ -1,0 +1,482 @@
+"""A launch is a run: found again by the verbs while it goes on, and after its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from local.jobs import Running, World, free_port, wait_until
+from paddock.local.control import NoLauncherError, ask, follow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from local.jobs import Ended
+
+BOTH = "tell('up', RANK); print('I am', RANK, flush=True); gate()"
+
+
+class Terminal:
+    """What a user types in one directory, with a registry of their own."""
+
+    def __init__(self, world: World, env: Mapping[str, str] | None = None) -> None:
+        self.world = world
+        self.state = world.folder / "state"
+        self.env = world.env({"XDG_STATE_HOME": str(self.state), **(env or {})})
+
+    def launch(self, *words: object, cwd: Path | None = None) -> Running:
+        """Start `paddock launch`, without a --log_dir."""
+        command = [sys.executable, "-m", "paddock", "launch", *map(str, words)]
+        mark = uuid.uuid4().hex
+        running = Running(command, cwd=cwd or self.world.folder, env=self.env, mark=mark)
+        self.world.running.append(running)
+        return running
+
+    def run(self, *words: object, cwd: Path | None = None) -> Ended:
+        """The same, to its end."""
+        return self.launch(*words, cwd=cwd).end()
+
+    def type(self, *words: object) -> subprocess.CompletedProcess[str]:
+        """Another command."""
+        return subprocess.run(
+            [sys.executable, "-m", "paddock", *map(str, words)], cwd=self.world.folder,
+            env=self.env, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+
+    def status(self, job: str = "last") -> dict[str, Any]:
+        """Of one run."""
+        done = self.type("status", job, "--json")
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def entries(self) -> list[Path]:
+        """The records."""
+        return sorted(self.state.glob("paddock/runs/*"))
+
+    def record(self) -> dict[str, Any]:
+        """run.json of the one run."""
+        (entry,) = self.entries()
+        wait_until((entry / "run.json").exists)
+        found: dict[str, Any] = json.loads((entry / "run.json").read_text())
+        return found
+
+    def control(self) -> str:
+        """The control socket of the one run, once it is there."""
+        wait_until(lambda: bool(self.record()["details"].get("control")))
+        return str(self.record()["details"]["control"])
+
+
+@pytest.fixture
+def terminal(world: World) -> Terminal:
+    """Of this test."""
+    return Terminal(world)
+
+
+def test_a_run_is_found_by_every_name_while_it_goes_on(terminal: Terminal) -> None:
+    """`paddock list` showed a job that status, logs and stop denied."""
+    running = terminal.launch("--nproc_per_node", 2, terminal.world.script(BOTH))
+    terminal.world.events.wait("up", count=2)
+    terminal.control()
+    run_id = terminal.record()["id"]
+    assert run_id.startswith("train-")
+    for word in (
+        "last",
+        run_id,
+        run_id[:-1],
+        "train",
+        str(running.pid),
+        f"launch://{os.uname().nodename}/{run_id}",
+    ):
+        found = terminal.status(word)
+        assert (found["id"], found["state"], found["ranks_up"]) == (run_id, "running", 2)
+    assert terminal.type("status", "pid", running.pid).returncode == 0
+    assert run_id in terminal.type("list").stdout
+    assert [row["id"] for row in json.loads(terminal.type("list", "--json").stdout)] == [run_id]
+    terminal.world.open_gate(2)
+    assert running.end().code == 0
+    ended = terminal.status(run_id)
+    assert (ended["state"], ended["code"]) == ("succeeded", 0)
+    assert [rank["state"] for rank in ended["nodes"][0]["ranks"]] == ["succeeded"] * 2
+    logs = terminal.type("logs", "last").stdout.splitlines()
+    assert sorted(line.rpartition("] ")[2] for line in logs) == ["I am 0", "I am 1"]
+    assert terminal.type("wait", "last").returncode == 0
+
+
+def test_logs_follow_a_run_and_choose_ranks_and_lines(terminal: Terminal) -> None:
+    text = "tell('up'); print('step', RANK, flush=True); gate(); print('last', RANK)"
+    running = terminal.launch("--nproc_per_node", 3, terminal.world.script(text))
+    terminal.world.events.wait("up", count=3)
+    terminal.control()
+    command = [
+        sys.executable,
+        "-m",
+        "paddock",
+        "logs",
+        "last",
+        "-f",
+        "--rank",
+        "1-2",
+        "--grep",
+        "ast",
+    ]
+    with subprocess.Popen(
+        command, cwd=terminal.world.folder, env=terminal.env, stdout=subprocess.PIPE, text=True
+    ) as following:
+        terminal.world.open_gate(3)
+        assert running.end().code == 0
+        out, _ = following.communicate(timeout=30)
+    assert sorted(line.rpartition("] ")[2] for line in out.splitlines()) == ["last 1", "last 2"]
+    one = terminal.type("logs", "last", "--rank", "0", "--grep", "step|last", "--tail", "1").stdout
+    assert one.rpartition("] ")[2] == "last 0\n"
+    wrong = terminal.type("logs", "last", "--grep", "(")
+    assert (wrong.returncode, "--grep (" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_stop_ends_a_run_with_and_without_grace(terminal: Terminal, now: bool) -> None:
+    """`stop all` was silent, returned 0 and left the job running."""
+    script = "signal.signal(15, lambda *_: (tell('asked'), forever())); tell('up'); forever()"
+    running = terminal.launch("--grace", 60, terminal.world.script(script))
+    terminal.world.events.wait("up")
+    terminal.control()
+    done = terminal.type("stop", "all", *(["--now"] if now else []))
+    assert done.returncode == 0 and "stopping train-" in done.stdout
+    if not now:
+        terminal.world.events.wait("asked")
+        wait_until(lambda: terminal.status()["state"] == "stopping")
+        assert terminal.type("stop", "last", "--now").returncode == 0
+    ended = running.end()
+    assert (ended.code, ended.left) == (143, [])
+    assert terminal.status()["state"] == "cancelled"
+    assert terminal.type("wait", "last").returncode == 143
+
+
+def test_a_failed_run_tells_why_later(terminal: Terminal) -> None:
+    script = terminal.world.script("print('ok'); sys.exit(7 if RANK else 0)")
+    assert terminal.run("--nproc_per_node", 2, script).code == 7
+    found = terminal.status()
+    assert (found["state"], found["code"]) == ("failed", 7)
+    assert "exited with code 7" in found["why"]
+    assert found["failed_at"] > 0
+    assert terminal.type("logs", "last", "--around-failure", "1h").stdout.count("ok") == 2
+
+
+def test_a_run_that_is_killed_is_lost(terminal: Terminal) -> None:
+    running = terminal.launch(terminal.world.script("tell('up'); forever()"))
+    terminal.world.events.wait("up")
+    terminal.control()
+    os.kill(running.launcher_pid(), signal.SIGKILL)
+    assert running.end().code == 137
+    found = terminal.status()
+    assert (found["state"], "killed" in found["why"]) == ("lost", True)
+    assert terminal.type("stop", "last").stdout.endswith("has already ended: lost\n")
+
+
+def test_a_launch_that_never_begins_has_failed(terminal: Terminal) -> None:
+    """The coordinator cannot be reached: the record says so, and not that it still runs."""
+    words = ("--nnodes", 2, "--rank", 1, "--master", f"127.0.0.1:{free_port()}")
+    script = terminal.world.script("")
+    ended = terminal.run(*words, "--join-timeout", 1, script)
+    assert ended.code not in (0, 125)
+    found = terminal.status()
+    assert (found["state"], found["code"]) == ("failed", ended.code)
+    assert found["why"] and found["why"] in ended.err
+
+
+def test_every_node_of_a_launch_knows_it(terminal: Terminal) -> None:
+    """One record and one socket a node; the node that follows knows its own ranks."""
+    port = free_port()
+    script = terminal.world.script(BOTH)
+    words = ("--nnodes", 2, "--master", f"127.0.0.1:{port}", script)
+    first = terminal.launch("--rank", 0, *words)
+    second = terminal.launch("--rank", 1, *words)
+    terminal.world.events.wait("up", count=2)
+    wait_until(lambda: len(list(terminal.state.glob("paddock/runs/*/run.json"))) == 2)
+    wait_until(lambda: all(
+        row["ranks_up"] == 2 for row in json.loads(terminal.type("list", "--json").stdout)
+    ))  # fmt: skip
+    terminal.world.open_gate(2)
+    assert (first.end().code, second.end().code) == (0, 0)
+    rows = json.loads(terminal.type("list", "--json").stdout)
+    assert [row["state"] for row in rows] == ["succeeded", "succeeded"]
+
+
+def test_stop_on_one_node_ends_the_job_on_all(terminal: Terminal) -> None:
+    script = terminal.world.script("tell('up'); forever()")
+    words = ("--nnodes", 2, "--master", f"127.0.0.1:{free_port()}", script)
+    nodes = [terminal.launch("--rank", rank, *words) for rank in range(2)]
+    terminal.world.events.wait("up", count=2)
+    wait_until(lambda: len(list(terminal.state.glob("paddock/runs/*/run.json"))) == 2)
+    assert terminal.type("stop", "last").returncode == 0
+    assert [node.end().left for node in nodes] == [[], []]
+
+
+def test_each_run_has_logs_of_its_own_and_the_names_of_before_lead_there(
+    terminal: Terminal,
+) -> None:
+    """log/ was appended to for ever."""
+    log = terminal.world.log_dir
+    script = terminal.world.script("print('run', sys.argv[1])")
+    assert terminal.run("--nproc_per_node", 2, script, "one").code == 0
+    assert terminal.run(script, "two").code == 0
+    assert (log / "workerlog.0").read_text() == "run two\n"
+    assert (log / "latest" / "workerlog.0").read_text() == "run two\n"
+    assert not os.path.lexists(log / "workerlog.1")  # of the run before, which has its own
+    assert (log / "endpoints.log").is_symlink()
+    first, second = (terminal.type("logs", each.name).stdout for each in sorted(
+        terminal.entries(), key=lambda each: (each / "run.json").stat().st_mtime))  # fmt: skip
+    assert (first.count("run one"), second.count("run two")) == (2, 1)
+
+
+def test_two_launches_in_one_directory_do_not_mix(terminal: Terminal) -> None:
+    script = terminal.world.script("tell('up'); print('I am', sys.argv[1], flush=True); gate()")
+    running = [terminal.launch(script, name) for name in ("red", "blue")]
+    terminal.world.events.wait("up", count=2)
+    terminal.world.open_gate(2)
+    assert [each.end().code for each in running] == [0, 0]
+    texts = [terminal.type("logs", each.name).stdout for each in terminal.entries()]
+    assert sorted("red" in text for text in texts) == [False, True]
+    assert all(text.count("I am") == 1 for text in texts)
+
+
+def test_a_chosen_log_directory_is_appended_to_and_each_run_shows_its_part(
+    terminal: Terminal,
+) -> None:
+    """As Paddle's users know it; `paddock logs` still tells the runs apart."""
+    log = terminal.world.folder / "mine"
+    script = terminal.world.script("print('run', sys.argv[1])")
+    assert terminal.run(script, "zero").code == 0  # leaves a link in log/ ...
+    for name in ("one", "two"):
+        assert terminal.run("--log_dir", log, script, name).code == 0
+    assert terminal.run("--log_dir", "log", script, "three").code == 0  # ... that is no obstacle
+    text = (log / "workerlog.0").read_text()
+    assert "run one" in text and "run two" in text
+    found = [terminal.type("logs", each.name).stdout for each in terminal.entries()]
+    assert sorted(text.rpartition("run ")[2] for text in found) == [
+        "one\n",
+        "three\n",
+        "two\n",
+        "zero\n",
+    ]
+    assert all(
+        sum(f"run {n}\n" in text for n in ("zero", "one", "two", "three")) == 1 for text in found
+    )
+    assert terminal.run("--log_dir", log, "--log_overwrite", 1, script, "four").code == 0
+    rows = json.loads(terminal.type("list", "--json").stdout)
+    done = terminal.type("logs", rows[1]["id"])
+    assert done.returncode != 0 and "overwritten by" in done.stderr
+
+
+def test_rerun_types_the_same_line_in_the_same_directory(terminal: Terminal) -> None:
+    (terminal.world.folder / "sub").mkdir()
+    terminal.world.script("print(os.getcwd(), sys.argv[1:])", "sub/train.py")
+    terminal.env["MY_KNOB"] = "1"
+    assert terminal.run("train.py", "--lr", "1 2", cwd=terminal.world.folder / "sub").code == 0
+    del terminal.env["MY_KNOB"]
+    done = terminal.type("rerun", "last")
+    assert done.returncode == 0, done.stderr
+    assert f"{terminal.world.folder}/sub ['--lr', '1 2']" in done.stdout
+    assert "not set now" in done.stderr and "MY_KNOB" in done.stderr
+    assert len(terminal.entries()) == 2
+
+
+def test_no_secret_is_recorded(terminal: Terminal) -> None:
+    """Nor the value of any variable; a line with a secret in it is not run again without it."""
+    terminal.env["PRIVATE_VALUE"] = "hush-1"
+    words = ("--env", "HF_TOKEN=hush-2", terminal.world.script(""), "--api_key", "hush-3")
+    assert terminal.run(*words).code == 0
+    files = [path for path in terminal.world.folder.rglob("*") if path.is_file()]
+    kept = [path for path in files if terminal.state in path.parents or "runs" in path.parts]
+    assert kept and not any(b"hush" in path.read_bytes() for path in kept)
+    assert all(stat.S_IMODE(p.stat().st_mode) == 0o600 for p in kept if terminal.state in p.parents)
+    done = terminal.type("rerun", "last")
+    assert done.returncode == 2
+    assert "HF_TOKEN" in done.stderr and "--api_key" in done.stderr and "hush" not in done.stderr
+
+
+def test_fetch_and_delete_take_a_launch(terminal: Terminal) -> None:
+    assert terminal.run(terminal.world.script("print('kept')")).code == 0
+    run_id = terminal.record()["id"]
+    assert terminal.type("fetch", "last", "--to", "here").returncode == 0
+    assert (terminal.world.folder / "here/log/workerlog.0").read_text() == "kept\n"
+    assert terminal.type("delete", "last").stdout == f"removed {run_id}\n"
+    assert terminal.entries() == []
+    assert not (terminal.world.log_dir / "runs" / run_id).exists()
+    assert terminal.type("status", run_id).returncode == 2
+
+
+def test_somebody_elses_run_is_unknown(terminal: Terminal) -> None:
+    done = terminal.type("stop", "train-beef")
+    assert (done.returncode, "no run 'train-beef' is recorded here" in done.stderr) == (2, True)
+
+
+def test_damaged_records_are_skipped_and_counted(terminal: Terminal) -> None:
+    assert terminal.run(terminal.world.script("")).code == 0
+    runs = terminal.state / "paddock" / "runs"
+    for name, text in (("half-0001", '{"id": "ha'), ("odd-0002", '{"id": 3}'), ("list-3", "[]")):
+        (runs / name).mkdir()
+        (runs / name / "run.json").write_text(text)
+    (runs / "empty-0004").mkdir()
+    os.utime(runs / "empty-0004", (0, 0))
+    done = terminal.type("list")
+    assert done.returncode == 0
+    assert done.stdout.count("train-") >= 1
+    assert "4 damaged records" in done.stderr
+
+
+def test_a_registry_that_cannot_be_written_costs_the_record_only(world: World) -> None:
+    """One line says that nothing is recorded."""
+    (world.folder / "state").write_text("a file is in the way")
+    ended = Terminal(world).run(world.script("print('trained')"))
+    assert (ended.code, "trained" in ended.out) == (0, True)
+    assert ended.err.count("this run is not recorded: ") == 1
+
+
+def test_a_control_socket_works_however_deep_its_directory_lies(terminal: Terminal) -> None:
+    deep = terminal.world.folder.joinpath(*["d" * 60] * 4)
+    deep.mkdir(parents=True)
+    script = terminal.world.script("tell('up'); forever()")
+    running = terminal.launch(script, cwd=deep)
+    terminal.world.events.wait("up")
+    path = terminal.control()
+    assert len(path) > 108
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert terminal.type("stop", "last").returncode == 0
+    assert running.end().code == 143
+    assert not os.path.exists(path)
+
+
+def test_events_tell_every_change_and_the_end(terminal: Terminal) -> None:
+    script = terminal.world.script("tell('up', ATTEMPT); gate(); sys.exit(0 if ATTEMPT else 3)")
+    running = terminal.launch("--max_restart", 1, script)
+    terminal.world.events.wait("up", 0)
+    events = follow(terminal.control())
+    first = next(events)
+    assert (first["event"], first["state"], first["attempt"]) == ("status", "running", 0)
+    assert list(first["pids"]) == ["worker 0"]
+    terminal.world.open_gate(1)
+    terminal.world.events.wait("up", 1)
+    terminal.world.open_gate(1)
+    rows = list(events)
+    assert running.end().code == 0
+    assert rows[-1] == {"event": "end", "code": 0}
+    assert 1 in [row.get("attempt") for row in rows]
+
+
+def test_clients_that_misbehave_do_not_hold_up_a_launcher(terminal: Terminal) -> None:
+    """Silence, noise, half a line, one that hangs up, more than it serves at once."""
+    running = terminal.launch(terminal.world.script("tell('up'); forever()"))
+    terminal.world.events.wait("up")
+    path = terminal.control()
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(40)]
+    for client in clients:
+        client.connect(path)
+    for client, data in zip(
+        clients, (b"\n", b"{}\n", b"[]\n", b"\xff\n", b'{"op"', b"x" * 9000), strict=False
+    ):
+        try:
+            client.sendall(data)
+        except OSError:
+            pass  # it was hung up on
+    clients[0].settimeout(10)
+    assert b"error" in clients[0].recv(100)
+    for client in clients:
+        client.close()
+    wait_until(lambda: _state(path) == "running")
+    assert terminal.type("stop", "last").returncode == 0
+    assert running.end().code == 143
+
+
+def _state(path: str) -> object:
+    try:
+        return ask(path, "status").get("state")
+    except NoLauncherError:
+        return None
+
+
+def test_a_stale_socket_is_no_launcher(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "control"))
+    with pytest.raises(NoLauncherError):
+        ask(str(tmp_path / "control"), "status")
+
+
+def test_old_runs_are_removed_by_the_stated_rule(terminal: Terminal) -> None:
+    """The newest ones that have ended stay, with their logs; one that runs always does."""
+    terminal.env["PADDOCK_KEEP_RUNS"] = "2"
+    running = terminal.launch(terminal.world.script("tell('up'); forever()"))
+    terminal.world.events.wait("up")
+    oldest = terminal.record()["id"]
+    for _ in range(4):
+        assert terminal.run(terminal.world.script("time.sleep(0.3)")).code == 0
+    names = [entry.name for entry in terminal.entries()]
+    assert oldest in names and len(names) <= 4
+    assert sorted(p.name for p in (terminal.world.log_dir / "runs").iterdir()) == names
+    assert terminal.type("stop", oldest).returncode == 0
+    running.end()
+
+
+def test_nothing_is_recorded_where_that_is_not_wanted(terminal: Terminal) -> None:
+    terminal.env["PADDOCK_KEEP_RUNS"] = "0"
+    assert terminal.run(terminal.world.script("")).code == 0
+    assert terminal.entries() == []
+    assert (terminal.world.log_dir / "workerlog.0").exists()
+
+
+@pytest.fixture(autouse=True)
+def _no_git(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test's folder is in no repository, wherever the tests are."""
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", "/")
+    yield
+
+
+def test_the_commit_of_the_working_directory_is_kept(terminal: Terminal) -> None:
+    folder = terminal.world.folder
+    terminal.env.pop("GIT_CEILING_DIRECTORIES")
+    for words in ("init -q", "add train.py", "-c user.name=a -c user.email=a@b commit -qm one"):
+        if words.startswith("add"):
+            script = terminal.world.script("tell('up'); gate()")
+        subprocess.run(["git", *words.split()], cwd=folder, check=True)
+    with open(script, "a", encoding="utf-8") as file:
+        file.write("# changed\n")
+    running = terminal.launch(script)
+    terminal.world.events.wait("up")
+    (entry,) = terminal.entries()
+    wait_until((entry / "git.txt").exists)
+    text = (entry / "git.txt").read_text()
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout
+    assert f"# branch.oid {head}" in text and "train.py" in text
+    terminal.world.open_gate(1)
+    assert running.end().code == 0
+
+
+def test_where_log_cannot_be_made_the_logs_are_beside_the_record(terminal: Terminal) -> None:
+    """A read-only disk, or a full one: the job runs all the same."""
+    (terminal.world.folder / "log").write_text("a file is in the way")
+    ended = terminal.run("--nproc_per_node", 2, terminal.world.script("print('trained')"))
+    assert ended.code == 0
+    assert ended.err.count("the logs are in") == 1
+    assert terminal.type("logs", "last").stdout.count("trained") == 2
+    assert terminal.type("delete", "last").returncode == 0
+    assert terminal.entries() == []
+
+
+def test_nothing_writable_at_all_is_one_clear_error(world: World) -> None:
+    for name in ("state", "log"):
+        (world.folder / name).write_text("a file is in the way")
+    ended = Terminal(world).run(world.script("tell('up')"))
+    assert (ended.code, "is not writable" in ended.err) == (2, True)
+    assert world.events.all("up") == []
