@@ -87,6 +87,7 @@ def flag(name: str, metavar: str, help: str, short: str = "", **more: object) ->
 
 
 HELP = flag("help", "", "show this help", "h")
+HELP_ALL = flag("help-all", "", "show all flags", group="Other")
 
 
 class Table:
@@ -125,6 +126,8 @@ class Table:
         if not name:
             return ()
         found = {f.name: f for known, f in self.by_name.items() if known.startswith(name)}
+        if set(found) == {"help", HELP_ALL.name}:
+            return (found["help"],)
         if len(found) > 1:
             own = [f for f in found.values() if f.origin == "paddle" and f.field]
             if len(own) == 1:
@@ -230,8 +233,9 @@ def _take(line: Line, table: Table, argv: Sequence[str], at: int) -> int:
             return at + 1  # the word after an unknown flag is more often its value than the script
         return at
     flag = found[0]
-    if flag.name == "help":
+    if flag.name == "help" or flag is HELP_ALL:
         line.is_help = True
+        line.said += [Said(flag, name, "1", (word,))] if flag is HELP_ALL else []
         return at
     name = flag.full_name(name)
     if not equals:

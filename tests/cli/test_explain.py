@@ -72,7 +72,7 @@ def test_values_have_the_names_that_the_user_knows(
     file = tmp_path / "job.json"
     file.write_text(json.dumps(job))
     assert run(["explain", "-f", str(file)]) == 0
-    assert _rows(capsys)["spec.worker.replicas"] == f"3  {file}"
+    assert _rows(capsys)["spec.worker.replicas"] == "3  job.json"
 
 
 def _rows(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 ALL = [*every_command()]
 
 
+@pytest.fixture(autouse=True)
+def _usual_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where nothing says how wide the terminal is."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def name_of(command: Command) -> str:
     """As it is typed."""
     return command.name
@@ -39,6 +45,12 @@ def test_help_has_one_layout(command: Command, capsys: pytest.CaptureFixture[str
     assert max(map(len, lines)) <= 100
     sentence = lines[lines.index("") + 1]
     assert sentence[0].isupper() and sentence.endswith(".")
+    if command.common:
+        words.append("--help-all")
+        assert run(words) == run(["help", *command.name.split(), "--all"]) == 0
+        out = capsys.readouterr().out
+        text = out[: len(out) // 2]
+        assert out == text * 2 and max(map(len, text.splitlines())) <= 100
     for flag in command.flags:
         shown = ", ".join(flag.names) + (f" {flag.value}" if flag.value else "")
         if flag.status not in ("hidden", "ignored"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from paddock.local.width import fitted
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -49,13 +51,9 @@ def age(seconds: float) -> str:
     return "".join([p for p in parts[:2] if not p.startswith("0")]) or "0s"
 
 
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as their widest cell."""
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))] if rows else []
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+def table(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
+    """Columns as wide as their widest cell; the last one gives way to the width."""
+    return fitted(rows, width)
 
 
 def coloured(state: State, *, is_coloured: bool) -> str:
@@ -88,7 +86,9 @@ def _with_reasons(text: str, why: Mapping[str, str]) -> list[str]:
     return found
 
 
-def status_lines(name: str, status: Status, *, is_coloured: bool = False) -> list[str]:
+def status_lines(
+    name: str, status: Status, *, is_coloured: bool = False, width: int | None = None
+) -> list[str]:
     """One job, host by host."""
     head = f"{clean(name)}: {coloured(status.state, is_coloured=is_coloured)}"
     if status.code is not None:
@@ -105,7 +105,8 @@ def status_lines(name: str, status: Status, *, is_coloured: bool = False) -> lis
     for node in status.nodes:
         rows.append((clean(node.name), node.state, _ranks(node.ranks), clean(node.note)))
     if status.nodes:
-        lines += ["  " + line for line in table(rows)]
+        found = table(rows, None if width is None else width - 2)
+        lines += ["  " + line.replace("\n", "\n  ") for line in found]
     return lines
 
 

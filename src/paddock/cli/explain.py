@@ -27,6 +27,7 @@ from paddock.local.devices import find_devices
 from paddock.local.limits import usable_cores
 from paddock.local.logs import RUNS, has_own_folder
 from paddock.local.text import count
+from paddock.local.width import fitted, reflowed, terminal_width
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,9 +63,9 @@ def run(argv: Sequence[str]) -> int:
         return explain_submission.run(words)
     line = read_line(words, TABLE, has_script=True)
     if line.is_help:
-        from paddock.cli.help import command_help
+        from paddock.cli.help import command_help, wants_all
 
-        print(command_help("explain"), end="")
+        print(command_help("explain", is_all=wants_all(words, "explain")), end="")
         return 0
     own = {said.flag.key: said.text for said in line.said if said.flag in FLAGS}
     is_json = own.get("json", "0").lower() in TRUE_WORDS
@@ -93,7 +94,7 @@ def run(argv: Sequence[str]) -> int:
     elif "env_of" in own:
         print("\n".join(environment_lines(plan, envs, own["env_of"])))
     else:
-        print("\n".join(as_text(parsed, plan)))
+        print("\n".join(as_text(parsed, plan, terminal_width())))
     return 0
 
 
@@ -208,8 +209,11 @@ def as_json(parsed: Parsed, plan: Plan, envs: list[dict[str, str]]) -> dict[str,
     }
 
 
-def as_text(parsed: Parsed, plan: Plan) -> list[str]:
-    """The plan for people, on one screen: alike ranks of a node share a row."""
+def as_text(parsed: Parsed, plan: Plan, width: int | None = None) -> list[str]:
+    """The plan for people, on one screen: alike ranks of a node share a row.
+
+    width: of the terminal, to which tables are made to fit.
+    """
     job = parsed.job
     nodes = count(plan.nnodes, "node")
     if job.nnodes_max > job.nnodes_min:
@@ -222,16 +226,24 @@ def as_text(parsed: Parsed, plan: Plan) -> list[str]:
         lines.append(f"but servers: {' '.join(job.servers.command.argv())}")
     if job.servers.why:
         lines.append(f"note: {job.servers.why}")
+    lines = [part for line in lines for part in _fit(line, width)]
     rows = [_row(procs) for procs in _folded(plan)]
     rows = rows if len(rows) <= MAX_ROWS else _by_shape(rows)
     shown = rows if len(rows) <= MAX_ROWS else rows[: MAX_ROWS - 1]
     header = ("role", "rank", "local", "node", "host", "port", "devices")
-    lines += ["", *_table([header, *shown])]
+    lines += ["", *fitted([header, *shown], width)]
     if len(rows) > len(shown):
         lines.append(f"... and {len(rows) - len(shown)} more rows; --json shows all")
     lines += ["", "values that are not the default:"]
-    lines.extend("  " + line for line in _table(list(_given_rows(parsed))))
-    return [*lines, "", "environment of a rank: paddock explain --env-of 0 (or server:0, all) ..."]
+    inner = None if width is None else width - 2
+    table = fitted([*_given_rows(parsed)], inner)
+    lines.extend("  " + line.replace("\n", "\n  ") for line in table)
+    hint = "environment of a rank: paddock explain --env-of 0 (or server:0, all) ..."
+    return [*lines, "", *_fit(hint, width)]
+
+
+def _fit(line: str, width: int | None) -> list[str]:
+    return [line] if width is None else [*reflowed(line, width)]
 
 
 def _given_rows(parsed: Parsed) -> Iterator[tuple[str, str, str]]:
@@ -241,9 +253,10 @@ def _given_rows(parsed: Parsed) -> Iterator[tuple[str, str, str]]:
         if source.kind != "default" and field != "command":
             fields.setdefault((source.kind, source.name, source.text), []).append(field)
     flags = {flag.field: f"--{flag.name}" for flag in reversed(LAUNCH) if flag.field}
+    places = {"flag": "command line", "file": os.path.basename(parsed.file)}
     for (kind, name, text), decided in fields.items():
         value = _shown_value(parsed.job, decided[0]) if len(decided) == 1 else text
-        what, where = name, {"flag": "command line", "file": parsed.file or "file"}.get(kind, kind)
+        what, where = name, places.get(kind, kind)
         if kind == "environment":
             what = next((flags[field] for field in decided if field in flags), decided[0])
             where = f"environment {name}"
@@ -357,13 +370,3 @@ def _short(content: object) -> str:
         content = ",".join(str(c) for c in content)
     text = str(content)
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}... ({len(text)} characters)"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    if not rows:
-        return []
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]

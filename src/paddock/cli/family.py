@@ -60,7 +60,8 @@ class Command:
     run: carries out what was read. takes_words: carries out the words unread, where another
     module reads them by the same table. usages: after "paddock NAME", where the usual one would
     not tell. notes: below what it does. extra: of the distribution, when a module is missing.
-    more: flags that the notes tell of.
+    more: flags that the notes tell of. common: names of the flags that --help shows first; the
+    others are in --help-all.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Command:
     extra: str = ""
     goes_single: bool = False
     more: tuple[Flag, ...] = ()
+    common: tuple[str, ...] = ()
 
     @property
     def table(self) -> Table:

@@ -8,9 +8,10 @@ from paddock import __version__
 from paddock.cli.family import Command, Given, Operand, carry_out, usage_of
 from paddock.cli.main import ALL, SHARED
 from paddock.cli.main import COMMANDS as NAMES
-from paddock.command_line import HELP, nearest
+from paddock.command_line import HELP, HELP_ALL, flag, nearest, read_line
 from paddock.errors import UsageError
-from paddock.jobfile.flags import FLAGS
+from paddock.jobfile.flags import COMMON, FLAGS
+from paddock.local.width import USUAL, reflowed, terminal_width, wrapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,25 +19,33 @@ if TYPE_CHECKING:
 
     from paddock.command_line import Flag
 
-WIDTH = 98
-INDENT = 26
+INDENT, NARROW_INDENT = 26, 18  # where the meaning of a flag begins
+NARROW = 80
 EXAMPLES = """\
 Examples:
-  paddock launch train.py                                  one process per device of this machine
-  paddock launch --nproc_per_node 4 train.py --lr 0.1      four processes
-  paddock launch --devices 2,3 train.py                    devices 2 and 3
-  paddock launch --nnodes 2 train.py                       prints the command for the second node
+  paddock launch train.py                                one rank per device of this machine
+  paddock launch --nproc_per_node 4 train.py --lr 0.1    four ranks
+  paddock launch --devices 2,3 train.py                  devices 2 and 3
+  paddock launch --nnodes 2 train.py                     prints the command for the second node
   paddock launch --nnodes 2:4 --master 10.0.0.1:6768 -m my.train    elastic, on each node
-  paddock launch --server_num 1 --worker_num 2 train.py    parameter server
-  paddock launch -f job.yaml                               a PaddleJob, on this machine
-  paddock explain --nnodes 2 train.py                      what would happen
+  paddock launch -f job.yaml                             a PaddleJob, on this machine
+  paddock launch --server_num 1 --worker_num 2 train.py  parameter server
+  paddock explain --nnodes 2 train.py                    what would happen
 """
-
-
+# The commands by what people want to do. A name that is not in COMMANDS is left out.
+GROUPS = (
+    ("Run a job", ("launch", "submit", "rerun", "explain", "check")),
+    ("Look at jobs, stop them", ("list", "status", "logs", "wait", "stop", "fetch", "delete")),
+    ("Cluster", ("operator",)),
+    ("Parameter server", ("pserver", "ps")),
+    ("Data and models", ("data", "rec")),
+    ("Housekeeping", ("warm", "version", "completion", "help")),
+)
 LAUNCHING = """\
-Flags may be shortened, - and _ are the same. Flags win over the environment.
-Everything after the script belongs to the script."""
+Everything after the script belongs to the script. Flags win over the environment.
+- and _ are the same, and a unique beginning of a flag is enough."""
 SCRIPT = (Operand("script", "train.py [arguments of train.py]", "", "script"),)
+ALL_FLAGS = flag("all", "", "show every flag, not only the common ones")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -57,18 +66,33 @@ def _run(given: Given) -> int:
         orders = [one.partition(" ")[2] for one in known]
         what = f"'{' '.join(order)}' is not an order of paddock {name}"
         raise UsageError(what, hint=nearest(order[0], orders) if any(orders) else f"paddock {name}")
-    sys.stdout.write(command_help(full))
+    sys.stdout.write(command_help(full, is_all=given.all))
     return 0
 
 
 def overview() -> str:
     """What ``paddock --help`` prints."""
-    lines = [f"Paddock {__version__}: starts, watches and ends distributed training jobs.", ""]
+    width = _width()
+    lines = [*reflowed(f"Paddock {__version__} starts, supervises and scales distributed training "
+                       "jobs.", width), ""]  # fmt: skip
     lines.append("usage: paddock COMMAND [arguments]")
-    lines.append("")
-    lines.extend(f"  {name:<12}{what}" for name, what in NAMES.items())
-    lines += ["", EXAMPLES]
-    return "\n".join(lines)
+    for title, names in GROUPS:
+        lines += ["", f"{title}:"]
+        for name in names:
+            if name in NAMES:
+                lines += wrapped(f"  {name}", NAMES[name], 14, width)
+    lines += ["", *reflowed("Help on a command: paddock COMMAND --help", width), ""]
+    lines += _reflowed_text(EXAMPLES, width)
+    return "\n".join(lines) + "\n"
+
+
+def _width() -> int:
+    return terminal_width() or USUAL
+
+
+def _reflowed_text(text: str, width: int) -> Iterator[str]:
+    for line in text.rstrip().splitlines():
+        yield from reflowed(line, width)
 
 
 def commands_of(name: str) -> dict[str, Command]:
@@ -80,59 +104,86 @@ def commands_of(name: str) -> dict[str, Command]:
     return {full: one for full, one in found.items() if full.partition(" ")[0] == name}
 
 
-def command_help(name: str) -> str:
-    """What ``paddock NAME --help`` prints; NAME may have an order in it."""
+def command_help(name: str, *, is_all: bool = False) -> str:
+    """What ``paddock NAME --help`` prints; NAME may have an order in it. is_all: --help-all."""
     known = commands_of(name.partition(" ")[0])
-    return command_text(known[name]) if name in known else orders_text(name, known)
+    return command_text(known[name], is_all=is_all) if name in known else orders_text(name, known)
+
+
+def wants_all(argv: Sequence[str], command: str) -> bool:
+    """Whether these words, which ask for help, ask for all flags."""
+    table = commands_of(command)[command].table
+    return any(said.flag is HELP_ALL for said in read_line(argv, table, has_script=True).said)
 
 
 def orders_text(name: str, orders: Mapping[str, Command]) -> str:
     """The help of a command that needs an order."""
-    lines = [f"usage: paddock {name} ORDER [flags]", "", _sentence(NAMES[name]), "", "Orders:"]
+    width = _width()
+    lines = [f"usage: paddock {name} ORDER [flags]", "", *reflowed(_sentence(NAMES[name]), width)]
+    lines += ["", "Orders:"]
     for full, one in orders.items():
-        lines.extend(_wrapped("  " + full.partition(" ")[2], one.what, INDENT))
+        lines += wrapped("  " + full.partition(" ")[2], one.what, _indent(width), width)
     return "\n".join([*lines, "", f"Flags of each: paddock {name} ORDER --help"]) + "\n"
 
 
-def command_text(command: Command) -> str:
+def command_text(command: Command, *, is_all: bool = False) -> str:
     """The help of a command, or of one order."""
-    return "\n".join(_command_lines(command)) + "\n"
+    return "\n".join(_command_lines(command, _width(), is_all=is_all)) + "\n"
 
 
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _command_lines(command: Command) -> Iterator[str]:
+def _indent(width: int) -> int:
+    return INDENT if width >= NARROW else NARROW_INDENT
+
+
+def _command_lines(command: Command, width: int, *, is_all: bool) -> Iterator[str]:
     usages = [f"paddock {command.name} {usage}" for usage in command.usages]
     for at, usage in enumerate(usages or [usage_of(command)]):
-        yield from _wrapped("usage:" if at == 0 else "", usage, 7)
+        yield from wrapped("usage:" if at == 0 else "", usage, 7, width)
     yield ""
-    yield from _wrapped("", _sentence(command.what), 0)
-    if command.notes:
-        yield command.notes
+    yield from reflowed(_sentence(command.what), width)
+    yield from _reflowed_text(command.notes, width)
     operands = [one for one in command.operands if one.help]
     if operands:
         yield ""
     for operand in operands:
         text = operand.help + (f" ({', '.join(operand.choices)})" if operand.choices else "")
-        yield from _wrapped(f"  {operand.usage}", text, INDENT)
-    flags = [*command.flags, HELP]
+        yield from wrapped(f"  {operand.usage}", text, _indent(width), width)
+    yield from _flags_lines(command, width, is_all=is_all)
+    if command.examples:
+        yield ""
+        yield from _reflowed_text(command.examples, width)
+
+
+def _flags_lines(command: Command, width: int, *, is_all: bool) -> Iterator[str]:
+    flags = [*command.flags, *(command.more if is_all else ()), HELP]
     flags = [one for one in {f.name: f for f in flags}.values() if one.status != "hidden"]
+    if command.common and not is_all:
+        known = {one.name: one for one in flags}
+        yield from ("", "Common flags:")
+        for name in (*command.common, HELP_ALL.name):
+            yield from _flag_lines(known[name], width, known[name].names[:2])
+        yield ""
+        yield from reflowed(
+            f"{len(flags) - len(command.common)} more flags: paddock {command.name} --help-all",
+            width,
+        )
+        return
     for group in dict.fromkeys(one.group for one in flags):
         yield from ("", f"{group}:")
         own = [one for one in flags if one.group == group]
         if all(one.status == "ignored" for one in own):
-            yield from _wrapped(" ", " ".join("--" + one.name for one in own), 2)
+            yield from wrapped(" ", " ".join("--" + one.name for one in own), 2, width)
             continue
         for one in own:
-            yield from _flag_lines(one)
-    if command.examples:
-        yield from ("", command.examples.rstrip())
+            yield from _flag_lines(one, width)
 
 
-def _flag_lines(one: Flag) -> Iterator[str]:
-    head = "  " + ", ".join(one.names) + (f" {one.value}" if one.value else "")
+def _flag_lines(one: Flag, width: int, names: Sequence[str] = ()) -> Iterator[str]:
+    head = "  " + ", ".join(names or one.names) + (f" {one.value}" if one.value else "")
     text = one.help
     if one.choices and one.metavar:
         text += f" ({', '.join(filter(None, one.choices))})"
@@ -140,23 +191,7 @@ def _flag_lines(one: Flag) -> Iterator[str]:
         text += f"; else ${', $'.join(one.env)}"
     if one.default not in ("", "None", "False"):
         text += f" [{one.default}]"
-    yield from _wrapped(head, text, INDENT)
-
-
-def _wrapped(head: str, text: str, indent: int) -> Iterator[str]:
-    """Text beside its head; below it where the head is long."""
-    line = head.ljust(indent)
-    if len(line) > indent or (head == line and head):
-        yield head
-        line = " " * indent
-    is_empty = True
-    for word in text.split(" "):
-        if not is_empty and len(line) + 1 + len(word) > WIDTH:
-            yield line
-            line, is_empty = " " * indent, True
-        line += word if is_empty else " " + word
-        is_empty = False
-    yield line.rstrip()
+    yield from wrapped(head, text, _indent(width), width)
 
 
 def _launching() -> Iterator[Command]:
@@ -166,7 +201,7 @@ def _launching() -> Iterator[Command]:
     usage = "[flags] train.py [arguments of train.py]"
     notes = "Flags of launch (paddock help launch) go before the script, too."
     yield Command("launch", NAMES["launch"], FLAGS, operands=SCRIPT, usages=(usage,),
-                  notes=LAUNCHING, examples=EXAMPLES)  # fmt: skip
+                  notes=LAUNCHING, examples=EXAMPLES, common=COMMON)  # fmt: skip
     where = "-b BACKEND|SITE [flags of submit] train.py [arguments]"
     usages: tuple[str, ...] = (usage, where, "--kubernetes [flags] job.yaml")
     yield Command("explain", NAMES["explain"], EXPLAIN, operands=SCRIPT, usages=usages, notes=notes,
@@ -175,7 +210,8 @@ def _launching() -> Iterator[Command]:
     yield Command("submit", NAMES["submit"], SUBMIT, operands=SCRIPT, usages=usages, notes=notes,
                   more=FLAGS)  # fmt: skip
     operand = Operand("words", "COMMAND [ORDER]", "about this", "command", least=0, most=2)
-    yield Command("help", NAMES["help"], (), _run, (operand,), usages=("[COMMAND [ORDER]]",))
+    yield Command("help", NAMES["help"], (ALL_FLAGS,), _run, (operand,),
+                  usages=("[COMMAND [ORDER]] [--all]",))  # fmt: skip
 
 
 COMMANDS = {command.name: command for command in _launching()}

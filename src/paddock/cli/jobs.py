@@ -27,6 +27,7 @@ from paddock.command_line import flag
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
 from paddock.local.output import write_all
 from paddock.local.text import count
+from paddock.local.width import terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -120,7 +121,7 @@ def is_coloured() -> bool:
 
 def show_table(rows: Sequence[Sequence[str]]) -> None:
     """A table for the people; stdout is the job's."""
-    sys.stderr.write("".join(f"{line}\n" for line in table(rows)))
+    sys.stderr.write("".join(f"{line}\n" for line in table(rows, terminal_width(sys.stderr))))
 
 
 # ------------------------------------------------------------------------------------- verbs
@@ -160,7 +161,7 @@ def _list(given: Given) -> int:
     if len(rows) == 1:
         _say("no runs yet; start one with paddock launch or paddock submit")
         return 0
-    head, *lines = table(rows)
+    head, *lines = table(rows, terminal_width())
     print(head)
     states: list[State] = [status.state for status in statuses]
     for line, state in zip(lines, states, strict=True):
@@ -186,7 +187,8 @@ def _status_of(given: Given) -> int:
         print(json.dumps(found if len(given.jobs) > 1 or "all" in given.jobs else found[0]))
     else:
         for run, status in zip(runs, statuses, strict=True):
-            print("\n".join(status_lines(shown_name(run), status, is_coloured=is_coloured())))
+            print("\n".join(status_lines(shown_name(run), status, is_coloured=is_coloured(),
+                                         width=terminal_width())))  # fmt: skip
     return 0
 
 

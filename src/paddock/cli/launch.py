@@ -35,9 +35,9 @@ def run(argv: Sequence[str]) -> int:
     _open_standard_files()
     parsed = read(argv)
     if parsed.is_help:
-        from paddock.cli.help import command_help
+        from paddock.cli.help import command_help, wants_all
 
-        sys.stdout.write(command_help("launch"))
+        sys.stdout.write(command_help("launch", is_all=wants_all(argv, "launch")))
         return 0
     job = parsed.job
     if not _has_pidfd():

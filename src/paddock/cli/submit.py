@@ -48,9 +48,9 @@ def run(argv: Sequence[str]) -> int:
     """Submit a job; the exit code: of the job where we stay with it, else 0."""
     split = read_words(argv)
     if split.is_help:
-        from paddock.cli.help import command_help
+        from paddock.cli.help import command_help, wants_all
 
-        sys.stdout.write(command_help("submit"))
+        sys.stdout.write(command_help("submit", is_all=wants_all(argv, "submit")))
         return 0
     submission = read_submission(split)
     plan = find_planner(submission.site.backend).plan(submission)

@@ -6,24 +6,38 @@ of paddlepaddle 3.3.1; torch/distributed/run.py (torchrun) of torch 2.15.
 
 from __future__ import annotations
 
-from paddock.command_line import Flag, Table
+from paddock.command_line import HELP_ALL, Flag, Table
 from paddock.core.job import FRAMEWORKS, MODES, WARM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-NODES, PROCS, SERVERS, FAILURE, LOGS, NETWORK, OTHER, OLD = (
-    "Nodes",
-    "Processes and devices",
-    "Parameter server",
-    "Failures and elasticity",
-    "Logs",
-    "Security and network",
+# By what people want to do.
+PROCS, NODES, FAILURE, LOGS, SERVERS, NETWORK, OTHER, OLD = (
+    "Choose ranks and devices",
+    "Run on several nodes",
+    "Restart after a failure, resize",
+    "Read the output",
+    "Run parameter servers",
+    "Secure the network",
     "Other",
     "Accepted and ignored",
 )
-GROUPS = (NODES, PROCS, SERVERS, FAILURE, LOGS, NETWORK, OTHER, OLD)
+GROUPS = (PROCS, NODES, FAILURE, LOGS, SERVERS, NETWORK, OTHER, OLD)
+# What `paddock launch --help` shows; --help-all has the others, too.
+COMMON = (
+    "nproc_per_node",
+    "devices",
+    "nnodes",
+    "master",
+    "max_restart",
+    "log_dir",
+    "tail",
+    "module",
+    "file",
+    "warm",
+)
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 BACKENDS = ("auto", "gloo", "nccl", "bkcl", "hccl", "heter", "xccl", "flagcx")
@@ -249,6 +263,7 @@ def _network() -> Iterable[Flag]:
 def _other() -> Iterable[Flag]:
     g = OTHER
     yield Flag("help", "switch", "", "show this help", g, short="h")
+    yield HELP_ALL
     yield Flag("file", "file", "", "read the job from a PaddleJob in YAML or JSON", g, short="f",
                metavar="JOB.YAML", origin="paddock")
     yield Flag("ignore_env", "switch", "", "read no configuration from the environment", g,
@@ -281,7 +296,7 @@ def _ignored() -> Iterable[Flag]:
 
 
 FLAGS: tuple[Flag, ...] = (
-    *_nodes(), *_procs(), *_servers(), *_failure(), *_logs(), *_network(), *_other(), *_ignored(),
+    *_procs(), *_nodes(), *_failure(), *_logs(), *_servers(), *_network(), *_other(), *_ignored(),
 )
 # fmt: on
 # What other launchers call it: mpirun(1), srun(1), accelerate, deepspeed, horovodrun.
