@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 TRUE_WORDS = frozenset(("y", "yes", "t", "true", "on", "1"))
 FALSE_WORDS = frozenset(("n", "no", "f", "false", "off", "0"))
 MAX_WORDS = 1_000_000
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+NO_DURATION = "write seconds, or units as in 500ms, 5m, 1h30m"
 NEAR = 0.66  # of difflib: one letter wrong in three; at 0.5 nosuch.py was near to syn.py
 # What a value is, told by the word that stands for it in the help; all others are "text".
-KINDS = {"": "switch", "N": "int", "PORT": "int", "SECONDS": "seconds", "TIME": "seconds",
+KINDS = {"": "switch", "N": "int", "PORT": "int", "DURATION": "seconds",
          "FILE": "file", "DIR": "dir"}  # fmt: skip
 
 
@@ -323,3 +325,30 @@ def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
     if found:
         return f"did you mean '{next(n for n in names if n.lower() == found[0])}'?"
     return otherwise or f"choose one of {', '.join(names)}"
+
+
+def to_seconds(text: str) -> float | None:
+    """A duration with units, or None.
+
+    >>> to_seconds("90"), to_seconds("1h30m"), to_seconds("500ms"), to_seconds("5x")
+    (90.0, 5400.0, 0.5, None)
+    """
+    text = text.strip().lower()
+    total, number, unit = 0.0, "", ""
+    parts: list[tuple[str, str]] = []
+    for letter in text:
+        if letter in "0123456789.":
+            if unit:
+                parts.append((number, unit))
+                number, unit = "", ""
+            number += letter
+        else:
+            unit += letter
+    parts.append((number, unit))
+    if len(parts) > 1 and not parts[-1][1]:
+        return None
+    for number, unit in parts:
+        if number.count(".") > 1 or not number.strip(".") or unit not in (*UNITS, ""):
+            return None
+        total += float(number) * UNITS.get(unit, 1.0)
+    return total

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from paddock.backends.node.logs import last_lines
 from paddock.backends.words import Piece, Query
+from paddock.command_line import to_seconds
 from paddock.errors import PaddockError, UsageError
-from paddock.jobfile.reader import to_integer, to_seconds
+from paddock.jobfile.reader import to_integer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

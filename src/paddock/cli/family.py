@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 from paddock.command_line import (
     FALSE_WORDS,
+    NO_DURATION,
     TRUE_WORDS,
     Flag,
     Line,
@@ -18,10 +19,11 @@ from paddock.command_line import (
     flag,
     nearest,
     read_line,
+    to_seconds,
 )
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
-from paddock.jobfile.reader import to_integer, to_seconds
+from paddock.jobfile.reader import to_integer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -180,8 +182,7 @@ def _typed(one: Flag, name: str, text: str, problems: list[Problem]) -> object:
     elif one.kind == "int" and (found := to_integer(text)) is None:
         problems.append(Problem(f"{name} {text}: not a whole number", f"write {name} 2"))
     elif one.kind == "seconds" and (found := to_seconds(text)) is None:
-        hint = "write seconds, or units as in 500ms, 5m, 1h30m"
-        problems.append(Problem(f"{name} {text}: not a duration", hint))
+        problems.append(Problem(f"{name} {text}: not a duration", NO_DURATION))
     elif one.kind == "switch":
         found = text.lower() in TRUE_WORDS
         if not found and text.lower() not in FALSE_WORDS:

@@ -477,11 +477,11 @@ _VERBS = (
         flag("grep", "PATTERN", "only lines in which this regular expression is found"),
         flag("since", "5m", "only what is not older"),
         flag("tail", "LINES", "only so many of the last lines", "n"),
-        flag("around-failure", "TIME", "so long before and after the first failure, as 5s"),
+        flag("around-failure", "DURATION", "so long before and after the first failure, as 5s"),
     ), _logs, _jobs(" (the default)")),
     Command("stop", "stop a run", (flag("now", "", "without grace"), JSON), _stop, _jobs("", 1)),
     Command("wait", "wait until a run has ended; exits with its code", (
-        flag("timeout", "TIME", "exit with 124 if it has not ended by then, as 1h"), JSON,
+        flag("timeout", "DURATION", "exit with 124 if it has not ended by then, as 1h"), JSON,
     ), _wait, _jobs(" (the default)")),
     Command("fetch", "copy the logs and the output of a run here", (
         flag("to", "DIR", "where to put them [./ID]; the logs of each host are in log/HOST"), JSON,

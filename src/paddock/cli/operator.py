@@ -149,7 +149,7 @@ CLUSTER = (
 )
 WAITING = (
     flag("wait", "", "until it is so; --wait=false to come back at once", default="true"),
-    flag("timeout", "SECONDS", "wait no longer", default="120"), *CLUSTER,
+    flag("timeout", "DURATION", "wait no longer", default="120"), *CLUSTER,
 )
 _ORDERS = (
     _order("run", "work on a cluster", FLAGS, None, _run,

@@ -55,7 +55,7 @@ SERVERS = (
     flag("token-file", "FILE", "the servers' secret (else $PADDOCK_PS_TOKEN_FILE)"),
     flag("tls-ca", "FILE", "whom to trust, PEM (else $PADDOCK_PS_TLS_CA)"),
     flag("job", "NAME", "the job, for orders that change it (else $PADDLE_JOB_ID)"),
-    flag("timeout", "SECONDS", "longest wait for a server", default=f"{TIMEOUT_SECONDS:g}"),
+    flag("timeout", "DURATION", "longest wait for a server", default=f"{TIMEOUT_SECONDS:g}"),
     JSON,
 )
 TABLE = flag("table", "NAME", "which table", is_needed=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paddock.command_line import to_seconds
 from paddock.core.job import (
     FRAMEWORKS,
     WARM,
@@ -23,7 +24,7 @@ from paddock.jobfile.nodes import (
     read_ips,
     read_meeting,
 )
-from paddock.jobfile.reader import to_integer, to_seconds
+from paddock.jobfile.reader import to_integer
 from paddock.jobfile.roles import read_mode, read_roles
 
 TYPE_CHECKING = False
@@ -40,6 +41,7 @@ OF_TORCHRUN = ("rdzv_conf", "signals_to_handle", "logs_specs")
 STREAM_FLAGS = ("tee", "redirects", "local_ranks_filter")
 OMP_WORDS = ("auto", "share", "keep")  # contracts/environment.py
 MAX_ENV = 10_000
+PLACES = ("ssh", "slurm", "mpi", "kubernetes", "k8s", "script", "local")  # backends of submit
 
 
 def build_job(
@@ -177,7 +179,7 @@ def _read_restart(reader: Reader, *, is_elastic: bool) -> Restart:
         low = to_seconds(first)
         high = to_seconds(last) if colon else None
         if low is None or (colon and high is None):
-            reader.fault("restart_backoff", "not SECONDS[:MAX]", "write for example 1:60")
+            reader.fault("restart_backoff", "not DURATION[:MAX]", "write for example 1:60")
         else:
             initial, longest = low, high if high is not None else max(low, longest)
             reader.note_source("restart_backoff", "restart.backoff_max_seconds")
@@ -295,6 +297,11 @@ def _read_extra_env(reader: Reader, words: Sequence[str]) -> tuple[tuple[str, st
             f"{reader.label('auto_parallel_config')}: the processes get it; the tuner, which "
             "Paddle's launcher runs before them (tuner_run_mode), is not run"
         )
+    if reader.text("backend") in PLACES:
+        place = reader.text("backend")
+        hint = f"to choose where the job runs: paddock submit -b {place}"
+        reader.fault("backend", "is for what the ranks communicate with (gloo, nccl, ...)", hint)
+        return ()
     backend = reader.choice("backend", BACKENDS, "auto")
     if backend != "auto":
         found["PADDLE_DISTRI_BACKEND"] = backend

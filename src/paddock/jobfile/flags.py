@@ -75,7 +75,7 @@ def _nodes() -> Iterable[Flag]:
     yield Flag("sort_ip", "bool", "rendezvous.sort_ip", "order the nodes by address", g,
                metavar="BOOL", default="False", env=("PADDLE_SORT_IP",))
     yield Flag("join_timeout", "seconds", "rendezvous.join_timeout_seconds", "how long to wait "
-               "for missing nodes", g, metavar="SECONDS", default="300",
+               "for missing nodes", g, metavar="DURATION", default="300",
                origin="paddock")
     yield Flag("standalone", "switch", "rendezvous.kind", "one node, no network (torchrun)", g,
                status="synonym", origin="torchrun")
@@ -185,13 +185,13 @@ def _failure() -> Iterable[Flag]:
     yield Flag("restart_on", "text", "restart.restart_on", "restart for these causes or exit "
                "codes only", g, metavar="CAUSE|CODE,...", default="any", origin="paddock")
     yield Flag("restart_backoff", "text", "restart.backoff_initial_seconds", "pause before a "
-               "restart, doubled up to the maximum", g, metavar="SECONDS[:MAX]", default="1:60",
+               "restart, doubled up to the maximum", g, metavar="DURATION[:MAX]", default="1:60",
                origin="paddock")
     yield Flag("elastic_level", "int", "elastic.level", "-1: off, 0: a failed node leaves, 1: it "
                "restarts; a range of nodes implies 1", g, metavar="LEVEL", default="-1",
                env=("PADDLE_ELASTIC_LEVEL",))
     yield Flag("elastic_timeout", "seconds", "elastic.timeout_seconds", "how long to wait for "
-               "more nodes than MIN, and below MIN", g, metavar="SECONDS", default="30",
+               "more nodes than MIN, and below MIN", g, metavar="DURATION", default="30",
                env=("PADDLE_ELASTIC_TIMEOUT",))
     yield Flag("nnodes_wanted", "int", "elastic.wanted", "nodes that are being made: the first "
                "attempt waits for no more; an operator says it", g, metavar="N", default="MAX",
@@ -199,15 +199,15 @@ def _failure() -> Iterable[Flag]:
     yield Flag("elastic_pre_hook", "text", "pre_hook", "shell command run before each start", g,
                metavar="COMMAND", origin="legacy")
     yield Flag("lease", "seconds", "rendezvous.lease_seconds", "a silent node is lost after this "
-               "long", g, metavar="SECONDS", default="3", origin="paddock")
+               "long", g, metavar="DURATION", default="3", origin="paddock")
     yield Flag("grace", "seconds", "grace_seconds", "time between SIGTERM and SIGKILL", g,
-               aliases=("shutdown_timeout",), metavar="SECONDS", default="10",
+               aliases=("shutdown_timeout",), metavar="DURATION", default="10",
                origin="paddock")
     yield Flag("signals_to_handle", "text", "", "SIGTERM, SIGINT, SIGHUP and SIGQUIT end the job, "
                "SIGUSR1 and SIGUSR2 reach every process, always (torchrun)", g, metavar="NAME,...",
                status="synonym", origin="torchrun")
     yield Flag("timeout", "seconds", "timeout_seconds", "end the job after this long, exit code "
-               "124; 0: never", g, metavar="SECONDS", default="0", origin="paddock")
+               "124; 0: never", g, metavar="DURATION", default="0", origin="paddock")
 
 
 def _logs() -> Iterable[Flag]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.command_line import FALSE_WORDS, TRUE_WORDS
+from paddock.command_line import FALSE_WORDS, NO_DURATION, TRUE_WORDS, to_seconds
 from paddock.core.endpoint import is_host, parse_endpoint
 from paddock.core.job import Source
 from paddock.core.secrets import without_login
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 DEFAULT = Source("default")
 # Nobody means more than this; it keeps a typo from asking for a million processes.
 MAX_COUNT = 100_000
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Reader:
@@ -115,7 +114,7 @@ class Reader:
         self.note_source(name, _field(name))
         found = to_seconds(self.values[name].text)
         if found is None:
-            self.fault(name, "not a duration", "write seconds, or units as in 500ms, 5m, 1h30m")
+            self.fault(name, "not a duration", NO_DURATION)
             return default
         if found == 0 and not is_zero_allowed:
             self.fault(name, "must be more than 0")
@@ -166,30 +165,3 @@ def to_integer(text: str) -> int | None:
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
         return None
     return int(text)
-
-
-def to_seconds(text: str) -> float | None:
-    """A duration with units, or None.
-
-    >>> to_seconds("90"), to_seconds("1h30m"), to_seconds("500ms"), to_seconds("5x")
-    (90.0, 5400.0, 0.5, None)
-    """
-    text = text.strip().lower()
-    total, number, unit = 0.0, "", ""
-    parts: list[tuple[str, str]] = []
-    for letter in text:
-        if letter in "0123456789.":
-            if unit:
-                parts.append((number, unit))
-                number, unit = "", ""
-            number += letter
-        else:
-            unit += letter
-    parts.append((number, unit))
-    if len(parts) > 1 and not parts[-1][1]:
-        return None
-    for number, unit in parts:
-        if number.count(".") > 1 or not number.strip(".") or unit not in (*UNITS, ""):
-            return None
-        total += float(number) * UNITS.get(unit, 1.0)
-    return total

@@ -6,11 +6,12 @@ torch/distributed/elastic/multiprocessing/api.py (Std, DefaultLogsSpecs), torch 
 
 from __future__ import annotations
 
+from paddock.command_line import to_seconds
 from paddock.core.job import Source
 from paddock.core.secrets import without_login
 from paddock.jobfile.environment import TORCHRUN_RANK
 from paddock.jobfile.flags import BY_NAME
-from paddock.jobfile.reader import to_integer, to_seconds
+from paddock.jobfile.reader import to_integer
 from paddock.jobfile.words import Given
 
 TYPE_CHECKING = False

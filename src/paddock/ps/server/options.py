@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from paddock.command_line import Flag, Table, flag, read_line
+from paddock.command_line import Flag, Table, flag, read_line, to_seconds
 from paddock.errors import Problem, UsageError
 from paddock.ps.endpoint import bare, split_endpoint
 from paddock.ps.server.place import IsOwn, count_here, find_index, own_endpoint
@@ -32,6 +32,14 @@ def _amount(text: str) -> float:
     return value
 
 
+def _seconds(text: str) -> float:
+    """A duration, as in 30, 500ms or 1h30m. Raises ValueError."""
+    found = to_seconds(text)
+    if found is None:
+        raise ValueError(text)
+    return found
+
+
 def _size(text: str) -> int:
     """Bytes, as in 512M or 8GiB."""
     number = text.upper().rstrip("B").rstrip("I")
@@ -46,8 +54,8 @@ def _list(text: str) -> tuple[str, ...]:
 # What is wanted where a flag's text cannot be read.
 KIND_OF: dict[object, str] = {
     int: "N",
-    _amount: "SECONDS",
-    _size: "BYTES",
+    _seconds: "DURATION",
+    _size: "SIZE",
     str: "TEXT",
     _list: "LIST",
 }
@@ -59,7 +67,7 @@ METAVARS = {
 }  # fmt: skip
 WANTED: dict[object, str] = {
     int: "a whole number",
-    _amount: "seconds, 0 or more",
+    _seconds: "seconds, or units as in 500ms, 5m, 1h30m",
     _size: "bytes, as in 512M or 8G",
 }
 
@@ -140,7 +148,7 @@ class Options:
         "60",
         "seconds of silence after which a trainer is expelled",
         "PADDOCK_PS_TRAINER_TIMEOUT",
-        read=_amount,
+        read=_seconds,
     )
     on_lost_trainer: str = _flag(
         "fail",
