@@ -8,10 +8,14 @@ from paddock.local.text import copy_block
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from paddock.agent.run import Run
     from paddock.core.job import Rendezvous
+
+# What differs between the nodes of a job: these flags of this node are not for the others.
+OWN_FLAGS = ("master", "rank", "host")
+COMMANDS_MAX = 8
 
 
 def invite(run: Run, key: bytes, address: str, port: int) -> None:
@@ -20,7 +24,10 @@ def invite(run: Run, key: bytes, address: str, port: int) -> None:
     where = join_endpoint(address, port)
     run.member.reporter.echo("Waiting peer start...")
     if rendezvous.kind == "tcp" and not (rendezvous.host or rendezvous.among):
-        run.say_raw(copy_block(_command(where, key)), to_stdout=True)
+        run.say_raw(
+            copy_block(_commands(rendezvous.node_rank, run.job.nnodes_max, where, key)),
+            to_stdout=True,
+        )
     if not key:
         text = (
             f"no job key: any program that reaches {where} can take a node's place, or the job; "
@@ -46,17 +53,43 @@ def _obstacles(rendezvous: Rendezvous, address: str) -> Iterator[str]:
         )
 
 
-def _command(endpoint: str, key: bytes) -> str:
-    """What starts another node: the same command, with --master and the key.
+def _commands(rank: int | None, nnodes: int, endpoint: str, key: bytes) -> str:
+    """What starts the other nodes: the same command, with --master and the key.
 
-    Secrets among the words are named, not shown: they have to be set there first.
+    A node that was given a rank invites each of the others by its own.
     """
     import sys
 
+    words = [word for word in sys.argv[1:] if word != "--master="]  # of a variable that is not set
+    words = words["launch" in words[:1] :]
+    if rank is None:
+        return _command(["--master", endpoint, *_common(words)], key)
+    others = [number for number in range(nnodes) if number != rank]
+    lines = [
+        _command(["--master", endpoint, "--node_rank", str(number), *_common(words)], key)
+        for number in others[:COMMANDS_MAX]
+    ]
+    if len(others) > COMMANDS_MAX:
+        lines.append(f"# the same for each other node, up to --node_rank {others[-1]}")
+    return "\n".join(lines)
+
+
+def _common(words: Sequence[str]) -> list[str]:
+    """The words of this launch that hold for every node."""
+    from paddock.command_line import read_line
+    from paddock.jobfile.flags import LAUNCH
+
+    line = read_line(words, LAUNCH, has_script=True)
+    flags = [w for said in line.said if said.flag.name not in OWN_FLAGS for w in said.words]
+    is_cut = "--" in words[: len(words) - len(line.rest)][-1:]
+    return [*flags, *["--"][:is_cut], *line.rest]
+
+
+def _command(words: Sequence[str], key: bytes) -> str:
+    """Secrets among the words are named, not shown: they have to be set there first."""
     from paddock.jobfile.shown import shown_words
 
-    words = [word for word in sys.argv[1:] if word != "--master="]  # of a variable that is not set
-    line = shown_words(["--master", endpoint, *words["launch" in words[:1] :]])
+    line = shown_words(words)
     needs = "".join(f"# set {name} there first\n" for name in line.needs)
     prefix = f"PADDOCK_TOKEN={key.decode()} " if key else ""
     return f"{needs}{prefix}paddock launch {line.text}"
