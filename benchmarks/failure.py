@@ -12,7 +12,7 @@ from benchmarks.world import Running, World, free_port, load_average, node_optio
 LIMIT_SECONDS = 8.0
 # How each launcher names the rank that failed first in what it prints.
 BLAMED = {
-    "paddock": re.compile(r"worker (\d+)"),
+    "paddock": re.compile(r"rank (\d+)"),
     "torchrun": re.compile(r"Root Cause \(first observed failure\):.*?rank\s*:\s*(\d+)", re.DOTALL),
     "mpirun": re.compile(r"Process name: \[\[\d+,\d+\],(\d+)\]"),
 }

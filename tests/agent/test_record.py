@@ -184,10 +184,10 @@ def test_the_record_tells_ends_apart_and_has_the_verdict() -> None:
     assert office.states() == [["succeeded", "ended"], ["ended", "failed"], ["ended", "ended"]]
     assert office.status["nodes"][1]["ranks"][1]["code"] == 7
     assert office.status["verdict"] == {
-        "kind": "fail", "code": 7, "text": "worker 3 on h1 exited with code 7",
+        "kind": "fail", "code": 7, "text": "rank 3 on h1 exited with code 7",
         "failed_at": pytest.approx(failed_at),
     }  # fmt: skip
-    assert office.status["why"] == "worker 3 on h1 exited with code 7"
+    assert office.status["why"] == "rank 3 on h1 exited with code 7"
 
 
 def test_the_record_counts_attempts_and_restarts() -> None:

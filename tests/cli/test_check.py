@@ -131,7 +131,7 @@ def test_wrong_words_are_usage_errors(words: list[str], message: str, hint: str)
 def test_the_cause_is_the_first_failure_and_its_last_line() -> None:
     """As the report of `paddock launch` shows them."""
     report = (
-        "LAUNCH ERROR 2026-01-01 00:00:00,000 first failure: worker 1 (pid 7) on a exited with "
+        "LAUNCH ERROR 2026-01-01 00:00:00,000 first failure: rank 1 (pid 7) on a exited with "
         "code 1\n"
         "LAUNCH ERROR 2026-01-01 00:00:00,000 ------ ERROR LOG DETAIL ------ (log: l on a)\n"
         "Traceback (most recent call last):\n"
@@ -139,7 +139,7 @@ def test_the_cause_is_the_first_failure_and_its_last_line() -> None:
         "ImportError: libx.so\n"
         "LAUNCH ERROR 2026-01-01 00:00:00,000 ABORT!!! Out of all 2 trainers\n"
     )
-    assert cause_of(1, report) == "worker 1 (pid 7) on a exited with code 1: ImportError: libx.so"
+    assert cause_of(1, report) == "rank 1 (pid 7) on a exited with code 1: ImportError: libx.so"
     assert cause_of(124, report) == "not finished after 180 s"
     assert cause_of(2, "paddock: error: no port\n  hint: x\n") == "no port"
     assert cause_of(3, "") == "exit code 3"

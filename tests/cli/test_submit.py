@@ -124,7 +124,7 @@ def test_wait_says_why_a_job_failed(project: Path) -> None:
     paddock(project, "submit", "-b", "local", "--nproc_per_node", "1", "-d", "train.py")
     done = paddock(project, "wait")
     assert done.returncode == 3
-    assert "failed, exit code 3" in done.stdout and "worker 0" in done.stdout
+    assert "failed, exit code 3" in done.stdout and "rank 0" in done.stdout
     assert " ago" in done.stdout
 
 

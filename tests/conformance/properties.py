@@ -59,7 +59,7 @@ def test_the_first_failure_is_named_and_ends_all(lab: Lab) -> None:
     assert lab.paddock("wait").returncode == 7
     status = lab.status()
     assert (status["state"], status["code"]) == ("failed", 7)
-    assert "worker 3" in status["why"] and lab.node_name(1) in status["why"]
+    assert "rank 3" in status["why"] and lab.node_name(1) in status["why"]
     if lab.knows_ranks:  # who was only stopped because of it has not failed
         states = [(node["name"], node["state"]) for node in status["nodes"]]
         names = [lab.node_name(index) for index in range(3)]

@@ -155,7 +155,7 @@ def test_a_failing_rank_ends_the_job_on_every_host(mpi: Hosts) -> None:
     mpirun = ["mpirun", "--hostfile", mpi.machines, "--map-by", "node", "-n", 3]
     done = mpi.laptop.run([*mpirun, *trainers.launch, trainers.script])
     assert done.returncode == 7, done.stderr
-    assert "first failure: worker 1" in done.stdout + done.stderr
+    assert "first failure: rank 1" in done.stdout + done.stderr
 
 
 def test_ranks_without_a_size_fail(mpi: Hosts) -> None:

@@ -133,10 +133,10 @@ def test_a_log_that_is_lost_on_another_host_is_told(hosts: Hosts) -> None:
     ended = lab.stay(script).end()
     assert ended.code == 0
     for rank in (2, 3):
-        text = f"(No space left on device): some output of worker {rank} is lost"
+        text = f"(No space left on device): some output of rank {rank} is lost"
         told = [line for line in ended.out.splitlines() if text in line]
         assert len(told) == 2 and all("WARNING" in line and "h2: " in line for line in told), told
     status = lab.status()
     assert status["state"] == "succeeded"
-    assert "some output of worker 2 is lost" in status["nodes"][1]["note"]
+    assert "some output of rank 2 is lost" in status["nodes"][1]["note"]
     assert status["nodes"][0]["note"] == ""

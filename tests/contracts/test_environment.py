@@ -241,10 +241,10 @@ OWN_SERVERS = replace(JOB, mode="ps", servers=Servers(is_provided=True))
 def test_only_paddocks_own_servers_get_a_place_for_their_state() -> None:
     """One for each server, another for each attempt; trainers and scripts get none."""
     assert server_places({}, OWN_SERVERS) == {
-        "ps 0": "/job/log/ps/u1-1/server-0",
-        "worker 0": None,
-        "ps 1": "/job/log/ps/u1-1/server-1",
-        "worker 1": None,
+        "server 0": "/job/log/ps/u1-1/server-0",
+        "rank 0": None,
+        "server 1": "/job/log/ps/u1-1/server-1",
+        "rank 1": None,
     }
     assert set(server_places({}, JOB).values()) == {None}
 
@@ -252,16 +252,16 @@ def test_only_paddocks_own_servers_get_a_place_for_their_state() -> None:
 def test_servers_whose_trainers_go_on_keep_their_state_over_attempts() -> None:
     """As those of `paddock rec`, whose positions in the data are with the tables."""
     places = server_places({"PADDOCK_PS_STATE": "job"}, OWN_SERVERS)
-    assert [places[f"ps {n}"] for n in (0, 1)] == [f"/job/log/ps/u1/server-{n}" for n in (0, 1)]
+    assert [places[f"server {n}"] for n in (0, 1)] == [f"/job/log/ps/u1/server-{n}" for n in (0, 1)]
 
 
 def test_a_place_that_the_user_gave_reaches_any_server() -> None:
     """A script may import paddock.ps where nobody looks; each server has a directory."""
     assert server_places({"PADDOCK_PS_DATA_DIR": "/x"}, JOB) == {
-        "ps 0": "/x/u1-1/server-0",
-        "worker 0": None,
-        "ps 1": "/x/u1-1/server-1",
-        "worker 1": None,
+        "server 0": "/x/u1-1/server-0",
+        "rank 0": None,
+        "server 1": "/x/u1-1/server-1",
+        "rank 1": None,
     }
 
 
@@ -275,7 +275,7 @@ def test_the_user_chooses_the_disk_of_the_servers(
 ) -> None:
     """And still no two servers, runs or attempts share a directory."""
     places = server_places(base, replace(OWN_SERVERS, extra_env=extra))
-    assert (places["ps 0"], places["ps 1"]) == ("/nvme/u1-1/server-0", "/nvme/u1-1/server-1")
+    assert [places[f"server {n}"] for n in (0, 1)] == [f"/nvme/u1-1/server-{n}" for n in (0, 1)]
 
 
 def test_choices_for_the_servers_are_inherited() -> None:

@@ -56,14 +56,14 @@ def test_the_first_of_a_cascade_is_blamed() -> None:
         exits = [
             died(rank, 1000 if rank == culprit else 1000 + rng.uniform(10, 40)) for rank in range(8)
         ]
-        assert blamed(*exits) == f"worker {culprit}"
+        assert blamed(*exits) == f"rank {culprit}"
 
 
 def test_a_witness_that_exits_first_is_not_blamed() -> None:
     """Rank 2 printed its traceback and is still in its exit handlers when rank 0 is gone."""
     witness = died(0, 1020, peer_loss=True, error_at_ns=1019 * MS)
     culprit = died(2, 1080, error_at_ns=1000 * MS)
-    assert blamed(witness, culprit) == "worker 2"
+    assert blamed(witness, culprit) == "rank 2"
 
 
 def test_a_culprit_stopped_in_its_exit_handlers_is_blamed() -> None:
@@ -72,7 +72,7 @@ def test_a_culprit_stopped_in_its_exit_handlers_is_blamed() -> None:
     culprit = replace(stopped(2, 1025, after_ms=4), error_at_ns=1000 * MS)
     found = find_culprit([witness, culprit])
     assert found is not None
-    assert (found.name, found.exit_code, found.how) == ("worker 2", 1, "exited with code 1")
+    assert (found.name, found.exit_code, found.how) == ("rank 2", 1, "exited with code 1")
 
 
 def test_a_traceback_caused_by_our_signal_is_no_cause() -> None:
@@ -82,42 +82,42 @@ def test_a_traceback_caused_by_our_signal_is_no_cause() -> None:
         died(2, 995, 1, by_us=True), error_at_ns=994 * MS, uncertainty_ns=20 * MS,
         after_signal_ns=3 * MS,
     )  # fmt: skip
-    assert blamed(first, handler) == "worker 0"
+    assert blamed(first, handler) == "rank 0"
 
 
 def test_one_that_timed_out_is_a_witness_too() -> None:
     """It gave up first, since the other hung in what it failed of in the end."""
     waited = died(0, 1000, timed_out=True)
-    assert blamed(waited, died(1, 5000)) == "worker 1"
-    assert blamed(waited, stopped(1, 1010)) == "worker 0"
+    assert blamed(waited, died(1, 5000)) == "rank 1"
+    assert blamed(waited, stopped(1, 1010)) == "rank 0"
     assert waited.how == "timed out waiting for others (exited with code 1)"
-    assert blamed(waited, replace(stopped(1, 1025), timed_out=True, error_at_ns=1)) == "worker 0"
+    assert blamed(waited, replace(stopped(1, 1025), timed_out=True, error_at_ns=1)) == "rank 0"
 
 
 def test_witnesses_alone_give_the_earliest() -> None:
     """When everybody complains of a lost peer, time is all there is."""
     exits = [died(r, 1000 + 5 * r, peer_loss=True) for r in range(4)]
-    assert blamed(*exits) == "worker 0"
+    assert blamed(*exits) == "rank 0"
 
 
 def test_one_host_knows_its_order_exactly() -> None:
     """Even within a tenth of a millisecond, and against rank order and signals."""
-    assert blamed(died(3, 1000.0), died(1, 1000.1, signal=11, code=0)) == "worker 3"
+    assert blamed(died(3, 1000.0), died(1, 1000.1, signal=11, code=0)) == "rank 3"
 
 
 def test_equal_stamps_of_one_host_prefer_a_signal_then_rank() -> None:
     """One batch with one stamp: the choice is the same on every run."""
-    assert blamed(died(3, 1000), died(1, 1000)) == "worker 1"
-    assert blamed(died(3, 1000, signal=11, code=0), died(1, 1000)) == "worker 3"
+    assert blamed(died(3, 1000), died(1, 1000)) == "rank 1"
+    assert blamed(died(3, 1000, signal=11, code=0), died(1, 1000)) == "rank 3"
 
 
 @pytest.mark.parametrize(
     ("gap_ms", "doubt_ms", "name"),
     [
-        (1.0, 0.0, "worker 0"),  # a tie: the lower rank
-        (3.0, 0.0, "worker 5"),
-        (10.0, 0.5, "worker 5"),
-        (10.0, 9.0, "worker 0"),
+        (1.0, 0.0, "rank 0"),  # a tie: the lower rank
+        (3.0, 0.0, "rank 5"),
+        (10.0, 0.5, "rank 5"),
+        (10.0, 9.0, "rank 0"),
     ],
 )
 def test_two_hosts_tie_within_their_uncertainty(gap_ms: float, doubt_ms: float, name: str) -> None:
@@ -128,31 +128,31 @@ def test_two_hosts_tie_within_their_uncertainty(gap_ms: float, doubt_ms: float, 
 
 def test_a_signal_wins_a_tie_of_two_hosts() -> None:
     """A crash explains an exit code better than the other way round."""
-    assert blamed(died(0, 1000), died(5, 1001, 1, signal=11, code=0)) == "worker 5"
+    assert blamed(died(0, 1000), died(5, 1001, 1, signal=11, code=0)) == "rank 5"
 
 
 def test_in_a_tie_each_host_stands_for_its_first() -> None:
     """Host 0 knows that its rank 2 was before its rank 0: rank 0 is out, tie or not."""
     exits = [died(2, 1000), died(0, 1001), died(7, 1000.5, 1)]
-    assert blamed(*exits) == "worker 2"
+    assert blamed(*exits) == "rank 2"
 
 
 def test_a_rank_wins_a_tie_against_a_lost_node() -> None:
     """A rank can be looked at, and its end explains more."""
-    assert blamed(lost(1, 1000), died(0, 1001)) == "worker 0"
+    assert blamed(lost(1, 1000), died(0, 1001)) == "rank 0"
     assert blamed(lost(1, 1000), died(0, 1030)) == "node 1"
 
 
 def test_a_lost_node_explains_its_witnesses() -> None:
     """Its lease ended three seconds after its peers had said "connection reset"."""
     assert blamed(died(0, 1000, peer_loss=True), lost(1, 4000)) == "node 1"
-    assert blamed(died(0, 1000), lost(1, 4000)) == "worker 0"
+    assert blamed(died(0, 1000), lost(1, 4000)) == "rank 0"
 
 
 def test_a_stopped_rank_never_beats_a_failed_one_in_a_tie() -> None:
     """What failed by itself is certain."""
     spoke = replace(stopped(0, 1010, 1, after_ms=2), error_at_ns=1000 * MS)
-    assert blamed(died(5, 1000), spoke) == "worker 5"
+    assert blamed(died(5, 1000), spoke) == "rank 5"
 
 
 @pytest.mark.parametrize(
@@ -177,4 +177,18 @@ def test_an_end_has_a_code_and_words(exit_: Exit, code: int, how: str) -> None:
 def test_a_traceback_counts_from_when_it_was_printed() -> None:
     """Both failed by themselves; the first to say so took longer to be gone."""
     slow = died(3, 1060, error_at_ns=1000 * MS)
-    assert blamed(slow, died(0, 1030, error_at_ns=1029 * MS)) == "worker 3"
+    assert blamed(slow, died(0, 1030, error_at_ns=1029 * MS)) == "rank 3"
+
+
+def test_ranks_that_fail_alike_are_blamed_as_their_lowest() -> None:
+    """A module that is missing is missing for all of them, and rank 0 is on the screen."""
+    said = "ModuleNotFoundError: No module named 'x'"
+    first = died(3, 1000, tail=said)
+    zero = died(0, 1600, tail=f"a line of its own\n[rank0]: {said}\n")
+    assert blamed(first, zero, stopped(1, 1700)) == "rank 0"
+    cut_short = replace(stopped(0, 1600, after_ms=2), tail=said, error_at_ns=1597 * MS)
+    assert blamed(first, cut_short) == "rank 0"
+    assert blamed(first, died(0, 2100, tail=said)) == "rank 3"  # a second later: a consequence
+    assert blamed(first, died(0, 1600, tail="ValueError: 1")) == "rank 3"
+    assert blamed(first, died(0, 1600, tail=said, code=2)) == "rank 3"
+    assert blamed(replace(first, tail=""), died(0, 1600)) == "rank 3"  # nothing says it is alike

@@ -252,8 +252,8 @@ def test_ranks_are_dense_and_unique_for_every_shape() -> None:
 @pytest.mark.parametrize(
     ("tail", "message"),
     [
-        (("7",), "--tail 7: there is no worker 7, this job has 2"),
-        (("0", "2"), "--tail 2: there is no worker 2, this job has 2"),
+        (("7",), "--tail 7: there is no rank 7, this job has 2"),
+        (("0", "2"), "--tail 2: there is no rank 2, this job has 2"),
         (("ps",), "--tail ps: this job has no ps processes"),
     ],
 )

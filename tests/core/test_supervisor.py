@@ -192,7 +192,7 @@ def test_groups_of_ended_processes_are_signalled_too() -> None:
 def test_the_first_reason_is_kept() -> None:
     """What comes after does not change the verdict."""
     machine = make([(5.0, ended(0, 7)), (6.0, STOP), (6.0, HURRY)])
-    assert machine.reason == "worker 0 exited with code 7"
+    assert machine.reason == "rank 0 exited with code 7"
 
 
 def test_the_end_tells_everything_in_order() -> None:

@@ -54,7 +54,7 @@ def test_a_device_without_memory_is_told_in_the_ranks_words(gpus: list[Gpu], wor
     text = f"{DRIVER}\nuse_first()\nallocate(1 << 50)\n"
     ended = world.run("--devices", gpus[0].index, world.script(text))
     assert (ended.code, ended.left) == (1, [])
-    assert "first failure: worker 0" in ended.err
+    assert "first failure: rank 0" in ended.err
     assert "CUDA_ERROR_OUT_OF_MEMORY" in ended.err
 
 

@@ -50,7 +50,7 @@ def run(world: World, *words: object) -> Ended:
         ("--nnodes 2 --master 127.0.0.1:7000 --token_file no-such train.py", "cannot be read"),
         ("--nnodes 2 --rank 2 --master 127.0.0.1:7000 train.py", "ranks are 0..1"),
         ("--host no-such-name.invalid train.py", "--host no-such-name.invalid"),
-        ("--tail 7 --nproc_per_node 2 train.py", "there is no worker 7, this job has 2"),
+        ("--tail 7 --nproc_per_node 2 train.py", "there is no rank 7, this job has 2"),
         ("--xpus 0,1 train.py", "--xpus 0,1: this machine has no Kunlun XPU"),
     ],
 )

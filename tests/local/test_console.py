@@ -74,7 +74,7 @@ def test_lines_of_64_ranks_are_whole_and_all_there(world: World) -> None:
     text = "for n in range(20):\n    print(f'{RANK}-{n}'.ljust(150, '.'))\n"
     ended = world.run("--nproc_per_node", 64, "--tail", "all", world.script(text))
     wanted = {
-        f"[worker {rank}] " + f"{rank}-{n}".ljust(150, ".")
+        f"[rank {rank}] " + f"{rank}-{n}".ljust(150, ".")
         for rank in range(64)
         for n in range(20)
     }  # fmt: skip
@@ -89,8 +89,8 @@ def test_lines_of_64_ranks_are_whole_and_all_there(world: World) -> None:
         ("0", "0\n"),
         ("none", ""),
         ("2", "2\n"),
-        ("1,3", "[worker 1] 1\n[worker 3] 3\n"),
-        ("worker", "[worker 0] 0\n[worker 1] 1\n[worker 2] 2\n[worker 3] 3\n"),
+        ("1,3", "[rank 1] 1\n[rank 3] 3\n"),
+        ("worker", "[rank 0] 0\n[rank 1] 1\n[rank 2] 2\n[rank 3] 3\n"),
     ],
 )
 def test_tail_chooses_whose_output_is_shown(world: World, tail: str, shown: str) -> None:
@@ -116,8 +116,8 @@ def test_who_keeps_stderr_apart_gets_it_apart(world: World) -> None:
     """2>err.txt held the launcher's lines, and the rank's warnings were in out.txt."""
     script = world.script("print('one')\nprint('two', file=sys.stderr)\n")
     ended = world.run("--log_level", "ERROR", "--nproc_per_node", 2, "--tail", "all", script)
-    assert sorted(ended.out.splitlines()) == ["[worker 0] one", "[worker 1] one"]
-    assert sorted(ended.err.splitlines()) == ["[worker 0] two", "[worker 1] two"]
+    assert sorted(ended.out.splitlines()) == ["[rank 0] one", "[rank 1] one"]
+    assert sorted(ended.err.splitlines()) == ["[rank 0] two", "[rank 1] two"]
     assert sorted(world.log(1).splitlines()) == [b"one", b"two"]
 
 
@@ -126,10 +126,10 @@ def test_who_keeps_stderr_apart_gets_it_apart(world: World) -> None:
     [
         ("--redirects 3", "", ""),
         ("--redirects 1 --prefix never", "", "e0|e1"),
-        ("--redirects 3 --tee 1:1", "[worker 1] o1", ""),
+        ("--redirects 3 --tee 1:1", "[rank 1] o1", ""),
         ("-r 3 -t 0:2,1:3 --log-line-prefix-template [${role_name}${local_rank}]:",
          "[rank1]:o1", "[rank0]:e0|[rank1]:e1"),
-        ("--local-ranks-filter 1", "[worker 1] o1", "[worker 1] e1"),
+        ("--local-ranks-filter 1", "[rank 1] o1", "[rank 1] e1"),
     ],
 )  # fmt: skip
 def test_the_console_shows_the_streams_that_torchrun_shows(
@@ -171,7 +171,8 @@ def test_what_record_of_torch_has_written_is_the_reason(world: World) -> None:
 
 def test_the_documented_lines_come_before_training_ends(world: World) -> None:
     """Notebooks and schedulers wait for "status running"; it must not sit in a buffer."""
-    running = world.start("--nproc_per_node", 2, world.script("gate()"))
+    words = ("--nproc_per_node", 2, "--console", "paddle")
+    running = world.start(*words, world.script("gate()"))
     running.wait_for("replicas 2, status running")
     world.open_gate(2)
     ended = running.end()
@@ -192,7 +193,7 @@ def test_a_quiet_launcher_says_only_what_went_wrong(world: World) -> None:
     world.open_gate(2)
     ended = running.end()
     assert (ended.code, ended.out) == (1, "out\n")
-    assert " INFO " not in ended.err and "first failure: worker 1" in ended.err
+    assert " INFO " not in ended.err and "first failure: rank 1" in ended.err
 
 
 def test_a_closed_console_does_not_end_the_job(world: World) -> None:

@@ -67,7 +67,7 @@ def test_the_culprit_of_a_cascade_is_named_in_all_runs(world: World, how: str) -
     for seed in range(5):
         culprit = dice.randrange(RANKS)
         ended = world.run("--nproc_per_node", RANKS, script, culprit, how, seed)
-        named = re.search(r"first failure: worker (\d+) ", ended.err)
+        named = re.search(r"first failure: rank (\d+) ", ended.err)
         assert named is not None, ended.err
         if (int(named[1]), ended.code) != (culprit, CODES[how]):
             wrong.append((seed, culprit, named[0], ended.code))
@@ -95,7 +95,7 @@ peer.recv(1)
 raise ConnectionResetError(104, "Connection reset by peer")
 """
     ended = world.run("--nproc_per_node", 2, world.script(text))
-    assert "first failure: worker 0" in ended.err
+    assert "first failure: rank 0" in ended.err
     assert "ValueError: disk is full" in ended.err
 
 
@@ -109,7 +109,7 @@ def test_a_peer_that_ends_well_is_no_culprit(world: World) -> None:
     world.open_gate(1)
     ended = running.end()
     assert ended.code == 9
-    assert "first failure: worker 1" in ended.err
+    assert "first failure: rank 1" in ended.err
     assert "stopped by paddock" not in ended.err
 
 
@@ -128,4 +128,15 @@ forever()
     world.open_gate(1)
     ended = running.end()
     assert ended.code == 4
-    assert "first failure: worker 2" in ended.err
+    assert "first failure: rank 2" in ended.err
+
+
+@pytest.mark.parametrize("text", ["def (:", "import no_such_module"])
+def test_a_script_that_no_rank_can_run_is_told_as_rank_0_says_it(world: World, text: str) -> None:
+    """Whichever of them was first: its words are on the screen."""
+    path = world.folder / "broken.py"
+    path.write_text(text, "utf-8")
+    for _ in range(3):
+        ended = world.run("--nproc_per_node", 4, path)
+        assert "first failure: rank 0 (pid " in ended.err, ended.console
+        assert "its output is above" in ended.err

@@ -91,6 +91,8 @@ def test_a_traceback_counts_only_as_the_last_word() -> None:
     """A program that logs a caught exception and goes on has not failed by it."""
     assert ends_with_traceback(PYTHON)
     assert not ends_with_traceback(PYTHON + b"step 2\n")
+    not_compiled = b'  File "t.py", line 1\n    def (:\n        ^\nSyntaxError: invalid syntax\n'
+    assert ends_with_traceback(not_compiled)
 
 
 def test_nothing_is_found_in_nothing() -> None:

@@ -37,7 +37,7 @@ def test_a_daemon_forked_at_once_does_not_reach_the_next_attempt(world: World) -
 def test_a_signal_at_any_moment_ends_the_job_as_that_signal(world: World) -> None:
     """It waits, blocked, until it can be taken; no traceback, no orphan, no other exit code."""
     script = world.script("signal.signal(15, lambda *_: sys.exit(0)); tell('up'); forever()")
-    running = world.start("--nproc_per_node", 2, script)
+    running = world.start("--nproc_per_node", 2, "--console", "paddle", script)
     running.wait_for("Configuration")  # written before anything else is ready
     running.signal(signal.SIGTERM)
     ended = running.end()

@@ -17,7 +17,7 @@ def test_a_wait_ends_with_the_job_and_shows_its_console(world: World) -> None:
     """Without this a job that ended early takes a test's whole limit, and tells nothing."""
     world.start("--nproc_per_node", 1, world.script("tell('up')\nsys.exit(7)\n"))
     before = patience()
-    with pytest.raises(AssertionError, match=r"(?s)heard 1 of 2 .* ended with 7:.*worker 0 \(pid"):
+    with pytest.raises(AssertionError, match=r"(?s)heard 1 of 2 .* ended with 7:.*rank 0 \(pid"):
         world.events.wait("up", count=2)
     assert patience() > before / 2
 

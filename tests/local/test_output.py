@@ -117,7 +117,7 @@ def test_lines_written_in_halves_by_8_processes_are_not_torn(desk: Desk, prefixe
     lines = 100
     threads = []
     for rank in range(8):
-        fd = desk.process(prefix=b"[worker %d] " % rank if prefixed else b"")
+        fd = desk.process(prefix=b"[rank %d] " % rank if prefixed else b"")
         threads.append(threading.Thread(target=write_halves, args=(fd, rank, lines)))
     for thread in threads:
         thread.start()
@@ -126,7 +126,7 @@ def test_lines_written_in_halves_by_8_processes_are_not_torn(desk: Desk, prefixe
     shown = desk.end().decode().splitlines()
     wanted = []
     for rank in range(8):
-        prefix = f"[worker {rank}] " if prefixed else ""
+        prefix = f"[rank {rank}] " if prefixed else ""
         wanted += [prefix + f"{rank}:{n}:".ljust(213, str(rank)) for n in range(lines)]
     torn = set(shown) - set(wanted)
     assert (torn, len(shown)) == (set(), 8 * lines)
@@ -174,14 +174,14 @@ def test_a_progress_bar_is_shown_as_it_moves(desk: Desk) -> None:
 
 def test_a_prefixed_progress_bar_shows_its_last_state(desk: Desk) -> None:
     """With several ranks on one console a redrawn line would erase the others'."""
-    os.write(desk.process(prefix=b"[worker 0] "), b"\r10%\r50%\r100%\ndone\r\n")
-    assert desk.end() == b"[worker 0] 100%\n[worker 0] done\n"
+    os.write(desk.process(prefix=b"[rank 0] "), b"\r10%\r50%\r100%\ndone\r\n")
+    assert desk.end() == b"[rank 0] 100%\n[rank 0] done\n"
 
 
 def test_a_last_line_without_newline_is_shown_whole(desk: Desk) -> None:
     """The last words of a process that died are the ones that matter."""
-    os.write(desk.process(prefix=b"[worker 0] "), b"one\ntwo")
-    assert desk.end() == b"[worker 0] one\n[worker 0] two\n"
+    os.write(desk.process(prefix=b"[rank 0] "), b"one\ntwo")
+    assert desk.end() == b"[rank 0] one\n[rank 0] two\n"
 
 
 def test_a_line_longer_than_the_limit_loses_nothing(desk: Desk) -> None:
@@ -290,7 +290,7 @@ def test_a_full_disk_is_reported_once_and_the_console_goes_on(desk: Desk) -> Non
     desk.end()
     said = os.read(desk.errors, 1 << 16).decode()
     assert said.count("No space left on device") == 1
-    assert "output of worker 0 is being lost, the job goes on" in said
+    assert "output of rank 0 is being lost, the job goes on" in said
 
 
 def test_the_thread_ends_although_the_console_is_stuck(desk: Desk) -> None:

@@ -45,7 +45,7 @@ def test_ranks_get_their_environment_and_their_log_files(
     assert launch(tmp_path, text, "--nproc_per_node", 2) == 0
     out, err = capfd.readouterr()
     assert out == "rank 0 of 2\n"
-    assert "Exit code 0" in err
+    assert "paddock: done" in err
     for rank in (0, 1):
         log = tmp_path / "log" / f"workerlog.{rank}"
         assert log.read_text() == f"rank {rank} of 2\n"
@@ -63,9 +63,9 @@ def test_the_first_failure_stops_the_others_and_is_named(
     text = "if RANK == 1:\n    raise ValueError('bad sample')\ntime.sleep(60)"
     assert launch(tmp_path, text, "--nproc_per_node", 3) == 1
     err = capfd.readouterr().err
-    assert "first failure: worker 1 (pid " in err
+    assert "first failure: rank 1 (pid " in err
     assert "ValueError: bad sample" in err
-    assert "stopped by paddock because of it: worker 0, worker 2" in err
+    assert "stopped as a result: rank 0, rank 2" in err
 
 
 def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_signal_gives_the_ranks_time_to_save(
     finally:
         done.set()
         thread.join()
-    assert "every process saved and exited 0" in capfd.readouterr().err
+    assert "all ranks exited cleanly" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -168,7 +168,7 @@ def test_bytes_that_are_not_text_do_not_tear_the_console(
     text = "sys.stdout.buffer.write(b'\\xff one\\ntwo')"
     assert launch(tmp_path, text, "--nproc_per_node", 2, "--tail", "all") == 0
     lines = sorted(capfd.readouterr().out.splitlines())
-    assert lines == [f"[worker {r}] {t}" for r in (0, 1) for t in ("two", "\ufffd one")]
+    assert lines == [f"[rank {r}] {t}" for r in (0, 1) for t in ("two", "\ufffd one")]
     assert (tmp_path / "log" / "workerlog.1").read_bytes() == b"\xff one\ntwo"
 
 

@@ -40,7 +40,7 @@ def test_a_job_that_failed_has_left_its_record(world: World) -> None:
     assert status["phase"] == "ended"
     assert [node["ranks"][1]["code"] for node in status["nodes"]] == [7]
     assert status["verdict"]["code"] == verdict["code"] == 7
-    assert verdict["text"].startswith("worker 1 (pid ")
+    assert verdict["text"].startswith("rank 1 (pid ")
     assert sorted(os.listdir(folder)) == ["status.json", "verdict.json"]
     files = [*folder.iterdir(), *world.log_dir.glob("*log.*")]
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}

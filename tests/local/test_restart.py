@@ -21,8 +21,8 @@ def test_a_failed_attempt_is_followed_by_another(world: World) -> None:
     assert sorted(event[1:] for event in world.events.all("up", 1)) == [
         ("1", "0"), ("1", "1"), ("1", "2"),
     ]  # fmt: skip
-    assert "attempt 1: restarting (worker 1 on " in ended.err
-    assert "job finished after 1 restart" in ended.err
+    assert "attempt 1: restarting (rank 1 on " in ended.err
+    assert " 1 restart " in ended.err
 
 
 def test_without_restarts_the_first_failure_ends_the_job(world: World) -> None:
@@ -124,7 +124,7 @@ def test_the_logs_of_earlier_attempts_are_kept(world: World) -> None:
         assert [line for line in log.splitlines() if line.startswith("attempt")] == [
             "attempt 0", "attempt 1", "attempt 2",
         ]  # fmt: skip
-        assert f"attempt 2, worker {rank}, run " in log
+        assert f"attempt 2, rank {rank}, run " in log
 
 
 def test_each_attempt_gets_fresh_ports(world: World) -> None:
@@ -167,7 +167,7 @@ tell("again")
     world.open_gate(1)
     world.events.wait("stopping")
     running.signal(signal.SIGTERM)
-    running.wait_for("Terminating with signal 15")
+    running.wait_for("send the signal again to kill")
     world.open_gate(1)
     ended = running.end()
     assert (ended.code, ended.left) == (143, [])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import signal
+import struct
+import termios
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,10 +36,19 @@ JOB = Job(Command("script", "train.py"))
 class Screen:
     """A reporter whose terminal and file are texts."""
 
-    def __init__(self, level: str = "INFO", env: Mapping[str, str] = UTF8, said: str = "") -> None:
+    def __init__(
+        self,
+        level: str = "INFO",
+        env: Mapping[str, str] = UTF8,
+        said: str = "",
+        *,
+        columns: int = 200,
+        run_id: str = "",
+        tail: str = "all",
+    ) -> None:
         self.seen: list[str] = []
         self.kept: list[str] = []
-        job = replace(JOB, logs=Logs(level=level))
+        job = replace(JOB, logs=Logs(level=level, tail=(tail,)))
         self.reporter = ScreenReporter(
             job,
             env,
@@ -43,6 +56,9 @@ class Screen:
             self.kept.append,
             lambda: "/job/log",
             lambda text: stands_in(said.encode(), text),
+            columns=lambda: columns,
+            run_id=lambda: run_id,
+            has_time=False,
         )
 
     def run(self, ranks: int, verdict: Verdict) -> str:
@@ -60,9 +76,9 @@ def failure(*exits: Exit) -> Verdict:
     return Verdict("fail", 1, "", culprit=exits[0], exits=exits)
 
 
-STARTS = "paddock: 2 ranks on node-a · cpu · logs in /job/log/ · attempt 0\n"
-FAILS = "paddock: first failure: worker 1 on node-a exited with code 1\n"
-STOPS = "paddock: stopped by paddock because of it: worker 0\npaddock: exit code 1\n"
+STARTS = "paddock: 2 ranks on node-a · cpu · logs in /job/log/\n"
+FAILS = "paddock: first failure: rank 1 on node-a exited with code 1\n"
+STOPS = "paddock: stopped as a result: rank 0\npaddock: exit code 1\n"
 CULPRIT = ended(1, 5, TRACEBACK, log="/job/log/workerlog.1")
 LOG = "log: /job/log/workerlog.1 on node-a\n"
 
@@ -82,11 +98,11 @@ LOG = "log: /job/log/workerlog.1 on node-a\n"
         ),
         (
             failure(CULPRIT, stopped(0, 9)), f"x\n{TRACEBACK}\n", "INFO",
-            f"{STARTS}{FAILS}paddock: what it said is above; {LOG}{STOPS}",
+            f"{STARTS}{FAILS}paddock: its output is above; {LOG}{STOPS}",
         ),
         (
             failure(CULPRIT), "[rank0]: " + TRACEBACK.replace("\n", "\r\n[rank0]: "), "WARNING",
-            f"{FAILS}paddock: what it said is above; {LOG}",
+            f"{FAILS}paddock: its output is above; {LOG}",
         ),
         (
             failure(CULPRIT), f"{TRACEBACK}\n" + 30 * "more\n", "WARNING",
@@ -111,7 +127,7 @@ LOG = "log: /job/log/workerlog.1 on node-a\n"
         ),
         (
             Verdict("cancel", 130, "asked"), "", "INFO",
-            f"{STARTS}paddock: stopped: job stopped by signal 2 (asked): no process was running\n"
+            f"{STARTS}paddock: stopped by Ctrl-C; no rank was running\n"
             "paddock: exit code 130\n",
         ),
     ],
@@ -163,30 +179,98 @@ def test_the_summary_tells_this_nodes_part() -> None:
     plan = make_plan(replace(JOB, nnodes_min=2, nnodes_max=2), hosts, 3, "u1d")
     single = tuple(replace(host, slots=(("worker", 0, 1),), ports=(1,)) for host in hosts)
     other = make_plan(replace(JOB, nnodes_min=2, nnodes_max=2), single, 0, "u1d")
-    assert summary(other, 0, "/job/log", " · ").startswith("rank 0 of 2 on node-a · 2 nodes · ")
-    told = summary(plan, 1, "/job/log", " · ")
+    assert summary(other, 0, "/job/log")[:2] == ["rank 0 of 2 on node-a", "2 nodes"]
+    told = summary(plan, 1, "/job/log")
     wanted = "ranks 4-7 of 8 on node-b · 2 nodes · gpu 0-2,5 · logs in /job/log/ · attempt 3"
-    assert told == wanted
+    assert " · ".join(told) == wanted
 
 
 @pytest.mark.parametrize(
-    ("logs", "wanted"),
+    ("logs", "record", "wanted"),
     [
-        (Logs(), True),
-        (Logs(level="DEBUG"), False),
-        (Logs(console="paddle"), False),
-        (Logs(level="DEBUG", console="short"), True),
+        (Logs(), "", True),
+        (Logs(level="DEBUG"), "", True),
+        (Logs(console="paddle"), "", False),
+        (Logs(console="short"), "/job", True),
+        (Logs(), "/job", False),
     ],
 )
-def test_paddles_lines_come_to_a_terminal_that_asks_for_them(logs: Logs, wanted: bool) -> None:
-    """--console, else --log_level DEBUG; a pipe or file has them anyway."""
+def test_paddles_lines_are_for_those_who_ask_for_them(
+    logs: Logs, record: str, wanted: bool
+) -> None:
+    """--console paddle; and `paddock submit`, which reads the console of what it has sent."""
+    assert is_short(replace(JOB, logs=logs, record=record)) == wanted
+
+
+def test_the_run_id_comes_first_and_an_attempt_only_after_a_restart() -> None:
+    """Nobody has to learn what attempt 0 is."""
+    screen = Screen(run_id="train-3f2a")
+    for attempt in (0, 1):
+        screen.reporter.starting(replace(plan_of(2), attempt=attempt), 0)
+    begin = "paddock: train-3f2a · 2 ranks on node-a · cpu · logs in /job/log/"
+    assert screen.seen == [f"{begin}\n", f"{begin} · attempt 1\n"]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
+def test_lines_fit_the_terminal_and_break_at_spaces(columns: int) -> None:
+    """A word is whole, also one that is longer than a line; colour takes no room."""
+    screen = Screen(env={**UTF8, "NO_COLOR": ""}, columns=columns)
+    culprit = replace(CULPRIT, tail="", log="/" + 90 * "x", memory="2.0 GiB (cgroup)")
+    plain = re.sub(r"\x1b\[\d+m", "", screen.run(2, failure(culprit, stopped(0, 9))))
+    words = Screen(columns=1_000).run(2, failure(culprit, stopped(0, 9))).split()
+    assert plain.split() == words
+    for line in plain.splitlines():
+        assert len(line) < columns or len(line.split()) == 1, line
+        assert line.startswith(("paddock: ", "  "))
+
+
+def test_a_traceback_of_another_rank_is_no_substitute_for_the_culprits() -> None:
+    """Ranks 0 and 1 say the same; rank 0 is on the screen, rank 1 failed first."""
+    screen = Screen(said=TRACEBACK + "\n", tail="0")
+    assert f"{FAILS}{TRACEBACK}\n" in screen.run(2, failure(CULPRIT))
+
+
+def test_a_pipe_has_the_same_lines_with_the_time(world: World) -> None:
+    """No colour, nothing of Paddle's launcher; that is in launcher.log."""
+    ended = world.run("--nproc_per_node", 2, world.script("print('hello')"), env={"LC_ALL": "C"})
+    assert (ended.code, ended.out) == (0, "hello\n")
+    stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d paddock: "
+    first, last = ended.err.splitlines()
+    assert re.fullmatch(rf"{stamp}2 ranks on \S+ - cpu - logs in log/", first)
+    assert re.fullmatch(rf"{stamp}done - 2 ranks - [\d.]+ s", last)
+    kept = (world.log_dir / "launcher.log").read_text()
+    assert "status running" in kept and "Pod completed" in kept
+
+
+def test_paddles_lines_are_on_the_console_and_in_the_file_if_asked_for(world: World) -> None:
+    """PADDOCK_CONSOLE=paddle, as in the pods of a PaddleJob."""
+    ended = world.run(world.script("pass"), env={"PADDOCK_CONSOLE": "paddle"})
+    assert "status running" in ended.err and "paddock: done" not in ended.err
+    assert (world.log_dir / "launcher.log").read_text() == ended.err
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
+def test_ctrl_c_at_a_real_terminal_fits_its_width(world: World, columns: int) -> None:
+    """It says how long ranks have, what a second one does, and how it ended."""
+    script = world.script("tell('up', RANK)\nforever()", name="a_script_with_a_long_name.py")
     read_fd, write_fd = os.openpty()
-    try:
-        assert is_short(replace(JOB, logs=logs), write_fd) == wanted
-        assert is_short(replace(JOB, logs=replace(logs, console="auto")), read_fd + 1000) is False
-    finally:
-        os.close(read_fd)
-        os.close(write_fd)
+    fcntl.ioctl(write_fd, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    env = {"TERM": "xterm", "LANG": "C.UTF-8"}
+    words = ("--nproc_per_node", 2, "--grace", 20, script)
+    running = world.start(*words, stdout=write_fd, stderr=write_fd, env=env)
+    os.close(write_fd)
+    world.events.wait("up", count=2)
+    running.signal_group(signal.SIGINT)
+    shown = b""
+    while b"exit code 130" not in shown:
+        shown += os.read(read_fd, 1 << 16)
+    assert running.end().code == 130
+    os.close(read_fd)
+    text = re.sub(r"\x1b\[\d+m", "", shown.decode())
+    assert all(len(line) < columns for line in text.split("\r\n"))
+    told = re.sub(r"\s+", " ", text)
+    assert "waiting up to 20 s for ranks to save; press Ctrl-C again to kill" in told
+    assert "paddock: stopped by Ctrl-C; 2 ranks did not exit cleanly" in told
 
 
 def test_the_traceback_of_rank_0_is_on_a_real_terminal_once(world: World) -> None:

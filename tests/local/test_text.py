@@ -58,16 +58,16 @@ def test_ranks_that_fail_alike_are_all_in_the_abort_line_the_culprit_first() -> 
     first = stopped(0, 30, code=0, after_signal_ns=5 * MS, error_at_ns=10 * MS)
     late = stopped(2, 31, code=0, after_signal_ns=5 * MS, error_at_ns=12 * MS)
     lines = report(first, ended(1, 20, error_at_ns=15 * MS), late)
-    assert line(lines, "first failure").startswith("first failure: worker 0")
+    assert line(lines, "first failure").startswith("first failure: rank 0")
     assert "rank=[0,1,2]" in line(lines, "ABORT")
-    assert line(lines, "failed after it") == "failed after it: worker 1, worker 2"
+    assert line(lines, "failed after it") == "failed after it: rank 1, rank 2"
 
 
 def test_the_culprit_is_first_also_with_a_higher_rank() -> None:
     """Whoever reads one number of the line takes the first."""
     lines = report(ended(0, 40), ended(1, 30), ended(2, 20), stopped(3, 50))
     assert "rank=[2,0,1]" in line(lines, "ABORT")
-    assert line(lines, "failed after it").endswith("because of it: worker 3")
+    assert line(lines, "failed after it").endswith("as a result: rank 3")
 
 
 def test_who_did_not_arrive_is_named_with_his_last_line() -> None:
@@ -75,8 +75,8 @@ def test_who_did_not_arrive_is_named_with_his_last_line() -> None:
     waited = ended(0, 20, GLOO, timed_out=True)
     lines = report(waited, stopped(1, 50, "epoch 1\nloading shard 7\n"))
     assert line(lines, "first failure") == (
-        "first failure: worker 0 on node-a timed out waiting for others (exited with code 1); "
-        "worker 1 did not arrive (still running on node-a, last line: loading shard 7)"
+        "first failure: rank 0 on node-a timed out waiting for others (exited with code 1); "
+        "rank 1 did not arrive (still running on node-a, last line: loading shard 7)"
     )
 
 
@@ -89,27 +89,27 @@ def test_who_waited_too_is_not_among_the_absent() -> None:
         stopped(3, 50, peer_loss=True, tail="SIGTERM (@0x1) received by PID 9"),
     )
     text = line(lines, "first failure")
-    assert text.startswith("first failure: worker 0 on node-a timed out waiting for others")
-    assert "; worker 3 did not arrive (still running on node-a" in text
-    assert "worker 1" not in text and "worker 2" not in text
+    assert text.startswith("first failure: rank 0 on node-a timed out waiting for others")
+    assert "; rank 3 did not arrive (still running on node-a" in text
+    assert "rank 1" not in text and "rank 2" not in text
 
 
 def test_of_several_that_still_ran_nobody_is_accused_alone() -> None:
     """Some of them waited as well and had no time to say so."""
     lines = report(ended(0, 20, timed_out=True), *(stopped(rank, 50) for rank in range(1, 8)))
     text = line(lines, "first failure")
-    assert "not all of these arrived: worker 1 (still running on node-a), worker 2" in text
-    assert text.endswith("worker 4 (still running on node-a) and 3 more")
+    assert "not all of these arrived: rank 1 (still running on node-a), rank 2" in text
+    assert text.endswith("rank 4 (still running on node-a) and 3 more")
 
 
 @pytest.mark.parametrize("words", [{"timed_out": True}, {"peer_loss": True}])
 def test_a_peer_that_had_ended_well_is_told(words: dict[str, bool]) -> None:
     """A rank with fewer batches leaves the others waiting, or closes its connections."""
     lines = report(ended(0, 20, **words), ended(1, 10, code=0))
-    assert line(lines, "first failure").endswith("ended before it, with code 0: worker 1")
+    assert line(lines, "first failure").endswith("ended before it, with code 0: rank 1")
 
 
 def test_an_own_fault_is_told_as_ever() -> None:
     """Nobody is absent when the culprit says what was wrong."""
     lines = report(ended(0, 20, "ValueError: 7"), stopped(1, 50, "loading\n"))
-    assert line(lines, "first failure") == "first failure: worker 0 on node-a exited with code 1"
+    assert line(lines, "first failure") == "first failure: rank 0 on node-a exited with code 1"

@@ -38,4 +38,4 @@ def test_any_free_port_of_localhost_is_a_job_of_one_node(world: World) -> None:
                       "--local-ranks-filter", "0", "--role", "rank", "--tee", "3",
                       world.script("print('ready', RANK, os.environ['ROLE_NAME'])"))  # fmt: skip
     assert ended.code == 0
-    assert ended.out == "[worker 0] ready 0 rank\n"
+    assert ended.out == "[rank 0] ready 0 rank\n"

@@ -38,7 +38,7 @@ def test_a_full_disk_stops_no_training(world: World) -> None:
     assert ended.out == "".join(f"line {n}\n" for n in range(20000))
     assert len(world.events.all("trained")) == 2
     for rank in (0, 1):
-        assert "No space left on device" in ended.line(f"output of worker {rank} is being lost")
+        assert "No space left on device" in ended.line(f"output of rank {rank} is being lost")
 
 
 def test_a_log_lost_on_one_node_is_told_on_the_other(world: World) -> None:
@@ -54,7 +54,7 @@ def test_a_log_lost_on_one_node_is_told_on_the_other(world: World) -> None:
     second = world.start(*words, log_dir=small, before=before)
     ended = [first.end(), second.end()]
     assert [e.code for e in ended] == [0, 0], ended[0].err
-    told = [line for line in ended[0].err.splitlines() if "some output of worker 1 is lost" in line]
+    told = [line for line in ended[0].err.splitlines() if "some output of rank 1 is lost" in line]
     assert len(told) == 2, ended[0].err
     assert all("WARNING" in line and "No space left on device" in line for line in told)
 
@@ -95,7 +95,7 @@ forever()
     )  # fmt: skip
     ended = running.end()
     assert (ended.code, ended.left) == (137, [])
-    assert "worker 1 " in ended.line("first failure")
+    assert "rank 1 " in ended.line("first failure")
     limit = f"the limit is {MEMORY_LIMIT >> 20} MiB (cgroup)"
     assert f"was killed for lack of memory (SIGKILL, cgroup oom_kill; {limit})" in ended.err
 
@@ -136,7 +136,7 @@ def test_one_of_64_ranks_ends_all_of_them(world: World) -> None:
     world.open_gate(1)
     ended = running.end()
     assert (ended.code, ended.left) == (9, [])
-    assert "worker 41 " in ended.line("first failure")
+    assert "rank 41 " in ended.line("first failure")
 
 
 def pipe_is_full(read_fd: int) -> bool:

@@ -90,6 +90,28 @@ def test_the_printed_command_starts_the_other_node(hosts: Hosts, world: World) -
     assert len(world.events.all("at")) == 4
 
 
+@pytest.mark.parametrize("own", [(), ("--node_rank", 0, "--host", "10.123.0.1")])
+def test_the_printed_command_of_a_ranked_node_starts_the_others(
+    hosts: Hosts, world: World, own: tuple[object, ...]
+) -> None:
+    """What only this node is, its rank and its address, is not in the command for another."""
+    env = {} if own else {"PADDLE_NODE_RANK": "0", "PADDLE_RANK": "0"}
+    script = world.script(TALK)
+    words = ("--nproc_per_node", 1, "--nnodes=3", *own, script, "--node_rank", "of the script")
+    first = hosts[0].start(*words, env=env)
+    first.wait_for("-" * 80, count=2)
+    lines = [r for r in first.text("out").splitlines() if "paddock launch" in r]
+    assert [re.findall(r"--node_rank (\S+)", line)[0] for line in lines] == ["1", "2"]
+    others = [
+        host.start_line(line.replace("log-node1", f"log-{host.name}"))
+        for host, line in zip((hosts[1], hosts[2]), lines, strict=True)
+    ]
+    assert [e.code for e in end_all([first, *others])] == [0, 0, 0]
+    assert sorted(event[1::2] for event in world.events.all("at")) == [
+        ("0", "node1"), ("1", "node2"), ("2", "node3"),
+    ]  # fmt: skip
+
+
 def test_given_ranks_order_the_nodes(hosts: Hosts, world: World) -> None:
     """--rank wins over addresses."""
     script = world.script("tell('at', RANK, os.uname().nodename)")
@@ -151,7 +173,7 @@ def test_a_failing_rank_ends_all_with_one_verdict(
     ended = end_all(running)
     assert [(e.code, e.left) for e in ended] == [(code, []), (code, [])]
     assert failure(ended[0]) == failure(ended[1])
-    assert failure(ended[0]).startswith(f"worker {rank} (pid ")
+    assert failure(ended[0]).startswith(f"rank {rank} (pid ")
     assert f" on node{1 + rank // 2} " in failure(ended[0])
 
 
@@ -203,7 +225,7 @@ def test_the_culprit_is_right_although_clocks_differ(
         words = ("--nnodes", 2, "--nproc_per_node", 4, "--master", MASTER, script, culprit, seed)
         ended = end_all(hosts.start_all(*words, env=KEY))
         code = 137 if seed % 2 else 7
-        named = [re.match(r"worker (\d+) ", failure(e)) for e in ended]
+        named = [re.match(r"rank (\d+) ", failure(e)) for e in ended]
         found = [(int(n[1]) if n else -1, e.code) for n, e in zip(named, ended, strict=True)]
         if found != [(culprit, code)] * 2:
             wrong.append((seed, culprit, found))
@@ -224,7 +246,7 @@ forever()
     ended = end_all(running)
     assert [(e.code, e.left) for e in ended] == [(143, []), (143, [])]
     assert len(world.events.all("saved")) == 4
-    assert all("every process saved and exited 0" in e.err for e in ended)
+    assert all("all ranks exited cleanly" in e.err for e in ended)
 
 
 def test_a_second_ctrl_c_on_one_host_hurries_all(hosts: Hosts, world: World) -> None:

@@ -65,7 +65,7 @@ def train(world: World, strategy: str, kill: tuple[int, ...]) -> tuple[Ended, se
     world.events.wait("under", count=under_way + 2)
     for server in kill:
         os.kill(server_pid(running, server), signal.SIGKILL)
-        running.wait_for("started again in place", count=kill.index(server) + 1)
+        running.wait_for("restarted in place", count=kill.index(server) + 1)
     world.open_gate(2)
     ended = running.end()
     return ended, {" ".join(event[2:]) for event in world.events.all("digest")[seen:]}
@@ -81,7 +81,7 @@ def test_killed_servers_change_no_bit_of_the_tables(world: World) -> None:
     ended, found = train(world, "sync", (1, 0))
     assert (ended.code, ended.left) == (0, []), ended.err
     assert found == wanted
-    assert ended.err.count("was killed by SIGKILL; started again in place") == 2
+    assert ended.err.count("was killed by SIGKILL; restarted in place") == 2
     assert "first failure" not in ended.err
     assert len(list((world.log_dir / "ps").glob("*/server-*"))) == 4  # of both runs
 
@@ -129,7 +129,7 @@ def test_a_killed_server_of_a_fleet_script_changes_no_bit(world: World) -> None:
     os.kill(server_pid(running, 1), signal.SIGKILL)
     ended = running.end()
     assert (ended.code, ended.left) == (0, []), ended.err
-    assert ended.err.count("was killed by SIGKILL; started again in place") == 1
+    assert ended.err.count("was killed by SIGKILL; restarted in place") == 1
     wanted = parameters(quiet)
     assert (parameters(world.log(0).decode()), "parameters" in wanted) == (wanted, True)
 
@@ -151,7 +151,7 @@ def test_a_node_starts_its_server_again_by_itself(hosts: Hosts, world: World) ->
     )  # fmt: skip
     world.events.wait("under", count=2)
     os.kill(server_pid(running[1], 1), signal.SIGKILL)
-    running[1].wait_for("started again in place")
+    running[1].wait_for("restarted in place")
     world.open_gate(2)
     ended = end_all(running)
     assert [(e.code, e.left) for e in ended] == [(0, []), (0, [])], ended[1].err

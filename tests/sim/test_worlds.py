@@ -91,7 +91,7 @@ def test_a_broken_machine_is_found_out() -> None:
     world.add_root(Root(1.0, 0, "rank", ("worker", 0)), ("run", 0))
     wrong = Exit("worker", 1, 1, "n1", 0, 2_000_000_000, code=1)
     verdict = Verdict("fail", 1, "", culprit=wrong)
-    with pytest.raises(BrokenWorldError, match=r"worker 1 .* is blamed"):
+    with pytest.raises(BrokenWorldError, match=r"rank 1 .* is blamed"):
         world.check_verdict(verdict, "run")
 
 

@@ -208,7 +208,7 @@ class Member:
         """Stop this node's processes."""
         if self._share.is_running:
             if not self._share.is_stopping:
-                self.say("INFO", f"stopping attempt {max(0, self.attempt)}: {reason}")
+                self.say("INFO", f"stopping: {reason}")
             self._share.stop(reason, hurry=hurry, grace_seconds=grace_seconds)
 
     def _begin(self, order: m.Start, hook_code: int) -> None:
@@ -283,7 +283,7 @@ class Member:
             return
         if self._share.server_restarts:
             times = count(self._share.server_restarts, "time")
-            self.say("INFO", f"servers of this node were started again in place {times}")
+            self.say("INFO", f"servers on this node were restarted {times}")
         self.reporter.say_all([("INFO", note) for note in self._share.last_notes()])
         self.reporter.over(verdict, self._plan)
         self.end(verdict.exit_code)
@@ -337,9 +337,10 @@ class Member:
                 self.reporter.echo(f"Terminating with signal {number}")
             if self.is_running:
                 grace = f"{self.job.grace_seconds:g} s"
-                self.say("INFO", f"processes have {grace} to save (--grace); ask again to kill now")
+                again = "press Ctrl-C again" if number == 2 else "send the signal again"
+                self.say("INFO", f"waiting up to {grace} for ranks to save; {again} to kill")
         else:
-            self.say("INFO", "asked again: killing every process now")
+            self.say("INFO", "killing all ranks now")
             self.halt("asked twice", hurry=True)
         if self._send is None:
             code = EXIT_OWN_FAULT if self._loss else EXIT_SIGNAL_BASE + number

@@ -11,7 +11,7 @@ from paddock.errors import PaddockError
 from paddock.local.logs import run_folder
 from paddock.local.loop import Loop
 from paddock.local.output import Output
-from paddock.local.reporter import Reporter, is_short
+from paddock.local.reporter import Reporter, is_short, is_submitted
 from paddock.local.runs import CONTROL, Entry, job_name, take_entry
 from paddock.local.share import Share
 from paddock.local.text import LEVELS
@@ -145,7 +145,7 @@ class Launcher:
             say_raw=self.output.say,
             pod_name=pod_name,
             recorder=_recorder(job, self.loop, self.output, pod_name),
-            reporter=_screen(job, env, share, self.output) if is_short(job) else None,
+            reporter=_reporter(job, env, share, self.output),
         )
 
     def _on_lost(self, text: str) -> None:
@@ -256,9 +256,16 @@ def _recorder(job: Job, loop: Loop, output: Output, pod_name: str) -> Recorder |
     return Recorder(job, loop, RecordFolder(job.record, output), launcher_name(pod_name))
 
 
-def _screen(job: Job, env: Mapping[str, str], share: Share, output: Output) -> Reporter:
-    """Of a terminal."""
-    from paddock.local.screen import ScreenReporter
+def _reporter(job: Job, env: Mapping[str, str], share: Share, output: Output) -> Reporter:
+    """The console, short or as Paddle's launcher; launcher.log has Paddle's lines always."""
+    if not is_short(job):
+
+        def write(text: str) -> None:
+            output.say(text)
+            share.record(text)
+
+        return Reporter(LEVELS[job.logs.level], write)
+    from paddock.local.screen import ScreenReporter, columns_of
 
     return ScreenReporter(
         job,
@@ -267,7 +274,8 @@ def _screen(job: Job, env: Mapping[str, str], share: Share, output: Output) -> R
         share.record,
         lambda: share.shown_logs,
         output.has_shown,
-        is_terminal=os.isatty(2),
+        columns=lambda: columns_of(2),
+        has_time=not is_submitted(job),
     )
 
 

@@ -110,6 +110,7 @@ def _launch(framework: str, folder: str, log_dir: str) -> tuple[int, str, str]:
     script = os.path.join(os.path.dirname(__file__), "checks", f"all_reduce_{framework}.py")
     command = [
         *(sys.executable, "-m", "paddock", "launch", "--ignore_env"),  # not another job's settings
+        *("--console", "paddle"),  # as cause_of reads it
         *("--nproc_per_node", str(PROCESSES), "--framework", framework),
         *("--job_id", f"check-{framework}", "--log_dir", log_dir, "--log_level", "ERROR"),
         *("--timeout", str(JOB_SECONDS), "--grace", "2s"),

@@ -222,7 +222,7 @@ def read_submission(split: Split) -> Submission:
     kept = inherited(dict(pairs))
     flags = [w for name, text in pairs if name not in kept for w in ("--env", f"{name}={text}")]
     is_detached = "detach" in own or "watch" in own
-    if is_short(job, 1) and not is_detached and site.backend in FOLLOWS:
+    if is_short(job) and os.isatty(1) and not is_detached and site.backend in FOLLOWS:
         flags += ["--console", "short"]  # what the first host says is shown here as it is
     return Submission(
         run_id=new_id(name),

@@ -6,6 +6,7 @@ gone or did not come, are consequences. No I/O here.
 
 from __future__ import annotations
 
+from paddock.core.hosts import ROLE_NOUNS
 from paddock.core.value import replace, value
 
 TYPE_CHECKING = False
@@ -18,6 +19,8 @@ CAUSES = ("exit", "signal", "oom", "not-found", "not-executable", "node-lost")
 # Stamps of two hosts closer than this cannot be told apart: an agent may have been preempted
 # before it took its own (measured: 0.1 ms idle, under 2 ms with both cores busy).
 TIE_NS = 2_000_000
+# Ranks that fail alike within this time have one cause, in what they all run: a missing module.
+ALIKE_NS = 1_000_000_000
 # What an interpreter exits with after an exception that nobody caught (python(1)).
 EXIT_EXCEPTION = 1
 UNFINISHED_MAX = 4  # named in one sentence
@@ -108,8 +111,10 @@ class Exit:
 
     @property
     def name(self) -> str:
-        """Who it is: "worker 3", or "node 1" for a lost node."""
-        return f"node {self.node_rank}" if self.cause == "node-lost" else f"{self.role} {self.rank}"
+        """Who it is: "rank 3", "server 0", or "node 1" for a lost node."""
+        if self.cause == "node-lost":
+            return f"node {self.node_rank}"
+        return f"{ROLE_NOUNS.get(self.role, self.role)} {self.rank}"
 
     @property
     def how(self) -> str:
@@ -137,7 +142,7 @@ def unfinished(exits: Iterable[Exit]) -> str:
     """Who had to be stopped, for a sentence; "" when nobody. Servers never end by themselves.
 
     >>> unfinished([Exit("worker", 1, 0, "a", 0, 0, signal=15, by_us=True, log="log/workerlog.1")])
-    '; still running: worker 1 on a (log/workerlog.1)'
+    '; still running: rank 1 on a (log/workerlog.1)'
     """
     late = [e for e in exits if e.by_us and e.role != "ps" and e.cause != "node-lost"]
     late.sort(key=lambda e: (e.role, e.rank))
@@ -162,6 +167,8 @@ def find_culprit(exits: Iterable[Exit]) -> Exit | None:
        in the order in which they happened. Stamps of several hosts that cannot be told apart:
        one not signalled by us first, then killed by a signal, then not a lost node, then lowest
        rank, so that the choice does not depend on the order of the news.
+    4. Ranks that fail alike (same code, same last line) within a second fail for one reason, and
+       the lowest of them stands for all: it is the one whose output people see.
     """
     all_exits = list(exits)
     if not any(e.failed for e in all_exits):
@@ -179,9 +186,32 @@ def find_culprit(exits: Iterable[Exit]) -> Exit | None:
         ),
         key=lambda e: _preference(e)[1:],
     )  # fmt: skip
-    if culprit.spoke_before_signal and culprit.signal:
-        return replace(culprit, code=EXIT_EXCEPTION, signal=0, cause="exit")
-    return culprit
+    alike = (_as_failure(e) for e in causes if _is_alike(e, culprit))
+    return min(alike, key=lambda e: e.rank, default=_as_failure(culprit))
+
+
+def _as_failure(e: Exit) -> Exit:
+    if e.spoke_before_signal and e.signal:
+        return replace(e, code=EXIT_EXCEPTION, signal=0, cause="exit")
+    return e
+
+
+def _is_alike(e: Exit, culprit: Exit) -> bool:
+    mine, its = _as_failure(e), _as_failure(culprit)
+    apart = abs(_since_ns(e) - _since_ns(culprit)) - _doubt_ns(e, culprit)
+    said = _last_line(mine)
+    return (
+        (mine.role, mine.code, mine.signal, mine.cause)
+        == (its.role, its.code, its.signal, its.cause)
+        and said == _last_line(its) != ""
+        and apart <= ALIKE_NS
+    )
+
+
+def _last_line(e: Exit) -> str:
+    """Of what it wrote, without the "[rank0]: " that torch puts before it."""
+    line = e.tail.rstrip().rpartition("\n")[2].strip()
+    return line.partition("]: ")[2] if line.startswith("[rank") else line
 
 
 def _preference(e: Exit) -> tuple[int, bool, bool, bool, str, int]:

@@ -65,6 +65,8 @@ LOOPBACK = "127.0.0.1"  # the address of a job of one node
 SERVICES = ("paddle_master", "torch_master", "jax_coordinator", "gloo_http")
 # --virtual-local-rank: what hides the other devices from a process. CUDA and HIP as torchrun does
 # (local_elastic_agent.py, _set_local_rank_env), the others by the names their run times obey.
+# What people call a process of a role: "rank 3", "server 0".
+ROLE_NOUNS = {"worker": "rank", "ps": "server", "heter": "heter worker"}
 HIDES_OTHERS = {
     "gpu": ("CUDA_VISIBLE_DEVICES",),
     "dcu": ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),

@@ -7,7 +7,7 @@ The order of ``hosts`` is the order of node ranks.
 from __future__ import annotations
 
 from paddock.core.endpoint import join_endpoint, parse_endpoint, split_endpoint
-from paddock.core.hosts import HIDES_OTHERS, SERVICES, devices_of
+from paddock.core.hosts import HIDES_OTHERS, ROLE_NOUNS, SERVICES, devices_of
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
 
@@ -46,8 +46,8 @@ class Proc:
 
     @property
     def name(self) -> str:
-        """How people call it: "worker 3"."""
-        return f"{self.role} {self.rank}"
+        """How people call it: "rank 3", "server 0"."""
+        return f"{ROLE_NOUNS[self.role]} {self.rank}"
 
     @property
     def endpoint(self) -> str:
@@ -138,7 +138,7 @@ def find_tail_problems(job: Job, count: int) -> Iterable[Problem]:
     for word in job.logs.tail:
         if word.isascii() and word.isdigit() and int(word) >= max(count, 1):
             yield Problem(
-                f"--tail {word}: there is no worker {word}, this job has {count}",
+                f"--tail {word}: there is no rank {word}, this job has {count}",
                 f"write a rank in 0..{count - 1}, a role, or all",
             )
         elif word in ("worker", "ps", "heter") and all(role.name != word for role in job.roles):

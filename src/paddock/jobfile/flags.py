@@ -223,8 +223,8 @@ def _logs() -> Iterable[Flag]:
                metavar="LEVEL", default="INFO", env=("PADDLE_LOG_LEVEL",), choices=LEVELS)
     yield Flag("quiet", "switch", "logs.level", "nothing but what the ranks print, and failures; "
                "as --log_level ERROR", g, origin="paddock")
-    yield Flag("console", "choice", "logs.console", "how Paddock says it: as paddle's launcher, or "
-               "short; auto: $PADDOCK_CONSOLE, else short on a terminal", g, metavar="WHICH",
+    yield Flag("console", "choice", "logs.console", "the lines of Paddle's launcher, or the "
+               "short screen; auto: $PADDOCK_CONSOLE, else short", g, metavar="WHICH",
                default="auto", choices=CONSOLES, origin="paddock")
     yield Flag("tail", "text", "logs.tail", "whose output the console shows: all, none, ranks, "
                "roles", g, metavar="all|0,3|ROLE", default="0", origin="paddock")

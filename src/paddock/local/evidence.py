@@ -4,6 +4,8 @@ from __future__ import annotations
 
 TAIL_LINES = 20
 TRACEBACK = "Traceback (most recent call last)"
+# What Python prints without that header: a script that it could not compile.
+NOT_COMPILED = ("SyntaxError: ", "IndentationError: ", "TabError: ")
 PADDLE_STACK = "C++ Traceback (most recent call last)"
 SIGTERM_OF_PADDLE = "sigterm (@0x"
 
@@ -148,9 +150,10 @@ def stands_in(shown: bytes, said: str) -> bool:
 
 
 def ends_with_traceback(tail: bytes) -> bool:
-    """True when the last thing written is a traceback."""
-    found = find_traceback(tail)
-    return bool(found) and _text(tail).endswith(found)
+    """True when the last thing written is a traceback, or why a script could not be compiled."""
+    text, found = _text(tail), find_traceback(tail)
+    is_compiled = not text.rpartition("\n")[2].startswith(NOT_COMPILED)
+    return not is_compiled or (bool(found) and text.endswith(found))
 
 
 def explain_end(tail: bytes) -> str:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     Opened = list[tuple[Proc, tuple[Stream, tuple[int, int]]]]
 
 DRAIN_SECONDS = 5.0
-SLOW_SECONDS = 5.0  # until the first line of any worker
+SLOW_SECONDS = 5.0  # of a restart, until the first line of any rank
 
 
 class Node:
@@ -96,7 +96,7 @@ class Node:
         self._streams: Streams | None = None
         self._warm = self._make_warm(kept) if job.warm != "off" else None
         self._waiting: Opened = []  # for the warm server
-        self._began_at = 0.0  # monotonic seconds, of the first attempt
+        self._began_at = 0.0  # monotonic seconds, of this attempt
         self._slow_note = ""
 
     @property
@@ -154,7 +154,7 @@ class Node:
     ) -> None:
         """Start all; forked: pids of those that run already."""
         assert self._plan is not None
-        self._began_at = self._began_at or monotonic()
+        self._began_at = monotonic()
         unbind()
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         tried = [
@@ -340,7 +340,7 @@ class Node:
         elif isinstance(action, StartAgain):
             self._start_again(action.exit, action.count)
         elif isinstance(action, NotAgain):
-            why = f"not started again: {self._budget_text()} are used up"
+            why = f"not restarted: {self._budget_text()} are used up"
             self._on_note("WARNING", f"{self._end_text(action.exit)}; {why}")
         elif isinstance(action, Ended):
             self._end(action.attempt)
@@ -354,9 +354,7 @@ class Node:
         except ProcessLookupError:
             return  # the group is empty
         except PermissionError:
-            self._output.say(
-                f"paddock: warning: may not signal {child.proc.name} (pid {child.pid})\n"
-            )
+            self._on_note("WARNING", f"may not signal {child.proc.name} (pid {child.pid})")
 
     def _start_again(self, exit_: Exit, number: int) -> None:
         """Start a server that Paddock provides once more: same place, same data, same log."""
@@ -369,8 +367,8 @@ class Node:
         os.waitpid(old.pid, 0)
         self._output.drain([old.stream], lambda: None)
         self.server_restarts += 1
-        text = f"started again in place, {number} of {self._budget_text()}"
-        self._on_note("WARNING", f"{self._end_text(exit_)}; {text}; the trainers go on")
+        text = f"restarted in place, {number} of {self._budget_text()}"
+        self._on_note("WARNING", f"{self._end_text(exit_)}; {text}; the ranks go on")
         stream, ends = self._streams.open(old.proc, self.server_restarts)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         failure = self._start_one(old.proc, null, stream, ends)
@@ -402,28 +400,31 @@ class Node:
         def done(killed: int) -> None:
             if killed and self._children:  # else they are of a warm server that forks no more
                 what = count(killed, "process", "processes")
-                self._output.say(f"paddock: ended {what} the job had left behind\n")
+                self._on_note("INFO", f"ended {what} the job had left behind")
             self._do_all(then)
 
         keep = self._warm.keep if self._warm else frozenset()
         sweep_on(self._loop, done, keep=frozenset({*keep, *self._own_pids}))
 
-    def _note_slow_start(self) -> None:
-        """Tell of --warm where it may have saved much: all were silent for long at first."""
-        procs = [c for c in self._children.values() if c.proc.role == "worker"]
-        if self._slow_note or self.job.warm != "off" or self.job.command.kind == "program":
+    def _note_slow_start(self, attempt: int) -> None:
+        """Tell of --warm where it would have saved time: ranks were silent for long in a restart.
+
+        A first start gains little by it, and is no reason to speak.
+        """
+        if attempt == 0 or self.job.warm != "off" or self.job.command.kind == "program":
             return
-        first = min((c.stream.first_at for c in procs if c.stream.first_at), default=0.0)
+        ranks = [c for c in self._children.values() if c.proc.role == "worker"]
+        first = min((c.stream.first_at for c in ranks if c.stream.first_at), default=0.0)
         seconds = first - self._began_at
-        if len(procs) > 1 and seconds >= SLOW_SECONDS:
+        if seconds >= SLOW_SECONDS:
             self._slow_note = (
-                f"the processes were silent for their first {seconds:.0f} s: if that was "
-                f"importing, --warm on does it once for all {len(procs)} of this node"
+                f"attempt {attempt} printed nothing for its first {seconds:.0f} s; if its ranks "
+                "were importing modules, --warm on makes restarts faster"
             )
 
     def _end(self, attempt: int) -> None:
         streams = [c.stream for c in self._children.values()]
-        self._note_slow_start()
+        self._note_slow_start(attempt)
         self._children.clear()
         self._loop.at("node", None, lambda: None)
         is_done = False

@@ -15,6 +15,7 @@ import select
 from collections import deque
 from time import monotonic, monotonic_ns, sleep
 
+from paddock.core.hosts import ROLE_NOUNS
 from paddock.local.console import Console
 
 TYPE_CHECKING = False
@@ -30,7 +31,9 @@ LINE_LIMIT_BYTES = 1 << 16
 PARTIAL_FLUSH_SECONDS = 0.05
 TRICKLE_BYTES = 1 << 14
 TRICKLE_SECONDS = 0.001
-TRACEBACK = b"Traceback (most recent call last)"
+# What evidence.ends_with_traceback looks for.
+TRACEBACKS = (b"Traceback (most recent call last)", b"SyntaxError: ", b"IndentationError: ",
+              b"TabError: ")  # fmt: skip
 
 
 class Stream:
@@ -264,7 +267,7 @@ class Output:
             whole.tail.clear()
             whole.tail.append(joined)
             whole.tail_bytes = len(joined)
-        if TRACEBACK in data:
+        if any(word in data for word in TRACEBACKS):
             whole.error_at_ns = monotonic_ns()
         if stream.shown:
             self._show(stream, data)
@@ -311,14 +314,15 @@ class Output:
                 stream.times.lose()
             if not stream.lost_bytes:
                 role, rank = stream.key
+                who = f"{ROLE_NOUNS.get(role, role)} {rank}"
                 what = f"cannot write {stream.path} ({error.strerror})"
                 self._console.say(
-                    f"paddock: warning: {what}: output of {role} {rank} is being lost, the job"
+                    f"paddock: warning: {what}: output of {who} is being lost, the job"
                     " goes on\n".encode(),
                 )
                 if not stream.has_lost:  # when there is room for a while, once is enough
                     stream.has_lost = True
-                    self._on_lost(f"{what}: some output of {role} {rank} is lost")
+                    self._on_lost(f"{what}: some output of {who} is lost")
             stream.lost_bytes += len(data)
 
     # ------------------------------------------------------------- console

@@ -33,7 +33,7 @@ from paddock.local.console import prefix_of, shown_keys
 from paddock.local.devices import find_devices
 from paddock.local.evidence import has_peer_loss, has_timed_out
 from paddock.local.limits import usable_cores
-from paddock.local.logs import FILE_MODE, log_folder
+from paddock.local.logs import FILE_MODE, LAUNCHER_LOG, log_folder
 from paddock.local.reporter import Reporter, is_short
 from paddock.local.signals import reset_signals
 from paddock.local.text import LEVELS, job_line
@@ -100,6 +100,7 @@ class PortableRun:
         keys = [(p.role, p.rank) for p in self.plan.procs]
         self.supervisor = Supervisor(0, keys, grace_seconds=job.grace_seconds)
         self._run_dir = ""
+        self._is_recorded = False
         self.why = ""  # what ended the job; the first reason wins
         self._signal = 0
         self._timer_at: float | None = None
@@ -134,16 +135,16 @@ class PortableRun:
 
     def _choose_reporter(self, folder: str) -> Reporter:
         if not is_short(self.job):
-            return Reporter(LEVELS[self.job.logs.level], self._write)
-        from paddock.local.screen import ScreenReporter
+            return Reporter(LEVELS[self.job.logs.level], self._write_both)
+        from paddock.local.screen import ScreenReporter, columns_of
 
         return ScreenReporter(
             self.job,
             self.env,
             self._write,
-            lambda _: None,
+            self._record,
             lambda: folder,
-            is_terminal=os.isatty(2),
+            columns=lambda: columns_of(2),
         )
 
     def _start(self) -> None:
@@ -243,6 +244,21 @@ class PortableRun:
 
     def _say(self, level: str, text: str) -> None:
         self._reporter.say(level, text)
+
+    def _record(self, text: str) -> None:
+        """Keep it in LAUNCHER_LOG; best effort."""
+        path = os.path.join(log_folder(self.job.logs.directory), LAUNCHER_LOG)
+        try:
+            fd = _open_log(path, self.job.logs.overwrite and not self._is_recorded)
+            with open(fd, "w", encoding="utf-8", errors="replace") as f:
+                f.write(text)
+        except OSError:
+            return
+        self._is_recorded = True
+
+    def _write_both(self, text: str) -> None:
+        self._write(text)
+        self._record(text)
 
     def _write(self, text: str) -> None:
         with self._console:

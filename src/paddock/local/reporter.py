@@ -1,11 +1,9 @@
 """What a launcher tells the people at its node, as Paddle's launcher words it.
 
-On a terminal it is told shorter (screen.py); the words of this module then go to a file.
+The console shows less (screen.py), unless --console paddle is given; launcher.log has all of it.
 """
 
 from __future__ import annotations
-
-import os
 
 from paddock.local.text import (
     LEVELS,
@@ -82,8 +80,13 @@ class Reporter:
         self.say_all(verdict_lines(verdict, plan))
 
 
-def is_short(job: Job, stderr: int = 2) -> bool:
-    """Whether this job is told on a screen: --console, else to a person at a terminal."""
+def is_short(job: Job) -> bool:
+    """Whether the console shows the short screen, and not the lines of Paddle's launcher."""
     if job.logs.console != "auto":
         return job.logs.console == "short"
-    return os.isatty(stderr) and LEVELS[job.logs.level] > LEVELS["DEBUG"] and not job.record
+    return not is_submitted(job)
+
+
+def is_submitted(job: Job) -> bool:
+    """Whether `paddock submit` reads this console: it knows the lines of Paddle's launcher."""
+    return bool(job.record)

@@ -1,19 +1,21 @@
-"""What a launcher tells a person at a terminal: few lines, and no time stamps.
+"""What a launcher shows on the console: few lines; the rest is in launcher.log.
 
-    paddock: 3 ranks on node-a · cpu · logs in log/ · attempt 0
+    paddock: train-3f2a · 3 ranks on node-a · cpu · logs in log/
     what rank 0 prints
     paddock: done · 3 ranks · 1.2 s
 
-All that Paddle's launcher would have said is in ``launcher.log`` beside the logs of the ranks
-(docs/decisions/0021-the-screen.md). Colour is for the state only: done, stopped, failed, warning.
+A terminal has colour, for the state only (done, stopped, failed, warning), and lines that fit its
+width. What is no terminal has the time before each line (docs/decisions/0021-the-screen.md).
 """
 
 from __future__ import annotations
 
 import os
-from time import monotonic
+from time import monotonic, strftime
 
+from paddock.core.hosts import ROLE_NOUNS
 from paddock.errors import for_terminal
+from paddock.local.console import shown_keys
 from paddock.local.evidence import explain_end
 from paddock.local.reporter import Reporter
 from paddock.local.text import (
@@ -36,13 +38,13 @@ if TYPE_CHECKING:
 
 GREEN, YELLOW, RED = "32", "33", "31"
 COLOURS = {"warning": YELLOW, "error": RED}
-NOUNS = {"worker": "rank", "ps": "server", "heter": "heter worker"}
 
 
 class ScreenReporter(Reporter):
-    """write(text): to the terminal. record(text): to a file, in full. logs(): where that is.
+    """write(text): to the console. record(text): to a file, in full. logs(): where that is.
 
-    is_told(text): whether the ranks have just written it to the same terminal.
+    is_told(text): whether the ranks have just written it to the same console. columns(): width of
+    the terminal, 0 where the console is none. run_id(): what this run is called, "" for nothing.
     """
 
     def __init__(
@@ -54,17 +56,26 @@ class ScreenReporter(Reporter):
         logs: Callable[[], str],
         is_told: Callable[[str], bool] = lambda _text: False,
         *,
-        is_terminal: bool = True,
+        columns: Callable[[], int] = lambda: 0,
+        run_id: Callable[[], str] = lambda: "",
+        has_time: bool = True,
     ) -> None:
         super().__init__(LEVELS[job.logs.level], write)
         self._in_full = Reporter(LEVELS[job.logs.level], record)
         self._is_told = is_told
         self._logs = logs
+        self._run_id = run_id
+        self._columns = columns
+        is_terminal = columns() > 0
         has_colours = is_terminal and env.get("TERM", "dumb") != "dumb"
+        self._is_terminal = is_terminal
         self._is_coloured = has_colours and not env.get("NO_COLOR")
+        self._has_time = has_time and not is_terminal
         self._dot = " · " if _is_utf8(env) else " - "
         self._began_at = monotonic()
         self._ranks = 0
+        self._tail = job.logs.tail
+        self._shown: frozenset[tuple[str, int]] = frozenset()  # whose output is here, too
 
     def say_all(self, lines: Sequence[tuple[str, str]]) -> None:
         """On the terminal, and in the file."""
@@ -74,8 +85,15 @@ class ScreenReporter(Reporter):
     def line(self, level: str, text: str) -> str:
         """ "paddock: text"; what is no mere news says what it is."""
         word = level.lower()
-        state = f"{self._state(word, COLOURS[word])}: " if word in COLOURS else ""
-        return f"paddock: {state}{text}\n"
+        return self._line(text, f"{word}: " if word in COLOURS else "", COLOURS.get(word, ""))
+
+    def _line(self, text: str, state: str = "", colour: str = "") -> str:
+        line = wrapped(f"paddock: {state}{text}", self._columns())
+        if state and self._is_coloured:
+            word = state.rstrip(": ")
+            line = line.replace(word, f"\x1b[{colour}m{word}\x1b[0m", 1)
+        stamp = strftime("%Y-%m-%d %H:%M:%S ") if self._has_time else ""
+        return f"{stamp}{line}\n"
 
     def echo(self, *texts: str) -> None:
         """To the file only."""
@@ -84,8 +102,9 @@ class ScreenReporter(Reporter):
     def starting(self, plan: Plan, node_rank: int) -> None:
         """One line of who runs where, with what."""
         self._ranks = plan.world_size or len(plan.procs)
-        told = summary(plan, node_rank, self._logs(), self._dot)
-        self._tell("INFO", for_terminal(told))
+        self._shown = shown_keys(self._tail, plan.on_node(node_rank))
+        parts = [self._run_id(), *summary(plan, node_rank, self._logs())]
+        self._tell("INFO", for_terminal(self._dot.join(part for part in parts if part)))
 
     def failed(self, text: str, culprit: Exit) -> None:
         """Its last words, unless they stand above."""
@@ -100,65 +119,92 @@ class ScreenReporter(Reporter):
         for warning in verdict.warnings:
             self._tell("WARNING", for_terminal(warning))
         if verdict.kind == "succeed":
-            parts = [self._state("done", GREEN), count(self._ranks, "rank")]
+            parts = ["", count(self._ranks, "rank")]
             parts += [count(verdict.restarts, "restart")] if verdict.restarts else []
-            self._tell("INFO", self._dot.join([*parts, duration(monotonic() - self._began_at)]))
+            parts += [duration(monotonic() - self._began_at)]
+            self._tell("INFO", self._dot.join(parts), "done", GREEN)
         elif verdict.kind == "cancel":
-            self._tell("WARNING", for_terminal(cancel_text(verdict)), "stopped")
+            is_alone = plan is None or plan.nnodes == 1
+            told = cancel_text(verdict, is_terminal=self._is_terminal, is_alone=is_alone)
+            state = "stopped" if told.startswith("stopped") else ""
+            self._tell("WARNING", for_terminal(told.removeprefix(state)), state, YELLOW)
         elif culprit is None:
             if verdict.reason:
-                self._tell("ERROR", for_terminal(verdict.reason), "failed")
+                self._tell("ERROR", for_terminal(verdict.reason), "failed: ", RED)
         else:
-            self._tell("ERROR", for_terminal(verdict_text(verdict)), "first failure")
+            self._tell("ERROR", for_terminal(verdict_text(verdict)), "first failure: ", RED)
             self._last_words("ERROR", culprit)
             if followed := consequence_text(verdict.exits, culprit):
                 self._tell("INFO", followed)
         if verdict.exit_code:
             self._tell("INFO", f"exit code {verdict.exit_code}")
 
-    def _tell(self, level: str, text: str, state: str = "") -> None:
-        """On the terminal only. state: instead of the level's own word."""
+    def _tell(self, level: str, text: str, state: str = "", colour: str = "") -> None:
+        """On the console only. state: what stands first, instead of the level's own word."""
         if LEVELS[level] < self._level:
             return
-        if state:
-            colour = COLOURS[level.lower()]
-            self._write(f"paddock: {self._state(state, colour)}: {text}\n")
-        else:
-            self._write(self.line(level, text))
+        self._write(self._line(text, state, colour) if state else self.line(level, text))
 
     def _last_words(self, level: str, culprit: Exit) -> None:
         if LEVELS[level] < self._level or not has_last_words(culprit):
             return
         said = explain_end(culprit.tail.encode())
-        what = "what it said is above" if said and self._is_told(said) else said
+        is_above = (culprit.role, culprit.rank) in self._shown and self._is_told(said)
+        what = "its output is above" if said and is_above else said
         if not said:
             what = f"it wrote nothing{culprit.silence}"
         log = f"log: {_short(culprit.log)} on {culprit.host}" if culprit.log else ""
-        log = for_terminal(log)
         if what == said:
-            self._write(f"{said}\n" + (f"paddock: {log}\n" if log else ""))
-        else:
-            self._write(f"paddock: {what}" + (f"; {log}" if log else "") + "\n")
-
-    def _state(self, word: str, colour: str) -> str:
-        return f"\x1b[{colour}m{word}\x1b[0m" if self._is_coloured else word
+            self._write(f"{said}\n")
+            what = ""
+        if told := "; ".join(part for part in (what, for_terminal(log)) if part):
+            self._write(self._line(told))
 
 
-def summary(plan: Plan, node_rank: int, log_dir: str, dot: str) -> str:
-    """ "ranks 8-15 of 16 on node-b · 2 nodes · gpu 0-7 · logs in log/ · attempt 0"."""
+def summary(plan: Plan, node_rank: int, log_dir: str) -> list[str]:
+    """ "ranks 8-15 of 16 on node-b", "2 nodes", "gpu 0-7", "logs in log/", "attempt 1"."""
     mine = plan.on_node(node_rank)
     roles = dict.fromkeys(proc.role for proc in mine)
     who = [_who(plan, [proc for proc in mine if proc.role == role]) for role in roles]
     logs = _short(log_dir).rstrip(os.sep) + os.sep
-    parts = [f"{' and '.join(who)} on {mine[0].host}", _devices(mine), f"logs in {logs}"]
-    if plan.nnodes > 1:
-        parts.insert(1, count(plan.nnodes, "node"))
-    return dot.join([*parts, f"attempt {plan.attempt}"])
+    parts = [f"{' and '.join(who)} on {mine[0].host}"]
+    parts += [count(plan.nnodes, "node")] if plan.nnodes > 1 else []
+    parts += [_devices(mine), f"logs in {logs}"]
+    return [*parts, f"attempt {plan.attempt}"] if plan.attempt else parts
+
+
+def columns_of(fd: int) -> int:
+    """The width of the terminal behind a descriptor, 0 if it is none."""
+    try:
+        return os.get_terminal_size(fd).columns or 80
+    except OSError:
+        return 0
+
+
+def wrapped(line: str, columns: int) -> str:
+    """The line in parts that fit, broken at spaces, the later ones indented; columns 0: whole.
+
+    A word that is too long, a path for one, stays in one piece.
+
+    >>> print(wrapped("paddock: 2 ranks on node-a · cpu · logs in log/", 30))
+    paddock: 2 ranks on node-a ·
+      cpu · logs in log/
+    """
+    if columns <= 0 or len(line) < columns:
+        return line
+    words = line.replace(" · ", "\0· ").replace(" - ", "\0- ").split(" ")
+    parts = [words[0]]
+    for word in words[1:]:
+        if len(parts[-1]) + 1 + len(word) < columns:
+            parts[-1] += f" {word}"
+        else:
+            parts.append(f"  {word}")
+    return "\n".join(parts).replace("\0", " ")
 
 
 def _who(plan: Plan, procs: Sequence[Proc]) -> str:
     """Of one role, on one node: their number, or their ranks where there are others."""
-    role, noun = procs[0].role, NOUNS[procs[0].role]
+    role, noun = procs[0].role, ROLE_NOUNS[procs[0].role]
     total = len(plan.of_role(role))
     if len(procs) == total:
         return count(total, noun)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from paddock.core.exits import SIGNAL_NAMES
+from paddock.errors import EXIT_SIGNAL_BASE
 from paddock.local.evidence import SIGTERM_OF_PADDLE, explain_end, last_line
 
 TYPE_CHECKING = False
@@ -72,20 +74,22 @@ def _end_lines(verdict: Verdict, plan: Plan | None) -> list[tuple[str, str]]:
     return _failure_lines(verdict, plan)
 
 
-def cancel_text(verdict: Verdict) -> str:
-    """Who was told to end by whom, and how that went."""
-    end = (
-        "no process was running"
-        if not verdict.exits
-        else "every process saved and exited 0"
-        if verdict.clean
-        else "not every process exited 0"
-    )
-    number = verdict.exit_code - 128
-    what = f"job stopped by signal {number}"
+def cancel_text(verdict: Verdict, *, is_terminal: bool = False, is_alone: bool = False) -> str:
+    """ "stopped by SIGTERM (node a was told to stop); 2 ranks did not exit cleanly".
+
+    is_alone: on one node, which needs no name.
+    """
+    number = verdict.exit_code - EXIT_SIGNAL_BASE
+    by = SIGNAL_NAMES.get(number, f"signal {number}")
+    by = "Ctrl-C" if number == 2 and is_terminal else by
+    who = "" if is_alone or not verdict.reason else f" ({verdict.reason})"
+    ranks = [e for e in verdict.exits if e.role != "ps" and e.rank >= 0]
+    bad = sum(not e.ok for e in ranks)
+    end = "all ranks exited cleanly" if ranks else "no rank was running"
+    end = f"{count(bad, 'rank')} did not exit cleanly" if bad else end
     if verdict.goes_on:
-        what = f"this node left by signal {number}, the job goes on without it"
-    return f"{what} ({verdict.reason}): {end}"
+        return f"this node left after {by}{who}, the job continues without it; {end}"
+    return f"stopped by {by}{who}; {end}"
 
 
 def _failure_lines(verdict: Verdict, plan: Plan | None) -> list[tuple[str, str]]:
@@ -144,10 +148,10 @@ def has_last_words(culprit: Exit) -> bool:
 
 
 def culprit_text(culprit: Exit) -> str:
-    """ "worker 3 (pid 812) on node1 exited with code 7, attempt 0"."""
+    """ "rank 3 (pid 812) on node1 exited with code 7, attempt 1"."""
     pid = f" (pid {culprit.pid})" if culprit.pid else ""
     attempt = f", attempt {culprit.attempt}" if culprit.attempt else ""
-    who = " (not by paddock: see dmesg, or the batch system)" if _is_foreign_kill(culprit) else ""
+    who = " (not by Paddock: see dmesg or the batch system)" if _is_foreign_kill(culprit) else ""
     return f"{culprit.name}{pid} on {culprit.host} {culprit.how}{who}{attempt}"
 
 
@@ -171,7 +175,7 @@ def consequence_text(exits: Sequence[Exit], culprit: Exit) -> str:
     if followed:
         parts.append(f"failed after it: {_names(followed)}")
     if stopped:
-        parts.append(f"stopped by paddock because of it: {_names(stopped)}")
+        parts.append(f"stopped as a result: {_names(stopped)}")
     return "; ".join(parts)
 
 

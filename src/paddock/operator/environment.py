@@ -197,6 +197,7 @@ class Environments:
             "PADDOCK_JOB_ID": self.job.name,
             "PADDOCK_JOB_UID": self.job.uid,
             "PADDOCK_JOB_ATTEMPT": str(self.attempt),
+            "PADDOCK_CONSOLE": "paddle",  # what tools of Paddle's users look for in pods' logs
             "POD_IP": self._address(seat.name),
         }
         if world.workers:
@@ -281,6 +282,7 @@ def elastic_variables(job: Meta, spec: JobSpec, rendezvous: str) -> dict[str, st
         "PADDOCK_JOB_ID": job.name,
         "PADDOCK_JOB_UID": job.uid,
         "PADDOCK_NNODES_WANTED": str(role.replicas),
+        "PADDOCK_CONSOLE": "paddle",
         "PET_NNODES": size,
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": f"{coordinator}:{PORT + TORCH_OFFSET}",

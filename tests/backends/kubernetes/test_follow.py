@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 RUNS = {"metadata": {"name": "a-0-xyz"}, "status": {"phase": "Running"}}
 ENDED = {"metadata": {"name": "a-0-xyz"}, "status": {"phase": "Succeeded"}}
-FIRST = b"2026-01-01T00:00:05.1Z [worker 0] one\n"
-SAME = b"2026-01-01T00:00:05.1Z [worker 0] and one\n"
-LATER = b"2026-01-01T00:00:05.9Z [worker 0] two\n"
+FIRST = b"2026-01-01T00:00:05.1Z [rank 0] one\n"
+SAME = b"2026-01-01T00:00:05.1Z [rank 0] and one\n"
+LATER = b"2026-01-01T00:00:05.9Z [rank 0] two\n"
 
 
 def test_a_stream_that_breaks_is_taken_up_where_it_broke(monkeypatch: pytest.MonkeyPatch) -> None:

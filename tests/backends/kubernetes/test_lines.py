@@ -7,13 +7,13 @@ import pytest
 from paddock.backends.kubernetes.lines import is_wanted, piece_of, since_parameter, split_time
 from paddock.backends.words import Query
 
-LINE = b"2026-01-01T00:00:05.5Z [worker 3] loss 0.25\n"
+LINE = b"2026-01-01T00:00:05.5Z [rank 3] loss 0.25\n"
 
 
 def test_a_line_of_a_worker_is_of_its_rank_and_any_other_of_none() -> None:
     piece, rank = piece_of("a-1", LINE)
     assert (piece.label, piece.data, rank) == ("a-1 worker 3", b"loss 0.25\n", 3)
-    piece, rank = piece_of("a-1", b"2026-01-01T00:00:05.5Z [ps 3] serving\n")
+    piece, rank = piece_of("a-1", b"2026-01-01T00:00:05.5Z [server 3] serving\n")
     assert (piece.label, rank) == ("a-1 server 3", None)
     piece, rank = piece_of("a-1", b"2026-01-01T00:00:05.5Z LAUNCH INFO Pod completed\n")
     assert (piece.label, rank) == ("a-1", None)

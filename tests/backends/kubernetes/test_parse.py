@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 NAMES = ("a-0", "a-1")
 LOG_OF_A_FAILURE = (
-    "[worker 0] loss 0.1\n"
+    "[rank 0] loss 0.1\n"
     "LAUNCH INFO 2026-01-01 00:00:00,000 Pod failed\n"
-    "LAUNCH ERROR 2026-01-01 00:00:00,000 first failure: worker 1 on a-1 exited with code 7\n"
+    "LAUNCH ERROR 2026-01-01 00:00:00,000 first failure: rank 1 on a-1 exited with code 7\n"
     "LAUNCH INFO 2026-01-01 00:00:00,000 Exit code 7\n"
 )
 
@@ -172,7 +172,7 @@ def test_the_first_to_fail_gives_code_and_sentence() -> None:
         pod(0, "Failed", code=143, ended=20, message="LAUNCH WARNING x"),
         pod(1, "Failed", code=7, ended=15, message=LOG_OF_A_FAILURE),
     )
-    assert (found.code, found.why) == (7, "a-1: worker 1 on a-1 exited with code 7")
+    assert (found.code, found.why) == (7, "a-1: rank 1 on a-1 exited with code 7")
 
 
 def test_a_sentence_that_a_long_traceback_pushed_out_is_read_from_the_log() -> None:
@@ -180,7 +180,7 @@ def test_a_sentence_that_a_long_traceback_pushed_out_is_read_from_the_log() -> N
     assert not has_report(one)
     top = job("Failed")
     found = status_of(Seen("job", top, (one,), NAMES, {"worker": 1}, 1.0, tail=LOG_OF_A_FAILURE))
-    assert found.why == "a-1: worker 1 on a-1 exited with code 7"
+    assert found.why == "a-1: rank 1 on a-1 exited with code 7"
 
 
 def test_a_pod_without_memory_is_told_as_such() -> None:

@@ -111,7 +111,7 @@ def test_failure_has_the_code_and_the_culprit(place: Place) -> None:
     place.until(run, "failed")
     status = place.script.status(run)
     assert status.code == 7
-    assert "worker 0" in status.why
+    assert "rank 0" in status.why
     for path in (place.folder / "bin").glob("1001.*"):
         path.unlink()
     assert place.script.status(run).state == "failed"

@@ -22,7 +22,7 @@ the last words
 """
 SHORT = b"""\
 ValueError: 812
-paddock: first failure: worker 1 on h2 exited with code 1
+paddock: first failure: rank 1 on h2 exited with code 1
 ValueError: 812
 paddock: log: workerlog.0 on h2
 the last words

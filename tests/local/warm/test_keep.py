@@ -298,7 +298,7 @@ def test_clocks_are_those_of_the_launch(kept: Kept) -> None:
     """TZ is read once in a process."""
     kept.run()
     kept.pack.env["TZ"] = "XXX-5"
-    at = datetime.fromisoformat(kept.run().split("LAUNCH INFO ")[1][:19])
+    at = datetime.fromisoformat(kept.run().partition(" paddock: ")[0][-19:])
     now = datetime.now(timezone(timedelta(hours=5))).replace(tzinfo=None)
     assert abs(now - at) < timedelta(hours=1)
 

@@ -85,7 +85,7 @@ def start(
         "--warm",
         warm,
         *words,
-        env={**cache, **(env or {})},
+        env={**cache, "PADDOCK_CONSOLE": "paddle", **(env or {})},
         before=before,
         stdin=read_fd,
         stderr=subprocess.STDOUT,  # of one place: what a rank writes to both keeps its order

@@ -1,6 +1,6 @@
 """A pod's log, as the API server gives it with times, as pieces by process. Pure.
 
-    2026-01-01T00:00:00.123456789Z [worker 3] loss 0.25
+    2026-01-01T00:00:00.123456789Z [rank 3] loss 0.25
     time, to the nanosecond        process    what it said
 
 Lines without a process are the launcher's own.
@@ -12,20 +12,22 @@ import re
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from paddock.backends.words import Piece, role_word
+from paddock.backends.words import Piece
 
 if TYPE_CHECKING:
     from paddock.backends.words import Query
 
 LINE = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z ?(.*)", re.DOTALL)
-PROCESS = re.compile(rb"\[([a-z]+) (\d+)\] ")
+# What `launch` puts before a line of a process -> the role that labels show.
+ROLES = {"rank": "worker", "server": "server", "heter worker": "heter"}
+PROCESS = re.compile(rb"\[(rank|server|heter worker) (\d+)\] ")
 NS = 1_000_000_000
 
 
 def piece_of(pod: str, line: bytes) -> tuple[Piece, int | None]:
     """A line of a pod's log and the worker it is from; None for a server's, and the launcher's.
 
-    >>> piece, rank = piece_of("a-1", b"1970-01-01T00:00:01.5Z [worker 3] loss 0.25\\n")
+    >>> piece, rank = piece_of("a-1", b"1970-01-01T00:00:01.5Z [rank 3] loss 0.25\\n")
     >>> piece.at_ns, piece.label, piece.data, rank
     (1500000000, 'a-1 worker 3', b'loss 0.25\\n', 3)
     """
@@ -33,7 +35,7 @@ def piece_of(pod: str, line: bytes) -> tuple[Piece, int | None]:
     found = PROCESS.match(said)
     if found is None:
         return Piece(at_ns, pod, said), None
-    role, rank = role_word(found[1].decode()), int(found[2])
+    role, rank = ROLES[found[1].decode()], int(found[2])
     piece = Piece(at_ns, f"{pod} {role} {rank}", said[found.end() :])
     return piece, rank if role == "worker" else None
 
