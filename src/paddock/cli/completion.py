@@ -1,7 +1,7 @@
 """``paddock completion bash|zsh|fish``: a script for the shell, from the tables of the commands.
 
-zsh takes bash's, through its bashcompinit. ``paddock completion jobs`` and ``sites`` print the
-names that only this machine knows, for those scripts.
+Those of zsh and fish show what each command and flag does. ``paddock completion jobs`` and
+``sites``, which no help shows, print the names that only this machine knows, for those scripts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from paddock.cli.main import COMMANDS as NAMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from paddock.command_line import Flag
 
@@ -25,7 +25,6 @@ INSTALL = {
     "fish": "paddock completion fish | source",
 }
 KNOWN = {"job": "jobs", "site": "sites", "discover": "sites"}  # kind or flag -> what is asked for
-ZSH = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n"
 
 
 def run(argv: Sequence[str]) -> int:
@@ -34,7 +33,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _run(given: Given) -> int:
-    scripts = {"bash": bash, "zsh": lambda: ZSH + bash(), "fish": fish}
+    scripts = {"bash": bash, "zsh": zsh, "fish": fish}
     print(scripts.get(given.shell, lambda: _names(given.shell))(), end="")
     return 0
 
@@ -144,6 +143,80 @@ def bash() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _zsh_described(rows: Iterable[tuple[str, str]]) -> str:
+    """The words of an array for _describe: 'name:what it does'."""
+    return " ".join("'" + f"{name}:{what}".replace("'", "'\\''") + "'" for name, what in rows)
+
+
+def _zsh_asked(kind: str, words: Sequence[str]) -> str:
+    if words:
+        return f"what=w values=({' '.join(words)})"
+    if kind in KNOWN:
+        return f'what=w values=("${{(@f)$(paddock completion {KNOWN[kind]} 2>/dev/null)}}")'
+    return f"what={ {'dir': 'd', 'file': 'f', 'script': 'f'}.get(kind, 'n') }"
+
+
+def zsh() -> str:
+    """For zsh 5 and later, with descriptions."""
+    lines = [
+        f"# {INSTALL['zsh']}",
+        "(( $+functions[compdef] )) || { autoload -U compinit && compinit }",
+        "_paddock() {",
+        "  local cur=$words[CURRENT] before=$words[CURRENT-1] at=$words[2] what=n word",
+        "  local -a rows values",
+        "  if (( CURRENT == 2 )); then",
+        f"    rows=({_zsh_described(NAMES.items())})",
+        "    _describe command rows; return",
+        "  fi",
+        '  case "$at" in',
+    ]
+    for name in NAMES:
+        orders = [(f.partition(" ")[2], c.what) for f, c in commands_of(name).items() if f != name]
+        if name not in commands_of(name) and orders:
+            lines.append(f"  {name}) if (( CURRENT == 3 )); then")
+            lines.append(f"      rows=({_zsh_described(orders)}); _describe order rows; return; fi")
+            lines.append('    at="$at $words[3]";;')
+    lines += [
+        "  esac",
+        "  if [[ $cur == --*=* ]]; then before=${cur%%=*}; compset -P '*='; fi",
+        "  before=${before//-/_}",
+        '  case "$at" in',
+    ]
+    for command in every_command():
+        operand = command.operands[0] if command.operands else None
+        first = _zsh_asked(operand.kind, operand.choices) if operand else "what=n"
+        if command.name == "help":
+            first = f"what=w values=({' '.join(NAMES)})"
+        if "launch" in command.name:
+            first = "what=f"
+        flags = offered(command)
+        described = _zsh_described((name, one.help) for one in flags for name in one.names)
+        lines += [f"  '{command.name}')", f"    {first}; rows=({described})"]
+        lines.append('    case "$before" in')
+        for one in flags:
+            if one.kind != "switch":
+                words = ("1", "0") if one.kind == "bool" else one.choices
+                kind = one.name if one.name in KNOWN else one.kind
+                patterns = "|".join(name.replace("-", "_") for name in one.names)
+                lines.append(f"    {patterns}) {_zsh_asked(kind, words)} rows=();;")
+        lines.append("    esac;;")
+    lines += [
+        "  esac",
+        "  for word in $words[2,CURRENT-1]; do",
+        "    case $word in *.py) _files; return;; esac  # what follows is the script's",
+        "  done",
+        "  if [[ $cur == -* ]] && (( $#rows )); then _describe -o flag rows; return; fi",
+        "  case $what in",
+        '  w) compadd -- "${values[@]}";;',
+        "  d) _files -/;;",
+        "  f) _files;;",
+        "  esac",
+        "}",
+        "compdef _paddock paddock",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
@@ -189,7 +262,7 @@ COMMANDS = {
         "print the completion script of bash, zsh or fish",
         (),
         _run,
-        (Operand("shell", "SHELL", "whose script", "text", (*SHELLS, "jobs", "sites")),),
-        notes="\n".join(INSTALL.values()) + "\njobs and sites: the names that the scripts ask for.",
+        (Operand("shell", "SHELL", "whose script", "text", SHELLS, hidden=("jobs", "sites")),),
+        notes="\n".join(INSTALL.values()),
     )
 }

@@ -38,7 +38,10 @@ class Given(SimpleNamespace):
 
 @value
 class Operand:
-    """A word without dashes. kind: what completes it. most: 0 for any number."""
+    """A word without dashes. kind: what completes it. most: 0 for any number.
+
+    hidden: words that are taken as well, and that no help shows.
+    """
 
     name: str
     metavar: str
@@ -47,6 +50,7 @@ class Operand:
     choices: tuple[str, ...] = ()
     least: int = 1
     most: int = 1
+    hidden: tuple[str, ...] = ()
 
     @property
     def usage(self) -> str:
@@ -149,7 +153,7 @@ def given(command: Command, line: Line) -> Given:
             hint = f"write {usage_of(command)}"
             problems.append(Problem(f"{operand.metavar} is not given", hint))
         for word in taken:
-            if operand.choices and word not in operand.choices:
+            if operand.choices and word not in (*operand.choices, *operand.hidden):
                 what = f"'{word}' is not one of its values"
                 problems.append(Problem(what, nearest(word, operand.choices)))
         found[operand.name] = taken if operand.most != 1 else taken[0] if taken else None
