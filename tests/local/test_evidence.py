@@ -163,3 +163,11 @@ def test_the_last_line_is_the_processes_own() -> None:
     assert last_line(dump).endswith("Successfully connected to 127.0.0.1:29904")
     assert last_line("a\r10%\r20%") == "20%"
     assert last_line("x" * 500) == "x" * 120 + "..."
+
+
+def test_a_native_stack_of_paddle_is_no_traceback() -> None:
+    """A crash in C++ is shown by its last lines, which say which signal it was."""
+    tail = (GOLDEN / "sigterm-paddle-3.3.1.txt").read_bytes()
+    assert find_traceback(tail) == find_traceback(b"written in C++ x") == ""
+    assert "`Termination signal` is detected" in explain_end(tail)
+    assert find_traceback(PYTHON + tail).startswith("Traceback (most recent call last)")

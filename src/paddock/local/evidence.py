@@ -121,6 +121,8 @@ def find_traceback(tail: bytes) -> str:
     """
     text = _text(tail)
     start = text.rfind(TRACEBACK)
+    while start > 0 and text[:start].endswith("C++ "):  # native frames, as Paddle titles them
+        start = text.rfind(TRACEBACK, 0, start)
     if start < 0:
         return ""
     start = text.rfind("\n", 0, start) + 1
