@@ -9,7 +9,7 @@ that its builder needs no plugin of ours, and no address of the repository:
   that its anchors are found in either, a Chinese heading has the anchor of its English one, too.
 - A Chinese sentence is not broken into lines: a browser shows each break as a space.
 - The line that leads to the same page in the other language goes: the site has a menu for it.
-- The decisions get a page that lists them.
+- The decisions get a page that lists them. It is no index: that would be what its tab opens.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
             shutil.copyfile(ROOT / path, place)
         else:
             place.write_text(listing(path, (ROOT / path).read_text("utf-8")), "utf-8")
-    (target / "decisions/README.md").write_text(decisions(), "utf-8")
+    (target / "decisions/all.md").write_text(decisions(), "utf-8")
     return 0
 
 

@@ -9,7 +9,8 @@ What a block of a page is for:
             frameworks are; <!-- needs: a cluster --> - for tests/cluster, here only the files are
             looked for that it names. A line of `make` is never run: its target must be there.
 ```console  What a terminal shows: "$ command", and what it prints. All of a page are run one after
-            the other in one folder (terminals.py), and what is shown must be printed.
+            the other in one folder (terminals.py), and what is shown must be printed;
+            <!-- needs: Slurm --> - by tests/conformance/test_slurm_tutorial.py.
 ```text     Anything else. A command in it, ours or another program's, needs a reason not to be
             run, in a comment above the block: <!-- not run: REASON -->, one of REASONS. Its
             flags must be ours all the same.
@@ -49,6 +50,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ACTIVATE = "source .venv/bin/activate"  # the tests find the command in any case
 ABOVE = re.compile(r"<!-- (not run|needs): (.*) -->\n+\Z")
 HOSTS = ("two hosts", "three hosts")
+NO_MODULES = (*HOSTS, "a cluster", "Slurm")
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,7 @@ class Block:
     @property
     def needs(self) -> tuple[str, ...]:
         """Modules of which one must be there; () for none."""
-        others = (*HOSTS, "a cluster")
-        return () if self.asked in others else tuple(re.findall(r"\b(?!or\b)\w+", self.asked))
+        return () if self.asked in NO_MODULES else tuple(re.findall(r"\b(?!or\b)\w+", self.asked))
 
 
 def blocks_of(page: Path) -> list[Block]:

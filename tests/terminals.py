@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 SECONDS_MAX = 100
@@ -35,7 +35,9 @@ ROWS_COLUMNS = (40, 100)
 BEGINS = re.compile(r"# .*\b(?:terminal|终端) ?\d")
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 STAMP = re.compile(r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,]?\d*Z? ?")
-VARYING = re.compile(r"\d+\.\d+|(?<=pid )\d+|(?<=:)\d{4,5}\b|(?<=node-a/)\w+")
+VARYING = re.compile(
+    r"\d+\.\d+|\b\d+s(?= ago)|(?<=-)[0-9a-f]{4}\b|(?<=pid )\d+|(?<=:)\d{4,5}\b|(?<=node-a/)\w+"
+)
 
 
 @dataclass
@@ -69,8 +71,13 @@ def plain(line: str) -> str:
     return re.sub(" +", " ", VARYING.sub("0", line))
 
 
-def run_block(body: str, folder: Path, env: dict[str, str]) -> list[str]:
-    """Run a block's terminals side by side; what was not as shown."""
+def run_block(
+    body: str, folder: Path, env: dict[str, str], within: Sequence[str] = ()
+) -> list[str]:
+    """Run a block's terminals side by side; what was not as shown.
+
+    within: what starts a command elsewhere, on another host.
+    """
     complaints: list[str] = []
     terminals = terminals_of(body)
     reached = [threading.Event() for _ in terminals]
@@ -78,7 +85,7 @@ def run_block(body: str, folder: Path, env: dict[str, str]) -> list[str]:
     def run_terminal(at: int) -> None:
         try:
             for step in terminals[at]:
-                complaints.extend(run_step(step, folder, env, reached[at]))
+                complaints.extend(run_step(step, folder, env, within, reached[at]))
         finally:
             reached[at].set()
 
@@ -92,13 +99,15 @@ def run_block(body: str, folder: Path, env: dict[str, str]) -> list[str]:
     return complaints
 
 
-def run_step(step: Step, folder: Path, env: dict[str, str], reached: threading.Event) -> list[str]:
+def run_step(
+    step: Step, folder: Path, env: dict[str, str], within: Sequence[str], reached: threading.Event
+) -> list[str]:
     """Run one command on a terminal; what was not as shown."""
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *ROWS_COLUMNS, 0, 0))
     shell = subprocess.Popen(
         # A session of its own, for ^C; not by preexec_fn, which JAX warns of if it is imported.
-        ["setsid", "--ctty", "bash", "-c", step.command], cwd=folder, env=env,
+        [*within, "setsid", "--ctty", "bash", "-c", step.command], cwd=folder, env=env,
         stdin=slave, stdout=slave, stderr=slave,
     )  # fmt: skip
     os.close(slave)

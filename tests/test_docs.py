@@ -25,11 +25,12 @@ from paddock.jobfile.parse import parse
 from pages import (
     ENGLISH,
     FENCE,
-    HOSTS,
+    NO_MODULES,
     PAGES,
     PAIRS,
     REASONS,
     ROOT,
+    Block,
     Command,
     blocks_of,
     commands_of,
@@ -52,7 +53,7 @@ OTHERS = {
     "--event-log-handler", "--duplicate-stdout-filters", "--duplicate-stderr-filters",
     "--validate", "--map-by", "-ppn",
 }  # fmt: skip
-NEEDS = {*HOSTS, "a cluster", "torch", "paddle", "jax", "paddle, torch or jax"}
+NEEDS = {*NO_MODULES, "torch", "paddle", "jax", "paddle, torch or jax"}
 LANGUAGES = {"bash", "console", "text", "python", "yaml", "toml", "json", "mermaid"}
 # Looks like something to type.
 COMMAND = re.compile(
@@ -133,15 +134,18 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+def is_typed(block: Block) -> bool:
+    """Whether what it shows is printed on this machine, without Slurm."""
+    return block.language == "console" and not block.reason and block.asked != "Slurm"
+
+
 ALL = [command for page in ENGLISH for command in commands_of(page)]
 RUN = once([c for c in ALL if c.is_run and not c.needs and c.words[0] == "paddock"])
 READ = [c for c in ALL if not c.is_run and not c.on_cluster]
 CLUSTER = [c for c in ALL if c.on_cluster]  # tests/cluster runs these
 REAL = once([c for c in ALL if c.needs])
 TERMINALS = {
-    page: blocks
-    for page in ENGLISH
-    if (blocks := [b for b in blocks_of(page) if b.language == "console" and not b.reason])
+    page: blocks for page in ENGLISH if (blocks := [b for b in blocks_of(page) if is_typed(b)])
 }
 SHOWN = [page for page, blocks in TERMINALS.items() if not any(b.needs for b in blocks)]
 SHOWN_REAL = [page for page in TERMINALS if page not in SHOWN]

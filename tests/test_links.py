@@ -86,4 +86,13 @@ def test_the_site_shows_what_its_pages_link_to(tmp_path: Path) -> None:
     made = {path.relative_to(tmp_path / "docs").as_posix() for path in tmp_path.rglob("*.*")}
     assert {"index.md", "CONTRIBUTING.md", "examples/checkpoint_on_sigterm_py.md"} <= made
     assert not any(name.endswith(".py") for name in made)
-    assert "(0001-light-values.md)" in (tmp_path / "docs/decisions/README.md").read_text("utf-8")
+    assert "(0001-light-values.md)" in (tmp_path / "docs/decisions/all.md").read_text("utf-8")
+
+
+def test_the_tab_of_the_project_opens_no_decision() -> None:
+    """An index page of a section is what its tab opens, and it has no line in the sidebar."""
+    nav = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
+    project = nav.partition("  - Project:\n")[2].splitlines()
+    assert [line for line in project if "README.md" in line or "index.md" in line] == []
+    guides = nav.partition("  - Guides:\n")[2].partition("\n  - Concepts:")[0]
+    assert "failure.md" in guides

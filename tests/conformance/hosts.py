@@ -165,24 +165,25 @@ class Host:
         said = self._init.stdout.readline()
         assert said == "done\n", f"{self.name}: {lines}: {self._log.read_text()}"
 
-    def _command(self, argv: Sequence[object], env: Mapping[str, str] | None) -> list[str]:
+    def command(self, argv: Sequence[object], env: Mapping[str, str] | None = None) -> list[str]:
+        """What starts a command here, in the home folder, with no other variables than ours."""
         enter = ["nsenter", "-t", str(self._first), *NAMESPACES, "env", "-i", f"--chdir={HOME}"]
         words = {**self.env, **(env or {})}
-        return [*enter, *(f"{n}={v}" for n, v in words.items()), "setsid", *map(str, argv)]
+        return [*enter, *(f"{n}={v}" for n, v in words.items()), *map(str, argv)]
 
     def run(
         self, argv: Sequence[object], *, env: Mapping[str, str] | None = None, input: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """Run a command here to its end, in the home folder, with no other variables than ours."""
         return subprocess.run(
-            self._command(argv, env), input=input, capture_output=True, text=True,
+            self.command(["setsid", *argv], env), input=input, capture_output=True, text=True,
             timeout=patience(), check=False, errors="replace",
         )  # fmt: skip
 
     def start(self, argv: Sequence[object], *, env: Mapping[str, str] | None = None) -> Inside:
         """Start a command here; what is left of it ends with the test."""
         mark = uuid.uuid4().hex
-        command = self._command(argv, {MARK: mark, **(env or {})})
+        command = self.command(["setsid", *argv], {MARK: mark, **(env or {})})
         running = Inside(command, cwd=self.hosts.folder, env=os.environ, mark=mark)
         self.hosts.running.append(running)
         return running

@@ -1,7 +1,7 @@
 """`python -m pictures [NAME ...]` writes those pictures, or all, into docs/pictures.
 
-A cast whose lines are those of its file stays as it is, times and all; remove the file to have it
-filmed anew. The demo needs PaddlePaddle, submit root and sshd.
+A cast whose lines are those of its file stays as it is; remove the file to have it
+drawn anew. The demo needs PaddlePaddle, submit root and sshd.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
-"""A terminal cast as an animated SVG: each line appears when it did. Pure.
-
-No script: CSS shows a line after its time, and the last frame stays. Where somebody wants no
-motion, or a program shows no animations, all lines are there from the start.
-"""
+"""What terminals showed, as an SVG: a still, which a reader has whole at the first look. Pure."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pictures import svg
@@ -20,9 +15,6 @@ if TYPE_CHECKING:
 LETTER, HEIGHT, SIZE = 7.85, 18, 13  # a letter's width, a line's height, the font, in pixels
 MARGIN = 16
 WIDTH = round(2 * MARGIN + COLUMNS * LETTER)
-TYPED_SECONDS = 0.8  # until what was typed has an effect
-# Waits are told by three lengths, so that a slower machine makes the same picture.
-STEPS_SECONDS = ((0.25, 0.1), (1.0, 0.6), (float("inf"), 1.4))
 # What differs each time, and what stands for it.
 VARIES = {
     r"\(pid \d+\)": "(pid 4242)",
@@ -72,34 +64,20 @@ def compared(text: str) -> list[str]:
 
 
 def draw(title: str, panes: list[Pane]) -> svg.Picture:
-    """The panes below one another, on one clock."""
-    moments = sorted({p.at for p in panes} | {line.at for p in panes for line in p.lines})
-    shown_at = dict(zip(moments, evened(moments), strict=True))
+    """The panes below one another."""
     body: list[str] = []
     y = 0.0
     for pane in panes:
         rows = [
-            (pane.at, (Piece(f"{pane.prompt}$ ", "good"), Piece(pane.typed, is_bold=True))),
-            *((line.at, part) for line in pane.lines for part in wrapped(line.pieces)),
+            (Piece(f"{pane.prompt}$ ", "good"), Piece(pane.typed, is_bold=True)),
+            *(part for line in pane.lines for part in wrapped(line.pieces)),
         ]
         height = HEIGHT * len(rows) + 2 * MARGIN - 6
         body.append(svg.box(4, y + 4, WIDTH - 8, height))
-        for number, (at, pieces) in enumerate(rows):
-            line = row(pieces, y + MARGIN + 12 + HEIGHT * number)
-            delay = shown_at[at] if number == 0 else shown_at[at] + TYPED_SECONDS
-            style = f"animation-delay:{delay:.1f}s"
-            body.append(svg.shape("g", line, class_="line", style=style) if delay else line)
+        for number, pieces in enumerate(rows):
+            body.append(row(pieces, y + MARGIN + 12 + HEIGHT * number))
         y += height + 8
     return svg.Picture(WIDTH, round(y), title, transcript(panes), body, CSS)
-
-
-def evened(moments: list[float]) -> list[float]:
-    """Times from 0, with waits of the few lengths of STEPS_SECONDS."""
-    times = [0.0]
-    for before, after in pairwise(moments):
-        gap = after - before
-        times.append(times[-1] + next(step for limit, step in STEPS_SECONDS if gap < limit))
-    return times
 
 
 def row(pieces: tuple[Piece, ...], y: float) -> str:
@@ -134,9 +112,4 @@ def wrapped(pieces: tuple[Piece, ...]) -> list[tuple[Piece, ...]]:
     return [tuple(each) for each in rows]
 
 
-CSS = f"""\
-.mono {{ font-family: {svg.MONO}; font-size: {SIZE}px; }}
-@media (prefers-reduced-motion: no-preference) {{
-.line {{ opacity: 0; animation: appear 1ms linear forwards; }}
-}}
-@keyframes appear {{ to {{ opacity: 1; }} }}"""
+CSS = f".mono {{ font-family: {svg.MONO}; font-size: {SIZE}px; }}"

@@ -139,7 +139,7 @@ def submit() -> list[Pane]:
         line = 'cd ~/project && exec "$@"'
         command = ["sh", "-c", line, "sh", sys.executable, "-m", "paddock", *typed.split()]
         began = time.monotonic()
-        entered = hosts.laptop._command(command, {"TERM": "xterm-256color"})
+        entered = hosts.laptop.command(["setsid", *command], {"TERM": "xterm-256color"})
         terminal = Terminal(entered, cwd=project, env=os.environ, began=began)
         lines = [normalised(line, {}) for line in terminal.end(patience())]
         return [Pane("laptop", f"paddock {typed}", tuple(lines))]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-COLUMNS, ROWS = 96, 40
+COLUMNS, ROWS = 64, 40  # a phone shows it without a magnifying glass
 ESCAPE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|([\r\n])")
 INKS = {"31": "bad", "32": "good", "33": "back", "34": "forward", "36": "forward", "90": "quiet"}
 
