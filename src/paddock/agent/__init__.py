@@ -4,5 +4,7 @@ start, run             one launcher: what it owns, from the first process to the
 meet, life, place      who coordinates (asked), what this node is (decided), made so (done)
 coordinator, member    the two sides; share: this node's processes behind one name
 server, client, wire   the way between them; checks: what a message may say; sockets, connection
+view, control          what a node knows of its job; the socket on which it answers
+record, recorder       status.json and verdict.json of --record; run_record: of every launch
 election               a coordinator elected through etcd; election_state decides
 """

@@ -14,6 +14,7 @@
     merge.py      pieces of many processes -> one stream in order of time
     program.py    the launcher as an archive, for hosts that have only python3
     node/         what runs on those hosts
+    launches.py   what `paddock launch` runs on this machine: no place to submit to
     ssh/ slurm/ mpi/ kubernetes/ script/   one backend each: pure builders and parsers, one driver
 
 Architecture: a submission is planned (pure), shown, recorded, and then carried out as planned.
