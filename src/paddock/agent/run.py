@@ -145,7 +145,9 @@ class Launcher:
             say_raw=self.output.say,
             pod_name=pod_name,
             recorder=_recorder(job, self.loop, self.output, pod_name),
-            reporter=_reporter(job, env, share, self.output),
+            reporter=_reporter(
+                job, env, share, self.output, self._entry.run_id if self._entry.folder else ""
+            ),
         )
 
     def _on_lost(self, text: str) -> None:
@@ -256,8 +258,13 @@ def _recorder(job: Job, loop: Loop, output: Output, pod_name: str) -> Recorder |
     return Recorder(job, loop, RecordFolder(job.record, output), launcher_name(pod_name))
 
 
-def _reporter(job: Job, env: Mapping[str, str], share: Share, output: Output) -> Reporter:
-    """The console, short or as Paddle's launcher; launcher.log has Paddle's lines always."""
+def _reporter(
+    job: Job, env: Mapping[str, str], share: Share, output: Output, run_id: str
+) -> Reporter:
+    """The console, short or as Paddle's launcher; launcher.log has Paddle's lines always.
+
+    run_id: by which people find this launch again, "" where it is not recorded.
+    """
     if not is_short(job):
 
         def write(text: str) -> None:
@@ -276,6 +283,7 @@ def _reporter(job: Job, env: Mapping[str, str], share: Share, output: Output) ->
         output.has_shown,
         columns=lambda: columns_of(2),
         has_time=not is_submitted(job),
+        run_id=lambda: run_id,
     )
 
 
