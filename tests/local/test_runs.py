@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import stat
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.jobs import Running, World, free_port, wait_until
+from local.jobs import ROOT, Running, World, free_port, wait_until
 from paddock.local.control import NoLauncherError, ask, follow
+from pages import blocks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -480,3 +482,13 @@ def test_nothing_writable_at_all_is_one_clear_error(world: World) -> None:
     ended = Terminal(world).run(world.script("tell('up')"))
     assert (ended.code, "is not writable" in ended.err) == (2, True)
     assert world.events.all("up") == []
+
+
+def test_the_commands_of_the_guide_work_in_their_order(terminal: Terminal) -> None:
+    """Typed one after the other, as docs/guide/runs.md shows them."""
+    (block,) = [b for b in blocks_of(ROOT / "docs/guide/runs.md") if b.language == "bash"]
+    assert terminal.run("--nproc_per_node", 2, terminal.world.script("print('loss 1')")).code == 0
+    for line in block.body.splitlines():
+        words = shlex.split(line, comments=True)
+        done = terminal.type(*words[1:])
+        assert (words[0], done.returncode) == ("paddock", 0), f"{line}: {done.stderr}"

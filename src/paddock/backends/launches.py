@@ -97,9 +97,9 @@ class Launches:
         directory, place = str(run.details["directory"]), str(run.details["logs"])
         if run.has_ended and not os.path.isdir(place):
             hint = f"paddock delete {run.run_id} removes the record"
-            raise PaddockError(f"the logs of {run.run_id} were removed: {place}", hint=hint)
+            raise UsageError(f"the logs of {run.run_id} were removed: {place}", hint=hint)
         if by := _overwritten(directory, place):
-            raise PaddockError(f"the logs of {run.run_id} were overwritten by {by}: {place}")
+            raise UsageError(f"the logs of {run.run_id} were overwritten by {by}: {place}")
         found = logs.launch_rows(
             directory,
             place,

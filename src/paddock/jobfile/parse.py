@@ -15,6 +15,7 @@ from paddock.core.value import value
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.build import build_job
 from paddock.jobfile.environment import apply_environment
+from paddock.jobfile.masked import masked_words
 from paddock.jobfile.reader import Reader
 from paddock.jobfile.words import read_words
 
@@ -165,6 +166,7 @@ def configuration(job: Job) -> tuple[tuple[str, str], ...]:
     worker, server = job.role("worker"), job.role("ps")
     nworkers = str(worker.count) if worker and worker.count else "None"
     is_ps = server is not None
+    args = job.command.args
     rows = {
         "devices": "None" if job.devices is None else ",".join(job.devices),
         "elastic_level": str(job.elastic.level),
@@ -190,7 +192,7 @@ def configuration(job: Job) -> tuple[tuple[str, str], ...]:
         "trainer_num": nworkers if is_ps else "None",
         "trainers": ",".join(worker.endpoints) if worker else "",
         "training_script": job.command.program,
-        "training_script_args": repr(list(job.command.args)),
+        "training_script_args": repr(masked_words(args, len(args))),
         "with_gloo": job.with_gloo,
     }
     return tuple(sorted(rows.items()))
