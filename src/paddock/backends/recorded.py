@@ -1,5 +1,8 @@
 """What the launchers of a job have recorded (status.json) -> its hosts. Pure.
 
+Slurm, MPI and script read it from a shared directory: their launchers run on other hosts, where no
+control socket can be reached.
+
 How a host has ended, on every backend whose launchers tell of ranks (docs/guide/submit.md):
 
     the job      its ranks on the host                 the host is

@@ -32,9 +32,9 @@ class NoLauncherError(PaddockError):
     """Nobody listens on the socket: the launcher has ended, or has none."""
 
 
-def ask(path: str, op: str, **more: object) -> dict[str, Any]:
+def ask(path: str, op: str, *, seconds: float = ANSWER_SECONDS, **more: object) -> dict[str, Any]:
     """The answer to one request. Raises NoLauncherError, or PaddockError for one that is silent."""
-    with _connected(path, ANSWER_SECONDS) as stream:
+    with _connected(path, seconds) as stream:
         return next(_answers(path, stream, op, more), {})
 
 
@@ -58,7 +58,7 @@ def _answers(
     except TimeoutError as error:
         hint = "it may be stopped (SIGSTOP) or very busy: try again"
         raise PaddockError(
-            f"the launcher at {path} has not answered for {ANSWER_SECONDS:g} s", hint=hint
+            f"the launcher at {path} has not answered for {stream.gettimeout():g} s", hint=hint
         ) from error
     except (OSError, ValueError) as error:
         raise NoLauncherError(f"the launcher at {path} has ended ({error})") from error

@@ -17,7 +17,14 @@ import signal
 import sys
 import time
 
-from paddock.backends.node.jobdir import inner, overwrite_json, process_of, write_json
+from paddock.backends.node.jobdir import (
+    control_socket,
+    inner,
+    overwrite_json,
+    process_of,
+    write_json,
+)
+from paddock.errors import PaddockError
 from paddock.local.signals import DAEMON_LOST, SUBMITTER_LOST
 
 TYPE_CHECKING = False
@@ -27,6 +34,9 @@ if TYPE_CHECKING:
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 LAST_WORDS_BYTES = 1 << 14
 PREFIX = "paddock: error: "
+NOW = "now"  # of the stop file
+STOP_SECONDS = 1.0
+AGAIN_SECONDS = 0.1
 
 
 def start(
@@ -88,7 +98,6 @@ def _attend(
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
-    signal.signal(signal.SIGUSR1, lambda number, _frame: asked.append(number))
     signal.signal(signal.SIGCHLD, lambda *_: None)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -107,7 +116,7 @@ def _attend(
         os.write(ready, f"{error.filename or directory}: {error.strerror}".encode())
         return 125
     os.close(ready)
-    status = _wait(pid, lease, wake_read, asked)
+    status = _wait(pid, lease, wake_read, asked, directory)
     code = os.waitstatus_to_exitcode(status)
     code = 128 - code if code < 0 else code
     was_asked = os.path.exists(inner(directory, "stop"))
@@ -135,7 +144,7 @@ def _launch(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> int:
         os.setsid()  # a Ctrl-C of nobody's terminal reaches it
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM,
-                       signal.SIGUSR1, signal.SIGCHLD):  # fmt: skip
+                       signal.SIGCHLD):  # fmt: skip
             signal.signal(number, signal.SIG_DFL)
         os.chdir(cwd)
         os.execvpe(argv[0], list(argv), dict(env))
@@ -155,26 +164,52 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, DAEMON_LOST, 0, 0, 0)
 
 
-def _wait(pid: int, lease: int, wake: int, asked: list[int]) -> int:
-    """Until the launcher has ended. SIGTERM asks it to end, SIGUSR1 at once: it is asked twice."""
+def _wait(pid: int, lease: int, wake: int, asked: list[int], directory: str) -> int:
+    """Until the launcher has ended. SIGTERM asks it to end, as the stop file says: see main.py."""
+    has_told = is_owed = False
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             return status
         while asked:
-            number = asked.pop(0)
-            for _ in range(2 if number == signal.SIGUSR1 else 1):
-                os.kill(pid, signal.SIGTERM)
-                # sleep: two equal signals at once are one to the kernel
-                time.sleep(0.05 if number == signal.SIGUSR1 else 0)
+            asked.pop()
+            if _is_now(directory):
+                if _end_now(directory):
+                    continue
+                is_owed = True
+            elif has_told:
+                continue
+            os.kill(pid, signal.SIGTERM)
+            has_told = True
+        is_owed = is_owed and not _end_now(directory)
         fds = [wake] if lease < 0 else [wake, lease]
-        ready, _, _ = select.select(fds, [], [], 60.0)
+        ready, _, _ = select.select(fds, [], [], AGAIN_SECONDS if is_owed else 60.0)
         if lease in ready:
             os.close(lease)
             lease = -1
             os.kill(pid, SUBMITTER_LOST)
         if wake in ready:
             os.read(wake, 4096)
+
+
+def _is_now(directory: str) -> bool:
+    """Whether who wrote the stop file wants no grace."""
+    try:
+        with open(inner(directory, "stop"), encoding="utf-8") as file:
+            return file.read(len(NOW)) == NOW
+    except OSError:
+        return False
+
+
+def _end_now(directory: str) -> bool:
+    """Tell the launcher so on its socket. False while it has none, and when it is silent."""
+    from paddock.local.control import ask
+
+    try:
+        ask(control_socket(directory), "stop", seconds=STOP_SECONDS, now=True)
+    except PaddockError:
+        return False
+    return True
 
 
 def _killed(status: int) -> str:

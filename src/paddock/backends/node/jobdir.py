@@ -7,6 +7,7 @@ DIR/nodefile, cluster.json   this host's number, and who takes part
 DIR/.paddock/job.json        what was submitted, without secrets
 DIR/.paddock/state.json      the attendant: which process, how it ended
 DIR/.paddock/status.json     the whole job, as its coordinator knows it (on one host)
+DIR/.paddock/control.HOST    the socket on which its launcher answers (local/control.py)
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 INNER = ".paddock"
 FILE_MODE = 0o600
+STATUS_SECONDS = 1.0  # a launcher that is silent is stopped, or very busy
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -153,10 +155,33 @@ def node_state(directory: str) -> dict[str, Any]:
     if not is_alive(row.get("process")):
         why = "its launcher is gone without a word: killed, or the host was started again"
         return {**found, "state": "lost", "why": why}
-    found["ranks"] = ranks_up(directory)
-    if has_stopped:
-        return {**found, "state": "stopping"}
-    return {**found, "state": "running" if found["ranks"] else "starting"}
+    is_up = _ask_launcher(directory, found)
+    return {**found, "state": "stopping" if has_stopped else "running" if is_up else "starting"}
+
+
+def _ask_launcher(directory: str, found: dict[str, Any]) -> bool:
+    """Whether ranks are up here, as the launcher says; which, and the whole job if it knows that.
+
+    What it has written is read where it does not answer: from another host, and stopped (SIGSTOP).
+    """
+    from paddock.errors import PaddockError
+    from paddock.local.control import NoLauncherError, ask
+
+    try:
+        row = ask(control_socket(directory), "status", seconds=STATUS_SECONDS)
+    except NoLauncherError:
+        return False
+    except PaddockError:
+        return True
+    found["ranks"] = row.get("pids", {})
+    if found["whole"] is not None:  # this launcher coordinates
+        found["whole"] = {**row, "at": row.get("now", 0.0)}
+    return bool(found["ranks"])
+
+
+def control_socket(directory: str) -> str:
+    """Where the launcher of this host answers; others may share the directory."""
+    return inner(directory, f"control.{os.uname().nodename}")
 
 
 def lock_making(directory: str) -> int:
@@ -194,32 +219,3 @@ def is_being_made(directory: str) -> bool:
         return False
     finally:
         os.close(fd)
-
-
-def ranks_up(directory: str) -> dict[str, int]:
-    """Processes of the job that run here: "worker 3" -> pid. Told by the environment they got."""
-    wanted = f"PADDOCK_RUN_DIR={os.path.join(directory, 'log', INNER)}/".encode()
-    found: dict[str, int] = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            with open(f"/proc/{entry}/environ", "rb") as file:
-                rows = file.read().split(b"\0")
-        except OSError:
-            continue  # another user's, or it has ended
-        if not any(row.startswith(wanted) for row in rows):
-            continue
-        env = dict(row.partition(b"=")[::2] for row in rows if b"=" in row)
-        name = _rank_name({k.decode("utf-8", "replace"): v for k, v in env.items()})
-        pid = int(entry)
-        found[name] = min(pid, found.get(name, pid))  # its children carry the same
-    return found
-
-
-def _rank_name(env: Mapping[str, bytes]) -> str:
-    role = {b"PSERVER": "server", b"HETER_TRAINER": "heter"}.get(
-        env.get("TRAINING_ROLE", b""), "worker"
-    )
-    key = "PADDLE_PSERVER_ID" if role == "server" else "PADDLE_TRAINER_ID"
-    return f"{role} {env.get(key, b'?').decode('ascii', 'replace')}"

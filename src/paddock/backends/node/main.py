@@ -263,9 +263,10 @@ class Host:
         process = state.get("process")
         if state.get("state") != "running" or process is None or not is_alive(process):
             return {"was_running": False}
-        write_text(inner(directory, STOP_FILE), f"{time.time()}\n")
+        word = f"{attend.NOW if row.get('now') else time.time()}\n"
+        write_text(inner(directory, STOP_FILE), word)
         try:
-            os.kill(int(process["pid"]), signal.SIGUSR1 if row.get("now") else signal.SIGTERM)
+            os.kill(int(process["pid"]), signal.SIGTERM)
         except ProcessLookupError:  # it has just ended, as jobs do when another host is told
             return {"was_running": False}
         return {"was_running": True}

@@ -1,0 +1,103 @@
+"""A job's attendant with a real launcher, which answers on its control socket."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from local.jobs import wait_until
+from paddock.backends.node import attend
+from paddock.backends.node.jobdir import control_socket, inner, node_state, read_json
+from paddock.backends.node.main import Host
+from paddock.backends.node.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+IGNORES = """\
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open(os.path.join(sys.argv[1], os.environ["PADDLE_TRAINER_ID"]), "w").write(str(os.getpid()))
+time.sleep(3600)
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Path]:
+    """The directory of a job whose two ranks do not end when they are asked to."""
+    directory = tmp_path / "train-3f2a"
+    for name in (".paddock", "log", "up"):
+        (directory / name).mkdir(parents=True)
+    (tmp_path / "train.py").write_text(IGNORES, "utf-8")
+    yield directory
+    if state(directory) == "running":
+        stop(directory, now=True)
+
+
+def start(job: Path, *before: str) -> None:
+    words = [sys.executable, "-m", "paddock", "launch", "--nproc_per_node", "2", "--grace", "600",
+             "--record", inner(str(job), ""), "--log_dir", str(job / "log"),
+             str(job.parent / "train.py"), str(job / "up")]  # fmt: skip
+    console = str(job / "log/console.log")
+    argv = [*before, *words]
+    attend.start(str(job), argv, os.environ, cwd=str(job), console=console, is_attached=False)
+
+
+def up(job: Path) -> dict[str, int]:
+    pids = {f"worker {path.name}": path.read_text() for path in (job / "up").iterdir()}
+    return {name: int(pid) for name, pid in pids.items() if pid}
+
+
+def stop(job: Path, *, now: bool) -> None:
+    row = {"root": str(job.parent), "id": job.name, "now": now}
+    assert Host(Wire(0, 1), "")._stop(row) == {"was_running": True}
+
+
+def state(job: Path) -> object:
+    return (read_json(inner(str(job), "state.json")) or {}).get("state")
+
+
+def parent_of(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def test_ranks_are_what_the_launcher_says_and_at_once_needs_no_grace(job: Path) -> None:
+    start(job)
+    wait_until(lambda: len(up(job)) == 2)
+    wait_until(lambda: node_state(str(job))["state"] == "running")
+    found = node_state(str(job))
+    assert found["ranks"] == up(job)
+    assert found["whole"]["state"] == "running"
+    stop(job, now=False)
+    assert node_state(str(job))["state"] == "stopping"
+    stop(job, now=True)
+    wait_until(lambda: state(job) == "cancelled")
+
+
+def test_at_once_reaches_a_launcher_that_has_no_socket_yet(job: Path) -> None:
+    """SIGTERM is ignored here: only the socket can have told it."""
+    gate = job.parent / "gate"
+    os.mkfifo(gate)
+    start(job, "sh", "-c", 'trap "" TERM; read _ <"$0"; exec "$@"', str(gate))
+    with open(gate, "w", encoding="utf-8") as file:  # it reads: its trap is set
+        stop(job, now=True)
+        file.write("go\n")
+    wait_until(lambda: state(job) == "cancelled")
+    assert not os.path.exists(control_socket(str(job)))
+
+
+def test_a_launcher_that_stands_still_counts_as_running(job: Path) -> None:
+    """And is woken to be told."""
+    start(job)
+    wait_until(lambda: len(up(job)) == 2)
+    [launcher] = {parent_of(pid) for pid in up(job).values()}
+    os.kill(launcher, signal.SIGSTOP)
+    assert node_state(str(job))["state"] == "running"
+    stop(job, now=True)
+    wait_until(lambda: state(job) == "cancelled")
