@@ -175,6 +175,20 @@ def test_the_first_to_fail_gives_code_and_sentence() -> None:
     assert (found.code, found.why) == (7, "a-1: rank 1 on a-1 exited with code 7")
 
 
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("first failure: rank 1 on a-1 exited with code 7", "rank 1 on a-1 exited with code 7"),
+        ("failed: no node came in 60 s", "no node came in 60 s"),
+        ("stopped by SIGTERM; no rank was running", "stopped by SIGTERM; no rank was running"),
+    ],
+)
+def test_the_short_screen_of_a_pod_tells_why_it_failed(said: str, why: str) -> None:
+    at = "2026-01-01 00:00:00 paddock: "
+    one = pod(0, "Failed", code=7, message=f"loss 0.1\n{at}{said}\n{at}exit code 7\n")
+    assert seen(job("Failed"), one).why == f"a-0: {why}"
+
+
 def test_a_sentence_that_a_long_traceback_pushed_out_is_read_from_the_log() -> None:
     one = pod(1, "Failed", code=7, message="  File x\nValueError: odd")
     assert not has_report(one)

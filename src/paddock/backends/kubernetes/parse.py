@@ -57,7 +57,9 @@ HOPELESS = (
 # Source: volcano, pkg/scheduler/api/unschedule_info.go.
 WAITS_FOR_OTHERS = ("Schedulable: ", "Undetermined: ")
 USUAL = (None, "", "ContainerCreating", "PodInitializing")
-LAUNCH = re.compile(r"^LAUNCH [A-Z]+ \S+ \S+ ")
+# What stands before the launcher's own sentences: Paddle's lines, and the short screen's.
+OURS = re.compile(r"^(LAUNCH [A-Z]+ \S+ \S+ |(\S+ \S+ )?paddock: ((failed|warning|error): )?)")
+NO_REASON = re.compile(r"LAUNCH INFO |.*paddock: exit code \d+$")
 ERROR_LINE = "paddock: error: "
 REPORT_LINE = "first failure: "
 GONE: dict[State, State] = {
@@ -218,17 +220,17 @@ def note_of(pod: Pod) -> str:
 def culprit_sentence(text: str) -> str:
     """The launcher's own sentence in the end of its log; else the last line that says something.
 
-    >>> culprit_sentence("LAUNCH ERROR 2026-01-01 00:00:00,000 first failure: worker 1 on a "
-    ...                  "exited with code 3\\nLAUNCH INFO 2026-01-01 00:00:00,000 Exit code 3")
-    'worker 1 on a exited with code 3'
+    >>> culprit_sentence("2026-01-01 00:00:00 paddock: first failure: rank 1 on a "
+    ...                  "exited with code 3\\n2026-01-01 00:00:00 paddock: exit code 3")
+    'rank 1 on a exited with code 3'
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for mark in (REPORT_LINE, ERROR_LINE):
         for line in reversed(lines):
             if mark in line:
                 return line.partition(mark)[2]
-    told = [line for line in lines if not line.startswith("LAUNCH INFO")]
-    return LAUNCH.sub("", told[-1]) if told else ""
+    told = [line for line in lines if not NO_REASON.match(line)]
+    return OURS.sub("", told[-1]) if told else ""
 
 
 # ------------------------------------------------------------------------------------------ parts
