@@ -178,8 +178,8 @@ def test_logs_are_followed_until_the_end_also_by_another_who_only_has_the_handle
     other = Lab(lab.place, lab.folder, {**lab.env, "XDG_STATE_HOME": str(lab.folder / "other")})
     said = other.paddock("logs", "-f", handle).stdout
     for pod in ("0", "1"):  # rank 0 may have been ended before it spoke
-        told = [line for line in said.splitlines() if f"-{pod}] LAUNCH" in line]
-        assert any("first failure: rank 1" in line for line in told), said
+        told = [line for line in said.splitlines() if f"-{pod}] " in line]
+        assert any(" paddock: first failure: rank 1 " in line for line in told), said
 
 
 def test_an_image_that_cannot_be_pulled_is_told_and_leaves_nothing(lab: Lab) -> None:
