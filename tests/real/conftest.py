@@ -109,7 +109,7 @@ class Done:
 
     def log(self, rank: int, kind: str = "worker") -> str:
         """Everything this rank wrote, all attempts, in the order of the files' names."""
-        files = sorted(self.log_dir.rglob(f"{kind}log.{rank}*"))
+        files = sorted(self.log_dir.rglob(f"{kind}log.{rank}"))
         return "".join(f.read_text("utf-8", "replace") for f in files)
 
 

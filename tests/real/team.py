@@ -73,7 +73,8 @@ class Team:
         if self.master == MASTER:
             return 0
         said = "Waiting peer start...\n"
-        (found,) = [n for n in numbers if said in self.running[n].text("err")]
+        logs = {n: self.world.folder / f"log-{self.hosts[n].name}" for n in numbers}
+        (found,) = [n for n in numbers if said in (logs[n] / "launcher.log").read_text()]
         return found
 
     def end(self, *numbers: int) -> list[Ended]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 pytestmark = [needs_etcd, pytest.mark.limit(90)]
 
 TRAIN = 'tell("start", ATTEMPT, RANK, WORLD); gate()'
+WAITS = "Waiting peer start...\n"  # said by the node that coordinates
 
 
 @pytest.fixture
@@ -48,10 +49,10 @@ def start_nodes(world: World, url: str, count: int, nnodes: str, *words: object)
     ]
 
 
-def coordinator_of(nodes: list[Running]) -> Running:
-    """The node that says it waits for the others to join it."""
-    found = [n for n in nodes if "Waiting peer start...\n" in n.text("err")]
-    return found[-1]
+def coordinator_of(world: World, nodes: list[Running]) -> Running:
+    """The node that says, in its log, that it waits for the others to join it."""
+    logs = [world.folder / f"log{number}" / "launcher.log" for number in range(len(nodes))]
+    return [n for n, log in zip(nodes, logs, strict=True) if WAITS in log.read_text()][-1]
 
 
 def kill_node(node: Running) -> None:
@@ -65,7 +66,7 @@ def test_the_job_survives_the_loss_of_its_coordinator(world: World, etcd: EtcdSe
     """Any host may be lost, also the one that coordinates; etcd elects a survivor."""
     nodes = start_nodes(world, etcd.url, 3, "2:3")
     world.events.wait("start", 0, count=3)
-    lost = coordinator_of(nodes)
+    lost = coordinator_of(world, nodes)
     kill_node(lost)
     world.events.wait("start", 1, count=2)
     assert {e[3] for e in world.events.all("start", 1)} == {"2"}
@@ -79,7 +80,7 @@ def test_a_coordinator_that_is_told_to_stop_hands_over(world: World, etcd: EtcdS
     """Draining a host is routine: the job goes on elsewhere, at once."""
     nodes = start_nodes(world, etcd.url, 3, "2:3")
     world.events.wait("start", 0, count=3)
-    leaving = coordinator_of(nodes)
+    leaving = coordinator_of(world, nodes)
     leaving.signal(signal.SIGTERM)
     assert leaving.end().code == 143
     world.events.wait("start", 1, count=2)
@@ -92,11 +93,11 @@ def test_training_goes_on_while_etcd_is_down(world: World, etcd: EtcdServer) -> 
     nodes = start_nodes(world, etcd.url, 2, "2")
     world.events.wait("start", 0, count=2)
     etcd.kill()
-    coordinator_of(nodes).wait_for("etcd does not answer")
+    coordinator_of(world, nodes).wait_for("etcd does not answer")
     ranks = [p for n in nodes for p in marked(n.mark) if is_rank(p, "0")]
     assert len(ranks) == 2
     os.kill(ranks[0], signal.SIGKILL)
-    coordinator_of(nodes).wait_for("attempt 1: restarting")
+    coordinator_of(world, nodes).wait_for("attempt 1: restarting")
     assert not world.events.all("start", 1)
     etcd.start()
     world.events.wait("start", 1, count=2)

@@ -153,7 +153,7 @@ def test_nodes_of_one_job_share_a_directory(hosts: Hosts, world: World) -> None:
     shared = world.folder / "shared"
     running = [hosts[i].start(*TWO, script, env=KEY, log_dir=shared) for i in range(2)]
     assert [e.code for e in end_all(running)] == [0, 0]
-    logs = sorted(p.read_text() for p in shared.rglob("workerlog.*"))
+    logs = sorted(p.read_text() for p in shared.rglob("workerlog.?"))
     assert logs == [f"I am {rank}\n" for rank in range(4)]
 
 

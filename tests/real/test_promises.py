@@ -198,5 +198,5 @@ def test_a_launcher_that_goes_on_after_its_lease_runs_nothing_of_the_past(
     kill_pids(stopped, signal.SIGCONT)
     team.up(last + 2, 3)
     assert [p for attempt in range(last + 2) for p in hosts[2].ranks(attempt)] == []
-    assert team.running[2].text("err").count(" paddock: rank") == 2 + early  # one a start
+    assert team.running[2].text("err").count(" logs in ") == 2 + early  # one a start
     assert team.finish(*ALL) == [0, 0, 0]
