@@ -37,7 +37,7 @@ import os, sys, time
 rank = os.environ.get("PADDLE_TRAINER_ID")
 role = os.environ.get("TRAINING_ROLE", "TRAINER")
 print(role, rank, "of", os.environ["PADDLE_TRAINERS_NUM"], flush=True)
-print("var", os.environ.get("MY_VARIABLE"), os.environ.get("PADDLE_MINE"), flush=True)
+print("var", os.environ.get("MY_TOKEN"), os.environ.get("PADDLE_MY_KEY"), flush=True)
 if what == "fail" and rank == "1":
     sys.exit(7)
 if what in ("fail", "sleep"):
@@ -106,10 +106,11 @@ def lab(
     env = {
         "PATH": os.environ["PATH"], "HOME": str(folder), "XDG_STATE_HOME": str(folder / "state"),
         "KUBECONFIG": str(cluster.kubeconfig), "PYTHONPATH": source,
+        "PYTHONFAULTHANDLER": "1",  # a command that crashes says where
     }  # fmt: skip
     with new_namespace(cluster.plane) as namespace:
         made = Lab(Place(cluster.plane, namespace), folder, env)
-        env = ("--env", "MY_VARIABLE=se-cret", "--env", "PADDLE_MINE=se-cret-$(HOME)")
+        env = ("--env", "MY_TOKEN=se-cret", "--env", "PADDLE_MY_KEY=se-cret-$(HOME)")
         made.submit("ends", "-n", "1", *env, "--", "train.py", "end")
         made.submit("fails", "-n", "2", "--", "train.py", "fail")
         roles = ("--server_num", "1", "--trainer_num", "2")
@@ -118,7 +119,7 @@ def lab(
         yield made
 
 
-def test_a_variable_reaches_the_ranks_and_no_file_of_ours(lab: Lab) -> None:
+def test_a_secret_variable_reaches_the_ranks_and_no_file_of_ours(lab: Lab) -> None:
     lab.wait("ends", "succeeded")
     assert "var se-cret se-cret-$(HOME)\n" in lab.paddock("logs", "ends").stdout
     kept = [p for p in (lab.folder / "state").rglob("*") if p.is_file()]

@@ -5,7 +5,8 @@
     $XDG_STATE_HOME/paddock/runs/ID/events.jsonl   states as they were seen, a line each
     $XDG_STATE_HOME/paddock/runs/ID/status.json    of a launch: its ranks, as last known
 
-No environment values and no secrets. An entry may be lost: `paddock list --discover` makes it anew.
+No secrets; of the environment only names, and what the command line gives to --env, for rerun. An
+entry may be lost: `paddock list --discover` makes it anew.
 """
 
 from __future__ import annotations

@@ -37,4 +37,4 @@ def test_what_two_ranks_said_in_turns_is_told_in_turns(tmp_path: Path) -> None:
     assert turns == [
         (f"h worker {turn % 2}", f"{attempt}: {turn}") for attempt in range(2) for turn in range(6)
     ]
-    assert sum("attempt 1, worker" in line for _, line in said) == 2
+    assert sum("attempt 1, rank" in line for _, line in said) == 2
