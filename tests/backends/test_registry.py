@@ -58,7 +58,7 @@ def test_a_state_that_cannot_be_written_down_is_told_all_the_same(registry: Regi
     run = added(registry)
     (run.folder / "events.jsonl").mkdir()  # root writes everywhere else
     run.note(Status("running", 5.0))
-    assert run.events == []
+    assert list(run.events) == []
 
 
 def test_an_entry_is_forgotten_once_by_two(registry: Registry) -> None:

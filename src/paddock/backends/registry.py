@@ -97,26 +97,24 @@ class Run:
             file.write(json.dumps(line) + "\n")
 
     @property
-    def events(self) -> list[dict[str, Any]]:
-        """States as they were seen; a torn last line does not count."""
+    def events(self) -> Iterator[dict[str, Any]]:
+        """States as they were seen, the latest first; a torn last line does not count."""
         try:
-            text = (self.folder / "events.jsonl").read_text("utf-8", "replace")
+            with open(os.path.join(self.folder, "events.jsonl"), "rb") as file:
+                lines = file.read().splitlines()
         except OSError:
-            return []
-        found = []
-        for line in text.splitlines():
+            return
+        for line in reversed(lines):
             try:
                 row = json.loads(line)
-                found.append({**row, "at": float(row["at"]), "state": str(row["state"])})
+                yield {**row, "at": float(row["at"]), "state": str(row["state"])}
             except (ValueError, TypeError, KeyError):
                 continue
-        return found
 
     @property
     def last_event(self) -> dict[str, Any] | None:
         """The state that was seen last."""
-        events = self.events
-        return events[-1] if events else None
+        return next(self.events, None)
 
     @property
     def has_ended(self) -> bool:
@@ -200,11 +198,11 @@ class Registry:
         except OSError:
             names = []
         for name in names:
-            path = self.folder / name / "run.json"
+            folder = self.folder / name
             try:
-                found.append(_read(path))
+                found.append(_read(folder))
             except FileNotFoundError:
-                self.damaged += _is_abandoned(path.parent)
+                self.damaged += _is_abandoned(folder)
             except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 self.damaged += 1
         return sorted(found, key=lambda run: run.created_at)
@@ -320,13 +318,14 @@ def _as_json(run: Run) -> dict[str, object]:
     }
 
 
-def _read(path: Path) -> Run:
-    row = json.loads(path.read_text("utf-8"))
+def _read(folder: Path) -> Run:
+    with open(os.path.join(folder, "run.json"), "rb") as file:
+        row = json.loads(file.read())
     handle = parse_handle(row["handle"])
     if handle is None:
         raise ValueError(row["handle"])
     return Run(
-        path.parent, row["id"], row["name"], handle, row["command"], int(row["nnodes"]),
+        folder, row["id"], row["name"], handle, row["command"], int(row["nnodes"]),
         float(row["created_at"]), dict(row["details"]),
     )  # fmt: skip
 

@@ -165,7 +165,8 @@ def _list(given: Given) -> int:
     print(head)
     states: list[State] = [status.state for status in statuses]
     for line, state in zip(lines, states, strict=True):
-        print(line.replace(state, coloured(state, is_coloured=is_coloured()), 1))
+        at = line.index(f" {state}") + 1  # not in the id, which has no space before it
+        print(line[:at] + coloured(state, is_coloured=is_coloured()) + line[at + len(state) :])
     if hidden:
         _say(f"{count(hidden, 'older run')} not shown; see them with paddock list --all")
     return 0
