@@ -236,7 +236,7 @@ def test_a_pipe_has_the_same_lines_with_the_time(world: World) -> None:
     assert (ended.code, ended.out) == (0, "hello\n")
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d paddock: "
     first, last = ended.err.splitlines()
-    assert re.fullmatch(rf"{stamp}2 ranks on \S+ - cpu - logs in log/", first)
+    assert re.fullmatch(rf"{stamp}train-[0-9a-f]{{4}} - 2 ranks on \S+ - cpu - logs in log/", first)
     assert re.fullmatch(rf"{stamp}done - 2 ranks - [\d.]+ s", last)
     kept = (world.log_dir / "launcher.log").read_text()
     assert "status running" in kept and "Pod completed" in kept
