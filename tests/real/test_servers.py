@@ -155,5 +155,5 @@ def test_a_node_starts_its_server_again_by_itself(hosts: Hosts, world: World) ->
     world.open_gate(2)
     ended = end_all(running)
     assert [(e.code, e.left) for e in ended] == [(0, []), (0, [])], ended[1].err
-    assert ["started again" in e.err for e in ended] == [False, True]
+    assert ["restarted in place" in e.err for e in ended] == [False, True]
     assert len({" ".join(event[2:]) for event in world.events.all("digest")}) == 1
