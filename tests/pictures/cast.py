@@ -22,7 +22,7 @@ VARIES = {
     r"\b\d\d:\d\d:\d\d,\d+\b": "12:00:00",
     r"\b\d{4}-\d\d-\d\d\b": "2026-01-01",
     r"\b\d+ bytes\b": "600 bytes",
-    r"\btrain-\w{4}\b": "train-7c2a",
+    r"\b(train|paddle-digits)-\w{4}\b": r"\1-7c2a",
     r"\bPod: \w{6}\b": "Pod: abcdef",
 }
 # Lines that come when a node, or an import, was slow.
