@@ -179,6 +179,8 @@ VERDICT = {"kind": "fail", "code": 3, "text": "worker 0 on h1 exited with code 3
         ({"state": "succeeded", "code": 0}, {}, {}, "succeeded", 0),
         ({"state": "failed", "code": 137}, {"nodes": [{"ranks": FAILED}]}, VERDICT, "failed", 3),
         ({"state": "failed", "code": 205}, {}, CANCELLED, "failed", 125),
+        ({"state": "failed", "code": 137}, {}, {}, "failed", 137),
+        ({"state": "failed", "code": 137}, {}, CANCELLED, "failed", 137),
         ({"state": "failed", "code": 143}, {}, CANCELLED, "cancelled", 143),
         ({"state": "cancelled", "code": 1}, {}, {}, "cancelled", 143),
         ({"state": "lost"}, {}, VERDICT, "failed", 3),

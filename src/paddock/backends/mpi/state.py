@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 VERDICTS: dict[str, State] = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
 EXIT_CANCELLED = EXIT_SIGNAL_BASE + 15
+EXIT_KILLED = EXIT_SIGNAL_BASE + 9
 LOST = re.compile(r"^\s*Remote daemon: .* on node (\S+)$", re.M)  # Open MPI 4 and 5
 
 
@@ -47,7 +48,8 @@ def status_of(
         if code == row.get("code"):  # somebody told a launcher on its host
             state = "cancelled"
         else:
-            verdict, code = {}, EXIT_OWN_FAULT
+            # Killed itself, it has its own code, whether or not the launchers came to a verdict.
+            verdict, code = {}, row["code"] if row.get("code") == EXIT_KILLED else EXIT_OWN_FAULT
     if state == "cancelled":
         code = verdict.get("code") or EXIT_CANCELLED  # mpirun itself says 1
     why = str(verdict.get("text") or row.get("why") or "")
