@@ -21,7 +21,7 @@ import msgspec
 import yaml
 from lightkube.config.client_adapter import ConnectionParams
 from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
-from lightkube.config.models import NameValue, User, UserExec
+from lightkube.config.models import Cluster, Context, NameValue, User, UserExec
 from lightkube.core.exceptions import ConfigError
 
 from paddock import __version__
@@ -51,6 +51,11 @@ EXEC_INFO = (
     '{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential",'
     '"spec":{"interactive":false}}'
 )
+
+
+# Looked at here, by one thread: msgspec crashes where two look at a new shape at once.
+for _shape in (Cluster, Context, User):
+    msgspec.json.Decoder(_shape)
 
 
 def find_config(

@@ -6,6 +6,7 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/ and meta/v1
 from __future__ import annotations
 
 import functools
+import threading
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -68,8 +69,12 @@ class _Event(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
+_making = threading.Lock()
+
+
 def _decoder(shape: Any) -> msgspec.json.Decoder[Any]:
-    return _made_once(shape)
+    with _making:  # msgspec crashes where two threads look at a new shape at once
+        return _made_once(shape)
 
 
 @functools.cache
