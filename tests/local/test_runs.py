@@ -429,8 +429,10 @@ def test_old_runs_are_removed_by_the_stated_rule(terminal: Terminal) -> None:
     running.end()
 
 
-def test_nothing_is_recorded_where_that_is_not_wanted(terminal: Terminal) -> None:
-    terminal.env["PADDOCK_KEEP_RUNS"] = "0"
+@pytest.mark.parametrize("name", ["PADDOCK_KEEP_RUNS", "PADDOCK_JOB_UID", "JOB_COMPLETION_INDEX"])
+def test_nothing_is_recorded_where_that_is_not_wanted(terminal: Terminal, name: str) -> None:
+    """Nor in a pod, whose job is known where it was submitted."""
+    terminal.env[name] = "0"
     assert terminal.run(terminal.world.script("")).code == 0
     assert terminal.entries() == []
     assert (terminal.world.log_dir / "workerlog.0").exists()

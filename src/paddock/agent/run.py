@@ -12,7 +12,7 @@ from paddock.local.logs import run_folder
 from paddock.local.loop import Loop
 from paddock.local.output import Output
 from paddock.local.reporter import Reporter, is_short, is_submitted
-from paddock.local.runs import CONTROL, Entry, job_name, take_entry
+from paddock.local.runs import CONTROL, Entry, is_recorded, job_name, take_entry
 from paddock.local.share import Share
 from paddock.local.text import LEVELS
 
@@ -131,8 +131,8 @@ class Launcher:
         self.control: ControlServer | None = None
         self.record: RunRecord | None = None
         pod_name = _pod_name()
-        is_recorded = not job.record and env.get("PADDOCK_KEEP_RUNS") != "0"
-        self._entry = take_entry(env, job_name(job)) if is_recorded else Entry("", "")
+        is_run = is_recorded(job, env)
+        self._entry = take_entry(env, job_name(job)) if is_run else Entry("", "")
         self._share = Share(
             job, self.loop, self.output, env, pod_name, kept, self._entry.run_id, self._entry.folder
         )

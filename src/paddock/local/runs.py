@@ -61,6 +61,15 @@ def job_name(job: Job) -> str:
     return as_name(os.path.basename(program).removesuffix(".py"))
 
 
+def is_recorded(job: Job, env: Mapping[str, str]) -> bool:
+    """Whether a launch is a run of its own: not as a part of a submitted job, or of a PaddleJob.
+
+    JOB_COMPLETION_INDEX: of a pod of a Kubernetes Job (Kubernetes documentation, indexed Jobs).
+    """
+    is_part = job.record or "PADDOCK_JOB_UID" in env or "JOB_COMPLETION_INDEX" in env
+    return not is_part and env.get("PADDOCK_KEEP_RUNS") != "0"
+
+
 class Entry:
     """Of one run in the registry. folder: "" when there can be none; problem says why then."""
 
