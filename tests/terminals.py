@@ -68,7 +68,7 @@ def plain(line: str) -> str:
     line = STAMP.sub("", COLOUR.sub("", line)).rstrip()
     line = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "node-a", line)
     line = re.sub(r"\d+ (min|h) (\d+ \w+)", "0.0 s", line)  # a slow machine's seconds
-    return re.sub(" +", " ", VARYING.sub("0", line))
+    return re.sub("[ \t]+", " ", VARYING.sub("0", line))
 
 
 def run_block(
