@@ -56,6 +56,7 @@ class RunRecord:
         self._view = view
         self._name = name
         self._words = tuple(words)
+        self._command = ""
         self._nnodes = nnodes
         self._began_at = time()
         self._is_due = False
@@ -65,7 +66,7 @@ class RunRecord:
         view.on_change.append(self._on_change)
 
     def begin(self, env: Mapping[str, str], guardian_pid: int) -> None:
-        """Write down what was started. Where it is written may be told later, with keep()."""
+        """Gather what was started; keep(), which the caller goes on with, writes it down."""
         names = sorted(env)[:NAMES_MAX]
         pid, words = os.getpid(), self._words
         try:
@@ -73,18 +74,15 @@ class RunRecord:
         except OSError:
             cwd = ""  # it is gone
 
-        def facts() -> dict[str, object]:
-            line: dict[str, object] = {"cwd": cwd, "argv": masked_words(words), "env": names}
-            return {
+        def gather() -> None:
+            argv = masked_words(words)
+            self._command = " ".join(argv)
+            self.details |= {
                 "host": os.uname().nodename, "pid": guardian_pid, "process": process_text(pid),
-                "line": line, "versions": _versions(),
+                "line": {"cwd": cwd, "argv": argv, "env": names}, "versions": _versions(),
             }  # fmt: skip
 
-        def gather() -> None:
-            self.details |= facts()
-
         self._output.do(gather)
-        self.keep()
         self._folder.add("events.jsonl", _event(self._began_at, "running"))
 
     def keep(self, **details: object) -> None:
@@ -95,7 +93,7 @@ class RunRecord:
             return {
                 "version": 1, "id": self.run_id, "name": self._name,
                 "handle": f"launch://{self.details['host']}/{self.run_id}",
-                "command": " ".join(masked_words(self._words)), "nnodes": self._nnodes,
+                "command": self._command, "nnodes": self._nnodes,
                 "created_at": self._began_at, "details": dict(self.details),
             }  # fmt: skip
 

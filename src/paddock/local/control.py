@@ -85,7 +85,7 @@ def _connected(path: str, timeout: float | None) -> Iterator[socket.socket]:
 def short_path(path: str) -> Iterator[str]:
     """A path of at most 107 bytes to the same socket, however deep its directory lies (unix(7))."""
     folder, name = os.path.split(path)
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{fd}/{name}"
     finally:

@@ -21,6 +21,7 @@ import os
 import sys
 
 from paddock import __version__
+from paddock.local.control import peer_uid, short_path
 from paddock.local.sweep import children_of
 from paddock.local.warm.learned import make_folder
 
@@ -77,7 +78,7 @@ class Place:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with contextlib.suppress(FileNotFoundError):  # of one that was killed
             os.unlink(self.socket)
-        with _short(self.socket) as path:
+        with short_path(self.socket) as path:
             listener.bind(path)
         listener.listen(16)
         return listener
@@ -94,7 +95,7 @@ class Place:
 
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            with _short(self.socket) as path:
+            with short_path(self.socket) as path:
                 client.connect(path)
             if is_ours(client):
                 return client
@@ -131,21 +132,7 @@ def folder_of(env: Mapping[str, str]) -> str:
 
 def is_ours(connection: socket.socket) -> bool:
     """True when the other side is this user's."""
-    import socket
-    import struct
-
-    row = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return bool(struct.unpack("3i", row)[1] == os.geteuid())
-
-
-@contextlib.contextmanager
-def _short(path: str) -> Iterator[str]:
-    """The same file: names of sockets have 107 bytes at most."""
-    fd = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{fd}/{os.path.basename(path)}"
-    finally:
-        os.close(fd)
+    return peer_uid(connection) == os.geteuid()
 
 
 def _stamp_of_ours() -> Iterator[object]:
