@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -398,6 +399,36 @@ def test_clients_that_misbehave_do_not_hold_up_a_launcher(terminal: Terminal) ->
     wait_until(lambda: _state(path) == "running")
     assert terminal.type("stop", "last").returncode == 0
     assert running.end().code == 143
+
+
+def test_a_client_that_hangs_up_early_or_nests_deep_ends_no_job(terminal: Terminal) -> None:
+    """Either ended the launcher, and the job with it."""
+    running = terminal.launch(terminal.world.script("tell('up'); forever()"))
+    terminal.world.events.wait("up")
+    path = terminal.control()
+    for data in (b"x\n" * 200, b"[" * 4000 + b"\n", b'{"op":"events"}\n' * 200):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            client.sendall(data)
+    assert _state(path) == "running"
+    assert terminal.type("stop", "last").returncode == 0
+    assert running.end().code == 143
+
+
+def test_a_launcher_that_hangs_up_was_told_nothing(terminal: Terminal) -> None:
+    """It has as many clients as it serves: a signal reaches it."""
+    running = terminal.launch(terminal.world.script("tell('up'); forever()"))
+    terminal.world.events.wait("up")
+    path = terminal.control()
+    with ExitStack() as stack:
+        for _ in range(40):
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(path)
+        with pytest.raises(NoLauncherError):
+            ask(path, "stop")
+        assert terminal.status()["state"] == "running"
+        assert terminal.type("stop", "last").returncode == 0  # by a signal
+        assert running.end().code == 143
 
 
 def _state(path: str) -> object:

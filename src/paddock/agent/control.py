@@ -83,7 +83,7 @@ class ControlServer:
     def _drop_silent(self) -> None:
         now = self._loop.now()
         for fd, client in list(self._clients.items()):
-            if not client.is_following and not client.unsent and client.until <= now:
+            if not client.is_following and client.until <= now:
                 self._drop(fd)
         if self._clients:
             self._loop.at("control", now + REQUEST_SECONDS, self._drop_silent)
@@ -106,6 +106,8 @@ class ControlServer:
             return
         *lines, client.heard = client.heard.split(b"\n")
         for line in lines:
+            if self._clients.get(fd) is not client:
+                return  # it hung up on the answer before
             client.until = self._loop.now() + REQUEST_SECONDS
             self._answer(fd, client, line)
 
@@ -115,7 +117,7 @@ class ControlServer:
         try:
             request = json.loads(line)
             op = request["op"]
-        except (ValueError, TypeError, LookupError):
+        except (ValueError, TypeError, LookupError, RecursionError):
             op, request = "", {}
         if op == "status":
             self._send_row(client, lambda row: row)
@@ -171,7 +173,7 @@ class ControlServer:
         if len(client.unsent) > UNSENT_BYTES_MAX:
             self._drop(fd)
             return
-        events = READ | WRITE if client.unsent else READ
+        events = WRITE if client.unsent else READ  # who does not read is not heard
         self._loop.watch(fd, events, lambda found: self._on_client(fd, found))
 
     def _drop(self, fd: int) -> None:

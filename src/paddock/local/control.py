@@ -35,7 +35,9 @@ class NoLauncherError(PaddockError):
 def ask(path: str, op: str, *, seconds: float = ANSWER_SECONDS, **more: object) -> dict[str, Any]:
     """The answer to one request. Raises NoLauncherError, or PaddockError for one that is silent."""
     with _connected(path, seconds) as stream:
-        return next(_answers(path, stream, op, more), {})
+        for answer in _answers(path, stream, op, more):
+            return answer
+    raise NoLauncherError(f"the launcher at {path} hung up: it ends, or has many clients")
 
 
 def follow(path: str, *, silence_seconds: float | None = None) -> Iterator[dict[str, Any]]:
