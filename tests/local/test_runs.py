@@ -338,6 +338,31 @@ def test_damaged_records_are_skipped_and_counted(terminal: Terminal) -> None:
     assert "4 damaged records" in done.stderr
 
 
+@pytest.mark.parametrize("name, text", [
+    ("run.json", '{"id": 3}'), ("run.json", '{"id": "../../x"}'), ("run.json", '{"command": 3}'),
+    ("run.json", '{"nnodes": 1e999}'), ("run.json", '{"created_at": NaN}'),
+    ("status.json", '{"attempt": "x"}'), ("status.json", '{"nodes": [1]}'),
+    ("status.json", '{"nodes": [{"ranks": "x"}]}'), ("status.json", '{"verdict": 3}'),
+    ("events.jsonl", '{"at": NaN, "state": "failed"}'), ("events.jsonl", "[" * 100_000),
+    ("events.jsonl", '{"at": 1, "state": "failed", "code": "\\u001b[31m"}'),
+])  # fmt: skip
+def test_a_record_with_odd_values_crashes_no_command(
+    terminal: Terminal, name: str, text: str
+) -> None:
+    """Each of these ended `list` and `status` of all runs, or of this one, with a traceback."""
+    assert terminal.run(terminal.world.script("")).code == 0
+    (entry,) = terminal.entries()
+    whole = entry / name
+    if name == "events.jsonl":
+        whole.write_text(whole.read_text() + text + "\n")
+    else:
+        whole.write_text(json.dumps({**json.loads(whole.read_text()), **json.loads(text)}))
+    for verb in ("list", "status", "logs", "wait", "stop", "delete"):
+        done = terminal.type(verb, *([] if verb == "list" else [entry.name]))
+        assert "Traceback" not in done.stderr and "\x1b" not in done.stdout
+        assert done.returncode == 0 or name == "run.json"
+
+
 def test_a_registry_that_cannot_be_written_costs_the_record_only(world: World) -> None:
     """One line says that nothing is recorded."""
     (world.folder / "state").write_text("a file is in the way")

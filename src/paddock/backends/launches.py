@@ -19,6 +19,7 @@ import shutil
 import signal
 import time
 from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,9 +123,11 @@ class Launches:
                 return
             except NoLauncherError:
                 pass
-        if is_gone(str(run.details["process"])) is False:  # one without a socket
-            pid = int(run.details["pid"])
-            os.kill(pid, signal.SIGTERM)
+        process = str(run.details["process"])
+        if is_gone(process) is False:  # one without a socket
+            pid = int(process.split()[2])  # the process that was just looked at
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
             if now:
                 hint = f"kill -TERM {pid} once more ends it without grace"
                 raise PaddockError(
@@ -195,18 +198,17 @@ def _recorded(run: Run) -> Status:
     """What its record says of a launcher that does not answer."""
     row = read_json(str(run.folder / "status.json")) or {}
     last = _end_of(run)
-    attempt = int(row.get("attempt") or 0)
+    attempt = int(_number(row, "attempt"))
     nodes = recorded.nodes_of(row)
     if last is not None:
         state = last["state"]
-        verdict = row.get("verdict") or {}
         return Status(
             state,
             last["at"],
             str(last.get("why") or ""),
             last.get("code"),
             since=last["at"],
-            failed_at=float(verdict.get("failed_at") or 0.0),
+            failed_at=_number(row.get("verdict"), "failed_at"),
             attempt=attempt,
             nodes=recorded.ended(nodes, state),
         )
@@ -219,6 +221,12 @@ def _recorded(run: Run) -> Status:
         return Status("unknown", time.time(), why, since=run.created_at, attempt=attempt)
     return Status("lost", time.time(), KILLED, attempt=attempt,
                   nodes=recorded.ended(nodes, "lost"))  # fmt: skip
+
+
+def _number(row: object, name: str) -> float:
+    """A number of a record; 0.0 where it has none: who wrote it may have been killed."""
+    found = row.get(name) if isinstance(row, dict) else None
+    return float(found) if isinstance(found, (int, float)) and isfinite(found) else 0.0
 
 
 def _end_of(run: Run) -> dict[str, Any] | None:

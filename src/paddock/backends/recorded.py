@@ -29,8 +29,11 @@ STANDS_BY = "stands by"  # the note of a host that is not needed (agent/record.p
 
 
 def nodes_of(whole: Mapping[str, Any]) -> tuple[Node, ...]:
-    """The hosts of a job that runs."""
-    return tuple(_node(each) for each in whole.get("nodes") or ())
+    """The hosts of a job that runs; none of a record that is damaged."""
+    try:
+        return tuple(_node(each) for each in whole.get("nodes") or ())
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
+        return ()
 
 
 def ended(nodes: Iterable[Node], job: State) -> tuple[Node, ...]:

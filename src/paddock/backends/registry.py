@@ -19,6 +19,7 @@ import secrets
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,8 +108,10 @@ class Run:
         for line in reversed(lines):
             try:
                 row = json.loads(line)
-                yield {**row, "at": float(row["at"]), "state": str(row["state"])}
-            except (ValueError, TypeError, KeyError):
+                at, code = float(row["at"]), row.get("code")
+                if isfinite(at) and (code is None or isinstance(code, int)):
+                    yield {**row, "at": at, "state": str(row["state"])}
+            except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
                 continue
 
     @property
@@ -203,7 +206,8 @@ class Registry:
                 found.append(_read(folder))
             except FileNotFoundError:
                 self.damaged += _is_abandoned(folder)
-            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError,
+                    OverflowError):  # fmt: skip
                 self.damaged += 1
         return sorted(found, key=lambda run: run.created_at)
 
@@ -321,12 +325,14 @@ def _as_json(run: Run) -> dict[str, object]:
 def _read(folder: Path) -> Run:
     with open(os.path.join(folder, "run.json"), "rb") as file:
         row = json.loads(file.read())
-    handle = parse_handle(row["handle"])
-    if handle is None:
-        raise ValueError(row["handle"])
+    handle, created_at = parse_handle(row["handle"]), float(row["created_at"])
+    texts = row["name"], row["command"]
+    is_whole = handle is not None and isfinite(created_at) and row["id"] == folder.name
+    if handle is None or not is_whole or not all(isinstance(text, str) for text in texts):
+        raise ValueError(folder)
     return Run(
-        folder, row["id"], row["name"], handle, row["command"], int(row["nnodes"]),
-        float(row["created_at"]), dict(row["details"]),
+        folder, folder.name, row["name"], handle, row["command"], int(row["nnodes"]),
+        created_at, dict(row["details"]),
     )  # fmt: skip
 
 
