@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import secrets
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
+STOP_MARGIN_SECONDS = 30.0  # for the launchers' own goodbyes, after the ranks' grace
 FOLLOWS = ("ssh", "local")  # the launchers themselves are heard
 SEES_PACKAGE = ("ssh", "local", "slurm", "mpi")  # jobs run in the package, and nowhere else
 
@@ -89,7 +91,8 @@ def _do(
         command = _shown_command(submission.job)
         entry = registry.add(submission.name, handle, command, len(plan.rows))
         argv = masked_words(split.words, len(split.script))
-        entry.keep(line={"cwd": os.getcwd(), "argv": argv, "env": sorted(os.environ)})
+        line = {"cwd": os.getcwd(), "argv": argv, "env": sorted(os.environ)}
+        entry.keep(line=line, grace_seconds=submission.job.grace_seconds)
     try:
         keep_plan(entry, plan)
         for old in replaced:
@@ -337,13 +340,12 @@ def _refuse_name_in_use(registry: Registry, submission: Submission, replaces: bo
 
 
 def _stop_and_wait(run: Run) -> None:
-    """End the job whose name is taken over."""
+    """End the job whose name is taken over; ask twice, for the first may be lost on its way."""
     backend = find_backend(run.handle.backend)
     say(f"stopping {run.handle}, which had the name")
-    try:
-        backend.stop(run, now=False)
-    except NotAllTold as error:
-        say(f"warning: {error.message}")
+    grace = float(run.details.get("grace_seconds", math.inf))
+    again_at = time.monotonic() + grace + STOP_MARGIN_SECONDS
+    _ask_to_stop(run)
     while True:
         status = backend.status(run)
         run.note(status)
@@ -352,8 +354,19 @@ def _stop_and_wait(run: Run) -> None:
         if status.state == "unknown":
             hint = f"another --name, or paddock delete --entry-only {run.run_id}"
             raise UsageError(f"{run.handle} may still run: {status.why}", hint=hint)
+        if time.monotonic() > again_at:
+            say(f"{run.handle} has not ended within its grace of {grace:g} s: asking again")
+            _ask_to_stop(run)
+            again_at = math.inf
         # sleep: a batch system tells nobody when a job has ended
         time.sleep(0.5)
+
+
+def _ask_to_stop(run: Run) -> None:
+    try:
+        find_backend(run.handle.backend).stop(run, now=False)
+    except NotAllTold as error:
+        say(f"warning: {error.message}")
 
 
 def show_dry_run(submission: Submission, plan: Plan, *, is_json: bool) -> None:

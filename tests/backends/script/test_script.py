@@ -210,6 +210,24 @@ def test_name_is_taken_while_its_job_is_handed_over_and_while_it_goes_on(place: 
     assert os.readlink(place.folder / "j" / f".names-{os.geteuid()}" / "train") == "train-0005"
 
 
+def test_stop_that_is_lost_is_asked_for_again_where_a_name_is_taken_over(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """After the grace of the job that has the name, or --replace would wait for ever."""
+    qdel = place.folder / "bin" / "qdel"
+    first, *rest = qdel.read_text().splitlines(keepends=True)
+    lost = '[ -e "$0.lost" ] || { : >"$0.lost"; exit 0; }\n'
+    qdel.write_text("".join([first, lost, *rest]))
+    monkeypatch.chdir(place.project)
+    monkeypatch.setenv("XDG_STATE_HOME", str(place.folder / "state"))
+    monkeypatch.setattr("paddock.cli.submit.STOP_MARGIN_SECONDS", 0.0)
+    words = ["submit", "-b", "pbs", "--root", str(place.folder / "j"), "-d", "--name", "mine"]
+    assert main([*words, "--grace", "0.5", "train.py", "600", "0"]) == 0
+    assert main([*words, "--replace", "train.py", "0", "0"]) == 0
+    assert "has not ended within its grace of 0.5 s: asking again" in capfd.readouterr().err
+    assert main(["wait"]) == 0
+
+
 def test_server_that_is_down_makes_no_state(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """It could not be asked: that is no state of the job."""
     run = place.submit("60", "0")

@@ -63,18 +63,20 @@ def test_a_shell_reads_the_script_without_complaint() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def put(folder: Path, **texts: str) -> None:
+    """Programs of a shell's lines."""
+    folder.mkdir()
+    for name, text in texts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+
+
 def test_arguments_reach_the_launcher_as_they_are(tmp_path: Path) -> None:
     """The real script in a real shell, with an srun and an squeue that only tell."""
     folder, tools = tmp_path / "my 'job' $HOME", tmp_path / "bin"
     (folder / ".paddock").mkdir(parents=True)
-    tools.mkdir()
-    for name, text in (
-        ("srun", 'while [ "$1" != sh ]; do shift; done; exec "$@"'),
-        ("squeue", "echo RUNNING None"),
-        ("python3", 'printf "%s\\0" "$@" >"$OUT"'),
-    ):
-        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tools / name).chmod(0o755)
+    srun, python3 = 'while [ "$1" != sh ]; do shift; done; exec "$@"', 'printf "%s\\0" "$@" >"$OUT"'
+    put(tools, srun=srun, squeue="echo RUNNING None", python3=python3)
     made = submission("--nnodes=1", "--job_id", "x", "--", "train.py", *NASTY)
     script = script_text(build_script(made, str(folder)))
     out = tmp_path / "words"
@@ -86,6 +88,40 @@ def test_arguments_reach_the_launcher_as_they_are(tmp_path: Path) -> None:
     assert words[-len(NASTY) - 2 :] == ["--", "train.py", *NASTY]
     state = (folder / ".paddock" / "state.json").read_text()
     assert '"state": "succeeded", "code": 0' in state
+
+
+@pytest.mark.parametrize(
+    ("squeue", "at_once", "when_up"),
+    [
+        ("echo RUNNING None", "", ""),  # before anybody can hear it, or while we look, below
+        ("[ -e once ] || { : >once; kill -TERM $(cat pid); }; echo RUNNING None", "", ""),
+        ("exit 1", "", "kill -TERM $(cat pid)"),  # the controller is busy
+        ("echo RUNNING None", "kill -TERM $(cat pid)", ""),  # before there is a launcher
+    ],
+    ids=["lost", "while-we-look", "no-answer", "early"],
+)
+def test_stop_reaches_the_launcher_once(
+    tmp_path: Path, squeue: str, at_once: str, when_up: str
+) -> None:
+    """Whenever its signal comes: a second one would end the ranks without their grace."""
+    folder, tools = tmp_path / "job", tmp_path / "bin"
+    (folder / ".paddock").mkdir(parents=True)
+    (folder / ".paddock" / "stop").touch()
+    call = 'case "$*" in *--overlap*) echo told >>calls;; esac'
+    wait = "trap 'kill $!; exit 143' TERM; sleep 600 & "
+    put(tools, squeue=squeue, python3=f"{wait}{when_up}\nwait",
+        srun=f'{call}\nwhile [ "$1" != sh ]; do shift; done; exec "$@"',
+        mkdir=f'{at_once}\nexec /bin/mkdir "$@"')  # fmt: skip
+    made = submission("--nnodes=1", "--", "train.py")
+    (folder / "script").write_text(script_text(build_script(made, str(folder))))
+    env = {"PATH": f"{tools}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_NODEID": "0",
+           "SLURM_JOB_NUM_NODES": "1"}  # fmt: skip
+    command = ["timeout", "20", "sh", "-c", "echo $$ >pid; exec sh script"]
+    done = subprocess.run(command, cwd=folder, env=env, text=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (143, "")
+    assert (folder / "calls").read_text() == "told\n"
+    state = (folder / ".paddock" / "state.json").read_text()
+    assert '"state": "cancelled", "code": 143' in state
 
 
 def test_neither_key_nor_values_of_variables_are_in_the_plan() -> None:

@@ -174,7 +174,6 @@ def _functions(submission: Submission, folder: str) -> Iterator[Line]:
     yield Line(f'inner="$job"/{INNER}')
     yield Line("umask 077", "nobody else reads the job's files")
     yield Line("unset SLURM_EXPORT_ENV", "else steps would lack what the nodes' prolog has set")
-    yield Line('mkdir -p "$inner" "$job/log"')
     yield Line(
         f'state() {{ printf \'{STATE_FORMAT}\' "$1" "$2" "$3" "$(date +%s)"'
         ' "${SLURM_RESTART_COUNT:-0}" >"$inner/state.json.$$" &&'
@@ -182,17 +181,20 @@ def _functions(submission: Submission, folder: str) -> Iterator[Line]:
         "how the job is, whole or not at all: what Slurm forgets",
     )
     yield Line(
-        'in_slurm() { squeue --noheader --jobs="$SLURM_JOB_ID" --format="%T %r"; }',
-        "RUNNING, or what Slurm does to it",
+        'in_slurm() { squeue --noheader --jobs="$SLURM_JOB_ID" --format="%T %r" |'
+        " grep . || echo RUNNING; }",
+        "RUNNING, or what Slurm does to it; a controller that does not answer does nothing",
     )
     wait = 'until [ -s "$0/pid.$SLURM_NODEID" ]; do sleep 0.2; done'
     yield Line(
-        'tell() { case "$(in_slurm)" in RUNNING*)'
-        ' srun --overlap --input=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1'
-        f' sh -c \'{wait}; kill -TERM "$(cat "$0/pid.$SLURM_NODEID")"\' "$inner" & ;; esac; }}',
-        "the launchers are told to end, not their ranks; if Slurm ends the job, it tells all",
+        'told=0; tell() { [ $((told += 1)) = 1 ] || return 0; case "$(in_slurm)" in RUNNING*)'
+        ' (srun --overlap --input=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1'
+        f' sh -c \'{wait}; kill -TERM "$(cat "$0/pid.$SLURM_NODEID")"\' "$inner" &) ;; esac; }}',
+        "the launchers are told to end, once, and not their ranks; if Slurm ends the job,"
+        " it tells all; in a subshell, for $! is the launchers'",
     )
     yield Line("trap tell TERM", "from --signal, paddock stop, or scancel --batch")
+    yield Line('mkdir -p "$inner" "$job/log"')
 
 
 def split_env(flags: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -233,7 +235,8 @@ def launch_words(submission: Submission) -> tuple[str, ...]:
 
 def _body(submission: Submission, folder: str) -> Iterator[Line]:
     job = submission.job
-    yield Line('rm -f "$inner/status.json" "$inner/verdict.json"', "of the attempt before")
+    yield Line('rm -f "$inner/status.json" "$inner/verdict.json" "$inner"/pid.*',
+               "of the attempt before")  # fmt: skip
     yield Line("state running null ''")
     where = submission.workspace or folder
     why = "--workspace" if submission.workspace else "where the package is"
@@ -264,6 +267,8 @@ def _body(submission: Submission, folder: str) -> Iterator[Line]:
                "interpreter; logs and records in the job directory; the key in a file")  # fmt: skip
     yield Line(f"  {shlex.join(words)} &", "your own words")
     yield Line("srun=$!")
+    yield Line(f"if [ -e {_stop_file(folder)} ]; then tell; fi",
+               "a signal that came before this script could hear it")  # fmt: skip
     yield Line(
         'wait "$srun"; code=$?; while kill -0 "$srun" 2>/dev/null; do wait "$srun"; code=$?; done',
         "a signal interrupts wait, not srun",
@@ -281,7 +286,6 @@ def _requeues(submission: Submission) -> int:
 
 def _ending(submission: Submission, folder: str) -> Iterator[Line]:
     limit = _requeues(submission)
-    stop = f"{shlex.quote(folder)}/{INNER}/stop"
     yield Line(
         'again=; if grep -qs \'"kind": "fail", "code": 125\' "$inner/verdict.json"; then'
         " code=125; again='a node was lost'",
@@ -293,7 +297,8 @@ def _ending(submission: Submission, folder: str) -> Iterator[Line]:
     yield Line("now=$(in_slurm)")
     yield Line("if [ \"$code\" = 0 ]; then state succeeded 0 ''")
     yield Line(
-        f'elif [ -e {stop} ]; then state cancelled "$code" "paddock stop"', "told by that file"
+        f'elif [ -e {_stop_file(folder)} ]; then state cancelled "$code" "paddock stop"',
+        "told by that file",
     )
     yield Line('else case "$again/$now" in')
     yield Line(f'  ?*/RUNNING*) if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {limit} ]; then')
@@ -308,6 +313,11 @@ def _ending(submission: Submission, folder: str) -> Iterator[Line]:
     if forget := _forget(submission, folder):
         yield Line(forget.removesuffix("; "), "no secret stays behind")
     yield Line('exit "$code"')
+
+
+def _stop_file(folder: str) -> str:
+    """What `paddock stop` leaves before it signals; one for all jobs of an array."""
+    return f"{shlex.quote(folder)}/{INNER}/stop"
 
 
 def _forget(submission: Submission, folder: str) -> str:
