@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -11,18 +12,18 @@ import stat
 import subprocess
 import sys
 import uuid
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from local.jobs import ROOT, Running, World, free_port, wait_until
+from paddock.errors import PaddockError
 from paddock.local.control import NoLauncherError, ask, follow
 from pages import blocks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from local.jobs import Ended
 
@@ -445,7 +446,7 @@ def test_a_launcher_that_hangs_up_was_told_nothing(terminal: Terminal) -> None:
     running = terminal.launch(terminal.world.script("tell('up'); forever()"))
     terminal.world.events.wait("up")
     path = terminal.control()
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         for _ in range(40):
             client = stack.enter_context(socket.socket(socket.AF_UNIX))
             client.connect(path)
@@ -468,6 +469,74 @@ def test_a_stale_socket_is_no_launcher(tmp_path: Path) -> None:
         listener.bind(str(tmp_path / "control"))
     with pytest.raises(NoLauncherError):
         ask(str(tmp_path / "control"), "status")
+
+
+def test_a_socket_of_another_user_is_asked_nothing(tmp_path: Path) -> None:
+    """Whoever listens there could say that a job runs, or take note of what it is told."""
+    path = tmp_path / "control"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        refused = pytest.raises(PaddockError, match="belongs to user 65534")
+        with _as_nobody(listener.listen), refused:  # SO_PEERCRED: who called listen(2)
+            ask(str(path), "stop")
+
+
+def test_another_user_is_told_nothing(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor may stop the job, even with a socket that its owner has opened to all."""
+    running = terminal.launch(terminal.world.script("tell('up'); forever()"))
+    terminal.world.events.wait("up")
+    path = Path(terminal.control())
+    path.chmod(0o666)
+    monkeypatch.chdir(path.parent)  # those above are closed to others
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10)
+        with _as_nobody(lambda: client.connect("control")):
+            try:
+                client.sendall(b'{"op": "stop"}\n')
+                assert client.recv(1) == b""
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # it was quicker to hang up
+    assert _state(str(path)) == "running"
+    assert terminal.type("stop", "last").returncode == 0
+    assert running.end().code == 143
+
+
+@contextlib.contextmanager
+def _as_nobody(do: Callable[[], object]) -> Iterator[None]:
+    """Do it in a child that is user 65534, and which stays until the end."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may be another user")
+    done, stay = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setresuid(65534, 65534, 65534)
+            do()
+            os.write(done[1], b"y")
+            os.close(stay[1])
+            os.read(stay[0], 1)
+        finally:
+            os._exit(0)
+    os.close(done[1])
+    try:
+        assert os.read(done[0], 1) == b"y"
+        yield
+    finally:
+        for fd in (done[0], *stay):
+            os.close(fd)
+        os.waitpid(pid, 0)
+
+
+def test_a_clock_that_jumps_back_does_not_change_which_run_is_the_last(terminal: Terminal) -> None:
+    """`last` was a run of next month, until then."""
+    script = terminal.world.script("print('run', sys.argv[1])")
+    assert terminal.run(script, "future").code == 0
+    (entry,) = terminal.entries()
+    row = json.loads((entry / "run.json").read_text())
+    row["created_at"] += 30 * 86400
+    (entry / "run.json").write_text(json.dumps(row))
+    assert terminal.run(script, "now").code == 0
+    assert terminal.type("logs", "last").stdout.endswith("run now\n")
 
 
 def test_old_runs_are_removed_by_the_stated_rule(terminal: Terminal) -> None:

@@ -9,7 +9,7 @@ from time import time
 from paddock import __version__
 from paddock.agent.view import STATES
 from paddock.jobfile.masked import masked_words
-from paddock.local.lock import process_text
+from paddock.local.lock import process_text, uptime_seconds
 from paddock.local.loop import READ
 from paddock.local.runs import KEPT_RUNS, prune
 from paddock.local.text import verdict_text
@@ -79,6 +79,7 @@ class RunRecord:
             self._command = " ".join(argv)
             self.details |= {
                 "host": os.uname().nodename, "pid": guardian_pid, "process": process_text(pid),
+                "uptime": uptime_seconds(),
                 "line": {"cwd": cwd, "argv": argv, "env": names}, "versions": _versions(),
             }  # fmt: skip
 

@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.backends.words import FINAL, Handle, parse_handle
 from paddock.errors import PaddockError, UsageError
+from paddock.local.lock import process_text, uptime_seconds
 from paddock.local.runs import registry_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from paddock.backends.words import Plan, Status
 
@@ -193,7 +194,7 @@ class Registry:
         return run
 
     def runs(self) -> list[Run]:
-        """All entries that can be read, the oldest first."""
+        """All entries that can be read, the oldest first, whatever the clock was."""
         found = []
         self.damaged = 0
         try:
@@ -209,7 +210,7 @@ class Registry:
             except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError,
                     OverflowError):  # fmt: skip
                 self.damaged += 1
-        return sorted(found, key=lambda run: run.created_at)
+        return sorted(found, key=_began_at())
 
     def find(self, word: str) -> list[Run]:
         """The runs that a word means: a handle, an id, a name, `last`, `all` or `pid N`.
@@ -258,6 +259,20 @@ class Registry:
             yield
         except OSError as error:
             raise _unwritable(self.folder, error) from error
+
+
+def _began_at() -> Callable[[Run], float]:
+    """When a run began, by today's clock: it may have been set since the machine was started."""
+    machine, booted_at = process_text(os.getpid()).split()[:2], time.time() - uptime_seconds()
+
+    def began_at(run: Run) -> float:
+        uptime = dict.get(run.details, "uptime")
+        process = str(dict.get(run.details, "process")).split()
+        if uptime and isinstance(uptime, float) and process[:2] == machine:
+            return booted_at + uptime
+        return run.created_at
+
+    return began_at
 
 
 def _is_abandoned(folder: Path) -> bool:

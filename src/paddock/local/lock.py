@@ -93,6 +93,18 @@ def process_text(pid: int) -> str:
         return ""
 
 
+def uptime_seconds() -> float:
+    """Since this machine was started, which no change of the clock moves; 0.0: unknown.
+
+    Source: proc_uptime(5).
+    """
+    try:
+        with open("/proc/uptime", encoding="ascii") as f:
+            return float(f.read().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
 def _is_gone(path: str) -> bool:
     """True when the owner was a process of this machine and is no more. Half a file is no proof."""
     try:
