@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from paddock.local.warm.kept import Kept
 
 OUTPUT_SECONDS = 2.0
+RANKS_SECONDS = 0.2  # left to ranks that start, before the record of their run is begun beside them
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -130,6 +131,8 @@ class Launcher:
         self.env = env
         self.control: ControlServer | None = None
         self.record: RunRecord | None = None
+        self._begin_record: Callable[[], None] | None = None
+        self._began_at = self.loop.wall()
         pod_name = _pod_name()
         is_run = is_recorded(job, env)
         self._entry = take_entry(env, job_name(job)) if is_run else Entry("", "")
@@ -157,8 +160,22 @@ class Launcher:
     def open_record(self, words: Sequence[str], guardian_pid: int) -> None:
         """Make this launch a run among the others, and answer on its control socket.
 
-        What cannot be written or opened is told in one line. words: after ``paddock launch``.
+        Where ranks are starting, this comes when they have had the processors to themselves for a
+        moment, or at the end. words: after ``paddock launch``.
         """
+
+        def begin() -> None:
+            self._begin_record = None
+            self._open_record(words, guardian_pid)
+
+        if self.run.member.plan is None:
+            begin()
+        else:
+            self._begin_record = begin
+            self.loop.at("record", self.loop.now() + RANKS_SECONDS, begin)
+
+    def _open_record(self, words: Sequence[str], guardian_pid: int) -> None:
+        """What cannot be written or opened is told in one line."""
         job, run = self.run.job, self.run
         problem = self._entry.problem
         if self._entry.folder:
@@ -170,6 +187,7 @@ class Launcher:
                 self.record = RunRecord(
                     folder, self.loop, self.output, run.view, run_id=self._entry.run_id,
                     name=job_name(job), words=words, nnodes=job.nnodes_max,
+                    began_at=self._began_at,
                 )  # fmt: skip
                 run.member.on_plan = self._on_plan
                 self.record.begin(self.env, guardian_pid)
@@ -177,6 +195,7 @@ class Launcher:
                 problem = error.message
         if self.record is not None and run.member.plan is not None:
             self.record.on_plan(run.member.plan, 0)
+            run.view.changed()
         if problem:
             run.member.say("WARNING", f"this run is not recorded: {problem}")
         if self._entry.run_id or job.record:
@@ -231,6 +250,9 @@ class Launcher:
         """Close everything; returns the exit code. problem: what the launch ended with."""
         run = self.run
         run.close()
+        if self._begin_record is not None:
+            self.loop.at("record", None, self._begin_record)
+            self._begin_record()
         if self.record is not None:
             was_told = bool(run.member.told_signal)
             self.record.end(run.exit_code, problem or run.member.problem, was_told=was_told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from select import select
 from time import time
 
 from paddock import __version__
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from paddock.local.record import RecordFolder
 
 PAUSE_SECONDS = 1.0  # between two states that are written
+GIT_SECONDS = 0.2  # for git, of a launch that has ended
 NAMES_MAX = 2000  # of environment variables
 PACKAGES = ("torch", "paddlepaddle", "paddlepaddle_gpu", "jax", "tensorflow", "numpy")
 GIT = ("git", "status", "--porcelain=v2", "--branch", "--untracked-files=no")
@@ -47,6 +49,7 @@ class RunRecord:
         name: str,
         words: Sequence[str],
         nnodes: int,
+        began_at: float,
     ) -> None:
         self.run_id = run_id
         self.details: dict[str, object] = {}
@@ -58,7 +61,7 @@ class RunRecord:
         self._words = tuple(words)
         self._command = ""
         self._nnodes = nnodes
-        self._began_at = time()
+        self._began_at = began_at
         self._is_due = False
         self._next_at = 0.0
         self._git: tuple[int, int] | None = None
@@ -129,7 +132,7 @@ class RunRecord:
     # ---------------------------------------------------------------- the commit
 
     def ask_git(self, env: Mapping[str, str], own_pids: set[int]) -> None:
-        """Let git write to git.txt which commit this is, and what differs; nobody waits for it.
+        """Let git write to git.txt which commit this is, and what differs; no rank waits for it.
 
         own_pids: children that are no part of the job; git is one of them while it runs.
         """
@@ -187,6 +190,8 @@ class RunRecord:
 
     def end(self, code: int, problem: str, *, was_told: bool) -> None:
         """Write how it ended. problem: why, where there is no verdict; was_told: by a signal."""
+        if self._git is not None:
+            select([self._git[1]], [], [], GIT_SECONDS)
         self._end_git()
         verdict = self._view.verdict
         if verdict is not None and verdict.kind in STATES:
