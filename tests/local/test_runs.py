@@ -554,6 +554,45 @@ def test_old_runs_are_removed_by_the_stated_rule(terminal: Terminal) -> None:
     running.end()
 
 
+def test_a_killed_run_is_removed_by_the_same_rule(terminal: Terminal) -> None:
+    """Its record has no end, so that it stayed for ever."""
+    running = terminal.launch(terminal.world.script("tell('up'); forever()"))
+    terminal.world.events.wait("up")
+    terminal.control()
+    (killed,) = terminal.entries()
+    os.kill(running.launcher_pid(), signal.SIGKILL)
+    running.end()
+    terminal.env["PADDOCK_KEEP_RUNS"] = "1"
+    running = terminal.launch(terminal.world.script("gate()"))
+    wait_until(lambda: not killed.exists())
+    terminal.world.open_gate(1)
+    assert running.end().code == 0
+    assert len(terminal.entries()) == 1
+
+
+@pytest.mark.parametrize("text", ["some", "-1", "00", "9" * 5000])
+def test_a_number_of_runs_that_is_none_is_said(terminal: Terminal, text: str) -> None:
+    """It was passed over in silence, or ended the launch with a traceback."""
+    terminal.env["PADDOCK_KEEP_RUNS"] = text
+    ended = terminal.run(terminal.world.script(""))
+    assert (ended.code, ended.err.count("is no number of runs")) == (0, 1)
+
+
+def test_a_launch_in_a_directory_that_is_gone_runs(terminal: Terminal) -> None:
+    """Its logs are beside its record."""
+    script = terminal.world.script("print('trained')")
+    gone = terminal.world.folder / "gone"
+    gone.mkdir()
+    line = f'rmdir "{gone}"; exec "$0" "$@"'
+    command = ["sh", "-c", line, sys.executable, "-m", "paddock", "launch", str(script)]
+    done = subprocess.run(
+        command, cwd=gone, env=terminal.env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, "the logs are in" in done.stderr) == (0, True), done.stderr
+    assert terminal.type("logs", "last").stdout.count("trained") == 1
+    assert terminal.type("rerun", "last").returncode == 2
+
+
 @pytest.mark.parametrize("name", ["PADDOCK_KEEP_RUNS", "PADDOCK_JOB_UID", "JOB_COMPLETION_INDEX"])
 def test_nothing_is_recorded_where_that_is_not_wanted(terminal: Terminal, name: str) -> None:
     """Nor in a pod, whose job is known where it was submitted."""

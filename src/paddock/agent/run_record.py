@@ -206,7 +206,13 @@ class RunRecord:
     def prune(self, env: Mapping[str, str]) -> None:
         """Remove runs of long ago, in a thread that nobody waits for."""
         text = env.get("PADDOCK_KEEP_RUNS", "")
-        kept = int(text) if text.isdecimal() else KEPT_RUNS
+        is_number = text.isdecimal() and len(text) < 10 and int(text) > 0
+        kept = int(text) if is_number else KEPT_RUNS
+        if text and not is_number:
+            self._output.say(
+                f"paddock: warning: PADDOCK_KEEP_RUNS '{text[:20]}' is no number of runs: "
+                f"{KEPT_RUNS} are kept\n"
+            )
         above = os.path.dirname(self._folder.path)
         try:
             is_over = len(os.listdir(above)) > kept

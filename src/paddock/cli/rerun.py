@@ -39,7 +39,7 @@ def _run(given: Given) -> int:
         os.chdir(cwd)
     except OSError as error:
         raise UsageError(
-            f"{run.run_id} was started in {cwd}: {error.strerror}",
+            f"{run.run_id} was started in {cwd or 'a directory that was gone'}: {error.strerror}",
             hint=f"type it where the files are now: {line}",
         ) from error
     sys.stderr.write(f"paddock: {line}\n")

@@ -46,7 +46,10 @@ def log_folder(directory: str) -> str:
     if "{node}" in directory:
         name = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
         directory = directory.replace("{node}", safe_name(name))
-    return os.path.abspath(directory or ".")
+    try:
+        return os.path.abspath(directory or ".")
+    except FileNotFoundError:  # the working directory was removed: nothing can be made there
+        return os.path.join("/proc/self/cwd", directory)
 
 
 def has_own_folder(job: Job) -> bool:

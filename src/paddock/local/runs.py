@@ -11,8 +11,9 @@ STATE is $XDG_STATE_HOME or ~/.local/state. The files are 0600 and are written i
 after the ranks have started: no job waits for its record. What cannot be written is told in one
 line, and the job goes on. Environment values are never written, and no secret of the command line.
 
-At most KEPT_RUNS runs that have ended are kept (PADDOCK_KEEP_RUNS); each launch removes up to
-REMOVED_AT_ONCE of the oldest ones above that, with their directories under LOG_DIR/runs/.
+At most KEPT_RUNS runs that have ended or were killed are kept (PADDOCK_KEEP_RUNS); each launch
+removes up to REMOVED_AT_ONCE of the oldest ones above that, with their directories under
+LOG_DIR/runs/.
 """
 
 from __future__ import annotations
@@ -147,18 +148,24 @@ def _remove_ended(folder: str) -> bool:
     import json
     import shutil
 
+    from paddock.local.lock import is_gone
+
     try:
         with open(os.path.join(folder, "events.jsonl"), encoding="utf-8") as file:
             last = json.loads(file.read().splitlines()[-1])
         with open(os.path.join(folder, "run.json"), encoding="utf-8") as file:
             row = json.load(file)
-        if last["state"] not in FINAL_STATES or not row["handle"].startswith("launch:"):
+        is_over = last["state"] in FINAL_STATES or is_gone(row["details"]["process"])  # killed
+        if not is_over or not row["handle"].startswith("launch:"):
             return False
         directory = str(row["details"].get("directory") or "")
         if is_run_directory(directory, str(row["id"])):
             shutil.rmtree(directory, ignore_errors=True)
-        shutil.rmtree(folder)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        above, name = os.path.split(folder)
+        aside = os.path.join(above, f".{name}")  # a launch may end while this goes on
+        os.rename(folder, aside)
+        shutil.rmtree(aside)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return False  # damaged: `paddock list` counts it
     return True
 
