@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pty
 import shlex
 import signal
 import socket
@@ -325,6 +326,17 @@ def test_somebody_elses_run_is_unknown(terminal: Terminal) -> None:
     assert (done.returncode, "no run 'train-beef' is recorded here" in done.stderr) == (2, True)
 
 
+def test_a_word_that_means_no_run_is_told_in_two_lines(terminal: Terminal) -> None:
+    """No word at all meant the only run; others were answered with the names of a thousand."""
+    assert terminal.run(terminal.world.script("")).code == 0
+    host = os.uname().nodename
+    for word in ("", " ", "*", "../x", "pid 0", "zzz", f"launch://{host}/none", "launch://"):
+        done = terminal.type("delete", word)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 2), done.stderr
+        assert "is recorded here" in done.stderr and "see: paddock list" in done.stderr
+    assert len(terminal.entries()) == 1
+
+
 def test_damaged_records_are_skipped_and_counted(terminal: Terminal) -> None:
     assert terminal.run(terminal.world.script("")).code == 0
     runs = terminal.state / "paddock" / "runs"
@@ -362,6 +374,20 @@ def test_a_record_with_odd_values_crashes_no_command(
         done = terminal.type(verb, *([] if verb == "list" else [entry.name]))
         assert "Traceback" not in done.stderr and "\x1b" not in done.stdout
         assert done.returncode == 0 or name == "run.json"
+
+
+@pytest.mark.parametrize("term, has_codes", [("dumb", False), ("xterm", True)])
+def test_a_dumb_terminal_gets_no_colours(terminal: Terminal, term: str, has_codes: bool) -> None:
+    assert terminal.run(terminal.world.script("")).code == 0
+    ours, theirs = pty.openpty()
+    subprocess.run(
+        [sys.executable, "-m", "paddock", "status"], cwd=terminal.world.folder, stdout=theirs,
+        env={**terminal.env, "TERM": term, "NO_COLOR": ""}, check=True, timeout=60,
+    )  # fmt: skip
+    shown = os.read(ours, 65536)
+    os.close(ours)
+    os.close(theirs)
+    assert (b"succeeded" in shown, b"\x1b" in shown) == (True, has_codes)
 
 
 def test_a_registry_that_cannot_be_written_costs_the_record_only(world: World) -> None:

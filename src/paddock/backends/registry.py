@@ -23,7 +23,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.words import FINAL, Handle, parse_handle
+from paddock.backends.words import FINAL, LAUNCH, Handle, parse_handle
 from paddock.errors import PaddockError, UsageError
 from paddock.local.lock import process_text, uptime_seconds
 from paddock.local.runs import registry_folder
@@ -235,12 +235,12 @@ class Registry:
         from paddock.command_line import nearest
 
         names = {run.name for run in runs} | {run.run_id for run in runs}
-        hint = nearest(word, sorted(names)) if names else ""
-        if handle is not None:
+        hint = nearest(word, sorted(names), "see: paddock list")
+        if handle is not None and handle.backend != LAUNCH:
             hint = f"paddock list --discover {handle.place or handle.backend} finds what is there"
         shown = "".join(c if c.isprintable() else "?" for c in word)
         what = "no run is recorded here" if word == "last" else f"no run '{shown}' is recorded here"
-        raise UsageError(what, hint=hint or "see: paddock list")
+        raise UsageError(what, hint=hint)
 
     @contextmanager
     def only_one(self, name: str) -> Iterator[None]:
@@ -293,7 +293,7 @@ def _by_pid(runs: list[Run], word: str) -> list[Run]:
 
 def _by_beginning(runs: list[Run], word: str) -> list[Run]:
     """The run whose id begins so. Raises UsageError when there are several."""
-    found = [run for run in runs if run.run_id.startswith(word)]
+    found = [run for run in runs if word and run.run_id.startswith(word)]
     if len(found) > 1:
         shown = ", ".join(run.run_id for run in found[-4:])
         raise UsageError(f"'{word}' is the beginning of {len(found)} ids", hint=f"such as {shown}")

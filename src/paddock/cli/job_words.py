@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from paddock.backends.backend import find_backend
 from paddock.backends.registry import Registry
 from paddock.backends.sites.find import find_site
-from paddock.backends.words import Site, parse_handle
+from paddock.backends.words import LAUNCH, Site, parse_handle
 from paddock.errors import PaddockError, Problem, UsageError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def by_handle(registry: Registry, word: str) -> Run | None:
         site = find_site(handle.place, env=os.environ, cwd=os.getcwd())
     except UsageError:
         said = {"hosts": handle.place} if handle.backend == "ssh" else {}
-        if handle.backend in ("mpi", "script"):
+        if handle.backend in ("mpi", "script", LAUNCH):
             return None  # of the machine where they were submitted
         site = find_site(handle.backend, env=os.environ, cwd=os.getcwd(), said=said)
     if site.backend != handle.backend:

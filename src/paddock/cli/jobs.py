@@ -116,7 +116,12 @@ def as_json(run: Run, status: Status) -> dict[str, Any]:
 
 def is_coloured() -> bool:
     """Colour only for people who did not refuse it (no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return _takes_codes() and not os.environ.get("NO_COLOR")
+
+
+def _takes_codes() -> bool:
+    """Whether what is written may move the cursor and have colours."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def show_table(rows: Sequence[Sequence[str]]) -> None:
@@ -200,7 +205,7 @@ def watch(run: Run) -> int:
     while True:
         (status,) = ask_all([run], is_brief=True)
         lines = status_lines(shown_name(run), status, is_coloured=is_coloured())
-        if sys.stdout.isatty():
+        if _takes_codes():
             sys.stdout.write(f"\x1b[{drawn}F\x1b[J" if drawn else "")
             sys.stdout.write("\n".join(lines) + "\n")
             drawn = len(lines)
