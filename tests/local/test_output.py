@@ -23,7 +23,7 @@ HALF_SECONDS = 0.002
 class Desk:
     """An output thread with pipes for a console and for each process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, folds: bool = False) -> None:
         self.folder = folder
         self.console, self.stdout = os.pipe()
         self.errors, self.stderr = os.pipe()
@@ -31,6 +31,8 @@ class Desk:
         self.streams: list[Stream] = []
         self.writers: list[int] = []
         self._shown = b""
+        if folds:
+            self.output.fold(lambda lines, path: f"{lines} in {os.path.basename(path)}\n")
         self.output.start()
         (self._thread,) = [t for t in threading.enumerate() if t.name == "paddock-output"]
 
@@ -98,6 +100,14 @@ class Desk:
 def desk(tmp_path: Path) -> Iterator[Desk]:
     """An output thread, ended after the test."""
     made = Desk(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def short_desk(tmp_path: Path) -> Iterator[Desk]:
+    """The same for a short console, in a pipe."""
+    made = Desk(tmp_path, folds=True)
     yield made
     made.close()
 
@@ -176,6 +186,50 @@ def test_a_prefixed_progress_bar_shows_its_last_state(desk: Desk) -> None:
     """With several ranks on one console a redrawn line would erase the others'."""
     os.write(desk.process(prefix=b"[rank 0] "), b"\r10%\r50%\r100%\ndone\r\n")
     assert desk.end() == b"[rank 0] 100%\n[rank 0] done\n"
+
+
+def test_a_pipe_gets_the_last_state_of_a_progress_line(short_desk: Desk) -> None:
+    """In a file or a CI log redrawn states would stand side by side; a prompt is shown at once."""
+    fd = short_desk.process()
+    os.write(fd, b"continue? ")
+    short_desk.read_until(b"continue? ")
+    for part in (b"yes\n", b"epoch 1", b"\r", b"epoch 2", b"\r", b"epoch 3\ndone\r\n", b"\r7%"):
+        os.write(fd, part)
+        time.sleep(HALF_SECONDS)  # sleep: an unbuffered writer's parts come one by one
+    assert short_desk.end() == b"continue? yes\nepoch 3\ndone\n7%\n"
+
+
+def test_a_bar_of_many_states_is_one_line_for_each_rank(short_desk: Desk) -> None:
+    """tqdm in all ranks, --tail all: no more than the last state, however long it takes."""
+    bar = b"".join(b"\r%6d/100000 [%s]" % (n, b"#" * 60) for n in range(0, 100_000, 25))
+    for rank in range(2):
+        fd = short_desk.process(prefix=b"[rank %d] " % rank)
+        os.write(fd, bar[:60_000])
+        short_desk.output.do(lambda: None)
+        os.write(fd, bar[-60_000:] + b"\n")
+    lines = short_desk.end().splitlines()
+    wanted = b" 99975/100000 [" + b"#" * 60 + b"]"
+    assert sorted(lines) == [b"[rank %d] %s" % (rank, wanted) for rank in range(2)]
+
+
+def test_framework_messages_are_one_line_and_whole_in_the_log(short_desk: Desk) -> None:
+    """The line comes once, before the next one of the user's."""
+    news = b"I1125 20:42:34.510118  2509 tcp_store.cc:336] create server\n"
+    fd = short_desk.process()
+    data = news * 2 + b"rank 0 is up\n" + news + b"done\n"
+    os.write(fd, data)
+    assert short_desk.end() == b"rank 0 is up\ndone\n"
+    assert os.read(short_desk.errors, 1000) == b"3 in workerlog.0\n"
+    assert short_desk.log(0) == data
+
+
+def test_framework_messages_alone_are_told_at_the_end(short_desk: Desk) -> None:
+    """Nothing is left out without a word."""
+    news = b"W1125 20:42:34.510118  2509 tcp_utils.cc:109] Retry to connect\n"
+    os.write(short_desk.process(), news[:-1])
+    os.write(short_desk.process(prefix=b"[rank 1] "), news)
+    assert short_desk.end() == b""
+    assert os.read(short_desk.errors, 1000).startswith(b"1 in workerlog.")
 
 
 def test_a_last_line_without_newline_is_shown_whole(desk: Desk) -> None:

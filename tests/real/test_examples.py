@@ -43,9 +43,15 @@ def expect_digits(done: Done) -> None:
 
 
 def test_paddle_digits_reach_95_percent_on_two_ranks(launch: Launch, need: Need) -> None:
-    """The demo: real images, PaddlePaddle DataParallel over gloo."""
+    """The demo: real images, PaddlePaddle DataParallel over gloo; the user's lines, and ours."""
     need(modules=["paddle", "sklearn"])
-    expect_digits(launch(*TWO, "examples/paddle_digits.py").end())
+    done = launch(*TWO, "examples/paddle_digits.py").end()
+    expect_digits(done)
+    lines = [line for line in done.output.splitlines() if " paddock: " not in line]
+    assert lines[0] == "rank 0 of 2 is up" and lines[1].startswith("epoch 15/15  loss ")
+    assert lines[2].startswith("accuracy ") and len(lines) == 3, done.output
+    assert re.search(r"\d lines of framework messages in \S+/log/workerlog.0\n", done.output)
+    assert "tcp_store.cc" in done.log(0) and "Modified FLAGS" in done.log(0)
 
 
 def test_torch_digits_reach_95_percent_on_two_ranks(launch: Launch, need: Need) -> None:

@@ -296,7 +296,7 @@ def _reporter(
         return Reporter(LEVELS[job.logs.level], write)
     from paddock.local.screen import ScreenReporter, columns_of
 
-    return ScreenReporter(
+    screen = ScreenReporter(
         job,
         env,
         output.say,
@@ -307,6 +307,8 @@ def _reporter(
         has_time=not is_submitted(job),
         run_id=lambda: run_id,
     )
+    output.fold(screen.folded)
+    return screen
 
 
 def _pod_name() -> str:

@@ -17,6 +17,7 @@ from time import monotonic, monotonic_ns, sleep
 
 from paddock.core.hosts import ROLE_NOUNS
 from paddock.local.console import Console
+from paddock.local.noise import Noise
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ class Stream:
 
     __slots__ = (
         "error_at_ns", "error_file", "errors", "fd", "file_fd", "first_at", "has_lost", "header",
-        "is_open", "is_paused", "key", "lost_bytes", "partial", "path", "prefix", "shown", "tail",
-        "tail_bytes", "times", "whole",
+        "is_open", "is_paused", "is_still", "key", "lost_bytes", "noise", "partial", "path",
+        "prefix", "shown", "tail", "tail_bytes", "times", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +69,8 @@ class Stream:
         self.first_at = 0.0  # monotonic second of its first byte
         self.is_open = True
         self.is_paused = False
+        self.is_still = bool(prefix)  # of a progress line the console gets the last state only
+        self.noise: Noise | None = None  # what is left out of the console, if anything is
         self.whole = self
         self.errors: Stream | None = None
         self.times: Times | None = None  # when its lines came, with --record
@@ -95,6 +98,7 @@ class Output:
     ) -> None:
         """on_lost(text): output of a process is being lost, the first time; in the thread."""
         self._on_lost = on_lost
+        self._stdout, self._stderr = stdout, stderr
         self._epoll = select.epoll()
         self._streams: dict[int, Stream] = {}
         self._calls: deque[Callable[[], None]] = deque()
@@ -106,8 +110,21 @@ class Output:
         self._rested_at = 0.0
         self._thread: Thread | None = None
         self._is_running = False
+        self._is_still = (False, False)  # of stdout and stderr: see fold
+        self._fold_text: Callable[[int, str], str] | None = None
+        self._folded: dict[str, int] = {}  # lines, by log
+        self._has_told_folded = False
 
     # ------------------------------------------------- called by the owner
+
+    def fold(self, text: Callable[[int, str], str]) -> None:
+        """Keep a short console, before anything is shown: without a framework's own lines, and
+        where it is no terminal with the last state of a progress line only.
+
+        text(lines, path): what to say of them, once; path is a log's, "" for more than one.
+        """
+        self._fold_text = text
+        self._is_still = (not os.isatty(self._stdout), not os.isatty(self._stderr))
 
     def start(self) -> None:
         """Start the thread; what was said before is written first. Raises RuntimeError."""
@@ -142,6 +159,9 @@ class Output:
         def begin() -> None:
             for stream in (one for whole in streams for one in whole.both()):
                 self._streams[stream.fd] = stream
+                if self._fold_text is not None:
+                    stream.noise = Noise()
+                    stream.is_still |= self._is_still[stream.whole is not stream]
                 self._epoll.register(stream.fd, select.EPOLLIN)
                 if stream.header:
                     self._to_file(stream, stream.header)
@@ -283,9 +303,12 @@ class Output:
         if not stream.is_open:
             return
         stream.is_open = False
-        if stream.shown and stream.partial:
-            self._put(stream, _line(stream, stream.partial) + b"\n")
+        if stream.shown:
+            self._put_lines(stream, stream.partial + b"\n" if stream.partial else b"")
+            if stream.noise is not None and (rest := stream.noise.rest()):
+                self._put(stream, _lines(stream, rest))
             stream.partial = b""
+            self._tell_folded()
         if not stream.is_paused:
             self._epoll.unregister(stream.fd)
         del self._streams[stream.fd]
@@ -328,21 +351,40 @@ class Output:
     # ------------------------------------------------------------- console
 
     def _put(self, stream: Stream, data: bytes) -> None:
+        self._tell_folded()
         if stream.whole is stream:
             self._console.show(data)
         else:
             self._console.show_errors(data)
 
+    def _put_lines(self, stream: Stream, data: bytes) -> None:
+        if stream.noise is not None:
+            before = stream.noise.folded
+            data = stream.noise.take(data)
+            if more := stream.noise.folded - before:
+                self._folded[stream.path] = self._folded.get(stream.path, 0) + more
+        if data:
+            self._put(stream, _lines(stream, data))
+
+    def _tell_folded(self) -> None:
+        """Once, before the next line that is shown, or when no more comes."""
+        if self._folded and self._fold_text is not None and not self._has_told_folded:
+            self._has_told_folded = True
+            path = next(iter(self._folded)) if len(self._folded) == 1 else ""
+            self._console.say(self._fold_text(sum(self._folded.values()), path).encode())
+
     def _show(self, stream: Stream, data: bytes) -> None:
         whole = stream.partial + data if stream.partial else data
         end = whole.rfind(b"\n") + 1
         if end:
-            self._put(stream, _lines(stream, whole[:end]))
+            self._put_lines(stream, whole[:end])
         stream.partial = whole[end:]
+        if stream.is_still and b"\r" in stream.partial:
+            stream.partial = stream.partial[max(0, _last_state_at(stream.partial) - 1) :]
         if len(stream.partial) > LINE_LIMIT_BYTES:
-            self._put(stream, _line(stream, stream.partial) + b"\n")
+            self._put_lines(stream, stream.partial + b"\n")
             stream.partial = b""
-        if stream.partial and not stream.prefix and self._flush_at is None:
+        if _may_flush(stream) and self._flush_at is None:
             self._flush_at = monotonic() + PARTIAL_FLUSH_SECONDS
 
     def _flush_partials(self) -> None:
@@ -355,7 +397,7 @@ class Output:
         if len({stream.key for stream in shown}) > 1:
             return
         for stream in shown:
-            if stream.partial and not stream.prefix:
+            if _may_flush(stream):
                 cut = _whole_characters(stream.partial)
                 if cut:
                     self._put(stream, _decoded(stream.partial[:cut]))
@@ -375,20 +417,30 @@ class Output:
 
 
 def _lines(stream: Stream, data: bytes) -> bytes:
-    if not stream.prefix:
+    if not stream.is_still:
         return _decoded(data)
     if b"\r" not in data:
         inner = _decoded(data[:-1]).replace(b"\n", b"\n" + stream.prefix)
         return stream.prefix + inner + b"\n"
-    return b"".join(_line(stream, part) + b"\n" for part in data[:-1].split(b"\n"))
+    return b"".join(
+        stream.prefix + _decoded(part[_last_state_at(part) :].rstrip(b"\r")) + b"\n"
+        for part in data[:-1].split(b"\n")
+    )
 
 
-def _line(stream: Stream, part: bytes) -> bytes:
-    """One line for the console; of a progress bar redrawn with \\r, its last state."""
-    if stream.prefix:
-        part = part.rstrip(b"\r")
-        part = part[part.rfind(b"\r") + 1 :]
-    return stream.prefix + _decoded(part)
+def _may_flush(stream: Stream) -> bool:
+    """Whether a line that has no end yet may be shown: nothing before it, and no redrawn state."""
+    is_redrawn = stream.is_still and b"\r" in stream.partial
+    return bool(stream.partial) and not (stream.prefix or is_redrawn)
+
+
+def _last_state_at(line: bytes) -> int:
+    r"""Where the last state of a line begins that is redrawn with \r, as a progress bar is.
+
+    >>> _last_state_at(b"\r10%\r50%\r"), _last_state_at(b"done\r")
+    (5, 0)
+    """
+    return line.rstrip(b"\r").rfind(b"\r") + 1
 
 
 def _decoded(data: bytes) -> bytes:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from paddock.core.plan import Plan, Proc
     from paddock.core.policy import Verdict
 
-GREEN, YELLOW, RED = "32", "33", "31"
+GREEN, YELLOW, RED, DIM = "32", "33", "31", "2"
 COLOURS = {"warning": YELLOW, "error": RED}
 
 
@@ -94,6 +94,16 @@ class ScreenReporter(Reporter):
             line = line.replace(word, f"\x1b[{colour}m{word}\x1b[0m", 1)
         stamp = strftime("%Y-%m-%d %H:%M:%S ") if self._has_time else ""
         return f"{stamp}{line}\n"
+
+    def folded(self, lines: int, path: str) -> str:
+        """What stands for a framework's own lines (noise.py). path: their log, "" for several."""
+        if LEVELS["INFO"] < self._level:
+            return ""
+        folder = self._logs()
+        link = os.path.join(folder, os.path.basename(path))
+        where = link if path and os.path.exists(link) else path or os.path.join(folder, "")
+        text = self._line(f"{count(lines, 'line')} of framework messages in {_short(where)}")
+        return f"\x1b[{DIM}m{text[:-1]}\x1b[0m\n" if self._is_coloured else text
 
     def echo(self, *texts: str) -> None:
         """To the file only."""
