@@ -6,13 +6,23 @@ import json
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
 from paddock.backends.node import main
-from paddock.backends.node.jobdir import overwrite_json, read_json, unsafe_folder, write_json
+from paddock.backends.node.jobdir import (
+    lock_making,
+    overwrite_json,
+    process_of,
+    read_json,
+    unlock_making,
+    unsafe_folder,
+    write_json,
+)
 from paddock.backends.node.main import Host
+from paddock.backends.node.names import Refused, take_name
 from paddock.backends.node.wire import Wire
 
 if TYPE_CHECKING:
@@ -96,3 +106,25 @@ def test_a_job_that_ends_while_it_is_told_to_is_no_fault(
     monkeypatch.setattr(main, "is_alive", lambda _process: True)  # as it was a moment ago
     row = {"root": str(tmp_path), "id": "train-3f2a"}
     assert Host(Wire(0, 1), "")._stop(row) == {"was_running": False}
+
+
+def test_a_job_that_starts_while_it_is_looked_at_keeps_its_name(tmp_path: Path) -> None:
+    """Its state was not there yet, and then nobody was making it any more: it looked lost.
+
+    Who looks stands still meanwhile, at a file that is a FIFO.
+    """
+    first, second = tmp_path / "it-0001", tmp_path / "it-0002"
+    first.mkdir()
+    lock = lock_making(str(first))
+    take_name(str(first), "it")
+    fifo = first / ".paddock" / "status.json"
+    os.mkfifo(fifo)
+    with ThreadPoolExecutor(1) as pool:
+        looks = pool.submit(take_name, str(second), "it")
+        with open(fifo, "w") as file:
+            state = {"state": "running", "process": process_of(os.getpid())}
+            write_json(str(first / ".paddock" / "state.json"), state)
+            unlock_making(lock)
+            file.write("{}")
+        with pytest.raises(Refused, match="the name 'it' is in use: it-0001 is starting"):
+            looks.result()

@@ -141,11 +141,11 @@ def node_state(directory: str) -> dict[str, Any]:
     running      gone         lost
     ended        -            succeeded, failed, cancelled
     """
-    row = read_json(inner(directory, "state.json"))
+    row, is_making = read_state(directory)
     whole = read_json(inner(directory, "status.json"))
     found: dict[str, Any] = {"now": time.time(), "whole": whole, "ranks": {}}
     has_stopped = os.path.exists(inner(directory, "stop"))
-    if row is None and is_being_made(directory):
+    if row is None and is_making:
         return {**found, "state": "stopping" if has_stopped else "starting"}
     if row is None:
         return {**found, "state": "lost", "why": f"{directory} has no job"}
@@ -202,6 +202,16 @@ def unlock_making(fd: int) -> None:
     except OSError:
         pass
     os.close(fd)
+
+
+def read_state(directory: str) -> tuple[dict[str, Any] | None, bool]:
+    """What state.json holds, and whether the job is being made.
+
+    The latter is asked first: who makes a job lets go of it once state.json is there, and a job
+    that starts meanwhile would look lost.
+    """
+    is_making = is_being_made(directory)
+    return read_json(inner(directory, "state.json")), is_making
 
 
 def is_being_made(directory: str) -> bool:

@@ -34,6 +34,7 @@ from paddock.backends.node.jobdir import (
     lock_making,
     node_state,
     read_json,
+    read_state,
     unlock_making,
     write_json,
     write_text,
@@ -255,10 +256,11 @@ class Host:
             if directory not in self._made:
                 return {"was_running": False}
             self._unlock(directory)
-        state = read_json(inner(directory, "state.json"))
+        state, is_making = read_state(directory)
+        if state is None and is_making:
+            write_text(inner(directory, STOP_FILE), f"{time.time()}\n")
+            state, _ = read_state(directory)  # it may have started before the file was there
         if state is None:
-            if is_being_made(directory):
-                write_text(inner(directory, STOP_FILE), f"{time.time()}\n")
             return {"was_running": False}
         process = state.get("process")
         if state.get("state") != "running" or process is None or not is_alive(process):
@@ -284,9 +286,9 @@ class Host:
         self._wire.send({"re": "clock", "now_ns": time.time_ns()})
 
         def is_over() -> bool:
-            state = read_json(inner(directory, "state.json"))
+            state, is_making = read_state(directory)
             if state is None:
-                return not is_being_made(directory)
+                return not is_making
             return state.get("state") != "running" or not is_alive(state.get("process"))
 
         found = logs.rows(directory, query, host=str(row.get("host", "")), is_over=is_over)
