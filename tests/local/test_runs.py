@@ -398,6 +398,23 @@ def test_a_registry_that_cannot_be_written_costs_the_record_only(world: World) -
     assert ended.err.count("this run is not recorded: ") == 1
 
 
+@pytest.mark.parametrize("state", ["", "state", "~nobody-is-called-so/state"])
+def test_without_a_home_directory_nothing_is_recorded_and_nothing_made(
+    terminal: Terminal, state: str
+) -> None:
+    """A directory `~` was made where the job was started: in a container, of a user without a name.
+
+    HOME is no path here, so that the test's own user is as homeless.
+    """
+    terminal.env |= {"XDG_STATE_HOME": state, "HOME": "nowhere"}
+    ended = terminal.run(terminal.world.script("print('trained')"))
+    assert (ended.code, "trained" in ended.out) == (0, True)
+    assert "this run is not recorded: there is no home directory" in ended.err
+    assert not {"~", "nowhere", "state"} & set(os.listdir(terminal.world.folder))
+    done = terminal.type("list")
+    assert (done.returncode, "no runs yet" in done.stderr) == (0, True)
+
+
 def test_a_control_socket_works_however_deep_its_directory_lies(terminal: Terminal) -> None:
     deep = terminal.world.folder.joinpath(*["d" * 60] * 4)
     deep.mkdir(parents=True)

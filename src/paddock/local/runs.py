@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 KEPT_RUNS = 1000
 REMOVED_AT_ONCE = 20
+NOWHERE = "/dev/null/no-home"  # where nothing can be made, by root neither
 CONTROL = "control"  # the name of the control socket
 DRAWS = 8  # of an id, until nobody has it
 NAME_CHARACTERS_MAX = 40
@@ -36,9 +37,15 @@ RUN_FILES = ("run.json", "events.jsonl", "status.json", "plan.json", "git.txt")
 
 
 def registry_folder(env: Mapping[str, str]) -> str:
-    """Where the runs of this user are recorded."""
-    state = env.get("XDG_STATE_HOME") or os.path.join(env.get("HOME") or "~", ".local", "state")
-    return os.path.join(os.path.expanduser(state), "paddock", "runs")
+    """Where the runs of this user are recorded; below NOWHERE for one without a home directory.
+
+    A relative XDG_STATE_HOME does not count (XDG Base Directory Specification, 0.8).
+    """
+    state = os.path.expanduser(env.get("XDG_STATE_HOME", ""))
+    if not os.path.isabs(state):
+        home = os.path.expanduser(env.get("HOME") or "~")
+        state = os.path.join(home if os.path.isabs(home) else NOWHERE, ".local", "state")
+    return os.path.join(state, "paddock", "runs")
 
 
 def as_name(text: str) -> str:
@@ -83,6 +90,9 @@ class Entry:
 def take_entry(env: Mapping[str, str], name: str) -> Entry:
     """An id that no other run of this user has, with its directory."""
     above = registry_folder(env)
+    if above.startswith(NOWHERE):
+        problem = "there is no home directory: set XDG_STATE_HOME to a directory of yours"
+        return Entry(f"{name}-{os.urandom(2).hex()}", "", problem)
     run_id = ""
     for _ in range(DRAWS):
         run_id = f"{name}-{os.urandom(2).hex()}"
