@@ -39,7 +39,7 @@ class Desk:
         self.env = env or {}
         self.loop = Loop()
         self.is_ended = False
-        self.run = self.member = self.net = self
+        self.run = self.member = self.net = self.reporter = self
         self.address = self.source = ""
         self.door: str | None = None
         self.said: list[str] = []
@@ -47,8 +47,8 @@ class Desk:
         self.failed: list[PaddockError] = []
         self._bindable = bindable
 
-    def say(self, _level: str, text: str) -> None:
-        """Of the member."""
+    def waiting(self, text: str) -> None:
+        """Of the reporter."""
         self.said.append(text)
 
     def bind(self, address: str, port: int) -> str | None:
@@ -175,7 +175,7 @@ def test_a_name_that_is_published_late_is_waited_for(
     assert desk.events == [Following(LeaderRecord("", FAR, 1, ""), 0)]
     assert desk.failed == []
     (said,) = desk.said
-    assert said.startswith("Waiting peer start... --master job-worker-0.job: ")
+    assert said.startswith("--master job-worker-0.job: ")
 
 
 def test_a_name_that_nobody_knows_is_an_error_at_once_elsewhere(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 def test_lines_are_ordered_by_our_clock() -> None:
     """The second host's is 100 ns ahead."""
-    one = [(10, "a worker 0", b"a\n"), (30, "a worker 0", b"c\n")]
-    two = [(120, "b worker 1", b"b\n"), (140, "b worker 1", b"d\n")]
+    one = [(10, "a rank 0", b"a\n"), (30, "a rank 0", b"c\n")]
+    two = [(120, "b rank 1", b"b\n"), (140, "b rank 1", b"d\n")]
     found = [(piece.at_ns, piece.data) for piece in merge([(one, 0), (two, 100)])]
     assert found == [(10, b"a\n"), (20, b"b\n"), (30, b"c\n"), (40, b"d\n")]
 
@@ -64,9 +64,9 @@ def test_the_quickest_answer_tells_the_clock_best() -> None:
 
 def test_every_line_has_its_label_before_it() -> None:
     """Empty ones, too."""
-    pieces = [Piece(1, "h worker 0", b"a\n\nb\n"), Piece(2, "h worker 1", b"c\n")]
+    pieces = [Piece(1, "h rank 0", b"a\n\nb\n"), Piece(2, "h rank 1", b"c\n")]
     assert b"".join(prefixed(pieces)) == (
-        b"[h worker 0] a\n[h worker 0] \n[h worker 0] b\n[h worker 1] c\n"
+        b"[h rank 0] a\n[h rank 0] \n[h rank 0] b\n[h rank 1] c\n"
     )
 
 
@@ -103,7 +103,7 @@ def test_a_terminal_sees_text_and_colours_and_obeys_nothing_else(
 
 def test_a_label_is_text_and_short() -> None:
     """A host tells its own name."""
-    assert safe_label("h\x1b]0;x\x07\n\u202e\x9b worker 0") == "h?]0;x???? worker 0"
+    assert safe_label("h\x1b]0;x\x07\n\u202e\x9b rank 0") == "h?]0;x???? rank 0"
     assert len(safe_label("x" * 1000)) < 100
     (line,) = prefixed([Piece(1, "h\n\x1b[2J", b"a\n")])
     assert line == b"[h??[2J] a\n"

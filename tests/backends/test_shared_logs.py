@@ -29,7 +29,7 @@ def test_lines_of_all_hosts_are_one_stream(tmp_path: Path) -> None:
     write(tmp_path, "node-a", 0, 2000, b"second\n")
     write(tmp_path, "node-b", 1, 1000, b"first\n")
     assert list(pieces(tmp_path, Query())) == [
-        Piece(1000, "node-b worker 1", b"first\n"), Piece(2000, "node-a worker 0", b"second\n"),
+        Piece(1000, "node-b rank 1", b"first\n"), Piece(2000, "node-a rank 0", b"second\n"),
     ]  # fmt: skip
 
 

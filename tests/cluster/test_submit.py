@@ -145,7 +145,7 @@ def test_servers_are_told_beside_the_trainers_of_their_pod(lab: Lab) -> None:
         ("server", 0), ("worker", 0), ("worker", 1), ("server", 1), ("worker", 2), ("worker", 3),
     ]  # fmt: skip
     name = status["handle"].rpartition("/")[2]
-    lines = (f"[{name}-1 server 1] PSERVER None of 4", f"[{name}-1 worker 3] TRAINER 3 of 4")
+    lines = (f"[{name}-1 server 1] PSERVER None of 4", f"[{name}-1 rank 3] TRAINER 3 of 4")
     heard = lambda: all(line in lab.paddock("logs", "serves").stdout for line in lines)  # noqa: E731
     lab.place.soon("a server and a trainer have spoken", heard)
     of_one = lab.paddock("logs", "serves", "--rank", "1").stdout

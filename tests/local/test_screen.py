@@ -148,6 +148,15 @@ def test_the_file_keeps_what_the_terminal_leaves_out() -> None:
         assert re.search(rf"^LAUNCH (INFO|ERROR) .*{re.escape(line)}", kept, re.MULTILINE), kept
 
 
+def test_what_is_waited_for_is_in_our_words_here_and_in_paddles_in_the_file() -> None:
+    """A follower whose coordinator does not answer yet."""
+    screen = Screen()
+    screen.reporter.waiting("10.0.0.1:6768 does not answer yet: Connection refused")
+    why = "10.0.0.1:6768 does not answer yet: Connection refused\n"
+    assert screen.seen == [f"paddock: waiting for the coordinator: {why}"]
+    assert "".join(screen.kept).endswith(f" Waiting peer start... {why}")
+
+
 @pytest.mark.parametrize(
     ("env", "begins"),
     [

@@ -103,7 +103,7 @@ def meet_when_known(place: Place) -> None:
         elif not run.is_ended:
             if error.message != said:
                 said = error.message
-                run.member.say("INFO", f"Waiting peer start... {said}")
+                run.member.reporter.waiting(said)
             run.loop.at("names", run.loop.now() + NAME_SECONDS, look)
 
     look()

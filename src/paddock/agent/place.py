@@ -161,7 +161,7 @@ class Place:
 
         def waiting(why: str) -> None:
             where = join_endpoint(*target)
-            run.member.say("INFO", f"Waiting peer start... {where} does not answer yet: {why}")
+            run.member.reporter.waiting(f"{where} does not answer yet: {why}")
 
         self.client = Client(
             run.loop,

@@ -97,8 +97,8 @@ def prefixed(pieces: Iterable[Piece], *, is_terminal: bool = False) -> Iterator[
 def safe_label(label: str) -> str:
     """Without what a terminal could take for an order, and not too long.
 
-    >>> safe_label("h2\\x1b[2J worker 3")
-    'h2?[2J worker 3'
+    >>> safe_label("h2\\x1b[2J rank 3")
+    'h2?[2J rank 3'
     """
     return "".join(c if c.isprintable() else "?" for c in label[:LABEL_LETTERS])
 

@@ -10,7 +10,7 @@ from paddock.local.width import fitted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paddock.backends.words import Plan, Rank, State, Status
+    from paddock.backends.words import Plan, Rank, State, Status, process_name
 
 COLOURS: dict[State, str] = {
     "running": "32", "succeeded": "32", "pending": "33", "starting": "33", "stopping": "33",
@@ -113,7 +113,7 @@ def status_lines(
 def _ranks(ranks: Sequence[Rank]) -> str:
     found = []
     for rank in ranks:
-        text = f"{rank.role} {rank.rank}"
+        text = process_name(rank.role, rank.rank)
         if rank.state != "running":
             text += f" {rank.state}" + (f" ({rank.code})" if rank.code else "")
         found.append(clean(text))

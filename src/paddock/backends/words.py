@@ -146,12 +146,22 @@ class Rank:
 
 
 def role_word(role: str) -> str:
-    """What statuses and the labels of logs call a role of the launcher, the operator or Volcano.
+    """What --json of statuses calls a role of the launcher, the operator or Volcano.
 
     >>> role_word("ps"), role_word("worker")
     ('server', 'worker')
     """
     return {"ps": "server", "pserver": "server", "trainer": "worker"}.get(role, role)
+
+
+def process_name(role: str, rank: int) -> str:
+    """What people call a process, as the launcher's screen does.
+
+    >>> process_name("worker", 3), process_name("ps", 0)
+    ('rank 3', 'server 0')
+    """
+    word = role_word(role)
+    return f"{'rank' if word == 'worker' else word} {rank}"
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,10 @@ class Reporter:
         """What Paddle's launcher says and its users' tools may read; little news to a person."""
         self.say_all([("INFO", text) for text in texts])
 
+    def waiting(self, text: str) -> None:
+        """The coordinator cannot be reached yet; text: where, and why."""
+        self.echo(f"Waiting peer start... {text}")
+
     def settings(self, shown: Sequence[tuple[str, str]]) -> None:
         """The job's settings, before anything starts."""
         self.echo(*configuration_lines(shown))

@@ -109,6 +109,11 @@ class ScreenReporter(Reporter):
         """To the file only."""
         self._in_full.echo(*texts)
 
+    def waiting(self, text: str) -> None:
+        """In Paddock's words; the file has Paddle's."""
+        self._in_full.waiting(text)
+        self._tell("INFO", for_terminal(f"waiting for the coordinator: {text}"))
+
     def starting(self, plan: Plan, node_rank: int) -> None:
         """One line of who runs where, with what."""
         self._ranks = plan.world_size or len(plan.procs)

@@ -12,7 +12,7 @@ LINE = b"2026-01-01T00:00:05.5Z [rank 3] loss 0.25\n"
 
 def test_a_line_of_a_worker_is_of_its_rank_and_any_other_of_none() -> None:
     piece, rank = piece_of("a-1", LINE)
-    assert (piece.label, piece.data, rank) == ("a-1 worker 3", b"loss 0.25\n", 3)
+    assert (piece.label, piece.data, rank) == ("a-1 rank 3", b"loss 0.25\n", 3)
     piece, rank = piece_of("a-1", b"2026-01-01T00:00:05.5Z [server 3] serving\n")
     assert (piece.label, rank) == ("a-1 server 3", None)
     piece, rank = piece_of("a-1", b"2026-01-01T00:00:05.5Z LAUNCH INFO Pod completed\n")

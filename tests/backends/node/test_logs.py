@@ -72,8 +72,8 @@ def test_lines_come_in_the_order_in_which_they_were_written(tmp_path: Path, fold
     Written(folder / "workerlog.1").begin(3).say(2, b"b\nbb\n").say(3, b"c\n")
     Written(folder / "serverlog.0").begin(0, "ps").say(2.5, b"s\n")
     assert told(tmp_path) == [
-        (1, "h2 worker 2", b"a\n"), (2, "h2 worker 3", b"b\nbb\n"), (2.5, "h2 server 0", b"s\n"),
-        (3, "h2 worker 3", b"c\n"), (4, "h2 worker 2", b"d\n"),
+        (1, "h2 rank 2", b"a\n"), (2, "h2 rank 3", b"b\nbb\n"), (2.5, "h2 server 0", b"s\n"),
+        (3, "h2 rank 3", b"c\n"), (4, "h2 rank 2", b"d\n"),
     ]  # fmt: skip
 
 
@@ -92,8 +92,8 @@ def test_another_attempt_may_have_another_rank(tmp_path: Path, folder: Path) -> 
     log = Written(folder / "workerlog.0").begin(1).say(1, b"one")
     log.begin(0, attempt=1).say(2, b"\n----- attempt 1 -----\n").say(3, b"two\n")
     assert told(tmp_path) == [
-        (1, "h2 worker 1", b"one\n"), (2, "h2 worker 0", b"\n----- attempt 1 -----\n"),
-        (3, "h2 worker 0", b"two\n"),
+        (1, "h2 rank 1", b"one\n"), (2, "h2 rank 0", b"\n----- attempt 1 -----\n"),
+        (3, "h2 rank 0", b"two\n"),
     ]  # fmt: skip
     assert [data for _, _, data in told(tmp_path, Query(ranks=(1,)))] == [b"one\n"]
 
@@ -146,7 +146,7 @@ def test_hosts_that_share_a_directory_are_told_apart(tmp_path: Path, folder: Pat
     Written(folder / "node-b" / "workerlog.0").begin(1).say(2, b"b\n")
     Written(folder / "node-a" / "workerlog.0").begin(0).say(1, b"a\n")
     found = [(label, data) for _, label, data in told(tmp_path, is_shared=True)]
-    assert found == [("node-a worker 0", b"a\n"), ("node-b worker 1", b"b\n")]
+    assert found == [("node-a rank 0", b"a\n"), ("node-b rank 1", b"b\n")]
 
 
 def test_a_log_without_times_is_told_as_of_its_last_change(tmp_path: Path, folder: Path) -> None:

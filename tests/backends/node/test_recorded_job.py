@@ -35,6 +35,6 @@ def test_what_two_ranks_said_in_turns_is_told_in_turns(tmp_path: Path) -> None:
     said = [(label, line) for _, label, data in found for line in data.decode().split("\n")]
     turns = [(label, line) for label, line in said if line and not line.startswith("-----")]
     assert turns == [
-        (f"h worker {turn % 2}", f"{attempt}: {turn}") for attempt in range(2) for turn in range(6)
+        (f"h rank {turn % 2}", f"{attempt}: {turn}") for attempt in range(2) for turn in range(6)
     ]
     assert sum("attempt 1, rank" in line for _, line in said) == 2

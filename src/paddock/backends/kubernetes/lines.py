@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from paddock.backends.words import Query
 
 LINE = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z ?(.*)", re.DOTALL)
-# What `launch` puts before a line of a process -> the role that labels show.
-ROLES = {"rank": "worker", "server": "server", "heter worker": "heter"}
+# What `launch` puts before a line of a process.
 PROCESS = re.compile(rb"\[(rank|server|heter worker) (\d+)\] ")
 NS = 1_000_000_000
 
@@ -29,15 +28,15 @@ def piece_of(pod: str, line: bytes) -> tuple[Piece, int | None]:
 
     >>> piece, rank = piece_of("a-1", b"1970-01-01T00:00:01.5Z [rank 3] loss 0.25\\n")
     >>> piece.at_ns, piece.label, piece.data, rank
-    (1500000000, 'a-1 worker 3', b'loss 0.25\\n', 3)
+    (1500000000, 'a-1 rank 3', b'loss 0.25\\n', 3)
     """
     at_ns, said = split_time(line)
     found = PROCESS.match(said)
     if found is None:
         return Piece(at_ns, pod, said), None
-    role, rank = ROLES[found[1].decode()], int(found[2])
+    role, rank = found[1].decode(), int(found[2])
     piece = Piece(at_ns, f"{pod} {role} {rank}", said[found.end() :])
-    return piece, rank if role == "worker" else None
+    return piece, rank if role == "rank" else None
 
 
 def split_time(line: bytes) -> tuple[int, bytes]:

@@ -20,7 +20,7 @@ import stat
 import time
 from collections import deque
 
-from paddock.backends.words import role_word
+from paddock.backends.words import process_name
 from paddock.local.times import RECORD_BYTES, SUFFIX, read_times
 
 TYPE_CHECKING = False
@@ -254,7 +254,7 @@ class Log:
 
     def _name(self, who: tuple[str, int, int]) -> None:
         role, rank, _ = who
-        self._label = f"{self.host} {role_word(role)} {rank}"
+        self._label = f"{self.host} {process_name(role, rank)}"
         self._is_wanted = not self._ranks or (role == "worker" and rank in self._ranks)
         self._is_torn = False
 
