@@ -21,3 +21,14 @@ def pass_gate(ready: str) -> None:
     stamp(ready)
     os.read(fd, 1)
     os.close(fd)
+
+
+def await_again() -> None:
+    """Wait until every rank that was up once has stamped again; half a minute at most."""
+    until = time.monotonic() + 30.0
+    while time.monotonic() < until:
+        with open(os.environ["BENCH_STAMPS"], encoding="ascii") as f:
+            events = [line.split(" ", 1)[0] for line in f]
+        if events.count("again") >= events.count("up"):
+            return
+        time.sleep(0.01)
