@@ -376,6 +376,17 @@ def test_a_record_with_odd_values_crashes_no_command(
         assert done.returncode == 0 or name == "run.json"
 
 
+def test_an_end_stays_though_somebody_noted_later_that_it_runs(terminal: Terminal) -> None:
+    """Of two who write: it was lost from then on."""
+    assert terminal.run(terminal.world.script("sys.exit(3)")).code == 3
+    (entry,) = terminal.entries()
+    row = {"at": 1.0, "state": "running", "why": "", "code": None}
+    with open(entry / "events.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+    found = terminal.status()
+    assert (found["state"], found["code"]) == ("failed", 3)
+
+
 @pytest.mark.parametrize("term, has_codes", [("dumb", False), ("xterm", True)])
 def test_a_dumb_terminal_gets_no_colours(terminal: Terminal, term: str, has_codes: bool) -> None:
     assert terminal.run(terminal.world.script("")).code == 0

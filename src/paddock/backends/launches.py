@@ -35,7 +35,7 @@ from paddock.local.runs import is_run_directory
 from paddock.local.times import SUFFIX, read_times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from typing import Any
 
     from paddock.backends.backend import Say
@@ -70,18 +70,6 @@ class Launches:
             attempt=int(row.get("attempt") or 0),
             nodes=recorded.nodes_of(row),
         )
-
-    def statuses(
-        self, runs: Sequence[Run], *, is_brief: bool = False
-    ) -> list[Status | PaddockError]:
-        """Of each, one after the other: they are on this machine."""
-        found: list[Status | PaddockError] = []
-        for run in runs:
-            try:
-                found.append(self.status(run))
-            except PaddockError as error:
-                found.append(error)
-        return found
 
     def _asked(self, run: Run) -> dict[str, Any] | None:
         """What its launcher says; None when none is there."""
@@ -233,14 +221,14 @@ def _end_of(run: Run) -> dict[str, Any] | None:
     """How it ended. A launcher that has just closed its socket is about to write that down."""
     deadline = time.monotonic() + ENDING_SECONDS
     while True:
-        last = run.last_event
-        if last is not None and last["state"] in FINAL:
-            return last
+        # Whoever asked just before may have written down since that it runs.
+        end = next((event for event in run.events if event["state"] in FINAL), None)
+        if end is not None:
+            return end
         is_ending = is_gone(str(run.details["process"])) is False
         is_ending = is_ending and not os.path.exists(str(run.details.get("control") or ""))
         if not is_ending or time.monotonic() > deadline or not run.details.get("control"):
-            last = run.last_event
-            return last if last is not None and last["state"] in FINAL else None
+            return next((event for event in run.events if event["state"] in FINAL), None)
         # sleep: nobody tells when a record is written
         time.sleep(0.02)
 
