@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from paddock.backends.words import process_name
 from paddock.local.width import fitted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paddock.backends.words import Plan, Rank, State, Status, process_name
+    from paddock.backends.words import Plan, Rank, State, Status
 
 COLOURS: dict[State, str] = {
     "running": "32", "succeeded": "32", "pending": "33", "starting": "33", "stopping": "33",
