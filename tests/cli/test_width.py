@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def on_a_terminal(columns: int, folder: Path, *words: str) -> list[str]:
+def on_a_terminal(columns: int, folder: Path, *words: str, code: int = 0) -> list[str]:
     """The lines of a command on a terminal so wide."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
@@ -36,8 +36,25 @@ def on_a_terminal(columns: int, folder: Path, *words: str) -> list[str]:
         except OSError:  # EIO: the other side has gone
             pass
         os.close(ours)
-    assert child.returncode == 0, found
+    assert child.returncode == code, found
     return found.decode().splitlines()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("launch", "--rdzv_endpoint", "x:1", "--nproc_per_nodes", "2", "--log_lev", "no", "a.py"),
+        ("status", "a-run-of-which-nothing-is-known-here", "and-another-one"),
+    ],
+)
+def test_errors_fit_the_terminal(columns: int, words: tuple[str, ...], tmp_path: Path) -> None:
+    """What is wrong, and each hint below it."""
+    shown = on_a_terminal(columns, tmp_path, *words, code=2)
+    wide = on_a_terminal(200, tmp_path, *words, code=2)
+    assert all(len(line) < columns or len(line.split()) == 1 for line in shown)
+    assert " ".join(shown).split() == " ".join(wide).split()
+    assert shown[0].startswith("paddock: error: ")
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120, 200])
@@ -68,6 +85,7 @@ def test_every_command_is_in_one_group_of_the_overview() -> None:
 def test_a_status_keeps_its_columns_and_cuts_the_last() -> None:
     """The note gives way; host and state stay whole."""
     nodes = (Node("node-with-a-long-name", "running", note="a sentence of many words" * 4),)
-    lines = status_lines("ssh:job", Status("running", 0.0, nodes=nodes), width=60)
+    why = "waits for two of the hosts of which nothing has been heard for a while"
+    lines = status_lines("ssh:job", Status("running", 0.0, nodes=nodes, why=why), width=60)
     assert max(len(line) for text in lines for line in text.split("\n")) <= 60
     assert "node-with-a-long-name  running" in lines[-1] and lines[-1].endswith("…")

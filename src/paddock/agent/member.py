@@ -11,7 +11,7 @@ from paddock.core import messages as m
 from paddock.core.plan import make_plan
 from paddock.core.policy import Verdict
 from paddock.core.value import replace
-from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE, PaddockError, problem_text
+from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE, PaddockError
 from paddock.local.reporter import Reporter
 from paddock.local.text import count, servers_lines
 
@@ -60,7 +60,6 @@ class Member:
         self._uid = ""
         self._loop = loop
         self._share = share
-        self._say_raw = say_raw
         self._pod_name = pod_name
         self._on_over = on_over
         self.reporter = reporter or Reporter(20, say_raw)
@@ -255,7 +254,7 @@ class Member:
 
     def _fail(self, error: PaddockError) -> None:
         self.problem = error.message
-        self._say_raw(problem_text(error))
+        self.reporter.problem(error)
         self.exit_code = error.exit_code
         self.tell(m.CannotRun(error.message, error.exit_code))
         self.end(error.exit_code)
@@ -291,7 +290,7 @@ class Member:
     def _refused(self, refuse: m.Refuse) -> None:
         error = PaddockError(refuse.message, hint=refuse.hint, exit_code=refuse.exit_code)
         self.problem = error.message
-        self._say_raw(problem_text(error))
+        self.reporter.problem(error)
         self.end(refuse.exit_code)
 
     def give_up(self, error: PaddockError) -> None:

@@ -11,7 +11,7 @@ from paddock.agent.life import Life
 from paddock.agent.reign import Reign
 from paddock.agent.signpost import Signpost
 from paddock.core.endpoint import join_endpoint
-from paddock.errors import PaddockError, UsageError, problem_text
+from paddock.errors import PaddockError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class Place:
             member.halt(error.message)
             member.give_up(error)
         else:
-            self.run.say_raw(problem_text(error))
+            member.reporter.problem(error)
             member.end(error.exit_code)
 
     @property

@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from paddock.backends.words import process_name
-from paddock.local.width import fitted
+from paddock.local.width import fitted, reflowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,7 +101,8 @@ def status_lines(
         head += f", {passed} ago" if status.is_final else f", for {passed}"
     lines = [head]
     if status.why:
-        lines.append(f"  {clean(status.why)}")
+        why = f"  {clean(status.why)}"
+        lines += [why] if width is None else reflowed(why, width)
     rows = [("host", "state", "ranks", "")]
     for node in status.nodes:
         rows.append((clean(node.name), node.state, _ranks(node.ranks), clean(node.note)))

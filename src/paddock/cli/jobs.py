@@ -204,7 +204,9 @@ def watch(run: Run) -> int:
     last: list[str] = []
     while True:
         (status,) = ask_all([run], is_brief=True)
-        lines = status_lines(shown_name(run), status, is_coloured=is_coloured())
+        text = "\n".join(status_lines(shown_name(run), status, is_coloured=is_coloured(),
+                                      width=terminal_width()))  # fmt: skip
+        lines = text.split("\n")
         if _takes_codes():
             sys.stdout.write(f"\x1b[{drawn}F\x1b[J" if drawn else "")
             sys.stdout.write("\n".join(lines) + "\n")
@@ -343,7 +345,7 @@ def _wait(given: Given) -> int:
     else:
         for run in runs:
             status = replace(ended[run.run_id], nodes=())
-            print("\n".join(status_lines(shown_name(run), status)))
+            print("\n".join(status_lines(shown_name(run), status, width=terminal_width())))
     codes = [exit_code(ended[run.run_id]) for run in runs]
     return next((code for code in codes if code), 0)
 

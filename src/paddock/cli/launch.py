@@ -99,7 +99,9 @@ def run_here(
             kept=kept,
         )
     except PaddockError as error:
-        _last_words(problem_text(error))
+        from paddock.local.screen import columns_of, wrapped_lines
+
+        _last_words(wrapped_lines(problem_text(error), columns_of(2)))
         return error.exit_code
     except BaseException:  # noqa: BLE001  # a bug of ours: it is shown, and the exit code is 125
         import traceback

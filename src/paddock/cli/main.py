@@ -110,7 +110,9 @@ def answered(call: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return EXIT_SIGNAL_BASE + SIGPIPE
     except PaddockError as error:
-        sys.stderr.write(problem_text(error))
+        from paddock.local.screen import columns_of, wrapped_lines
+
+        sys.stderr.write(wrapped_lines(problem_text(error), columns_of(2)))
         sys.stderr.flush()
         return error.exit_code
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ The console shows less (screen.py), unless --console paddle is given; launcher.l
 
 from __future__ import annotations
 
+from paddock.errors import problem_text
 from paddock.local.text import (
     LEVELS,
     configuration_lines,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
     from paddock.core.plan import Plan
     from paddock.core.policy import Verdict
+    from paddock.errors import PaddockError
 
 
 class Reporter:
@@ -55,6 +57,10 @@ class Reporter:
     def waiting(self, text: str) -> None:
         """The coordinator cannot be reached yet; text: where, and why."""
         self.echo(f"Waiting peer start... {text}")
+
+    def problem(self, error: PaddockError) -> None:
+        """What keeps this node from going on."""
+        self._write(problem_text(error))
 
     def settings(self, shown: Sequence[tuple[str, str]]) -> None:
         """The job's settings, before anything starts."""

@@ -14,7 +14,7 @@ import os
 from time import monotonic, strftime
 
 from paddock.core.hosts import ROLE_NOUNS
-from paddock.errors import for_terminal
+from paddock.errors import for_terminal, problem_text
 from paddock.local.console import shown_keys
 from paddock.local.evidence import explain_end
 from paddock.local.reporter import Reporter
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
     from paddock.core.policy import Verdict
+    from paddock.errors import PaddockError
 
 GREEN, YELLOW, RED, DIM = "32", "33", "31", "2"
 COLOURS = {"warning": YELLOW, "error": RED}
@@ -104,6 +105,10 @@ class ScreenReporter(Reporter):
         where = link if path and os.path.exists(link) else path or os.path.join(folder, "")
         text = self._line(f"{count(lines, 'line')} of framework messages in {_short(where)}")
         return f"\x1b[{DIM}m{text[:-1]}\x1b[0m\n" if self._is_coloured else text
+
+    def problem(self, error: PaddockError) -> None:
+        """Within the terminal's width."""
+        self._write(wrapped_lines(problem_text(error), self._columns()))
 
     def echo(self, *texts: str) -> None:
         """To the file only."""
@@ -215,6 +220,15 @@ def wrapped(line: str, columns: int) -> str:
         else:
             parts.append(f"  {word}")
     return "\n".join(parts).replace("\0", " ")
+
+
+def wrapped_lines(text: str, columns: int) -> str:
+    """Each of some lines, as wrapped does.
+
+    >>> wrapped_lines("paddock: error: no script\\n  hint: give one\\n", 20)
+    'paddock: error: no\\n  script\\n  hint: give one\\n'
+    """
+    return "\n".join(wrapped(line, columns) for line in text.split("\n"))
 
 
 def _who(plan: Plan, procs: Sequence[Proc]) -> str:
