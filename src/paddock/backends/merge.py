@@ -156,7 +156,7 @@ def _shown(found: re.Match[bytes]) -> bytes:
 def read_query(
     *, rank: str = "all", since: str = "", now: float = 0.0, follow: bool = False, tail: str = ""
 ) -> Query:
-    """What --rank, --since, --follow and --tail ask for. Raises UsageError.
+    """What --rank, --since, --follow and --lines ask for. Raises UsageError.
 
     now: seconds since 1970.
 
@@ -171,7 +171,7 @@ def read_query(
         raise UsageError(f"--since {since}: not a time", hint="write 30s, 5m or 1h30m")
     count = to_integer(tail) if tail else None
     if tail and (count is None or count < 0):
-        raise UsageError(f"--tail {tail}: not a number of lines", hint="write 100")
+        raise UsageError(f"--lines {tail}: not a number of lines", hint="write 100")
     return Query(known, now - ago if since else 0.0, follow=follow, tail=count)
 
 

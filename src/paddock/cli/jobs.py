@@ -275,7 +275,7 @@ def _logs(given: Given) -> int:
         since=given.since or "",
         now=time.time(),
         follow=given.follow,
-        tail=given.tail or "",
+        tail=given.lines or given.tail or "",
     )
     if given.around_failure is not None:
         status = ask(run)
@@ -484,7 +484,8 @@ _VERBS = (
         flag("rank", "0,4-7|all", "only these ranks", default="all"),
         flag("grep", "PATTERN", "only lines in which this regular expression is found"),
         flag("since", "5m", "only what is not older"),
-        flag("tail", "LINES", "only so many of the last lines", "n"),
+        flag("lines", "COUNT", "only so many of the last lines", "n"),
+        flag("tail", "COUNT", "only so many of the last lines", status="hidden"),
         flag("around-failure", "DURATION", "so long before and after the first failure, as 5s"),
     ), _logs, _jobs(" (the default)")),
     Command("stop", "stop a run", (flag("now", "", "without grace"), JSON), _stop, _jobs("", 1)),
