@@ -23,8 +23,10 @@ def is_secret(name: str) -> bool:
     [True, True, True, True, True]
     >>> [is_secret(n) for n in ("PADDLE_TRAINER_ID", "TOKENIZERS_PARALLELISM", "PWD")]
     [False, False, False]
+    >>> is_secret("db.pass.prod")
+    True
     """
-    upper = name.upper().replace("-", "_")
+    upper = name.upper().replace("-", "_").replace(".", "_")
     parts = upper.split("_")
     if upper in NOT_SECRET:
         return False

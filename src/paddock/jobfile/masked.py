@@ -18,6 +18,8 @@ def masked_words(words: Sequence[str], of_script: int = -1) -> list[str]:
 
     >>> masked_words(["--env", "HF_TOKEN=abc", "t.py", "--api_key", "k", "--lr=1"])
     ['--env', 'HF_TOKEN=******', 't.py', '--api_key', '******', '--lr=1']
+    >>> masked_words(["t.py", "--api_key", "-kx9", "--token", "-v"])
+    ['t.py', '--api_key', '******', '--token', '-v']
     """
     kept: list[str] = []
     if of_script < 0:
@@ -27,7 +29,8 @@ def masked_words(words: Sequence[str], of_script: int = -1) -> list[str]:
     for at, word in enumerate(words):
         head, equals, text = word.partition("=")
         name = text.partition("=")[0] if head == "--env" else head
-        if secret and not word.startswith("-"):
+        is_short_flag = word.startswith("-") and len(word) <= 2
+        if secret and not is_short_flag and not word.startswith("--"):
             kept.append(HIDDEN)
         elif equals and is_secret(name.lstrip("-")) and (at >= of_launcher or "-" not in name):
             kept.append(word[: word.index("=", word.index(name))] + "=" + HIDDEN)
