@@ -300,7 +300,7 @@ def _read_extra_env(reader: Reader, words: Sequence[str]) -> tuple[tuple[str, st
     if reader.text("backend") in PLACES:
         place = reader.text("backend")
         hint = f"to choose where the job runs: paddock submit -b {place}"
-        reader.fault("backend", "is for what the ranks communicate with (gloo, nccl, ...)", hint)
+        reader.fault("backend", "choose what the ranks communicate with (gloo, nccl, ...)", hint)
         return ()
     backend = reader.choice("backend", BACKENDS, "auto")
     if backend != "auto":
