@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import signal
@@ -413,14 +414,20 @@ def test_a_missing_rank_is_named_at_the_join_timeout(hosts: Hosts, world: World)
 
 
 def test_no_master_there_is_said_at_the_join_timeout(hosts: Hosts, world: World) -> None:
-    """Refused (nobody listens) and silent (no such host) alike."""
+    """Refused (nobody listens) and silent (no such host) alike; the record says it, too."""
     script = world.script("pass")
     for address in ("10.123.0.1:7000", "10.123.0.99:7000"):
+        state = world.folder / address
         ended = hosts[1].start(
-            "--nnodes", 2, "--master", address, "--join-timeout", 1, script, env=KEY
+            "--nnodes", 2, "--master", address, "--join-timeout", 1, script,
+            env={**KEY, "XDG_STATE_HOME": str(state)},
         ).end()  # fmt: skip
         assert (ended.code, ended.left) == (124, [])
-        assert f"--master {address}: no coordinator answered within 1 s" in ended.err
+        why = f"--master {address}: no coordinator answered within 1 s"
+        assert why in ended.err
+        (events,) = state.glob("paddock/runs/*/events.jsonl")
+        last = json.loads(events.read_text().splitlines()[-1])
+        assert (last["state"], last["code"], why in last["why"]) == ("failed", 124, True)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from paddock.local.text import count
 from paddock.local.width import terminal_width
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from paddock.backends.registry import Run
@@ -61,7 +61,7 @@ def _seen(run: Run, status: Status | PaddockError) -> Status:
     last = run.last_event
     if isinstance(status, PaddockError):
         if last is not None and run.has_ended:
-            return Status(last["state"], last["at"], str(last.get("why", "")), last.get("code"))
+            return _ended(last)
         seen = f"last seen {last['state']}" if last is not None else "never seen"
         since = float(last["at"]) if last is not None else run.created_at
         return Status("unknown", time.time(), f"{seen}; {status.message}", since=since)
@@ -76,8 +76,14 @@ def seen_end(run: Run) -> Status | None:
     last = run.last_event
     if last is None or last["state"] not in ("succeeded", "failed", "cancelled"):
         return None
-    why, code = str(last.get("why", "")), last.get("code")
-    return Status(last["state"], last["at"], why, code if isinstance(code, int) else None)
+    return _ended(last)
+
+
+def _ended(event: Mapping[str, Any]) -> Status:
+    """As the last event of a run tells it."""
+    why, code = str(event.get("why", "")), event.get("code")
+    code = code if isinstance(code, int) else None
+    return Status(event["state"], event["at"], why, code, since=event["at"])
 
 
 def ask_all(runs: Sequence[Run], *, is_brief: bool = False) -> list[Status]:
