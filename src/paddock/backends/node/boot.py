@@ -2,9 +2,9 @@
 
 It must be read by every Python there may be, to say that it is too old; so it is written like that.
 Argument: the SHA-256 of the program's sources, and their size: what a cleaner of caches, or a loss
-of power, has left of it is made anew. Answers one line of JSON; when it needs the archive, its
-SHA-256 in hex, its size as 12 digits and its bytes follow on the input. Then main.py takes over, in
-the same process.
+of power, has left of it is made anew. Hosts may share a home, and bring it all at once: who is last
+takes it from nobody. Answers one line of JSON; when it needs the archive, its SHA-256 in hex, its
+size as 12 digits and its bytes follow on the input. Then main.py takes over, in the same process.
 """
 # it travels on a command line: short, and old
 
@@ -43,15 +43,17 @@ try:
         if hashlib.sha256(data).hexdigest().encode() != head[:64]:
             raise OSError(5, "the program arrived damaged")
         import io, shutil, tempfile, zipfile
-        new = tempfile.mkdtemp(dir=base)
+        new, old = tempfile.mkdtemp(dir=base), tempfile.mkdtemp(dir=base)
         try:
             zipfile.ZipFile(io.BytesIO(data)).extractall(new)
-            if size(there) != size(new):
-                shutil.rmtree(there, True)
+            if os.path.isdir(there) and size(there) != size(new):
+                os.rename(there, old)
             os.rename(new, there)
         except OSError:
-            shutil.rmtree(new, True)
             if not os.path.isdir(there): raise
+        finally:
+            shutil.rmtree(new, True)
+            shutil.rmtree(old, True)
 except OSError as error:
     say(error="%s: %s" % (error.filename or base, error.strerror),
         hint="is the disk full, or the home not writable?"); sys.exit(2)
