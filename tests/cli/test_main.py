@@ -35,6 +35,8 @@ def test_help_lists_every_command(words: list[str], capsys: pytest.CaptureFixtur
         (["--nnodes"], "'--nnodes' is not a command", "paddock launch --nnodes"),
         (["completion", "tcsh"], "'tcsh' is not one of its values", "bash, zsh, fish"),
         (["top"], "'top' is not a command", "did you mean 'paddock status --watch'?"),
+        (["-v"], "'-v' is not a command", "did you mean 'paddock version'?"),
+        (["torchrun"], "'torchrun' is not a command", "did you mean 'paddock launch'?"),
         (["xyzzy"], "'xyzzy' is not a command", "paddock help lists the commands"),
         (["explain"], "no script is given", "paddock explain [flags] train.py"),
         (["completion"], "SHELL is not given", "paddock completion SHELL"),

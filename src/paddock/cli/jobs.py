@@ -296,11 +296,15 @@ def _logs(given: Given) -> int:
         pieces = matching(pieces, given.grep)
     if tail is not None:  # where several streams were cut one by one
         pieces = tail_of(pieces, tail)
+    is_empty = True
     try:
         for data in shown(pieces):
+            is_empty = False
             write_all(1, data)
     except KeyboardInterrupt:
         return 130
+    if is_empty:
+        _say(f"no lines; the ranks of this run: paddock status {shown_name(run)}")
     return 0
 
 
@@ -315,6 +319,10 @@ def _stop(given: Given) -> int:
     runs = runs_of(given.jobs)
     found = ask_all(runs, is_brief=True)
     seen = {run.run_id: status for run, status in zip(runs, found, strict=True)}
+    if "all" in given.jobs:  # the ended ones are not worth a line each
+        runs = [run for run in runs if not seen[run.run_id].is_final]
+        if not runs:
+            _say("nothing is running")
 
     def stop(run: Run) -> str:
         if (status := seen[run.run_id]).is_final:

@@ -204,7 +204,7 @@ def _host_problem(job: Job) -> Problem | None:
 
 def _script_problem(script: str) -> Problem | None:
     if not os.path.exists(script):
-        hint = "check the path; options of the launcher go before the script"
+        hint = "check the path; flags of paddock go before the script"
         return Problem(f"script '{script}' does not exist (in {_here()})", _near(script, hint))
     if os.path.isdir(script):
         return Problem(f"script '{script}' is a directory", "name a file in it")

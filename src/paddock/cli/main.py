@@ -45,7 +45,8 @@ SHARED = dict.fromkeys(("list", "status", "logs", "stop", "wait", "fetch", "dele
 # What people type who come from other tools -> what it is here.
 OTHERS = {"kill": "stop", "cancel": "stop", "jobs": "list", "ls": "list",
           "run": "launch", "log": "logs", "tail": "logs -f", "get": "fetch", "rm": "delete",
-          "describe": "status", "top": "status --watch"}  # fmt: skip
+          "describe": "status", "top": "status --watch", "history": "list", "start": "launch",
+          "torchrun": "launch", "fleetrun": "launch", "-v": "version"}  # fmt: skip
 WORDS = {"-h": "help", "--help": "help", "-V": "version", "--version": "version"}
 ALL = "paddock help lists the commands"
 SIGINT = 2
@@ -133,10 +134,8 @@ def _run(words: Sequence[str]) -> int:
 def _unknown(name: str) -> UsageError:
     from paddock.command_line import nearest
 
-    if name.startswith("-") or name.endswith(".py"):
-        return UsageError(
-            f"'{name}' is not a command", hint=f"did you mean 'paddock launch {name} ...'?"
-        )
     meant = OTHERS.get(name)
+    if meant is None and (name.startswith("-") or name.endswith(".py")):
+        meant = f"launch {name} ..."
     hint = f"did you mean 'paddock {meant}'?" if meant else nearest(name, COMMANDS, ALL)
     return UsageError(f"'{name}' is not a command", hint=hint)
