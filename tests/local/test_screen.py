@@ -197,17 +197,15 @@ def test_the_summary_tells_this_nodes_part() -> None:
 @pytest.mark.parametrize(
     ("logs", "record", "wanted"),
     [
-        (Logs(), "", True),
         (Logs(level="DEBUG"), "", True),
         (Logs(console="paddle"), "", False),
-        (Logs(console="short"), "/job", True),
-        (Logs(), "/job", False),
+        (Logs(), "/job", True),
     ],
 )
 def test_paddles_lines_are_for_those_who_ask_for_them(
     logs: Logs, record: str, wanted: bool
 ) -> None:
-    """--console paddle; and `paddock submit`, which reads the console of what it has sent."""
+    """--console paddle; a submitted job has the screen that every launch has."""
     assert is_short(replace(JOB, logs=logs, record=record)) == wanted
 
 

@@ -11,7 +11,7 @@ from paddock.errors import PaddockError
 from paddock.local.logs import run_folder
 from paddock.local.loop import Loop
 from paddock.local.output import Output
-from paddock.local.reporter import Reporter, is_short, is_submitted
+from paddock.local.reporter import Reporter, is_short
 from paddock.local.runs import CONTROL, Entry, is_recorded, job_name, take_entry
 from paddock.local.share import Share
 from paddock.local.text import LEVELS
@@ -127,7 +127,8 @@ class Launcher:
     def __init__(self, job: Job, env: Mapping[str, str], kept: Kept | None = None) -> None:
         """kept: the loop, and what the launch before has left, of a launcher that stays."""
         self.loop = Loop() if kept is None else kept.loop
-        self.output = Output(on_lost=self._on_lost)
+        # A submitter tells the two apart by where they are: backends/node/main.py.
+        self.output = Output(on_lost=self._on_lost, has_own_screen=bool(job.record))
         self.env = env
         self.control: ControlServer | None = None
         self.record: RunRecord | None = None
@@ -304,7 +305,7 @@ def _reporter(
         lambda: share.shown_logs,
         output.has_shown,
         columns=lambda: columns_of(2),
-        has_time=not is_submitted(job),
+        has_time=not job.record,  # `paddock submit` shows it, perhaps on a terminal
         run_id=lambda: run_id,
     )
     output.fold(screen.folded)

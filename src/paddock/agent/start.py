@@ -157,7 +157,8 @@ def _watch_guardian(run: Run, guardian_pid: int) -> None:
         from paddock.local.sweep import end_descendants
 
         end_descendants()
-        last_words("paddock: error: the guardian process was killed; all processes ended\n")
+        why = "the guardian process was killed; all processes ended"
+        last_words(f"paddock: error: {why}\n", run.job.record, why)
         os._exit(137)
 
     try:

@@ -102,7 +102,11 @@ class JobView:
             told = None
             if verdict is not None:
                 told = verdict_row(verdict, verdict_text(verdict), failed_at)
-            return {"state": state, **row, "pids": pids, "verdict": told}
+            is_coordinator = own is None
+            return {
+                "state": state, "is_coordinator": is_coordinator, **row, "pids": pids,
+                "verdict": told,
+            }  # fmt: skip
 
         return make
 

@@ -33,6 +33,17 @@ if TYPE_CHECKING:
 def run(argv: Sequence[str]) -> int:
     """Launch a job; returns the exit code."""
     _open_standard_files()
+    try:
+        return _run(argv)
+    except PaddockError as error:  # before there is a launcher
+        from paddock.jobfile.words import record_of
+        from paddock.local.record import keep_error
+
+        keep_error(record_of(argv), error.message)
+        raise
+
+
+def _run(argv: Sequence[str]) -> int:
     parsed = read(argv)
     if parsed.is_help:
         from paddock.cli.help import command_help, wants_all
@@ -55,7 +66,7 @@ def run(argv: Sequence[str]) -> int:
     from paddock.local.limits import allow_files
 
     allow_files(1, 0)  # below that not even what is wrong could be said
-    guardian_pid = split(job.lease_seconds)
+    guardian_pid = split(job.lease_seconds, job.record)
     # From here on this is the launcher, the guardian's child: it must not return to the caller,
     # and whatever it fails to end, the guardian ends.
     code = EXIT_OWN_FAULT
@@ -86,6 +97,8 @@ def run_here(
     parsed: Parsed, argv: Sequence[str], guardian_pid: int, kept: Kept | None = None
 ) -> int:
     """Run it in this process, the launcher; whatever happens, there is an exit code."""
+    from paddock.local.console import last_words
+
     try:
         from paddock.agent.start import run_job
 
@@ -101,20 +114,16 @@ def run_here(
     except PaddockError as error:
         from paddock.local.screen import columns_of, wrapped_lines
 
-        _last_words(wrapped_lines(problem_text(error), columns_of(2)))
+        text = wrapped_lines(problem_text(error), columns_of(2))
+        last_words(text, parsed.job.record, error.message)
         return error.exit_code
     except BaseException:  # noqa: BLE001  # a bug of ours: it is shown, and the exit code is 125
         import traceback
 
-        fault = "paddock: error: a fault of Paddock; please report it\n"
-        _last_words(fault + traceback.format_exc())
+        why = "a fault of Paddock; please report it"
+        text = f"paddock: error: {why}\n{traceback.format_exc()}"
+        last_words(text, parsed.job.record, why)
         return EXIT_OWN_FAULT
-
-
-def _last_words(text: str) -> None:
-    from paddock.local.console import last_words
-
-    last_words(text)
 
 
 def resolved(parsed: Parsed) -> Parsed:

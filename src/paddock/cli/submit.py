@@ -29,7 +29,6 @@ from paddock.errors import PaddockError, Problem, UsageError
 from paddock.jobfile.masked import masked_words
 from paddock.jobfile.parse import parse
 from paddock.jobfile.servers import uses_ps
-from paddock.local.reporter import is_short
 from paddock.local.runs import as_name
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 STOP_MARGIN_SECONDS = 30.0  # for the launchers' own goodbyes, after the ranks' grace
-FOLLOWS = ("ssh", "local")  # the launchers themselves are heard
 SEES_PACKAGE = ("ssh", "local", "slurm", "mpi")  # jobs run in the package, and nowhere else
 
 
@@ -225,8 +223,6 @@ def read_submission(split: Split) -> Submission:
     kept = inherited(dict(pairs))
     flags = [w for name, text in pairs if name not in kept for w in ("--env", f"{name}={text}")]
     is_detached = "detach" in own or "watch" in own
-    if is_short(job) and os.isatty(1) and not is_detached and site.backend in FOLLOWS:
-        flags += ["--console", "short"]  # what the first host says is shown here as it is
     return Submission(
         run_id=new_id(name),
         name=name,

@@ -62,3 +62,9 @@ def read_words(argv: Sequence[str], kind: SourceKind = "flag") -> Words:
     ({'devices': '0,1', 'nnodes': '2'}, 'train.py', ('--nnodes', '5'))
     """
     return Words(argv, kind)
+
+
+def record_of(argv: Sequence[str]) -> str:
+    """What --record says, even if the rest cannot be read; "" where it is not given."""
+    given = read_words(argv).values.get("record")
+    return given.text if given is not None else ""

@@ -16,6 +16,7 @@ from collections import deque
 from time import monotonic
 
 from paddock.local.evidence import stands_in
+from paddock.local.record import keep_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -171,8 +172,12 @@ class Console:
             way.close(deadline)
 
 
-def last_words(text: str) -> None:
-    """Write to stderr just before this process ends; a console that is stuck delays that little."""
+def last_words(text: str, record: str, why: str) -> None:
+    """Write to stderr just before this process ends; a console that is stuck delays that little.
+
+    record: of the job, "" for none, that gets why.
+    """
+    keep_error(record, why)
     data = text.encode("utf-8", "replace")
     deadline = monotonic() + LAST_WORDS_SECONDS
     try:

@@ -33,10 +33,11 @@ LEASE_PARTS = 8
 STOPPED_PARTS_MAX = 5
 
 
-def split(lease_seconds: float = 0.0) -> int:
+def split(lease_seconds: float = 0.0, record: str = "") -> int:
     """Fork the launcher. Returns the guardian's pid in the launcher; never in the guardian.
 
-    lease_seconds: of the launcher with the other nodes; 0 when there are none.
+    lease_seconds: of the launcher with the other nodes; 0 when there are none. record: where to
+    write that the launcher was killed; "" for nowhere.
 
     Both are subreapers before anything can be orphaned, and the signals that end a job wait,
     blocked, until each side can take them: the launcher calls ``take_signals`` when it can.
@@ -61,12 +62,12 @@ def split(lease_seconds: float = 0.0) -> int:
         return guardian_pid
     code = EXIT_OWN_FAULT
     try:
-        code = _guard(launcher_pid, keep, lease_seconds)
+        code = _guard(launcher_pid, keep, lease_seconds, record)
     finally:
         os._exit(code)
 
 
-def _guard(launcher_pid: int, keep: frozenset[int], lease_seconds: float) -> int:
+def _guard(launcher_pid: int, keep: frozenset[int], lease_seconds: float, record: str) -> int:
     """Wait for the launcher, forwarding signals; then end whatever it left. Returns exit code."""
     import signal
 
@@ -99,10 +100,9 @@ def _guard(launcher_pid: int, keep: frozenset[int], lease_seconds: float) -> int
     killed_by = os.WTERMSIG(status)
     from paddock.local.console import last_words
 
-    last_words(
-        f"paddock: error: the launcher process was killed by signal {killed_by}{why}; "
-        f"processes it left behind and that were ended: {left}\n"
-    )
+    text = f"the launcher process was killed by signal {killed_by}{why}; "
+    text += f"processes it left behind and that were ended: {left}"
+    last_words(f"paddock: error: {text}\n", record, text)
     return EXIT_SIGNAL_BASE + killed_by
 
 

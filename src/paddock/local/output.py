@@ -94,10 +94,19 @@ class Output:
     """The output thread and what is posted to it."""
 
     def __init__(
-        self, *, stdout: int = 1, stderr: int = 2, on_lost: Callable[[str], None] = lambda _: None
+        self,
+        *,
+        stdout: int = 1,
+        stderr: int = 2,
+        on_lost: Callable[[str], None] = lambda _: None,
+        has_own_screen: bool = False,
     ) -> None:
-        """on_lost(text): output of a process is being lost, the first time; in the thread."""
+        """on_lost(text): output of a process is being lost, the first time; in the thread.
+
+        has_own_screen: stderr is for the launcher's own lines, all else goes to stdout.
+        """
         self._on_lost = on_lost
+        self._has_own_screen = has_own_screen
         self._stdout, self._stderr = stdout, stderr
         self._epoll = select.epoll()
         self._streams: dict[int, Stream] = {}
@@ -352,7 +361,7 @@ class Output:
 
     def _put(self, stream: Stream, data: bytes) -> None:
         self._tell_folded()
-        if stream.whole is stream:
+        if stream.whole is stream or self._has_own_screen:
             self._console.show(data)
         else:
             self._console.show_errors(data)

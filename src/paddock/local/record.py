@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from paddock.local.output import Output
 
 FILE_MODE = 0o600
+ERROR = "error"
 READ_BYTES = 1 << 26
 
 
@@ -126,3 +127,18 @@ class RecordFolder:
         with open(fd, "w", encoding="utf-8") as file:
             file.write(text)
         return temporary
+
+
+def keep_error(path: str, text: str) -> None:
+    """Write why this launcher ends into the record at a path, unless another of its job has.
+
+    At once: it ends, and perhaps before it has an output thread. path: "" for no record.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(os.path.join(path, ERROR), flags, FILE_MODE) if path else -1
+    except OSError:
+        return  # somebody was faster, or there is no directory
+    if fd >= 0:
+        with open(fd, "w", encoding="utf-8", errors="replace") as file:
+            file.write(f"{text}\n")

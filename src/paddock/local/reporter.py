@@ -92,11 +92,4 @@ class Reporter:
 
 def is_short(job: Job) -> bool:
     """Whether the console shows the short screen, and not the lines of Paddle's launcher."""
-    if job.logs.console != "auto":
-        return job.logs.console == "short"
-    return not is_submitted(job)
-
-
-def is_submitted(job: Job) -> bool:
-    """Whether `paddock submit` reads this console: it knows the lines of Paddle's launcher."""
-    return bool(job.record)
+    return job.logs.console != "paddle"

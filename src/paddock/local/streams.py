@@ -28,7 +28,7 @@ class Streams:
         self._plan = plan
         self._error_files = error_files
         self._shown = shown_keys(job.logs.tail, procs)
-        self._has_one_console = is_one_place(1, 2)
+        self._has_one_console = bool(job.record) or is_one_place(1, 2)
 
     def open(self, proc: Proc, again: int = 0) -> tuple[Stream, tuple[int, int]]:
         """Pipes and the log behind them, and what becomes stdout and stderr.

@@ -39,13 +39,13 @@ def job(tmp_path: Path) -> Iterator[Path]:
         stop(directory, now=True)
 
 
-def start(job: Path, *before: str) -> None:
+def start(job: Path, *before: str, screen: str = "console.log") -> None:
     words = [sys.executable, "-m", "paddock", "launch", "--nproc_per_node", "2", "--grace", "600",
              "--record", inner(str(job), ""), "--log_dir", str(job / "log"),
              str(job.parent / "train.py"), str(job / "up")]  # fmt: skip
-    console = str(job / "log/console.log")
+    files = {"console": str(job / "log/console.log"), "screen": str(job / "log" / screen)}
     argv = [*before, *words]
-    attend.start(str(job), argv, os.environ, cwd=str(job), console=console, is_attached=False)
+    attend.start(str(job), argv, os.environ, cwd=str(job), **files, is_attached=False)
 
 
 def up(job: Path) -> dict[str, int]:
@@ -96,8 +96,41 @@ def test_a_launcher_that_stands_still_counts_as_running(job: Path) -> None:
     """And is woken to be told."""
     start(job)
     wait_until(lambda: len(up(job)) == 2)
+    wait_until(lambda: node_state(str(job))["state"] == "running")  # it has its socket
     [launcher] = {parent_of(pid) for pid in up(job).values()}
     os.kill(launcher, signal.SIGSTOP)
     assert node_state(str(job))["state"] == "running"
     stop(job, now=True)
     wait_until(lambda: state(job) == "cancelled")
+
+
+def test_a_launcher_that_cannot_start_leaves_word_of_why(job: Path) -> None:
+    """Whoever cannot: the program, the launch, the launcher that was killed."""
+    start(job, "/no/such/python")
+    wait_until(lambda: state(job) == "failed")
+    assert node_state(str(job))["why"] == "/no/such/python: No such file or directory"
+    (job / ".paddock/error").unlink()
+    (job.parent / "train.py").rename(job.parent / "other.py")
+    start(job)
+    wait_until(lambda: state(job) == "failed")
+    assert "train.py' does not exist" in node_state(str(job))["why"]
+
+
+def test_a_killed_launcher_is_told_by_its_guardian(job: Path) -> None:
+    start(job)
+    wait_until(lambda: len(up(job)) == 2)
+    [launcher] = {parent_of(pid) for pid in up(job).values()}
+    os.kill(launcher, signal.SIGKILL)
+    wait_until(lambda: state(job) == "failed")
+    found = node_state(str(job))
+    assert (found["code"], "killed by signal 9" in found["why"]) == (137, True)
+
+
+def test_another_host_s_launcher_has_its_screen_in_a_file_of_its_own(job: Path) -> None:
+    """The console has what ranks write, to stdout and stderr."""
+    (job.parent / "train.py").write_text("import os\nos.write(1, b'1\\n')\nos.write(2, b'2\\n')\n")
+    start(job, screen="screen.log")
+    wait_until(lambda: state(job) == "succeeded")
+    assert (job / "log/console.log").read_text() == "1\n2\n"
+    first, *_, last = (job / "log/screen.log").read_text().splitlines()
+    assert "2 ranks" in first and last.startswith("paddock: done")

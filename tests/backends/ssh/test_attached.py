@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -9,42 +10,45 @@ import pytest
 
 from paddock.backends.node.logs import LINE_BYTES
 from paddock.backends.ssh.attached import Attached
+from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
     from paddock.backends.ssh.fleet import Fleet
 
-DETAIL = b"""\
-ValueError: 812
-LAUNCH ERROR ------ ERROR LOG DETAIL ------ (log: workerlog.0 on h2)
-ValueError: 812
-LAUNCH ERROR ABORT!!!
-the last words
-"""
-SHORT = b"""\
-ValueError: 812
-paddock: first failure: rank 1 on h2 exited with code 1
-ValueError: 812
-paddock: log: workerlog.0 on h2
-the last words
-"""
+
+def _say(text: str) -> None:
+    os.write(1, f"{text}\n".encode())
 
 
 def console() -> Attached:
     """Of three hosts."""
     channels = [SimpleNamespace(target=SimpleNamespace(login=f"h{n}")) for n in (1, 2, 3)]
-    return Attached(cast("Fleet", SimpleNamespace(channels=channels)), [], print)
+    return Attached(cast("Fleet", SimpleNamespace(channels=channels)), [], _say)
 
 
-@pytest.mark.parametrize("said", [DETAIL, SHORT])
-def test_a_log_that_every_launcher_repeats_is_shown_by_the_first_alone(
-    said: bytes, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    """Of other hosts what the ranks said, once; in Paddle's words or short."""
+def test_of_other_hosts_what_their_ranks_show(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Whatever it looks like: what their launchers say is in another file."""
     attached = console()
-    for index, data in ((0, said), (1, said[:60]), (1, said[60:])):
-        attached._show(index, data)
+    attached._show(0, b"paddock: first failure: rank 1\n")
+    for is_screen, data in ((False, b"LAUNCH "), (True, b"paddock: first "), (False, b"ERROR\n")):
+        attached._show(1, data, is_screen=is_screen)
     shown = capfdbinary.readouterr().out
-    assert shown == said + b"[h2] ValueError: 812\n[h2] the last words\n"
+    assert shown == b"paddock: first failure: rank 1\n[h2] LAUNCH ERROR\n"
+
+
+def test_if_the_first_host_is_lost_the_next_one_tells(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """What its launcher said before, and says from then on; the third one's is not repeated."""
+    attached = console()
+    for index in (1, 2):
+        attached._show(index, b"paddock: 2 ranks\n", is_screen=True)
+    attached._news.put((0, PaddockError("h1 is lost"), b""))
+    attached._take()
+    for index in (1, 2):
+        attached._show(index, b"paddock: done\n", is_screen=True)
+    out = capfdbinary.readouterr().out
+    assert out == b"warning: h1 is lost\n[h2] paddock: 2 ranks\n[h2] paddock: done\n"
 
 
 def test_hosts_give_no_orders_to_a_terminal(
@@ -74,5 +78,5 @@ def test_a_line_without_end_is_not_kept_for_ever(capfdbinary: pytest.CaptureFixt
     attached = console()
     for _ in range(5):
         attached._show(1, b"1%\r" * (LINE_BYTES // 8))
-    assert len(attached._rest[1]) <= LINE_BYTES
+    assert len(attached._rest[1, False]) <= LINE_BYTES
     assert capfdbinary.readouterr().out.startswith(b"[h2] 1%\r1%")

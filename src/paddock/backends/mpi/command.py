@@ -15,14 +15,14 @@ from paddock.errors import Problem
 from paddock.local.signals import DAEMON_LOST, SUBMITTER_LOST
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from paddock.backends.sites.hostfile import HostLine
 
     Kind = Literal["openmpi", "hydra"]
 
 TOKEN = "PADDOCK_TOKEN"
-PREFIX, HINT = "paddock: error: ", "  hint: "
+UNSHARED = "paddock-unshared "  # how GATE names its host to `complaints`: where else could it?
 STOP_MARGIN_SECONDS = 15  # for the launchers' own goodbyes
 # The daemons' own default is five minutes.
 KEEPALIVE = {"oob_tcp_keepalive_time": "4", "oob_tcp_keepalive_intvl": "2",
@@ -38,28 +38,25 @@ OPEN_MPI = re.compile(r"\(Open MPI\) (\d+)\.(\d+)|\(PRRTE\) (\d+)")
 HYDRA = re.compile(r"HYDRA build details:.*?Version:\s*(\d+)\.(\d+)", re.DOTALL)
 
 # The first words on each host: START, if the hosts share the directory it is in.
-GATE = (
-    '[ -r "$0" ] && exec sh "$0" "$@"; '
-    'echo "paddock: error: $(uname -n): $0 is not there: the hosts do not share it" >&2; '
-    'echo "  hint: name a directory that all hosts see with --root, or use -b ssh" >&2; '
-    "sleep 1; exit 2"
-)
-# Then: says what is missing there, or becomes the launcher. $1 working directory, $2 Python,
-# $3 directory for what launchers say, but the first one; then the launcher's words.
+GATE = f'[ -r "$0" ] && exec sh "$0" "$@"; echo "{UNSHARED}$(uname -n)" >&2; sleep 1; exit 2'
+# Then: says what is missing there, in a file with a line for it and one for the hint, or becomes
+# the launcher. $1 working directory, $2 Python, $3 directory for what launchers say, but the first
+# one; then the launcher's words.
 START = """\
 #!/bin/sh
+rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}}
+error=${0%/*}/error-$rank
 no() {
-  printf 'paddock: error: %s: %s\\n  hint: %s\\n' "$(uname -n)" "$1" "$2" >&2
+  printf '%s: %s\\n%s\\n' "$(uname -n)" "$1" "$2" >"$error"
   sleep 1
   exit 2
 }
-rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}}
 [ -n "$rank" ] || no 'mpirun says no rank' 'start it with Open MPI or MPICH'
 cd "$1" || no "$1 is not there" 'name a workspace that all hosts see'
 command -v "$2" >/dev/null || no "there is no $2" 'name a Python of the hosts with --interpreter'
 "$2" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
   no "$2 is older than Python 3.10" 'name another with --interpreter'
-[ ! -e "${0%/*}/program/paddock/ps" ] || "$2" "${0%/*}/program/__main__.py" ready ||
+[ ! -e "${0%/*}/program/paddock/ps" ] || "$2" "${0%/*}/program/__main__.py" ready >"$error" ||
   { sleep 1; exit 2; }
 : >"${0%/*}/begun-$rank"
 [ "$rank" = 0 ] || exec >>"$3/console-$rank.log" 2>&1
@@ -188,19 +185,22 @@ def mpirun_rows(
     return [*rows, *(((word,), "mpirun_args of the site") for word in more)]
 
 
-def complaints(said: str) -> list[Problem]:
-    """Why nothing was started, from what mpirun, ssh and our own first words have said.
+def complaints(said: str, errors: Iterable[str] = (), start: str = "") -> list[Problem]:
+    """Why nothing was started. said: by mpirun and ssh. errors: by START, on its hosts.
 
-    >>> complaints("paddock: error: h2: there is no py\\n  hint: name one\\n--- mpirun ---\\n")
+    >>> complaints("--- mpirun ---\\n", ["h2: there is no py\\nname one\\n"])
     [Problem('h2: there is no py', 'name one')]
     """
     lines = said.splitlines()
-    found: dict[str, Problem] = {}
-    for line, after in zip(lines, [*lines, ""][1:], strict=True):
-        if line.startswith(PREFIX):
-            text = clean(line[len(PREFIX) :])
-            hint = clean(after.removeprefix(HINT)) if after.startswith(HINT) else ""
-            found.setdefault(text, Problem(text, hint))
+    pairs = [text.partition("\n")[::2] for text in errors if text]
+    found = {clean(text): Problem(clean(text), clean(hint.strip())) for text, hint in pairs}
+    for line in lines:
+        if line.startswith(UNSHARED):
+            text = (
+                f"{clean(line[len(UNSHARED) :])}: {start} is not there: the hosts do not share it"
+            )
+            hint = "name a directory that all hosts see with --root, or use -b ssh"
+            found[text] = Problem(text, hint)
     if not found:
         told = [clean(line.strip()) for line in lines if COMPLAINTS.search(line)]
         told = told or [clean(line.strip()) for line in lines if line.strip("-= \t")][-3:]

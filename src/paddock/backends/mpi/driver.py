@@ -19,10 +19,10 @@ from paddock.backends.environment import of_command
 from paddock.backends.files.program import unpack_into
 from paddock.backends.merge import Screen
 from paddock.backends.mpi.command import TOKEN, Mpirun, complaints, read_version
-from paddock.backends.mpi.plan import SCRIPT, plan_of
+from paddock.backends.mpi.plan import SCRIPT, START_FILE, plan_of
 from paddock.backends.mpi.state import status_of, why_mpirun_ended
 from paddock.backends.node import attend
-from paddock.backends.node.jobdir import INNER, is_alive, node_state, read_json
+from paddock.backends.node.jobdir import CONSOLE, INNER, is_alive, node_state, read_json
 from paddock.backends.node.names import alive_state
 from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.words import ALIVE, Handle
@@ -44,6 +44,7 @@ VERSION_SECONDS_MAX = 20.0
 POLL_SECONDS = 0.05
 VERDICT_SECONDS_MAX = 60.0  # of launchers whose attendant was killed
 CHUNK_BYTES = 1 << 18
+LAST_WORDS_BYTES = 1 << 14
 
 
 class Mpi:
@@ -70,6 +71,7 @@ class Mpi:
         folders.make(submission, {**plan.files, str(place / INNER / HOST): host}, place, say)
         if submission.takes_name:
             folders.take_name(place, submission.name, "state.json", _held)
+        console = str(place / "log" / CONSOLE)
         try:
             unpack_into(place / INNER / "program", has_ps=submission.has_ps)
             lease = attend.start(
@@ -77,7 +79,8 @@ class Mpi:
                 ["/bin/sh", str(place / SCRIPT)],
                 {**of_command(os.environ), **dict(submission.env), TOKEN: submission.token},
                 cwd="/",
-                console=str(place / "log" / "console.log"),
+                console=console,
+                screen=console,
                 is_attached=not submission.is_detached,
             )
         except BaseException as error:
@@ -102,9 +105,11 @@ class Mpi:
         try:
             while not all(path.exists() for path in begun):
                 if node_state(str(place))["state"] not in ALIVE:
-                    said = (place / "log" / "console.log").read_text("utf-8", "replace")
+                    said = (place / "log" / CONSOLE).read_text("utf-8", "replace")
+                    paths = sorted((place / INNER).glob("error-*"))
+                    errors = [path.read_text("utf-8", "replace") for path in paths]
                     folders.remove(place)
-                    raise UsageError.of(complaints(said))
+                    raise UsageError.of(complaints(said, errors, str(place / START_FILE)))
                 # sleep: a file tells nobody that it is there
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
@@ -126,7 +131,7 @@ class Mpi:
         gone_at = math.inf
         screen = Screen() if os.isatty(1) else None  # hosts write what the console has
         try:
-            with open(place / "log" / "console.log", "rb") as file:
+            with open(place / "log" / CONSOLE, "rb") as file:
                 while True:
                     state = read_json(str(place / INNER / "state.json")) or {}
                     is_over = state.get("state") != "running"
@@ -286,8 +291,7 @@ def _held(place: Path) -> str:
 
 
 def _why(place: Path, code: int) -> str:
-    """The last error that any launcher said, or what became of mpirun."""
-    found = [attend.last_error(str(path)) for path in sorted((place / "log").glob("console*.log"))]
-    for each in filter(None, found):
-        return each
-    return why_mpirun_ended(code, attend.last_words(str(place / "log" / "console.log")))
+    """What became of mpirun, by the end of what it said."""
+    with open(place / "log" / CONSOLE, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_WORDS_BYTES))
+        return why_mpirun_ended(code, file.read().decode("utf-8", "replace"))

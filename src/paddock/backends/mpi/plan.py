@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from paddock.backends.words import Submission
 
 SCRIPT = f"{INNER}/mpirun.sh"
+START_FILE = f"{INNER}/start.sh"
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 PORTS = (20_000, 10_000)  # first, count: below those that Linux gives away (32768)
 OF_SERVERS = ("--server_num", "--servers", "--trainers", "--trainer_num", "--worker_num")
@@ -67,7 +68,7 @@ def plan_of(
     problems += [f"--env {n}: not a name of a variable" for n in names if not NAME.fullmatch(n)]
     words = [*_own_words(submission, hosts, folder, problems), *_user_words(submission, folder)]
     python = site.text("interpreter") or "python3"
-    start = f"{folder}/{INNER}/start.sh"
+    start = f"{folder}/{START_FILE}"
     rows = mpirun_rows(
         mpirun, hostfile, count, variables=names, ssh_args=ssh_args, nic=site.text("nic"),
         is_root=is_root, more=_more(submission),

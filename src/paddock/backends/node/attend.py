@@ -14,17 +14,18 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sys
 import time
 
 from paddock.backends.node.jobdir import (
     control_socket,
     inner,
+    last_error,
     overwrite_json,
     process_of,
     write_json,
 )
 from paddock.errors import PaddockError
+from paddock.local.record import keep_error
 from paddock.local.signals import DAEMON_LOST, SUBMITTER_LOST
 
 TYPE_CHECKING = False
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-LAST_WORDS_BYTES = 1 << 14
-PREFIX = "paddock: error: "
 NOW = "now"  # of the stop file
 STOP_SECONDS = 1.0
 AGAIN_SECONDS = 0.1
@@ -46,10 +45,12 @@ def start(
     *,
     cwd: str,
     console: str,
+    screen: str,
     is_attached: bool,
 ) -> int:
     """Start an attendant with its launcher.
 
+    console, screen: the files that get the launcher's stdout, and its stderr: its own lines.
     Comes back when the attendant is there and is written down. Returns the descriptor that an
     attached job ends with, -1 for a detached one. Raises OSError.
     """
@@ -65,7 +66,7 @@ def start(
             if os.fork():
                 os._exit(0)
             lease = lease_read if is_attached else -1
-            code = _attend(directory, argv, env, cwd, console, lease, ready_write)
+            code = _attend(directory, argv, env, cwd, (console, screen), lease, ready_write)
         finally:
             os._exit(code)
     os.waitpid(pid, 0)
@@ -87,7 +88,7 @@ def _attend(
     argv: Sequence[str],
     env: Mapping[str, str],
     cwd: str,
-    console: str,
+    outputs: tuple[str, str],
     lease: int,
     ready: int,
 ) -> int:
@@ -101,11 +102,10 @@ def _attend(
     signal.signal(signal.SIGCHLD, lambda *_: None)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        output = os.open(console, flags, 0o600)
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        for fd, target in ((null, 0), (output, 1), (output, 2)):
+        for target, fd in enumerate((null, *(os.open(path, flags, 0o600) for path in outputs))):
             os.dup2(fd, target)
-        pid = _launch(argv, env, cwd)
+        pid = _launch(directory, argv, env, cwd)
         process = process_of(os.getpid())
         write_json(
             inner(directory, "state.json"),
@@ -123,7 +123,7 @@ def _attend(
     state = "succeeded" if code == 0 else "cancelled" if was_asked else "failed"
     ended = {
         "state": state, "process": process, "at": time.time(), "code": code,
-        "why": "" if code == 0 else last_error(console) or _killed(status),
+        "why": "" if code == 0 else last_error(directory) or _killed(status),
     }  # fmt: skip
     try:
         write_json(inner(directory, "state.json"), ended)
@@ -132,7 +132,7 @@ def _attend(
     return 0
 
 
-def _launch(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> int:
+def _launch(directory: str, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> int:
     own = os.getpid()
     pid = os.fork()
     if pid:
@@ -149,8 +149,9 @@ def _launch(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> int:
         os.chdir(cwd)
         os.execvpe(argv[0], list(argv), dict(env))
     except OSError as error:
-        sys.stderr.write(f"{PREFIX}{error.filename or argv[0]}: {error.strerror}\n")
-        sys.stderr.flush()
+        why = f"{error.filename or argv[0]}: {error.strerror}"
+        keep_error(inner(directory, ""), why)
+        os.write(2, f"paddock: error: {why}\n".encode())
     finally:
         os._exit(127)
 
@@ -217,20 +218,3 @@ def _killed(status: int) -> str:
     if not os.WIFSIGNALED(status):
         return ""
     return f"its launcher was killed by {signal.Signals(os.WTERMSIG(status)).name}"
-
-
-def last_error(console: str) -> str:
-    """The sentence that tells why: the last error that the launcher said."""
-    lines = last_words(console).splitlines()
-    errors = [line[len(PREFIX) :] for line in lines if line.startswith(PREFIX)]
-    return errors[-1] if errors else ""
-
-
-def last_words(console: str) -> str:
-    """The end of a console; "" where there is none."""
-    try:
-        with open(console, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_WORDS_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""

@@ -12,12 +12,14 @@ import sys
 
 import paddock
 from paddock.errors import UsageError, problem_text
+from paddock.jobfile.words import record_of
+from paddock.local.record import keep_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-READY = "ready"  # instead of a command: only say what is missing
+READY = "ready"  # instead of a command: only print what is missing, and a hint
 NUMPY_MIN = "1.26"  # of paddock-train[ps] in pyproject.toml
 PROBE = """\
 import importlib.util, json
@@ -43,6 +45,10 @@ def start() -> None:
         installed = look(sys.executable, os.environ)
     except UsageError as error:
         error = UsageError(f"{os.uname().nodename}: {error.message}", hint=error.hint)
+        if sys.argv[1:] == [READY]:
+            sys.stdout.write(f"{error.message}\n{error.hint}\n")
+            sys.stdout.flush()
+        keep_error(record_of(sys.argv[2:]), error.message)
         sys.stderr.write(problem_text(error))
         sys.exit(error.exit_code)
     if sys.argv[1:] == [READY]:

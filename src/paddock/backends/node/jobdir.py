@@ -2,10 +2,12 @@
 
 DIR/...                      the working directory: what was sent, what the job writes
 DIR/log/workerlog.N          output of local process N; .times beside it says when (record)
-DIR/log/console.log          what the launcher of this host said
+DIR/log/console.log          what the ranks here show; of the first host its launcher's screen, too
+DIR/log/screen.log           the screen of another host's launcher
 DIR/nodefile, cluster.json   this host's number, and who takes part
 DIR/.paddock/job.json        what was submitted, without secrets
 DIR/.paddock/state.json      the attendant: which process, how it ended
+DIR/.paddock/error           why a launcher ended before there was a verdict (local/record.py)
 DIR/.paddock/status.json     the whole job, as its coordinator knows it (on one host)
 DIR/.paddock/control.HOST    the socket on which its launcher answers (local/control.py)
 """
@@ -19,13 +21,17 @@ import stat
 import time
 from contextlib import suppress
 
+from paddock.local.record import ERROR
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
 INNER = ".paddock"
+CONSOLE, SCREEN = "console.log", "screen.log"  # in log/
 FILE_MODE = 0o600
+ERROR_CHARACTERS = 1 << 14
 STATUS_SECONDS = 1.0  # a launcher that is silent is stopped, or very busy
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -67,6 +73,15 @@ def read_json(path: str) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def last_error(directory: str) -> str:
+    """Why a launcher there ended before there was a verdict; "" where none has said so."""
+    try:
+        with open(inner(directory, ERROR), encoding="utf-8", errors="replace") as file:
+            return file.read(ERROR_CHARACTERS).strip()
+    except OSError:
+        return ""
 
 
 def inner(directory: str, name: str) -> str:
@@ -174,7 +189,7 @@ def _ask_launcher(directory: str, found: dict[str, Any]) -> bool:
     except PaddockError:
         return True
     found["ranks"] = row.get("pids", {})
-    if found["whole"] is not None:  # this launcher coordinates
+    if row.get("is_coordinator"):
         found["whole"] = {**row, "at": row.get("now", 0.0)}
     return bool(found["ranks"])
 

@@ -23,11 +23,13 @@ import os
 import signal
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from paddock.backends.node import attend, workspace
 from paddock.backends.node.jobdir import (
+    CONSOLE,
     INNER,
+    SCREEN,
     inner,
     is_alive,
     is_being_made,
@@ -189,12 +191,16 @@ class Host:
             workspace.link_logs(logs, os.path.join(place, "log"))
         words = [str(word) for word in row["words"]]
         is_attached = bool(row["is_attached"])
+        console = os.path.join(logs, CONSOLE)
+        # The first host tells the story: its ranks and its launcher in one file keep their order.
+        screen = console if row["index"] == 0 else os.path.join(logs, SCREEN)
         self._lease = attend.start(
             directory,
             [_python(row), "-I", "-S", self._program, "launch", *words],
             {**os.environ, **row["env"]},
             cwd=cwd,
-            console=os.path.join(logs, "console.log"),
+            console=console,
+            screen=screen,
             is_attached=is_attached,
         )
         self._unlock(directory)
@@ -208,18 +214,21 @@ class Host:
             unlock_making(lock)
 
     def _follow(self, row: Row) -> Row | None:
-        """Send what the console gets; ends with `ended`. Other requests are answered meanwhile."""
+        """Send what the console and the screen get; ends with `ended`. Other requests are answered
+        meanwhile.
+        """
         directory = _directory(row)
-        console = os.path.join(directory, "log", "console.log")
-        offset = int(row.get("offset", 0))
-        with open(console, "rb") as file:
-            file.seek(offset)
+        logs = os.path.join(directory, "log")
+        with ExitStack() as stack:
+            names = [name for name in (CONSOLE, SCREEN) if os.path.exists(os.path.join(logs, name))]
+            files = [stack.enter_context(open(os.path.join(logs, name), "rb")) for name in names]
             while True:
                 state = read_json(inner(directory, "state.json")) or {"state": "lost"}
                 is_over = state["state"] != "running" or not is_alive(state.get("process"))
-                while data := file.read(CHUNK_BYTES):
-                    with self._heard():
-                        self._wire.send({"re": "console"}, data)
+                for name, file in zip(names, files, strict=True):
+                    while data := file.read(CHUNK_BYTES):
+                        with self._heard():
+                            self._wire.send({"re": name}, data)
                 if is_over:
                     return {**node_state(directory), "ended": True}
                 message = self._wire.receive_row(POLL_SECONDS)

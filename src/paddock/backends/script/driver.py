@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.backends import folder as folders
 from paddock.backends.environment import env_text, of_command
 from paddock.backends.files.program import unpack_into
-from paddock.backends.node.jobdir import INNER, read_json
+from paddock.backends.node.jobdir import INNER, last_error, read_json
 from paddock.backends.registry import Run
 from paddock.backends.script.parse import find_id, find_state, status_of
 from paddock.backends.script.render import again, fill, plan_of
@@ -20,6 +20,7 @@ from paddock.backends.text import clean
 from paddock.backends.words import Handle, Piece
 from paddock.core.secrets import HIDDEN
 from paddock.errors import PaddockError, Problem, UsageError
+from paddock.local.record import ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,7 @@ POLL_SECONDS = 2.0
 SHOWN_CHARS = 600
 TEXTS = ("before_hook", "end_hook", "job_script")
 # Of a run before this one, in a directory that is submitted again.
-OLD = ("state.json", "status.json", "verdict.json", "stop")
+OLD = ("state.json", "status.json", "verdict.json", ERROR, "stop")
 FAILED = (
     "of your variables it gets PATH, HOME and the like, and those of queues; if it needs others,"
     " name them in credentials of the site"
@@ -134,7 +135,7 @@ class Script:
         own = read_json(str(place / INNER / "state.json")) or {}
         verdict = read_json(str(place / INNER / "verdict.json")) or {}
         whole = read_json(str(place / INNER / "status.json"))
-        own = {**own, "why": verdict.get("text", "")}
+        own = {**own, "why": verdict.get("text") or last_error(str(place))}
         told, failure = None, ""
         if "status" in site["commands"]:
             code, out, err = _command(run, "status")

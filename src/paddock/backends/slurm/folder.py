@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from paddock.backends import folder as shared
 from paddock.backends.files.program import unpack_into
-from paddock.backends.node.attend import last_error
-from paddock.backends.node.jobdir import INNER, read_json, write_json
+from paddock.backends.node.jobdir import INNER, last_error, read_json, write_json
 from paddock.backends.slurm.parse import Told
 from paddock.backends.slurm.script import ENV, env_file
 from paddock.errors import PaddockError, UsageError
@@ -63,21 +62,18 @@ def forget_secrets(folder: Path) -> None:
 def told(folder: Path) -> dict[str, Told]:
     """What lies there, by array index; "" for a job that is no array."""
     is_stopped = (folder / INNER / "stop").exists()
-    found = {
-        p.name: _told(p, folder / "log" / f"console-{p.name}.log", is_stopped=is_stopped)
-        for p in tasks_of(folder)
-    }
-    return found or {"": _told(folder, folder / "log" / "console.log", is_stopped=is_stopped)}
+    found = {p.name: _told(p, is_stopped=is_stopped) for p in tasks_of(folder)}
+    return found or {"": _told(folder, is_stopped=is_stopped)}
 
 
-def _told(folder: Path, console: Path, *, is_stopped: bool) -> Told:
+def _told(folder: Path, *, is_stopped: bool) -> Told:
     inner = folder / INNER
     return Told(
         state=read_json(str(inner / "state.json")) or {},
         whole=read_json(str(inner / "status.json")) or {},
         verdict=read_json(str(inner / "verdict.json")) or {},
         is_stopped=is_stopped,
-        last_error=last_error(str(console)),
+        last_error=last_error(str(folder)),
     )
 
 

@@ -97,8 +97,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Told:
-    """What lies in a job directory: state.json, status.json, verdict.json, stop; the last error
-    that a launcher said.
+    """What lies in a job directory: state.json, status.json, verdict.json, stop; why a launcher
+    ended before there was a verdict.
     """
 
     state: Mapping[str, Any] = field(default_factory=dict)

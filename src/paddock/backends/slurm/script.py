@@ -19,6 +19,7 @@ from paddock.backends.words import Handle, parse_handle
 from paddock.command_line import read_line
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.flags import LAUNCH
+from paddock.local.record import ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,10 +38,10 @@ OPTIONS = {
 REQUEUES_MAX = 3  # unless `requeues` says otherwise
 SIGNAL_MARGIN_SECONDS = 30  # for srun, the launchers' own goodbyes and scontrol
 WAIT_MARGIN_SECONDS = 10
-# What a task says when it cannot start: as a launcher would, so that status shows it.
+# What a task says when it cannot start: it is kept as a launcher's error, so that status shows it.
 FIRST_WORDS = (
-    'command -v "$1" >/dev/null || {'
-    ' echo "paddock: error: interpreter $1 is not on $SLURMD_NODENAME" >&2; exit 127; };'
+    'command -v "$1" >/dev/null || { PADDOCK_WHY="interpreter $1 is not on $SLURMD_NODENAME";'
+    f' echo "$PADDOCK_WHY" >"$0/{ERROR}"; echo "paddock: error: $PADDOCK_WHY" >&2; exit 127; }};'
     ' echo $$ >"$0/pid.$SLURM_NODEID"; exec "$@"'
 )
 READ_ENV = 'PADDOCK_ENV=$1; shift; . "$PADDOCK_ENV"; '  # before them
@@ -235,8 +236,8 @@ def launch_words(submission: Submission) -> tuple[str, ...]:
 
 def _body(submission: Submission, folder: str) -> Iterator[Line]:
     job = submission.job
-    yield Line('rm -f "$inner/status.json" "$inner/verdict.json" "$inner"/pid.*',
-               "of the attempt before")  # fmt: skip
+    files = " ".join(f'"$inner/{name}"' for name in ("status.json", "verdict.json", ERROR))
+    yield Line(f'rm -f {files} "$inner"/pid.*', "of the attempt before")
     yield Line("state running null ''")
     where = submission.workspace or folder
     why = "--workspace" if submission.workspace else "where the package is"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.backends.backend import EndUnknown
 from paddock.backends.merge import Screen, for_terminal
+from paddock.backends.node.jobdir import SCREEN
 from paddock.backends.node.logs import LINE_BYTES
 from paddock.backends.node.main import ATTACHED_LEASE_SECONDS
 from paddock.backends.ssh.state import checked
@@ -30,18 +31,15 @@ if TYPE_CHECKING:
     News = tuple[int, dict[str, Any] | PaddockError, bytes]
 
 PING_SECONDS = ATTACHED_LEASE_SECONDS / 4
-LAUNCHER_LINE = b"LAUNCH "  # how the launcher's own lines begin
-# Below them, until its next line, is the end of a rank's log.
-DETAILS = (b"ERROR LOG DETAIL", b"paddock: first failure: ", b": restarting (")
 KEPT_LINES = 20
 AHEAD = 256  # messages that may wait to be shown
 ROUND_SECONDS = 0.2
 
 
 class Attached:
-    """One job's console. The first host tells the story; of the others, what their ranks say.
+    """One job's console. The first host tells the story; of the others, what their ranks show.
 
-    What their launchers said is kept, and shown when the first host is lost.
+    What their launchers say is kept. If the first host is lost, the next one goes on with it.
     """
 
     def __init__(self, fleet: Fleet, requests: list[dict[str, Any]], say: Say) -> None:
@@ -52,9 +50,9 @@ class Attached:
         # Bounded: what a terminal that stands still does not take stays on the hosts.
         self._news: queue.Queue[News] = queue.Queue(AHEAD)
         self._is_over = threading.Event()
-        self._rest = [b"" for _ in fleet.channels]
+        self._rest: dict[tuple[int, bool], bytes] = {}  # of a line, by host and file
         self._kept: list[deque[bytes]] = [deque(maxlen=KEPT_LINES) for _ in fleet.channels]
-        self._is_detail = [False for _ in fleet.channels]
+        self._teller = 0  # the host whose launcher is heard
         self._ended: dict[int, dict[str, Any] | PaddockError] = {}
         self._asked = 0
         self._screen = Screen() if os.isatty(1) else None  # a file has what was said as it is
@@ -101,37 +99,35 @@ class Attached:
         if isinstance(row, PaddockError):
             self._ended[index] = row
             self._say(f"warning: {row.message}")
-            if index == 0:
-                self._show_kept()
+            if index == self._teller:
+                self._hear_another()
         elif row.get("ended"):
             self._ended[index] = row
         elif data:
-            self._show(index, data)
+            self._show(index, data, is_screen=row.get("re") == SCREEN)
 
-    def _show(self, index: int, data: bytes) -> None:
+    def _hear_another(self) -> None:
+        for index, lines in enumerate(self._kept):
+            if not isinstance(self._ended.get(index), PaddockError):
+                self._teller = index
+                self._tell(index, lines)
+                return
+
+    def _show(self, index: int, data: bytes, *, is_screen: bool = False) -> None:
+        """What has come of one of a host's files."""
         if index == 0:
             write_all(1, data if self._screen is None else self._screen.shown(data))
             return
-        whole = self._rest[index] + data
+        whole = self._rest.get((index, is_screen), b"") + data
         end = whole.rfind(b"\n") + 1
         if len(whole) - end > LINE_BYTES:  # a progress bar of hours
             whole, end = whole + b"\n", len(whole) + 1
-        self._rest[index] = whole[end:]
-        shown = []
-        for line in io.BytesIO(whole[:end]):  # at newlines only: a progress bar is one line
-            is_own = line.startswith((LAUNCHER_LINE, b"paddock: ", b"  hint: "))
-            if is_own:
-                self._is_detail[index] = any(word in line for word in DETAILS)
-            if is_own or self._is_detail[index]:
-                self._kept[index].append(line)
-            else:
-                shown.append(line)
-        self._tell(index, shown)
-
-    def _show_kept(self) -> None:
-        for index, lines in enumerate(self._kept):
+        self._rest[index, is_screen] = whole[end:]
+        lines = io.BytesIO(whole[:end])  # at newlines only: a progress bar is one line
+        if is_screen and index != self._teller:
+            self._kept[index].extend(lines)
+        else:
             self._tell(index, lines)
-            lines.clear()
 
     def _tell(self, index: int, lines: Iterable[bytes]) -> None:
         """Lines of one host, which their prefix names."""
@@ -157,7 +153,7 @@ class Attached:
                     channel.send(op, **self._requests[index], **row)
 
     def _end(self) -> int:
-        """The first host's code; where that is lost, another's that failed, and what it has said.
+        """The first host's code; where that is lost, another's that failed.
 
         Raises EndUnknown when the connection to every host was lost.
         """
@@ -165,7 +161,6 @@ class Attached:
         codes = [None if isinstance(r, PaddockError) else checked(r)["code"] for r in rows]
         if codes[0] is not None:
             return int(codes[0])
-        self._show_kept()
         if all(isinstance(row, PaddockError) for row in rows):
             names = [channel.target.login for channel in self._fleet.channels]
             raise EndUnknown(
