@@ -55,9 +55,10 @@ def main() -> None:
     print(f"rank {rank} of {size} starts at epoch {first}", flush=True)
 
     parallel = paddle.DataParallel(model)
+    attempt = os.environ.get("PADDOCK_ATTEMPT", "0")
     for epoch in range(first, options.epochs):
         begun = time.monotonic()
-        if (epoch, rank, os.environ["PADDOCK_ATTEMPT"]) == (options.fail_at, size - 1, "0"):
+        if (epoch, rank, attempt) == (options.fail_at, size - 1, "0"):
             raise ValueError("sample 812 has 3 labels, the table has 2")
         order = np.random.default_rng(epoch).permutation(COUNT)
         for start in range(0, COUNT, BATCH):

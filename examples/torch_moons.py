@@ -53,9 +53,10 @@ def main() -> None:
     print(f"rank {rank} of {size} starts at epoch {first}", flush=True)
 
     parallel = nn.parallel.DistributedDataParallel(model)
+    attempt = os.environ.get("PADDOCK_ATTEMPT", "0")
     for epoch in range(first, options.epochs):
         begun = time.monotonic()
-        if (epoch, rank, os.environ["PADDOCK_ATTEMPT"]) == (options.fail_at, size - 1, "0"):
+        if (epoch, rank, attempt) == (options.fail_at, size - 1, "0"):
             raise ValueError("sample 812 has 3 labels, the table has 2")
         for batch in torch.randperm(COUNT).split(BATCH):
             mine = batch[rank::size]

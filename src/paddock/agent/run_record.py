@@ -13,7 +13,7 @@ from paddock.jobfile.masked import masked_words
 from paddock.local.lock import process_text, uptime_seconds
 from paddock.local.loop import READ
 from paddock.local.runs import KEPT_RUNS, prune
-from paddock.local.text import verdict_text
+from paddock.local.text import cancel_text, verdict_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -196,6 +196,8 @@ class RunRecord:
         verdict = self._view.verdict
         if verdict is not None and verdict.kind in STATES:
             state, why = STATES[verdict.kind], verdict_text(verdict)
+            if verdict.kind == "cancel":
+                why = cancel_text(verdict, is_alone=self._nnodes == 1)
         else:
             state = "succeeded" if code == 0 else "cancelled" if was_told else "failed"
             why = problem
