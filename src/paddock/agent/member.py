@@ -315,14 +315,15 @@ class Member:
     def stop(self, number: int, *, now: bool) -> None:
         """As on_signal. now: every process here is killed, without the grace."""
         if not self._signals:
-            self.on_signal(number)
+            self.on_signal(number, has_grace=not now)
         if now:
             self.on_signal(number)
 
-    def on_signal(self, number: int, lost: m.Loss = "") -> None:
+    def on_signal(self, number: int, lost: m.Loss = "", *, has_grace: bool = True) -> None:
         """The launcher was told to end. The first time asks everyone, the second kills here.
 
         lost: nobody told it, it ends for want of what was lost. Asked already, it does so anyway.
+        has_grace: False when the second time comes at once.
         """
         if lost and self._signals:
             return
@@ -334,7 +335,7 @@ class Member:
                 self.say("WARNING", f"this node {m.LOSSES[lost]}: its part of the job ends")
             else:
                 self.reporter.echo(f"Terminating with signal {number}")
-            if self.is_running:
+            if self.is_running and has_grace:
                 grace = f"{self.job.grace_seconds:g} s"
                 again = "press Ctrl-C again" if number == 2 else "send the signal again"
                 self.say("INFO", f"waiting up to {grace} for ranks to save; {again} to kill")
