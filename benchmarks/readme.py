@@ -48,6 +48,10 @@ def _ddp(world: World, nprocs: int) -> list[Figure]:
     shutil.rmtree(cache)
     for figure in figures:
         figure.notes["paddock"] = f"[without --warm {figure.result(COLD) or 0:.2f}]"
+        for launcher, times in plan.items():
+            if (found := len(figure.samples.get(launcher, ()))) < times:
+                note = f"[in {found} of {times} runs, else not within {SECONDS_MAX:g} s]"
+                figure.notes[launcher] = f"{figure.notes.get(launcher, '')} {note}".strip()
     return list(figures)
 
 

@@ -200,10 +200,11 @@ class Running:
         return [pid for pid in self.rank_pids() if _runs_here(pid, str(self._stamps))]
 
     def end(self) -> None:
-        """Kill what is left: the launcher and its ranks, by pid."""
+        """Kill what is left: the launcher and its ranks, by pid; those that never stamped, too."""
         if self._gate_fd >= 0:
             self.release()
-        for pid in [*self.alive_ranks(), *([] if self.process.poll() is not None else [self.pid])]:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+        for pid in [pid for pid in pids if _runs_here(pid, str(self._stamps))]:
             try:
                 os.kill(pid, 9)
             except ProcessLookupError:

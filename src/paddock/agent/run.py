@@ -169,11 +169,11 @@ class Launcher:
             self._begin_record = None
             self._open_record(words, guardian_pid)
 
-        if self.run.member.plan is None:
+        if self.run.member.plan is None or self.run.job.record:  # its submitter looks for it
             begin()
         else:
             self._begin_record = begin
-            self.loop.at("record", self.loop.now() + RANKS_SECONDS, begin)
+            self.loop.at("begin-record", self.loop.now() + RANKS_SECONDS, begin)
 
     def _open_record(self, words: Sequence[str], guardian_pid: int) -> None:
         """What cannot be written or opened is told in one line."""
@@ -252,7 +252,7 @@ class Launcher:
         run = self.run
         run.close()
         if self._begin_record is not None:
-            self.loop.at("record", None, self._begin_record)
+            self.loop.at("begin-record", None, self._begin_record)
             self._begin_record()
         if self.record is not None:
             was_told = bool(run.member.told_signal)

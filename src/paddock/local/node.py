@@ -404,7 +404,7 @@ class Node:
             self._do_all(then)
 
         keep = self._warm.keep if self._warm else frozenset()
-        sweep_on(self._loop, done, keep=frozenset({*keep, *self._own_pids}))
+        sweep_on(self._loop, done, keep, self._own_pids)
 
     def _note_slow_start(self, attempt: int) -> None:
         """Tell of --warm where it would have saved time: ranks were silent for long in a restart.

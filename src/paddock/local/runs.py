@@ -44,8 +44,7 @@ def registry_folder(env: Mapping[str, str]) -> str:
     state = os.path.expanduser(env.get("XDG_STATE_HOME", ""))
     if not os.path.isabs(state):
         home = os.path.expanduser(env.get("HOME") or "~")
-        is_home = os.path.isabs(home) and os.path.isdir(home)
-        state = os.path.join(home if is_home else NOWHERE, ".local", "state")
+        state = os.path.join(home if os.path.isabs(home) else NOWHERE, ".local", "state")
     return os.path.join(state, "paddock", "runs")
 
 

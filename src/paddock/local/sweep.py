@@ -13,7 +13,7 @@ from time import monotonic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Set
 
     from paddock.local.loop import Loop
 
@@ -24,18 +24,20 @@ ROUND_MAX = 256  # processes
 
 
 class Sweep:
-    """How far it has come. keep: children that are not to be ended."""
+    """How far it has come. keep: children that are not to be ended, of each moment."""
 
-    def __init__(self, keep: frozenset[int] = frozenset()) -> None:
+    def __init__(self, *keep: Set[int]) -> None:
         self.killed: set[int] = set()
-        self._keep = set(keep)
+        self._foreign: set[int] = set()
+        self._keep = (*keep, self._foreign)
 
     def round(self) -> list[int] | None:
         """Kill and reap what is there. None: nothing was; else those that are still to end.
 
         After an empty list another round is due at once: their children may be ours now.
         """
-        children = [pid for pid in children_of_self() if pid not in self._keep]
+        kept = frozenset[int]().union(*self._keep)
+        children = [pid for pid in children_of_self() if pid not in kept]
         if not children:
             return None
         children.sort(key=self.killed.__contains__)  # a few that cannot be killed hide no others
@@ -49,7 +51,7 @@ class Sweep:
         except ProcessLookupError:
             return True
         except PermissionError:  # it has become another user (sudo)
-            self._keep.add(pid)
+            self._foreign.add(pid)
             return True
         if is_new:
             self.killed.add(pid)
@@ -74,11 +76,12 @@ def end_descendants(*, keep: frozenset[int] = frozenset()) -> int:
     return len(sweep.killed)
 
 
-def sweep_on(
-    loop: Loop, done: Callable[[int], None], *, keep: frozenset[int] = frozenset()
-) -> None:
-    """The same without waiting: done(how many were killed) is called when it is over."""
-    sweep = Sweep(keep)
+def sweep_on(loop: Loop, done: Callable[[int], None], *keep: Set[int]) -> None:
+    """The same without waiting: done(how many were killed) is called when it is over.
+
+    keep: looked at anew in each round: children may be added meanwhile.
+    """
+    sweep = Sweep(*keep)
     deadline = monotonic() + SWEEP_SECONDS
     fds: list[int] = []
     timer = f"sweep {id(sweep)}"  # there may be two at a time

@@ -72,6 +72,8 @@ def start(
 ) -> Way:
     """Start a job of this script."""
     log_dir = world.folder / f"log-{len(world.running)}"
+    # Not another worker's, whose folder has the same name.
+    mark = re.sub(r"\W", "_", str(world.folder)) if warm == "keep" else ""
     cache = {
         "XDG_CACHE_HOME": str(world.folder / "cache"),
         "XDG_RUNTIME_DIR": str(world.folder),
@@ -90,7 +92,7 @@ def start(
         stdin=read_fd,
         stderr=subprocess.STDOUT,  # of one place: what a rank writes to both keeps its order
         log_dir=log_dir,
-        mark=world.folder.name if warm == "keep" else "",
+        mark=mark,
     )
     if read_fd is not None:
         os.close(read_fd)
