@@ -15,7 +15,7 @@ from benchmarks.restart import OPTIONS
 from benchmarks.start import starts
 from benchmarks.world import World, load_average
 
-SECONDS_MAX = 90.0
+SECONDS_MAX = 60.0
 COLD = "paddock, cold"
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 END_SECONDS_MAX = 400.0  # several jobs share two cores
+TRIES = 5  # of kubectl logs
 # demo-wide-and-deep.yaml of the users' documents, with another name and the pods kept.
 DOCUMENT = """
 apiVersion: batch.paddlepaddle.org/v1
@@ -139,9 +140,13 @@ class Examples:
         return found
 
     def logs(self, job: str) -> str:
-        """The end of the log of every pod."""
+        """The end of the log of every pod that is there."""
         words = ("-l", f"batch.paddlepaddle.org/job-name={job}", "--prefix", "--tail=15")
-        return self.kubectl("logs", "-n", self.namespace, *words, check=False).stdout
+        for _ in range(TRIES):
+            read = self.kubectl("logs", "-n", self.namespace, *words, check=False)
+            if read.returncode == 0:
+                break  # else a server's pod was removed while kubectl read one after the other
+        return str(read.stdout)
 
     def delete(self, job: str) -> None:
         """The job, and with it its pods."""
