@@ -288,10 +288,13 @@ class Member:
         self.end(verdict.exit_code)
 
     def _refused(self, refuse: m.Refuse) -> None:
-        error = PaddockError(refuse.message, hint=refuse.hint, exit_code=refuse.exit_code)
+        self.break_off(PaddockError(refuse.message, hint=refuse.hint, exit_code=refuse.exit_code))
+
+    def break_off(self, error: PaddockError) -> None:
+        """End this node's part where it runs nothing, and keep why."""
         self.problem = error.message
         self.reporter.problem(error)
-        self.end(refuse.exit_code)
+        self.end(error.exit_code)
 
     def give_up(self, error: PaddockError) -> None:
         """End this node's part by its own decision (coordinator gone, ...)."""

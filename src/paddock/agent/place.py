@@ -243,9 +243,7 @@ class Place:
             member.halt(error.message)
             member.give_up(error)
         else:
-            member.problem = error.message
-            member.reporter.problem(error)
-            member.end(error.exit_code)
+            member.break_off(error)
 
     @property
     def has_finished(self) -> bool:
