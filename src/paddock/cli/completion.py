@@ -24,6 +24,13 @@ INSTALL = {
     "zsh": "source <(paddock completion zsh)",
     "fish": "paddock completion fish | source",
 }
+# How each shell is told of words, of the words that a command prints, a directory, a file, nothing.
+# Of bash and zsh $what has one letter for them.
+VALUES = {
+    "bash": ("what=w words='{}'", 'what=w words="$({})"', "what=d", "what=f", "what=n"),
+    "zsh": ("what=w values=({})", 'what=w values=("${{(@f)$({})}}")', "what=d", "what=f", "what=n"),
+    "fish": (" -x -a '{}'", " -x -a '({})'", " -r", " -r", " -x"),
+}
 KNOWN = {"job": "jobs", "site": "sites", "discover": "sites"}  # kind or flag -> what is asked for
 
 
@@ -73,42 +80,56 @@ def orders_of(name: str) -> list[str]:
     return [] if name in known else [full.partition(" ")[2] for full in known]
 
 
-def _asked(kind: str, words: Sequence[str]) -> str:
-    """What completes a value: "w" and words, "d" directories, "f" files, "n" nothing."""
+def _value(shell: str, kind: str, words: Sequence[str]) -> str:
+    """What completes a value, as VALUES has it."""
+    some, command, directory, file, nothing = VALUES[shell]
     if words:
-        return f"what=w words='{' '.join(words)}'"
+        return some.format(" ".join(words))
     if kind in KNOWN:
-        return f'what=w words="$(paddock completion {KNOWN[kind]} 2>/dev/null)"'
-    return f"what={ {'dir': 'd', 'file': 'f', 'script': 'f'}.get(kind, 'n') }"
+        return command.format(f"paddock completion {KNOWN[kind]} 2>/dev/null")
+    return {"dir": directory, "file": file, "script": file}.get(kind, nothing)
+
+
+def _walk(shell: str) -> Iterator[tuple[Command, str, list[tuple[Flag, str]]]]:
+    """Each command, what completes its first word, and its flags with what completes theirs."""
+    for command in every_command():
+        first = command.operands[0] if command.operands else None
+        kind, words = (first.kind, first.choices) if first else ("", ())
+        words = tuple(NAMES) if command.name == "help" else words
+        yield command, _value(shell, kind, words), [
+            (one, "" if one.kind == "switch" else _value(
+                shell,
+                one.name if one.name in KNOWN else one.kind,
+                ("1", "0") if one.kind == "bool" else one.choices,
+            ))
+            for one in offered(command)
+        ]  # fmt: skip
+
+
+def _cases(shell: str) -> Iterator[str]:
+    """Of bash and zsh: what each command takes, as a case of $at, and of the flag $before."""
+    for command, first, flags in _walk(shell):
+        names = [(name, one.help) for one, _ in flags for name in one.names]
+        shown = f"rows=({_described(names)})"
+        if shell == "bash":
+            shown = f"flags='{' '.join(name for name, _ in names)}'"
+        yield f"  '{command.name}')"
+        yield f"    {first}; {shown}"
+        yield '    case "$before" in'
+        for one, value in flags:
+            if value:
+                patterns = "|".join(name.replace("-", "_") for name in one.names)
+                yield f"    {patterns}) {value} {'flags=' if shell == 'bash' else 'rows=()'};;"
+        yield "    esac;;"
 
 
 def bash() -> str:
     """For bash 4 and later; bash-completion is not needed."""
-    names, cases = [*NAMES], []
-    for command in every_command():
-        flags = offered(command)
-        operand = command.operands[0] if command.operands else None
-        first = _asked(operand.kind, operand.choices) if operand else "what=n"
-        if command.name == "help":
-            first = f"what=w words='{' '.join(names)}'"
-        if "launch" in command.name and flags:
-            first = "what=f"
-        cases.append(f"  '{command.name}')")
-        cases.append(f"    {first}")
-        cases.append(f"    flags='{' '.join(n for f in flags for n in f.names)}'")
-        cases.append('    case "$before" in')
-        for one in flags:
-            if one.kind != "switch":
-                words = ("1", "0") if one.kind == "bool" else one.choices
-                kind = one.name if one.name in KNOWN else one.kind
-                patterns = "|".join(name.replace("-", "_") for name in one.names)
-                cases.append(f"    {patterns}) {_asked(kind, words)} flags=;;")
-        cases += ["    esac;;"]
-    orders = {name: orders_of(name) for name in names}
+    names = [*NAMES]
     with_orders = [
         f"  {name}) order=1; [ $COMP_CWORD -eq 2 ] && at=x what=w words='{' '.join(found)}';;"
-        for name, found in orders.items()
-        if found
+        for name in names
+        if (found := orders_of(name))
     ]
     lines = [
         f"# {INSTALL['bash']}",
@@ -125,7 +146,7 @@ def bash() -> str:
         "  esac",
         '  [ -n "$order" ] && [ "$at" != x ] && at="$at ${COMP_WORDS[2]}"',
         '  case "$at" in',
-        *cases,
+        *_cases("bash"),
         "  esac",
         '  for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do',
         "    case $word in *.py) what=f flags=;; esac  # what follows is the script's",
@@ -143,17 +164,9 @@ def bash() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _zsh_described(rows: Iterable[tuple[str, str]]) -> str:
-    """The words of an array for _describe: 'name:what it does'."""
+def _described(rows: Iterable[tuple[str, str]]) -> str:
+    """The words of an array for zsh's _describe: 'name:what it does'."""
     return " ".join("'" + f"{name}:{what}".replace("'", "'\\''") + "'" for name, what in rows)
-
-
-def _zsh_asked(kind: str, words: Sequence[str]) -> str:
-    if words:
-        return f"what=w values=({' '.join(words)})"
-    if kind in KNOWN:
-        return f'what=w values=("${{(@f)$(paddock completion {KNOWN[kind]} 2>/dev/null)}}")'
-    return f"what={ {'dir': 'd', 'file': 'f', 'script': 'f'}.get(kind, 'n') }"
 
 
 def zsh() -> str:
@@ -165,42 +178,23 @@ def zsh() -> str:
         "  local cur=$words[CURRENT] before=$words[CURRENT-1] at=$words[2] what=n word",
         "  local -a rows values",
         "  if (( CURRENT == 2 )); then",
-        f"    rows=({_zsh_described(NAMES.items())})",
+        f"    rows=({_described(NAMES.items())})",
         "    _describe command rows; return",
         "  fi",
         '  case "$at" in',
     ]
     for name in NAMES:
-        orders = [(f.partition(" ")[2], c.what) for f, c in commands_of(name).items() if f != name]
-        if name not in commands_of(name) and orders:
+        if name not in commands_of(name):
+            orders = [(f.partition(" ")[2], c.what) for f, c in commands_of(name).items()]
             lines.append(f"  {name}) if (( CURRENT == 3 )); then")
-            lines.append(f"      rows=({_zsh_described(orders)}); _describe order rows; return; fi")
+            lines.append(f"      rows=({_described(orders)}); _describe order rows; return; fi")
             lines.append('    at="$at $words[3]";;')
     lines += [
         "  esac",
         "  if [[ $cur == --*=* ]]; then before=${cur%%=*}; compset -P '*='; fi",
         "  before=${before//-/_}",
         '  case "$at" in',
-    ]
-    for command in every_command():
-        operand = command.operands[0] if command.operands else None
-        first = _zsh_asked(operand.kind, operand.choices) if operand else "what=n"
-        if command.name == "help":
-            first = f"what=w values=({' '.join(NAMES)})"
-        if "launch" in command.name:
-            first = "what=f"
-        flags = offered(command)
-        described = _zsh_described((name, one.help) for one in flags for name in one.names)
-        lines += [f"  '{command.name}')", f"    {first}; rows=({described})"]
-        lines.append('    case "$before" in')
-        for one in flags:
-            if one.kind != "switch":
-                words = ("1", "0") if one.kind == "bool" else one.choices
-                kind = one.name if one.name in KNOWN else one.kind
-                patterns = "|".join(name.replace("-", "_") for name in one.names)
-                lines.append(f"    {patterns}) {_zsh_asked(kind, words)} rows=();;")
-        lines.append("    esac;;")
-    lines += [
+        *_cases("zsh"),
         "  esac",
         "  for word in $words[2,CURRENT-1]; do",
         "    case $word in *.py) _files; return;; esac  # what follows is the script's",
@@ -223,37 +217,23 @@ def _quoted(text: str) -> str:
 
 def fish() -> str:
     """For fish 3 and later."""
-    seen = "__fish_seen_subcommand_from"
+    seen, start = "__fish_seen_subcommand_from", "complete -c paddock -n"
     lines = [f"# {INSTALL['fish']}"]
     for name, what in NAMES.items():
-        lines.append(
-            f"complete -c paddock -n __fish_use_subcommand -f -a {name} -d {_quoted(what)}"
-        )
-    lines.append(f"complete -c paddock -n '{seen} help' -f -a '{' '.join(NAMES)}'")
-    for command in every_command():
-        first, _, order = command.name.partition(" ")
-        at = f"{seen} {first}; and {seen} {order}" if order else f"{seen} {first}"
+        lines.append(f"{start} __fish_use_subcommand -f -a {name} -d {_quoted(what)}")
+    for command, first, flags in _walk("fish"):
+        name, _, order = command.name.partition(" ")
+        at = f"{seen} {name}; and {seen} {order}" if order else f"{seen} {name}"
         if order:
             what = f"-f -a {order} -d {_quoted(command.what)}"
-            lines.append(f"complete -c paddock -n '{seen} {first}' {what}")
-        for operand in command.operands[:1]:
-            values = _fish_values(operand.kind, operand.choices)
-            lines.append(f"complete -c paddock -n '{at}'{values.replace(' -x', ' -f')}")
-        for one in offered(command):
-            kind = one.name if one.name in KNOWN else one.kind
-            values = "" if one.kind == "switch" else _fish_values(kind, one.choices)
+            lines.append(f"{start} '{seen} {name}' {what}")
+        if command.operands:
+            lines.append(f"{start} '{at}'{first.replace(' -x', ' -f')}")
+        for one, value in flags:
             for name in one.names:
                 how = f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
-                lines.append(f"complete -c paddock -n '{at}' {how}{values} -d {_quoted(one.help)}")
+                lines.append(f"{start} '{at}' {how}{value} -d {_quoted(one.help)}")
     return "\n".join(lines) + "\n"
-
-
-def _fish_values(kind: str, words: Sequence[str]) -> str:
-    if words:
-        return f" -x -a '{' '.join(words)}'"
-    if kind in KNOWN:
-        return f" -x -a '(paddock completion {KNOWN[kind]} 2>/dev/null)'"
-    return " -r" if kind in ("file", "dir", "script") else " -x"
 
 
 COMMANDS = {
