@@ -9,6 +9,7 @@ import pytest
 
 from paddock.backends.registry import IdTaken, Registry, Run
 from paddock.backends.words import Handle, Status
+from paddock.cli.jobs import ask, seen_end
 from paddock.errors import PaddockError, UsageError
 
 HANDLE = Handle("ssh", "lab", "train-3f2a")
@@ -52,6 +53,19 @@ def test_a_damaged_event_is_passed_over(registry: Registry, line: str) -> None:
     with open(run.folder / "events.jsonl", "ab") as file:
         file.write(line.encode("utf-8", "surrogateescape") + b"\n")
     assert [event["state"] for event in run.events] == ["running"]
+
+
+def test_a_submitted_job_that_has_ended_says_so_though_its_entry_is_damaged(
+    registry: Registry,
+) -> None:
+    """And goes on where it was seen after that: Slurm has put it back into its queue."""
+    run = added(registry)
+    run.note(Status("failed", 5.0, "rank 1 exited with code 3", 3))
+    run.note(Status("running", 4.0))  # of one who asked before
+    for found in (ask(run), seen_end(run)):
+        assert found is not None and (found.state, found.code) == ("failed", 3)
+    run.note(Status("pending", 6.0))
+    assert (seen_end(run), run.has_ended, ask(run).state) == (None, False, "unknown")
 
 
 def test_a_state_that_cannot_be_written_down_is_told_all_the_same(registry: Registry) -> None:

@@ -376,15 +376,24 @@ def test_a_record_with_odd_values_crashes_no_command(
         assert done.returncode == 0 or name == "run.json"
 
 
-def test_an_end_stays_though_somebody_noted_later_that_it_runs(terminal: Terminal) -> None:
-    """Of two who write: it was lost from then on."""
+@pytest.mark.parametrize("details", [{}, {"process": 3, "control": [], "host": None}])
+def test_an_end_stays_whatever_was_written_after_it(
+    terminal: Terminal, details: dict[str, Any]
+) -> None:
+    """Of two who write: it was lost from then on. A damaged detail hides no end either."""
     assert terminal.run(terminal.world.script("sys.exit(3)")).code == 3
     (entry,) = terminal.entries()
-    row = {"at": 1.0, "state": "running", "why": "", "code": None}
+    row = json.loads((entry / "run.json").read_text())
+    (entry / "run.json").write_text(json.dumps({**row, "details": details}))
+    event = {"at": 1e12, "state": "running", "why": "", "code": None}
     with open(entry / "events.jsonl", "a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
+        file.write(f'{json.dumps(event)}\n{{"at": 5, "sta')
     found = terminal.status()
     assert (found["state"], found["code"]) == ("failed", 3)
+    (row,) = json.loads(terminal.type("list", "--json").stdout)
+    assert (row["state"], row["code"]) == ("failed", 3)
+    assert terminal.type("wait", "last").returncode == 3
+    assert "has already ended: failed" in terminal.type("stop", "last").stdout
 
 
 @pytest.mark.parametrize("term, has_codes", [("dumb", False), ("xterm", True)])

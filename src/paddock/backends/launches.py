@@ -3,13 +3,13 @@
 Its launcher answers on a control socket (local/control.py) while it runs. What it has recorded in
 the registry (local/runs.py) tells of it afterwards.
 
-the last recorded event   the launcher                         the job is
-------------------------  -----------------------------------  ----------------------------------
-an end                    -                                    succeeded, failed, cancelled
-running                   answers                              starting, running, stopping
-running                   runs, without a socket               running
-running                   has gone                             lost
-running                   is another machine's or container's  unknown
+its end (local/events.py)  the launcher                         the job is
+-------------------------  -----------------------------------  --------------------------------
+recorded                   -                                    succeeded, failed, cancelled
+-                          answers                              starting, running, stopping
+-                          runs, without a socket               running
+-                          has gone                             lost
+-                          is another machine's or container's  unknown
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from paddock.backends import recorded
 from paddock.backends.node import logs
 from paddock.backends.node.jobdir import read_json
-from paddock.backends.words import FINAL, Piece, Status
+from paddock.backends.words import Piece, Status
 from paddock.errors import PaddockError, UsageError
 from paddock.local.control import NoLauncherError, ask
 from paddock.local.lock import is_gone
@@ -185,17 +185,17 @@ def _span(times: Path) -> tuple[int, int]:
 def _recorded(run: Run) -> Status:
     """What its record says of a launcher that does not answer."""
     row = read_json(str(run.folder / "status.json")) or {}
-    last = _end_of(run)
+    end = _recorded_end(run)
     attempt = int(_number(row, "attempt"))
     nodes = recorded.nodes_of(row)
-    if last is not None:
-        state = last["state"]
+    if end is not None:
+        state = end["state"]
         return Status(
             state,
-            last["at"],
-            str(last.get("why") or ""),
-            last.get("code"),
-            since=last["at"],
+            end["at"],
+            str(end.get("why") or ""),
+            end.get("code"),
+            since=end["at"],
             failed_at=_number(row.get("verdict"), "failed_at"),
             attempt=attempt,
             nodes=recorded.ended(nodes, state),
@@ -217,20 +217,20 @@ def _number(row: object, name: str) -> float:
     return float(found) if isinstance(found, (int, float)) and isfinite(found) else 0.0
 
 
-def _end_of(run: Run) -> dict[str, Any] | None:
+def _recorded_end(run: Run) -> dict[str, Any] | None:
     """How it ended. A launcher that has just closed its socket is about to write that down."""
     deadline = time.monotonic() + ENDING_SECONDS
-    while True:
-        # Whoever asked just before may have written down since that it runs.
-        end = next((event for event in run.events if event["state"] in FINAL), None)
-        if end is not None:
-            return end
-        is_ending = is_gone(str(run.details["process"])) is False
-        is_ending = is_ending and not os.path.exists(str(run.details.get("control") or ""))
-        if not is_ending or time.monotonic() > deadline or not run.details.get("control"):
-            return next((event for event in run.events if event["state"] in FINAL), None)
+    while (end := run.end) is None and _is_ending(run) and time.monotonic() < deadline:
         # sleep: nobody tells when a record is written
         time.sleep(0.02)
+    return end or run.end
+
+
+def _is_ending(run: Run) -> bool:
+    """Whether its launcher has closed its socket, and not ended yet."""
+    path = str(run.details.get("control") or "")
+    is_closed = bool(path) and not os.path.exists(path)
+    return is_closed and is_gone(str(run.details["process"])) is False
 
 
 def _is_other_boot(run: Run) -> bool:

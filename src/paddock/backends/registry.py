@@ -23,8 +23,9 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.words import FINAL, LAUNCH, Handle, parse_handle
+from paddock.backends.words import LAUNCH, Handle, parse_handle
 from paddock.errors import PaddockError, UsageError
+from paddock.local.events import end_of, read_events
 from paddock.local.lock import process_text, uptime_seconds
 from paddock.local.runs import registry_folder
 
@@ -100,20 +101,8 @@ class Run:
 
     @property
     def events(self) -> Iterator[dict[str, Any]]:
-        """States as they were seen, the latest first; a torn last line does not count."""
-        try:
-            with open(os.path.join(self.folder, "events.jsonl"), "rb") as file:
-                lines = file.read().splitlines()
-        except OSError:
-            return
-        for line in reversed(lines):
-            try:
-                row = json.loads(line)
-                at, code = float(row["at"]), row.get("code")
-                if isfinite(at) and (code is None or isinstance(code, int)):
-                    yield {**row, "at": at, "state": str(row["state"])}
-            except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-                continue
+        """States as they were seen, the latest first."""
+        return read_events(self.folder)
 
     @property
     def last_event(self) -> dict[str, Any] | None:
@@ -121,10 +110,14 @@ class Run:
         return next(self.events, None)
 
     @property
+    def end(self) -> dict[str, Any] | None:
+        """How it was seen to end; None while it goes on."""
+        return end_of(self.events, is_launch=self.handle.backend == LAUNCH)
+
+    @property
     def has_ended(self) -> bool:
-        """Whether it was seen to have ended: that does not change any more."""
-        last = self.last_event
-        return last is not None and last["state"] in FINAL
+        """Whether it was seen to have ended."""
+        return self.end is not None
 
     def forget(self) -> None:
         """Remove the entry; one that is gone already is no error. Raises PaddockError."""

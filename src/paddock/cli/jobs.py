@@ -58,25 +58,25 @@ def _status(run: Run) -> Status | PaddockError:
 
 def _seen(run: Run, status: Status | PaddockError) -> Status:
     """What is told of a job that was asked for, and remembered."""
-    last = run.last_event
+    end = run.end
     if isinstance(status, PaddockError):
-        if last is not None and run.has_ended:
-            return _ended(last)
+        if end is not None:
+            return _ended(end)
+        last = run.last_event
         seen = f"last seen {last['state']}" if last is not None else "never seen"
         since = float(last["at"]) if last is not None else run.created_at
         return Status("unknown", time.time(), f"{seen}; {status.message}", since=since)
-    if status.state == "lost" and last is not None and run.has_ended:
-        status = replace(status, state=last["state"], code=last.get("code"), why=last["why"])
+    if status.state == "lost" and end is not None:
+        told = _ended(end)
+        status = replace(status, state=told.state, code=told.code, why=told.why)
     run.note(status)
     return status
 
 
 def seen_end(run: Run) -> Status | None:
     """How a job was seen to end, which stays so; None for those that must be asked."""
-    last = run.last_event
-    if last is None or last["state"] not in ("succeeded", "failed", "cancelled"):
-        return None
-    return _ended(last)
+    end = run.end
+    return None if end is None or end["state"] == "lost" else _ended(end)
 
 
 def _ended(event: Mapping[str, Any]) -> Status:

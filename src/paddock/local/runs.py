@@ -32,7 +32,6 @@ NOWHERE = "/dev/null/no-home"  # where nothing can be made, by root neither
 CONTROL = "control"  # the name of the control socket
 DRAWS = 8  # of an id, until nobody has it
 NAME_CHARACTERS_MAX = 40
-FINAL_STATES = ("succeeded", "failed", "cancelled", "lost")
 RUN_FILES = ("run.json", "events.jsonl", "status.json", "plan.json", "git.txt")
 
 
@@ -158,14 +157,14 @@ def _remove_ended(folder: str) -> bool:
     import json
     import shutil
 
+    from paddock.local.events import end_of, read_events
     from paddock.local.lock import is_gone
 
     try:
-        with open(os.path.join(folder, "events.jsonl"), encoding="utf-8") as file:
-            last = json.loads(file.read().splitlines()[-1])
+        end = end_of(read_events(folder), is_launch=True)
         with open(os.path.join(folder, "run.json"), encoding="utf-8") as file:
             row = json.load(file)
-        is_over = last["state"] in FINAL_STATES or is_gone(row["details"]["process"])  # killed
+        is_over = end is not None or is_gone(row["details"]["process"])  # killed
         if not is_over or not row["handle"].startswith("launch:"):
             return False
         directory = str(row["details"].get("directory") or "")
