@@ -22,7 +22,8 @@ ALLOWED = {
     "encodings.ascii",  # /proc files
     "enum",  # late: by signal
     "signal",  # late
-    "_ctypes", "_struct", "struct", "ctypes", "ctypes._endian",  # late: prctl
+    "_ctypes",  # prctl
+    "gc",  # nothing is collected before the ranks have begun
     "threading", "_weakrefset",  # late: the output thread
     "types", "operator", "functools", "collections", "itertools", "_collections", "keyword",
     "reprlib", "_operator", "_functools", "_weakref",  # late: by enum and threading

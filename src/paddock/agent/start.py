@@ -85,6 +85,7 @@ def _join_alone(run: Run) -> None:
 
 def _supervise(launcher: Launcher, guardian_pid: int, before: Callable[[], None]) -> None:
     """Take signals, watch the guardian, and run the loop until the job is over."""
+    import gc
     import signal
     import sys
 
@@ -106,6 +107,8 @@ def _supervise(launcher: Launcher, guardian_pid: int, before: Callable[[], None]
     except RuntimeError as error:  # the limit of processes (ulimit -u) is reached
         raise PaddockError(f"no thread can be started: {error}", hint="raise ulimit -u") from error
     before()
+    gc.freeze()
+    gc.enable()
     if not run.is_ended:
         launcher.loop.run()
 

@@ -62,6 +62,7 @@ def _run(argv: Sequence[str]) -> int:
         code = launch_there(argv, job, os.environ)
         if code is not None:
             return code
+    import paddock.agent.start  # noqa: F401  # here, since what is loaded after a fork costs more
     from paddock.local.guardian import split
     from paddock.local.limits import allow_files
 

@@ -122,7 +122,18 @@ def _reap(launcher_pid: int) -> int | None:
 def _prctl(option: int, argument: int) -> None:
     """prctl(2); without ctypes only children in their own session can escape, see 0004."""
     try:
-        import ctypes
+        # The C module: `import ctypes` costs 2 ms on a path where ranks wait.
+        from _ctypes import FUNCFLAG_CDECL, CFuncPtr, _SimpleCData, dlopen, dlsym
     except ImportError:  # a Python built without libffi
         return
-    ctypes.CDLL(None).prctl(option, argument, 0, 0, 0)
+
+    class Integer(_SimpleCData):  # type: ignore[type-arg]  # no [] at run time
+        _type_ = "l"
+
+    class Function(CFuncPtr):
+        _flags_ = FUNCFLAG_CDECL
+        _restype_ = Integer
+
+    itself = dlopen(None, 0)  # type: ignore[arg-type]  # as CDLL(None) does
+    call = Function(dlsym(itself, "prctl"))
+    call(option, Integer(argument), Integer(0), Integer(0), Integer(0))

@@ -10,6 +10,7 @@ Rule: only what every system has, so no guardian, loop, output or ports from thi
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import queue
@@ -64,6 +65,7 @@ def run_portable(job: Job, env: Mapping[str, str]) -> int:
         sys.stderr.write(
             "paddock: warning: not warm: it needs Linux 5.3; every process imports for itself\n"
         )
+    gc.enable()
     return PortableRun(job, env).run()
 
 
