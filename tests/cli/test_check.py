@@ -128,21 +128,20 @@ def test_wrong_words_are_usage_errors(words: list[str], message: str, hint: str)
     assert caught.value.exit_code == 2
 
 
-def test_the_cause_is_the_first_failure_and_its_last_line() -> None:
-    """As the report of `paddock launch` shows them."""
-    report = (
-        "LAUNCH ERROR 2026-01-01 00:00:00,000 first failure: rank 1 (pid 7) on a exited with "
-        "code 1\n"
-        "LAUNCH ERROR 2026-01-01 00:00:00,000 ------ ERROR LOG DETAIL ------ (log: l on a)\n"
-        "Traceback (most recent call last):\n"
-        '  File "x"\n'
-        "ImportError: libx.so\n"
-        "LAUNCH ERROR 2026-01-01 00:00:00,000 ABORT!!! Out of all 2 trainers\n"
-    )
-    assert cause_of(1, report) == "rank 1 (pid 7) on a exited with code 1: ImportError: libx.so"
-    assert cause_of(124, report) == "not finished after 180 s"
-    assert cause_of(2, "paddock: error: no port\n  hint: x\n") == "no port"
-    assert cause_of(3, "") == "exit code 3"
+def test_the_cause_is_the_first_failure_and_its_last_line(tmp_path: Path) -> None:
+    """As they stand in the job's record, and in the log of the rank that failed."""
+    job = ["launch", "--record", "record", "--log_dir", "log", "--nproc_per_node=2"]
+    (tmp_path / "record").mkdir()
+    (tmp_path / "fails.py").write_text("raise ImportError('libx.so')")
+    for words, expected in (
+        ([*job, "nosuch.py"], "'nosuch.py' does not exist"),
+        ([*job, "fails.py"], " exited with code 1: ImportError: libx.so"),
+    ):
+        command = [sys.executable, "-m", "paddock", *words]
+        code = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=25).returncode
+        assert expected in cause_of(code, str(tmp_path))
+    assert cause_of(124, str(tmp_path)) == "not finished after 180 s"
+    assert cause_of(3, "nowhere") == "exit code 3"
 
 
 def test_findings_are_one_line_each() -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from importlib.util import find_spec
+from pathlib import Path
 from time import monotonic
 
 from paddock.cli.family import JSON, Command, Given, carry_out
@@ -20,10 +21,12 @@ from paddock.cli.version import FRAMEWORKS, installed
 from paddock.command_line import flag
 from paddock.core.value import fields_of, value
 from paddock.errors import EXIT_DEADLINE, UsageError
+from paddock.local.evidence import last_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 CHECKED = ("paddle", "torch", "jax")
 PROCESSES = 2
@@ -92,25 +95,26 @@ def check(framework: str) -> Finding:
     version = installed(FRAMEWORKS[framework]) or ""
     folder = tempfile.mkdtemp(prefix=f"paddock-check-{framework}-")
     log_dir = os.path.join(folder, "log")
+    os.mkdir(os.path.join(folder, "record"))
     started = monotonic()
-    code, out, err = _launch(framework, folder, log_dir)
+    code, out = _launch(framework, folder, log_dir)
     seconds = round(monotonic() - started, 3)
     found = told(out)
     if code == 0 and found is not None:
         shutil.rmtree(folder, ignore_errors=True)
         device, backend = found
         return Finding(framework, "ok", version, seconds, device, backend)
-    cause = cause_of(code, err)
+    cause = cause_of(code, folder)
     return Finding(framework, "failed", version, seconds, cause=cause, log_dir=log_dir)
 
 
-def _launch(framework: str, folder: str, log_dir: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the job."""
+def _launch(framework: str, folder: str, log_dir: str) -> tuple[int, str]:
+    """Exit code and stdout of the job."""
     kind = device_kind()
     script = os.path.join(os.path.dirname(__file__), "checks", f"all_reduce_{framework}.py")
     command = [
         *(sys.executable, "-m", "paddock", "launch", "--ignore_env"),  # not another job's settings
-        *("--console", "paddle"),  # as cause_of reads it
+        *("--record", os.path.join(folder, "record")),  # cause_of reads it
         *("--nproc_per_node", str(PROCESSES), "--framework", framework),
         *("--job_id", f"check-{framework}", "--log_dir", log_dir, "--log_level", "ERROR"),
         *("--timeout", str(JOB_SECONDS), "--grace", "2s"),
@@ -125,14 +129,14 @@ def _launch(framework: str, folder: str, log_dir: str) -> tuple[int, str, str]:
             cwd=folder,  # nothing of where the user stands is imported by accident
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             timeout=JOB_SECONDS + END_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return EXIT_DEADLINE, "", ""
-    texts = [part.decode("utf-8", "replace") for part in (done.stdout, done.stderr)]
-    return done.returncode, texts[0], texts[1]
+        return EXIT_DEADLINE, ""
+    return done.returncode, done.stdout.decode("utf-8", "replace")
 
 
 def device_kind() -> str:
@@ -160,23 +164,33 @@ def told(out: str) -> tuple[str, str] | None:
     return None
 
 
-def cause_of(code: int, err: str) -> str:
-    """One line: who failed how, and the last line of what the report shows of its log."""
+def cause_of(code: int, folder: str) -> str:
+    """One line from the job's record: who failed how, and the last line of its log."""
     if code == EXIT_DEADLINE:
         return f"not finished after {JOB_SECONDS} s"
-    lines = [line.rstrip() for line in err.splitlines()]
-    first = next((i for i, line in enumerate(lines) if "first failure: " in line), None)
-    if first is None:
-        said = [line for line in lines if line.startswith("paddock: error: ")]
-        return said[0].removeprefix("paddock: error: ") if said else f"exit code {code}"
-    how = lines[first].partition("first failure: ")[2]
-    report = []
-    for line in lines[first + 1 :]:
-        if line.startswith("LAUNCH ") and "ERROR LOG DETAIL" not in line:
-            break
-        report.append(line)
-    words = [line for line in report if line and "ERROR LOG DETAIL" not in line]
-    return (f"{how}: {words[-1].strip()}" if words else how)[:CAUSE_CHARACTERS]
+    verdict = _record(folder, "verdict.json")
+    if verdict is None:
+        return _text(folder, "record", "error").strip() or f"exit code {code}"
+    nodes = (_record(folder, "status.json") or {}).get("nodes", [])
+    ranks = [rank for node in nodes for rank in node["ranks"] if rank["state"] == "failed"]
+    logs = (_text(folder, "log", f"workerlog.{rank['local_rank']}") for rank in ranks)
+    said = [last_line(log) for log in logs if log.strip()]
+    return ": ".join([verdict["text"], *said[:1]])[:CAUSE_CHARACTERS]
+
+
+def _record(folder: str, name: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(_text(folder, "record", name))
+    except ValueError:
+        return None
+    return found
+
+
+def _text(*path: str) -> str:
+    try:
+        return Path(*path).read_text("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 COMMANDS = {
