@@ -349,6 +349,51 @@ def test_damaged_records_are_skipped_and_counted(terminal: Terminal) -> None:
     assert done.returncode == 0
     assert done.stdout.count("train-") >= 1
     assert "4 damaged records" in done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if "damaged" in line)
+    command = line.partition("to remove: paddock ")[2].split()
+    assert command == ["delete", "empty-0004", "half-0001", "list-3", "odd-0002"]
+    assert "paddock delete half-0001 removes it" in terminal.type("status", "half-0001").stderr
+    done = terminal.type(*command)
+    assert done.stdout.splitlines() == [f"removed the damaged record {n}" for n in command[1:]]
+    assert [entry.name[:6] for entry in terminal.entries()] == ["train-"]
+    assert "damaged" not in terminal.type("list").stderr
+
+
+def test_delete_removes_a_record_with_its_logs_and_nothing_else(terminal: Terminal) -> None:
+    """Whatever lies in the registry, and wherever links and records lead."""
+    runs, mine = terminal.state / "paddock" / "runs", terminal.world.folder / "mine"
+    for folder in (mine / "runs" / "run-0001", runs / "own-0002", runs / "own-0003/.paddock/u",
+                   runs / "own-0004/run.json", runs / "own-0005" / "ps" / "a"):  # fmt: skip
+        folder.mkdir(parents=True)
+        (folder / "thesis.txt").write_text("all of it")
+    (mine / "run.json").write_text("{")
+    (runs / "run-0001").symlink_to(mine)
+    (runs / "file-0006").write_text("{")
+    details = {"directory": str(mine / "runs" / "run-0001")}
+    for name in ("own-0002", "own-0003", "own-0005"):
+        (runs / name / "run.json").write_text(json.dumps({"id": name, "details": details})[:-1])
+    (runs / "own-0003" / "workerlog.0").symlink_to(mine / "run.json")
+    os.utime(runs / "own-0004", (0, 0))
+    kept = {name: terminal.type("delete", name) for name in os.listdir(runs)}
+    kept |= {word: terminal.type("delete", word) for word in ("../runs/own-0003", ".", "", "/")}
+    assert kept.pop("own-0003").stdout == "removed the damaged record own-0003\n"
+    assert not (runs / "own-0003").exists()
+    assert all(done.returncode in (2, 125) and not done.stdout for done in kept.values())
+    assert all("it is left as it is" in done.stderr for name, done in kept.items() if "-" in name
+               and "/" not in name)  # fmt: skip
+    assert sorted(os.listdir(runs)) == ["file-0006", "own-0002", "own-0004", "own-0005", "run-0001"]
+    assert len([*terminal.world.folder.rglob("thesis.txt")]) == 4
+    assert sorted(os.listdir(mine)) == ["run.json", "runs"]
+
+
+def test_a_link_to_a_record_is_removed_and_what_it_leads_to_is_not(terminal: Terminal) -> None:
+    assert terminal.run(terminal.world.script("")).code == 0
+    (entry,) = terminal.entries()
+    aside = terminal.world.folder / entry.name
+    entry.rename(aside)
+    entry.symlink_to(aside)
+    assert terminal.type("delete", "last").returncode == 0
+    assert terminal.entries() == [] and (aside / "run.json").exists()
 
 
 @pytest.mark.parametrize("name, text", [

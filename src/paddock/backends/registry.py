@@ -16,6 +16,8 @@ import json
 import os
 import re
 import secrets
+import shutil
+import stat
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -30,13 +32,19 @@ from paddock.local.lock import process_text, uptime_seconds
 from paddock.local.runs import registry_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from paddock.backends.words import Plan, Status
 
 VERSION = 1
 DRAWS = 4  # of an id, until nobody has it
 ABANDONED_SECONDS = 60.0  # an entry gets its run.json before
+# What Paddock writes into an entry, whole or halfway; logs, where log/ could not be written. Tables
+# of servers are not among it: they may be the only copy.
+OURS = re.compile(
+    r"\.?(run\.json|events\.jsonl|status\.json|plan\.json|git\.txt|try)(\..+)?|control|\.paddock"
+    r"|(workerlog|serverlog|heterlog)\..+|(launcher|endpoints)\.log"
+)
 
 
 class IdTaken(UsageError):
@@ -122,6 +130,9 @@ class Run:
     def forget(self) -> None:
         """Remove the entry; one that is gone already is no error. Raises PaddockError."""
         try:
+            if self.folder.is_symlink():
+                self.folder.unlink()  # where it leads is not ours
+                return
             for path in self.folder.iterdir():
                 path.unlink(missing_ok=True)
             self.folder.rmdir()
@@ -136,7 +147,7 @@ class Registry:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self.folder = Path(registry_folder(env))
-        self.damaged = 0  # entries that runs() could not read
+        self.damaged: list[str] = []  # names of entries that runs() could not read
 
     def add(self, name: str, handle: Handle, command: str, nnodes: int) -> Run:
         """A new entry; its id is the handle's name.
@@ -189,7 +200,7 @@ class Registry:
     def runs(self) -> list[Run]:
         """All entries that can be read, the oldest first, whatever the clock was."""
         found = []
-        self.damaged = 0
+        self.damaged = []
         try:
             names = [name for name in os.listdir(self.folder) if name[0] != "."]
         except OSError:
@@ -199,10 +210,10 @@ class Registry:
             try:
                 found.append(_read(folder))
             except FileNotFoundError:
-                self.damaged += _is_abandoned(folder)
+                self.damaged += [name] if _is_abandoned(folder) else []
             except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError,
                     OverflowError):  # fmt: skip
-                self.damaged += 1
+                self.damaged.append(name)
         return sorted(found, key=_began_at())
 
     def find(self, word: str) -> list[Run]:
@@ -225,6 +236,9 @@ class Registry:
             found = found or _by_pid(runs, word) or _by_beginning(runs, word)
         if found:
             return found
+        if word in self.damaged:
+            hint = f"paddock delete {word} removes it"
+            raise UsageError(f"the record of {word} is damaged", hint=hint)
         from paddock.command_line import nearest
 
         names = {run.name for run in runs} | {run.run_id for run in runs}
@@ -234,6 +248,12 @@ class Registry:
         shown = "".join(c if c.isprintable() else "?" for c in word)
         what = "no run is recorded here" if word == "last" else f"no run '{shown}' is recorded here"
         raise UsageError(what, hint=hint)
+
+    def damaged_runs(self, words: Sequence[str]) -> list[Run]:
+        """Of the entries that cannot be read, those whose directories have these names."""
+        self.runs()
+        names = [name for name in dict.fromkeys(words) if name in self.damaged]
+        return [Run(self.folder / n, n, n, Handle(LAUNCH, "", n), "", 0, 0.0) for n in names]
 
     @contextmanager
     def only_one(self, name: str) -> Iterator[None]:
@@ -274,6 +294,28 @@ def _is_abandoned(folder: Path) -> bool:
         return time.time() - folder.stat().st_mtime > ABANDONED_SECONDS
     except OSError:
         return False
+
+
+def remove_damaged(folder: Path) -> None:
+    """Remove an entry that cannot be read, if nothing but what Paddock writes is in it.
+
+    Its logs elsewhere stay: nobody knows where they are. Raises PaddockError.
+    """
+    try:
+        if not stat.S_ISDIR(folder.lstat().st_mode):
+            raise PaddockError(f"{folder} is not a directory: it is left as it is")
+        for entry in os.scandir(folder):
+            name, is_folder = entry.name, entry.is_dir(follow_symlinks=False)
+            if not OURS.fullmatch(name) or is_folder != (name == ".paddock"):
+                raise PaddockError(
+                    f"{folder} does not look like a run, it has {name!r}: it is left as it is",
+                    hint="remove it yourself if nobody needs it",
+                )
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise PaddockError(f"{error.filename or folder}: {error.strerror}") from error
 
 
 def _by_pid(runs: list[Run], word: str) -> list[Run]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import threading
 import time
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from paddock.backends.backend import AsksMany, KeepsContents, find_backend
 from paddock.backends.merge import around, matching, prefixed, read_query, tail_of
-from paddock.backends.registry import Registry
+from paddock.backends.registry import Registry, remove_damaged
 from paddock.backends.text import age, clean, coloured, status_lines, table
 from paddock.backends.words import FINAL, LAUNCH, Query, State, Status
 from paddock.cli.family import JSON, Command, Given, Operand, carry_out
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from paddock.backends.words import Piece
 
 AT_ONCE = 16
+DAMAGED_SHOWN = 4
 ENDED_SHOWN = 20  # runs that have ended, in a list without --all
 POLL_SECONDS = 1.0
 LAST_LINES_SECONDS = 10.0
@@ -167,8 +169,10 @@ def _list(given: Given) -> int:
         what = clean(status.why or run.command)[:80]
         rows.append((run.run_id, status.state, up, age(time.time() - run.created_at),
                      run.handle.backend, what))  # fmt: skip
-    if registry.damaged:
-        _say(f"warning: {count(registry.damaged, 'damaged record')} in {registry.folder} skipped")
+    if damaged := registry.damaged:
+        names = shlex.join(sorted(damaged)[:DAMAGED_SHOWN])
+        _say(f"warning: {count(len(damaged), 'damaged record')} in {registry.folder} skipped; "
+             f"to remove: paddock delete {clean(names)}")  # fmt: skip
     if len(rows) == 1:
         _say("no runs yet; start one with paddock launch or paddock submit")
         return 0
@@ -387,9 +391,13 @@ def _fetch(given: Given) -> int:
 
 
 def _delete(given: Given) -> int:
-    """Remove what an ended job has left, and its entry here."""
+    """Remove what an ended job has left, and its entry here; also one that cannot be read."""
+    damaged = Registry(os.environ).damaged_runs(given.jobs)
 
     def delete(run: Run) -> str:
+        if run in damaged:
+            remove_damaged(run.folder)
+            return f"removed the damaged record {run.run_id}"
         if not given.entry_only:
             status = _settled(run)
             if status.state == "unknown":
@@ -411,7 +419,8 @@ def _delete(given: Given) -> int:
     elif not given.jobs:
         hint = "write paddock delete JOB ..., or paddock delete --cache SITE"
         raise UsageError("JOB is not given", hint=hint)
-    return _each(given, runs_of(given.jobs), delete)
+    words = [word for word in given.jobs if all(word != run.run_id for run in damaged)]
+    return _each(given, damaged + (runs_of(words) if words else []), delete)
 
 
 def _clear(word: str) -> None:

@@ -32,7 +32,6 @@ NOWHERE = "/dev/null/no-home"  # where nothing can be made, by root neither
 CONTROL = "control"  # the name of the control socket
 DRAWS = 8  # of an id, until nobody has it
 NAME_CHARACTERS_MAX = 40
-RUN_FILES = ("run.json", "events.jsonl", "status.json", "plan.json", "git.txt")
 
 
 def registry_folder(env: Mapping[str, str]) -> str:
