@@ -31,6 +31,15 @@ KINDS = {"": "switch", "N": "int", "PORT": "int", "DURATION": "seconds",
          "FILE": "file", "DIR": "dir"}  # fmt: skip
 
 
+def spelled(name: str) -> str:
+    """The usual spelling of a flag.
+
+    >>> spelled("log_dir")
+    '--log-dir'
+    """
+    return "--" + name.replace("_", "-")
+
+
 class Flag:
     """One flag. Not changed after it is made.
 
@@ -57,8 +66,8 @@ class Flag:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All spellings with their dashes, the short one first."""
-        long = tuple(f"--{name}" for name in (self.name, *self.aliases))
+        """As the help shows them, without underscores; the short one first."""
+        long = tuple(dict.fromkeys(spelled(name) for name in (self.name, *self.aliases)))
         return (f"-{self.short}", *long) if self.short else long
 
     @property
@@ -67,17 +76,19 @@ class Flag:
         return "" if self.kind == "switch" else self.metavar or "|".join(self.choices) or "VALUE"
 
     def full_name(self, word: str) -> str:
-        """The complete name behind an abbreviated or dashed flag, as the user would know it.
+        """The complete name behind an abbreviated flag, as the user would know and spell it.
 
-        >>> Flag("devices", "text", "", "", aliases=("gpus",)).full_name("--gpu")
-        '--gpus'
+        >>> gpus = Flag("devices", "text", "", "", aliases=("gpus", "gpu_ids"))
+        >>> gpus.full_name("--gpus"), gpus.full_name("--gpu_"), gpus.full_name("--gpu-i")
+        ('--gpus', '--gpu_ids', '--gpu-ids')
         """
         if not word.startswith("--") and word[1:] == self.short:
             return word
         name = word.lstrip("-").replace("-", "_")
         known = {one.replace("-", "_"): one for one in (self.name, *self.aliases)}
         found = [one for key, one in known.items() if key.startswith(name)]
-        return "--" + (known.get(name) or (found[0] if found else name))
+        complete = known.get(name) or (found[0] if found else name)
+        return f"--{complete}" if "_" in word else spelled(complete)
 
 
 def flag(name: str, metavar: str, help: str, short: str = "", **more: object) -> Flag:
@@ -141,7 +152,7 @@ class Table:
         name = word.lstrip("-").replace("-", "_")
         name = self.foreign.get(name, name)
         if name in self.by_name:  # -nnodes
-            return f"did you mean {self.by_name[name].full_name('--' + name)}?"
+            return f"did you mean {self._near(name, word)}?"
         import difflib  # only in an error
 
         known = [n for n, f in self.by_name.items() if f.status != "hidden"]
@@ -152,8 +163,13 @@ class Table:
         found = found or difflib.get_close_matches(name, known, n=3, cutoff=0.6)
         if not found:
             return f"see paddock {self.command} --help"
-        meant = {self.by_name[n].name: self.by_name[n].full_name("--" + n) for n in reversed(found)}
+        meant = {self.by_name[n].name: self._near(n, word) for n in reversed(found)}
         return f"did you mean {' or '.join(reversed(meant.values()))}?"
+
+    def _near(self, name: str, word: str) -> str:
+        """A flag by its key, spelled as the user spells."""
+        found = self.by_name[name].full_name(f"--{name}")
+        return found if "_" in word else spelled(found[2:])
 
 
 class Said:
@@ -304,7 +320,9 @@ def _ends_a_flag(word: str) -> bool:
 def _report_unclear(line: Line, table: Table, name: str, found: tuple[Flag, ...]) -> None:
     line.is_whole = False
     if found:
-        names = ", ".join("--" + f.name for f in found)
+        names = ", ".join(
+            f.full_name("--" + f.key) if "_" in name else spelled(f.name) for f in found
+        )
         line.problems.append(Problem(f"{name} is ambiguous", f"it may be {names}"))
     else:
         line.problems.append(Problem(f"unknown flag {name}", table.meant(name)))

@@ -185,7 +185,7 @@ def test_a_rank_that_is_not_there_is_told_with_those_that_are(
     assert "worker:0 to worker:1" in capsys.readouterr().err
     assert run(["explain", "--nprc", "2", "--nnodes", "0", "a.py"]) == 2
     err = capsys.readouterr().err
-    assert "did you mean --nproc_per_node?" in err and "--nnodes 0" in err
+    assert "did you mean --nproc-per-node?" in err and "--nnodes 0" in err
 
 
 def test_secrets_are_never_shown(

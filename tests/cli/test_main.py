@@ -118,7 +118,8 @@ def test_bash_completes_what_is_asked(tmp_path: Path, capsys: pytest.CaptureFixt
         return done.stdout.split()
 
     assert complete("paddock", "la") == ["launch"]
-    assert complete("paddock", "launch", "--nproc") == ["--nproc_per_node"]
+    assert complete("paddock", "launch", "--nproc") == ["--nproc-per-node"]
+    assert complete("paddock", "launch", "--nproc_") == ["--nproc_per_node"]
     assert complete("paddock", "launch", "--run_mode", "ps") == ["ps", "ps-heter"]
     assert complete("paddock", "explain", "tr") == ["train.py"]
     assert complete("paddock", "completion", "z") == ["zsh"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Around our function in a real zsh: zsh's own widgets, which need a terminal, print what they get.
 EDGES = """
 compdef() { : }
-_describe() { print -rl -- "${(@P)@[-1]}" }
+_describe() { [[ $1 == -o ]] && shift; print -rl -- "${(@P)2}" }
 compadd() { shift; print -rl -- "$@" }
 _files() { print -r -- files $@ }
 compset() { : }
@@ -73,10 +73,12 @@ def test_zsh_completes_what_is_asked(words: str, offered_first: str, tmp_path: P
 
 def test_fish_completes_with_descriptions(tmp_path: Path) -> None:
     """Asked as fish asks at the tab key."""
-    code = fish() + 'complete -C "paddock la"\ncomplete -C "paddock launch --nproc"\n'
-    out = shell("fish", code, tmp_path).splitlines()
+    words = "la", "launch --nproc", "launch --nproc_"
+    asked = "".join(f'complete -C "paddock {each}"\n' for each in words)
+    out = shell("fish", fish() + asked, tmp_path).splitlines()
     assert any(line.startswith("launch\tstart a job here") for line in out)
-    assert any(line.startswith("--nproc_per_node\tprocesses on this node") for line in out)
+    assert any(line.startswith("--nproc-per-node\tprocesses on this node") for line in out)
+    assert out.count("--nproc_per_node") == 1, "only where an underscore is typed"
 
 
 def test_completion_shows_shells_and_no_internals(capsys: pytest.CaptureFixture[str]) -> None:

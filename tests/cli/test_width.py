@@ -73,7 +73,7 @@ def test_the_common_flags_come_first_and_are_few(tmp_path: Path) -> None:
     lines = on_a_terminal(100, tmp_path, "launch", "--help")
     assert len(lines) <= 45
     first = lines[lines.index("Common flags:") + 1]
-    assert first.startswith("  --nproc_per_node")
+    assert first.startswith("  --nproc-per-node")
 
 
 def test_every_command_is_in_one_group_of_the_overview() -> None:

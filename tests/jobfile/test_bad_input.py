@@ -95,11 +95,11 @@ ONE_PROBLEM = [
     ("run_check", "run_check is gone", "paddock check"),
     ("--worker_nmu 2 a.py", "unknown flag --worker_nmu", "--worker_num"),
     ("--nproc_pre_node=2 a.py", "unknown flag", "--nproc_per_node"),
-    ("-np 2 a.py", "unknown flag -np", "--nproc_per_node"),
+    ("-np 2 a.py", "unknown flag -np", "--nproc-per-node"),
     ("-nnodes 2 a.py", "unknown flag -nnodes", "--nnodes"),
     ("--hostfile h a.py", "unknown flag", "--ips"),
     ("--qqq a.py", "unknown flag --qqq", "--help"),
-    ("--server 1 a.py", "--server is ambiguous", "--servers, --server_num"),
+    ("--server 1 a.py", "--server is ambiguous", "--servers, --server-num"),
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paddock.command_line import spelled
 from paddock.jobfile.flags import BY_NAME
 from paddock.jobfile.reference import pages
 
@@ -9,5 +10,4 @@ from paddock.jobfile.reference import pages
 def test_every_spelling_of_a_flag_is_documented() -> None:
     """A flag nobody can find is not there."""
     text = pages()["flags.md"]
-    spelled = text.replace("`--help-all`", "`--help_all`")
-    assert [n for n in BY_NAME if f"`--{n}`" not in spelled] == []
+    assert [n for n in BY_NAME if f"`{spelled(n)}`" not in text] == []

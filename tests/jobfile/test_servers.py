@@ -88,7 +88,7 @@ def test_restarts_of_servers_are_read() -> None:
     """0 switches them off; where they came from is known."""
     found = job(f"{PS} --server-restarts 0 train.py")
     assert found.servers.max_restarts == 0
-    assert found.sources["servers.max_restarts"].name == "--server_restarts"
+    assert found.sources["servers.max_restarts"].name == "--server-restarts"
     assert job(f"{PS} train.py").servers.max_restarts == 3
 
 

@@ -100,7 +100,7 @@ def test_the_waits_of_rdzv_conf_are_ours() -> None:
     found = parsed("--rdzv-conf join_timeout=90,last_call_timeout=5,is_host=1 train.py")
     assert found.job.rendezvous.join_timeout_seconds == 90
     assert found.job.elastic.timeout_seconds == 5
-    assert found.notes == ("--rdzv_conf: is_host has no counterpart and is ignored",)
+    assert found.notes == ("--rdzv-conf: is_host has no counterpart and is ignored",)
     assert job("--rdzv-conf timeout=7 train.py").rendezvous.join_timeout_seconds == 7
     own = job("--join-timeout 3 --rdzv-conf join_timeout=90 train.py")
     assert own.rendezvous.join_timeout_seconds == 3

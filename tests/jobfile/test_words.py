@@ -107,7 +107,7 @@ def test_the_last_of_two_values_counts_and_is_said() -> None:
     found = parsed("--rank 0 --nnodes 2 --node-rank 1 --master a:1 a.py")
     assert found.job.rendezvous.node_rank == 1
     assert found.notes == (
-        "--node_rank is given twice: --rank 0, then --node_rank 1; the last one is used",
+        "--node-rank is given twice: --rank 0, then --node-rank 1; the last one is used",
     )
 
 

@@ -31,6 +31,8 @@ VALUES = {
     "zsh": ("what=w values=({})", 'what=w values=("${{(@f)$({})}}")', "what=d", "what=f", "what=n"),
     "fish": (" -x -a '{}'", " -x -a '({})'", " -r", " -r", " -x"),
 }
+# Of fish: the word that is typed has one, and with underscores it is completed.
+UNDERSCORE = 'string match -q -- "-*_*" (commandline -ct)'
 KNOWN = {"job": "jobs", "site": "sites", "discover": "sites"}  # kind or flag -> what is asked for
 
 
@@ -151,6 +153,7 @@ def bash() -> str:
         '  for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do',
         "    case $word in *.py) what=f flags=;; esac  # what follows is the script's",
         "  done",
+        '  case "$cur" in -*_*) flags="${flags//-/_}" flags="${flags//__/--}";; esac',
         '  case "$cur" in -*) [ -n "$flags" ] && what=w words="$flags";; esac',
         "  case $what in",
         '  w) COMPREPLY=($(compgen -W "$words" -- "$cur")) || true;;',
@@ -199,7 +202,7 @@ def zsh() -> str:
         "  for word in $words[2,CURRENT-1]; do",
         "    case $word in *.py) _files; return;; esac  # what follows is the script's",
         "  done",
-        "  if [[ $cur == -* ]] && (( $#rows )); then _describe -o flag rows; return; fi",
+        "  if [[ $cur == -* ]] && (( $#rows )); then _describe -o flag rows -M 'm:_=-'; return; fi",
         "  case $what in",
         '  w) compadd -- "${values[@]}";;',
         "  d) _files -/;;",
@@ -233,6 +236,9 @@ def fish() -> str:
             for name in one.names:
                 how = f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
                 lines.append(f"{start} '{at}' {how}{value} -d {_quoted(one.help)}")
+                if "-" in (bare := name.lstrip("-")):
+                    how = f"-l {bare.replace('-', '_')}"
+                    lines.append(f"{start} '{at}; and {UNDERSCORE}' {how}{value}")
     return "\n".join(lines) + "\n"
 
 

@@ -13,7 +13,7 @@ import socket
 import sys
 
 from paddock.cli.launch import resolved
-from paddock.command_line import TRUE_WORDS, Table, flag, read_line
+from paddock.command_line import TRUE_WORDS, Table, flag, read_line, spelled
 from paddock.contracts.environment import proc_env, shared_env
 from paddock.core.hosts import LOOPBACK, host_of
 from paddock.core.plan import make_plan
@@ -252,7 +252,7 @@ def _given_rows(parsed: Parsed) -> Iterator[tuple[str, str, str]]:
     for field, source in parsed.job.sources.items():
         if source.kind != "default" and field != "command":
             fields.setdefault((source.kind, source.name, source.text), []).append(field)
-    flags = {flag.field: f"--{flag.name}" for flag in reversed(LAUNCH) if flag.field}
+    flags = {flag.field: spelled(flag.name) for flag in reversed(LAUNCH) if flag.field}
     places = {"flag": "command line", "file": os.path.basename(parsed.file)}
     for (kind, name, text), decided in fields.items():
         value = _shown_value(parsed.job, decided[0]) if len(decided) == 1 else text

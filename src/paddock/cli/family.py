@@ -19,6 +19,7 @@ from paddock.command_line import (
     flag,
     nearest,
     read_line,
+    spelled,
     to_seconds,
 )
 from paddock.core.value import value
@@ -140,9 +141,8 @@ def given(command: Command, line: Line) -> Given:
         if not values and one.default:
             values = [_typed(one, one.names[-1], one.default, problems)]
         if not values and one.is_needed:
-            problems.append(
-                Problem(f"--{one.name} is not given", f"write --{one.name} {one.value}")
-            )
+            name = spelled(one.name)
+            problems.append(Problem(f"{name} is not given", f"write {name} {one.value}"))
         last = values[-1] if values else False if one.kind == "switch" else None
         found[one.field or one.key] = values or None if one.repeats else last
     rest = list(line.rest)

@@ -8,7 +8,7 @@ from paddock import __version__
 from paddock.cli.family import Command, Given, Operand, carry_out, usage_of
 from paddock.cli.main import ALL, SHARED
 from paddock.cli.main import COMMANDS as NAMES
-from paddock.command_line import HELP, HELP_ALL, flag, nearest, read_line
+from paddock.command_line import HELP, HELP_ALL, flag, nearest, read_line, spelled
 from paddock.errors import UsageError
 from paddock.jobfile.flags import COMMON, FLAGS
 from paddock.local.width import USUAL, reflowed, terminal_width, wrapped
@@ -24,12 +24,12 @@ NARROW = 80
 EXAMPLES = """\
 Examples:
   paddock launch train.py                                one rank per device of this machine
-  paddock launch --nproc_per_node 4 train.py --lr 0.1    four ranks
+  paddock launch --nproc-per-node 4 train.py --lr 0.1    four ranks
   paddock launch --devices 2,3 train.py                  devices 2 and 3
   paddock launch --nnodes 2 train.py                     prints the command for the second node
   paddock launch --nnodes 2:4 --master 10.0.0.1:6768 -m my.train    elastic, on each node
   paddock launch -f job.yaml                             a PaddleJob, on this machine
-  paddock launch --server_num 1 --worker_num 2 train.py  parameter server
+  paddock launch --server-num 1 --worker-num 2 train.py  parameter server
   paddock explain --nnodes 2 train.py                    what would happen
 """
 # The commands by what people want to do. A name that is not in COMMANDS is left out.
@@ -176,7 +176,7 @@ def _flags_lines(command: Command, width: int, *, is_all: bool) -> Iterator[str]
         yield from ("", f"{group}:")
         own = [one for one in flags if one.group == group]
         if all(one.status == "ignored" for one in own):
-            yield from wrapped(" ", " ".join("--" + one.name for one in own), 2, width)
+            yield from wrapped(" ", " ".join(spelled(one.name) for one in own), 2, width)
             continue
         for one in own:
             yield from _flag_lines(one, width)

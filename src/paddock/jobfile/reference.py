@@ -110,8 +110,7 @@ def flags_page() -> str:
 
 
 def _names(flag: Flag) -> str:
-    names = [f"`-{flag.short}`"] if flag.short else []
-    return " ".join(names + [f"`--{n}`" for n in (flag.name, *flag.aliases)])
+    return " ".join(f"`{name}`" for name in flag.names)
 
 
 def _row(flag: Flag) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from paddock.cli.help import command_help
+from paddock.command_line import spelled
 from paddock.errors import UsageError
 from paddock.ps.server.main import is_own_host
 from paddock.ps.server.options import IGNORED, OPTIONS, read_options
@@ -187,7 +188,7 @@ def test_all_mistakes_are_told_at_once() -> None:
 def test_help_names_every_flag_and_variable() -> None:
     """Written from the table."""
     text = " ".join(command_help("pserver").split())
-    assert all(f"--{option.name} " in text for option in OPTIONS)
+    assert all(f"{spelled(option.name)} " in text for option in OPTIONS)
     assert all(f"${name}" in text for option in OPTIONS for name in option.env)
 
 

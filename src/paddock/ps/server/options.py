@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from paddock.command_line import Flag, Table, flag, read_line, to_seconds
+from paddock.command_line import Flag, Table, flag, read_line, spelled, to_seconds
 from paddock.errors import Problem, UsageError
 from paddock.ps.endpoint import bare, split_endpoint
 from paddock.ps.server.place import IsOwn, count_here, find_index, own_endpoint
@@ -400,7 +400,7 @@ def page() -> str:
         "Flags of the `paddle pserver` of 2017. Each is said once at the start.\n",
         "| flag | why |",
         "|---|---|",
-        *(f"| `--{name}` | {why} |" for name, why in IGNORED.items()),
+        *(f"| `{spelled(name)}` | {why} |" for name, why in IGNORED.items()),
         "",
     ]
     return "\n".join(lines)
@@ -409,4 +409,4 @@ def page() -> str:
 def _row(option: Flag) -> str:
     variables = " ".join(f"`{name}`" for name in option.env)
     default = f"`{option.default}`" if option.default else ""
-    return f"| `--{option.name}` | {default} | {option.help} | {variables} |"
+    return f"| `{spelled(option.name)}` | {default} | {option.help} | {variables} |"
