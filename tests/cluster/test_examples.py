@@ -196,9 +196,12 @@ def test_volcano_is_asked_before_pods_are_made(examples: Examples) -> None:
         _wait_reason(examples, job, "WaitingForGang")
         pods = examples.kubectl("get", "pods", "-n", examples.namespace, "-o", "name").stdout
         assert pods == ""
+        # The status comes first. In the first 2 s of a definition its API server holds each create.
+        group = f"podgroups.scheduling.volcano.sh/{job}"
+        examples.kubectl("wait", "--for=create", group, "-n", examples.namespace, "--timeout=60s")
         admitted = json.dumps({"status": {"phase": "Inqueue"}})
         words = ("-n", examples.namespace, "--subresource=status", "--type=merge", "-p", admitted)
-        examples.kubectl("patch", "podgroups.scheduling.volcano.sh", job, *words)
+        examples.kubectl("patch", group, *words)
         _wait_pods(examples, 4)
         names = (
             "get",

@@ -309,6 +309,21 @@ def test_an_optional_kind_that_is_not_served_is_empty_until_it_is() -> None:
     run_virtual(main)
 
 
+def test_a_sought_kind_whose_storage_begins_is_asked_for_again_until_it_answers() -> None:
+    """So a definition that was just applied answers: a job waited 7 s for what took one."""
+
+    async def main(clock: VirtualClock) -> None:
+        scene = Scene(clock, resource=VOLCANO_GROUPS, optional=True)
+        scene.server.serve(VOLCANO_GROUPS, False)
+        await scene.reflector.synced.wait()
+        await clock.pass_time(SEEK_AGAIN_SECONDS)
+        scene.server.serve(VOLCANO_GROUPS, True)
+        scene.server.fail(refusals.too_many_requests(), times=1, when=is_list)
+        assert await scene.reflector.seek()
+
+    run_virtual(main)
+
+
 def test_a_missing_definition_of_ours_is_waited_for() -> None:
     """The operator may be started before its definition is applied."""
 

@@ -119,6 +119,7 @@ class Reflector(Generic[T]):
 
     async def run(self) -> None:
         """Follow the API server until cancelled."""
+        pause: float | None
         while True:
             try:
                 pause = await self._follow()
@@ -131,7 +132,7 @@ class Reflector(Generic[T]):
                 self._restarted(self.name)
                 self._log.error("watch failed", kind=self.name, cause=error)
             self._step_at = self._clock.monotonic()
-            if self.is_served or not self.synced.is_set():
+            if pause is not None:
                 await self._clock.sleep(pause)
             else:  # An idle operator asks for nothing.
                 self._wanted.clear()
@@ -212,7 +213,8 @@ class Reflector(Generic[T]):
                        label=LABEL_POD)  # fmt: skip
         return True
 
-    def _pause_after(self, error: KubeError) -> float:
+    def _pause_after(self, error: KubeError) -> float | None:
+        """Seconds; None until somebody seeks the kind, which is not served."""
         kind = self.name
         self._failures += 1
         if self._is_optional and error.status in (403, 404):
@@ -224,7 +226,7 @@ class Reflector(Generic[T]):
             self._store.replace((), self._query.namespace)
             self.synced.set()
             self._tried.set()
-            return 0.0
+            return None
         self._restarted(kind)
         if error.status == 410:
             self._version = ""
