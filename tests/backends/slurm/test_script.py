@@ -107,8 +107,10 @@ def test_stop_reaches_the_launcher_once(
     folder, tools = tmp_path / "job", tmp_path / "bin"
     (folder / ".paddock").mkdir(parents=True)
     (folder / ".paddock" / "stop").touch()
-    call = 'case "$*" in *--overlap*) echo told >>calls;; esac'
-    wait = "trap 'kill $!; exit 143' TERM; sleep 600 & "
+    # One that is told before it listens ends as well, and has no ranks yet; but the shell says so.
+    up = "until [ -e up ]; do sleep 0.01; done"
+    call = f'case "$*" in *--overlap*) echo told >>calls; {up};; esac'
+    wait = "trap 'kill $!; exit 143' TERM; sleep 600 & : >up; "
     put(tools, squeue=squeue, python3=f"{wait}{when_up}\nwait",
         srun=f'{call}\nwhile [ "$1" != sh ]; do shift; done; exec "$@"',
         mkdir=f'{at_once}\nexec /bin/mkdir "$@"')  # fmt: skip
