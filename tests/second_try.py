@@ -7,6 +7,7 @@ after the first and the second run; STOOD is how long the machine stood still du
 the first (standstill, beside that list). A test that needed its second try fails CI unless that
 was long, or it stands in tests/flaky.txt, with a reason and the day since which it is known. A line
 of that list may name a folder: it excuses STRANGERS_MAX tests of it that have no line of their own.
+Of several such folders the innermost one counts alone, also when it has excused as many as it may.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def judge(
     lines, passes = [], bool(before)
     for test in sorted(before):
         flaky = by_test.get(test)
-        folder = next((folder for folder in folders if test.startswith(folder)), "")
+        folder = max((folder for folder in folders if test.startswith(folder)), key=len, default="")
         if test in after:
             passes = False
             lines.append(f"failed twice: {test}")

@@ -14,6 +14,8 @@ from second_try import LIST, Flaky, judge, read_list
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Flaky("tests/r/", date(2026, 11, 22), "real processes")
+ALL = Flaky("tests/", date(2026, 11, 26), "anywhere")
+TWO_OF_EACH = {f"tests/{file}.py::x" for file in ("r/a", "r/b", "y", "z")}
 KNOWN = Flaky("tests/a.py::test_a", date(2026, 11, 22), "waits for a clock")
 
 
@@ -49,6 +51,10 @@ def test_a_line_without_a_reason_or_a_day_is_refused() -> None:
         ({"tests/r/b.py::x"}, {"tests/r/b.py::x"}, [FOLDER], "failed twice: tests/r/b", False),
         ({f"tests/r/b.py::{x}" for x in "xyz"}, set(), [FOLDER], "txt: tests/r/b.py::z", False),
         ({"tests/ready.py::x"}, set(), [FOLDER], "not in tests/flaky.txt: tests/ready", False),
+        ({"tests/ready.py::x"}, set(), [FOLDER, ALL], "NEW FLAKE, mend it", True),
+        ({f"tests/{x}.py::x" for x in "xyz"}, set(), [FOLDER, ALL], "txt: tests/z.py::x", False),
+        ({f"tests/r/{x}.py::x" for x in "xyz"}, set(), [ALL, FOLDER], "txt: tests/r/z.py", False),
+        (TWO_OF_EACH, set(), [ALL, FOLDER], "NEW FLAKE, mend it or give it a line", True),
     ],
 )
 def test_only_a_known_flake_or_a_standstill_is_forgiven(
@@ -66,8 +72,8 @@ def test_a_suite_that_failed_without_a_failed_test_does_not_pass(tmp_path: Path)
     paths = [str(tmp_path / name) for name in ("before", "after", "stood")]
     words = [sys.executable, str(script), *paths]
     assert subprocess.run(words, capture_output=True).returncode == 1
-    (tmp_path / "before").write_text(json.dumps({"tests/no.py::test_no": True}))
+    (tmp_path / "before").write_text(json.dumps({"no.py::test_no": True}))
     done = subprocess.run(words, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (
-        1, "flaky, and not in tests/flaky.txt: tests/no.py::test_no\n"
+        1, "flaky, and not in tests/flaky.txt: no.py::test_no\n"
     )  # fmt: skip
