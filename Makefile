@@ -49,7 +49,7 @@ ifeq ($(filter $(FRAMEWORK),$(FRAMEWORKS)),)
 $(error FRAMEWORK=$(FRAMEWORK): choose torch or paddle)
 endif
 OTHER = $(filter-out $(FRAMEWORK),$(FRAMEWORKS))
-DEMO = --nproc_per_node 2 examples/$(FRAMEWORK)_digits.py
+DEMO = --nproc-per-node 2 examples/$(FRAMEWORK)_digits.py
 LENT := $(VENV)/openmp
 
 demo: export LD_LIBRARY_PATH := $(if $(LD_LIBRARY_PATH),$(LD_LIBRARY_PATH):)$(CURDIR)/$(LENT)
@@ -61,7 +61,7 @@ demo: $(VENV)/.demo-$(FRAMEWORK) ## train a digit classifier on 2 ranks; FRAMEWO
 	@echo "== It worked: two ranks trained one model. Next:"
 	@echo "     source $(BIN)/activate"
 	@echo "     paddock logs last --rank 1                          # what the other rank printed"
-	@echo "     paddock launch --nproc_per_node 2 YOUR_SCRIPT.py"
+	@echo "     paddock launch --nproc-per-node 2 YOUR_SCRIPT.py"
 	@echo "     make demo FRAMEWORK=$(OTHER)                         # the same with $(OTHER)"
 
 # ------------------------------------------------------------------------------- tests and checks

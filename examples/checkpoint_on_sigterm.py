@@ -1,9 +1,9 @@
 """Save on SIGTERM, exit 0, and go on from there when started again.
 
-    paddock launch --nproc_per_node 2 examples/checkpoint_on_sigterm.py --steps 600
+    paddock launch --nproc-per-node 2 examples/checkpoint_on_sigterm.py --steps 600
 
 Stop it with Ctrl-C or `kill` and start it again: it goes on at the step it saved. The same happens
-when Paddock restarts it after a failure (`--max_restart 1`), and then PADDOCK_ATTEMPT is 1.
+when Paddock restarts it after a failure (`--max-restart 1`), and then PADDOCK_ATTEMPT is 1.
 
 Three habits make this safe: the handler only sets a flag; the file is written beside the old one
 and renamed, so that a kill in the middle leaves the old one whole; and each rank has its own file.

@@ -1,6 +1,6 @@
 """Sum over all processes with JAX, on the processor or on whatever devices JAX finds.
 
-    paddock launch --nproc_per_node 2 examples/jax_psum.py
+    paddock launch --nproc-per-node 2 examples/jax_psum.py
 
 `jax.distributed.initialize()` is called with no argument: coordinator, number of processes and
 own index come from the environment. Every process contributes its rank + 1, so that two print 3.

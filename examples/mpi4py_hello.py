@@ -1,6 +1,6 @@
 """A program that calls MPI_Init, started by Paddock and not by mpirun.
 
-    paddock launch --nproc_per_node 2 examples/mpi4py_hello.py
+    paddock launch --nproc-per-node 2 examples/mpi4py_hello.py
 
 Without mpirun's daemon each process is an MPI world of its own (a "singleton"): MPI starts and ends
 well, and the rank comes from the environment. For one world over all ranks use mpirun itself.

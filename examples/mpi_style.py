@@ -1,6 +1,6 @@
 """A program written for mpirun that reads Open MPI's variables and calls no MPI.
 
-    paddock launch --nproc_per_node 2 examples/mpi_style.py
+    paddock launch --nproc-per-node 2 examples/mpi_style.py
 
 Many scripts find their share of the work like this. Each rank adds its share of 1..100 and says so;
 the shares add up to 5050 for any number of processes.

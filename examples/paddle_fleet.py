@@ -1,6 +1,6 @@
 """Data-parallel training through Paddle's fleet interface (collective mode).
 
-    paddock launch --nproc_per_node 2 examples/paddle_fleet.py
+    paddock launch --nproc-per-node 2 examples/paddle_fleet.py
 
 Fits y = 3 x + 1 from points of which each rank sees its own half; both ranks end with the same
 weights, which rank 0 prints.

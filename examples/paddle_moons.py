@@ -1,6 +1,6 @@
 """Classify two moons with PaddlePaddle's DataParallel, and go on from a checkpoint.
 
-    paddock launch --nproc_per_node 2 examples/paddle_moons.py
+    paddock launch --nproc-per-node 2 examples/paddle_moons.py
 
 The script of docs/tutorials/paddle.md. Nothing here is about Paddock, but the one line that makes
 it fail when told to: `python -m paddle.distributed.launch` sets the same variables.

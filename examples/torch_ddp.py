@@ -1,6 +1,6 @@
 """Train with PyTorch DistributedDataParallel; reads the variables torchrun would set.
 
-    paddock launch --nproc_per_node 2 examples/torch_ddp.py
+    paddock launch --nproc-per-node 2 examples/torch_ddp.py
 
 Fits y = 3 x + 1 from points of which each rank sees its own half. Every rank ends with the same
 weights, and they are checked to be the same.

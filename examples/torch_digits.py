@@ -1,6 +1,6 @@
 """Train a digit classifier on real images with PyTorch, on any number of processes.
 
-    paddock launch --nproc_per_node 2 examples/torch_digits.py
+    paddock launch --nproc-per-node 2 examples/torch_digits.py
 
 The 1,797 images (8 x 8, handwritten) ship inside scikit-learn: nothing is downloaded. Nothing here
 is about Paddock: torchrun sets the same variables. Rank 0 prints `accuracy 0.95` or better.

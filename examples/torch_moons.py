@@ -1,6 +1,6 @@
 """Classify two moons with PyTorch DistributedDataParallel, and go on from a checkpoint.
 
-    paddock launch --nproc_per_node 2 examples/torch_moons.py
+    paddock launch --nproc-per-node 2 examples/torch_moons.py
 
 The script of docs/tutorials/pytorch.md. Nothing here is about Paddock, but the one line that makes
 it fail when told to: torchrun sets the same variables.

@@ -1,6 +1,6 @@
 """Sum over all ranks with PyTorch, the example of README.md.
 
-paddock launch --nproc_per_node 2 examples/torch_sum.py
+paddock launch --nproc-per-node 2 examples/torch_sum.py
 """
 
 import torch

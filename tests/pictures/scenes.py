@@ -92,7 +92,7 @@ def stage(script: str) -> Iterator[Stage]:
 
 def failure() -> list[Pane]:
     """One of three ranks raises."""
-    typed = "launch --nproc_per_node 3 train.py"
+    typed = "launch --nproc-per-node 3 train.py"
     with stage(FAILS) as on:
         shown = on.type(*typed.split())
         return [on.shot(shown, f"paddock {typed}", {HERE: "node-a"})]
@@ -100,7 +100,7 @@ def failure() -> list[Pane]:
 
 def elastic() -> list[Pane]:
     """A node joins a job that runs with one; both nodes are this machine."""
-    typed = "launch --nnodes 1:2 --elastic_timeout 1 --master node-a:6768 train.py"
+    typed = "launch --nnodes 1:2 --elastic-timeout 1 --master node-a:6768 train.py"
     port = free_port()
     words = typed.replace("node-a:6768", f"127.0.0.1:{port} --host 127.0.0.1 --log_dir")
     *flags, script = words.split()
@@ -120,7 +120,7 @@ def elastic() -> list[Pane]:
 
 def demo() -> list[Pane]:
     """What `make demo` starts: two processes train one model. Paddle's own notes are left out."""
-    typed = "launch --nproc_per_node 2 examples/paddle_digits.py"
+    typed = "launch --nproc-per-node 2 examples/paddle_digits.py"
     with stage("") as on:
         shutil.copytree(ROOT / "examples", on.folder / "examples")
         on.env |= {"PYTHONWARNINGS": "ignore", "GLOG_minloglevel": "2"}
@@ -130,7 +130,7 @@ def demo() -> list[Pane]:
 
 def submit() -> list[Pane]:
     """To three hosts with sshd and Python, from a laptop."""
-    typed = "submit --hosts h1,h2,h3 --nproc_per_node 2 train.py"
+    typed = "submit --hosts h1,h2,h3 --nproc-per-node 2 train.py"
     hosts = Hosts(3)
     try:
         project = hosts.laptop.home / "project"
