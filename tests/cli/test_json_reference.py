@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paddock.backends.registry import Registry
 from paddock.backends.words import Handle, Node, Rank, Status
-from paddock.cli.jobs import as_json
+from paddock.cli.job_status import as_json
 from schemas import mistakes
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "json.md"

@@ -57,6 +57,16 @@ def test_errors_fit_the_terminal(columns: int, words: tuple[str, ...], tmp_path:
     assert shown[0].startswith("paddock: error: ")
 
 
+def test_what_a_command_says_fits_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only errors did, and the terminal broke words of all other lines."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    shown = on_a_terminal(60, tmp_path, "list")
+    assert len(shown) == 2 and max(map(len, shown)) < 60
+    assert shown[0].startswith("paddock: no runs yet; ")
+
+
 @pytest.mark.parametrize("columns", [60, 80, 120, 200])
 def test_help_fits_the_terminal_and_loses_no_word(columns: int, tmp_path: Path) -> None:
     """At 60 columns the terminal broke words in the middle."""

@@ -163,8 +163,14 @@ def test_stop_ends_a_run_with_and_without_grace(terminal: Terminal, now: bool) -
         assert terminal.type("stop", "last", "--now").returncode == 0
     ended = running.end()
     assert (ended.code, ended.left) == (143, [])
-    assert terminal.status()["state"] == "cancelled"
-    assert terminal.type("wait", "last").returncode == 143
+    status = terminal.status()
+    assert status["state"] == "cancelled" and status["why"].startswith(
+        "stopped by `paddock stop`; "
+    )
+    assert f"paddock: {status['why']}" in ended.err
+    waited = terminal.type("wait", "last")
+    assert (waited.returncode, ": stopped, " in waited.stdout) == (143, True)
+    assert terminal.type("list").stdout.splitlines()[1].split()[1] == "stopped"
 
 
 def test_a_failed_run_tells_why_later(terminal: Terminal) -> None:
@@ -174,6 +180,10 @@ def test_a_failed_run_tells_why_later(terminal: Terminal) -> None:
     assert (found["state"], found["code"]) == ("failed", 7)
     assert "exited with code 7" in found["why"]
     assert found["failed_at"] > 0
+    terminal.env["COLUMNS"] = "120"
+    (_, row) = terminal.type("list").stdout.splitlines()
+    assert len(row) <= 120 and found["command"][:20] in row
+    assert "exited with code 7" in row
     assert terminal.type("logs", "last", "--around-failure", "1h").stdout.count("ok") == 2
 
 

@@ -316,8 +316,9 @@ class Member:
         self._share.forward(number)
 
     def stop(self, number: int, *, now: bool) -> None:
-        """As on_signal. now: every process here is killed, without the grace."""
+        """As on_signal, for `paddock stop`. now: every process here is killed at once."""
         if not self._signals:
+            self.reporter.stopped_by = "`paddock stop`"
             self.on_signal(number, has_grace=not now)
         if now:
             self.on_signal(number)

@@ -255,8 +255,10 @@ class Launcher:
             self.loop.at("begin-record", None, self._begin_record)
             self._begin_record()
         if self.record is not None:
-            was_told = bool(run.member.told_signal)
-            self.record.end(run.exit_code, problem or run.member.problem, was_told=was_told)
+            member = run.member
+            self.record.end(run.exit_code, problem or member.problem,
+                            was_told=bool(member.told_signal),
+                            stopped_by=member.reporter.stopped_by)  # fmt: skip
         if self.control is not None:
             self.control.close(run.exit_code)
         self.output.stop(OUTPUT_SECONDS)

@@ -188,8 +188,11 @@ class RunRecord:
 
     # ------------------------------------------------------------------- the end
 
-    def end(self, code: int, problem: str, *, was_told: bool) -> None:
-        """Write how it ended. problem: why, where there is no verdict; was_told: by a signal."""
+    def end(self, code: int, problem: str, *, was_told: bool, stopped_by: str) -> None:
+        """Write how it ended. problem: why, where there is no verdict. was_told: to end.
+
+        stopped_by: as cancel_text has it.
+        """
         if self._git is not None:
             select([self._git[1]], [], [], GIT_SECONDS)
         self._end_git()
@@ -197,7 +200,7 @@ class RunRecord:
         if verdict is not None and verdict.kind in STATES:
             state, why = STATES[verdict.kind], verdict_text(verdict)
             if verdict.kind == "cancel":
-                why = cancel_text(verdict, is_alone=self._nnodes == 1)
+                why = cancel_text(verdict, stopped_by, is_alone=self._nnodes == 1)
         else:
             state = "succeeded" if code == 0 else "cancelled" if was_told else "failed"
             why = problem

@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from paddock.backends.words import process_name
-from paddock.local.width import fitted, reflowed
+from paddock.local.width import LAST_MIN, cut, fitted, reflowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,19 +52,49 @@ def age(seconds: float) -> str:
     return "".join([p for p in parts[:2] if not p.startswith("0")]) or "0s"
 
 
-def table(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
-    """Columns as wide as their widest cell; the last one gives way to the width."""
-    return fitted(rows, width)
+def word_of(state: str) -> str:
+    """A state as people read it, who stop a job and do not cancel it; programs read the state.
+
+    >>> word_of("cancelled"), word_of("failed")
+    ('stopped', 'failed')
+    """
+    return "stopped" if state == "cancelled" else state
 
 
 def coloured(state: State, *, is_coloured: bool) -> str:
-    """The state, in its colour where that is wanted."""
-    return f"\x1b[{COLOURS[state]}m{state}\x1b[0m" if is_coloured else state
+    """The state's word, in its colour where that is wanted."""
+    return f"\x1b[{COLOURS[state]}m{word_of(state)}\x1b[0m" if is_coloured else word_of(state)
+
+
+def list_lines(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
+    """A table of runs under its head; last in a row: the command, and why it is as it is, or "".
+
+    Both fit the width; the reason has the better part.
+
+    >>> row = ("train-3f2a", "failed", "-", "9s", "launch", "train.py --lr 0.1", "rank 1 was lost")
+    >>> print(*list_lines([row], 80), sep="\\n")
+    id          state   ranks  age  backend  what
+    train-3f2a  failed  -      9s   launch   train.py --lr 0.1: rank 1 was lost
+    >>> print(list_lines([row], 70)[1])
+    train-3f2a  failed  -      9s   launch   train.py --…: rank 1 was lost
+    """
+    head = ("id", "state", "ranks", "age", "backend")
+    room = 80
+    if width is not None:
+        columns = list(zip(head, *(row[:-2] for row in rows), strict=True))
+        room = width - sum(max(map(len, column)) + 2 for column in columns)
+        room = room if room >= LAST_MIN else width - 2  # below the others
+    found: list[Sequence[str]] = [(*head, "what")]
+    for *cells, command, why in rows:
+        end = f": {why}" if why else ""
+        text = cut(command, max(room - len(end), room // 3)) + end
+        found.append((*cells, text))
+    return fitted(found, width)
 
 
 def plan_lines(plan: Plan) -> list[str]:
     """The plan, whole: the table, every step, every file, each line with its reason."""
-    lines = table([("node", "host", "processes", "devices"), *plan.rows])
+    lines = fitted([("node", "host", "processes", "devices"), *plan.rows], None)
     lines += [f"warning: {sentence}" for sentence in plan.cannot]
     for step in plan.steps:
         lines += ["", f"{step.where}: {step.what}"]
@@ -101,13 +131,12 @@ def status_lines(
         head += f", {passed} ago" if status.is_final else f", for {passed}"
     lines = [head]
     if status.why:
-        why = f"  {clean(status.why)}"
-        lines += [why] if width is None else reflowed(why, width)
+        lines += reflowed(f"  {clean(status.why)}", width)
     rows = [("host", "state", "ranks", "")]
     for node in status.nodes:
-        rows.append((clean(node.name), node.state, _ranks(node.ranks), clean(node.note)))
+        rows.append((clean(node.name), word_of(node.state), _ranks(node.ranks), clean(node.note)))
     if status.nodes:
-        found = table(rows, None if width is None else width - 2)
+        found = fitted(rows, None if width is None else width - 2)
         lines += ["  " + line.replace("\n", "\n  ") for line in found]
     return lines
 
@@ -117,7 +146,7 @@ def _ranks(ranks: Sequence[Rank]) -> str:
     for rank in ranks:
         text = process_name(rank.role, rank.rank)
         if rank.state != "running":
-            text += f" {rank.state}" + (f" ({rank.code})" if rank.code else "")
+            text += f" {word_of(rank.state)}" + (f" ({rank.code})" if rank.code else "")
         found.append(clean(text))
     if len(found) > RANKS_SHOWN:
         found = [*found[:RANKS_SHOWN], f"and {len(found) - RANKS_SHOWN} more"]

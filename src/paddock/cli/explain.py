@@ -226,7 +226,7 @@ def as_text(parsed: Parsed, plan: Plan, width: int | None = None) -> list[str]:
         lines.append(f"but servers: {' '.join(job.servers.command.argv())}")
     if job.servers.why:
         lines.append(f"note: {job.servers.why}")
-    lines = [part for line in lines for part in _fit(line, width)]
+    lines = [part for line in lines for part in reflowed(line, width)]
     rows = [_row(procs) for procs in _folded(plan)]
     rows = rows if len(rows) <= MAX_ROWS else _by_shape(rows)
     shown = rows if len(rows) <= MAX_ROWS else rows[: MAX_ROWS - 1]
@@ -239,11 +239,7 @@ def as_text(parsed: Parsed, plan: Plan, width: int | None = None) -> list[str]:
     table = fitted([*_given_rows(parsed)], inner)
     lines.extend("  " + line.replace("\n", "\n  ") for line in table)
     hint = "environment of a rank: paddock explain --env-of 0 (or server:0, all) ..."
-    return [*lines, "", *_fit(hint, width)]
-
-
-def _fit(line: str, width: int | None) -> list[str]:
-    return [line] if width is None else [*reflowed(line, width)]
+    return [*lines, "", *reflowed(hint, width)]
 
 
 def _given_rows(parsed: Parsed) -> Iterator[tuple[str, str, str]]:

@@ -7,10 +7,9 @@ Addresses that only a cluster knows show as <ip of POD>.
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING
 
-from paddock.cli.family import Command, Given, Operand, carry_out
+from paddock.cli.family import Command, Given, Operand, carry_out, say
 from paddock.command_line import flag
 from paddock.errors import UsageError
 
@@ -38,7 +37,7 @@ def _run(given: Given) -> int:
     settings = Settings(scheduling=given.scheduling or "", init_image=given.init_image or "")
     warnings, objects = objects_of(load_document(given.file), given.namespace or "", settings)
     for warning in warnings:
-        print(f"paddock: warning: {given.file}: {warning}", file=sys.stderr)
+        say(f"warning: {given.file}: {warning}")
     if given.json:
         print(json.dumps(objects, indent=2))
         return 0

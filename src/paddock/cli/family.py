@@ -161,8 +161,16 @@ def given(command: Command, line: Line) -> Given:
     if problems:
         raise UsageError.of(problems)
     for note in line.notes:
-        sys.stderr.write(f"paddock: warning: {note}\n")
+        say(f"warning: {note}")
     return Given(**found)
+
+
+def say(text: str) -> None:
+    """A line for the people, within their terminal; stdout is for the answer, or the job's."""
+    from paddock.local.screen import fit_terminal
+
+    sys.stderr.write(fit_terminal(f"paddock: {text}\n"))
+    sys.stderr.flush()
 
 
 def usage_of(command: Command) -> str:

@@ -11,7 +11,7 @@ from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import HELP, HELP_ALL, flag, nearest, read_line, spelled
 from paddock.errors import UsageError
 from paddock.jobfile.flags import COMMON, FLAGS
-from paddock.local.width import USUAL, reflowed, terminal_width, wrapped
+from paddock.local.width import USUAL, beside, reflowed, terminal_width
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def overview() -> str:
         lines += ["", f"{title}:"]
         for name in names:
             if name in NAMES:
-                lines += wrapped(f"  {name}", NAMES[name], 14, width)
+                lines += beside(f"  {name}", NAMES[name], 14, width)
     lines += ["", *reflowed("Help on a command: paddock COMMAND --help", width), ""]
     lines += _reflowed_text(EXAMPLES, width)
     return "\n".join(lines) + "\n"
@@ -122,7 +122,7 @@ def orders_text(name: str, orders: Mapping[str, Command]) -> str:
     lines = [f"usage: paddock {name} ORDER [flags]", "", *reflowed(_sentence(NAMES[name]), width)]
     lines += ["", "Orders:"]
     for full, one in orders.items():
-        lines += wrapped("  " + full.partition(" ")[2], one.what, _indent(width), width)
+        lines += beside("  " + full.partition(" ")[2], one.what, _indent(width), width)
     return "\n".join([*lines, "", f"Flags of each: paddock {name} ORDER --help"]) + "\n"
 
 
@@ -142,7 +142,7 @@ def _indent(width: int) -> int:
 def _command_lines(command: Command, width: int, *, is_all: bool) -> Iterator[str]:
     usages = [f"paddock {command.name} {usage}" for usage in command.usages]
     for at, usage in enumerate(usages or [usage_of(command)]):
-        yield from wrapped("usage:" if at == 0 else "", usage, 7, width)
+        yield from beside("usage:" if at == 0 else "", usage, 7, width)
     yield ""
     yield from reflowed(_sentence(command.what), width)
     yield from _reflowed_text(command.notes, width)
@@ -151,7 +151,7 @@ def _command_lines(command: Command, width: int, *, is_all: bool) -> Iterator[st
         yield ""
     for operand in operands:
         text = operand.help + (f" ({', '.join(operand.choices)})" if operand.choices else "")
-        yield from wrapped(f"  {operand.usage}", text, _indent(width), width)
+        yield from beside(f"  {operand.usage}", text, _indent(width), width)
     yield from _flags_lines(command, width, is_all=is_all)
     if command.examples:
         yield ""
@@ -176,7 +176,7 @@ def _flags_lines(command: Command, width: int, *, is_all: bool) -> Iterator[str]
         yield from ("", f"{group}:")
         own = [one for one in flags if one.group == group]
         if all(one.status == "ignored" for one in own):
-            yield from wrapped(" ", " ".join(spelled(one.name) for one in own), 2, width)
+            yield from beside(" ", " ".join(spelled(one.name) for one in own), 2, width)
             continue
         for one in own:
             yield from _flag_lines(one, width)
@@ -191,7 +191,7 @@ def _flag_lines(one: Flag, width: int, names: Sequence[str] = ()) -> Iterator[st
         text += f"; else ${', $'.join(one.env)}"
     if one.default not in ("", "None", "False"):
         text += f" [{one.default}]"
-    yield from wrapped(head, text, _indent(width), width)
+    yield from beside(head, text, _indent(width), width)
 
 
 def _launching() -> Iterator[Command]:

@@ -9,187 +9,77 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.backends.backend import AsksMany, KeepsContents, find_backend
-from paddock.backends.merge import around, matching, prefixed, read_query, tail_of
+from paddock.backends.backend import KeepsContents, find_backend
+from paddock.backends.merge import around, matching, read_query, tail_of
 from paddock.backends.registry import Registry, remove_damaged
-from paddock.backends.text import age, clean, coloured, status_lines, table
-from paddock.backends.words import FINAL, LAUNCH, Query, State, Status
-from paddock.cli.family import JSON, Command, Given, Operand, carry_out
-from paddock.cli.job_words import one_of, runs_of
+from paddock.backends.sites.find import find_site
+from paddock.backends.text import clean, word_of
+from paddock.cli.family import JSON, Command, Given, Operand, carry_out, say
+from paddock.cli.job_status import (
+    AT_ONCE,
+    POLL_SECONDS,
+    ask,
+    ask_all,
+    exit_code,
+    one_of,
+    runs_of,
+    seen_end,
+    show,
+    show_list,
+    shown,
+    shown_name,
+    watch,
+)
 from paddock.command_line import flag
-from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
+from paddock.errors import PaddockError, Problem, UsageError
 from paddock.local.output import write_all
 from paddock.local.text import count
-from paddock.local.width import terminal_width
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Sequence
 
     from paddock.backends.registry import Run
-    from paddock.backends.words import Piece
+    from paddock.backends.words import Status
 
-AT_ONCE = 16
 DAMAGED_SHOWN = 4
 ENDED_SHOWN = 20  # runs that have ended, in a list without --all
-POLL_SECONDS = 1.0
-LAST_LINES_SECONDS = 10.0
 STOPPING_SECONDS = 30.0  # that delete waits for a job which was told to end
-EXITS = {"succeeded": 0, "cancelled": 143, "lost": EXIT_OWN_FAULT, "failed": 1}
-
-
-def ask(run: Run) -> Status:
-    """How a job is, now. What ended stays so; who cannot be asked is unknown since then."""
-    return _seen(run, _status(run))
-
-
-def _status(run: Run) -> Status | PaddockError:
-    try:
-        return find_backend(run.handle.backend).status(run)
-    except PaddockError as error:
-        return error
-
-
-def _seen(run: Run, status: Status | PaddockError) -> Status:
-    """What is told of a job that was asked for, and remembered."""
-    end = run.end
-    if isinstance(status, PaddockError):
-        if end is not None:
-            return _ended(end)
-        last = run.last_event
-        seen = f"last seen {last['state']}" if last is not None else "never seen"
-        since = float(last["at"]) if last is not None else run.created_at
-        return Status("unknown", time.time(), f"{seen}; {status.message}", since=since)
-    if status.state == "lost" and end is not None:
-        told = _ended(end)
-        status = replace(status, state=told.state, code=told.code, why=told.why)
-    run.note(status)
-    return status
-
-
-def seen_end(run: Run) -> Status | None:
-    """How a job was seen to end, which stays so; None for those that must be asked."""
-    end = run.end
-    return None if end is None or end["state"] == "lost" else _ended(end)
-
-
-def _ended(event: Mapping[str, Any]) -> Status:
-    """As the last event of a run tells it."""
-    why, code = str(event.get("why", "")), event.get("code")
-    code = code if isinstance(code, int) else None
-    return Status(event["state"], event["at"], why, code, since=event["at"])
-
-
-def ask_all(runs: Sequence[Run], *, is_brief: bool = False) -> list[Status]:
-    """The same for several, at once; is_brief: hosts that do not answer are not waited for long."""
-    found: dict[str, Status | PaddockError] = {}
-    by_backend: dict[str, list[Run]] = {}
-    for run in runs:
-        by_backend.setdefault(run.handle.backend, []).append(run)
-
-    def told(name: str) -> list[Status | PaddockError]:
-        some, backend = by_backend[name], find_backend(name)
-        if isinstance(backend, AsksMany):
-            return backend.statuses(some, is_brief=is_brief)
-        with ThreadPoolExecutor(min(AT_ONCE, len(some))) as pool:
-            return list(pool.map(_status, some))
-
-    with ThreadPoolExecutor(max(1, len(by_backend))) as pool:
-        for some, statuses in zip(by_backend.values(), pool.map(told, by_backend), strict=True):
-            found |= {run.run_id: each for run, each in zip(some, statuses, strict=True)}
-    return [_seen(run, found[run.run_id]) for run in runs]
-
-
-def as_json(run: Run, status: Status) -> dict[str, Any]:
-    """docs/reference/json.md."""
-    return {
-        "id": run.run_id,
-        "name": run.name,
-        "handle": str(run.handle),
-        "backend": run.handle.backend,
-        "command": run.command,
-        "created_at": run.created_at,
-        **asdict(status),
-        "ranks_up": status.ranks_up,
-    }
-
-
-def is_coloured() -> bool:
-    """Colour only for people who did not refuse it (no-color.org)."""
-    return _takes_codes() and not os.environ.get("NO_COLOR")
-
-
-def _takes_codes() -> bool:
-    """Whether what is written may move the cursor and have colours."""
-    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-
-
-def show_table(rows: Sequence[Sequence[str]]) -> None:
-    """A table for the people; stdout is the job's."""
-    sys.stderr.write("".join(f"{line}\n" for line in table(rows, terminal_width(sys.stderr))))
-
-
-# ------------------------------------------------------------------------------------- verbs
 
 
 def _list(given: Given) -> int:
     """One line a job."""
     registry = Registry(os.environ)
     if given.discover:
-        from paddock.backends.sites.find import find_site
-
         site = find_site(given.discover, env=os.environ, cwd=os.getcwd())
         for handle, found in find_backend(site.backend).discover(site):
             registry.adopt(handle, found)
     runs = runs_of(given.jobs) if given.jobs else registry.runs()
-    ended = {run.run_id: seen_end(run) for run in runs}
-    hidden = 0
-    if not (given.jobs or given.all or given.json):
-        old = [run for run in runs if ended[run.run_id] is not None][:-ENDED_SHOWN]
-        hidden = len(old)
-        left_out = {run.run_id for run in old}
-        runs = [run for run in runs if run.run_id not in left_out]
-    left = [run for run in runs if ended[run.run_id] is None]
-    asked = iter(ask_all(left, is_brief=True))
-    statuses = [ended[run.run_id] or next(asked) for run in runs]
+    ended = {run.run_id: end for run in runs if (end := seen_end(run))}
+    is_whole = given.jobs or given.all or given.json
+    hidden = set() if is_whole else {*[*ended][:-ENDED_SHOWN]}
+    runs = [run for run in runs if run.run_id not in hidden]
+    asked = iter(ask_all([run for run in runs if run.run_id not in ended], is_brief=True))
+    statuses = [ended.get(run.run_id) or next(asked) for run in runs]
     if given.json:
-        print(json.dumps([as_json(r, s) for r, s in zip(runs, statuses, strict=True)]))
+        show(runs, statuses, is_json=True, is_list=True)
         return 0
-    rows = [("id", "state", "ranks", "age", "backend", "what")]
-    for run, status in zip(runs, statuses, strict=True):
-        up = str(status.ranks_up) if status.nodes else "-"
-        what = clean(status.why or run.command)[:80]
-        rows.append((run.run_id, status.state, up, age(time.time() - run.created_at),
-                     run.handle.backend, what))  # fmt: skip
     if damaged := registry.damaged:
         names = shlex.join(sorted(damaged)[:DAMAGED_SHOWN])
-        _say(f"warning: {count(len(damaged), 'damaged record')} in {registry.folder} skipped; "
-             f"to remove: paddock delete {clean(names)}")  # fmt: skip
-    if len(rows) == 1:
-        _say("no runs yet; start one with paddock launch or paddock submit")
+        say(f"warning: {count(len(damaged), 'damaged record')} in {registry.folder} skipped; "
+            f"to remove: paddock delete {clean(names)}")  # fmt: skip
+    if not runs:
+        say("no runs yet; start one with paddock launch or paddock submit")
         return 0
-    head, *lines = table(rows, terminal_width())
-    print(head)
-    states: list[State] = [status.state for status in statuses]
-    for line, state in zip(lines, states, strict=True):
-        at = line.index(f" {state}") + 1  # not in the id, which has no space before it
-        print(line[:at] + coloured(state, is_coloured=is_coloured()) + line[at + len(state) :])
+    show_list(runs, statuses)
     if hidden:
-        _say(f"{count(hidden, 'older run')} not shown; see them with paddock list --all")
+        say(f"{count(len(hidden), 'older run')} not shown; see them with paddock list --all")
     return 0
-
-
-def shown_name(run: Run) -> str:
-    """How people call a run: a launch by its id, a submitted job by its handle."""
-    return run.run_id if run.handle.backend == LAUNCH else str(run.handle)
 
 
 def _status_of(given: Given) -> int:
@@ -198,83 +88,9 @@ def _status_of(given: Given) -> int:
     if given.watch:
         return watch(one_of(given.jobs))
     statuses = ask_all(runs, is_brief=True)
-    if given.json:
-        found = [as_json(r, s) for r, s in zip(runs, statuses, strict=True)]
-        print(json.dumps(found if len(given.jobs) > 1 or "all" in given.jobs else found[0]))
-    else:
-        for run, status in zip(runs, statuses, strict=True):
-            print("\n".join(status_lines(shown_name(run), status, is_coloured=is_coloured(),
-                                         width=terminal_width())))  # fmt: skip
+    is_list = len(given.jobs) > 1 or "all" in given.jobs
+    show(runs, statuses, is_json=given.json, is_list=is_list)
     return 0
-
-
-def watch(run: Run) -> int:
-    """Redraw the status until the job has ended; its exit code."""
-    drawn = 0
-    last: list[str] = []
-    while True:
-        (status,) = ask_all([run], is_brief=True)
-        text = "\n".join(status_lines(shown_name(run), status, is_coloured=is_coloured(),
-                                      width=terminal_width()))  # fmt: skip
-        lines = text.split("\n")
-        if _takes_codes():
-            sys.stdout.write(f"\x1b[{drawn}F\x1b[J" if drawn else "")
-            sys.stdout.write("\n".join(lines) + "\n")
-            drawn = len(lines)
-        elif lines[1:] != last[1:] or not last:
-            print("\n".join(lines))
-        last = lines
-        sys.stdout.flush()
-        if status.is_final:
-            return exit_code(status)
-        # sleep: nobody tells when a state changes, on most backends
-        time.sleep(POLL_SECONDS)
-
-
-def stay(run: Run, say: Callable[[str], None]) -> int:
-    """Show what a job says until it has ended; its exit code. Ctrl-C ends it, a second at once.
-
-    For backends whose jobs live by themselves: one that is killed here goes on there.
-    """
-    backend = find_backend(run.handle.backend)
-    is_told = False
-    reader: threading.Thread | None = None
-    last = ""
-
-    def read() -> None:
-        try:
-            for data in shown(backend.logs(run, Query(follow=True))):
-                write_all(1, data)
-        except PaddockError as error:
-            say(f"warning: {error.message}")
-
-    while True:
-        try:
-            status = ask(run)
-            if status.state != last:
-                last = status.state
-                say(f"{run.handle} is {last}{f': {clean(status.why)}' if status.why else ''}")
-            if reader is None and status.state in ("running", "stopping", *FINAL):
-                reader = threading.Thread(target=read, daemon=True)
-                reader.start()
-            if status.is_final:
-                break
-            # sleep: a batch system tells nobody when a job has ended
-            time.sleep(POLL_SECONDS / 2)
-        except KeyboardInterrupt:
-            backend.stop(run, now=is_told)
-            say("stopping at once" if is_told else "stopping; once more for at once")
-            is_told = True
-    if reader is not None:
-        reader.join(LAST_LINES_SECONDS)
-    return exit_code(status)
-
-
-def exit_code(status: Status) -> int:
-    """The job's own code; where it has none, one that says how it ended."""
-    if status.code is not None and (status.code or status.state == "succeeded"):
-        return status.code
-    return EXITS.get(status.state, EXIT_OWN_FAULT)
 
 
 def _logs(given: Given) -> int:
@@ -290,7 +106,7 @@ def _logs(given: Given) -> int:
     if given.around_failure is not None:
         status = ask(run)
         if status.state not in ("failed", "lost"):
-            raise UsageError(f"{shown_name(run)} has not failed: it is {status.state}")
+            raise UsageError(f"{shown_name(run)} has not failed: it is {word_of(status.state)}")
         query = around(query, status.failed_at or status.since, given.around_failure)
     tail = None if query.follow else query.tail
     if given.grep is not None and tail is not None:
@@ -308,31 +124,24 @@ def _logs(given: Given) -> int:
     except KeyboardInterrupt:
         return 130
     if is_empty:
-        _say(f"no lines; the ranks of this run: paddock status {shown_name(run)}")
+        say(f"no lines; the ranks of this run: paddock status {shown_name(run)}")
     return 0
-
-
-def shown(pieces: Iterable[Piece]) -> Iterator[bytes]:
-    """Lines as this output may have them, with their prefixes."""
-    return prefixed(pieces, is_terminal=sys.stdout.isatty())
 
 
 def _stop(given: Given) -> int:
     """Ask jobs to end."""
-    now = given.now
     runs = runs_of(given.jobs)
-    found = ask_all(runs, is_brief=True)
-    seen = {run.run_id: status for run, status in zip(runs, found, strict=True)}
+    seen = {r.run_id: s for r, s in zip(runs, ask_all(runs, is_brief=True), strict=True)}
     if "all" in given.jobs:  # the ended ones are not worth a line each
         runs = [run for run in runs if not seen[run.run_id].is_final]
         if not runs:
-            _say("nothing is running")
+            say("nothing is running")
 
     def stop(run: Run) -> str:
         if (status := seen[run.run_id]).is_final:
-            return f"{shown_name(run)} has already ended: {status.state}"
-        find_backend(run.handle.backend).stop(run, now=now)
-        return f"stopping {shown_name(run)}" + (" at once" if now else "")
+            return f"{shown_name(run)} has already ended: {word_of(status.state)}"
+        find_backend(run.handle.backend).stop(run, now=given.now)
+        return f"stopping {shown_name(run)}" + (" at once" if given.now else "")
 
     return _each(given, runs, stop, at_once=AT_ONCE)
 
@@ -345,11 +154,8 @@ def _wait(given: Given) -> int:
     ended: dict[str, Status] = {}
     while True:
         left = [run for run in runs if run.run_id not in ended]
-        ended |= {
-            run.run_id: status
-            for run, status in zip(left, ask_all(left), strict=True)
-            if status.is_final
-        }
+        asked = zip(left, ask_all(left), strict=True)
+        ended |= {run.run_id: status for run, status in asked if status.is_final}
         if len(ended) == len(runs):
             break
         if deadline is not None and time.monotonic() > deadline:
@@ -357,25 +163,20 @@ def _wait(given: Given) -> int:
                                exit_code=124)  # fmt: skip
         # sleep: see watch
         time.sleep(POLL_SECONDS)
-    if given.json:
-        found = [as_json(run, ended[run.run_id]) for run in runs]
-        print(json.dumps(found if len(found) != 1 else found[0]))
-    else:
-        for run in runs:
-            status = replace(ended[run.run_id], nodes=())
-            print("\n".join(status_lines(shown_name(run), status, width=terminal_width())))
-    codes = [exit_code(ended[run.run_id]) for run in runs]
-    return next((code for code in codes if code), 0)
+    statuses = [ended[run.run_id] for run in runs]
+    if not given.json:
+        statuses = [replace(status, nodes=()) for status in statuses]
+    show(runs, statuses, is_json=given.json, is_list=len(runs) != 1)
+    return next((code for code in map(exit_code, statuses) if code), 0)
 
 
 def _fetch(given: Given) -> int:
     """Bring log/ and output/."""
-
-    is_one = len(runs_of(given.jobs)) == 1
+    runs = runs_of(given.jobs)
 
     def fetch(run: Run) -> str:
         to = Path(given.to or run.run_id)
-        if given.to and not is_one:  # else they would lie over one another
+        if given.to and len(runs) > 1:  # else they would lie over one another
             to /= run.run_id
         is_new = not to.exists()
         try:
@@ -384,10 +185,10 @@ def _fetch(given: Given) -> int:
                 (to / ".paddockignore").write_text("*\n", "utf-8")
         except OSError as error:
             raise UsageError(f"--to {to}: {error.strerror}") from error
-        find_backend(run.handle.backend).fetch(run, to, lambda text: _say(clean(text)))
+        find_backend(run.handle.backend).fetch(run, to, lambda text: say(clean(text)))
         return f"{shown_name(run)} -> {to}"
 
-    return _each(given, runs_of(given.jobs), fetch)
+    return _each(given, runs, fetch)
 
 
 def _delete(given: Given) -> int:
@@ -404,10 +205,8 @@ def _delete(given: Given) -> int:
                 hint = "--entry-only forgets it here and leaves what is there"
                 raise UsageError(f"{shown_name(run)}: {status.why}", hint=hint)
             if not status.is_final:
-                hint = f"paddock stop {run.run_id}"
-                raise UsageError(
-                    f"{shown_name(run)} has not ended: it is {status.state}", hint=hint
-                )
+                what = f"{shown_name(run)} has not ended: it is {status.state}"
+                raise UsageError(what, hint=f"paddock stop {run.run_id}")
             find_backend(run.handle.backend).delete(run)
         run.forget()
         return f"removed {shown_name(run)}"
@@ -425,8 +224,6 @@ def _delete(given: Given) -> int:
 
 def _clear(word: str) -> None:
     """Remove the files that the hosts of a site, or these hosts, cache. Raises UsageError."""
-    from paddock.backends.sites.find import find_site
-
     try:
         site = find_site(word, env=os.environ, cwd=os.getcwd())
     except UsageError:
@@ -437,7 +234,7 @@ def _clear(word: str) -> None:
     if not isinstance(backend, KeepsContents):
         hint = "write --cache h1,h2, --cache local, or a site whose backend is ssh"
         raise UsageError(f"--cache {word}: backend {site.backend} caches no files", hint=hint)
-    backend.clear(site, lambda text: _say(clean(text)))
+    backend.clear(site, lambda text: say(clean(text)))
 
 
 def _settled(run: Run) -> Status:
@@ -446,7 +243,7 @@ def _settled(run: Run) -> Status:
     while (status := ask(run)).state == "stopping":
         if not deadline:
             deadline = time.monotonic() + STOPPING_SECONDS
-            _say(f"waiting up to {STOPPING_SECONDS:.0f} s for {shown_name(run)} to end")
+            say(f"waiting up to {STOPPING_SECONDS:.0f} s for {shown_name(run)} to end")
         elif time.monotonic() > deadline:
             break
         # sleep: see watch
@@ -481,11 +278,6 @@ def _each(given: Given, runs: Sequence[Run], do: Callable[[Run], str], at_once: 
     if problems:
         raise UsageError.of(problems)
     return 0
-
-
-def _say(text: str) -> None:
-    """A line for the people; stdout is for the answer."""
-    sys.stderr.write(f"paddock: {text}\n")
 
 
 # fmt: off

@@ -113,10 +113,9 @@ def run_here(
             kept=kept,
         )
     except PaddockError as error:
-        from paddock.local.screen import columns_of, wrapped_lines
+        from paddock.local.screen import fit_terminal
 
-        text = wrapped_lines(problem_text(error), columns_of(2))
-        last_words(text, parsed.job.record, error.message)
+        last_words(fit_terminal(problem_text(error)), parsed.job.record, error.message)
         return error.exit_code
     except BaseException:  # noqa: BLE001  # a bug of ours: it is shown, and the exit code is 125
         import traceback

@@ -113,9 +113,9 @@ def answered(call: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return EXIT_SIGNAL_BASE + SIGPIPE
     except PaddockError as error:
-        from paddock.local.screen import columns_of, wrapped_lines
+        from paddock.local.screen import fit_terminal
 
-        sys.stderr.write(wrapped_lines(problem_text(error), columns_of(2)))
+        sys.stderr.write(fit_terminal(problem_text(error)))
         sys.stderr.flush()
         return error.exit_code
     except KeyboardInterrupt:

@@ -12,8 +12,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from paddock.backends.words import LAUNCH
-from paddock.cli.family import Command, Given, Operand, carry_out
-from paddock.cli.job_words import one_of
+from paddock.cli.family import Command, Given, Operand, carry_out, say
+from paddock.cli.job_status import one_of
 from paddock.core.secrets import HIDDEN
 from paddock.errors import Problem, UsageError
 
@@ -33,7 +33,7 @@ def _run(given: Given) -> int:
     words, missing = words_of(run)
     if missing:
         names = ", ".join(missing)
-        sys.stderr.write(f"paddock: warning: not set now, but in {run.run_id}: {names}\n")
+        say(f"warning: not set now, but in {run.run_id}: {names}")
     line, cwd = _text(run, verb), run.details["line"]["cwd"]
     try:
         os.chdir(cwd)

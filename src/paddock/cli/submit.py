@@ -23,13 +23,16 @@ from paddock.backends.registry import DRAWS, IdTaken, Registry, keep_plan, new_i
 from paddock.backends.sites.find import find_site
 from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
 from paddock.backends.words import Handle, Site, Submission
-from paddock.cli.jobs import ask, show_table, stay, watch
+from paddock.cli.family import say
+from paddock.cli.job_status import ask, stay, watch
 from paddock.contracts.environment import inherited
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.jobfile.masked import masked_words
 from paddock.jobfile.parse import parse
 from paddock.jobfile.servers import uses_ps
+from paddock.local.output import write_all
 from paddock.local.runs import as_name
+from paddock.local.width import fitted, terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -65,7 +68,9 @@ def _carry_out(
     split: Split, submission: Submission, plan: Plan, answer: Callable[[dict[str, object]], None]
 ) -> int:
     """Show the plan, do it, and stay where that is wanted; the exit code."""
-    show_table([("node", "host", "processes", "devices"), *plan.rows])
+    rows = [("node", "host", "processes", "devices"), *plan.rows]
+    for line in fitted(rows, terminal_width(sys.stderr)):
+        sys.stderr.write(f"{line}\n")
     for sentence in plan.cannot:
         say(f"warning: {sentence}")
     for _ in range(DRAWS):
@@ -111,7 +116,7 @@ def _do(
             entry.forget()
         raise
     if code is None and not submission.is_detached:
-        code = stay(entry, say)
+        code = stay(entry)
     if code is not None:
         ask(entry)
         say(f"{entry.handle} ended with {code}; paddock fetch {entry.run_id} brings its files")
@@ -134,16 +139,11 @@ def _answers_alone(is_json: bool) -> Iterator[Callable[[dict[str, object]], None
     stdout = os.dup(1)
     os.dup2(2, 1)
     try:
-        yield lambda answer: _print_to(stdout, answer)
+        yield lambda answer: write_all(stdout, f"{json.dumps(answer)}\n".encode())
     finally:
         sys.stdout.flush()
         os.dup2(stdout, 1)
         os.close(stdout)
-
-
-def _print_to(number: int, answer: dict[str, object]) -> None:
-    with open(number, "w", encoding="utf-8", closefd=False) as file:
-        file.write(json.dumps(answer) + "\n")
 
 
 def read_words(argv: Sequence[str]) -> Split:
@@ -314,22 +314,14 @@ def _refuse_name_in_use(registry: Registry, submission: Submission, replaces: bo
         return []
     found = []
     for run in registry.runs():
-        if run.name != submission.name or run.has_ended:
+        is_other = run.name != submission.name or run.handle.backend != submission.site.backend
+        if is_other or run.has_ended or (status := ask(run)).is_final:
             continue
-        if run.handle.backend != submission.site.backend:
-            continue
-        try:
-            status = find_backend(run.handle.backend).status(run)
-            run.note(status)
-            if status.is_final:
-                continue
-            state: str = status.state
-        except PaddockError as error:
-            state = f"unknown ({error.message})"
         found.append(run)
         if not replaces:
+            why = f" ({status.why})" if status.state == "unknown" else ""
             raise UsageError(
-                f"the name '{run.name}' is in use: {run.handle} is {state}",
+                f"the name '{run.name}' is in use: {run.handle} is {status.state}{why}",
                 hint=f"paddock stop {run.run_id}, or --replace, or another --name",
             )
     return found
@@ -373,12 +365,6 @@ def show_dry_run(submission: Submission, plan: Plan, *, is_json: bool) -> None:
     from paddock.backends.text import plan_lines
 
     print("\n".join(plan_lines(plan)))
-
-
-def say(text: str) -> None:
-    """A line for the people; stdout is the job's."""
-    sys.stderr.write(f"paddock: {text}\n")
-    sys.stderr.flush()
 
 
 def _show_next(run: Run) -> None:

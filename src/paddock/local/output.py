@@ -348,10 +348,10 @@ class Output:
                 role, rank = stream.key
                 who = f"{ROLE_NOUNS.get(role, role)} {rank}"
                 what = f"cannot write {stream.path} ({error.strerror})"
-                from paddock.local.screen import columns_of, wrapped
+                from paddock.local.screen import fit_terminal
 
                 text = f"paddock: warning: {what}: output of {who} is being lost, the job goes on"
-                self._console.say(f"{wrapped(text, columns_of(self._stderr))}\n".encode())
+                self._console.say(f"{fit_terminal(text, self._stderr)}\n".encode())
                 if not stream.has_lost:  # when there is room for a while, once is enough
                     stream.has_lost = True
                     self._on_lost(f"{what}: some output of {who} is lost")

@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 class Reporter:
     """level: of LEVELS; what is below it is not told. write(text): after what was written before.
 
-    The methods are the events of a job, in words; a subclass chooses others.
+    The methods are the events of a job, in words; a subclass chooses others. stopped_by: what told
+    this launcher to end, if no signal did.
     """
+
+    stopped_by = ""
 
     def __init__(self, level: int, write: Callable[[str], None]) -> None:
         self._level = level
@@ -87,7 +90,7 @@ class Reporter:
 
     def over(self, verdict: Verdict, plan: Plan | None) -> None:
         """The job has ended; plan: of the attempt that ran last here."""
-        self.say_all(verdict_lines(verdict, plan))
+        self.say_all(verdict_lines(verdict, plan, self.stopped_by))
 
 
 def is_short(job: Job) -> bool:

@@ -25,6 +25,7 @@ from paddock.local.text import (
     count,
     has_last_words,
     verdict_text,
+    wrapped,
 )
 
 TYPE_CHECKING = False
@@ -89,7 +90,7 @@ class ScreenReporter(Reporter):
         return self._line(text, f"{word}: " if word in COLOURS else "", COLOURS.get(word, ""))
 
     def _line(self, text: str, state: str = "", colour: str = "") -> str:
-        line = wrapped(f"paddock: {state}{text}", self._columns())
+        line = wrapped(f"paddock: {state}{text}", self._columns() - 1)
         if state and self._is_coloured:
             word = state.rstrip(": ")
             line = line.replace(word, f"\x1b[{colour}m{word}\x1b[0m", 1)
@@ -108,7 +109,7 @@ class ScreenReporter(Reporter):
 
     def problem(self, error: PaddockError) -> None:
         """Within the terminal's width."""
-        self._write(wrapped_lines(problem_text(error), self._columns()))
+        self._write(wrapped(problem_text(error), self._columns() - 1))
 
     def echo(self, *texts: str) -> None:
         """To the file only."""
@@ -134,6 +135,7 @@ class ScreenReporter(Reporter):
 
     def over(self, verdict: Verdict, plan: Plan | None) -> None:
         """How it ended, in a line; of a failure who was first, why, and what followed."""
+        self._in_full.stopped_by = self.stopped_by
         self._in_full.over(verdict, plan)
         culprit = verdict.culprit
         for warning in verdict.warnings:
@@ -145,7 +147,8 @@ class ScreenReporter(Reporter):
             self._tell("INFO", self._dot.join(parts), "done", GREEN)
         elif verdict.kind == "cancel":
             is_alone = plan is None or plan.nnodes == 1
-            told = cancel_text(verdict, is_terminal=self._is_terminal, is_alone=is_alone)
+            told = cancel_text(verdict, self.stopped_by,
+                               is_terminal=self._is_terminal, is_alone=is_alone)  # fmt: skip
             state = "stopped" if told.startswith("stopped") else ""
             self._tell("WARNING", for_terminal(told.removeprefix(state)), state, YELLOW)
         elif culprit is None:
@@ -201,34 +204,9 @@ def columns_of(fd: int) -> int:
         return 0
 
 
-def wrapped(line: str, columns: int) -> str:
-    """The line in parts that fit, broken at spaces, the later ones indented; columns 0: whole.
-
-    A word that is too long, a path for one, stays in one piece.
-
-    >>> print(wrapped("paddock: 2 ranks on node-a · cpu · logs in log/", 30))
-    paddock: 2 ranks on node-a ·
-      cpu · logs in log/
-    """
-    if columns <= 0 or len(line) < columns:
-        return line
-    words = line.replace(" · ", "\0· ").replace(" - ", "\0- ").split(" ")
-    parts = [words[0]]
-    for word in words[1:]:
-        if len(parts[-1]) + 1 + len(word) < columns:
-            parts[-1] += f" {word}"
-        else:
-            parts.append(f"  {word}")
-    return "\n".join(parts).replace("\0", " ")
-
-
-def wrapped_lines(text: str, columns: int) -> str:
-    """Each of some lines, as wrapped does.
-
-    >>> wrapped_lines("paddock: error: no script\\n  hint: give one\\n", 20)
-    'paddock: error: no\\n  script\\n  hint: give one\\n'
-    """
-    return "\n".join(wrapped(line, columns) for line in text.split("\n"))
+def fit_terminal(text: str, fd: int = 2) -> str:
+    """A text with lines as wide as the terminal behind a descriptor, if it is one."""
+    return wrapped(text, columns_of(fd) - 1)
 
 
 def _who(plan: Plan, procs: Sequence[Proc]) -> str:

@@ -57,30 +57,38 @@ def copy_block(command: str) -> str:
     return f"Copy the following command to other nodes to run.\n{rule}\n{command}\n{rule}\n"
 
 
-def verdict_lines(verdict: Verdict, plan: Plan | None) -> list[tuple[str, str]]:
+def verdict_lines(
+    verdict: Verdict, plan: Plan | None, stopped_by: str = ""
+) -> list[tuple[str, str]]:
     """(level, text) lines of the final report; the same facts on every node."""
     warnings = [("WARNING", text) for text in verdict.warnings]
-    return [*warnings, *_end_lines(verdict, plan)]
+    return [*warnings, *_end_lines(verdict, plan, stopped_by)]
 
 
-def _end_lines(verdict: Verdict, plan: Plan | None) -> list[tuple[str, str]]:
+def _end_lines(verdict: Verdict, plan: Plan | None, stopped_by: str) -> list[tuple[str, str]]:
     if verdict.kind == "succeed":
         lines = [("INFO", "Pod completed")]
         if verdict.restarts:
             lines.append(("INFO", f"job finished after {count(verdict.restarts, 'restart')}"))
         return [*lines, ("INFO", "Exit code 0")]
     if verdict.kind == "cancel":
-        return [("WARNING", cancel_text(verdict)), ("INFO", f"Exit code {verdict.exit_code}")]
+        return [
+            ("WARNING", cancel_text(verdict, stopped_by)),
+            ("INFO", f"Exit code {verdict.exit_code}"),
+        ]
     return _failure_lines(verdict, plan)
 
 
-def cancel_text(verdict: Verdict, *, is_terminal: bool = False, is_alone: bool = False) -> str:
+def cancel_text(
+    verdict: Verdict, stopped_by: str = "", *, is_terminal: bool = False, is_alone: bool = False
+) -> str:
     """ "stopped by SIGTERM (node a was told to stop); 2 ranks did not exit cleanly".
 
-    is_alone: on one node, which needs no name.
+    stopped_by: what told this launcher, if no signal did. is_alone: on one node, which needs no
+    name.
     """
     number = verdict.exit_code - EXIT_SIGNAL_BASE
-    by = SIGNAL_NAMES.get(number, f"signal {number}")
+    by = stopped_by or SIGNAL_NAMES.get(number, f"signal {number}")
     by = "Ctrl-C" if number == 2 and is_terminal else by
     who = "" if is_alone or not verdict.reason else f" ({verdict.reason})"
     ranks = [e for e in verdict.exits if e.role != "ps" and e.rank >= 0]
@@ -224,3 +232,26 @@ def count(number: int, noun: str, plural: str = "") -> str:
     ('1 restart', '2 restarts', '2 processes')
     """
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def wrapped(text: str, width: int, indent: str = "  ") -> str:
+    """Its lines in parts of at most so many columns, broken at spaces; width 0 or less: whole.
+
+    The later parts are indented. A word that is too long, a path for one, stays in one piece.
+
+    >>> print(wrapped("paddock: 2 ranks on node-a · cpu · logs in log/", 29))
+    paddock: 2 ranks on node-a ·
+      cpu · logs in log/
+    """
+    lines = []
+    for line in text.split("\n"):
+        first, *rest = line.replace(" · ", "\0· ").replace(" - ", "\0- ").split(" ")
+        parts = [first]
+        for word in rest:
+            is_blank = not parts[-1].strip()
+            if is_blank or width <= 0 or len(parts[-1]) + 1 + len(word) <= width:
+                parts[-1] += f" {word}"
+            else:
+                parts.append(f"{indent}{word}")
+        lines += parts
+    return "\n".join(lines).replace("\0", " ")

@@ -9,9 +9,11 @@ import os
 import re
 import sys
 
+from paddock.local.text import wrapped
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from typing import TextIO
 
 NARROWEST, WIDEST = 60, 200
@@ -38,52 +40,33 @@ def terminal_width(stream: TextIO | None = None) -> int | None:
     return min(max(found, NARROWEST), WIDEST) if found else None
 
 
-def wrapped(head: str, text: str, indent: int, width: int) -> Iterator[str]:
+def beside(head: str, text: str, indent: int, width: int) -> list[str]:
     """Text beside its head; below it where the head is long.
 
-    >>> for line in wrapped("  -a", "one two three", 6, 14): print(line)
+    >>> for line in beside("  -a", "one two three", 6, 14): print(line)
       -a  one two
           three
     """
-    line = head.ljust(indent)
-    if len(line) > indent or (head == line and head):
-        yield from reflowed(head, width)
-        line = " " * indent
-    is_empty = True
-    for word in text.split(" "):
-        if not is_empty and len(line) + 1 + len(word) > width:
-            yield line.rstrip()
-            line, is_empty = " " * indent, True
-        line += word if is_empty else " " + word
-        is_empty = False
-    yield line.rstrip()
+    if head and len(head) >= indent:
+        return [*reflowed(head, width), *beside("", text, indent, width)]
+    return wrapped(f"{head:{indent}}{text}".rstrip(), width, " " * indent).split("\n")
 
 
-def reflowed(line: str, width: int) -> Iterator[str]:
+def reflowed(line: str, width: int | None) -> list[str]:
     """One line as several, if it is too wide; what stands in a second column goes below the first.
 
     >>> for line in reflowed("  paddock launch train.py       one process", 30): print(line)
       paddock launch train.py
           one process
     """
-    if len(line) <= width:
-        yield line
-        return
+    if width is None or len(line) <= width:
+        return [line]
     blanks = " " * (len(line) - len(line.lstrip()))
     found = IN_TWO.match(line)
-    if found is not None and found[2]:
-        yield from reflowed(blanks + found[2], width)
-        yield from wrapped("", found[3], len(blanks) + HANGING - 2, width)
-        return
-    first, *rest = line.split()
-    now = blanks + first
-    for word in rest:
-        if len(now) + 1 + len(word) > width:
-            yield now
-            now = blanks + (" " * HANGING if blanks else "") + word
-        else:
-            now += " " + word
-    yield now
+    if found is None:
+        return wrapped(line, width, blanks and blanks + " " * HANGING).split("\n")
+    below = beside("", found[3], len(blanks) + HANGING - 2, width)
+    return [*reflowed(blanks + found[2], width), *below]
 
 
 def fitted(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
@@ -111,13 +94,18 @@ def fitted(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
         line = "  ".join(cell.ljust(size) for cell, size in zip(cells, widths, strict=False))
         if is_below and cells:
             assert width is not None
-            line = line.rstrip() + (f"\n  {_cut(last, width - 2)}" if last else "")
+            line = line.rstrip() + (f"\n  {cut(last, width - 2)}" if last else "")
         else:
             room = len(last) if width is None else width - before
-            line = f"{line}  {_cut(last, room)}" if cells else _cut(last, room)
+            line = f"{line}  {cut(last, room)}" if cells else cut(last, room)
         lines.append(line.rstrip())
     return lines
 
 
-def _cut(text: str, room: int) -> str:
+def cut(text: str, room: int) -> str:
+    """A text that fits.
+
+    >>> cut("python train.py", 9), cut("train.py", 9)
+    ('python t…', 'train.py')
+    """
     return text if len(text) <= room else text[: max(room - 1, 1)] + "…"

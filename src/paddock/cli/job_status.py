@@ -1,0 +1,302 @@
+"""Which jobs words mean (handles, ids, names, last, all), and how those are.
+
+Their backends are asked; people and programs are shown the answer, once or until the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from paddock.backends.backend import AsksMany, find_backend
+from paddock.backends.merge import prefixed
+from paddock.backends.registry import Registry
+from paddock.backends.sites.find import find_site
+from paddock.backends.text import age, clean, coloured, list_lines, status_lines, word_of
+from paddock.backends.words import FINAL, LAUNCH, Query, Site, Status, parse_handle
+from paddock.cli.family import say
+from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
+from paddock.local.output import write_all
+from paddock.local.width import terminal_width
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+    from paddock.backends.registry import Run
+    from paddock.backends.words import Piece
+
+AT_ONCE = 16
+POLL_SECONDS = 1.0
+LAST_LINES_SECONDS = 10.0
+EXITS = {"succeeded": 0, "cancelled": 143, "lost": EXIT_OWN_FAULT, "failed": 1}
+
+
+def runs_of(jobs: Sequence[str]) -> list[Run]:
+    """The jobs that are meant; `last` when none is named. Raises UsageError."""
+    registry = Registry(os.environ)
+    found: dict[str, Run] = {}
+    problems: list[Problem] = []
+    for word in _joined(jobs) or ["last"]:
+        try:
+            found |= {run.run_id: run for run in registry.find(word)}
+        except UsageError as error:
+            run = by_handle(registry, word)
+            if run is not None:
+                found[run.run_id] = run
+            else:
+                problems += error.problems
+    if problems:
+        raise UsageError.of(problems)
+    return list(found.values())
+
+
+def _joined(jobs: Sequence[str]) -> list[str]:
+    """With "pid" and the number behind it as one word.
+
+    >>> _joined(["pid", "22986", "last"])
+    ['pid 22986', 'last']
+    """
+    found: list[str] = []
+    for word in jobs:
+        if found and found[-1] == "pid" and word.isdecimal():
+            found[-1] = f"pid {word}"
+        else:
+            found.append(word)
+    return found
+
+
+def one_of(jobs: Sequence[str]) -> Run:
+    """The one job that is meant. Raises UsageError when there are several."""
+    runs = runs_of(jobs)
+    if len(runs) != 1:
+        raise UsageError(f"{len(runs)} jobs are meant", hint="name one")
+    return runs[0]
+
+
+def by_handle(registry: Registry, word: str) -> Run | None:
+    """An entry for a job of which only the handle is known; None when none is found.
+
+    Its place is asked: a site's name, a host, a cluster or a namespace.
+    """
+    handle = parse_handle(word)
+    if handle is None:
+        return None
+    if handle.backend == "kubernetes":  # its handle says all that is needed
+        return registry.adopt(handle, {"details": {"handle": word}})
+    try:
+        site = find_site(handle.place, env=os.environ, cwd=os.getcwd())
+    except UsageError:
+        said = {"hosts": handle.place} if handle.backend == "ssh" else {}
+        if handle.backend in ("mpi", "script", LAUNCH):
+            return None  # of the machine where they were submitted
+        site = find_site(handle.backend, env=os.environ, cwd=os.getcwd(), said=said)
+    if site.backend != handle.backend:
+        return None
+    site = Site(handle.place, site.backend, site.options, site.sources)
+    try:
+        there = find_backend(handle.backend).discover(site)
+    except PaddockError:  # why it cannot be asked is told by list --discover, as the hint says
+        return None
+    for found, details in there:
+        if found == handle:
+            return registry.adopt(handle, details)
+    return None
+
+
+def ask(run: Run) -> Status:
+    """How a job is, now. What ended stays so; who cannot be asked is unknown since then."""
+    return _seen(run, _status(run))
+
+
+def _status(run: Run) -> Status | PaddockError:
+    try:
+        return find_backend(run.handle.backend).status(run)
+    except PaddockError as error:
+        return error
+
+
+def _seen(run: Run, status: Status | PaddockError) -> Status:
+    """What is told of a job that was asked for, and remembered."""
+    end = seen_end(run, or_lost=True)
+    if isinstance(status, PaddockError):
+        if end is not None:
+            return end
+        last = run.last_event
+        seen = f"last seen {word_of(last['state'])}" if last is not None else "never seen"
+        since = float(last["at"]) if last is not None else run.created_at
+        return Status("unknown", time.time(), f"{seen}; {status.message}", since=since)
+    if status.state == "lost" and end is not None:
+        status = replace(status, state=end.state, code=end.code, why=end.why)
+    run.note(status)
+    return status
+
+
+def seen_end(run: Run, *, or_lost: bool = False) -> Status | None:
+    """How a job was seen to end, which stays so; None for those that must be asked."""
+    end = run.end
+    if end is None or (end["state"] == "lost" and not or_lost):
+        return None
+    code = code if isinstance(code := end.get("code"), int) else None
+    return Status(end["state"], end["at"], str(end.get("why", "")), code, since=end["at"])
+
+
+def ask_all(runs: Sequence[Run], *, is_brief: bool = False) -> list[Status]:
+    """The same for several, at once; is_brief: hosts that do not answer are not waited for long."""
+    found: dict[str, Status | PaddockError] = {}
+    by_backend: dict[str, list[Run]] = {}
+    for run in runs:
+        by_backend.setdefault(run.handle.backend, []).append(run)
+
+    def told(name: str) -> list[Status | PaddockError]:
+        some, backend = by_backend[name], find_backend(name)
+        if isinstance(backend, AsksMany):
+            return backend.statuses(some, is_brief=is_brief)
+        with ThreadPoolExecutor(min(AT_ONCE, len(some))) as pool:
+            return list(pool.map(_status, some))
+
+    with ThreadPoolExecutor(max(1, len(by_backend))) as pool:
+        for some, statuses in zip(by_backend.values(), pool.map(told, by_backend), strict=True):
+            found |= {run.run_id: each for run, each in zip(some, statuses, strict=True)}
+    return [_seen(run, found[run.run_id]) for run in runs]
+
+
+def exit_code(status: Status) -> int:
+    """The job's own code; where it has none, one that says how it ended."""
+    if status.code is not None and (status.code or status.state == "succeeded"):
+        return status.code
+    return EXITS.get(status.state, EXIT_OWN_FAULT)
+
+
+def as_json(run: Run, status: Status) -> dict[str, Any]:
+    """docs/reference/json.md."""
+    return {
+        "id": run.run_id,
+        "name": run.name,
+        "handle": str(run.handle),
+        "backend": run.handle.backend,
+        "command": run.command,
+        "created_at": run.created_at,
+        **asdict(status),
+        "ranks_up": status.ranks_up,
+    }
+
+
+def show(runs: Sequence[Run], statuses: Sequence[Status], *, is_json: bool, is_list: bool) -> None:
+    """Each host by host and rank by rank, or all as one value; is_list: one of several."""
+    pairs = list(zip(runs, statuses, strict=True))
+    if is_json:
+        found = [as_json(*pair) for pair in pairs]
+        print(json.dumps(found if is_list else found[0]))
+        return
+    for pair in pairs:
+        print(_status_text(*pair))
+
+
+def show_list(runs: Sequence[Run], statuses: Sequence[Status]) -> None:
+    """A line a job."""
+    rows = [
+        (
+            run.run_id,
+            word_of(status.state),
+            str(status.ranks_up) if status.nodes else "-",
+            age(time.time() - run.created_at),
+            run.handle.backend,
+            clean(run.command),
+            clean(status.why),
+        )
+        for run, status in zip(runs, statuses, strict=True)
+    ]
+    head, *lines = list_lines(rows, terminal_width())
+    print(head)
+    for line, status in zip(lines, statuses, strict=True):
+        word = coloured(status.state, is_coloured=_is_coloured())
+        print(line.replace(f" {word_of(status.state)} ", f" {word} ", 1))  # an id has no blank
+
+
+def shown_name(run: Run) -> str:
+    """How people call a run: a launch by its id, a submitted job by its handle."""
+    return run.run_id if run.handle.backend == LAUNCH else str(run.handle)
+
+
+def _status_text(run: Run, status: Status) -> str:
+    name, width = shown_name(run), terminal_width()
+    return "\n".join(status_lines(name, status, is_coloured=_is_coloured(), width=width))
+
+
+def _is_coloured() -> bool:
+    """Colour only for people who did not refuse it (no-color.org)."""
+    return _takes_codes() and not os.environ.get("NO_COLOR")
+
+
+def _takes_codes() -> bool:
+    """Whether what is written may move the cursor and have colours."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def shown(pieces: Iterable[Piece]) -> Iterator[bytes]:
+    """Lines as this output may have them, with their prefixes."""
+    return prefixed(pieces, is_terminal=sys.stdout.isatty())
+
+
+def watch(run: Run) -> int:
+    """Redraw the status until the job has ended; its exit code."""
+    last: list[str] = []
+    while True:
+        (status,) = ask_all([run], is_brief=True)
+        lines = _status_text(run, status).split("\n")
+        if _takes_codes() and last:
+            sys.stdout.write(f"\x1b[{len(last)}F\x1b[J")
+        if _takes_codes() or lines[1:] != last[1:] or not last:
+            print("\n".join(lines), flush=True)
+        last = lines
+        if status.is_final:
+            return exit_code(status)
+        # sleep: nobody tells when a state changes, on most backends
+        time.sleep(POLL_SECONDS)
+
+
+def stay(run: Run) -> int:
+    """Show what a job says until it has ended; its exit code. Ctrl-C ends it, a second at once.
+
+    For backends whose jobs live by themselves: one that is killed here goes on there.
+    """
+    backend = find_backend(run.handle.backend)
+    is_told = False
+    reader: threading.Thread | None = None
+    last = ""
+
+    def read() -> None:
+        try:
+            for data in shown(backend.logs(run, Query(follow=True))):
+                write_all(1, data)
+        except PaddockError as error:
+            say(f"warning: {error.message}")
+
+    while True:
+        try:
+            status = ask(run)
+            if status.state != last:
+                last = status.state
+                why = f": {clean(status.why)}" if status.why else ""
+                say(f"{run.handle} is {word_of(last)}{why}")
+            if reader is None and status.state in ("running", "stopping", *FINAL):
+                reader = threading.Thread(target=read, daemon=True)
+                reader.start()
+            if status.is_final:
+                break
+            # sleep: a batch system tells nobody when a job has ended
+            time.sleep(POLL_SECONDS / 2)
+        except KeyboardInterrupt:
+            backend.stop(run, now=is_told)
+            say("stopping at once" if is_told else "stopping; once more for at once")
+            is_told = True
+    if reader is not None:
+        reader.join(LAST_LINES_SECONDS)
+    return exit_code(status)
