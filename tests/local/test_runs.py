@@ -309,7 +309,8 @@ def test_rerun_types_the_same_line_in_the_same_directory(terminal: Terminal) -> 
 def test_no_secret_is_recorded(terminal: Terminal) -> None:
     """Nor the value of any variable; a line with a secret in it is not run again without it."""
     terminal.env["PRIVATE_VALUE"] = "hush-1"
-    words = ("--env", "HF_TOKEN=hush-2", terminal.world.script(""), "--api_key", "hush-3")
+    words = ("--env", "HF_TOKEN=hush-2", terminal.world.script(""), "--api_key", "hush-3",
+             "--cfg", '{"api_key": "hush-4"}', "--opt=password=hush-5")  # fmt: skip
     assert terminal.run(*words).code == 0
     files = [path for path in terminal.world.folder.rglob("*") if path.is_file()]
     kept = [path for path in files if terminal.state in path.parents or "runs" in path.parts]
@@ -317,7 +318,9 @@ def test_no_secret_is_recorded(terminal: Terminal) -> None:
     assert all(stat.S_IMODE(p.stat().st_mode) == 0o600 for p in kept if terminal.state in p.parents)
     done = terminal.type("rerun", "last")
     assert done.returncode == 2
-    assert "HF_TOKEN" in done.stderr and "--api_key" in done.stderr and "hush" not in done.stderr
+    for name in ("HF_TOKEN", "--api_key", "--cfg", "--opt=password"):
+        assert f"the value of {name} is a secret" in done.stderr
+    assert "hush" not in done.stderr
 
 
 def test_fetch_and_delete_take_a_launch(terminal: Terminal) -> None:

@@ -65,8 +65,8 @@ def words_of(run: Run) -> tuple[list[str], list[str]]:
         raise UsageError(f"the command line of {run.run_id} is not recorded", hint=hint)
     words, lacking = [], []
     for word in line["argv"]:
-        name, equals, text = word.rpartition("=")
-        if text != HIDDEN and "://***@" not in word:
+        name, equals, _ = word.rpartition("=")
+        if HIDDEN not in word and "://***@" not in word:
             words.append(word)
             continue
         variable = name.removeprefix("--env=")

@@ -303,7 +303,7 @@ def _name_of(job: Job | None) -> str:
 def _shown_command(job: Job) -> str:
     """The script and its arguments, for people; arguments may be long."""
     words = [job.command.program, *job.command.args]
-    text = " ".join(words)
+    text = " ".join(masked_words(words, len(words)))
     clean = "".join(c if c.isprintable() else "?" for c in text)
     return clean if len(clean) <= 200 else f"{clean[:200]}..."
 

@@ -9,12 +9,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+NAME_MAX = 80  # characters of a name that are looked at
+QUOTES = ('"', "'", "")
+
 
 def masked_words(words: Sequence[str], of_script: int = -1) -> list[str]:
     """The words after ``paddock launch``, without secrets: HIDDEN stands in their place.
 
     of_script: how many of them are the script's own; -1: as launch reads them. Secrets are values
-    of --env and of the script's flags whose names look so, and logins in URLs.
+    of --env and of the script's flags whose names look so, those within such values and the
+    script's words (JSON, YAML, NAME=VALUE), and logins in URLs.
 
     >>> masked_words(["--env", "HF_TOKEN=abc", "t.py", "--api_key", "k", "--lr=1"])
     ['--env', 'HF_TOKEN=******', 't.py', '--api_key', '******', '--lr=1']
@@ -34,8 +39,41 @@ def masked_words(words: Sequence[str], of_script: int = -1) -> list[str]:
             kept.append(HIDDEN)
         elif equals and is_secret(name.lstrip("-")) and (at >= of_launcher or "-" not in name):
             kept.append(word[: word.index("=", word.index(name))] + "=" + HIDDEN)
+        elif at >= of_launcher or (equals and (head == "--env" or head[:1] != "-")):
+            kept.append(_without_values(without_login(word), 0 if at >= of_launcher else len(head)))
         else:
             kept.append(without_login(word))
         is_flag = at >= of_launcher and head.startswith("-") and not equals
         secret = head if is_flag and is_secret(head.lstrip("-")) else ""
     return kept
+
+
+def _without_values(word: str, start: int) -> str:
+    """A word without the values whose names within it look secret, from start on.
+
+    One in quotes ends with them, another with the word. A colon is one only beside a quote or a
+    space: node-key:8080 is a host.
+
+    >>> _without_values('{"api_key": "x, y", "lr": 1}', 0), _without_values("--a=b_pwd=c,d", 0)
+    ('{"api_key": "******", "lr": 1}', '--a=b_pwd=******')
+    """
+    kept, done = "", 0
+    for at, sign in enumerate(word):
+        if sign not in ":=" or at < max(start, done):
+            continue
+        name = word[max(done, at - NAME_MAX) : at]
+        is_pair = sign == "=" or name[-1:] in QUOTES or word[at + 1 : at + 2].strip() in QUOTES
+        name = name.rstrip(" \t\n\\\"'")
+        is_pair = is_pair and is_secret(name[len(name.rstrip(NAME)) :].strip("-."))
+        first = len(word) - len(word[at + 1 :].lstrip()) if is_pair else len(word)
+        if first == len(word):
+            continue
+        quoted = len(word) - len(word[first:].lstrip("\\"))
+        end = len(word)
+        if word[quoted : quoted + 1] in ('"', "'"):
+            mark, first = word[first : quoted + 1], quoted + 1
+            end = first
+            while end < len(word) and not word.startswith(mark, end):
+                end += 2 if word[end] == "\\" else 1
+        kept, done = kept + word[done:first] + HIDDEN, end
+    return kept + word[done:]
