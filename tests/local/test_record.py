@@ -12,6 +12,7 @@ import pytest
 
 from local.jobs import free_port
 from paddock.local.logs import log_folder, safe_name
+from paddock.local.record import drop_error, keep_error
 from paddock.local.times import SUFFIX, read_times
 from schemas import mistakes
 
@@ -94,6 +95,30 @@ def test_a_record_that_cannot_be_kept_is_said_before_anything_starts(world: Worl
         ended = world.run("--record", world.folder / name, script)
         assert (ended.code, "is not writable" in ended.err) == (2, True)
     assert world.events.all("up") == []
+
+
+def test_the_error_of_an_earlier_run_is_not_this_ones(world: World) -> None:
+    """The first one stayed, whatever came later in the same directory."""
+    folder, script = world.folder / "rec", world.script("")
+    error = folder / "error"
+    folder.mkdir()
+    for flag in ("--nproc_per_node", "--max_restart"):
+        assert world.run("--record", folder, flag, "many", script).code == 2
+        assert flag in error.read_text()
+    assert world.run("--record", folder, "--framework", "torch", script).code == 0
+    assert not error.exists()
+
+
+def test_launchers_of_one_job_keep_the_first_error_among_them(tmp_path: Path) -> None:
+    """Each removes what is older than the time within which all of them start."""
+    for text in ("of node 1", "of node 0"):
+        drop_error(str(tmp_path), 300.0)
+        keep_error(str(tmp_path), text)
+    assert (tmp_path / "error").read_text() == "of node 1\n"
+    os.utime(tmp_path / "error", (0, 0))
+    drop_error(str(tmp_path), 300.0)
+    assert list(tmp_path.iterdir()) == []
+    drop_error(str(tmp_path / "none"))
 
 
 def test_a_full_disk_costs_the_record_and_not_the_job(world: World) -> None:

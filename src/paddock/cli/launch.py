@@ -37,9 +37,11 @@ def run(argv: Sequence[str]) -> int:
         return _run(argv)
     except PaddockError as error:  # before there is a launcher
         from paddock.jobfile.words import record_of
-        from paddock.local.record import keep_error
+        from paddock.local.record import drop_error, keep_error
 
-        keep_error(record_of(argv), error.message)
+        if record := record_of(argv):
+            drop_error(record)
+        keep_error(record, error.message)
         raise
 
 
@@ -56,6 +58,11 @@ def _run(argv: Sequence[str]) -> int:
 
         sys.stderr.writelines(f"paddock: warning: {note}\n" for note in parsed.notes)
         return run_portable(job, os.environ)
+    if job.record:
+        from paddock.local.record import drop_error
+
+        # Launchers of several nodes may share it, and all start within this time.
+        drop_error(job.record, job.rendezvous.join_timeout_seconds if job.nnodes_max > 1 else 0.0)
     if job.warm == "keep":
         from paddock.local.warm.client import launch_there
 

@@ -129,6 +129,18 @@ class RecordFolder:
         return temporary
 
 
+def drop_error(path: str, age_seconds: float = 0.0) -> None:
+    """Remove why an earlier run with this record ended; age_seconds: if it is older than that."""
+    from time import time
+
+    name = os.path.join(path, ERROR)
+    try:
+        if not age_seconds or time() - os.lstat(name).st_mtime > age_seconds:
+            os.unlink(name)
+    except OSError:
+        return  # there is none
+
+
 def keep_error(path: str, text: str) -> None:
     """Write why this launcher ends into the record at a path, unless another of its job has.
 
