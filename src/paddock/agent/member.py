@@ -342,6 +342,7 @@ class Member:
             if self.is_running and has_grace:
                 grace = f"{self.job.grace_seconds:g} s"
                 again = "press Ctrl-C again" if number == 2 else "send the signal again"
+                again = "`paddock stop --now`" if self.reporter.stopped_by else again
                 self.say("INFO", f"waiting up to {grace} for ranks to save; {again} to kill")
         else:
             self.say("INFO", "killing all ranks now")

@@ -9,7 +9,7 @@ from time import time
 
 from paddock import __version__
 from paddock.agent.view import STATES
-from paddock.jobfile.masked import masked_words
+from paddock.jobfile.masked import masked_words, shown_command
 from paddock.local.lock import process_text, uptime_seconds
 from paddock.local.loop import READ
 from paddock.local.runs import KEPT_RUNS, prune
@@ -79,7 +79,7 @@ class RunRecord:
 
         def gather() -> None:
             argv = masked_words(words)
-            self._command = " ".join(argv)
+            self._command = shown_command(words)
             self.details |= {
                 "host": os.uname().nodename, "pid": guardian_pid, "process": process_text(pid),
                 "uptime": uptime_seconds(),

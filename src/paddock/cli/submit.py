@@ -27,7 +27,7 @@ from paddock.cli.family import say
 from paddock.cli.job_status import ask, stay, watch
 from paddock.contracts.environment import inherited
 from paddock.errors import PaddockError, Problem, UsageError
-from paddock.jobfile.masked import masked_words
+from paddock.jobfile.masked import command_text, masked_words
 from paddock.jobfile.parse import parse
 from paddock.jobfile.servers import uses_ps
 from paddock.local.output import write_all
@@ -301,11 +301,9 @@ def _name_of(job: Job | None) -> str:
 
 
 def _shown_command(job: Job) -> str:
-    """The script and its arguments, for people; arguments may be long."""
+    """The script and its arguments, for people."""
     words = [job.command.program, *job.command.args]
-    text = " ".join(masked_words(words, len(words)))
-    clean = "".join(c if c.isprintable() else "?" for c in text)
-    return clean if len(clean) <= 200 else f"{clean[:200]}..."
+    return command_text(masked_words(words, len(words)))
 
 
 def _refuse_name_in_use(registry: Registry, submission: Submission, replaces: bool) -> list[Run]:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+COMMAND_MAX = 200  # characters
 NAME_MAX = 80  # characters of a name that are looked at
 QUOTES = ('"', "'", "")
 
@@ -46,6 +47,26 @@ def masked_words(words: Sequence[str], of_script: int = -1) -> list[str]:
         is_flag = at >= of_launcher and head.startswith("-") and not equals
         secret = head if is_flag and is_secret(head.lstrip("-")) else ""
     return kept
+
+
+def shown_command(words: Sequence[str]) -> str:
+    """The script of the words after ``paddock launch`` and its arguments, for people; no secrets.
+
+    All words where they name no script.
+
+    >>> shown_command(["--nnodes", "2", "t.py", "--lr=1"]), shown_command(["-m", "pkg.train"])
+    ('t.py --lr=1', '-m pkg.train')
+    """
+    line = read_words(words)
+    start = len(words) - len(line.script_args) - 1 if line.script else 0
+    start -= start > 0 and words[start - 1] == "-m"
+    return command_text(masked_words(words)[start:])
+
+
+def command_text(words: Sequence[str]) -> str:
+    """Words as one line of text, which may be cut."""
+    text = "".join(c if c.isprintable() else "?" for c in " ".join(words))
+    return text if len(text) <= COMMAND_MAX else f"{text[:COMMAND_MAX]}..."
 
 
 def _without_values(word: str, start: int) -> str:
