@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS_MAX = 90.0
 POLL_SECONDS = 0.1
+ENDED = ("Completed", "Failed")
 JOBS_PATH = "/apis/batch.paddlepaddle.org/v1/namespaces/{}/paddlejobs"
 CONTROLLED_BY = ".metadata.ownerReferences[0].uid"
 # A pod leaves a lost node after a second, and not after the five minutes of most clusters.
@@ -121,8 +122,14 @@ class Place:
         return done.strip()
 
     def logs(self, pod: str) -> str:
-        """What a pod has printed."""
-        return self.kubectl("logs", pod)
+        """What a pod has printed; "" where it has not begun, or is gone."""
+        status, body = self.plane.fetch(f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log")
+        return body.decode("utf-8", "replace") if status == 200 else ""
+
+    def logs_of(self, name: str, *, lines: int = 15) -> str:
+        """The end of the log of every pod of a job."""
+        logs = ((pod, self.logs(pod).splitlines()[-lines:]) for pod in self.pods(name))
+        return "\n".join(f"[{pod}] {line}" for pod, last in logs for line in last)
 
     def wait(
         self,
@@ -142,6 +149,10 @@ class Place:
 
         wanted = " ".join(filter(None, (phase, reason))) or "as wanted"
         return self.soon(f"{name} is {wanted}", is_so, name, seconds=seconds)
+
+    def end(self, name: str, *, seconds: float) -> Status:
+        """The status of a job that is over."""
+        return self.wait(name, until=lambda s: s.get("phase") in ENDED, seconds=seconds)
 
     def wait_gone(self, kind: str, *names: str, seconds: float = WAIT_SECONDS_MAX) -> None:
         """Come back when none of these objects is there; without names, none of that kind."""
@@ -172,6 +183,7 @@ class Place:
             states = [c.get("state") for c in status.get("containerStatuses", [])]
             where = found["spec"].get("nodeName")
             lines.append(f"{pod}{going} on {where}: {status.get('phase')} {states}")
+        lines.append(self.logs_of(name) if name else "")
         return "\n".join(lines)
 
     def _fetch(self, path: str) -> dict[str, Any]:

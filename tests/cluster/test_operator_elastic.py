@@ -147,7 +147,7 @@ def wait_for_three(place: Place, seconds: float = WAIT_SECONDS_MAX) -> dict[str,
     """At which step each worker went on, as soon as all three have trained a step together."""
 
     def together() -> dict[str, int] | None:
-        logs = {pod: place.kubectl("logs", pod, check=False) for pod in place.pods("train")}
+        logs = {pod: place.logs(pod) for pod in place.pods("train")}
         sizes = [re.findall(r"replicas (\d)\[", text)[-1:] for text in logs.values()]
         steps = {p: re.findall(r"goes on at step (\d+)", text) for p, text in logs.items()}
         order = ("replicas 3[", "goes on at step", "has trained")
