@@ -158,6 +158,13 @@ def test_dry_run_is_what_is_written(place: Place) -> None:
     place.until(run, "succeeded")
 
 
+def test_secrets_of_the_script_are_not_recorded(place: Place) -> None:
+    """Only what runs it has them."""
+    plan = place.script.plan(place.submission("--api_key", "s3cr3t"))
+    with_it = {Path(path).name for path, text in plan.files.items() if "s3cr3t" in text}
+    assert with_it == {"node.sh"}
+
+
 def test_directory_is_edited_and_run_again(place: Place) -> None:
     """--from DIR: as it is now, but not while it runs."""
     run = place.submit("60", "0")

@@ -20,6 +20,7 @@ from paddock.backends.script.parse import PLACE, pattern_problems
 from paddock.backends.words import Plan, Step
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError
+from paddock.jobfile.masked import masked_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -209,10 +210,11 @@ def _job_text(
 ) -> str:
     """What was submitted, without secrets: for --discover and --from."""
     site, command = submission.site, submission.job.command
+    words = (command.program, *command.args)
     row = {
         "id": submission.run_id,
         "name": submission.name,
-        "command": shlex.join((command.program, *command.args)),
+        "command": shlex.join(masked_words(words, len(words))),
         "nnodes": submission.job.nnodes_max,
         "backend": "script",
         "site": {
