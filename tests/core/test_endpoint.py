@@ -69,7 +69,7 @@ def test_a_bad_endpoint_is_explained(text: str, default: int, what: str) -> None
         ("--master https://a:0/ --nnodes 2", {}, "--master https://a:0/"),
         ("--master etcd://u:secret@b,a:0?ca=f", {}, "--master etcd://***@b,a:0?ca=f"),
         ("--elastic_server a:0", {}, "--elastic_server a:0"),
-        ("--rdzv-endpoint a:00 --nnodes 2", {}, "--rdzv_endpoint a:00"),
+        ("--rdzv-endpoint a:00 --nnodes 2", {}, "--rdzv-endpoint a:00"),
         ("--servers a:0 --workers a:2", {}, "--servers a:0"),
         ("--servers a:1 --workers a:0", {}, "--workers a:0"),
         ("--servers a:1 --workers a:2 --heter_workers a:0", {}, "--heter_workers a:0"),

@@ -57,8 +57,12 @@ def transcript(panes: list[Pane]) -> str:
 
 
 def compared(text: str) -> list[str]:
-    """A transcript without what depends on who was faster, or on the processor's last digits."""
-    lines = [line for line in text.splitlines() if not re.search(BY_CHANCE, line)]
+    """A transcript without what depends on who was faster, or on the processor's last digits.
+
+    Nor on the digits of a process's number, after which a line may be broken elsewhere.
+    """
+    whole = re.sub(r"\n  (?=\S)", " ", text)
+    lines = [line for line in whole.splitlines() if not re.search(BY_CHANCE, line)]
     lines = [re.sub(r"\d+ (min|h) (\d+ \w+)", "0.0 s", line) for line in lines]
     return sorted(re.sub(r"\d+\.\d+", "N.N", line) for line in lines)
 
