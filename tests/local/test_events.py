@@ -34,6 +34,7 @@ def end(*seen: tuple[str, float], is_launch: bool) -> str | None:
     f"{END}\n[]\n3\nnull\n\udcff\n{'[' * 100_000}", f'{END}\n{{"at": NaN, "state": "running"}}',
     f'{END}\n{{"state": "running"}}\n{{"at": 9}}',
     f'{END}\n{{"at": 9, "state": "lost", "code": ""}}',
+    f'{END}\n{{"at": {"9" * 400}, "state": "running"}}',
 ])  # fmt: skip
 @pytest.mark.parametrize("is_launch", [True, False])
 def test_an_end_is_read_among_damaged_lines(tmp_path: Path, text: str, is_launch: bool) -> None:

@@ -303,7 +303,8 @@ def remove_damaged(folder: Path) -> None:
     """
     try:
         if not stat.S_ISDIR(folder.lstat().st_mode):
-            raise PaddockError(f"{folder} is not a directory: it is left as it is")
+            raise PaddockError(f"{folder} is not a directory: it is left as it is",
+                               hint="remove it yourself if nobody needs it")  # fmt: skip
         for entry in os.scandir(folder):
             name, is_folder = entry.name, entry.is_dir(follow_symlinks=False)
             if not OURS.fullmatch(name) or is_folder != (name == ".paddock"):

@@ -70,7 +70,8 @@ def _list(given: Given) -> int:
         show(runs, statuses, is_json=True, is_list=True)
         return 0
     if damaged := registry.damaged:
-        names = shlex.join(sorted(damaged)[:DAMAGED_SHOWN])
+        some = sorted(damaged)[:DAMAGED_SHOWN]
+        names = shlex.join(["--"] * any(n[0] == "-" for n in some) + some)
         say(f"warning: {count(len(damaged), 'damaged record')} in {registry.folder} skipped; "
             f"to remove: paddock delete {clean(names)}")  # fmt: skip
     if not runs:

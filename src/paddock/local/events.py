@@ -46,7 +46,8 @@ def read_events(folder: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
             at, code = float(row["at"]), row.get("code")
             if isfinite(at) and (code is None or isinstance(code, int)):
                 yield {**row, "at": at, "state": str(row["state"])}
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError,
+                OverflowError):  # fmt: skip
             continue
 
 
