@@ -24,6 +24,11 @@ from paddock.jobfile.masked import masked_words
         "--cfg={'db': {'passwd': 'hush'}}",
         "a: 1\napi_key:\n  hush",
         '--set={"token" = "hush"}',
+        "db={user:u,password:hush}",
+        "db={user:u, password:hush}",
+        "Authorization: Bearer hush",
+        "--header=Authorization: Bearer hush",
+        "train --api_key hush --lr 1",
     ],
 )
 def test_a_secret_within_a_word_is_hidden(word: str) -> None:
@@ -54,6 +59,8 @@ def test_a_secret_within_a_word_is_hidden(word: str) -> None:
         "\\",
         "C:\\keys=",
         "a=b=c:d",
+        "hosts={a:1}/monkey:80",
+        "train --tokenizer bert --api_key --lr 1",
     ],
 )
 def test_what_is_harmless_stays(word: str) -> None:
@@ -70,6 +77,12 @@ def test_what_stands_beside_a_secret_in_quotes_stays() -> None:
     assert masked_words(["t.py", word])[1] == (
         '{"api_key": "******", "lr": 1, "db": {"password": "******"}}'
     )
+
+
+def test_a_long_word_is_masked_in_time_linear_in_it() -> None:
+    """The kernel allows 128 KiB; each pair was once a copy of all that follows: 27 s of 1 MB."""
+    word = '{"token": "x", "lr": 1}, ' * 5000
+    assert masked_words(["t.py", word])[1] == word.replace("x", "******")
 
 
 def test_the_launchers_own_flags_keep_their_values() -> None:

@@ -323,6 +323,19 @@ def test_no_secret_is_recorded(terminal: Terminal) -> None:
     assert "hush" not in done.stderr
 
 
+def test_a_variable_stands_for_no_secret_of_the_script(terminal: Terminal) -> None:
+    """What followed the secret in the same word would be lost, and the rerun would do nothing."""
+    terminal.env["HF_TOKEN"] = "hush"
+    line = ("--env", "HF_TOKEN=hush", "--no-python", "sh", "-c", "HF_TOKEN=hush; echo trained")
+    assert terminal.run(*line).code == 0
+    done = terminal.type("rerun", "last")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("the value of HF_TOKEN is a secret") == 1
+    assert "hint: type the line again" in done.stderr
+    assert terminal.run(*line[:2], terminal.world.script("print('trained')")).code == 0
+    assert terminal.type("rerun", "last").stdout == "trained\n"
+
+
 def test_fetch_and_delete_take_a_launch(terminal: Terminal) -> None:
     assert terminal.run(terminal.world.script("print('kept')")).code == 0
     run_id = terminal.record()["id"]
@@ -365,6 +378,10 @@ def test_damaged_records_are_skipped_and_counted(terminal: Terminal) -> None:
     (line,) = (line for line in done.stderr.splitlines() if "damaged" in line)
     command = line.partition("to remove: paddock ")[2].split()
     assert command == ["delete", "empty-0004", "half-0001", "list-3", "odd-0002"]
+    (runs / "-rf-5").mkdir()
+    os.utime(runs / "-rf-5", (0, 0))
+    assert "paddock delete -- -rf-5 empty-0004" in terminal.type("list").stderr
+    assert terminal.type("delete", "--", "-rf-5").returncode == 0
     assert "paddock delete half-0001 removes it" in terminal.type("status", "half-0001").stderr
     done = terminal.type(*command)
     assert done.stdout.splitlines() == [f"removed the damaged record {n}" for n in command[1:]]

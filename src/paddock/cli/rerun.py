@@ -63,24 +63,26 @@ def words_of(run: Run) -> tuple[list[str], list[str]]:
     if not line:
         hint = "it was found with --discover, or an earlier version of Paddock started it"
         raise UsageError(f"the command line of {run.run_id} is not recorded", hint=hint)
-    words, lacking = [], []
+    words: list[str] = []
+    lacking: list[Problem] = []
+    flag, again = "", f"type the line again: {' '.join(line['argv'])}"
     for word in line["argv"]:
         name, equals, _ = word.rpartition("=")
+        variable = name.removeprefix("--env=")
+        # A word of the script may have had more than the value: bash -c "TOKEN=x python train.py".
+        is_variable = (flag == "--env" or name != variable) and variable.isidentifier()
         if HIDDEN not in word and "://***@" not in word:
             words.append(word)
-            continue
-        variable = name.removeprefix("--env=")
-        if equals and variable.isidentifier() and variable in os.environ:
+        elif is_variable and variable in os.environ:
             words.append(f"{name}={os.environ[variable]}")
         else:
-            lacking.append(variable if equals else words[-1] if words else word)
+            what = variable if equals else flag if flag[:1] == "-" else word
+            hint = f"set the variable {variable}" if is_variable else again
+            text = f"the value of {what} is a secret, which is not recorded"
+            lacking.append(Problem(text, hint))
+        flag = word
     if lacking:
-        hint = f"type the line again: {' '.join(line['argv'])}"
-        raise UsageError.of([
-            Problem(f"the value of {each} is a secret, which is not recorded",
-                    f"set the variable {each}" if each.isidentifier() else hint)
-            for each in lacking
-        ])  # fmt: skip
+        raise UsageError.of(lacking)
     missing = [
         name for name in line["env"]
         if name not in os.environ and not name.startswith(OF_SESSION)

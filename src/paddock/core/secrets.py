@@ -8,7 +8,7 @@ from paddock.errors import Problem
 HIDDEN = "******"
 # Anywhere in a name.
 SECRET_WORDS = ("SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "PRIVATE", "APIKEY",
-                "API_KEY", "ACCESS_KEY")  # fmt: skip
+                "API_KEY", "ACCESS_KEY", "AUTHORIZATION")  # fmt: skip
 # A whole word between underscores: TOKENIZERS_PARALLELISM and NUM_PASSES are not secret.
 SECRET_PARTS = frozenset(("TOKEN", "PASS", "PWD", "AK", "SK", "PAT"))
 SECRET_ENDS = ("KEY", "AUTH", "TOKEN", "COOKIE", "DSN")

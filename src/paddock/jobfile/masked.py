@@ -72,29 +72,43 @@ def command_text(words: Sequence[str]) -> str:
 def _without_values(word: str, start: int) -> str:
     """A word without the values whose names within it look secret, from start on.
 
-    One in quotes ends with them, another with the word. A colon is one only beside a quote or a
-    space: node-key:8080 is a host.
+    One in quotes ends with them, another with the word. A colon is a pair's beside a quote or a
+    space and in braces, {a:1,b:2}; else it is as in node-key:8080. A space is after --name.
 
     >>> _without_values('{"api_key": "x, y", "lr": 1}', 0), _without_values("--a=b_pwd=c,d", 0)
     ('{"api_key": "******", "lr": 1}', '--a=b_pwd=******')
     """
-    kept, done = "", 0
+    kept: list[str] = []
+    done, brace = 0, word.find("{")
+    signs = ":= " if "--" in word else ":="
     for at, sign in enumerate(word):
-        if sign not in ":=" or at < max(start, done):
+        if sign not in signs or at < max(start, done):
             continue
-        name = word[max(done, at - NAME_MAX) : at]
-        is_pair = sign == "=" or name[-1:] in QUOTES or word[at + 1 : at + 2].strip() in QUOTES
-        name = name.rstrip(" \t\n\\\"'")
-        is_pair = is_pair and is_secret(name[len(name.rstrip(NAME)) :].strip("-."))
-        first = len(word) - len(word[at + 1 :].lstrip()) if is_pair else len(word)
+        text, after = word[max(done, at - NAME_MAX) : at], word[at + 1 : at + 2].strip()
+        bare = text.rstrip(" \t\n\\\"'")
+        before = bare.rstrip(NAME)
+        name = bare[len(before) :]
+        if sign == ":":
+            is_pair = text[-1:] in QUOTES or after in QUOTES
+            is_pair |= -1 < brace < at and before.rstrip()[-1:] in ("{", ",")
+        else:
+            is_pair = sign == "=" or (name[:2] == "--" and bare == text and after != "-")
+        if not (is_pair and is_secret(name.strip("-."))):
+            continue
+        first = at + 1
+        while first < len(word) and word[first].isspace():
+            first += 1
         if first == len(word):
             continue
-        quoted = len(word) - len(word[first:].lstrip("\\"))
+        quoted = first
+        while word[quoted] == "\\" and quoted < len(word) - 1:
+            quoted += 1
         end = len(word)
-        if word[quoted : quoted + 1] in ('"', "'"):
+        if word[quoted] in "\"'":
             mark, first = word[first : quoted + 1], quoted + 1
             end = first
             while end < len(word) and not word.startswith(mark, end):
                 end += 2 if word[end] == "\\" else 1
-        kept, done = kept + word[done:first] + HIDDEN, end
-    return kept + word[done:]
+        kept += [word[done:first], HIDDEN]
+        done = end
+    return "".join(kept) + word[done:]
