@@ -100,6 +100,13 @@ def test_a_wrong_sum_is_a_failure_with_its_cause_and_its_logs(tmp_path: Path) ->
     shutil.rmtree(Path(second.removeprefix("  logs: ")).parent)
 
 
+def test_ranks_that_end_without_a_result_are_a_failure(tmp_path: Path) -> None:
+    """The cause was empty: no rank had failed."""
+    done = check("--framework=torch", folder=tmp_path, distributed="import os; os._exit(0)")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[0].endswith(" s: its ranks ended without a result")
+
+
 def test_json_has_every_field(tmp_path: Path) -> None:
     """For programs; an absent framework that was asked for is not ok."""
     done = check("--json", "--framework=jax", folder=tmp_path)

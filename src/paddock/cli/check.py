@@ -168,6 +168,8 @@ def cause_of(code: int, folder: str) -> str:
     """One line from the job's record: who failed how, and the last line of its log."""
     if code == EXIT_DEADLINE:
         return f"not finished after {JOB_SECONDS} s"
+    if code == 0:
+        return "its ranks ended without a result"
     verdict = _record(folder, "verdict.json")
     if verdict is None:
         return _text(folder, "record", "error").strip() or f"exit code {code}"
