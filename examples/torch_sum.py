@@ -10,3 +10,4 @@ dist.init_process_group("gloo")  # on GPUs: "nccl"
 total = torch.ones(1)
 dist.all_reduce(total)
 print(f"rank {dist.get_rank()} of {dist.get_world_size()}: sum {total.item():.0f}")
+dist.destroy_process_group()
