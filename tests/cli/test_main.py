@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from paddock import __version__
-from paddock.cli.completion import SHELLS
+from paddock.cli.completion import SHELLS, every_command
 from paddock.cli.main import COMMANDS, main, run
 
 SRC = Path(__file__).resolve().parents[2] / "src"
@@ -86,6 +87,12 @@ def test_version_imports_no_framework(capsys: pytest.CaptureFixture[str]) -> Non
     assert found["paddock"] == __version__
     assert set(found["frameworks"]) == {"paddle", "torch", "jax", "mpi4py"}
     assert not {"paddle", "torch", "jax"} & (set(sys.modules) - before)
+
+
+def test_no_help_spells_a_flag_with_underscores() -> None:
+    """One spelling: that of completion, too."""
+    flags = [flag for command in every_command() for flag in command.table.flags]
+    assert [f.help for f in flags if re.search(r"--[a-z-]*_", " ".join((f.help, *f.names)))] == []
 
 
 @pytest.mark.parametrize("shell", SHELLS)

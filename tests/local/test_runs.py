@@ -363,6 +363,15 @@ def test_a_word_that_means_no_run_is_told_in_two_lines(terminal: Terminal) -> No
     assert len(terminal.entries()) == 1
 
 
+def test_status_says_how_long_ago_a_run_has_ended(terminal: Terminal) -> None:
+    """Not how long before it was last asked, which of one that has ended is no time at all."""
+    assert terminal.run(terminal.world.script("")).code == 0
+    (events,) = (terminal.state / "paddock" / "runs").glob("*/events.jsonl")
+    end = json.loads(events.read_text().splitlines()[-1])
+    events.write_text(json.dumps(end | {"at": end["at"] - 3660}) + "\n")
+    assert "succeeded, exit code 0, 1h1m ago" in terminal.type("status", "last").stdout
+
+
 def test_damaged_records_are_skipped_and_counted(terminal: Terminal) -> None:
     assert terminal.run(terminal.world.script("")).code == 0
     runs = terminal.state / "paddock" / "runs"

@@ -118,16 +118,16 @@ def _with_reasons(text: str, why: Mapping[str, str]) -> list[str]:
 
 
 def status_lines(
-    name: str, status: Status, *, is_coloured: bool = False, width: int | None = None
+    name: str, status: Status, now: float, *, is_coloured: bool = False, width: int | None = None
 ) -> list[str]:
-    """One job, host by host."""
+    """One job, host by host. now: as time.time(); one that has ended was not seen since."""
     head = f"{clean(name)}: {coloured(status.state, is_coloured=is_coloured)}"
     if status.code is not None:
         head += f", exit code {status.code}"
     if status.attempt:
         head += f", attempt {status.attempt}"
     if status.since:
-        passed = age(status.as_of - status.since)
+        passed = age((now if status.is_final else status.as_of) - status.since)
         head += f", {passed} ago" if status.is_final else f", for {passed}"
     lines = [head]
     if status.why:

@@ -227,7 +227,9 @@ def shown_name(run: Run) -> str:
 
 def _status_text(run: Run, status: Status) -> str:
     name, width = shown_name(run), terminal_width()
-    return "\n".join(status_lines(name, status, is_coloured=_is_coloured(), width=width))
+    return "\n".join(
+        status_lines(name, status, time.time(), is_coloured=_is_coloured(), width=width)
+    )
 
 
 def _is_coloured() -> bool:

@@ -90,7 +90,7 @@ def _nodes() -> Iterable[Flag]:
     yield Flag("master_port", "int", "rendezvous.port", "port of --master (torchrun)", g,
                metavar="PORT", default="29500", status="synonym", origin="torchrun")
     yield Flag("rdzv_conf", "text", "rendezvous.join_timeout_seconds", "join_timeout and timeout: "
-               "as --join_timeout; last_call_timeout: as --elastic_timeout (torchrun)", g,
+               "as --join-timeout; last_call_timeout: as --elastic-timeout (torchrun)", g,
                metavar="KEY=VALUE,...", status="synonym", origin="torchrun")
     yield Flag("elastic_server", "text", "rendezvous.etcd", "same as --master etcd://host:port",
                g, metavar="HOST:PORT", status="synonym",
@@ -222,7 +222,7 @@ def _logs() -> Iterable[Flag]:
     yield Flag("log_level", "choice", "logs.level", "how much Paddock itself says", g,
                metavar="LEVEL", default="INFO", env=("PADDLE_LOG_LEVEL",), choices=LEVELS)
     yield Flag("quiet", "switch", "logs.level", "nothing but what the ranks print, and failures; "
-               "as --log_level ERROR", g, origin="paddock")
+               "as --log-level ERROR", g, origin="paddock")
     yield Flag("console", "choice", "logs.console", "the lines of Paddle's launcher, or the "
                "short screen; auto: $PADDOCK_CONSOLE, else short", g, metavar="WHICH",
                default="auto", choices=CONSOLES, origin="paddock")
@@ -287,8 +287,8 @@ def _ignored() -> Iterable[Flag]:
         ("monitor_interval", "text", "torchrun", "the kernel tells, nothing is polled"),
         ("start_method", "text", "torchrun", "processes are always spawned"),
         ("event_log_handler", "text", "torchrun", "what happens is said on stderr"),
-        ("duplicate_stdout_filters", "text", "torchrun", "search the log files in --log_dir"),
-        ("duplicate_stderr_filters", "text", "torchrun", "search the log files in --log_dir"),
+        ("duplicate_stdout_filters", "text", "torchrun", "search the log files in --log-dir"),
+        ("duplicate_stderr_filters", "text", "torchrun", "search the log files in --log-dir"),
         ("numa_binding", "text", "torchrun", "processes are not bound; numactl(8) does it"),
     )
     for name, kind, origin, why in rows:

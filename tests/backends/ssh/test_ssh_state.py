@@ -41,7 +41,7 @@ def test_nonsense_of_a_host_is_shown_without_orders_to_a_terminal(row: dict[str,
     status = status_of(["h1", "h2"], [row, UP], NOW)
     assert status.state in ("running", "unknown", "failed")
     json.dumps(asdict(status))
-    assert "\x1b" not in "\n".join(status_lines("job", status))
+    assert "\x1b" not in "\n".join(status_lines("job", status, 0.0))
 
 
 def test_a_host_that_could_not_be_asked_leaves_the_end_of_the_job_open() -> None:
