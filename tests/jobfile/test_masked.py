@@ -26,6 +26,7 @@ from paddock.jobfile.masked import masked_words
         '--set={"token" = "hush"}',
         "db={user:u,password:hush}",
         "db={user:u, password:hush}",
+        "notepad_token=hush",
         "Authorization: Bearer hush",
         "--header=Authorization: Bearer hush",
         "train --api_key hush --lr 1",
@@ -60,6 +61,8 @@ def test_a_secret_within_a_word_is_hidden(word: str) -> None:
         "C:\\keys=",
         "a=b=c:d",
         "hosts={a:1}/monkey:80",
+        "--pad_token=<pad>",
+        '{"eos_token_id": 2}',
         "train --tokenizer bert --api_key --lr 1",
     ],
 )

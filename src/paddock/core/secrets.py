@@ -12,6 +12,8 @@ SECRET_WORDS = ("SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "PRI
 # A whole word between underscores: TOKENIZERS_PARALLELISM and NUM_PASSES are not secret.
 SECRET_PARTS = frozenset(("TOKEN", "PASS", "PWD", "AK", "SK", "PAT"))
 SECRET_ENDS = ("KEY", "AUTH", "TOKEN", "COOKIE", "DSN")
+# Of a text: --pad_token '<pad>', --eos_token_id 2.
+TEXT_TOKENS = [[n, "TOKEN"] for n in ("PAD", "EOS", "BOS", "UNK", "SEP", "CLS", "MASK")]
 NOT_SECRET = frozenset(("PWD", "OLDPWD"))  # where the shell is and was
 OTHERS_MAY = 0o077
 
@@ -28,7 +30,7 @@ def is_secret(name: str) -> bool:
     """
     upper = name.upper().replace("-", "_").replace(".", "_")
     parts = upper.split("_")
-    if upper in NOT_SECRET:
+    if upper in NOT_SECRET or upper.removesuffix("_ID").split("_")[-2:] in TEXT_TOKENS:
         return False
     return (
         any(word in upper for word in SECRET_WORDS)
