@@ -107,8 +107,9 @@ def _supervise(launcher: Launcher, guardian_pid: int, before: Callable[[], None]
     except RuntimeError as error:  # the limit of processes (ulimit -u) is reached
         raise PaddockError(f"no thread can be started: {error}", hint="raise ulimit -u") from error
     before()
-    gc.freeze()
-    gc.enable()
+    if not gc.isenabled():  # else this launcher stays, and may have garbage of a launch before
+        gc.freeze()
+        gc.enable()
     if not run.is_ended:
         launcher.loop.run()
 
