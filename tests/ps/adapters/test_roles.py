@@ -152,7 +152,7 @@ def test_init_server_begins_with_a_checkpoint(tmp_path: Path) -> None:
             servers.restart(index)
         with servers.client(strategy="half_async", trainer=0) as client:
             client.create(spec)
-            assert np.array_equal(client.pull("rows", keys), learned)
+            np.testing.assert_array_equal(client.pull("rows", keys), learned)
     with pytest.raises(UsageError, match="no whole checkpoint"):
         job_of(1, f"--load={tmp_path / 'nothing'}").__enter__()
 
