@@ -174,8 +174,12 @@ def test_stop_ends_a_run_with_and_without_grace(terminal: Terminal, now: bool) -
 
 
 def test_a_failed_run_tells_why_later(terminal: Terminal) -> None:
-    script = terminal.world.script("print('ok'); sys.exit(7 if RANK else 0)")
-    assert terminal.run("--nproc_per_node", 2, script).code == 7
+    says = "print('ok', flush=True); tell('up')\n"
+    script = terminal.world.script(f"{says}if not RANK: forever()\ngate()\nsys.exit(7)")
+    running = terminal.launch("--nproc_per_node", 2, script)
+    terminal.world.events.wait("up", count=2)
+    terminal.world.open_gate(1)
+    assert running.end().code == 7
     found = terminal.status()
     assert (found["state"], found["code"]) == ("failed", 7)
     assert "exited with code 7" in found["why"]

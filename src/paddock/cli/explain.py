@@ -234,11 +234,11 @@ def as_text(parsed: Parsed, plan: Plan, width: int | None = None) -> list[str]:
     lines += ["", *fitted([header, *shown], width)]
     if len(rows) > len(shown):
         lines.append(f"... and {len(rows) - len(shown)} more rows; --json shows all")
-    lines += ["", "values that are not the default:"]
     inner = None if width is None else width - 2
     table = fitted([*_given_rows(parsed)], inner)
+    lines += ["", "values that are not the default:"] if table else []
     lines.extend("  " + line.replace("\n", "\n  ") for line in table)
-    hint = "environment of a rank: paddock explain --env-of 0 (or server:0, all) ..."
+    hint = "environment of a rank: add --env-of 0 (or server:0, all)"
     return [*lines, "", *reflowed(hint, width)]
 
 

@@ -151,6 +151,7 @@ def given(command: Command, line: Line) -> Given:
         taken, rest = rest[:count], rest[count:]
         if count < operand.least and line.is_whole:
             hint = f"write {usage_of(command)}"
+            hint += f"; {operand.metavar}: {operand.help}" if operand.help else ""
             problems.append(Problem(f"{operand.metavar} is not given", hint))
         for word in taken:
             if operand.choices and word not in (*operand.choices, *operand.hidden):

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 HOSTS = {"hosts", "hostfile"}
-HOW = "name hosts with --hosts h1,h2, or write [site.NAME] in paddock.toml"
+HOW = (
+    "name hosts with --hosts h1,h2, or -b slurm or kubernetes, or write [site.NAME] in paddock.toml"
+)
 
 
 def find_site(
