@@ -31,13 +31,13 @@ KINDS = {"": "switch", "N": "int", "PORT": "int", "DURATION": "seconds",
          "FILE": "file", "DIR": "dir"}  # fmt: skip
 
 
-def spelled(name: str) -> str:
-    """The usual spelling of a flag.
+def spelled(name: str, typed: str = "") -> str:
+    """The usual spelling of a flag; with underscores for somebody who has typed one.
 
-    >>> spelled("log_dir")
-    '--log-dir'
+    >>> spelled("log_dir"), spelled("log_dir", "--log_d")
+    ('--log-dir', '--log_dir')
     """
-    return "--" + name.replace("_", "-")
+    return "--" + (name if "_" in typed else name.replace("_", "-"))
 
 
 class Flag:
@@ -87,8 +87,7 @@ class Flag:
         name = word.lstrip("-").replace("-", "_")
         known = {one.replace("-", "_"): one for one in (self.name, *self.aliases)}
         found = [one for key, one in known.items() if key.startswith(name)]
-        complete = known.get(name) or (found[0] if found else name)
-        return f"--{complete}" if "_" in word else spelled(complete)
+        return spelled(known.get(name) or (found[0] if found else name), word)
 
 
 def flag(name: str, metavar: str, help: str, short: str = "", **more: object) -> Flag:
@@ -168,8 +167,7 @@ class Table:
 
     def _near(self, name: str, word: str) -> str:
         """A flag by its key, spelled as the user spells."""
-        found = self.by_name[name].full_name(f"--{name}")
-        return found if "_" in word else spelled(found[2:])
+        return spelled(self.by_name[name].full_name(f"--{name}")[2:], word)
 
 
 class Said:
@@ -320,9 +318,7 @@ def _ends_a_flag(word: str) -> bool:
 def _report_unclear(line: Line, table: Table, name: str, found: tuple[Flag, ...]) -> None:
     line.is_whole = False
     if found:
-        names = ", ".join(
-            f.full_name("--" + f.key) if "_" in name else spelled(f.name) for f in found
-        )
+        names = ", ".join(spelled(f.name, name) for f in found)
         line.problems.append(Problem(f"{name} is ambiguous", f"it may be {names}"))
     else:
         line.problems.append(Problem(f"unknown flag {name}", table.meant(name)))

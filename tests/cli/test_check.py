@@ -137,8 +137,8 @@ def test_wrong_words_are_usage_errors(words: list[str], message: str, hint: str)
 
 def test_the_cause_is_the_first_failure_and_its_last_line(tmp_path: Path) -> None:
     """As they stand in the job's record, and in the log of the rank that failed."""
-    job = ["launch", "--record", "record", "--log_dir", "log", "--nproc_per_node=2"]
-    (tmp_path / "record").mkdir()
+    job = ["launch", "--record", ".paddock", "--log_dir", "log", "--nproc_per_node=2"]
+    (tmp_path / ".paddock").mkdir()
     (tmp_path / "fails.py").write_text("raise ImportError('libx.so')")
     for words, expected in (
         ([*job, "nosuch.py"], "'nosuch.py' does not exist"),

@@ -70,6 +70,7 @@ class Member:
         self._node_rank = 0
         self._signals = 0
         self.told_signal = 0  # the first one that told this node to end
+        self.stopped_by = ""  # what told this launcher to end, if no signal did
         self._loss: m.Loss = ""  # what was lost, if that is why
         self._verdict: Verdict | None = None
         self._notes_said = False
@@ -284,7 +285,7 @@ class Member:
             times = count(self._share.server_restarts, "time")
             self.say("INFO", f"servers on this node were restarted {times}")
         self.reporter.say_all([("INFO", note) for note in self._share.last_notes()])
-        self.reporter.over(verdict, self._plan)
+        self.reporter.over(verdict, self._plan, self.stopped_by)
         self.end(verdict.exit_code)
 
     def _refused(self, refuse: m.Refuse) -> None:
@@ -318,7 +319,7 @@ class Member:
     def stop(self, number: int, *, now: bool) -> None:
         """As on_signal, for `paddock stop`. now: every process here is killed at once."""
         if not self._signals:
-            self.reporter.stopped_by = "`paddock stop`"
+            self.stopped_by = "`paddock stop`"
             self.on_signal(number, has_grace=not now)
         if now:
             self.on_signal(number)
@@ -342,7 +343,7 @@ class Member:
             if self.is_running and has_grace:
                 grace = f"{self.job.grace_seconds:g} s"
                 again = "press Ctrl-C again" if number == 2 else "send the signal again"
-                again = "`paddock stop --now`" if self.reporter.stopped_by else again
+                again = "`paddock stop --now`" if self.stopped_by else again
                 self.say("INFO", f"waiting up to {grace} for ranks to save; {again} to kill")
         else:
             self.say("INFO", "killing all ranks now")

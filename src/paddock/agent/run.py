@@ -258,7 +258,7 @@ class Launcher:
             member = run.member
             self.record.end(run.exit_code, problem or member.problem,
                             was_told=bool(member.told_signal),
-                            stopped_by=member.reporter.stopped_by)  # fmt: skip
+                            stopped_by=member.stopped_by)  # fmt: skip
         if self.control is not None:
             self.control.close(run.exit_code)
         self.output.stop(OUTPUT_SECONDS)

@@ -79,7 +79,7 @@ class RunRecord:
 
         def gather() -> None:
             argv = masked_words(words)
-            self._command = shown_command(words)
+            self._command = shown_command(argv)
             self.details |= {
                 "host": os.uname().nodename, "pid": guardian_pid, "process": process_text(pid),
                 "uptime": uptime_seconds(),

@@ -19,6 +19,7 @@ import shutil
 import signal
 import time
 from contextlib import suppress
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -189,16 +190,11 @@ def _recorded(run: Run) -> Status:
     attempt = int(_number(row, "attempt"))
     nodes = recorded.nodes_of(row)
     if end is not None:
-        state = end["state"]
-        return Status(
-            state,
-            end["at"],
-            str(end.get("why") or ""),
-            end.get("code"),
-            since=end["at"],
+        return replace(
+            end,
             failed_at=_number(row.get("verdict"), "failed_at"),
             attempt=attempt,
-            nodes=recorded.ended(nodes, state),
+            nodes=recorded.ended(nodes, end.state),
         )
     gone = is_gone(str(run.details["process"])) if _is_here(run) else None
     if gone is False:
@@ -217,7 +213,7 @@ def _number(row: object, name: str) -> float:
     return float(found) if isinstance(found, (int, float)) and isfinite(found) else 0.0
 
 
-def _recorded_end(run: Run) -> dict[str, Any] | None:
+def _recorded_end(run: Run) -> Status | None:
     """How it ended. A launcher that has just closed its socket is about to write that down."""
     deadline = time.monotonic() + ENDING_SECONDS
     while (end := run.end) is None and _is_ending(run) and time.monotonic() < deadline:

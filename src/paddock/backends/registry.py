@@ -25,7 +25,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.words import LAUNCH, Handle, parse_handle
+from paddock.backends.words import LAUNCH, Handle, Status, parse_handle
 from paddock.errors import PaddockError, UsageError
 from paddock.local.events import end_of, read_events
 from paddock.local.lock import process_text, uptime_seconds
@@ -34,7 +34,7 @@ from paddock.local.runs import registry_folder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from paddock.backends.words import Plan, Status
+    from paddock.backends.words import Plan
 
 VERSION = 1
 DRAWS = 4  # of an id, until nobody has it
@@ -118,9 +118,13 @@ class Run:
         return next(self.events, None)
 
     @property
-    def end(self) -> dict[str, Any] | None:
+    def end(self) -> Status | None:
         """How it was seen to end; None while it goes on."""
-        return end_of(self.events, is_launch=self.handle.backend == LAUNCH)
+        end = end_of(self.events, is_launch=self.handle.backend == LAUNCH)
+        if end is None:
+            return None
+        why = str(end.get("why") or "")
+        return Status(end["state"], end["at"], why, end.get("code"), since=end["at"])
 
     @property
     def has_ended(self) -> bool:

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 
+from paddock.backends.node.jobdir import inner, last_error, read_json
 from paddock.cli.family import JSON, Command, Given, carry_out
 from paddock.cli.version import FRAMEWORKS, installed
 from paddock.command_line import flag
@@ -26,7 +27,6 @@ from paddock.local.evidence import last_line
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
 CHECKED = ("paddle", "torch", "jax")
 PROCESSES = 2
@@ -95,7 +95,7 @@ def check(framework: str) -> Finding:
     version = installed(FRAMEWORKS[framework]) or ""
     folder = tempfile.mkdtemp(prefix=f"paddock-check-{framework}-")
     log_dir = os.path.join(folder, "log")
-    os.mkdir(os.path.join(folder, "record"))
+    os.mkdir(inner(folder, ""))
     started = monotonic()
     code, out = _launch(framework, folder, log_dir)
     seconds = round(monotonic() - started, 3)
@@ -114,7 +114,7 @@ def _launch(framework: str, folder: str, log_dir: str) -> tuple[int, str]:
     script = os.path.join(os.path.dirname(__file__), "checks", f"all_reduce_{framework}.py")
     command = [
         *(sys.executable, "-m", "paddock", "launch", "--ignore_env"),  # not another job's settings
-        *("--record", os.path.join(folder, "record")),  # cause_of reads it
+        *("--record", inner(folder, "")),  # cause_of reads it
         *("--nproc_per_node", str(PROCESSES), "--framework", framework),
         *("--job_id", f"check-{framework}", "--log_dir", log_dir, "--log_level", "ERROR"),
         *("--timeout", str(JOB_SECONDS), "--grace", "2s"),
@@ -170,29 +170,15 @@ def cause_of(code: int, folder: str) -> str:
         return f"not finished after {JOB_SECONDS} s"
     if code == 0:
         return "its ranks ended without a result"
-    verdict = _record(folder, "verdict.json")
+    verdict = read_json(inner(folder, "verdict.json"))
     if verdict is None:
-        return _text(folder, "record", "error").strip() or f"exit code {code}"
-    nodes = (_record(folder, "status.json") or {}).get("nodes", [])
+        return last_error(folder) or f"exit code {code}"
+    nodes = (read_json(inner(folder, "status.json")) or {}).get("nodes", [])
     ranks = [rank for node in nodes for rank in node["ranks"] if rank["state"] == "failed"]
-    logs = (_text(folder, "log", f"workerlog.{rank['local_rank']}") for rank in ranks)
-    said = [last_line(log) for log in logs if log.strip()]
+    logs = [Path(folder, "log", f"workerlog.{rank['local_rank']}") for rank in ranks]
+    texts = [log.read_text("utf-8", "replace") for log in logs if log.exists()]
+    said = [last_line(text) for text in texts if text.strip()]
     return ": ".join([verdict["text"], *said[:1]])[:CAUSE_CHARACTERS]
-
-
-def _record(folder: str, name: str) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = json.loads(_text(folder, "record", name))
-    except ValueError:
-        return None
-    return found
-
-
-def _text(*path: str) -> str:
-    try:
-        return Path(*path).read_text("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 COMMANDS = {

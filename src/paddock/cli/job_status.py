@@ -124,7 +124,7 @@ def _status(run: Run) -> Status | PaddockError:
 
 def _seen(run: Run, status: Status | PaddockError) -> Status:
     """What is told of a job that was asked for, and remembered."""
-    end = seen_end(run, or_lost=True)
+    end = run.end
     if isinstance(status, PaddockError):
         if end is not None:
             return end
@@ -138,13 +138,10 @@ def _seen(run: Run, status: Status | PaddockError) -> Status:
     return status
 
 
-def seen_end(run: Run, *, or_lost: bool = False) -> Status | None:
+def seen_end(run: Run) -> Status | None:
     """How a job was seen to end, which stays so; None for those that must be asked."""
     end = run.end
-    if end is None or (end["state"] == "lost" and not or_lost):
-        return None
-    code = code if isinstance(code := end.get("code"), int) else None
-    return Status(end["state"], end["at"], str(end.get("why", "")), code, since=end["at"])
+    return None if end is None or end.state == "lost" else end
 
 
 def ask_all(runs: Sequence[Run], *, is_brief: bool = False) -> list[Status]:

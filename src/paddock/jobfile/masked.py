@@ -50,9 +50,9 @@ def masked_words(words: Sequence[str], of_script: int = -1) -> list[str]:
 
 
 def shown_command(words: Sequence[str]) -> str:
-    """The script of the words after ``paddock launch`` and its arguments, for people; no secrets.
+    """Of the words after ``paddock launch``, as masked_words gives them, those from the script on.
 
-    All words where they name no script.
+    For people. All words where they name no script.
 
     >>> shown_command(["--nnodes", "2", "t.py", "--lr=1"]), shown_command(["-m", "pkg.train"])
     ('t.py --lr=1', '-m pkg.train')
@@ -60,7 +60,7 @@ def shown_command(words: Sequence[str]) -> str:
     line = read_words(words)
     start = len(words) - len(line.script_args) - 1 if line.script else 0
     start -= start > 0 and words[start - 1] == "-m"
-    return command_text(masked_words(words)[start:])
+    return command_text(words[start:])
 
 
 def command_text(words: Sequence[str]) -> str:

@@ -22,6 +22,10 @@ from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE, PaddockError
 from paddock.local.signals import forwarded_signals, from_guardian, hold_signals, reset_signals
 from paddock.local.sweep import children_of_self, end_descendants, state_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
 # Signals that end a job, sent so often: the launcher does not hear them any more.
@@ -49,16 +53,17 @@ def split(lease_seconds: float = 0.0, record: str = "") -> int:
     keep = frozenset(children_of_self())  # of whoever became us by exec: not ours to end
     reset_signals()
     hold_signals()
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl = _find_prctl()
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
         launcher_pid = os.fork()
     except OSError as error:  # this user's limit, or that of the cgroup
         raise PaddockError(f"no process can be started: {error}", hint="raise ulimit -u") from error
     if launcher_pid == 0:
         os.setsid()
-        _prctl(PR_SET_CHILD_SUBREAPER, 1)
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
         # A stopped launcher must wake to see that its guardian is gone.
-        _prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
+        prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
         return guardian_pid
     code = EXIT_OWN_FAULT
     try:
@@ -119,13 +124,13 @@ def _reap(launcher_pid: int) -> int | None:
             return status
 
 
-def _prctl(option: int, argument: int) -> None:
+def _find_prctl() -> Callable[[int, int], object]:
     """prctl(2); without ctypes only children in their own session can escape, see 0004."""
     try:
         # The C module: `import ctypes` costs 2 ms on a path where ranks wait.
         from _ctypes import FUNCFLAG_CDECL, CFuncPtr, _SimpleCData, dlopen, dlsym
     except ImportError:  # a Python built without libffi
-        return
+        return lambda _option, _argument: None
 
     class Integer(_SimpleCData):  # type: ignore[type-arg]  # no [] at run time
         _type_ = "l"
@@ -135,5 +140,5 @@ def _prctl(option: int, argument: int) -> None:
         _restype_ = Integer
 
     itself = dlopen(None, 0)  # type: ignore[arg-type]  # as CDLL(None) does
-    call = Function(dlsym(itself, "prctl"))
-    call(option, Integer(argument), Integer(0), Integer(0), Integer(0))
+    call, zero = Function(dlsym(itself, "prctl")), Integer(0)
+    return lambda option, argument: call(option, Integer(argument), zero, zero, zero)

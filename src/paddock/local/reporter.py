@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 class Reporter:
     """level: of LEVELS; what is below it is not told. write(text): after what was written before.
 
-    The methods are the events of a job, in words; a subclass chooses others. stopped_by: what told
-    this launcher to end, if no signal did.
+    The methods are the events of a job, in words; a subclass chooses others.
     """
-
-    stopped_by = ""
 
     def __init__(self, level: int, write: Callable[[str], None]) -> None:
         self._level = level
@@ -88,9 +85,9 @@ class Reporter:
         """A process failed, and the job goes on."""
         self.say_all([("WARNING", text), *detail_lines(culprit)])
 
-    def over(self, verdict: Verdict, plan: Plan | None) -> None:
-        """The job has ended; plan: of the attempt that ran last here."""
-        self.say_all(verdict_lines(verdict, plan, self.stopped_by))
+    def over(self, verdict: Verdict, plan: Plan | None, stopped_by: str = "") -> None:
+        """The job has ended. plan: of the last attempt here; stopped_by: as cancel_text has it."""
+        self.say_all(verdict_lines(verdict, plan, stopped_by))
 
 
 def is_short(job: Job) -> bool:

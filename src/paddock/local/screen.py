@@ -133,10 +133,9 @@ class ScreenReporter(Reporter):
         self._tell("WARNING", for_terminal(text))
         self._last_words("WARNING", culprit)
 
-    def over(self, verdict: Verdict, plan: Plan | None) -> None:
+    def over(self, verdict: Verdict, plan: Plan | None, stopped_by: str = "") -> None:
         """How it ended, in a line; of a failure who was first, why, and what followed."""
-        self._in_full.stopped_by = self.stopped_by
-        self._in_full.over(verdict, plan)
+        self._in_full.over(verdict, plan, stopped_by)
         culprit = verdict.culprit
         for warning in verdict.warnings:
             self._tell("WARNING", for_terminal(warning))
@@ -147,7 +146,7 @@ class ScreenReporter(Reporter):
             self._tell("INFO", self._dot.join(parts), "done", GREEN)
         elif verdict.kind == "cancel":
             is_alone = plan is None or plan.nnodes == 1
-            told = cancel_text(verdict, self.stopped_by,
+            told = cancel_text(verdict, stopped_by,
                                is_terminal=self._is_terminal, is_alone=is_alone)  # fmt: skip
             state = "stopped" if told.startswith("stopped") else ""
             self._tell("WARNING", for_terminal(told.removeprefix(state)), state, YELLOW)
