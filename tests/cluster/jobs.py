@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -153,6 +154,12 @@ class Place:
     def end(self, name: str, *, seconds: float) -> Status:
         """The status of a job that is over."""
         return self.wait(name, until=lambda s: s.get("phase") in ENDED, seconds=seconds)
+
+    def wait_logged(self, name: str, pattern: str, *, seconds: float, lines: int = 15) -> None:
+        """Come back when some pod of a job has printed that in its last lines."""
+        what = f"{pattern} in a log"
+        self.soon(what, lambda: re.search(pattern, self.logs_of(name, lines=lines)), name,
+                  seconds=seconds)  # fmt: skip
 
     def wait_gone(self, kind: str, *names: str, seconds: float = WAIT_SECONDS_MAX) -> None:
         """Come back when none of these objects is there; without names, none of that kind."""

@@ -176,14 +176,14 @@ def test_an_elastic_job_grows_and_outlives_its_first_worker(examples: Place) -> 
     back to it, and nobody else's container ends.
     """
     job = apply(examples, "elastic/digits.yaml")
-    _wait_logs(examples, job, r"world size 2|world_size 2|of 2")
+    examples.wait_logged(job, r"world size 2|world_size 2|of 2", seconds=END_SECONDS_MAX)
     before = _lives(examples, f"{job}-worker-0", f"{job}-worker-1")
     examples.kubectl("scale", "pdj", job, "--replicas=3")
-    _wait_logs(examples, job, r"world size 3|world_size 3|of 3")
+    examples.wait_logged(job, r"world size 3|world_size 3|of 3", seconds=END_SECONDS_MAX)
     assert _lives(examples, f"{job}-worker-0", f"{job}-worker-1") == before, "one was made again"
     first = f"{job}-worker-0"
     examples.kubectl("delete", "pod", first, "--wait=false")
-    _wait_logs(examples, job, "this node goes on for it")
+    examples.wait_logged(job, "this node goes on for it", seconds=END_SECONDS_MAX)
     status = examples.end(job, seconds=END_SECONDS_MAX)
     assert status["phase"] == "Completed", f"{status}\n{examples.logs_of(job)}"
     after = _lives(examples, first, f"{job}-worker-1")
@@ -197,8 +197,3 @@ def _lives(examples: Place, *pods: str) -> list[tuple[str, int]]:
     found = [examples.pods()[pod] for pod in pods]
     return [(p["metadata"]["uid"], p["status"]["containerStatuses"][0]["restartCount"])
             for p in found]  # fmt: skip
-
-
-def _wait_logs(examples: Place, job: str, pattern: str) -> None:
-    logged = lambda: re.search(pattern, examples.logs_of(job))  # noqa: E731
-    examples.soon(f"{pattern} in a log", logged, job, seconds=END_SECONDS_MAX)

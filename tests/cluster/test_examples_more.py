@@ -31,19 +31,13 @@ def checkpoints() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def wait_logged(place: Place, job: str, pattern: str) -> None:
-    """Come back when some pod of a job has printed that."""
-    logged = lambda: re.search(pattern, place.logs_of(job, lines=60))  # noqa: E731
-    place.soon(f"{pattern} in a log", logged, job, seconds=SECONDS_MAX)
-
-
 def test_an_elastic_job_with_etcd_trains_and_keeps_its_checkpoint(
     place: Place, large_images: None, checkpoints: Path
 ) -> None:
     """Both files of deploy/elastic as they are: etcd comes up, three workers find one another."""
     for name in ("etcd", "resnet"):
         place.kubectl("apply", "-f", DEPLOY / "elastic" / f"{name}.yaml")
-    wait_logged(place, "elastic-resnet", "of 3 is up")
+    place.wait_logged("elastic-resnet", "of 3 is up", seconds=SECONDS_MAX, lines=60)
     status = place.end("elastic-resnet", seconds=SECONDS_MAX)
     log = place.logs_of("elastic-resnet", lines=60)
     assert status["phase"] == "Completed", f"{status}\n{log}"
@@ -61,6 +55,6 @@ def test_a_job_with_every_policy_trains(place: Place, large_images: None) -> Non
     place.soon("no pods", lambda: not place.pods(), "policies")
     # Its pods are removed when it is complete; the log is read before that.
     place.kubectl(*words, suspend % "false")
-    wait_logged(place, "policies", r"rank 0 epoch \d")
+    place.wait_logged("policies", r"rank 0 epoch \d", seconds=SECONDS_MAX, lines=60)
     status = place.end("policies", seconds=SECONDS_MAX)
     assert status["phase"] == "Completed", f"{status}\n{place.logs_of('policies', lines=60)}"
