@@ -24,7 +24,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.backends import recorded
+from paddock.backends.common import recorded
 from paddock.backends.node import logs
 from paddock.backends.node.jobdir import read_json
 from paddock.backends.words import Piece, Status

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.backends.backend import EndUnknown, NotAllTold, find_backend, find_planner
-from paddock.backends.environment import taken
+from paddock.backends.common.environment import taken
 from paddock.backends.flags import split_words
 from paddock.backends.registry import DRAWS, IdTaken, Registry, keep_plan, new_id
 from paddock.backends.sites.find import find_site

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paddock.backends.mpi.command import Mpirun, complaints, read_version
-from paddock.backends.mpi.driver import _held
+from paddock.backends.mpi.driver import Mpi
 from paddock.backends.mpi.plan import plan_of
 from paddock.backends.mpi.state import status_of
 from paddock.backends.words import Site, Submission
@@ -120,7 +120,7 @@ def test_name_of_a_job_that_another_machine_holds_is_in_use(
     inner.mkdir()
     (inner / "host").write_text("other")
     (inner / "state.json").write_text(json.dumps({"state": state, "process": {"pid": 1}}))
-    assert _held(tmp_path) == held
+    assert Mpi().held(tmp_path, Site("lab", "mpi")) == held
 
 
 def test_all_that_mpirun_cannot_do_is_said_at_once() -> None:

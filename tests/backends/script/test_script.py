@@ -207,7 +207,8 @@ def test_name_is_taken_while_its_job_is_handed_over_and_while_it_goes_on(place: 
     assert not (place.folder / "j" / "train-0002").exists()
     place.script.stop(run, now=True)
     wait_until(lambda: place.script.status(run).is_final)
-    place.submit("0", "0", run_id="train-0003", takes_name=True)
+    run = place.submit("0", "0", run_id="train-0003", takes_name=True)
+    wait_until(lambda: place.script.status(run).is_final)  # or it writes there after utime()
     id_file = place.folder / "j" / "train-0003" / ".paddock" / "id"
     id_file.unlink()  # its submitter has not come so far
     with pytest.raises(UsageError, match="'train' is in use: train-0003 is being submitted"):

@@ -14,9 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends import folder as folders
-from paddock.backends.environment import of_command
-from paddock.backends.files.program import unpack_into
+from paddock.backends.common import folder as folders
+from paddock.backends.common.environment import of_command
 from paddock.backends.merge import Screen
 from paddock.backends.mpi.command import TOKEN, Mpirun, complaints, read_version
 from paddock.backends.mpi.plan import SCRIPT, START_FILE, plan_of
@@ -30,7 +29,7 @@ from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
 from paddock.local.output import write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from paddock.backends.backend import Say
     from paddock.backends.registry import Run
@@ -47,8 +46,10 @@ CHUNK_BYTES = 1 << 18
 LAST_WORDS_BYTES = 1 << 14
 
 
-class Mpi:
+class Mpi(folders.FolderBackend):
     """Hosts that mpirun reaches, and a directory that they share with this machine."""
+
+    name, begun = "mpi", "state.json"
 
     def plan(self, submission: Submission) -> Plan:
         """What will be done. Asks mpirun for its version; with --servers_on, for addresses."""
@@ -68,12 +69,9 @@ class Mpi:
         place = folders.root_of(submission.site) / submission.run_id
         host = socket.gethostname()
         run.keep(folder=str(place), host=host, cwd=str(_cwd(submission, place)), may_run=[])
-        folders.make(submission, {**plan.files, str(place / INNER / HOST): host}, place, say)
-        if submission.takes_name:
-            folders.take_name(place, submission.name, "state.json", _held)
+        self.make(submission, {**plan.files, str(place / INNER / HOST): host}, say)
         console = str(place / "log" / CONSOLE)
-        try:
-            unpack_into(place / INNER / "program", has_ps=submission.has_ps)
+        with folders.nothing_left(place, "mpirun cannot be started"):
             lease = attend.start(
                 str(place),
                 ["/bin/sh", str(place / SCRIPT)],
@@ -83,11 +81,6 @@ class Mpi:
                 screen=console,
                 is_attached=not submission.is_detached,
             )
-        except BaseException as error:
-            folders.remove(place)
-            if isinstance(error, OSError):
-                raise UsageError(f"mpirun cannot be started: {error}") from error
-            raise
         try:
             run.move(Handle("mpi", host, submission.run_id))
             self._wait_until_begun(run, submission.job.nnodes_max)
@@ -171,10 +164,9 @@ class Mpi:
         return status_of(row, whole, verdict, time.time())
 
     def logs(self, run: Run, query: Query) -> Iterator[Piece]:
-        """Lines of all hosts, in order of time."""
-        from paddock.backends.shared_logs import pieces
-
-        return pieces(_here(run), query)
+        """Lines of all hosts, in the order of their clocks. Raises PaddockError elsewhere."""
+        _here(run)
+        return super().logs(run, query)
 
     def stop(self, run: Run, *, now: bool) -> None:
         """Tell the first launcher, by a file, or the attendant, which tells mpirun."""
@@ -187,28 +179,27 @@ class Mpi:
             folders.write(place / INNER / name, f"{time.time()}\n")
         os.kill(int(process["pid"]), signal.SIGTERM)
 
-    def fetch(self, run: Run, to: Path, say: Say) -> None:
-        """Copy logs and `output/`."""
-        place = Path(run.details["folder"])
-        copied = folders.copy(place, Path(run.details.get("cwd") or place), to)
-        say("fetched " + ", ".join(copied))
-
     def delete(self, run: Run) -> None:
         """Remove the job's directory."""
         place = _here(run)
         if node_state(str(place))["state"] in ALIVE:
             raise PaddockError(f"{run.handle} still runs", hint="paddock stop first")
-        folders.remove(place)
+        super().delete(run)
 
-    def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
-        """Job directories below the site's root; those of another machine answer only there."""
-        host = socket.gethostname()
-        found = []
-        for place, job in folders.jobs_below(folders.root_of(site), "mpi"):
-            details = {"folder": str(place), "host": _host_of(place) or host}
-            row = {**job, "created_at": folders.created_at(place), "details": details}
-            found.append((Handle("mpi", details["host"], place.name), row))
-        return found
+    def found(
+        self, folder: Path, job: Mapping[str, Any], site: Site
+    ) -> tuple[Handle, dict[str, Any]] | None:
+        """The handle has the machine that holds mpirun: only there the job can be asked."""
+        host = _host_of(folder) or socket.gethostname()
+        return Handle("mpi", host, folder.name), {"host": host}
+
+    def held(self, folder: Path, site: Site) -> str:
+        """The state of a job that goes on, here or on another machine that shares its directory."""
+        host = _host_of(folder)
+        if host in ("", socket.gethostname()):
+            return alive_state(str(folder))
+        state = read_json(str(folder / INNER / "state.json")) or {}
+        return f"held on {host}" if state.get("state") == "running" else ""
 
 
 def find_mpirun(site: Site) -> Mpirun:
@@ -279,15 +270,6 @@ def _host_of(place: Path) -> str:
         return (place / INNER / HOST).read_text("utf-8").strip()
     except OSError:
         return ""
-
-
-def _held(place: Path) -> str:
-    """The state of a job that goes on, here or on another machine that shares its directory."""
-    host = _host_of(place)
-    if host in ("", socket.gethostname()):
-        return alive_state(str(place))
-    state = read_json(str(place / INNER / "state.json")) or {}
-    return f"held on {host}" if state.get("state") == "running" else ""
 
 
 def _why(place: Path, code: int) -> str:

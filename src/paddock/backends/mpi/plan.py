@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shlex
 import zlib
 from typing import TYPE_CHECKING
 
+from paddock.backends.common.planned import job_text, making, ranks_of_node
 from paddock.backends.flags import foreign
 from paddock.backends.mpi.command import (
     GATE,
@@ -81,7 +81,7 @@ def plan_of(
     lines = [shlex.join(group) for group, _ in rows]
     files = {f"{folder}/{SCRIPT}": _shell(lines, job.grace_seconds)}
     files[start] = START
-    files[f"{folder}/{INNER}/job.json"] = _job_text(submission)
+    files[f"{folder}/{INNER}/job.json"] = job_text(submission)
     why = dict(REASONS)
     for at, (line, (_, reason)) in enumerate(zip(lines, rows, strict=True), 1):
         text = f"{line} \\" if at < len(lines) else f"{line} &"
@@ -92,9 +92,7 @@ def plan_of(
         why |= dict.fromkeys(text.splitlines(), site.sources.get("hosts", "hosts of the site"))
     if submission.file:
         files[f"{folder}/{INNER}/launch.json"] = submission.file
-    what = f"make {folder} with the launcher"
-    if submission.package:
-        what += f", and what is in {submission.package}"
+    what = making(submission, folder, "the launcher")
     steps = (
         Step("here", f"{what}; the hosts must see it"),
         Step("here", "start", tuple(word for group, _ in rows for word in group)),
@@ -185,21 +183,7 @@ def _table(
     submission: Submission, hosts: Sequence[HostLine], count: int
 ) -> tuple[tuple[str, str, str, str], ...]:
     job = submission.job
-    worker = job.role("worker")
-    each = str(worker.count) if worker is not None and worker.count else "one per device"
+    each = ranks_of_node(submission)
     devices = ",".join(job.devices or ()) or "found there"
     names = [host.target for host in hosts] or ["chosen by mpirun"] * count
     return tuple((str(index), name, each, devices) for index, name in enumerate(names))
-
-
-def _job_text(submission: Submission) -> str:
-    """What was submitted, without secrets: for --discover."""
-    command = submission.job.command
-    row = {
-        "id": submission.run_id,
-        "name": submission.name,
-        "command": shlex.join((command.program, *command.args)),
-        "nnodes": submission.job.nnodes_max,
-        "backend": "mpi",
-    }
-    return json.dumps(row, ensure_ascii=False, indent=1) + "\n"

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.recorded import ended, nodes_of
+from paddock.backends.common.recorded import ended, nodes_of
 from paddock.backends.words import ALIVE, State, Status
 from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE
 

@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends import folder as folders
-from paddock.backends.environment import env_text, of_command
-from paddock.backends.files.program import unpack_into
+from paddock.backends.common.environment import env_text, of_command
+from paddock.backends.common.folder import FolderBackend, as_usage, remove, root_of, write
 from paddock.backends.node.jobdir import INNER, last_error, read_json
 from paddock.backends.registry import Run
 from paddock.backends.script.parse import find_id, find_state, status_of
@@ -23,7 +22,7 @@ from paddock.errors import PaddockError, Problem, UsageError
 from paddock.local.record import ERROR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from paddock.backends.backend import Say
     from paddock.backends.words import Plan, Query, Site, Status, Submission
@@ -40,8 +39,10 @@ FAILED = (
 )
 
 
-class Script:
+class Script(FolderBackend):
     """A place that jobs are handed to by commands."""
+
+    name, begun, ask_seconds = "script", "id", 2.0
 
     def plan(self, submission: Submission) -> Plan:
         """What will be done; reads the files that the site names, and asks nobody."""
@@ -58,16 +59,12 @@ class Script:
         is_new = "from" not in submission.extra
         if is_new:
             _need(submission.site.texts("credentials"))
-            folders.make(submission, plan.files, place, say)
-            if submission.takes_name:
-                folders.take_name(place, submission.name, "id", self._held)
+            self.make(submission, {**plan.files, **_more_files(submission, place)}, say)
         row = _rendered(place)
         _need(row["site"]["credentials"])
         run.keep(folder=str(place), site=row["site"], cwd=submission.workspace or str(place))
         try:
-            if is_new:
-                self._complete(submission, place)
-            else:
+            if not is_new:
                 self._refuse_running(run)
                 for name in OLD:
                     (place / INNER / name).unlink(missing_ok=True)
@@ -84,32 +81,20 @@ class Script:
                 )
         except PaddockError as error:
             if is_new:
-                folders.remove(place)
-            raise error if isinstance(error, UsageError) else _nothing_started(error) from error
-        folders.write(place / INNER / "id", number + "\n")
+                remove(place)
+            raise as_usage(error) from error
+        write(place / INNER / "id", number + "\n")
         run.keep(number=number)
         say(f"job {clean(number)} of {row['site']['name']}, in {place}")
         return None
 
-    def _complete(self, submission: Submission, place: Path) -> None:
-        try:
-            folders.write(place / INNER / "token", submission.token)
-            if submission.env:
-                folders.write(place / INNER / "env", env_text(submission.env))
-            for name in submission.site.texts("files"):
-                data = Path(name).read_bytes()
-                (place / Path(name).name).write_bytes(data)
-            unpack_into(place / INNER / "program", has_ps=submission.has_ps)
-        except OSError as error:
-            raise UsageError(f"{error.filename}: {error.strerror}") from error
-
-    def _held(self, place: Path) -> str:
+    def held(self, folder: Path, site: Site) -> str:
         """The state of a job that has not ended, else ""; also of one that cannot be asked."""
-        site = _rendered(place)["site"]
-        details = {"folder": str(place), "site": site, "number": _number(place)}
-        handle = Handle("script", str(site["name"]), place.name)
+        row = _rendered(folder)["site"]
+        details = {"folder": str(folder), "site": row, "number": _number(folder)}
+        handle = Handle("script", str(row["name"]), folder.name)
         try:
-            status = self.status(Run(place, place.name, "", handle, "", 1, 0.0, details))
+            status = self.status(Run(folder, folder.name, "", handle, "", 1, 0.0, details))
         except PaddockError as error:
             return f"unknown ({error.message})"
         return "" if status.is_final else status.state
@@ -155,10 +140,7 @@ class Script:
     def logs(self, run: Run, query: Query) -> Iterator[Piece]:
         """What the site's command prints; without one, what lies in the job's directory."""
         if "logs" not in run.details["site"]["commands"]:
-            from paddock.backends.shared_logs import pieces
-
-            place = Path(run.details["folder"])
-            yield from pieces(place, query, is_over=lambda: self.status(run).is_final)
+            yield from super().logs(run, query)
             return
         if query.ranks or query.since or query.until:
             raise UsageError(
@@ -193,40 +175,43 @@ class Script:
                 hint='write stop = "qdel {id}"',
             )
         _checked(run, name)
-        folders.write(Path(run.details["folder"]) / INNER / "stop", f"{time.time()}\n")
+        write(Path(run.details["folder"]) / INNER / "stop", f"{time.time()}\n")
 
     def fetch(self, run: Run, to: Path, say: Say) -> None:
         """Copy log/ and output/ of the directory, or what the logs command prints."""
         place = Path(run.details["folder"])
         if "logs" in run.details["site"]["commands"]:
-            folders.write(to / "log" / "job.log", _checked(run, "logs"))
+            write(to / "log" / "job.log", _checked(run, "logs"))
             say(f"fetched {to / 'log' / 'job.log'}")
             if not (place / "log").is_dir():
                 return
-        say("fetched " + ", ".join(folders.copy(place, Path(run.details["cwd"]), to)))
+        super().fetch(run, to, say)
 
-    def delete(self, run: Run) -> None:
-        """Remove the job's directory."""
-        folders.remove(Path(run.details["folder"]))
-
-    def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
-        """Directories below the site's root that were submitted."""
-        found = []
-        for place, job in folders.jobs_below(folders.root_of(site), "script"):
-            number, rendered = _number(place), job.get("site")
-            if not number or not isinstance(rendered, dict) or rendered["name"] != site.name:
-                continue
-            details = {"folder": str(place), "site": rendered, "number": number, "cwd": str(place)}
-            row = {**job, "created_at": folders.created_at(place), "details": details}
-            found.append((Handle("script", site.name, place.name), row))
-        return found
+    def found(
+        self, folder: Path, job: Mapping[str, Any], site: Site
+    ) -> tuple[Handle, dict[str, Any]] | None:
+        """A directory that was submitted to this site."""
+        number, rendered = _number(folder), job.get("site")
+        if not number or not isinstance(rendered, dict) or rendered["name"] != site.name:
+            return None
+        return Handle("script", site.name, folder.name), {"site": rendered, "number": number}
 
 
 def _place(submission: Submission) -> Path:
     given = submission.extra.get("from", "")
     if given:
         return Path(os.path.abspath(os.path.expanduser(given)))
-    return folders.root_of(submission.site) / submission.run_id
+    return root_of(submission.site) / submission.run_id
+
+
+def _more_files(submission: Submission, place: Path) -> dict[str, str]:
+    """The key, the variables and the files that the site names. Raises UsageError."""
+    files = {str(place / INNER / "token"): submission.token}
+    if submission.env:
+        files[str(place / INNER / "env")] = env_text(submission.env)
+    for path in submission.site.texts("files"):
+        files[str(place / Path(path).name)] = _read(path, errors="surrogateescape")
+    return files
 
 
 def _rendered(place: Path) -> dict[str, Any]:
@@ -255,9 +240,9 @@ def _need(names: list[str] | tuple[str, ...]) -> None:
         )  # fmt: skip
 
 
-def _read(path: str) -> str:
+def _read(path: str, errors: str = "strict") -> str:
     try:
-        return Path(path).read_text("utf-8")
+        return Path(path).read_bytes().decode("utf-8", errors)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
 
@@ -300,7 +285,3 @@ def _failure(site: dict[str, Any], code: int, said: str) -> str:
         said = said.replace(os.environ.get(name) or "\0", HIDDEN)
     text = clean(" ".join(said.split()))[:SHOWN_CHARS] or "it says nothing"
     return f"site {site['name']}: its command ended with {code}: {text}"
-
-
-def _nothing_started(error: PaddockError) -> UsageError:
-    return UsageError(error.message, hint=error.hint)

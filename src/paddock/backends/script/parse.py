@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, get_args
 
-from paddock.backends.recorded import ended, nodes_of
+from paddock.backends.common.recorded import ended, nodes_of
 from paddock.backends.words import FINAL, State, Status
 from paddock.command_line import nearest
 from paddock.errors import EXIT_SIGNAL_BASE, Problem

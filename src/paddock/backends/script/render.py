@@ -9,18 +9,17 @@ submit.sh        the command that submits it
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from typing import TYPE_CHECKING
 
+from paddock.backends.common.planned import job_text, making, ranks_of_node
 from paddock.backends.flags import foreign
 from paddock.backends.node.jobdir import INNER
 from paddock.backends.script.parse import PLACE, pattern_problems
 from paddock.backends.words import Plan, Step
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError
-from paddock.jobfile.masked import masked_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,9 +108,7 @@ def plan_of(submission: Submission, folder: str, texts: Mapping[str, str]) -> Pl
     }
     if submission.file:
         files[f"{folder}/{INNER}/launch.json"] = submission.file
-    what = f"make {folder} with the launcher, a key for this job"
-    if submission.package:
-        what += f", and what is in {submission.package}"
+    what = making(submission, folder, "the launcher, a key for this job")
     what += "".join(f", {name}" for name in site.texts("files"))
     steps = [Step("here", what)]
     if submission.env:
@@ -199,8 +196,7 @@ def _table(site: Site, name: str) -> dict[str, object]:
 
 
 def _rows(submission: Submission) -> tuple[tuple[str, str, str, str], ...]:
-    worker = submission.job.role("worker")
-    each = str(worker.count) if worker is not None and worker.count else "one per device"
+    each = ranks_of_node(submission)
     count = submission.job.nnodes_max
     return tuple((str(i), "chosen by the site", each, "found there") for i in range(count))
 
@@ -209,21 +205,13 @@ def _job_text(
     submission: Submission, commands: Mapping[str, str], values: Mapping[str, str]
 ) -> str:
     """What was submitted, without secrets: for --discover and --from."""
-    site, command = submission.site, submission.job.command
-    words = (command.program, *command.args)
+    site = submission.site
     row = {
-        "id": submission.run_id,
-        "name": submission.name,
-        "command": shlex.join(masked_words(words, len(words))),
-        "nnodes": submission.job.nnodes_max,
-        "backend": "script",
-        "site": {
-            "name": site.name,
-            "commands": dict(commands),
-            "values": dict(values),
-            "job_id": site.text("job_id"),
-            "states": _table(site, "states"),
-            "credentials": list(site.texts("credentials")),
-        },
+        "name": site.name,
+        "commands": dict(commands),
+        "values": dict(values),
+        "job_id": site.text("job_id"),
+        "states": _table(site, "states"),
+        "credentials": list(site.texts("credentials")),
     }
-    return json.dumps(row, ensure_ascii=False, indent=1) + "\n"
+    return job_text(submission, site=row)

@@ -7,12 +7,10 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from paddock.backends import folder as shared
-from paddock.backends.merge import merge
+from paddock.backends.common.folder import FolderBackend, as_usage, nothing_left, root_of
 from paddock.backends.node.jobdir import INNER, read_json
-from paddock.backends.node.logs import rows as log_rows
 from paddock.backends.slurm import folder as folders
 from paddock.backends.slurm.errors import complaint, is_unknown_job
 from paddock.backends.slurm.parse import (
@@ -24,35 +22,40 @@ from paddock.backends.slurm.parse import (
     status_of,
 )
 from paddock.backends.slurm.plan import plan_of
-from paddock.backends.slurm.script import MARK, after_handles, option
-from paddock.backends.words import FINAL, Handle
+from paddock.backends.slurm.script import ENV, MARK, after_handles, env_file, option
+from paddock.backends.words import Handle
 from paddock.errors import PaddockError, Problem, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
     from paddock.backends.backend import Say
     from paddock.backends.registry import Run
-    from paddock.backends.words import Piece, Plan, Query, Site, Status, Submission
+    from paddock.backends.words import Plan, Site, Status, Submission
 
 COMMAND_SECONDS_MAX = 60.0
-ASK_SECONDS = 2.0
 ENDED = ("succeeded", "failed", "cancelled")
 # sbatch hands its environment to the controller; SBATCH_EXPORT would win over the script.
 NOT_PASSED_ON = ("PADDOCK_TOKEN", "SBATCH_EXPORT")
 
 
-class Slurm:
+class Slurm(FolderBackend):
     """A cluster whose sbatch is on this machine, and a directory that its nodes share."""
+
+    name, begun = "slurm", folders.NOTE
+    ask_seconds = 2.0  # Slurm is not asked more often than it likes
 
     def plan(self, submission: Submission) -> Plan:
         """What will be done; asks nobody."""
-        return plan_of(submission, shared.root_of(submission.site))
+        return plan_of(submission, root_of(submission.site))
 
     def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
         """Make the job directory and hand its script to sbatch. The job is detached."""
-        folder = shared.root_of(submission.site) / submission.run_id
+        folder = root_of(submission.site) / submission.run_id
         place = _Commands(submission.site.text("bin"), option(submission, "cluster"))
+        secrets = {str(folder / INNER / "token"): submission.token}
+        if text := env_file(submission):
+            secrets[str(folder / INNER / ENV)] = text
         try:
             cluster = place.cluster_name()
             if submission.takes_name:
@@ -61,39 +64,26 @@ class Slurm:
             known = {"folder": str(folder), "cwd": cwd, "bin": place.bin, "cluster": place.cluster}
             run.keep(**known, may_run=[])
             self._check_after(submission, place, cluster)
-            folders.make(submission, plan.files, folder, say)
-            if submission.takes_name:  # two who ask the queue at once see neither job
-                name = submission.name
-                shared.take_name(folder, name, "slurm.json", lambda each: _held(place, each))
         except PaddockError as error:
-            raise _nothing_started(error) from error
-        try:
-            number = self._hand_over(submission, place, folder, cluster)
-            run.keep(number=number, may_run=[cluster])
-        except PaddockError as error:
-            raise _nothing_started(error) from error
-        run.move(Handle("slurm", cluster, run.details["number"]))
-        say(f"job {run.details['number']} of cluster {cluster}, in {folder}")
+            raise as_usage(error) from error
+        self.make(submission, {**plan.files, **secrets}, say)
+        with nothing_left(folder, "sbatch cannot be asked"):
+            number = self._hand_over(place, folder, cluster)
+        run.keep(number=number, may_run=[cluster])
+        run.move(Handle("slurm", cluster, number))
+        say(f"job {number} of cluster {cluster}, in {folder}")
         return None
 
-    def _hand_over(
-        self, submission: Submission, place: _Commands, folder: Path, cluster: str
-    ) -> str:
-        """sbatch; returns the job's number. If anything fails there is no job, and no directory."""
-        is_done = False
+    def _hand_over(self, place: _Commands, folder: Path, cluster: str) -> str:
+        """Run sbatch; returns the job's number. If anything fails there is no job."""
         try:
-            script = str(folder / INNER / "job.sbatch")
-            said = place.run("sbatch", "--parsable", script)
+            said = place.run("sbatch", "--parsable", str(folder / INNER / "job.sbatch"))
             number = said.strip().partition(";")[0]
             folders.note(folder, cluster, number)
-            is_done = True
-        finally:
-            if not is_done:
-                for each in [
-                    number for number, path in place.ours(is_quiet=True) if path == folder
-                ]:
-                    place.run("scancel", each, is_quiet=True)
-                shared.remove(folder)
+        except BaseException:
+            for each in [n for n, path in place.ours(is_quiet=True) if path == folder]:
+                place.run("scancel", each, is_quiet=True)
+            raise
         return number
 
     def _refuse_name(self, submission: Submission, place: _Commands) -> None:
@@ -127,19 +117,6 @@ class Slurm:
         rows = _commands_of(run).rows(number) if number else []
         return status_of(rows, folders.told(folder), time.time())
 
-    def logs(self, run: Run, query: Query) -> Iterator[Piece]:
-        """Lines of all nodes, in order of their clocks."""
-        folder = Path(run.details["folder"])
-        is_over = _Over(self, run)
-
-        def lines_of(part: Path) -> Iterator[tuple[int, str, bytes]]:
-            before = "" if part == folder else f"task {part.name} "
-            for at_ns, label, data in log_rows(str(part), query, is_shared=True, is_over=is_over):
-                yield at_ns, before + label, data
-
-        parts = folders.tasks_of(folder) or [folder]
-        return merge([(lines_of(part), 0) for part in parts], query.tail)
-
     def stop(self, run: Run, *, now: bool) -> None:
         """Tell the script, which tells the launchers; the second time, or now: Slurm ends it."""
         folder, place, number = Path(run.details["folder"]), _commands_of(run), _number_of(run)
@@ -157,52 +134,34 @@ class Slurm:
             place.run("scancel", number)
         folders.forget_secrets(folder)  # of a job that waits, no script does
 
-    def fetch(self, run: Run, to: Path, say: Say) -> None:
-        """Copy logs and `output/`."""
-        folder = run.details["folder"]
-        copied = folders.copy(Path(folder), Path(run.details.get("cwd", folder)), to)
-        say("fetched " + ", ".join(copied))
+    def tasks(self, folder: Path) -> list[Path]:
+        """The directories of the tasks of an array that have begun."""
+        return folders.tasks_of(folder)
 
-    def delete(self, run: Run) -> None:
-        """Remove the job directory."""
-        shared.remove(Path(run.details["folder"]))
-
-    def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
-        """Jobs of the queue that carry our mark, and job directories below the site's root."""
+    def held(self, folder: Path, site: Site) -> str:
+        """The state of a job that has not ended, else ""."""
         place = _Commands(site.text("bin"), site.text("cluster"))
-        cluster = place.cluster_name()
-        found: dict[str, tuple[Handle, dict[str, object]]] = {}
-        below = [folder for folder, _ in shared.jobs_below(shared.root_of(site), "slurm")]
-        for folder in dict.fromkeys([*below, *(folder for _, folder in place.ours())]):
-            job = read_json(str(folder / INNER / "job.json"))
-            slurm = read_json(str(folder / INNER / "slurm.json"))
-            if job is None or slurm is None or slurm.get("cluster") != cluster:
-                continue
-            number = str(slurm["number"])
-            details = {
-                "folder": str(folder), "cwd": str(job.get("cwd") or folder), "bin": place.bin,
-                "cluster": place.cluster, "number": number,
-            }  # fmt: skip
-            row = {**job, "created_at": shared.created_at(folder), "details": details}
-            found[number] = (Handle("slurm", cluster, number), row)
-        return list(found.values())
+        rows = place.rows(folders.noted(folder)["number"])
+        status = status_of(rows, folders.told(folder), time.time())
+        return "" if status.is_final else status.state
 
+    def jobs(self, site: Site) -> Mapping[Path, Mapping[str, Any]]:
+        """Those below the root, and those of the queue that carry our mark; of this cluster."""
+        place = _Commands(site.text("bin"), site.text("cluster"))
+        cluster, found = place.cluster_name(), dict(super().jobs(site))
+        for _, folder in place.ours():
+            if (job := read_json(str(folder / INNER / "job.json"))) is not None:
+                found[folder] = job
+        return {f: job for f, job in found.items() if folders.noted(f)["cluster"] == cluster}
 
-class _Over:
-    """Whether a job has ended; Slurm is not asked more often than it likes."""
-
-    def __init__(self, backend: Slurm, run: Run) -> None:
-        self._backend = backend
-        self._run = run
-        self._answer = False
-        self._next = 0.0
-
-    def __call__(self) -> bool:
-        now = time.monotonic()
-        if not self._answer and now >= self._next:
-            self._answer = self._backend.status(self._run).is_final
-            self._next = now + ASK_SECONDS
-        return self._answer
+    def found(
+        self, folder: Path, job: Mapping[str, Any], site: Site
+    ) -> tuple[Handle, dict[str, Any]] | None:
+        """The handle has the cluster and the number that sbatch gave."""
+        noted = folders.noted(folder)
+        details = {name: site.text(name) for name in ("bin", "cluster")}
+        number = noted["number"]
+        return Handle("slurm", noted["cluster"], number), {**details, "number": number}
 
 
 class _Commands:
@@ -285,28 +244,12 @@ def _commands_of(run: Run) -> _Commands:
     return _Commands(run.details.get("bin", ""), run.details.get("cluster", ""))
 
 
-def _held(place: _Commands, folder: Path) -> str:
-    """The state of a job that has not ended, else ""."""
-    noted = read_json(str(folder / INNER / "slurm.json")) or {}
-    rows = place.rows(str(noted.get("number", "")))
-    state = status_of(rows, folders.told(folder), time.time()).state
-    return "" if state in FINAL else state
-
-
 def _number_of(run: Run) -> str:
     """The job's number; also of one whose submitter died before it could write it down."""
     if number := run.details.get("number"):
         return str(number)
     folder = Path(run.details["folder"])
-    noted = read_json(str(folder / INNER / "slurm.json"))
-    if noted is not None:
-        return str(noted["number"])
+    if number := folders.noted(folder)["number"]:
+        return number
     ours = {path: number for number, path in _commands_of(run).ours()}
     return ours.get(folder, "")
-
-
-def _nothing_started(error: PaddockError) -> UsageError:
-    """Exit code 2: nothing was started, and nothing is left."""
-    if isinstance(error, UsageError):
-        return error
-    return UsageError(error.message, hint=error.hint)

@@ -5,41 +5,26 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from paddock.backends import folder as shared
-from paddock.backends.files.program import unpack_into
 from paddock.backends.node.jobdir import INNER, last_error, read_json, write_json
 from paddock.backends.slurm.parse import Told
-from paddock.backends.slurm.script import ENV, env_file
-from paddock.errors import PaddockError, UsageError
+from paddock.backends.slurm.script import ENV
+from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
-    from paddock.backends.backend import Say
-    from paddock.backends.words import Submission
-
-
-def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Say) -> None:
-    """Make the job directory with all that is in it. Raises UsageError, and then it is gone."""
-    inner = folder / INNER
-    secrets = {str(inner / "token"): submission.token}
-    if text := env_file(submission):
-        secrets[str(inner / ENV)] = text
-    shared.make(submission, {**files, **secrets}, folder, say)
-    try:
-        unpack_into(inner / "program", has_ps=submission.has_ps)
-    except OSError as error:
-        shared.remove(folder)
-        raise UsageError(f"the job directory {folder} cannot be filled: {error}") from error
-    except BaseException:
-        shared.remove(folder)
-        raise
+NOTE = "slurm.json"
 
 
 def note(folder: Path, cluster: str, number: str) -> None:
     """Remember which job of Slurm it is."""
-    write_json(str(folder / INNER / "slurm.json"), {"cluster": cluster, "number": number})
+    write_json(str(folder / INNER / NOTE), {"cluster": cluster, "number": number})
+
+
+def noted(folder: Path) -> dict[str, str]:
+    """The cluster and the number of a job that was handed over; "" for one that was not."""
+    row = read_json(str(folder / INNER / NOTE)) or {}
+    return {name: str(row.get(name) or "") for name in ("cluster", "number")}
 
 
 def ask_to_stop(folder: Path) -> bool:
@@ -75,14 +60,6 @@ def _told(folder: Path, *, is_stopped: bool) -> Told:
         is_stopped=is_stopped,
         last_error=last_error(str(folder)),
     )
-
-
-def copy(folder: Path, cwd: Path, to: Path) -> list[str]:
-    """Copy logs, of an array those of each, and output/ of the working directory."""
-    copied = shared.copy(folder, cwd, to)
-    for part in tasks_of(folder):
-        shared.copy(part, part, to / part.name)
-    return copied
 
 
 def tasks_of(folder: Path) -> list[Path]:

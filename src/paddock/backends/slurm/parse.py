@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.recorded import ended, nodes_of
+from paddock.backends.common.recorded import ended, nodes_of
 from paddock.backends.words import FINAL, Node, State, Status
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError
 

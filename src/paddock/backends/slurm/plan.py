@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from typing import TYPE_CHECKING
 
+from paddock.backends.common.planned import job_text, making, ranks_of_node
 from paddock.backends.flags import foreign
 from paddock.backends.slurm.script import (
     ENV,
@@ -35,20 +34,17 @@ def plan_of(submission: Submission, root: Path) -> Plan:
     script = folder / INNER / "job.sbatch"
     files = {
         str(script): script_text(lines),
-        str(folder / INNER / "job.json"): _job_text(submission),
+        str(folder / INNER / "job.json"): job_text(submission, cwd=submission.workspace),
     }
     if submission.file:
         files[str(folder / INNER / "launch.json")] = submission.file
-    what = f"make {folder} with the launcher and a key for this job"
-    if submission.package:
-        what += f", and what is in {submission.package}"
+    what = making(submission, str(folder), "the launcher and a key for this job")
     steps = [Step("here", what)]
     if submission.env:
         names = " ".join(name for name, _ in submission.env)
         steps.append(Step("here", f"write {INNER}/{ENV}, for you alone, with {names}"))
     steps.append(Step("here", "hand it to Slurm", ("sbatch", "--parsable", str(script))))
-    worker = submission.job.role("worker")
-    each = str(worker.count) if worker is not None and worker.count else "one per device"
+    each = ranks_of_node(submission)
     devices = option(submission, "gres") or "found there"
     high = submission.job.nnodes_max
     rows = tuple((str(index), "chosen by Slurm", each, devices) for index in range(high))
@@ -70,20 +66,6 @@ def _bad_names(submission: Submission) -> list[tuple[str, str]]:
         elif name.startswith(("SLURM_", "SBATCH_")):
             found.append((name, "it would tell Slurm something; see sbatch_lines in the site"))
     return found
-
-
-def _job_text(submission: Submission) -> str:
-    """What was submitted, without secrets: for --discover."""
-    command = submission.job.command
-    row = {
-        "id": submission.run_id,
-        "backend": "slurm",
-        "cwd": submission.workspace,
-        "name": submission.name,
-        "command": shlex.join((command.program, *command.args)),
-        "nnodes": submission.job.nnodes_max,
-    }
-    return json.dumps(row, ensure_ascii=False, indent=1) + "\n"
 
 
 def _cannot(submission: Submission) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from paddock.backends.common.planned import ranks_of_node
 from paddock.backends.flags import foreign
 from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.ssh.command import CONNECT_SECONDS, Target
@@ -93,8 +94,7 @@ def user_words(submission: Submission) -> tuple[str, ...]:
 def plan_of(submission: Submission, targets: Sequence[Target]) -> Plan:
     """What will be done; asks nobody."""
     targets = chosen(submission, targets)
-    worker = submission.job.role("worker")
-    each = str(worker.count) if worker is not None and worker.count else "one per device"
+    each = ranks_of_node(submission)
     devices = ",".join(submission.job.devices or ()) or submission.job.device_kind or "found there"
     rows = tuple((str(index), target.login, each, devices) for index, target in enumerate(targets))
     directory = f"{root_of(submission.site)}/{submission.run_id}"

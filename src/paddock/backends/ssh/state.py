@@ -25,7 +25,7 @@ import re
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.recorded import end_of
+from paddock.backends.common.recorded import end_of
 from paddock.backends.ssh.command import Target
 from paddock.backends.words import ALIVE, FINAL, Node, Rank, State, Status, role_word
 from paddock.errors import EXIT_SIGNAL_BASE

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from paddock.backends.common.recorded import end_of
 from paddock.backends.mpi.state import status_of as of_mpi
-from paddock.backends.recorded import end_of
 from paddock.backends.slurm.parse import Told
 from paddock.backends.slurm.parse import status_of as of_slurm
 from paddock.backends.ssh.state import status_of as of_ssh

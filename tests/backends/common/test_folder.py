@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.backends.folder import copy
+from paddock.backends.common.folder import copy
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from typing import TYPE_CHECKING
 
+from paddock.backends.mpi.driver import Mpi
 from paddock.backends.node.jobdir import process_of
-from paddock.backends.shared_logs import pieces
-from paddock.backends.words import Piece, Query
+from paddock.backends.registry import Run
+from paddock.backends.words import Handle, Piece, Query
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+
+def pieces(folder: Path, query: Query) -> Iterator[Piece]:
+    """The logs of a job of MPI in this directory."""
+    host = socket.gethostname()
+    details = {"folder": str(folder), "host": host}
+    return Mpi().logs(Run(folder, "j", "j", Handle("mpi", host, "j"), "", 1, 0.0, details), query)
 
 
 def write(folder: Path, host: str, rank: int, at_ns: int, data: bytes) -> None:
@@ -46,4 +56,4 @@ def test_a_job_is_followed_until_its_attendant_has_ended(tmp_path: Path) -> None
     assert next(stream).data == b"b\n"
     state.write_text(json.dumps({"state": "succeeded", "process": None}))
     assert list(stream) == []
-    assert list(pieces(tmp_path, Query(follow=True), lambda: True))[-1].data == b"a\nb\n"
+    assert list(pieces(tmp_path, Query(follow=True)))[-1].data == b"a\nb\n"

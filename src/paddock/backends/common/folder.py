@@ -1,0 +1,280 @@
+"""A job's directory on this machine, or on a file system that it shares with the hosts.
+
+FolderBackend is what slurm, mpi and script share. Its logs are DIR/log/HOST/workerlog.N, read where
+the command runs; each host stamps its lines with its own clock, which nobody can ask here: lines of
+two hosts are in order as far as the hosts' clocks agree.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paddock.backends.files.program import unpack_into
+from paddock.backends.merge import merge
+from paddock.backends.node import names
+from paddock.backends.node.jobdir import INNER, read_json
+from paddock.backends.node.logs import rows
+from paddock.backends.registry import IdTaken
+from paddock.backends.words import DEFAULT_ROOT, FETCHED
+from paddock.errors import PaddockError, Problem, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from paddock.backends.backend import Say
+    from paddock.backends.registry import Run
+    from paddock.backends.words import Handle, Piece, Query, Site, Status, Submission
+
+HAND_OVER_SECONDS = 300.0  # longer than any queue's command may take
+SHOWN_MAX = 8  # files that a fetch could not bring
+
+
+class FolderBackend:
+    """A backend whose jobs are directories below the site's root.
+
+    name: the backend's, as handles have it. begun: the file in .paddock that says that a job was
+    handed over. ask_seconds: a job whose logs are followed is asked no more often for its state.
+    """
+
+    name: str
+    begun: str
+    ask_seconds = 0.0
+
+    def status(self, run: Run) -> Status:
+        """The status of a job, asked now. Raises PaddockError when it cannot be asked."""
+        raise NotImplementedError
+
+    def held(self, folder: Path, site: Site) -> str:
+        """The state of a job that was handed over and goes on, so it keeps its name; else ""."""
+        raise NotImplementedError
+
+    def found(
+        self, folder: Path, job: Mapping[str, Any], site: Site
+    ) -> tuple[Handle, dict[str, Any]] | None:
+        """The handle of a job directory and the backend's own details; None if it is no job here.
+
+        job: what was submitted (job.json).
+        """
+        raise NotImplementedError
+
+    def make(self, submission: Submission, files: Mapping[str, str], say: Say) -> Path:
+        """Make a job's directory with files, package and launcher, and take the job's name.
+
+        files: text by path. Raises UsageError, and then the directory is gone.
+        """
+        folder = root_of(submission.site) / submission.run_id
+        make(submission, files, folder, say)
+        if submission.takes_name:
+            take_name(folder, submission.name, self.begun, lambda f: self.held(f, submission.site))
+        return folder
+
+    def tasks(self, _folder: Path) -> list[Path]:
+        """The directories of the tasks of an array that have begun; none of another job."""
+        return []
+
+    def logs(self, run: Run, query: Query) -> Iterator[Piece]:
+        """Lines of all hosts, in the order of their clocks."""
+        folder = Path(run.details["folder"])
+        is_over, asked_at = False, 0.0
+
+        def has_ended() -> bool:
+            nonlocal is_over, asked_at
+            if not is_over and time.monotonic() >= asked_at + self.ask_seconds:
+                is_over = self.status(run).is_final
+                asked_at = time.monotonic()
+            return is_over
+
+        def lines_of(part: Path) -> Iterator[tuple[int, str, bytes]]:
+            before = "" if part == folder else f"task {part.name} "
+            for at_ns, label, data in rows(str(part), query, is_shared=True, is_over=has_ended):
+                yield at_ns, before + label, data
+
+        parts = self.tasks(folder) or [folder]
+        return merge([(lines_of(part), 0) for part in parts], query.tail)
+
+    def fetch(self, run: Run, to: Path, say: Say) -> None:
+        """Copy logs, of an array those of each task, and `output/` of the working directory."""
+        folder = Path(run.details["folder"])
+        copied = copy(folder, Path(run.details.get("cwd") or folder), to)
+        for part in self.tasks(folder):
+            copy(part, part, to / part.name)
+        say("fetched " + ", ".join(copied))
+
+    def delete(self, run: Run) -> None:
+        """Remove the job's directory."""
+        remove(Path(run.details["folder"]))
+
+    def jobs(self, site: Site) -> Mapping[Path, Mapping[str, Any]]:
+        """The job directories of this backend below the site's root: what was submitted."""
+        root, found = root_of(site), {}
+        for folder in sorted(root.iterdir()) if root.is_dir() else []:
+            job = read_json(str(folder / INNER / "job.json"))
+            if job is not None and job.get("backend") == self.name:
+                found[folder] = job
+        return found
+
+    def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
+        """The jobs of a site that were handed over, and what a registry entry keeps of each."""
+        rows: list[tuple[Handle, dict[str, object]]] = []
+        for folder, job in self.jobs(site).items():
+            if (found := self.found(folder, job, site)) is None:
+                continue
+            handle, more = found
+            details = {"folder": str(folder), "cwd": str(job.get("cwd") or folder), **more}
+            rows.append((handle, {**job, "created_at": created_at(folder), "details": details}))
+        return rows
+
+
+def root_of(site: Site) -> Path:
+    """The directory that holds the jobs' directories."""
+    return Path(os.path.abspath(os.path.expanduser(site.text("root") or DEFAULT_ROOT)))
+
+
+@contextmanager
+def nothing_left(folder: Path, what: str) -> Iterator[None]:
+    """Whatever fails inside removes the job's directory. Raises UsageError: nothing was started.
+
+    what: begins the message of an OSError.
+    """
+    try:
+        yield
+    except BaseException as error:
+        remove(folder)
+        if isinstance(error, OSError):
+            raise UsageError(f"{what}: {error}") from error
+        if isinstance(error, names.Refused):
+            raise UsageError(str(error), hint=error.hint) from error
+        if isinstance(error, PaddockError):
+            raise as_usage(error) from error
+        raise
+
+
+def as_usage(error: PaddockError) -> UsageError:
+    """The error with exit code 2: nothing was started, and nothing is left."""
+    return error if isinstance(error, UsageError) else UsageError(error.message, hint=error.hint)
+
+
+def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Say) -> None:
+    """Make the directory with all that is in it. Raises UsageError, and then it is gone."""
+    try:
+        names.refuse_unsafe(str(folder.parent))
+    except names.Refused as error:
+        raise UsageError(str(error), hint=error.hint) from error
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.mkdir(mode=0o700)
+    except FileExistsError as error:
+        raise IdTaken(f"{folder} is there already") from error
+    except OSError as error:
+        raise UsageError(
+            f"the job directory {folder} cannot be made: {error.strerror}",
+            hint="choose another place with --root",
+        ) from error
+    with nothing_left(folder, f"the job directory {folder} cannot be filled"):
+        if submission.package:
+            from paddock.backends.files.package import place_locally
+
+            data = submission.data
+            place_locally(submission.package, str(folder), os.environ, say, data=data)
+        for each in (folder / INNER, folder / "log"):
+            each.mkdir(exist_ok=True, mode=0o700)
+        for path, text in files.items():
+            write(Path(path), text)
+        unpack_into(folder / INNER / "program", has_ps=submission.has_ps)
+
+
+def write(path: Path, text: str) -> None:
+    """For its owner only; what lies in the way is replaced, a link is not followed."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.unlink(missing_ok=True)
+    mode = 0o700 if path.suffix == ".sh" else 0o600
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    with open(fd, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        file.write(text)
+
+
+def take_name(folder: Path, name: str, begun: str, state: Callable[[Path], str]) -> None:
+    """Nobody else may have the name while the job runs; without it the directory is removed.
+
+    begun: the file in a job's directory that says that it was handed over; before, a young one is
+    being submitted. state: of one that was, while it goes on, else "". Raises UsageError.
+    """
+
+    def held(there: str) -> str:
+        inner = Path(there, INNER)
+        if (inner / begun).exists():
+            return state(Path(there))
+        try:
+            is_young = time.time() - inner.stat().st_mtime < HAND_OVER_SECONDS
+        except OSError:
+            return ""  # it is gone
+        return "being submitted" if is_young else ""
+
+    with nothing_left(folder, f"the name '{name}' cannot be taken"):
+        names.take_name(str(folder), name, held)
+
+
+def copy(folder: Path, cwd: Path, to: Path) -> list[str]:
+    """Copy log/ of the job's directory and output/ of the working directory, less our own files.
+
+    Raises UsageError with what could not be brought; the rest is there.
+    """
+    copied: list[str] = []
+    problems: list[Problem] = []
+    for name, place in zip(FETCHED, (folder, cwd), strict=True):
+        if (place / name).is_dir() and (name == "output" or not (place / name).is_symlink()):
+            problems += _copied(place / name, to / name)
+            copied.append(str(to / name))
+    if problems:
+        raise UsageError.of(problems)
+    if not copied:
+        raise PaddockError(f"{folder} has neither logs nor output")
+    return copied
+
+
+def _copied(source: Path, to: Path) -> list[Problem]:
+    """Copy a directory over what an earlier fetch has left; what could not be brought."""
+
+    def left_out(directory: str, names: list[str]) -> set[str]:
+        here = to / os.path.relpath(directory, source)
+        for name in names:  # a link that is there is not written over
+            if os.path.islink(here / name):
+                os.unlink(here / name)
+        return {INNER}
+
+    try:
+        shutil.copytree(source, to, symlinks=True, dirs_exist_ok=True, ignore=left_out)
+    except shutil.Error as error:
+        found = [f"{path} is not brought: {why}" for path, _, why in error.args[0]]
+        more = [f"{len(found) - SHOWN_MAX} more are not brought"] if len(found) > SHOWN_MAX else []
+        return [Problem(each) for each in [*found[:SHOWN_MAX], *more]]
+    except OSError as error:
+        hint = "name another directory with --to, or make room there"
+        return [Problem(f"{error.filename or to}: {error.strerror or error}", hint)]
+    return []
+
+
+def remove(folder: Path) -> None:
+    """Remove a job's directory; one that is gone already is no error. Raises PaddockError."""
+    try:
+        if stat.S_ISLNK(folder.lstat().st_mode):
+            raise PaddockError(f"{folder} is a link: it is left as it is")
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise PaddockError(f"{error.filename}: {error.strerror}") from error
+
+
+def created_at(folder: Path) -> float:
+    """When it was made; now where that cannot be told."""
+    try:
+        return (folder / INNER / "job.json").stat().st_mtime
+    except OSError:
+        return time.time()
