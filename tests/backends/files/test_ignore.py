@@ -1,119 +1,89 @@
-"""What is left out is what git leaves out."""
+"""What is left out of a package: what git ignores, and the globs of .paddockignore."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 
-from paddock.backends.files.ignore import Rules, read_rules
+from paddock.backends.files.ignore import Rules, ignored_by_git, read_rules, translate
+from paddock.backends.files.package import scan
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PATHS = [
-    b"a", b"b", b"ab", b"abc", b"a/b", b"a/b/c", b"a/a/b", b"a/x/y/b", b"axx/yy/b", b"x/a", b"x/ab",
-    b"x/a/b", b"x/y/a", b"a b", b"a ", b"#a", b"!a", b"a.py", b"x/a.py", b"a-b", b"a]b", b"a[b",
-    b"-", b"a\\b", b"a*b", b"\xe8\xae\xad", b"x/\xe8\xae\xad.py", b"\xff\xfe", b"a\nb", b"log/a",
-    b"log", b"build", b"x/build", b"x/build/a", b"5", b"a5", b"A", b"a\tb", b"^", b"xb", b"foo/ab",
-    b"foo/axx/yy/b", b"a^b", b"a:b", b"  ",
-]  # fmt: skip
-PIECES = [
-    b"a", b"b", b"x", b"/", b"/", b"*", b"**", b"**/", b"/**", b"?", b"!", b"\\", b" ", b"[", b"]",
-    b"[ab]", b"[!a]", b"[^a]", b"[a-c]", b"[[:alpha:]]", b"[[:digit:]", b"[]-a]", b"[\\]]", b"-",
-    b"#", b"build/", b"*.py", b".", b"\xe8\xae\xad", b"foo/", b"\xff", b"[[:", b"\r", b"[/]",
-    b"[:]", b"a**", b"y",
-]  # fmt: skip
 
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A git repository, empty."""
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A git repository with ignored and other files, some tracked."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
-    return made_repository(tmp_path_factory.mktemp("files"))
-
-
-@pytest.fixture(scope="module")
-def directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A git repository in which every path is a directory."""
-    if shutil.which("git") is None:
-        pytest.skip("git is not installed")
-    root = made_repository(tmp_path_factory.mktemp("directories"))
-    for path in PATHS:
-        os.makedirs(os.path.join(os.fsencode(root), path), exist_ok=True)
+    root = tmp_path / "repository"
+    for name in ("a.py", "a.log", "kept.log", "build/x", "sub/b.py", "sub/b.log", "own/c.tmp"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    (root / ".gitignore").write_text("*.log\n/build/\n")
+    (root / "sub/.gitignore").write_text("!b.log\n")
+    (root / "own/.gitignore").write_text("*.tmp\n")
+    for words in (("init", "-q"), ("add", "-f", "kept.log"), ("-C", "own", "init", "-q")):
+        subprocess.run(["git", "-C", str(root), *words], check=True)
     return root
 
 
-def made_repository(root: Path) -> Path:
-    """A new repository, without rules from elsewhere."""
-    subprocess.run(["git", "init", "-q", str(root)], check=True)
-    subprocess.run(["git", "-C", str(root), "config", "core.excludesFile", "/dev/null"], check=True)
-    return root
+def files_of(root: Path, tmp_path: Path) -> set[str]:
+    """The files of the package, without those that say what is ignored."""
+    found = scan(str(root), {"XDG_CACHE_HOME": str(tmp_path / "cache")}).manifest.files
+    return {entry.path for entry in found if "ignore" not in entry.path}
 
 
-def git_ignores(root: Path, paths: list[bytes]) -> set[bytes]:
-    """Those that git leaves out; what is not there is taken for a file."""
-    found = subprocess.run(
-        ["git", "-C", str(root), "check-ignore", "--no-index", "-z", "--stdin"],
-        input=b"\0".join(paths), stdout=subprocess.PIPE, check=False,
-    )  # fmt: skip
-    assert found.returncode in (0, 1)
-    return {path for path in found.stdout.split(b"\0") if path}
+def test_what_git_ignores_is_left_out(repository: Path, tmp_path: Path) -> None:
+    """What it tracks is sent, and a repository within has files of its own."""
+    assert files_of(repository, tmp_path) == {"a.py", "kept.log", "sub/b.py", "sub/b.log"}
 
 
-def we_ignore(paths: list[bytes], *files: tuple[bytes, bytes]) -> set[bytes]:
-    """The same by our rules; files: directory and content, the root's first."""
-
-    def left_out(path: bytes) -> bool:
-        parts = path.rstrip(b"/").split(b"/")
-        for depth in range(1, len(parts) + 1):
-            head = b"/".join(parts[:depth])
-            rules: Rules | None = None
-            for base, text in files:
-                if head.startswith(base):
-                    rules = Rules(base, read_rules(text), rules)
-            assert rules is not None
-            is_directory = depth < len(parts) or path.endswith(b"/")
-            if rules.ignores(head, is_directory=is_directory):
-                return True
-        return False
-
-    return {path for path in paths if left_out(path)}
+def test_our_own_file_has_the_last_word(repository: Path, tmp_path: Path) -> None:
+    (repository / ".paddockignore").write_text("!build/\n!a.log\nsub/*.log\n")
+    assert files_of(repository, tmp_path) == {"a.py", "a.log", "kept.log", "build/x", "sub/b.py"}
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map(b"".join), max_size=5))
-@example([b"/foo/a**/b", b"**/a/", b"a/**/b", b"x/*", b"!x/a"])
-@example([b"a  ", b"a\\ ", b"\\#a", b"\\!a", b"a\\"])
-@example([b"[[:alpha:]5-]*b", b"[]a]", b"[!]a]b", b"*\xe8\xae\xad*", b"?"])
-def test_patterns_mean_what_they_mean_to_git(
-    repository: Path, directories: Path, lines: list[bytes]
+def test_a_package_that_git_ignores_whole_is_sent(repository: Path, tmp_path: Path) -> None:
+    """Who names it wants it: its files are what a build has left."""
+    assert ignored_by_git(bytes(repository / "build")) is None
+    assert files_of(repository / "build", tmp_path) == {"x"}
+
+
+def test_without_git_its_file_is_read_as_globs(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = b"\n".join(lines)
-    for root in (repository, directories):
-        (root / ".gitignore").write_bytes(text)
-    assert we_ignore(PATHS, (b"", text)) == git_ignores(repository, PATHS)
-    as_directories = {path + b"/" for path in git_ignores(directories, PATHS)}
-    assert we_ignore([path + b"/" for path in PATHS], (b"", text)) == as_directories
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert files_of(repository, tmp_path) == {"a.py", "sub/b.py", "sub/b.log"}
 
 
-def test_the_file_of_a_deeper_directory_has_the_last_word(repository: Path) -> None:
-    outer, inner = b"*.log\n/x/only\n", b"!keep.log\n/only\n"
-    (repository / ".gitignore").write_bytes(outer)
-    (repository / "x").mkdir()
-    (repository / "x" / ".gitignore").write_bytes(inner)
-    paths = [b"a.log", b"x/a.log", b"x/keep.log", b"keep.log", b"only", b"x/only", b"x/y/only"]
-    wanted = {b"a.log", b"x/a.log", b"keep.log", b"x/only"}
-    assert we_ignore(paths, (b"", outer), (b"x/", inner)) == wanted
-    assert git_ignores(repository, paths) == wanted
-    (repository / "x" / ".gitignore").unlink()
+@pytest.mark.parametrize(
+    ("glob", "matching", "other"),
+    [
+        (b"*.py", b"a.py", b"x/a.py"),
+        (b"**/a", b"x/y/a", b"x/ya"),
+        (b"x/**", b"x/y/a", b"y/a"),
+        (b"a?[0-9]", b"ab7", b"a/7"),
+        (b"[!a]b", b"xb", b"ab"),
+        (b"[z-a]\\*", b"[z-a]\\*", b"z*"),
+        (b"\\*", b"*", b"a"),
+    ],
+)
+def test_globs_match_within_names(glob: bytes, matching: bytes, other: bytes) -> None:
+    """What is no glob stands for itself."""
+    assert translate(glob).fullmatch(matching)
+    assert not translate(glob).fullmatch(other)
 
 
-def test_a_mark_at_the_beginning_and_ends_of_lines_of_windows_do_not_count() -> None:
-    assert we_ignore([b"a", b"b"], (b"", b"\xef\xbb\xbfa\r\nb\r\n")) == {b"a", b"b"}
+def test_a_name_is_meant_at_any_depth_and_a_path_from_its_file_on() -> None:
+    rules = Rules(b"", read_rules(b"\xef\xbb\xbf# comment\r\nlog/\r\n/top\r\nx/y\r\n"))
+    found = {
+        path: rules.verdict(path, is_directory=True)
+        for path in (b"a/log", b"top", b"a/top", b"x/y", b"a/x/y")
+    }
+    assert found == {b"a/log": True, b"top": True, b"a/top": None, b"x/y": True, b"a/x/y": None}
+    assert rules.verdict(b"a/log", is_directory=False) is None

@@ -75,8 +75,8 @@ def shares(
 
     pattern: a glob of paths below the package. Raises UsageError.
     """
-    fits = translate(raw(pattern.removeprefix("./")), is_path=True)
-    sizes = {e.path: e.size for e in manifest.files if fits and fits.fullmatch(raw(e.path))}
+    fits = translate(raw(pattern.removeprefix("./")))
+    sizes = {e.path: e.size for e in manifest.files if fits.fullmatch(raw(e.path))}
     if not sizes:
         raise UsageError(
             f"--data '{pattern}' means no file of the package",

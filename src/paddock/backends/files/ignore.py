@@ -1,35 +1,36 @@
-"""What .gitignore and .paddockignore leave out, as git reads them (gitignore(5)). Pure.
+"""The files of a package that git, .gitignore and .paddockignore leave out.
 
-Works on bytes, as git does: `?` is one byte. Rules of a directory's own file come after those of
-the directories above it; the last rule that fits decides.
+Where git is and the package is in a repository, git says what it ignores (gitignore(5), also its
+global file and .git/info/exclude); elsewhere .gitignore is read as plain globs. .paddockignore is
+plain globs everywhere, and has the last word.
+
+A glob: * ? and [...] match within a name, ** also "/"; with "/" at its end it means directories
+only; without "/" before that it is a name at any depth; after "!" it takes back what earlier lines
+say. Globs of a directory's own file come after those of the directories above it; the last one that
+matches decides. Works on bytes: `?` is one byte.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-IGNORE_FILES = (b".gitignore", b".paddockignore")  # in this order: ours has the last word
-_SPECIAL = b"*?[\\"  # what ends the literal part of a pattern (is_glob_special of git)
-_RANGES = {
-    b"alnum": b"09AZaz", b"alpha": b"AZaz", b"blank": b"\t\t  ", b"cntrl": b"\0\x1f\x7f\x7f",
-    b"digit": b"09", b"graph": b"!~", b"lower": b"az", b"print": b" ~", b"punct": b"!/:@[`{~",
-    b"space": b"\t\r  ", b"upper": b"AZ", b"xdigit": b"09AFaf",
-}  # fmt: skip
+OF_GIT, OURS = b".gitignore", b".paddockignore"
+GIT_SECONDS_MAX = 60.0
+GIT_PLACES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")  # of a hook's repository
+_TOKENS = re.compile(rb"\*\*/|\*\*|\*|\?|\[[!^]?\]?[^\]]*\]|\\.|.", re.DOTALL)
+_GLOBS = {b"**/": b"(?:.*/)?", b"**": b".*", b"*": b"[^/]*", b"?": b"[^/]"}
 
 
-@dataclass(frozen=True)
-class Rule:
-    """One line. fits: what the name matches, or the path below the file's directory."""
+class Rule(NamedTuple):
+    """One line. pattern: of the path below the file's directory."""
 
-    fits: re.Pattern[bytes]
+    pattern: re.Pattern[bytes]
     is_negated: bool
     for_directories: bool
-    by_name: bool
 
 
 @dataclass(frozen=True)
@@ -43,146 +44,65 @@ class Rules:
     rules: tuple[Rule, ...] = ()
     above: Rules | None = None
 
-    def ignores(self, path: bytes, *, is_directory: bool) -> bool:
-        """Whether a path in that directory, or below it, is left out; parents are not asked."""
-        name = path.rpartition(b"/")[2]
-        below = path[len(self.base) :]
+    def verdict(self, path: bytes, *, is_directory: bool) -> bool | None:
+        """True: a path below the directory is left out; None: no line matches it."""
         for rule in reversed(self.rules):
             if rule.for_directories and not is_directory:
                 continue
-            if rule.fits.fullmatch(name if rule.by_name else below):
+            if rule.pattern.fullmatch(path, len(self.base)):
                 return not rule.is_negated
-        return self.above is not None and self.above.ignores(path, is_directory=is_directory)
+        return self.above.verdict(path, is_directory=is_directory) if self.above else None
 
 
 def read_rules(text: bytes) -> tuple[Rule, ...]:
     """The rules in a file."""
-    lines = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    return tuple(rule for rule in map(_read_rule, lines) if rule is not None)
+    lines = (line.strip() for line in text.removeprefix(b"\xef\xbb\xbf").splitlines())
+    return tuple(_read_rule(line) for line in lines if line and not line.startswith(b"#"))
 
 
-def translate(pattern: bytes, *, is_path: bool) -> re.Pattern[bytes] | None:
-    """A pattern as a regular expression, None when it never fits anything.
-
-    is_path: "/" is matched by "/" and by "**" only.
-    """
-    first = next((i for i, byte in enumerate(pattern) if byte in _SPECIAL), len(pattern))
-    out = []
-    at = 0
-    while at < len(pattern):
-        byte = pattern[at : at + 1]
-        if byte == b"\\":
-            if at + 1 == len(pattern):
-                return None
-            out.append(re.escape(pattern[at + 1 : at + 2]))
-            at += 2
-        elif byte == b"?":
-            out.append(b"[^/]" if is_path else b".")
-            at += 1
-        elif byte == b"*":
-            text, at = _stars(pattern, at, first, is_path=is_path)
-            out.append(text)
-        elif byte == b"[":
-            found = _bracket(pattern, at + 1)
-            if found is None:
-                return None
-            allowed, at = found
-            out.append(_one_of(allowed - {ord("/")} if is_path else allowed))
-        else:
-            out.append(re.escape(byte))
-            at += 1
-    return re.compile(b"".join(out), re.DOTALL)
-
-
-def _read_rule(line: bytes) -> Rule | None:
-    line = _without_end_spaces(line.removesuffix(b"\r"))
-    if not line or line.startswith(b"#"):
-        return None
+def _read_rule(line: bytes) -> Rule:
     is_negated = line.startswith(b"!")
-    pattern = line[is_negated:]
-    for_directories = pattern.endswith(b"/")
-    pattern = pattern[: len(pattern) - for_directories]
-    by_name = b"/" not in pattern
-    fits = translate(pattern if by_name else pattern.removeprefix(b"/"), is_path=not by_name)
-    return None if fits is None else Rule(fits, is_negated, for_directories, by_name)
+    pattern = line[is_negated:].removesuffix(b"/")
+    anchored = pattern.removeprefix(b"/") if b"/" in pattern else b"**/" + pattern
+    return Rule(translate(anchored), is_negated, line.endswith(b"/"))
 
 
-def _without_end_spaces(line: bytes) -> bytes:
-    r"""Spaces at the end do not count, but one after a backslash does."""
-    kept = at = 0
-    while at < len(line):
-        if line[at : at + 1] == b"\\":
-            at += 1
-        elif line[at : at + 1] == b" ":
-            at += 1
-            continue
-        at += 1
-        kept = at
-    return line[:kept]
+def translate(pattern: bytes) -> re.Pattern[bytes]:
+    """A glob of paths as a regular expression.
+
+    >>> bool(translate(b"data/*-[0-9]").fullmatch(b"data/train-7"))
+    True
+    """
+    try:
+        return re.compile(b"".join(map(_translated, _TOKENS.findall(pattern))), re.DOTALL)
+    except re.error:  # [z-a]
+        return re.compile(re.escape(pattern))
 
 
-def _stars(pattern: bytes, at: int, first: int, *, is_path: bool) -> tuple[bytes, int]:
-    """One or more stars: as an expression, and where the pattern goes on."""
-    end = at
-    while pattern[end : end + 1] == b"*":
-        end += 1
-    if not is_path:
-        return b".*", end
-    # git compares the literal beginning by itself: what follows it is a beginning, too
-    begins = at == first or pattern[at - 1 : at] == b"/"
-    after = pattern[end : end + 2]
-    if end - at < 2 or not begins or not (after[:1] in (b"", b"/") or after == b"\\/"):
-        return b"[^/]*", end
-    if after[:1] == b"/":
-        return b"(?:.*/)?", end + 1
-    return b".*", end
+def _translated(token: bytes) -> bytes:
+    if token in _GLOBS:
+        return _GLOBS[token]
+    if token[:1] == b"[" and len(token) > 1:
+        is_negated = token[1:2] in (b"!", b"^")
+        inside = re.sub(rb"([\\\[&~|])", rb"\\\1", token[1 + is_negated : -1])
+        return b"(?!/)[" + b"^" * is_negated + inside + b"]"
+    return re.escape(token[-1:])
 
 
-def _bracket(pattern: bytes, at: int) -> tuple[frozenset[int], int] | None:
-    """The bytes that [...] allows, and what comes after it; None when it has no end."""
-    negated = pattern[at : at + 1] in (b"!", b"^")
-    at += negated
-    found: set[int] = set()
-    previous = -1
-    is_first = True
-    while is_first or pattern[at : at + 1] != b"]":
-        is_first = False
-        if at >= len(pattern):
-            return None
-        byte = pattern[at]
-        if byte == ord("-") and previous >= 0 and pattern[at + 1 : at + 2] not in (b"", b"]"):
-            at += 1 + (pattern[at + 1 : at + 2] == b"\\")
-            if at >= len(pattern):
-                return None
-            found |= set(range(previous, pattern[at] + 1))
-            previous = -1
-        elif pattern[at : at + 2] == b"[:":
-            end = pattern.find(b"]", at + 2)
-            if end < 0:
-                return None
-            name = pattern[at + 2 : end - 1]
-            if pattern[end - 1 : end] != b":" or end - 1 < at + 2:
-                found.add(ord("["))  # no class: a bracket like any other
-                previous = -1
-            elif name not in _RANGES:
-                return None
-            else:
-                ranges = _RANGES[name]
-                for low, high in zip(ranges[::2], ranges[1::2], strict=True):
-                    found |= set(range(low, high + 1))
-                previous, at = -1, end
-        else:
-            if byte == ord("\\"):
-                at += 1
-                if at >= len(pattern):
-                    return None
-                byte = pattern[at]
-            found.add(byte)
-            previous = byte
-        at += 1
-    return frozenset(range(256)) - found if negated else frozenset(found), at + 1
+def ignored_by_git(directory: bytes) -> frozenset[bytes] | None:
+    """The paths below a directory that git ignores, "/" behind a directory all of which it does.
 
-
-def _one_of(allowed: Iterable[int]) -> bytes:
-    inside = b"".join(b"\\x%02x" % byte for byte in sorted(allowed))
-    return b"[" + inside + b"]" if inside else b"(?!)"
+    None where git is not installed, or the directory is in no repository, or ignored itself.
+    Source: git-ls-files(1); not its list of files to keep, which has neither empty directories nor
+    what cannot be sent.
+    """
+    words = ("ls-files", "-oi", "--directory", "--exclude-standard", "-z")
+    try:
+        done = subprocess.run(
+            ["git", *words], cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, timeout=GIT_SECONDS_MAX,
+            env={k: v for k, v in os.environ.items() if k not in GIT_PLACES}, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = frozenset(done.stdout.split(b"\0"))
+    return None if done.returncode or b"./" in found else found

@@ -4,7 +4,7 @@
     deliver(ask, package, package.manifest, there)     to a host that answers node/files.py
     place_locally(directory, there, env, say)          into a directory of a shared file system
 
-Left out is what .gitignore and .paddockignore in it say (ignore.py), .git, .paddock at the top, the
+Left out is what git and .paddockignore say (ignore.py), .git, .paddock at the top, the
 logs of jobs that ran there, and the files that our own output goes to. A file that grows meanwhile
 is sent as it was listed: its first bytes. One that another program changes is an error.
 """
@@ -20,7 +20,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from paddock.backends.files.hashes import Hashes
-from paddock.backends.files.ignore import IGNORE_FILES, Rule, Rules, read_rules, translate
+from paddock.backends.files.ignore import (
+    OF_GIT,
+    OURS,
+    Rule,
+    Rules,
+    ignored_by_git,
+    read_rules,
+    translate,
+)
 from paddock.backends.node.files import split_hashes
 from paddock.backends.node.manifest import (
     RESERVED,
@@ -230,20 +238,26 @@ class _Walk:
     found: dict[str, tuple[Entry, os.stat_result]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     left_out: int = 0
+    by_git: set[bytes] = field(default_factory=set)
     own_output: set[tuple[int, int]] = field(default_factory=lambda: _own_output())
 
     def run(self) -> None:
         """Fill `found`, and stop where there is far too much."""
         passed: dict[str, tuple[Entry, os.stat_result]] = {}  # ignored, but data may be below
-        todo: list[tuple[bytes, Rules | None, bool]] = [(b"", None, False)]
+        todo = [(b"", Rules(), False, False)]
         while todo and len(self.found) <= 2 * self.limit_files:
-            base, rules, is_passed = todo.pop()
+            base, rules, is_passed, has_git = todo.pop()
             try:
                 listing = sorted(os.scandir(os.path.join(self.root, base)), key=lambda e: e.name)
             except OSError as error:
                 self.problems.append(_unreadable(_text(base.rstrip(b"/")), error))
                 continue
-            rules = _rules_of(self.root, base, {each.name for each in listing}, rules)
+            names = {each.name for each in listing}
+            if not base or b".git" in names:  # git does not look into a repository within one
+                found = ignored_by_git(os.path.join(self.root, base))
+                has_git = found is not None
+                self.by_git.update(base + each for each in found or ())
+            rules = _rules_of(self.root, base, names - {OF_GIT} if has_git else names, rules)
             for each in listing:
                 path = base + each.name
                 if each.name == b".git" or path == RESERVED.encode():
@@ -252,7 +266,9 @@ class _Walk:
                     self.left_out += 1
                     continue
                 is_directory = each.is_dir(follow_symlinks=False)
-                is_ignored = is_passed or rules.ignores(path, is_directory=is_directory)
+                is_ignored = is_passed or rules.verdict(path, is_directory=is_directory)
+                if is_ignored is None:
+                    is_ignored = (path + b"/" if is_directory else path) in self.by_git
                 if is_ignored and not self._may_be_data(path, is_directory=is_directory):
                     self.left_out += not is_passed
                     continue
@@ -264,7 +280,7 @@ class _Walk:
                     continue
                 if is_directory:
                     (passed if is_ignored else self.found)[entry[0].path] = entry
-                    todo.append((path + b"/", rules, is_ignored))
+                    todo.append((path + b"/", rules, is_ignored, has_git))
                     continue
                 for at, byte in enumerate(entry[0].path):
                     if byte == "/" and entry[0].path[:at] in passed:
@@ -317,13 +333,12 @@ def _data_patterns(data: str) -> list[re.Pattern[bytes]]:
     """The glob, after the patterns of the directories that lead there."""
     parts = raw(data).strip(b"/").split(b"/") if data else []
     heads = [b"/".join(parts[: depth + 1]) for depth in range(len(parts))]
-    found = [translate(head, is_path=True) for head in heads]
-    return [each for each in found if each is not None]
+    return [translate(head) for head in heads]
 
 
-def _rules_of(root: bytes, base: bytes, names: set[bytes], above: Rules | None) -> Rules:
+def _rules_of(root: bytes, base: bytes, names: set[bytes], above: Rules) -> Rules:
     rules: list[Rule] = []
-    for name in IGNORE_FILES:
+    for name in (OF_GIT, OURS):  # in this order: ours has the last word
         if name not in names:
             continue
         try:
@@ -331,9 +346,7 @@ def _rules_of(root: bytes, base: bytes, names: set[bytes], above: Rules | None) 
                 rules += read_rules(file.read())
         except OSError:
             continue  # a link or a directory of that name: git passes over it, too
-    if not rules and above is not None:
-        return above
-    return Rules(base, tuple(rules), above)
+    return Rules(base, tuple(rules), above) if rules else above
 
 
 def _hashed(root: bytes, entry: Entry, status: os.stat_result, hashes: Hashes) -> Entry:
