@@ -15,12 +15,14 @@ from paddock.core.hosts import Host
 from paddock.core.messages import Letter
 from paddock.core.policy import Verdict
 from paddock.local.loop import Loop
+from paddock.local.reporter import Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from paddock.core.job import Job
     from paddock.core.plan import Plan
+    from paddock.local.node import NodeEvents
 
 HERE = Host("here", "10.0.0.1", ports=(1,), service_ports=(2, 3, 4, 5))
 THERE = Host("there", "10.0.0.2", ports=(1,), service_ports=(2, 3, 4, 5))
@@ -203,13 +205,12 @@ def test_a_closed_coordinator_has_no_timer_left() -> None:
 # ------------------------------------------------------------------------------- the member
 
 
-class Share:
+class NodeRunner:
     """Stands for devices, ports and processes: what it was told."""
 
+    events: NodeEvents
+
     def __init__(self) -> None:
-        self.on_exit: Callable[[Exit], None] = lambda _exit: None
-        self.on_stopped: Callable[[int], None] = lambda _attempt: None
-        self.on_note: Callable[[str, str], None] = lambda _level, _text: None
         self.notes: tuple[str, ...] = ()
         self.warning = ""
         self.server_restarts = 0
@@ -230,20 +231,20 @@ class Share:
         """There is no hook."""
 
     def start(self, plan: Plan, _node_rank: int) -> None:
-        """As share.Share."""
+        """As local/node.py."""
         assert not self.is_running, "two attempts at once"
         self.started.append(plan.attempt)
         self.is_running, self.is_stopping = True, False
 
     def stop(self, reason: str, *, hurry: bool, grace_seconds: float | None) -> None:
-        """As share.Share; they end when the test says so."""
+        """As local/node.py; they end when the test says so."""
         self.stopped.append(reason)
         self.is_stopping = True
 
     def end(self, attempt: int) -> None:
         """Its processes have ended."""
         self.is_running = False
-        self.on_stopped(attempt)
+        self.events.stopped(attempt)
 
     def last_notes(self) -> list[str]:
         """There are no servers."""
@@ -257,17 +258,34 @@ class Seat:
     """A member of a job of two nodes."""
 
     def __init__(self, loop: Loop, uid: str = UID) -> None:
-        self.share = Share()
+        self.share = NodeRunner()
         self.said: list[Letter] = []
         self.told: list[str] = []
-        self.over: list[int] = []
+        self.ended: list[int] = []
         self.handed: list[m.HandOver] = []
         self.member = Member(
-            JOB, loop, self.share, say_raw=self.told.append, pod_name="b",  # type: ignore[arg-type]  # stands for it
-            on_over=self.over.append,
+            JOB, loop, self.share, pod_name="b", events=self,  # type: ignore[arg-type]  # stands for it
+            reporter=Reporter(20, self.told.append),
         )  # fmt: skip
-        self.member.on_hand_over = self.handed.append
+        self.member.follower = self
         self.connect(uid)
+
+    def starting(self, _plan: Plan, _node_rank: int) -> None:
+        """As agent/launcher.py."""
+
+    def on_verdict(self, _verdict: Verdict, _uid: str, _is_own: bool) -> None:
+        """As agent/launcher.py."""
+
+    def over(self, exit_code: int) -> None:
+        """As agent/launcher.py."""
+        self.ended.append(exit_code)
+
+    def idle(self) -> None:
+        """As agent/place.py."""
+
+    def handle(self, event: m.HandOver) -> None:
+        """As agent/place.py."""
+        self.handed.append(event)
 
     def connect(self, uid: str) -> None:
         """A coordinator let it in."""
@@ -286,7 +304,7 @@ class Seat:
         """All that it did."""
         share = self.share
         return (
-            list(self.said), list(self.told), list(self.over), list(self.handed),
+            list(self.said), list(self.told), list(self.ended), list(self.handed),
             list(share.started), list(share.stopped), self.member.attempt,
         )  # fmt: skip
 
@@ -341,12 +359,12 @@ def test_the_ghost_of_a_coordinator_ends_nobody(loop: Loop, is_running: bool) ->
     if not is_running:
         seat.share.end(3)
     seat.hear(m.Over(LOST), 2)
-    assert (seat.over, seat.share.stopped, seat.member.exit_code) == ([], [], None)
+    assert (seat.ended, seat.share.stopped, seat.member.exit_code) == ([], [], None)
     seat.hear(m.Over(LOST), 3)
     if is_running:
         assert seat.share.stopped == [LOST.reason]
         seat.share.end(3)
-    assert seat.over == [124]
+    assert seat.ended == [124]
 
 
 def test_an_order_for_the_next_attempt_is_taken(loop: Loop) -> None:
@@ -366,7 +384,7 @@ def test_a_refusal_is_heard_whatever_the_attempt(loop: Loop) -> None:
     seat.run(3)
     seat.share.end(3)
     seat.hear(m.Refuse("the job already has its 2 nodes", exit_code=2), 0)
-    assert seat.over == [2]
+    assert seat.ended == [2]
 
 
 def test_attempts_of_another_run_count_from_the_start(loop: Loop) -> None:
@@ -377,7 +395,7 @@ def test_attempts_of_another_run_count_from_the_start(loop: Loop) -> None:
     seat.connect("other")
     assert seat.said[-1].attempt == -1
     seat.hear(m.Over(LOST), 3, UID)
-    assert seat.over == []
+    assert seat.ended == []
     seat.run(0, "other")
     assert [letter.uid for letter in seat.said] == [UID, UID, UID, "other", "other"]
 
@@ -391,4 +409,4 @@ def test_who_joins_the_same_run_again_says_how_far_it_was(loop: Loop) -> None:
     assert isinstance(seat.said[-1].message, m.Join)
     assert seat.said[-1].attempt == 3
     seat.hear(m.Over(LOST), 2)
-    assert seat.over == []
+    assert seat.ended == []

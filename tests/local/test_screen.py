@@ -57,7 +57,7 @@ class Screen:
             lambda: "/job/log",
             lambda text: stands_in(said.encode(), text),
             columns=lambda: columns,
-            run_id=lambda: run_id,
+            run_id=run_id,
             has_time=False,
         )
 

@@ -1,7 +1,7 @@
-"""A host and its launcher: the agent's own Run, Place and Member on a made-up loop and processes.
+"""A host: the agent's own Launcher, Place and Member on a made-up loop and processes.
 
 What is made up is what a launcher takes from its machine: the loop (time, late when the launcher
-is paused), the share (processes under the real Supervisor) and the way to etcd.
+is paused), the node runner (processes under the real Supervisor) and the way to etcd.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 
 from paddock.agent import election_words as w
 from paddock.agent.election_state import ElectionState
+from paddock.agent.launcher import Launcher
 from paddock.agent.life import TTL_SECONDS
 from paddock.agent.place import Place
-from paddock.agent.run import Run
 from paddock.core import supervisor as s
 from paddock.core.hosts import Host
 from paddock.core.value import replace
 from paddock.etcd.reply import EtcdUnreachable
+from paddock.local.node import LaunchContext
+from paddock.local.reporter import Reporter
+from paddock.local.text import LEVELS
 from sim.net import Net
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from paddock.agent.coordinator import Coordinator
     from paddock.core.exits import Exit
     from paddock.core.plan import Plan
+    from paddock.local.node import NodeEvents
     from sim.world import Proc, World
 
 EVIDENCE_SECONDS = 0.03  # local/node.py
@@ -90,14 +94,13 @@ class Loop:
         self.node.finish()
 
 
-class Share:
-    """The processes of one launcher; local/share.py with made-up ones."""
+class NodeRunner:
+    """The processes of one launcher; local/node.py with made-up ones."""
+
+    events: NodeEvents
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.on_exit: Callable[[Exit], None] = lambda _exit: None
-        self.on_stopped: Callable[[int], None] = lambda _attempt: None
-        self.on_note: Callable[[str, str], None] = lambda _level, _text: None
         self.notes: tuple[str, ...] = ()
         self.warning = ""
         self.server_restarts = 0
@@ -124,9 +127,6 @@ class Share:
         return Host(
             self.node.name, address, slots=slots, ports=ports[:count], service_ports=ports[count:]
         )
-
-    def release_ports(self) -> None:
-        return
 
     def prepare(self, then: Callable[[int], None]) -> None:
         then(0)
@@ -172,7 +172,7 @@ class Share:
         world, loop = self.node.world, self.node.loop
         delay = 0.0 if exit_.ok else world.rng.uniform(0.0, EVIDENCE_SECONDS)
         self._reports_until = max(self._reports_until, world.now + delay)
-        world.after(delay, lambda: loop.call(lambda: self.on_exit(exit_)))
+        world.after(delay, lambda: loop.call(lambda: self.events.exited(exit_)))
 
     def _ended(self, attempt: int) -> None:
         alive = [p.key for p in self.procs.values() if p.alive]
@@ -180,7 +180,7 @@ class Share:
             not alive, f"{self.node.name} says that attempt {attempt} ended: {alive}"
         )
         self.procs, self.supervisor = {}, None
-        self.on_stopped(attempt)
+        self.events.stopped(attempt)
 
     def forward(self, number: int) -> None:
         del number
@@ -279,9 +279,9 @@ class Candidate:
 class Node:
     """A host with its launcher, and again a launcher after that has ended."""
 
-    run: Run
+    run: Launcher
     loop: Loop
-    share: Share
+    share: NodeRunner
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
@@ -342,17 +342,17 @@ class Node:
         self.is_expelled = False
         world = self.world
         self.loop = Loop(self)
-        self.share = Share(self)
+        self.share = NodeRunner(self)
         rendezvous = world.spec.job.rendezvous
         if world.spec.has_ranks:
             rendezvous = replace(rendezvous, node_rank=self.number)
         self.run = Launched(
             replace(world.spec.job, rendezvous=rendezvous),
-            self.world.env,
+            LaunchContext(self.world.env, f"{self.name}.{self.launch_count}"),
             loop=self.loop,  # type: ignore[arg-type]  # as real as it gets here
-            share=self.share,  # type: ignore[arg-type]  # as above
+            node=self.share,  # type: ignore[arg-type]  # as above
             say_raw=self._say,
-            pod_name=f"{self.name}.{self.launch_count}",
+            reporter=Reporter(LEVELS[world.spec.job.logs.level], self._say),
         )
         self.run.world = world
         self.place = Place(self.run, Net(self), b"")  # type: ignore[arg-type]  # as above
@@ -450,8 +450,8 @@ class Node:
             self.loop.call(lambda: self.run.member.on_signal(number))
 
 
-class Launched(Run):
-    """A Run whose uids are the same in every replay of a seed."""
+class Launched(Launcher):
+    """A Launcher whose uids are the same in every replay of a seed."""
 
     world: World
 

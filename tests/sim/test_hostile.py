@@ -72,18 +72,18 @@ def test_a_coordinator_whose_hook_still_runs_does_not_forget_what_it_started(
 ) -> None:
     """It counts itself as one that has started; when it gives way, it goes by its own member."""
 
-    def prepare(share: sim.node.Share, then: object) -> None:
+    def prepare(share: sim.node.NodeRunner, then: object) -> None:
         loop, delay = share.node.loop, 60.0 if share.node.number == 1 else 0.0
         if delay and share.node.world.now > 14.0:
             loop.at("hook", loop.now() + delay, lambda: then(0))  # type: ignore[operator]
         else:
             then(0)  # type: ignore[operator]
 
-    def cancel_hook(share: sim.node.Share) -> None:
+    def cancel_hook(share: sim.node.NodeRunner) -> None:
         share.node.loop.at("hook", None, lambda: None)
 
-    monkeypatch.setattr(sim.node.Share, "prepare", prepare)  # type: ignore[attr-defined]
-    monkeypatch.setattr(sim.node.Share, "cancel_hook", cancel_hook)  # type: ignore[attr-defined]
+    monkeypatch.setattr(sim.node.NodeRunner, "prepare", prepare)  # type: ignore[attr-defined]
+    monkeypatch.setattr(sim.node.NodeRunner, "cancel_hook", cancel_hook)  # type: ignore[attr-defined]
     monkeypatch.setattr(World, "check_blame", lambda *_: None)  # type: ignore[attr-defined]
     job = job_of((1, 4), "tcp", elastic=Elastic(1, 40.0))
     world = world_of("tcp", job, 4, train_seconds=150.0)

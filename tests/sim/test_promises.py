@@ -267,12 +267,12 @@ def test_a_coordinator_whose_own_node_has_no_ports_ends() -> None:
         raise UsageError(f"port 6170 is in use on {address}")
 
     world.is_leaderless = world.is_disturbed = True
-    share_of = sim.node.Share.gather
-    sim.node.Share.gather = lambda _share, address: no_ports(address)  # type: ignore[method-assign,assignment,return-value]  # put back below
+    share_of = sim.node.NodeRunner.gather
+    sim.node.NodeRunner.gather = lambda _share, address: no_ports(address)  # type: ignore[method-assign,assignment,return-value]  # put back below
     try:
         world.run()
     finally:
-        sim.node.Share.gather = share_of  # type: ignore[method-assign]  # as it was
+        sim.node.NodeRunner.gather = share_of  # type: ignore[method-assign]  # as it was
     assert world.nodes[0].run.exit_code == 2
 
 

@@ -39,14 +39,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.agent.run import Run
+    from paddock.agent.launcher import Launcher
     from paddock.core.job import Rendezvous
 
 NAME_SECONDS = 0.5  # between two looks for a name
 NAMES_AGAIN_SECONDS = 2.0  # and for one that has an address, at which nobody lets us in
 
 
-def join_others(run: Run) -> None:
+def join_others(run: Launcher) -> None:
     """Start this node's part in a job of several nodes."""
     rendezvous = run.job.rendezvous
     net = Net(run.loop, server_tls(rendezvous), client_tls(rendezvous))

@@ -1,7 +1,7 @@
 """A member: this node's part in a job, whoever coordinates it.
 
-Takes the coordinator's orders, has this node's processes started and stopped (share.py), reports
-back, and tells the people at this node what happens.
+Takes the coordinator's orders, has this node's processes started and stopped (local/node.py),
+reports back, and tells the people at this node what happens.
 """
 
 from __future__ import annotations
@@ -12,59 +12,75 @@ from paddock.core.plan import make_plan
 from paddock.core.policy import Verdict
 from paddock.core.value import replace
 from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE, PaddockError
-from paddock.local.reporter import Reporter
 from paddock.local.text import count, servers_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
 
     from paddock.core.exits import Exit
     from paddock.core.hosts import Host
     from paddock.core.job import Job
     from paddock.core.plan import Plan
     from paddock.local.loop import Loop
-    from paddock.local.share import Share
+    from paddock.local.node import NodeRunner
+    from paddock.local.reporter import Reporter
+
+    class MemberEvents(Protocol):
+        """What a member tells its launcher."""
+
+        def starting(self, plan: Plan, node_rank: int) -> None:
+            """The processes of an attempt start next."""
+
+        def on_verdict(self, verdict: Verdict, uid: str, is_own: bool) -> None:
+            """The job's verdict, or this node's own when it gives up."""
+
+        def over(self, exit_code: int) -> None:
+            """This node has ended its part."""
+
+    class FollowerEvents(Protocol):
+        """What a member tells whoever decides where it joins (place.py)."""
+
+        def idle(self) -> None:
+            """Nothing of this node runs any more, and it has no link."""
+
+        def handle(self, event: m.HandOver) -> None:
+            """Another node coordinates from now on."""
 
 
 class Member:
-    """This node's part. Owned by the loop's thread.
+    """This node's part. Owned by the loop's thread. The events of its NodeRunner are methods here.
 
-    say_raw(text): to the console. on_over(exit_code): this node has ended its part.
-    on_idle(): nothing of this node runs any more. on_hand_over(order): another node coordinates
-    from now on. on_verdict(verdict, uid, is_own): the job's, or this node's own when it gives up.
-    on_plan(plan, node_rank): an attempt is started next.
+    follower: hears where to join next; None in a job of one node.
     """
 
     def __init__(
         self,
         job: Job,
         loop: Loop,
-        share: Share,
+        node: NodeRunner,
         *,
-        say_raw: Callable[[str], None],
+        reporter: Reporter,
         pod_name: str,
-        on_over: Callable[[int], None],
-        reporter: Reporter | None = None,
+        events: MemberEvents,
     ) -> None:
         self.job = job
+        self.reporter = reporter
+        self.follower: FollowerEvents | None = None
         self.address = ""
         self.attempt = -1  # the latest that was started here
         self.exit_code: int | None = None
         self.start: m.Start | None = None  # the latest order to start, and when it came
         self.start_at = 0.0
         self.is_start_fresh = False  # it came over the link of now
-        self.on_idle: Callable[[], None] = lambda: None
-        self.on_hand_over: Callable[[m.HandOver], None] = lambda _order: None
-        self.on_verdict: Callable[[Verdict, str, bool], None] = lambda *_: None
         self._uid = ""
         self._loop = loop
-        self._share = share
+        self._node = node
         self._pod_name = pod_name
-        self._on_over = on_over
-        self.reporter = reporter or Reporter(20, say_raw)
+        self._events = events
         self._send: Callable[[m.Letter], None] | None = None
-        self._translate: Callable[[Exit], Exit] = lambda exit_: exit_
+        self._translate: Callable[[Exit], Exit] | None = None
         self._host: Host | None = None
         self._plan: Plan | None = None
         self._node_rank = 0
@@ -76,11 +92,7 @@ class Member:
         self._notes_said = False
         self.exits: list[Exit] = []  # of this node's processes, in the latest attempt
         self.problem = ""  # why this node ended its part without a verdict of the job
-        self.on_plan: Callable[[Plan, int], None] = lambda *_: None
-        share.on_exit = self._on_exit
-        share.on_stopped = self._on_stopped
-        share.on_note = self.say
-        share.on_ready = self._on_ready
+        node.events = self
 
     # ---------------------------------------------------------------- the link
 
@@ -101,9 +113,9 @@ class Member:
             self._uid, self.attempt, self.start = uid, -1, None
         self.is_start_fresh = False
         self._send = send
-        self._translate = translate or (lambda exit_: exit_)
+        self._translate = translate
         self.address = address
-        self._host = self._share.gather(address)
+        self._host = self._node.gather(address)
         rank = self.job.rendezvous.node_rank
         started, by = (self.start.attempt, self.start.by) if self.start else (-1, "")
         self.tell(m.Join(self._host, self.key, rank, job_shape(self.job), door, started, by))
@@ -127,10 +139,12 @@ class Member:
 
     def pids(self) -> dict[str, int]:
         """This node's processes that run: "worker 3" -> pid."""
-        return self._share.pids()
+        return self._node.pids()
 
-    def _on_exit(self, exit_: Exit) -> None:
-        exit_ = self._translate(exit_)
+    def exited(self, exit_: Exit) -> None:
+        """A process of this node ended."""
+        if self._translate is not None:
+            exit_ = self._translate(exit_)
         self.exits.append(exit_)
         self.tell(m.Exited(exit_))
 
@@ -143,7 +157,7 @@ class Member:
     def disconnect(self) -> None:
         """The link is gone; reports have nowhere to go until the next connect."""
         self._send = None
-        self._share.cancel_hook()
+        self._node.cancel_hook()
 
     def tell(self, message: m.ToCoordinator) -> None:
         """Send if there is a link."""
@@ -169,23 +183,24 @@ class Member:
         if letter.uid != self._uid or is_old:
             return
         if isinstance(message, m.Start):
-            self._share.prepare(lambda code: self._begin(message, code))
+            self._node.prepare(lambda code: self._begin(message, code))
         elif isinstance(message, m.Settled):
             if self.start is not None and self.start.attempt == message.attempt:
                 self.start = replace(self.start, before=())
         elif isinstance(message, m.Stop):
-            self._share.cancel_hook()
+            self._node.cancel_hook()
             if not self.is_running and self._host is not None:
                 self.tell(m.Stopped(message.attempt, self._host))
             self.halt(message.reason, hurry=message.hurry, grace_seconds=message.grace_seconds)
         elif isinstance(message, m.Over):
-            self._share.cancel_hook()
-            self.on_verdict(message.verdict, self._uid, False)
+            self._node.cancel_hook()
+            self._events.on_verdict(message.verdict, self._uid, False)
             self._over(message.verdict)
         elif isinstance(message, m.Refuse):
             self._refused(message)
         elif isinstance(message, m.HandOver):
-            self.on_hand_over(message)
+            if self.follower is not None:
+                self.follower.handle(message)
         elif isinstance(message, m.Note):
             self._note(message)
 
@@ -202,14 +217,14 @@ class Member:
     @property
     def is_running(self) -> bool:
         """True while processes of this node may be alive."""
-        return self._share.is_running
+        return self._node.is_running
 
     def halt(self, reason: str, *, hurry: bool = False, grace_seconds: float | None = None) -> None:
         """Stop this node's processes."""
-        if self._share.is_running:
-            if not self._share.is_stopping:
+        if self._node.is_running:
+            if not self._node.is_stopping:
                 self.say("INFO", f"stopping: {reason}")
-            self._share.stop(reason, hurry=hurry, grace_seconds=grace_seconds)
+            self._node.stop(reason, hurry=hurry, grace_seconds=grace_seconds)
 
     def _begin(self, order: m.Start, hook_code: int) -> None:
         if hook_code:
@@ -222,7 +237,7 @@ class Member:
                 raise PaddockError("this node is not in the plan it was told to start")
             plan = make_plan(self.job, order.hosts, order.attempt, self._uid)
             self._node_rank = order.hosts.index(self._host)
-            self._share.start(plan, self._node_rank)
+            self._node.start(plan, self._node_rank)
         except PaddockError as error:
             self._fail(error)
             return
@@ -235,17 +250,18 @@ class Member:
 
             self.tell(m.Started(order.attempt, crc32(plan_bytes(plan))))
 
-    def _on_ready(self, plan: Plan, node_rank: int) -> None:
-        if self._share.warning and not self._notes_said:
-            self.say("WARNING", self._share.warning)
-        self.on_plan(plan, node_rank)
+    def starting(self, plan: Plan, node_rank: int) -> None:
+        """The processes of an attempt start next."""
+        if self._node.warning and not self._notes_said:
+            self.say("WARNING", self._node.warning)
+        self._events.starting(plan, node_rank)
         self.reporter.starting(plan, node_rank)
 
     def _tell_started(self, plan: Plan) -> None:
         notes: tuple[str, ...] = ()
         if not self._notes_said:
             self._notes_said = True
-            notes = self._share.notes
+            notes = self._node.notes
         is_elastic = self.job.is_elastic
         self.reporter.started(
             plan, self._node_rank, self._pod_name, is_elastic=is_elastic, notes=notes
@@ -260,15 +276,17 @@ class Member:
         self.tell(m.CannotRun(error.message, error.exit_code))
         self.end(error.exit_code)
 
-    def _on_stopped(self, attempt: int) -> None:
+    def stopped(self, attempt: int) -> None:
+        """All processes of the attempt are gone."""
         if self._verdict is not None:
             self._over(self._verdict)
             return
         if self._send is None:
-            self.on_idle()
+            if self.follower is not None:
+                self.follower.idle()
             return
         try:
-            self._host = self._share.gather(self.address)
+            self._host = self._node.gather(self.address)
         except PaddockError as error:
             self._fail(error)
             return
@@ -281,10 +299,10 @@ class Member:
         if self.is_running:
             self.halt(verdict.reason)
             return
-        if self._share.server_restarts:
-            times = count(self._share.server_restarts, "time")
+        if self._node.server_restarts:
+            times = count(self._node.server_restarts, "time")
             self.say("INFO", f"servers on this node were restarted {times}")
-        self.reporter.say_all([("INFO", note) for note in self._share.last_notes()])
+        self.reporter.say_all([("INFO", note) for note in self._node.last_notes()])
         self.reporter.over(verdict, self._plan, self.stopped_by)
         self.end(verdict.exit_code)
 
@@ -301,7 +319,7 @@ class Member:
         """End this node's part by its own decision (coordinator gone, ...)."""
         if self._verdict is None:
             self._verdict = Verdict("fail", error.exit_code, "")
-            self.on_verdict(replace(self._verdict, reason=error.message), self._uid, True)
+            self._events.on_verdict(replace(self._verdict, reason=error.message), self._uid, True)
             self.say("ERROR", str(error))
         if not self.is_running:
             self._over(self._verdict)
@@ -310,11 +328,11 @@ class Member:
         """This node's part is over."""
         if self.exit_code is None or self.exit_code == 0:
             self.exit_code = exit_code
-        self._on_over(self.exit_code)
+        self._events.over(self.exit_code)
 
     def forward(self, number: int) -> None:
         """Pass a signal that means nothing to a launcher on to the processes."""
-        self._share.forward(number)
+        self._node.forward(number)
 
     def stop(self, number: int, *, now: bool) -> None:
         """As on_signal, for `paddock stop`. now: every process here is killed at once."""
@@ -365,4 +383,4 @@ class Member:
 
     def close(self) -> None:
         """Give back ports, locks and files."""
-        self._share.close()
+        self._node.close()

@@ -17,8 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from paddock.agent.launcher import Launcher
     from paddock.agent.reign import Elector
-    from paddock.agent.run import Run
     from paddock.agent.sockets import Listener, Net
     from paddock.core.messages import Letter
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Place:
     """Owned by the loop's thread."""
 
-    def __init__(self, run: Run, net: Net, key: bytes) -> None:
+    def __init__(self, run: Launcher, net: Net, key: bytes) -> None:
         self.run = run
         self.net = net
         self.key = key
@@ -43,8 +43,7 @@ class Place:
         self.port = 0
         self.door: Listener | None = None  # where it would listen
         self.source = ""
-        run.member.on_idle = lambda: self.handle(w.Idle())
-        run.member.on_hand_over = self.handle
+        run.member.follower = self
 
     def now(self) -> w.Now:
         """What the machine has to know of the rest of this node."""
@@ -65,6 +64,10 @@ class Place:
         """Start the clock of the first election."""
         for order in self.life.begin(self.now()):
             self._do(order)
+
+    def idle(self) -> None:
+        """Nothing of this node runs any more, and it has no link."""
+        self.handle(w.Idle())
 
     def handle(self, event: w.Event) -> None:
         """Take one event, carry out what follows."""

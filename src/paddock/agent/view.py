@@ -12,14 +12,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from paddock.agent.coordinator import Coordinator
-    from paddock.agent.member import Member
+    from paddock.agent.launcher import Launcher
     from paddock.core.hosts import Host
-    from paddock.core.job import Job
     from paddock.core.membership import Phase
     from paddock.core.plan import Proc
     from paddock.core.policy import Verdict
-    from paddock.local.loop import Loop
 
 STATES = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
 OF_START = "as planned: this node knows its own ranks only"
@@ -28,51 +25,38 @@ OF_START = "as planned: this node knows its own ranks only"
 class JobView:
     """Owned by the loop's thread. on_change: called after every change, in that thread."""
 
-    def __init__(self, job: Job, loop: Loop, member: Member) -> None:
-        self.job = job
-        self.verdict: Verdict | None = None
+    def __init__(self, launcher: Launcher) -> None:
         self.on_change: list[Callable[[], None]] = []
-        self._loop = loop
-        self._member = member
-        self._coordinator: Coordinator | None = None
+        self._launcher = launcher
         self._failed_at: float | None = None
         self._planned: tuple[tuple[Host, ...], tuple[Proc, ...]] = ((), ())
 
-    def on_news(self, coordinator: Coordinator) -> None:
-        """The job's state has changed, and this node coordinates."""
-        self._coordinator = coordinator
-        self.changed()
-
-    def on_reign_over(self) -> None:
-        """Another node coordinates."""
-        self._coordinator = None
-        self.changed()
-
-    def on_verdict(self, verdict: Verdict, _uid: str = "", _is_own: bool = False) -> None:
+    @property
+    def verdict(self) -> Verdict | None:
         """How the job ended, or this node's part of it."""
-        self.verdict = verdict
-        if verdict.culprit is not None:
-            ago_ns = self._loop.now_ns() - verdict.culprit.at_ns
-            self._failed_at = self._loop.wall() - ago_ns / 1e9
-        self.changed()
+        return self._launcher.verdict
 
     def changed(self) -> None:
-        """Tell those who listen."""
+        """Something is different now: tell those who listen."""
+        verdict, loop = self.verdict, self._launcher.loop
+        if verdict is not None and verdict.culprit is not None and self._failed_at is None:
+            self._failed_at = loop.wall() - (loop.now_ns() - verdict.culprit.at_ns) / 1e9
         for call in self.on_change:
             call()
 
     def state(self) -> str:
         """Of a launcher that is there: starting, running or stopping."""
-        member = self._member
+        member = self._launcher.member
         if self.verdict is not None or member.told_signal:
             return "stopping"
         return "starting" if member.start is None else "running"
 
     def facts(self) -> Facts:
         """A moment of the job, quickly taken."""
-        if self._coordinator is not None:
-            return take(self._coordinator.machine)
-        member = self._member
+        coordinator = self._launcher.coordinator
+        if coordinator is not None:
+            return take(coordinator.machine)
+        member = self._launcher.member
         attempt = max(0, member.attempt)
         if member.start is None:
             hosts: tuple[Host, ...] = ()
@@ -88,8 +72,12 @@ class JobView:
     def row(self) -> Callable[[], dict[str, object]]:
         """Makes the row of status.json for this moment; may be called in another thread."""
         facts, verdict, failed_at = self.facts(), self.verdict, self._failed_at
-        state, pids = self.state(), self._member.pids()
-        own = self._member.key.rpartition("/")[0] if self._coordinator is None else None
+        state, pids = self.state(), self._launcher.member.pids()
+        own = (
+            self._launcher.member.key.rpartition("/")[0]
+            if self._launcher.coordinator is None
+            else None
+        )
 
         def make() -> dict[str, object]:
             row = status_row(facts, self._procs(facts))
@@ -113,5 +101,5 @@ class JobView:
     def _procs(self, facts: Facts) -> tuple[Proc, ...]:
         planned = self._planned
         if planned[0] is not facts.hosts:
-            planned = self._planned = (facts.hosts, plan_procs(self.job, facts))
+            planned = self._planned = (facts.hosts, plan_procs(self._launcher.job, facts))
         return planned[1]

@@ -69,7 +69,7 @@ def _run(argv: Sequence[str]) -> int:
         code = launch_there(argv, job, os.environ)
         if code is not None:
             return code
-    import paddock.agent.start  # noqa: F401  # here, since what is loaded after a fork costs more
+    import paddock.agent.launcher  # noqa: F401  # here, since what is loaded after a fork costs more
     from paddock.local.guardian import split
     from paddock.local.limits import allow_files
 
@@ -108,7 +108,7 @@ def run_here(
     from paddock.local.console import last_words
 
     try:
-        from paddock.agent.start import run_job
+        from paddock.agent.launcher import run_job
 
         return run_job(
             parsed.job,

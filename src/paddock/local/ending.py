@@ -8,10 +8,9 @@ from paddock.core.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from paddock.core.exits import Exit
     from paddock.local.loop import Loop
+    from paddock.local.node import NodeRunner
     from paddock.local.output import Output, Stream
 
 EVIDENCE_SECONDS = 0.3  # on a loaded machine the output thread may be that late
@@ -22,10 +21,11 @@ ERROR_FILE_BYTES = 1 << 20
 class Endings:
     """Passes ends on with what is known of them. Owned by the loop's thread."""
 
-    def __init__(self, loop: Loop, output: Output, on_exit: Callable[[Exit], None]) -> None:
+    def __init__(self, runner: NodeRunner, loop: Loop, output: Output) -> None:
+        """runner: whose `events` hear of the exits."""
         self._loop = loop
         self._output = output
-        self._on_exit = on_exit
+        self._runner = runner
         self._oom_kills: int | None = None
 
     def begin(self) -> None:
@@ -37,7 +37,7 @@ class Endings:
     def report(self, exit_: Exit, stream: Stream | None) -> None:
         """Pass an exit on with the evidence from its output; soon, even if output is stuck."""
         if exit_.ok or stream is None:
-            self._on_exit(exit_)
+            self._runner.events.exited(exit_)
             return
         known = self.with_oom(exit_)
         is_sent = False
@@ -46,7 +46,7 @@ class Endings:
             nonlocal is_sent
             if not is_sent:
                 is_sent = True
-                self._on_exit(evidence)
+                self._runner.events.exited(evidence)
 
         def seen(tail: bytes, error_at_ns: int) -> None:
             from paddock.local.evidence import ends_with_traceback, has_peer_loss, has_timed_out

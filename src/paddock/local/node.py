@@ -1,4 +1,7 @@
-"""One node's share of a job: starts its processes, watches them, carries out the supervisor.
+"""NodeRunner: this node's part of a job. Its devices, ports, hook, logs and processes.
+
+A member (agent/member.py) orders it about; the pure Supervisor (core/supervisor.py) decides which
+process is signalled when. tests/sim has the same interface with simulated processes.
 
 Processes are started with posix_spawn (vfork-cheap), each in its own process group, and watched
 through pidfds: the kernel wakes the loop, nothing is polled. An ended process stays unreaped
@@ -12,6 +15,7 @@ from time import monotonic, monotonic_ns
 
 from paddock.contracts.environment import common_env, proc_env, shared_env
 from paddock.core.exits import Exit
+from paddock.core.hosts import SERVICES, host_of, with_ports
 from paddock.core.supervisor import (
     SIGKILL,
     Ended,
@@ -25,10 +29,13 @@ from paddock.core.supervisor import (
     Sweep,
     TimerFired,
 )
+from paddock.core.value import value
+from paddock.local.devices import find_devices
 from paddock.local.ending import Endings
-from paddock.local.limits import usable_cores
-from paddock.local.logs import LogDir
+from paddock.local.limits import allow_files, usable_cores
+from paddock.local.logs import LAUNCHER_LOG, LogDir
 from paddock.local.loop import READ, Loop
+from paddock.local.ports import hold_ports
 from paddock.local.spawn import Child, open_pidfd, spawn, spawn_failure, stopped_before_start
 from paddock.local.streams import Streams
 from paddock.local.sweep import sweep_on
@@ -36,72 +43,93 @@ from paddock.local.text import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence, Set
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Protocol
 
     from paddock.contracts.environment import SharedEnv
+    from paddock.core.hosts import Host
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
     from paddock.core.supervisor import Action, Event
+    from paddock.local.hook import Hook
     from paddock.local.output import Output, Stream
+    from paddock.local.ports import HeldPorts
     from paddock.local.warm.kept import Kept
     from paddock.local.warm.server import WarmServer
 
     Opened = list[tuple[Proc, tuple[Stream, tuple[int, int]]]]
 
+    class NodeEvents(Protocol):
+        """What a NodeRunner reports to its member, on the loop's thread."""
+
+        def exited(self, exit_: Exit) -> None:
+            """A process ended; times are of this host's monotonic clock."""
+
+        def stopped(self, attempt: int) -> None:
+            """All processes of the attempt, and what they left behind, are gone."""
+
+        def starting(self, plan: Plan, node_rank: int) -> None:
+            """The processes of an attempt start next."""
+
+        def say(self, level: str, text: str) -> None:
+            """The people at this node should know this."""
+
+
 DRAIN_SECONDS = 5.0
 SLOW_SECONDS = 5.0  # of a restart, until the first line of any rank
 
 
-class Node:
-    """The processes of this node. Owned by the loop's thread.
+@value
+class LaunchContext:
+    """Facts of one launcher that hold for all of its attempts.
 
-    on_exit(exit): a process ended; times on this host's monotonic clock.
-    on_stopped(attempt): all processes of the attempt, and what they left behind, are gone.
-    on_note(level, text): something the people at this node should know.
+    env: its environment variables. pod_name: its name among the launchers of the job. run_id,
+    folder: of its record, see LogDir. kept: what the launch before has left (--warm keep).
     """
 
-    def __init__(
-        self,
-        job: Job,
-        loop: Loop,
-        output: Output,
-        *,
-        env: Mapping[str, str],
-        pod_name: str,
-        log_dir: LogDir,
-        on_exit: Callable[[Exit], None],
-        on_stopped: Callable[[int], None],
-        on_note: Callable[[str, str], None],
-        kept: Kept | None = None,
-        own_pids: Set[int] = frozenset(),
-    ) -> None:
-        """kept: what the launch before has left (--warm keep). own_pids: not to be swept."""
-        self._own_pids = own_pids
+    env: Mapping[str, str]
+    pod_name: str
+    run_id: str = ""
+    folder: str = ""
+    kept: Kept | None = None
+
+
+class NodeRunner:
+    """The processes of this node. Owned by the loop's thread. The member sets `events`."""
+
+    events: NodeEvents
+
+    def __init__(self, job: Job, context: LaunchContext, loop: Loop, output: Output) -> None:
+        """Look for devices, once. Raises UsageError."""
         self.job = job
-        self.log_dir = log_dir
-        self.pod_name = pod_name
-        self.notes: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = ()  # about the latest start, for people
+        self.warning = ""
+        self.server_restarts = 0  # how often servers were started again in place
+        self.own_pids: set[int] = set()  # children of ours that are no part of the job
+        self._context = context
         self._loop = loop
         self._output = output
-        self._env = env
-        self._endings = Endings(loop, output, on_exit)
-        self._on_stopped = on_stopped
-        self._on_note = on_note
-        self.server_restarts = 0
-        self._state: list[str] = []  # directories of this node's servers, over all attempts
+        self._devices = find_devices(job, context.env)
+        self._env = {**context.env, **dict(self._devices.env)}
+        self._held: HeldPorts | None = None
+        self._hook: Hook | None = None
+        self._log_dir: LogDir | None = None
+        self._unrecorded = ""  # until there is a place for it
+        self._endings = Endings(self, loop, output)
+        self._warm: WarmServer | None = None
+        self._server_dirs: list[str] = []  # of this node's servers, over all attempts
         self._supervisor: Supervisor | None = None
         self._children: dict[tuple[str, int], Child] = {}
         self._plan: Plan | None = None
         self._shared: SharedEnv | None = None
         self._streams: Streams | None = None
-        self._warm = self._make_warm(kept) if job.warm != "off" else None
         self._waiting: Opened = []  # for the warm server
         self._began_at = 0.0  # monotonic seconds, of this attempt
         self._slow_note = ""
 
     @property
     def is_running(self) -> bool:
-        """True while an attempt's processes may be alive."""
+        """True while processes of this node may be alive."""
         return self._supervisor is not None
 
     @property
@@ -109,75 +137,167 @@ class Node:
         """True once the running attempt was told to stop."""
         return self._supervisor is not None and self._supervisor.phase != "running"
 
-    # ------------------------------------------------------------------ start
-
     def pids(self) -> dict[str, int]:
         """The processes that run: "worker 3" -> pid."""
         alive = self._supervisor.alive if self._supervisor is not None else ()
         return {f"{c.key[0]} {c.key[1]}": c.pid for c in self._children.values() if c.key in alive}
 
-    def start(self, plan: Plan, node_rank: int, unbind: Callable[[], None]) -> None:
-        """Start this node's processes of an attempt. unbind: lets them have their ports."""
+    # ------------------------------------------------------- facts and the hook
+
+    def gather(self, address: str) -> Host:
+        """This node's facts, with ports held for an attempt. Raises PaddockError."""
+        self._release_ports()
+        job = self.job
+        host = host_of(
+            job,
+            self._devices,
+            name=os.uname().nodename,
+            address=address,
+            node_rank=job.rendezvous.node_rank or 0,
+        )
+        allow_files(host.nprocs, job.nnodes_max if job.nnodes_max > 1 else 0)
+        self._held = hold_ports((*host.ports, *(0,) * len(SERVICES)), job.port_range)
+        return with_ports(host, self._held.ports)
+
+    def _release_ports(self) -> None:
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+    def prepare(self, then: Callable[[int], None]) -> None:
+        """Run the user's hook, if there is one; then(its exit code), unless it is cancelled."""
+        if not self.job.pre_hook:
+            then(0)
+            return
+        from paddock.local.hook import Hook
+
+        def ended(code: int) -> None:
+            self._hook = None
+            then(code)
+
+        self.cancel_hook()
+        self._hook = Hook(self.job.pre_hook, self._env, self._loop, ended)
+
+    def cancel_hook(self) -> None:
+        """End the hook and what it started."""
+        if self._hook is not None:
+            self._hook.cancel()
+            self._hook = None
+
+    # --------------------------------------------------------------------- logs
+
+    @property
+    def logs(self) -> str:
+        """Where the logs are, "" before there are any."""
+        return self._log_dir.path if self._log_dir is not None else ""
+
+    @property
+    def directory(self) -> str:
+        """Of this run alone, "" before there is one."""
+        return self._log_dir.directory if self._log_dir is not None else ""
+
+    def shown_logs(self) -> str:
+        """Where people look for the logs: those of the latest run are linked there."""
+        return self._log_dir.shown if self._log_dir is not None else ""
+
+    def record(self, text: str) -> None:
+        """Keep what the launcher says in LAUNCHER_LOG, once there are logs."""
+        self._unrecorded += text
+        if self._log_dir is not None and self._unrecorded:
+            self._output.do(self._log_dir.appender(LAUNCHER_LOG, self._unrecorded))
+            self._unrecorded = ""
+
+    # -------------------------------------------------------------------- start
+
+    def start(self, plan: Plan, node_rank: int) -> None:
+        """Start this node's processes of an attempt. Raises PaddockError.
+
+        Every log is open before the first process starts: a job starts whole or not at all.
+        """
         assert self._supervisor is None, "one attempt at a time"
+        log_dir = self._log_dir or self._open_log_dir(plan.uid)
+        self.events.starting(plan, node_rank)
         procs = plan.on_node(node_rank)
+        self._make_environment(plan, node_rank, log_dir)
+        self._supervisor = Supervisor(
+            plan.attempt,
+            [(p.role, p.rank) for p in procs],
+            grace_seconds=self.job.grace_seconds,
+            servers=self.job.servers,
+        )
+        assert self._shared is not None
+        self._streams = Streams(self.job, log_dir, plan, procs, self._shared.error_files)
+        opened = [(proc, self._streams.open(proc)) for proc in procs]
+        if self._warm is not None and any(proc.role == "worker" for proc in procs):
+            self._fork_workers(opened)
+        else:
+            self._spawn_all(opened, {})
+        self._output.do(log_dir.link)
+
+    def _open_log_dir(self, uid: str) -> LogDir:
+        """Once: the directory of the logs, and the warm server."""
+        context = self._context
+        self._log_dir = log_dir = LogDir(
+            self.job, uid, context.pod_name, context.run_id, context.folder
+        )
+        self.warning = log_dir.note
+        self.record("")
+        if self.job.warm != "off":
+            self._warm = self._make_warm()
+        return log_dir
+
+    def _make_environment(self, plan: Plan, node_rank: int, log_dir: LogDir) -> None:
+        """What all processes of the attempt have in common, and the directories of servers."""
         shared = shared_env(
             self._env,
             self.job,
             plan,
             node_rank=node_rank,
             cores=usable_cores(),
-            log_dir=self.log_dir.path,
-            run_dir=self.log_dir.run_dir,
-            pod_name=self.pod_name,
+            log_dir=log_dir.path,
+            run_dir=log_dir.run_dir,
+            pod_name=self._context.pod_name,
         )
         self.notes = shared.notes
         self._plan, self._shared = plan, shared
         if shared.server_dir:
-            self.log_dir.make_private(shared.server_dir)
+            log_dir.make_private(shared.server_dir)
             if shared.is_scratch:
-                ranks = [p.rank for p in procs if p.role == "ps"]
-                self._state += [f"{shared.server_dir}/server-{rank}" for rank in ranks]
-        keys = [(p.role, p.rank) for p in procs]
-        self._supervisor = Supervisor(
-            plan.attempt, keys, grace_seconds=self.job.grace_seconds, servers=self.job.servers
-        )
-        self._streams = Streams(self.job, self.log_dir, plan, procs, shared.error_files)
-        # Every log is open before the first process starts: a job starts whole or not at all.
-        opened = [(proc, self._streams.open(proc)) for proc in procs]
-        if self._warm is None:
-            self._begin(opened, {}, unbind)
-        else:
-            self._fork(opened, unbind)
+                ranks = [p.rank for p in plan.on_node(node_rank) if p.role == "ps"]
+                self._server_dirs += [f"{shared.server_dir}/server-{rank}" for rank in ranks]
 
-    def _begin(
-        self, opened: Opened, forked: Mapping[Proc, int], unbind: Callable[[], None]
-    ) -> None:
-        """Start all; forked: pids of those that run already."""
-        assert self._plan is not None
+    def _spawn_all(self, opened: Opened, forked: Mapping[Proc, int]) -> None:
+        """Start and watch all processes; forked: pids of those that run already."""
+        assert self._plan is not None and self._log_dir is not None
         self._began_at = monotonic()
-        unbind()
+        self._unbind_ports()
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        tried = [
-            self._start_one(proc, null, *streams, forked.get(proc, 0)) for proc, streams in opened
+        failures = [
+            self._spawn(proc, null, *streams, forked.get(proc, 0)) for proc, streams in opened
         ]
         os.close(null)
         self._output.add([stream for _, (stream, _) in opened])
         for child in self._children.values():
             self._watch(child)
         self._endings.begin()
-        self.log_dir.write_endpoints(self._plan)
-        for failure in tried:
+        self._log_dir.write_endpoints(self._plan)
+        for failure in failures:
             if failure is not None:
                 self._feed(failure)
 
-    def _start_one(
+    def _unbind_ports(self) -> None:
+        """The processes bind the ports that were held for them."""
+        if self._held is not None:
+            self._held.unbind()
+
+    def _spawn(
         self, proc: Proc, null: int, stream: Stream, ends: tuple[int, int], pid: int = 0
     ) -> Exit | None:
         """Start a process; why that failed, or None. Closes the write ends of its output.
 
         pid: of one that runs already.
         """
-        assert self._plan is not None and self._shared is not None
+        assert self._plan is not None
         argv = self.job.command_of(proc.role).argv()
         try:
             pid = pid or spawn(argv, self._env_of(proc), 0 if _has_stdin(proc) else null, *ends)
@@ -190,17 +310,24 @@ class Node:
         return None
 
     def _env_of(self, proc: Proc) -> dict[str, str]:
-        assert self._shared is not None
+        assert self._shared is not None and self._log_dir is not None
         env = proc_env(self._shared, proc)
         if env.backup is not None:
-            self._write_backup(*env.backup)
+            import json
+
+            path, content = env.backup
+            self._log_dir.write_private(os.path.basename(path), json.dumps(content))
         return env.env
+
+    def _watch(self, child: Child) -> None:
+        self._loop.watch(child.pidfd, READ, lambda _events: self._on_ended(child))
 
     # ------------------------------------------------------------- warm start
 
-    def _make_warm(self, kept: Kept | None) -> WarmServer | None:
+    def _make_warm(self) -> WarmServer | None:
         if self.job.command.kind == "program":
-            self._on_note("WARNING", f"not warm: {self.job.command.program} is not run by Python")
+            why = f"not warm: {self.job.command.program} is not run by Python"
+            self.events.say("WARNING", why)
             return None
         from paddock.local.warm.server import WarmServer
 
@@ -208,41 +335,41 @@ class Node:
             self._loop,
             self.job.command,
             self._env,
-            self._on_note,
+            self.events.say,
             is_submitted=bool(self.job.record),
-            kept=kept,
+            kept=self._context.kept,
         )
 
-    def _fork(self, opened: Opened, unbind: Callable[[], None]) -> None:
+    def _fork_workers(self, opened: Opened) -> None:
         """Have the warm server fork the workers; start the others with them.
 
         Servers may run the same script, and set other variables there before its imports.
         """
         assert self._warm is not None and self._shared is not None and self._plan is not None
+        assert self._log_dir is not None
         from paddock.local.warm.server import Order
 
         orders: list[Order] = []
         mine = [each for each in opened if each[0].role == "worker"]
-        if not mine:
-            self._begin(opened, {}, unbind)
-            return
         for proc, (_, ends) in mine:
-            learn = "" if orders else f"{self.log_dir.run_dir}/imports-{self._plan.attempt}"
+            learn = "" if orders else f"{self._log_dir.run_dir}/imports-{self._plan.attempt}"
             orders.append(Order(self._env_of(proc), _has_stdin(proc), *ends, learn))
         common, differing = common_env(self._shared, [order.env for order in orders])
 
         def forked(pids: Sequence[int] | None) -> None:
             self._waiting = []
             found = {} if pids is None else dict(zip((proc for proc, _ in mine), pids, strict=True))
-            self._begin(opened, found, unbind)
+            self._spawn_all(opened, found)
 
         is_first = _has_stdin(mine[0][0]) and self._plan.mode == "collective"
         ports = self._plan.service_ports if is_first else ()
         self._waiting = opened
-        self._warm.fork(common, differing, orders, ports=ports, before=unbind, then=forked)
+        self._warm.fork(
+            common, differing, orders, ports=ports, before=self._unbind_ports, then=forked
+        )
 
-    def _never_began(self) -> None:
-        """Stopped while the warm server was importing: nothing of the attempt has run."""
+    def _cancel_fork(self) -> None:
+        """The attempt was stopped while the warm server imported: none of its processes has run."""
         assert self._warm is not None and self._plan is not None
         waiting, self._waiting = self._waiting, []
         self._warm.cancel()
@@ -253,14 +380,6 @@ class Node:
         for proc, (stream, _) in waiting:
             self._feed(stopped_before_start(proc, self._plan.attempt, stream.path))
 
-    def _write_backup(self, path: str, content: dict[str, str]) -> None:
-        import json
-
-        self.log_dir.write_private(os.path.basename(path), json.dumps(content))
-
-    def _watch(self, child: Child) -> None:
-        self._loop.watch(child.pidfd, READ, lambda _events: self._on_ended(child))
-
     # ----------------------------------------------------------------- events
 
     def stop(self, reason: str, *, hurry: bool = False, grace_seconds: float | None = None) -> None:
@@ -269,7 +388,7 @@ class Node:
             order = StopOrdered(self._supervisor.attempt, reason, hurry, grace_seconds)
             self._feed(order)
             if self._waiting:
-                self._never_began()
+                self._cancel_fork()
 
     def last_notes(self) -> list[str]:
         """What people should know. To be called when the job is over and nothing of it runs here.
@@ -278,7 +397,8 @@ class Node:
         """
         assert not self.is_running
         notes = [self._slow_note] if self._slow_note else []
-        left = self.log_dir.remove_empty(self._state)
+        log_dir = self._log_dir
+        left = log_dir.remove_empty(self._server_dirs) if log_dir is not None else []
         if left:
             more = f", of earlier attempts in {len(left) - 1} beside it" if len(left) > 1 else ""
             text = f"the servers' state is kept in {left[-1]}{more}"
@@ -286,9 +406,12 @@ class Node:
         return notes
 
     def close(self) -> None:
-        """End what outlives an attempt. To be called when the job is over."""
+        """End the warm server; give back ports, locks and files."""
+        self._release_ports()
         if self._warm is not None:
             self._warm.close()
+        if self._log_dir is not None:
+            self._log_dir.close()
 
     def forward(self, number: int) -> None:
         """Send a signal to every process itself (not its group), as mpirun does with SIGUSR1."""
@@ -322,6 +445,9 @@ class Node:
         if self._supervisor is not None:
             self._do_all(self._supervisor.handle(event, monotonic()))
 
+    def _on_timer(self) -> None:
+        self._feed(TimerFired())
+
     def _do_all(self, actions: list[Action]) -> None:
         for number, action in enumerate(actions):
             if isinstance(action, Sweep):
@@ -333,15 +459,15 @@ class Node:
         if isinstance(action, SignalGroup):
             self._signal_group(action)
         elif isinstance(action, SetTimer):
-            self._loop.at("node", action.at, lambda: self._feed(TimerFired()))
+            self._loop.at("node", action.at, self._on_timer)
         elif isinstance(action, Report):
             child = self._children.get((action.exit.role, action.exit.rank))
             self._endings.report(action.exit, None if child is None else child.stream)
         elif isinstance(action, StartAgain):
-            self._start_again(action.exit, action.count)
+            self._restart_server(action.exit, action.count)
         elif isinstance(action, NotAgain):
             why = f"not restarted: {self._budget_text()} are used up"
-            self._on_note("WARNING", f"{self._end_text(action.exit)}; {why}")
+            self.events.say("WARNING", f"{self._end_text(action.exit)}; {why}")
         elif isinstance(action, Ended):
             self._end(action.attempt)
 
@@ -354,9 +480,9 @@ class Node:
         except ProcessLookupError:
             return  # the group is empty
         except PermissionError:
-            self._on_note("WARNING", f"may not signal {child.proc.name} (pid {child.pid})")
+            self.events.say("WARNING", f"may not signal {child.proc.name} (pid {child.pid})")
 
-    def _start_again(self, exit_: Exit, number: int) -> None:
+    def _restart_server(self, exit_: Exit, number: int) -> None:
         """Start a server that Paddock provides once more: same place, same data, same log."""
         assert self._plan is not None and self._streams is not None
         old = self._children[(exit_.role, exit_.rank)]
@@ -368,10 +494,10 @@ class Node:
         self._output.drain([old.stream], lambda: None)
         self.server_restarts += 1
         text = f"restarted in place, {number} of {self._budget_text()}"
-        self._on_note("WARNING", f"{self._end_text(exit_)}; {text}; the ranks go on")
+        self.events.say("WARNING", f"{self._end_text(exit_)}; {text}; the ranks go on")
         stream, ends = self._streams.open(old.proc, self.server_restarts)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        failure = self._start_one(old.proc, null, stream, ends)
+        failure = self._spawn(old.proc, null, stream, ends)
         os.close(null)
         self._output.add([stream])
         if failure is not None:
@@ -400,11 +526,11 @@ class Node:
         def done(killed: int) -> None:
             if killed and self._children:  # else they are of a warm server that forks no more
                 what = count(killed, "process", "processes")
-                self._on_note("INFO", f"ended {what} the job had left behind")
+                self.events.say("INFO", f"ended {what} the job had left behind")
             self._do_all(then)
 
         keep = self._warm.keep if self._warm else frozenset()
-        sweep_on(self._loop, done, keep, self._own_pids)
+        sweep_on(self._loop, done, keep, self.own_pids)
 
     def _note_slow_start(self, attempt: int) -> None:
         """Tell of --warm where it would have saved time: ranks were silent for long in a restart.
@@ -426,7 +552,7 @@ class Node:
         streams = [c.stream for c in self._children.values()]
         self._note_slow_start(attempt)
         self._children.clear()
-        self._loop.at("node", None, lambda: None)
+        self._loop.at("node", None, self._on_timer)
         is_done = False
 
         def done() -> None:
@@ -435,7 +561,7 @@ class Node:
                 is_done = True
                 self._loop.at("drain", None, lambda: None)
                 self._supervisor = None
-                self._on_stopped(attempt)
+                self.events.stopped(attempt)
 
         # Reports posted before are read first: the output thread works in order.
         self._loop.at("drain", monotonic() + DRAIN_SECONDS, done)

@@ -46,7 +46,7 @@ class ScreenReporter(Reporter):
     """write(text): to the console. record(text): to a file, in full. logs(): where that is.
 
     is_told(text): whether the ranks have just written it to the same console. columns(): width of
-    the terminal, 0 where the console is none. run_id(): what this run is called, "" for nothing.
+    the terminal, 0 where the console is none. run_id: what this run is called, "" for nothing.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ScreenReporter(Reporter):
         is_told: Callable[[str], bool] = lambda _text: False,
         *,
         columns: Callable[[], int] = lambda: 0,
-        run_id: Callable[[], str] = lambda: "",
+        run_id: str = "",
         has_time: bool = True,
     ) -> None:
         super().__init__(LEVELS[job.logs.level], write)
@@ -124,7 +124,7 @@ class ScreenReporter(Reporter):
         """One line of who runs where, with what."""
         self._ranks = plan.world_size or len(plan.procs)
         self._shown = shown_keys(self._tail, plan.on_node(node_rank))
-        parts = [self._run_id(), *summary(plan, node_rank, self._logs())]
+        parts = [self._run_id, *summary(plan, node_rank, self._logs())]
         self._tell("INFO", for_terminal(self._dot.join(part for part in parts if part)))
 
     def failed(self, text: str, culprit: Exit) -> None:

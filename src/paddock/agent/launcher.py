@@ -1,0 +1,459 @@
+"""One launcher: loop, this node's part in a job, record; from the first rank to the exit code.
+
+Ranks are started before anything that can wait is imported or set up.
+"""
+
+from __future__ import annotations
+
+import os
+
+from paddock.agent.coordinator import Coordinator, OwnLink
+from paddock.agent.member import Member
+from paddock.core.hosts import LOOPBACK
+from paddock.errors import PaddockError
+from paddock.local.logs import run_folder
+from paddock.local.loop import READ, Loop
+from paddock.local.node import LaunchContext, NodeRunner
+from paddock.local.output import Output
+from paddock.local.reporter import Reporter, is_short
+from paddock.local.runs import CONTROL, Entry, is_recorded, job_name, take_entry
+from paddock.local.text import LEVELS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from paddock.agent.control import ControlServer
+    from paddock.agent.recorder import Recorder
+    from paddock.agent.run_record import RunRecord
+    from paddock.agent.view import JobView
+    from paddock.core.job import Job
+    from paddock.core.plan import Plan
+    from paddock.core.policy import Verdict
+    from paddock.local.warm.kept import Kept
+
+OUTPUT_SECONDS = 2.0
+RANKS_SECONDS = 0.2  # left to ranks that start, before the record of their run is begun beside them
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def run_job(
+    job: Job,
+    env: Mapping[str, str],
+    *,
+    guardian_pid: int,
+    shown: Sequence[tuple[str, str]] = (),
+    notes: Sequence[str] = (),
+    words: Sequence[str] = (),
+    kept: Kept | None = None,
+) -> int:
+    """Run this node's part of the job; returns the exit code.
+
+    words: after ``paddock launch``. kept: of a launcher that stays (--warm keep).
+    """
+    launcher = LauncherProcess(job, env, kept)
+    try:
+        reporter = launcher.member.reporter
+        reporter.say_all([("WARNING", note) for note in notes])
+        if not job.record:  # of a submitted job the plan has been shown
+            reporter.settings(shown)
+        if job.rendezvous.kind == "alone":
+            launcher.join_alone()  # its ranks run before anything else is done
+        launcher.supervise(guardian_pid, words)
+        return launcher.finish()
+    except PaddockError as error:
+        launcher.abort(error)
+        raise
+
+
+class Launcher:
+    """One launcher's part in a job. What the simulator replaces is passed in: loop, node, console.
+
+    Its methods are the events of its member and of a coordinator on this node.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        context: LaunchContext,
+        *,
+        loop: Loop,
+        node: NodeRunner,
+        say_raw: Callable[..., None],
+        reporter: Reporter,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """recorder: of --record. say_raw(text, to_stdout=False): writes to the console."""
+        self.job = job
+        self.env = context.env
+        self.loop = loop
+        self.say_raw = say_raw
+        self.exit_code = 0
+        self.coordinator: Coordinator | None = None  # while it is on this node
+        self.verdict: Verdict | None = None  # the job's, or this node's own when it gives up
+        self.view: JobView | None = None  # once somebody can ask
+        self.member = Member(
+            job, loop, node, reporter=reporter, pod_name=context.pod_name, events=self
+        )
+        self._recorder = recorder
+        self._is_over = False
+        self._may_end = True
+        self._closers: list[Callable[[], None]] = []
+
+    def join_alone(self) -> None:
+        """A job of one node: coordinator and member in this process, no network."""
+        coordinator = Coordinator(
+            self.job, self.loop, self.new_uid(), on_end=lambda _end: None, on_news=self.on_news
+        )
+        own = OwnLink(coordinator, self.member, on_refused=lambda: None)
+        own.connect(self.job.rendezvous.own_host or LOOPBACK)
+
+    def on_news(self, coordinator: Coordinator) -> None:
+        """This node coordinates, and the job's state has changed."""
+        self.coordinator = coordinator
+        if self._recorder is not None:
+            self._recorder.on_news(coordinator)
+        self._show_change()
+
+    def on_reign_over(self) -> None:
+        """This node does not coordinate any more."""
+        self.coordinator = None
+        if self._recorder is not None:
+            self._recorder.on_reign_over()
+        self._show_change()
+
+    def on_verdict(self, verdict: Verdict, uid: str, is_own: bool) -> None:
+        """The job has ended, or this node's part of it."""
+        self.verdict = verdict
+        if self._recorder is not None:
+            self._recorder.on_verdict(verdict, uid, is_own)
+        self._show_change()
+
+    def starting(self, plan: Plan, node_rank: int) -> None:
+        """The processes of an attempt start next."""
+
+    def _show_change(self) -> None:
+        if self.view is not None:
+            self.view.changed()
+
+    def over(self, exit_code: int) -> None:
+        """This node has ended its part."""
+        self.exit_code = exit_code
+        self._is_over = True
+        if self._may_end:
+            self.loop.stop()
+
+    @property
+    def is_ended(self) -> bool:
+        """True when there is nothing to wait for."""
+        return self._is_over and self._may_end
+
+    def end_when_over(self) -> None:
+        """Nothing else has to be done before this process ends (see server.py)."""
+        self._may_end = True
+        if self._is_over:
+            self.loop.stop()
+
+    def hold_end(self) -> None:
+        """Do not end with the member's part: others have still to be told."""
+        self._may_end = False
+
+    def at_end(self, close: Callable[[], None]) -> None:
+        """Call this when the job is over, before the last lines are written."""
+        self._closers.append(close)
+
+    def close(self) -> None:
+        """Call what at_end was told, and give back what the member holds."""
+        for close in self._closers:
+            close()
+        self.member.close()
+
+    def new_uid(self) -> str:
+        """Sixteen hex digits that no other run has."""
+        return os.urandom(8).hex()
+
+
+class LauncherProcess(Launcher):
+    """A Launcher on this machine, with its real loop, output and processes."""
+
+    def __init__(self, job: Job, env: Mapping[str, str], kept: Kept | None = None) -> None:
+        """kept: the loop, and what the launch before has left, of a launcher that stays."""
+        loop = Loop() if kept is None else kept.loop
+        # A submitter tells the two apart by where they are: backends/node/main.py.
+        self.output = output = Output(on_lost=self._on_lost, has_own_screen=bool(job.record))
+        self.control: ControlServer | None = None
+        self.record: RunRecord | None = None
+        self._begin_record: Callable[[], None] | None = None
+        self._began_at = loop.wall()
+        self._entry = entry = (
+            take_entry(env, job_name(job)) if is_recorded(job, env) else Entry("", "")
+        )
+        context = LaunchContext(env, _pod_name(), entry.run_id, entry.folder, kept)
+        self._node = node = NodeRunner(job, context, loop, output)
+        super().__init__(
+            job,
+            context,
+            loop=loop,
+            node=node,
+            say_raw=output.say,
+            reporter=_reporter(job, context, node, output),
+            recorder=_recorder(job, loop, output, context.pod_name),
+        )
+
+    def _on_lost(self, text: str) -> None:
+        """In the output thread."""
+        self.loop.post(lambda: self.member.warn(text))
+
+    def supervise(self, guardian_pid: int, words: Sequence[str]) -> None:
+        """Take signals, watch the guardian, and run the loop until the job is over."""
+        import gc
+        import signal
+        import sys
+
+        from paddock.local.signals import forwarded_signals, from_guardian, take_signals
+
+        # The owner thread answers a dying rank; the output thread must not keep it from the GIL.
+        sys.setswitchinterval(0.0005)
+        # A signal that comes just before the loop sleeps, or to another thread, must wake it too.
+        signal.set_wakeup_fd(self.loop.wake_fd, warn_on_full_buffer=False)
+        signals = _Signals(self)
+        for number in forwarded_signals():
+            for came_as in {number, from_guardian(number)}:
+                signals.watch(number, came_as)
+        self._watch_guardian(guardian_pid)
+        take_signals()
+        try:
+            self.output.start()
+        except RuntimeError as error:  # the limit of processes (ulimit -u) is reached
+            raise PaddockError(
+                f"no thread can be started: {error}", hint="raise ulimit -u"
+            ) from error
+        self._open_record_soon(words, guardian_pid)
+        if self.job.rendezvous.kind != "alone":
+            from paddock.agent.meet import join_others
+
+            join_others(self)
+        if not gc.isenabled():  # else this launcher stays, and may have garbage of a launch before
+            gc.freeze()
+            gc.enable()
+        if not self.is_ended:
+            self.loop.run()
+
+    def _watch_guardian(self, guardian_pid: int) -> None:
+        def gone(_events: int = 0) -> None:
+            from paddock.local.console import last_words
+            from paddock.local.sweep import end_descendants
+
+            end_descendants()
+            why = "the guardian process was killed; all processes ended"
+            last_words(f"paddock: error: {why}\n", self.job.record, why)
+            os._exit(137)
+
+        try:
+            fd = os.pidfd_open(guardian_pid)
+        except ProcessLookupError:
+            gone()
+            return
+        if os.getppid() != guardian_pid:
+            gone()
+        self.loop.watch(fd, READ, gone)
+
+    # --------------------------------------------------- record and control socket
+
+    def _open_record_soon(self, words: Sequence[str], guardian_pid: int) -> None:
+        """Make this launch a run among the others, and answer on its control socket.
+
+        Where ranks are starting, this comes when they have had the processors to themselves for a
+        moment, or at the end. words: after ``paddock launch``.
+        """
+
+        def begin() -> None:
+            self._begin_record = None
+            self._open_record(words, guardian_pid)
+
+        if self.member.plan is None or self.job.record:  # its submitter looks for it
+            begin()
+        else:
+            self._begin_record = begin
+            self.loop.at("begin-record", self.loop.now() + RANKS_SECONDS, begin)
+
+    def _open_record(self, words: Sequence[str], guardian_pid: int) -> None:
+        """What cannot be written or opened is told in one line."""
+        job = self.job
+        from paddock.agent.view import JobView
+
+        self.view = view = JobView(self)
+        problem = self._entry.problem
+        if self._entry.folder:
+            from paddock.agent.run_record import RunRecord
+            from paddock.local.record import RecordFolder
+
+            try:
+                folder = RecordFolder(self._entry.folder, self.output, "the record")
+                self.record = RunRecord(
+                    folder, self.loop, self.output, view, run_id=self._entry.run_id,
+                    name=job_name(job), words=words, nnodes=job.nnodes_max,
+                    began_at=self._began_at,
+                )  # fmt: skip
+                self.record.begin(self.env, guardian_pid)
+            except PaddockError as error:
+                problem = error.message
+        if self.record is not None and self.member.plan is not None:
+            self.record.on_plan(self.member.plan, 0)
+            view.changed()
+        if problem:
+            self.member.say("WARNING", f"this run is not recorded: {problem}")
+        if self._entry.run_id or job.record:
+            self._open_control(view)
+        if self.record is not None:
+            self.record.ask_git(self.env, self._node.own_pids)
+            self.record.prune(self.env)
+
+    def _open_control(self, view: JobView) -> None:
+        """In the run's directory; where that cannot have a socket, in that of its record.
+
+        Hosts may share the directory of --record: there the name has the host's in it.
+        """
+        from paddock.agent.control import ControlServer
+
+        job, run_id = self.job, self._entry.run_id
+        directory = os.path.abspath(job.record) if job.record else run_folder(job, run_id)
+        name = f"{CONTROL}.{os.uname().nodename}" if job.record else CONTROL
+        control = ControlServer(self.loop, self.output, view, self._stop)
+        for folder in (directory, self._entry.folder):
+            try:
+                os.makedirs(folder, exist_ok=True)
+                control.open(folder, name)
+                self.control = control
+                break
+            except OSError:
+                continue  # NFS and FUSE without sockets, a full or read-only disk
+        self._keep_places()
+
+    def _keep_places(self) -> None:
+        if self.record is None:
+            return
+        planned = run_folder(self.job, self._entry.run_id)  # until there are logs
+        self.record.keep(
+            directory=self._node.directory or planned,
+            logs=self._node.logs or planned,
+            control=self.control.path if self.control is not None else "",
+        )
+
+    def starting(self, plan: Plan, node_rank: int) -> None:
+        """The processes of an attempt start next."""
+        if self.record is not None:
+            self.record.on_plan(plan, node_rank)
+            self._keep_places()
+
+    def _stop(self, now: bool) -> None:
+        """Asked for on the control socket."""
+        from signal import SIGTERM
+
+        self.member.stop(SIGTERM, now=now)
+
+    def finish(self, problem: str = "") -> int:
+        """Close everything; returns the exit code. problem: what the launch ended with."""
+        self.close()
+        if self._begin_record is not None:
+            self.loop.at("begin-record", None, self._begin_record)
+            self._begin_record()
+        if self.record is not None:
+            member = self.member
+            self.record.end(self.exit_code, problem or member.problem,
+                            was_told=bool(member.told_signal),
+                            stopped_by=member.stopped_by)  # fmt: skip
+        if self.control is not None:
+            self.control.close(self.exit_code)
+        self.output.stop(OUTPUT_SECONDS)
+        return self.exit_code
+
+    def abort(self, error: PaddockError) -> None:
+        """The launch has failed as a whole; the caller tells why."""
+        self.exit_code = error.exit_code
+        try:
+            self.finish(error.message)
+        except RuntimeError:  # no thread can be started, and so nothing can be written
+            return
+
+
+class _Signals:
+    """Signals to this process, and those the guardian hands on.
+
+    What was sent to both at once was sent once: how often is the larger of the two counts. Those
+    that end a job are counted together, since any of them means the same.
+    """
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+        self._heard: dict[int, list[int]] = {}
+
+    def take(self, number: int, *, is_handed_on: bool) -> None:
+        """Act on a signal, in the loop, unless it has come the other way already."""
+        import signal
+
+        from paddock.local.signals import LOSSES
+
+        if number in LOSSES:
+            self._launcher.member.on_signal(signal.SIGTERM, LOSSES[number])
+            return
+        is_user = number in (signal.SIGUSR1, signal.SIGUSR2)
+        heard = self._heard.setdefault(number if is_user else 0, [0, 0])
+        before = max(heard)
+        heard[is_handed_on] += 1
+        if max(heard) == before:
+            return
+        if is_user:
+            self._launcher.member.forward(number)
+        else:
+            self._launcher.member.on_signal(number)
+
+    def watch(self, number: int, came_as: int) -> None:
+        """Take the signal `number` whenever `came_as` comes."""
+        import signal
+
+        def act() -> None:
+            self.take(number, is_handed_on=came_as != number)
+
+        signal.signal(came_as, lambda _number, _frame: self._launcher.loop.post(act))
+
+
+def _recorder(job: Job, loop: Loop, output: Output, pod_name: str) -> Recorder | None:
+    """Of --record. Raises UsageError."""
+    if not job.record:
+        return None
+    from paddock.agent.recorder import Recorder, launcher_name  # only for those who use the flag
+    from paddock.local.record import RecordFolder
+
+    return Recorder(job, loop, RecordFolder(job.record, output), launcher_name(pod_name))
+
+
+def _reporter(job: Job, context: LaunchContext, node: NodeRunner, output: Output) -> Reporter:
+    """The console, short or as Paddle's launcher; launcher.log has Paddle's lines always."""
+    if not is_short(job):
+
+        def write(text: str) -> None:
+            output.say(text)
+            node.record(text)
+
+        return Reporter(LEVELS[job.logs.level], write)
+    from paddock.local.screen import ScreenReporter, columns_of
+
+    screen = ScreenReporter(
+        job,
+        context.env,
+        output.say,
+        node.record,
+        node.shown_logs,
+        output.has_shown,
+        columns=lambda: columns_of(2),
+        has_time=not job.record,  # `paddock submit` shows it, perhaps on a terminal
+        run_id=context.run_id if context.folder else "",
+    )
+    output.fold(screen.folded)
+    return screen
+
+
+def _pod_name() -> str:
+    """Six lower-case letters, as in the users' documents."""
+    return "".join(LETTERS[b % 26] for b in os.urandom(6))
