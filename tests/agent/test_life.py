@@ -20,8 +20,11 @@ from paddock.agent.election_words import (
     LeaderRecord,
     Reelected,
 )
-from paddock.agent.life import CUT_OFF_LEASES, GUARDIAN_SECONDS, TTL_SECONDS, Life
+from paddock.agent.etcd_succession import TTL_SECONDS, EtcdSuccession
+from paddock.agent.life import Life
 from paddock.agent.life_words import (
+    CUT_OFF_LEASES,
+    GUARDIAN_SECONDS,
     SHORT_GRACE_SECONDS,
     Abdicate,
     CoordinatorEnded,
@@ -30,7 +33,6 @@ from paddock.agent.life_words import (
     Halt,
     Idle,
     Lead,
-    Learn,
     LinkLost,
     Now,
     Refused,
@@ -42,6 +44,7 @@ from paddock.agent.life_words import (
     Unseat,
     Welcomed,
 )
+from paddock.agent.search import MajoritySuccession
 from paddock.core.hosts import Host
 from paddock.core.inherited import Inherited
 from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart
@@ -125,7 +128,7 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
         Case(ETCD, (), TimerFired(), (GiveUp,)),
     ],
     ("following", "Welcomed", "following"): [
-        Case(FIXED, FOLLOWED, Welcomed(UID), (SetTimer(None), Learn(UID))),
+        Case(FIXED, FOLLOWED, Welcomed(UID), (SetTimer(None),)),
     ],
     ("following", "Elected, Following", "seeking"): [
         Case(ETCD, WELCOMED, ELSEWHERE, (BROKEN, Halt("the coordinator changes")), BUSY),
@@ -235,9 +238,15 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
 CASES = [(row, each) for row, cases in ROWS.items() for each in cases]
 
 
+def succession_of(job: Job) -> EtcdSuccession | MajoritySuccession:
+    """As meet.py chooses."""
+    is_etcd = job.rendezvous.kind == "etcd"
+    return EtcdSuccession(job) if is_etcd else MajoritySuccession(job)
+
+
 def live(job: Job, *events: Event, now: Now = IDLE) -> Life:
     """A place after these events; nothing of this node runs meanwhile, unless now says so."""
-    life = Life(job)
+    life = Life(job, succession_of(job))
     for event in events:
         life.handle(event, now)
     return life
@@ -326,8 +335,9 @@ def test_with_etcd_a_coordinator_that_leaves_is_followed_by_whoever_is_elected()
 
 def test_somebody_has_to_be_elected_in_time() -> None:
     """--join-timeout at first; the message says how long, and whom to look at."""
-    life = Life(ETCD)
-    assert life.begin(IDLE) == [SetTimer(IDLE.at + 300.0)]
+    etcd = EtcdSuccession(ETCD)
+    life = Life(ETCD, etcd)
+    assert etcd.begin(IDLE) == SetTimer(IDLE.at + 300.0)
     (order,) = life.handle(TimerFired(), IDLE)
     assert isinstance(order, GiveUp)
     assert order.error.message == "no coordinator was elected within 300 s"
@@ -485,7 +495,9 @@ def test_a_successor_waits_for_a_node_that_was_lost_before() -> None:
 
 def test_a_fence_is_asked_for_under_the_latest_election() -> None:
     """Our key had gone and is ours again: an attempt under the old one would be refused."""
-    life = live(ETCD, Elected(3, None))
-    assert life.generation == 3
+    etcd = EtcdSuccession(ETCD)
+    life = Life(ETCD, etcd)
+    life.handle(Elected(3, None), IDLE)
+    assert etcd.generation == 3
     life.handle(Reelected(7), BUSY)
-    assert life.generation == 7
+    assert etcd.generation == 7

@@ -39,7 +39,7 @@ class Desk:
         self.env = env or {}
         self.loop = Loop()
         self.is_ended = False
-        self.run = self.member = self.net = self.reporter = self
+        self.place = self.run = self.member = self.net = self.reporter = self
         self.address = self.source = ""
         self.door: str | None = None
         self.said: list[str] = []

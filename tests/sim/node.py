@@ -10,9 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from paddock.agent import election_words as w
+from paddock.agent.election import EtcdElector
 from paddock.agent.election_state import ElectionState
+from paddock.agent.etcd_succession import TTL_SECONDS
 from paddock.agent.launcher import Launcher
-from paddock.agent.life import TTL_SECONDS
+from paddock.agent.majority import MajorityElector
 from paddock.agent.place import Place
 from paddock.core import supervisor as s
 from paddock.core.hosts import Host
@@ -368,20 +370,21 @@ class Node:
             assert place.door is not None
             place.port = place.door.port
             record = w.LeaderRecord(self.name, self.address, place.port, "")
-            self.candidate = Candidate(self, record, place.handle)
-            place.elector = self.candidate
-            candidate = self.candidate
+            etcd = EtcdElector(place)
+            self.candidate = candidate = Candidate(self, record, etcd.handle)
             self.run.at_end(lambda: candidate.end(ended=place.has_finished))
-            place.begin()
+            etcd.begin(candidate)
             candidate.give(w.Woke())
             return
+        elector = MajorityElector(place)
+        place.elect_by(elector)
         host, port = world.master
         if self.address == host:
             place.door = place.net.bind(host, port)
-            place.home = world.master
+            elector.home = world.master
             place.handle(w.Elected(0, None))
         else:
-            place.first = world.master
+            elector.first = world.master
             place.handle(w.Following(w.LeaderRecord("", host, port, ""), 0))
 
     def _say(self, text: str, *, to_stdout: bool = False) -> None:

@@ -6,5 +6,6 @@ coordinator, member    the two sides; local/node.py has the member's processes
 server, client, wire   the way between them; checks: what a message may say; sockets, connection
 view, control          what a node knows of its job; the socket on which it answers
 record, recorder       status.json and verdict.json of --record; run_record: of every launch
-election               a coordinator elected through etcd; election_state decides
+election               a coordinator elected through etcd; election_state, etcd_succession decide
+majority               a coordinator found among the nodes; search decides
 """

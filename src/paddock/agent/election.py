@@ -1,4 +1,7 @@
-"""Carries out an election in a thread of its own: etcd elects, tells where, and fences.
+"""Leaders are found through etcd: it elects, tells where, and fences.
+
+``EtcdElector`` is this node's Elector (place.py). ``Election`` carries out the election, in a
+thread of its own.
 
 ``ElectionState`` decides (election_state.py: the state table and the races); this file only
 asks etcd, waits, and hands events to ``post``. All else goes over the coordinator's
@@ -16,6 +19,7 @@ import urllib.parse
 
 from paddock.agent import election_words as w
 from paddock.agent.election_state import ElectionState
+from paddock.agent.etcd_succession import TTL_SECONDS, EtcdSuccession
 from paddock.core.value import replace
 from paddock.errors import PaddockError
 from paddock.etcd.client import EtcdClient, compare, delete, put, read
@@ -24,12 +28,117 @@ from paddock.etcd.reply import EtcdError, EtcdLeaseGone
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
 
+    from paddock.agent.life_words import Lead, Target
+    from paddock.agent.place import Place
+    from paddock.core.messages import Start
     from paddock.etcd.address import EtcdAddress
     from paddock.etcd.reply import KeyValue
 
+    class Candidate(Protocol):
+        """This node in an election: Election, or one that is made up."""
+
+        def fence(self, record: w.AttemptRecord) -> None: ...
+        def learn_uid(self, uid: str) -> None: ...
+        def leader_lives(self, nonce: str, lives: bool) -> None: ...
+        def leader_died(self, nonce: str) -> None: ...
+
+
 REQUEST_TTLS = 0.4  # A request, with all endpoints tried, ends well within a lease.
 STOP_SECONDS_MAX = 3.0  # A request under way, and then the last ones.
+
+
+class EtcdElector:
+    """Owned by the loop's thread."""
+
+    keeps_port = True
+    first = None
+    _candidate: Candidate
+
+    def __init__(self, place: Place) -> None:
+        self.succession = EtcdSuccession(place.run.job)
+        self._place = place
+        self._asked: tuple[int, Callable[[], None]] | None = None  # an attempt that waits for etcd
+
+    def begin(self, candidate: Candidate) -> None:
+        """Start the clock of the first election. candidate: its events come to ``handle``."""
+        self._candidate = candidate
+        self._place.elect_by(self)
+        self._place.carry_out(self.succession.begin(self._place.now()))
+
+    def find_first(self) -> None:
+        """Etcd has the address of the leader."""
+
+    def bind(self, order: Lead) -> None:
+        """Etcd tells the others where."""
+
+    def on_leading(self, order: Lead) -> None:
+        """Etcd tells of others that lead."""
+
+    def on_joining(self, seen_as: str, address: str) -> None:
+        """This node is a candidate with another address."""
+
+    def on_following(self, uid: str, target: Target) -> None:
+        """The leader's key may lapse and come back as long as it answers."""
+        self._candidate.leader_lives(self.succession.leader, True)
+
+    def on_following_over(self) -> None:
+        """Then etcd is asked more often."""
+        self._candidate.leader_lives(self.succession.leader, False)
+
+    def on_leading_over(self) -> None:
+        """Consent that was asked for is void."""
+        self._asked = None
+
+    def may_start(self, start: Start, go: Callable[[], None]) -> None:
+        """When etcd has it on record that nobody else can start this attempt."""
+        self._asked = (start.attempt, go)
+        budget = start.budget
+        left = budget.seconds_left
+        self._candidate.fence(
+            w.AttemptRecord(
+                self.succession.generation,
+                start.attempt,
+                self._place.life.uid,
+                start.keys,
+                by=start.by,
+                used_restarts=budget.used_restarts,
+                total_restarts=budget.total_restarts,
+                deadline=self._place.run.loop.wall() + left if left is not None else 0.0,
+            )
+        )
+
+    def learn_uid(self, uid: str) -> None:
+        """To be announced, should this node be elected later."""
+        self._candidate.learn_uid(uid)
+
+    def leader_died(self, nonce: str) -> None:
+        """Its key need not live until its lease ends."""
+        self._candidate.leader_died(nonce)
+
+    def handle(self, event: w.Event) -> None:
+        """Take what the election tells."""
+        if not isinstance(event, w.Fenced):
+            self._place.handle(event)
+            return
+        if self._asked is None or self._asked[0] != event.attempt:
+            return
+        (_, go), self._asked = self._asked, None
+        if event.ok:
+            go()
+            return
+        text = f"attempt {event.attempt} may not start: {event.reason}"
+        place, loop, reign = self._place, self._place.run.loop, self._place.reign
+        place.run.member.say("WARNING", text)
+
+        def give_up() -> None:
+            if reign is not None and reign is place.reign and reign.coordinator.end is None:
+                place.abdicate()
+                place.give_up(PaddockError(text))
+
+        # Somebody else leads, and we hear so in a moment; or nobody does, and this goes nowhere.
+        loop.at("refused", loop.now() + 2 * TTL_SECONDS, give_up)
 
 
 class Election:

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from paddock.core.messages import Budget, Ending, HandOver, Start
     from paddock.errors import PaddockError
 
+# A coordinator that was cut off misses its members after so many leases, and ends its processes.
+CUT_OFF_LEASES = 1.25
+# A launcher that died has had its processes ended by its guardian after this time.
+GUARDIAN_SECONDS = 1.5
+
 
 @value
 class Now:
@@ -54,6 +59,11 @@ class LinkLost:
     ending: Ending
     why: str
     left_seconds: float = SHORT_GRACE_SECONDS
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether others may start without us by now."""
+        return self.ending == "silent" or self.left_seconds <= 0
 
 
 @value
@@ -130,13 +140,6 @@ class Halt:
 
 
 @value
-class Learn:
-    """The uid of the run we are in, for an election to come."""
-
-    uid: str
-
-
-@value
 class Unseat:
     """The leader's process is gone: its key need not live until its lease ends.
 
@@ -168,11 +171,27 @@ class SetTimer:
     at: float | None
 
 
+@value
+class Move:
+    """What follows a change of leader: orders at once, and next when nothing of this node runs."""
+
+    orders: tuple[Order, ...]
+    next: Lead | Follow | None = None
+
+
+def takes_over(inherited: Inherited) -> Say:
+    """A line for people: this node leads a run that another led before."""
+    nodes = len(inherited.keys)
+    text = f"this node coordinates from now on; the attempt before ran on {nodes} nodes"
+    return Say("WARNING", text)
+
+
 if TYPE_CHECKING:
+    Target = tuple[str, int]
     Event = (
         ElectionEvent | Welcomed | LinkLost | Refused | Unreachable | HandOver | CoordinatorEnded
         | Idle | TimerFired
     )  # fmt: skip
     Order = (
-        Lead | Follow | Unfollow | Abdicate | Halt | Learn | Unseat | Say | GiveUp | SetTimer
+        Lead | Follow | Unfollow | Abdicate | Halt | Unseat | Say | GiveUp | SetTimer
     )  # fmt: skip

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 
 from paddock.agent.election_words import Elected, Following, LeaderRecord
-from paddock.agent.life import TTL_SECONDS
+from paddock.agent.majority import MajorityElector
 from paddock.agent.place import Place
 from paddock.agent.sockets import Net
 from paddock.errors import EXIT_DEADLINE, PaddockError, UsageError
@@ -53,14 +53,17 @@ def join_others(run: Launcher) -> None:
     place = Place(run, net, read_key(run.job, run.env))
     if rendezvous.kind == "etcd":
         join_by_etcd(place)
-    elif rendezvous.among and rendezvous.node_rank == 0:
-        if not _open_everywhere(place, rendezvous):
+        return
+    elector = MajorityElector(place)
+    place.elect_by(elector)
+    if rendezvous.among and rendezvous.node_rank == 0:
+        if not _open_everywhere(elector, rendezvous):
             raise UsageError(
                 f"port {rendezvous.port} is taken on this host, and the other nodes look there",
                 hint="add --master HOST:PORT, an address of this host and a free port",
             )
     elif rendezvous.host or rendezvous.among:
-        meet_when_known(place)
+        meet_when_known(elector)
     else:
         place.address = rendezvous.own_host or guess_address()
         place.port = rendezvous.port
@@ -68,13 +71,13 @@ def join_others(run: Launcher) -> None:
         place.handle(Elected(0, None))
 
 
-def meet_when_known(place: Place) -> None:
+def meet_when_known(elector: MajorityElector) -> None:
     """Meet the others as soon as their names have addresses.
 
     The name of a pod is published when the pod has an address, and a little later. A name server
     that does not answer must not hold up a signal: a thread asks it.
     """
-    run = place.run
+    place, run = elector.place, elector.place.run
     rendezvous = run.job.rendezvous
     deadline = run.loop.now() + rendezvous.join_timeout_seconds
     said = ""
@@ -86,7 +89,7 @@ def meet_when_known(place: Place) -> None:
     def known(addresses: list[str]) -> None:
         if not run.is_ended:
             try:
-                meet(place, rendezvous, addresses)
+                meet(elector, rendezvous, addresses)
             except UnknownNameError as error:
                 unknown(error)
             except PaddockError as error:
@@ -109,8 +112,9 @@ def meet_when_known(place: Place) -> None:
     look()
 
 
-def meet(place: Place, rendezvous: Rendezvous, addresses: list[str]) -> None:
+def meet(elector: MajorityElector, rendezvous: Rendezvous, addresses: list[str]) -> None:
     """Coordinate if --master is this host's, else follow. Begins nothing when a name is unknown."""
+    place = elector.place
     is_name = rendezvous.host not in addresses
     local = [address for address in addresses if is_local(address)]
     is_inward = is_name and rendezvous.host != "localhost" and _is_inward(local)
@@ -118,20 +122,20 @@ def meet(place: Place, rendezvous: Rendezvous, addresses: list[str]) -> None:
         for address in addresses:
             place.door = place.net.bind(address, rendezvous.port)
             if place.door is not None:
-                place.home = (address, rendezvous.port)
+                elector.home = (address, rendezvous.port)
                 place.address = rendezvous.own_host or address
                 place.handle(Elected(0, None))
                 return
     is_first = rendezvous.node_rank == 0 and is_name and (is_inward or not local)
-    if is_first and _open_everywhere(place, rendezvous):
+    if is_first and _open_everywhere(elector, rendezvous):
         return
     if is_inward and rendezvous.node_rank is not None:
         addresses = [guess_address()]
     place.source = own_source(rendezvous)
-    place.first = (addresses[0], rendezvous.port)
+    elector.first = (addresses[0], rendezvous.port)
     if is_name:
-        place.find_first = _asker(place, rendezvous)
-        _ask_until_welcomed(place)
+        elector.find_first = _asker(elector, rendezvous)
+        _ask_until_welcomed(elector)
     target = LeaderRecord("", addresses[0], rendezvous.port, "")
     place.handle(Following(target, 0))
 
@@ -141,12 +145,13 @@ def _is_inward(local: list[str]) -> bool:
     return bool(local) and all(is_loopback(address) for address in local)
 
 
-def _open_everywhere(place: Place, rendezvous: Rendezvous) -> bool:
+def _open_everywhere(elector: MajorityElector, rendezvous: Rendezvous) -> bool:
     """Coordinate on every address of this host, unless the port is taken."""
+    place = elector.place
     place.door = place.net.bind("", rendezvous.port)
     if place.door is None:
         return False
-    place.home = ("", rendezvous.port)
+    elector.home = ("", rendezvous.port)
     place.address = rendezvous.own_host or guess_address()
     place.handle(Elected(0, None))
     return True
@@ -161,16 +166,17 @@ def _find(place: Place, rendezvous: Rendezvous) -> list[str]:
     return look_out(rendezvous, place.run.job.job_id)
 
 
-def _asker(place: Place, rendezvous: Rendezvous) -> Callable[[], None]:
+def _asker(elector: MajorityElector, rendezvous: Rendezvous) -> Callable[[], None]:
     """Asks for the first address again: a pod that is made anew has another by the same name."""
+    place = elector.place
     is_asking = False
 
     def known(addresses: list[str]) -> None:
         nonlocal is_asking
         is_asking = False
-        before, place.first = place.first, (addresses[0], rendezvous.port)
-        if place.first != before and not (place.life.uid or place.run.is_ended):
-            meet(place, rendezvous, addresses)  # what we followed was the one before
+        before, elector.first = elector.first, (addresses[0], rendezvous.port)
+        if elector.first != before and not (place.life.uid or place.run.is_ended):
+            meet(elector, rendezvous, addresses)  # what we followed was the one before
 
     def unknown(_error: PaddockError) -> None:
         nonlocal is_asking
@@ -185,21 +191,22 @@ def _asker(place: Place, rendezvous: Rendezvous) -> Callable[[], None]:
     return ask
 
 
-def _ask_until_welcomed(place: Place) -> None:
+def _ask_until_welcomed(elector: MajorityElector) -> None:
     """A name server may still tell of the pod before, for as long as it remembers."""
-    loop = place.run.loop
+    place, loop = elector.place, elector.place.run.loop
 
     def again() -> None:
         if not (place.life.uid or place.run.is_ended):
-            place.find_first()
-            _ask_until_welcomed(place)
+            elector.find_first()
+            _ask_until_welcomed(elector)
 
     loop.at("first", loop.now() + NAMES_AGAIN_SECONDS, again)
 
 
 def join_by_etcd(place: Place) -> None:
     """Be a candidate, and follow whoever is elected."""
-    from paddock.agent.election import Election
+    from paddock.agent.election import Election, EtcdElector
+    from paddock.agent.etcd_succession import TTL_SECONDS
     from paddock.etcd.address import parse_etcd_url
 
     run = place.run
@@ -214,15 +221,15 @@ def join_by_etcd(place: Place) -> None:
         )
     place.port = place.door.port
     record = LeaderRecord(os.uname().nodename, place.address, place.port, "")
+    elector = EtcdElector(place)
     election = Election(
         address,
         run.job.job_id,
         record,
-        lambda event: run.loop.post(lambda: place.handle(event)),
+        lambda event: run.loop.post(lambda: elector.handle(event)),
         ttl_seconds=TTL_SECONDS,
     )
-    place.elector = election
     run.member.reporter.echo("Waiting peer ready...")
     run.at_end(lambda: election.finish() if place.has_finished else election.stop())
-    place.begin()
+    elector.begin(election)
     election.start()

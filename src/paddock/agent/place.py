@@ -2,48 +2,93 @@
 
 from __future__ import annotations
 
-from paddock.agent import election_words as e
 from paddock.agent import life_words as w
-from paddock.agent.claims import Claims
 from paddock.agent.client import Client
 from paddock.agent.invite import invite
 from paddock.agent.life import Life
 from paddock.agent.reign import Reign
-from paddock.agent.signpost import Signpost
 from paddock.core.endpoint import join_endpoint
 from paddock.errors import PaddockError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
 
     from paddock.agent.launcher import Launcher
-    from paddock.agent.reign import Elector
+    from paddock.agent.life import Succession
     from paddock.agent.sockets import Listener, Net
-    from paddock.core.messages import Letter
+    from paddock.core.messages import Letter, Start
+
+    class Elector(Protocol):
+        """How the leader of a job is found: election.py for etcd, majority.py for its nodes."""
+
+        @property
+        def succession(self) -> Succession:
+            """Decides where this node goes when its leader changes."""
+
+        @property
+        def first(self) -> w.Target | None:
+            """The job's first address as it is known now, where that is another host's."""
+
+        @property
+        def find_first(self) -> Callable[[], None]:
+            """Asks for that address again."""
+
+        @property
+        def keeps_port(self) -> bool:
+            """Whether nodes may come, or come again, while ranks run."""
+
+        def bind(self, order: w.Lead) -> Listener | None:
+            """Where this node has to listen as the leader; None: anywhere."""
+
+        def learn_uid(self, uid: str) -> None:
+            """This node takes part in that run."""
+
+        def may_start(self, start: Start, go: Callable[[], None]) -> None:
+            """Call go, now or later, when the attempt may start."""
+
+        def on_leading(self, order: w.Lead) -> None:
+            """This node leads, and is the first member."""
+
+        def on_leading_over(self) -> None:
+            """It does not any more."""
+
+        def on_joining(self, seen_as: str, address: str) -> None:
+            """A leader answered, which sees this node at seen_as; its own address is the other."""
+
+        def on_following(self, uid: str, target: w.Target) -> None:
+            """The leader at target let this node in. Raises PaddockError."""
+
+        def on_following_over(self) -> None:
+            """The link to it is closed."""
+
+        def leader_died(self, nonce: str) -> None:
+            """The launcher of the leader with that nonce has ended."""
 
 
 class Place:
-    """Owned by the loop's thread."""
+    """Owned by the loop's thread. Before anything else it is told how leaders are found."""
+
+    elector: Elector
+    life: Life
 
     def __init__(self, run: Launcher, net: Net, key: bytes) -> None:
         self.run = run
         self.net = net
         self.key = key
-        self.life = Life(run.job)
-        self.elector: Elector | None = None
         self.reign: Reign | None = None
         self.client: Client | None = None
-        self.claims: Claims | None = None  # while we look for other coordinators
-        self.signpost: Signpost | None = None  # while we follow, and have the first address
-        self.home: tuple[str, int] | None = None  # the job's first address, where it is ours
-        self.first: tuple[str, int] | None = None  # or else
-        self.find_first: Callable[[], None] = lambda: None  # its name may have another one now
         self.address = ""  # by which others reach our coordinator
         self.port = 0
         self.door: Listener | None = None  # where it would listen
         self.source = ""
         run.member.follower = self
+
+    def elect_by(self, elector: Elector) -> None:
+        """Say how leaders are found, once."""
+        self.elector = elector
+        self.life = Life(self.run.job, elector.succession)
 
     def now(self) -> w.Now:
         """What the machine has to know of the rest of this node."""
@@ -57,13 +102,8 @@ class Place:
             member.is_start_fresh,
             member.budget_left(),
             member.told_signal,
-            self.first,
+            self.elector.first,
         )
-
-    def begin(self) -> None:
-        """Start the clock of the first election."""
-        for order in self.life.begin(self.now()):
-            self._do(order)
 
     def idle(self) -> None:
         """Nothing of this node runs any more, and it has no link."""
@@ -71,15 +111,12 @@ class Place:
 
     def handle(self, event: w.Event) -> None:
         """Take one event, carry out what follows."""
-        if isinstance(event, e.Fenced):
-            if self.reign is not None:
-                self.reign.consent(event.attempt, "" if event.ok else event.reason)
-            return
         if self.run.member.exit_code is None or self.reign is not None:
             for order in self.life.handle(event, self.now()):
-                self._do(order)
+                self.carry_out(order)
 
-    def _do(self, order: w.Order) -> None:
+    def carry_out(self, order: w.Order) -> None:
+        """Do what the machine orders."""
         member, loop = self.run.member, self.run.loop
         if isinstance(order, w.Say):
             member.say(order.level, order.text)
@@ -98,10 +135,7 @@ class Place:
             self.abdicate()
         elif isinstance(order, w.GiveUp):
             self.give_up(order.error)
-        elif isinstance(order, w.Learn):
-            if self.elector is not None:
-                self.elector.learn_uid(order.uid)
-        elif self.elector is not None:  # Unseat
+        else:
             self.elector.leader_died(order.nonce)
 
     # ------------------------------------------------------------ coordinating
@@ -110,8 +144,7 @@ class Place:
         run = self.run
         bind = self.net.bind
         try:
-            is_first = order.inherited is None
-            door = (None if is_first else self._bind_first()) or self.door
+            door = self.elector.bind(order) or self.door
             door = door or bind(self.address, self.port) or bind("", self.port)
             if door is None:
                 raise UsageError(
@@ -119,36 +152,25 @@ class Place:
                     hint="give an address of this host with --host",
                 )
             run.hold_end()
-            self.reign = Reign(self, order, door)
+            self.reign = Reign(
+                run, order, door, self.key, may_start=self.elector.may_start,
+                handle=self.handle, close=self.abdicate, gives_port=not self.elector.keeps_port,
+            )  # fmt: skip
             self.door = None
             self.life.uid = self.reign.coordinator.uid
-            if self.elector is not None:
-                self.elector.learn_uid(self.life.uid)
+            self.elector.learn_uid(self.life.uid)
             invite(run, self.key, self.address, door.port)
             self.port = door.port  # known to the others from now on
-            if is_first and self.elector is None and self.home is None:
-                self.home = (self.address, self.port)
             self.reign.begin(self.address)
-            if self.elector is None and not is_first:
-                self.claims = Claims(self, self.reign)
+            self.elector.on_leading(order)
         except PaddockError as error:  # no port for a rank, say
             self.abdicate()
             self.give_up(error)
 
-    def _bind_first(self) -> Listener | None:
-        """The others look there first; several nodes may share a host, and its address."""
-        where = self.home or self.first
-        door = self.net.bind(*where) if where is not None and self.elector is None else None
-        if door is not None and self.door is not None:
-            self.door.close()
-        return door
-
     def abdicate(self) -> None:
         """Close our own coordinator, as a unit."""
         self.run.member.disconnect()
-        if self.claims is not None:
-            self.claims.close()
-            self.claims = None
+        self.elector.on_leading_over()
         if self.reign is not None:
             self.reign.abdicate()
             self.reign = None
@@ -160,7 +182,7 @@ class Place:
         run, rendezvous = self.run, self.run.job.rendezvous
         target = order.target
         if order.is_search:
-            self.find_first()
+            self.elector.find_first()
 
         def waiting(why: str) -> None:
             where = join_endpoint(*target)
@@ -188,40 +210,20 @@ class Place:
         assert client is not None
         run = self.run
         address = run.job.rendezvous.own_host or seen_as.removeprefix("::ffff:")
-        if self.elector is None:
-            self.address = address
-            if self.door is None and run.job.is_elastic:
-                self._open_door(seen_as)
+        self.elector.on_joining(seen_as, address)
         self.handle(w.Welcomed(uid))
         if self.client is not client:
             return  # it is not the one we look for
-        if self.elector is not None:
-            self.elector.leader_lives(self.life.leader, True)
+        self.elector.learn_uid(uid)
         run.member.say(
             "INFO", f"joined the coordinator at {join_endpoint(*client.target)} as {address}"
         )
         door = self.door.port if self.door is not None else 0
         try:
             run.member.connect(uid, client.send, address, door=door, translate=client.translate)
-            post = self.net.bind(*self.home) if self.home is not None else None
-            if post is not None:
-                self.signpost = Signpost(self, post, uid, client.target)
+            self.elector.on_following(uid, client.target)
         except PaddockError as error:
             self.handle(w.Unreachable(error))
-
-    def _open_door(self, seen_as: str) -> None:
-        """Where the others would find us, if this node coordinated: nowhere behind a translation
-        of addresses, nor with a certificate that only checks theirs.
-        """
-        rendezvous = self.run.job.rendezvous
-        is_seen = rendezvous.own_host in ("", seen_as)
-        has_certificate = bool(rendezvous.tls_cert) or not rendezvous.tls_ca
-        if is_seen and has_certificate:
-            try:
-                self.door = self.net.bind(seen_as, 0)
-            except UsageError:
-                return  # no descriptor is left, say: others can coordinate
-            self.port = self.door.port if self.door is not None else 0
 
     def _on_letter(self, letter: Letter) -> None:
         self.run.member.receive(letter)
@@ -230,14 +232,10 @@ class Place:
 
     def _unfollow(self, *, breaks: bool = False) -> None:
         self.run.member.disconnect()
-        if self.signpost is not None:
-            self.signpost.close()
-            self.signpost = None
+        self.elector.on_following_over()
         if self.client is not None:
             self.client.close(breaks=breaks)
             self.client = None
-        if self.elector is not None:
-            self.elector.leader_lives(self.life.leader, False)
 
     def give_up(self, error: PaddockError) -> None:
         """This node's part is over; what it runs ends first."""

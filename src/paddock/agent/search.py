@@ -17,17 +17,31 @@ themselves (core/rivals.py); so nothing here has to be exact.
 
 from __future__ import annotations
 
-from paddock.core.inherited import Inherited
+from paddock.agent.life_words import (
+    CUT_OFF_LEASES,
+    GUARDIAN_SECONDS,
+    Follow,
+    GiveUp,
+    Halt,
+    Lead,
+    Move,
+    Say,
+    SetTimer,
+    Unfollow,
+    takes_over,
+)
+from paddock.core.endpoint import join_endpoint
+from paddock.core.inherited import SHORT_GRACE_SECONDS, Inherited
 from paddock.core.messages import Budget
 from paddock.core.rivals import seat
+from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, PaddockError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.agent.life_words import Now
+    from paddock.agent.election_words import Elected, Following
+    from paddock.agent.life_words import Event, LinkLost, Now, Order, Target
     from paddock.core.job import Job
     from paddock.core.messages import HandOver, Voters
-
-    Target = tuple[str, int]
 
 TURN_SECONDS = 1.0  # at each seat,
 TURN_SECONDS_MIN = 0.2  # in a large job less, so that
@@ -111,3 +125,133 @@ def _seats(key: str, last: Voters) -> list[Target | None]:
         for i in order
         if last.doors[i]
     ]
+
+
+class MajoritySuccession:
+    """A Succession (life.py): this node asks the others in turn, and leads when it is its turn."""
+
+    def __init__(self, job: Job) -> None:
+        self.search: Search | None = None  # the latest
+        self._job = job
+        self._is_searching = False
+        self._is_dead = False  # the launcher of the leader that was lost has ended
+        # What a leader that lost us started with others has ended after this time.
+        self._safe_seconds = job.rendezvous.lease_seconds * CUT_OFF_LEASES + SHORT_GRACE_SECONDS
+
+    def on_elected(self, _event: Elected, _uid: str, _now: Now) -> Move:
+        """--master is an address of this host."""
+        return Move((), Lead())
+
+    def on_following(self, _event: Following) -> None:
+        """--master is another host's address."""
+
+    def on_stepped_down(self, now: Now) -> list[Order]:
+        """What the others may have from this node by now ends first."""
+        self._begin(now, None, now.at + self._safe_seconds)
+        return [SetTimer(now.at + self._safe_seconds)]
+
+    def on_leader_lost(self, event: LinkLost, text: str, target: Target, now: Now) -> Move:
+        """Search for it, or the next; in a job that is not elastic no other can come."""
+        job = self._job
+        # Nobody but a launcher, or its kernel when it died, closes a connection in order.
+        self._is_dead = event.ending == "closed"
+        grace = min(SHORT_GRACE_SECONDS, event.left_seconds, job.grace_seconds)
+        if not job.is_elastic:
+            # With restarts, a coordinator that lives on may replace this node soon.
+            halt = Halt(text, event.is_silent, grace if job.restart.max_restarts else None)
+            return Move((Unfollow(), halt, GiveUp(_lost(text, is_silent=event.is_silent))))
+        # What it may have started with others ends first; and it waits for us, if it is back.
+        safe_at = now.at + (GUARDIAN_SECONDS if self._is_dead else self._safe_seconds)
+        search = self._begin(now, target, safe_at)
+        orders = (
+            Say("WARNING", f"{text}; looking for it, or the next, for {search.seconds:g} s"),
+            Unfollow(),
+            Halt(text, event.is_silent, grace),
+        )
+        seconds = max(TURN_SECONDS, safe_at - now.at)
+        return Move(orders, Follow(target, seconds, is_search=True))
+
+    def on_hand_over(self, order: HandOver, now: Now, *, is_leading: bool) -> Move:
+        """Lead, if this node is the one that is named, else follow that one."""
+        if not is_leading and self.is_successor(order, now):
+            text = "the coordinator leaves; this node goes on for it"
+            return Move(
+                (Unfollow(), Say("INFO", text)), Lead(inherited=Inherited.of(order, now.at))
+            )
+        target = (order.address, order.door)
+        where = join_endpoint(*target)
+        self._begin(now, target, now.at, order)
+        reason, text = "the coordinator changes", f"the job is coordinated at {where} from now on"
+        if is_leading:
+            reason = "another node coordinates"
+            text = f"another node coordinates this job, at {where}"
+        orders: tuple[Order, ...] = () if is_leading else (Unfollow(),)
+        orders += (Say("INFO", text),)
+        orders += (Halt(reason, hurry=True),) if now.is_running else ()
+        # It is on its way up.
+        return Move(orders, Follow(target, 2 * TURN_SECONDS, is_search=True))
+
+    def is_successor(self, order: HandOver, now: Now) -> bool:
+        """It is the first that is named."""
+        return order.keys[0] == now.key
+
+    def on_unreachable(self, error: PaddockError, _uid: str, now: Now) -> Move:
+        """Ask at the next place, where there is one."""
+        if self.search is None or not self._is_searching:
+            return Move((Unfollow(), GiveUp(error)))
+        self.search.reason = error.message
+        return self.on_timer(now)
+
+    def on_welcomed(self, uid: str, joined: str, now: Now) -> Move | None:
+        """Another run is none of ours, until the one that was lost can be given up."""
+        search = self.search if self._is_searching and joined != uid else None
+        if search is not None and not search.takes_another_run(now.at):
+            return self.on_timer(now)
+        self._is_dead = self._is_searching = False
+        return None
+
+    def on_timer(self, now: Now) -> Move:
+        """following -> following | leading: the next place to ask."""
+        search = self.search
+        assert search is not None
+        if now.at >= search.until:
+            return Move((Unfollow(), GiveUp(_not_found(search))))
+        if now.at < search.next_at:
+            return Move((Unfollow(), SetTimer(search.next_at)))
+        where = search.step(now.first, now.at)
+        if where is not None:
+            return Move((Unfollow(),), Follow(where, search.turn_seconds, is_search=True))
+        inherited = search.takeover(now)
+        return Move((Unfollow(), takes_over(inherited)), Lead(inherited=inherited))
+
+    def on_other(self, _event: Event) -> list[Order]:
+        """A place where nobody listens is asked again when its turn comes."""
+        return []
+
+    def _begin(
+        self, now: Now, lost: Target | None, safe_at: float, order: HandOver | None = None
+    ) -> Search:
+        self._is_searching = True
+        self.search = Search(
+            self._job, now, lost, safe_at, is_dead=self._is_dead, order=order, before=self.search
+        )
+        return self.search
+
+
+def _lost(text: str, *, is_silent: bool) -> PaddockError:
+    """The coordinator is lost, and no other can come."""
+    hint = (
+        "the network between the nodes, or one of the two hosts, stood still"
+        if is_silent
+        else "look there: its launcher or its host ended"
+    )
+    return PaddockError(text, hint=hint, exit_code=EXIT_OWN_FAULT, retryable=True)
+
+
+def _not_found(search: Search) -> PaddockError:
+    """Neither the one that was lost nor another answers."""
+    return PaddockError(
+        f"no coordinator was found for {search.seconds:g} s (--elastic_timeout): {search.reason}",
+        hint="a majority of the last attempt's nodes has to be there to go on without it",
+        exit_code=EXIT_DEADLINE,
+    )

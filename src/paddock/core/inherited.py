@@ -13,7 +13,7 @@ from paddock.core.value import value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.core.judging import GoOn
-    from paddock.core.messages import Voters
+    from paddock.core.messages import HandOver, Voters
 
 # The grace of processes when another coordinator may start the next attempt soon.
 SHORT_GRACE_SECONDS = 0.9
@@ -39,6 +39,14 @@ class Inherited:
     is_new_run: bool = False
     voters: tuple[Voters, ...] = ()
     gone: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, order: HandOver, now: float) -> Inherited:
+        """What a coordinator that leaves hands over; nothing runs."""
+        return cls(
+            order.attempt, order.keys, order.budget, lost="earlier",
+            lost_gone_at=now + order.wait_seconds, voters=order.voters, gone=order.gone,
+        )  # fmt: skip
 
 
 NOTHING = Inherited(0, is_new_run=True)

@@ -1,0 +1,175 @@
+"""Who leads next, where etcd elects: what a node does meanwhile, and what it inherits. Pure.
+
+What survives a leader: the attempt's number, nodes and budget, from the record in etcd or from this
+node's own last Start, whichever is later.
+"""
+
+from __future__ import annotations
+
+from paddock.agent.election_words import EtcdBack, EtcdDown, Reelected
+from paddock.agent.life_words import (
+    CUT_OFF_LEASES,
+    GUARDIAN_SECONDS,
+    Follow,
+    GiveUp,
+    Halt,
+    Lead,
+    Move,
+    Refused,
+    Say,
+    SetTimer,
+    Unfollow,
+    Unseat,
+    takes_over,
+)
+from paddock.core.inherited import SHORT_GRACE_SECONDS, Inherited
+from paddock.core.messages import Budget
+from paddock.core.value import replace
+from paddock.errors import EXIT_DEADLINE, PaddockError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddock.agent.election_words import AttemptRecord, Elected, Following
+    from paddock.agent.life_words import Event, LinkLost, Now, Order, Target
+    from paddock.core.job import Job
+    from paddock.core.messages import HandOver
+
+# A leader's key in etcd lives this long after its last word.
+TTL_SECONDS = 3
+
+
+class EtcdSuccession:
+    """A Succession (life.py): this node waits until etcd has elected a leader."""
+
+    def __init__(self, job: Job) -> None:
+        self.generation = 0  # of the latest election of this node
+        self.leader = ""  # the nonce of the leader that this node follows, as its record has it
+        self._rendezvous = job.rendezvous
+        self._election_seconds = job.elastic.timeout_seconds + 2 * TTL_SECONDS
+        self._limit_seconds = 0.0
+        self._dead: str | None = None  # the nonce of the leader whose launcher has ended
+        self._handed: Inherited | None = None  # what the leader said when it left
+
+    def begin(self, now: Now) -> SetTimer:
+        """Somebody has to be elected within --join-timeout."""
+        return self._limit(now, self._rendezvous.join_timeout_seconds)
+
+    def on_elected(self, event: Elected, uid: str, now: Now) -> Move:
+        """Lead; end, where the run has ended meanwhile."""
+        self.generation = event.generation
+        record = event.previous
+        is_ours = record is not None and bool(uid) and record.uid == uid
+        if record is not None and is_ours and record.ended:
+            error = PaddockError("the job ended while this node was cut off from it")
+            return Move((GiveUp(error),))
+        is_alone = record is None and now.start is not None  # etcd lost its record, but not we
+        if is_ours or is_alone:
+            inherited = self._inherit(record, now)
+            return Move((takes_over(inherited),), Lead(inherited=inherited))
+        if record is None or record.ended:
+            return Move((), Lead())
+        # Another run, that crashed; or that goes on, and we came too late to know it.
+        gone_at = now.at + self._rendezvous.lease_seconds * CUT_OFF_LEASES
+        before = Inherited(record.attempt + 1, record.members, gone_at=gone_at, is_new_run=True)
+        return Move((), Lead(inherited=before))
+
+    def _inherit(self, record: AttemptRecord | None, now: Now) -> Inherited:
+        """What is known of the attempt before: the record's word, or our own if it is later."""
+        lease = self._rendezvous.lease_seconds
+        gone_at = now.at + lease
+        # Its death was seen, or it fell silent: it may be cut off, and run on for a while.
+        is_dead = self._dead is not None
+        lost_at = now.at + (GUARDIAN_SECONDS if is_dead else lease * CUT_OFF_LEASES)
+        own = now.start
+        handed, self._handed = self._handed, None
+        if handed is not None and (record is None or handed.attempt > record.attempt):
+            return handed
+        if record is None or (own is not None and own.attempt >= record.attempt):
+            assert own is not None
+            found = Inherited(own.attempt + 1, own.keys, now.budget or Budget(), gone_at, own.by)
+        else:
+            left = max(0.0, record.deadline - now.wall) if record.deadline else None
+            budget = Budget(record.used_restarts, record.total_restarts, left)
+            found = Inherited(record.attempt + 1, record.members, budget, gone_at, record.by)
+        return replace(
+            found, lost="" if found.lost == now.key else found.lost, lost_gone_at=lost_at
+        )
+
+    def on_following(self, event: Following) -> None:
+        """That leader's death is worth telling etcd."""
+        self.leader = event.record.nonce
+
+    def on_stepped_down(self, now: Now) -> list[Order]:
+        """The next is elected in time, or the job ends."""
+        return [self._limit(now, self._election_seconds)]
+
+    def on_leader_lost(self, event: LinkLost, text: str, target: Target, now: Now) -> Move:
+        """It may be back in a moment, at the same address."""
+        # Nobody but a launcher, or its kernel when it died, closes a connection in order.
+        self._dead = self.leader if event.ending == "closed" else None
+        orders = (
+            Say("WARNING", f"{text}; a new one is being elected"),
+            Unfollow(),
+            # The others may take us for dead: then our processes must be gone before.
+            Halt(
+                event.why,
+                hurry=event.is_silent,
+                grace_seconds=min(SHORT_GRACE_SECONDS, event.left_seconds),
+            ),
+            self._limit(now, self._election_seconds),
+        )
+        return Move(orders, Follow(target))
+
+    def on_hand_over(self, order: HandOver, now: Now, *, is_leading: bool) -> Move:
+        """Whoever is named, etcd elects; what the leader knows is kept should it be this node."""
+        if is_leading:  # a launcher without etcd has claimed this job
+            target = (order.address, order.door)
+            return Move((Halt("another node coordinates", hurry=True),), Follow(target))
+        self._handed = Inherited.of(order, now.at)
+        text = "the coordinator leaves; another is being elected"
+        return Move((Say("INFO", text), Unfollow(), self._limit(now, self._election_seconds)))
+
+    def is_successor(self, _order: HandOver, _now: Now) -> bool:
+        """Etcd says who that is."""
+        return False
+
+    def on_unreachable(self, error: PaddockError, uid: str, now: Now) -> Move:
+        """It died before we reached it: the election names another, or the deadline ends us."""
+        if error.exit_code != EXIT_DEADLINE:
+            return Move((Unfollow(), GiveUp(error)))
+        again = (self._limit(now, self._election_seconds),) if uid else ()
+        return Move((Unfollow(), *again))
+
+    def on_welcomed(self, _uid: str, _joined: str, _now: Now) -> None:
+        """The leader that is elected is the right one; what was before is past."""
+        self._dead = self._handed = None
+
+    def on_timer(self, _now: Now) -> Move:
+        """Nobody was elected in time."""
+        error = PaddockError(
+            f"no coordinator was elected within {self._limit_seconds:g} s",
+            hint=f"is etcd at {','.join(self._rendezvous.etcd)} up and reachable?",
+            exit_code=EXIT_DEADLINE,
+        )
+        return Move((GiveUp(error),))
+
+    def on_other(self, event: Event) -> list[Order]:
+        """How etcd does, and a leader at whose address nobody listens."""
+        if isinstance(event, Refused):
+            # A refusal alone is no proof: it may be on its way up, or behind a rule.
+            return [Unseat(self.leader)] if self._dead == self.leader != "" else []
+        if isinstance(event, EtcdDown):
+            text = (
+                f"etcd does not answer for {event.seconds:.0f} s ({event.reason}); "
+                "what runs goes on, no new attempt can start"
+            )
+            return [Say("WARNING", text)]
+        if isinstance(event, EtcdBack):
+            return [Say("INFO", "etcd answers again")]
+        if isinstance(event, Reelected):
+            self.generation = event.generation
+        return []
+
+    def _limit(self, now: Now, seconds: float) -> SetTimer:
+        self._limit_seconds = seconds
+        return SetTimer(now.at + seconds)
