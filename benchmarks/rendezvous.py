@@ -149,8 +149,8 @@ def _coordinate(job: Job, listener: socket.socket, key: bytes) -> None:
 
 def _join(job: Job, index: int) -> Letter:
     """A node of eight devices."""
-    from paddock.agent.coordinator import job_shape
     from paddock.core.hosts import Host
+    from paddock.core.job import config_fingerprint
     from paddock.core.messages import Join, Letter
 
     host = Host(
@@ -163,7 +163,7 @@ def _join(job: Job, index: int) -> Letter:
         ports=tuple(range(20_000, 20_008)),
         service_ports=(20_008, 20_009, 20_010, 20_011),
     )
-    join = Join(host, f"node{index}/bench", index, job_shape(job))
+    join = Join(host, f"node{index}/bench", index, config_fingerprint(job))
     return Letter(UID, -1, join)
 
 

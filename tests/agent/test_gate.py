@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.rooms import UID, job_of
-from paddock.agent.coordinator import Coordinator, job_shape
+from paddock.agent.coordinator import Coordinator
 from paddock.agent.member import Member
 from paddock.core import messages as m
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
+from paddock.core.job import config_fingerprint
 from paddock.core.messages import Letter
 from paddock.core.policy import Verdict
 from paddock.local.loop import Loop
@@ -80,7 +81,7 @@ class Office:
     def join(self, which: int, attempt: int = -1, uid: str = UID) -> None:
         """A member joins."""
         host = (HERE, THERE)[which]
-        self.hear(which, m.Join(host, host.name, shape=job_shape(JOB)), attempt, uid)
+        self.hear(which, m.Join(host, host.name, shape=config_fingerprint(JOB)), attempt, uid)
 
     def run(self) -> None:
         """Both join; attempt 0 runs."""
@@ -152,7 +153,7 @@ def test_a_join_while_an_attempt_runs_does_not_change_its_number(loop: Loop) -> 
     office = Office(loop)
     office.run()
     member = office.coordinator.attach(Link())
-    join = m.Join(THERE, "third", shape=job_shape(JOB))
+    join = m.Join(THERE, "third", shape=config_fingerprint(JOB))
     office.coordinator.receive(member, Letter(UID, 4, join))
     assert office.coordinator.machine.attempt == 0
 
@@ -170,12 +171,12 @@ def test_a_closed_coordinator_neither_speaks_nor_hears(loop: Loop) -> None:
     """Its gathering timer would tell its own node that the job failed."""
     job = job_of(3)
     office = Office(loop, job)
-    host_join = m.Join(HERE, "here", shape=job_shape(job))
+    host_join = m.Join(HERE, "here", shape=config_fingerprint(job))
     office.hear(0, host_join, -1)
     before = [list(link.letters) for link in office.links]
     assert before[0]
     office.coordinator.close()
-    office.hear(1, m.Join(THERE, "there", shape=job_shape(job)), -1)
+    office.hear(1, m.Join(THERE, "there", shape=config_fingerprint(job)), -1)
     office.coordinator.lose(office.members[0], "closed")
     office.coordinator.tell_turned_away("10.0.0.9", "the job key is wrong")
     loop.at("end", loop.now(), loop.stop)

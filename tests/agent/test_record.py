@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.rooms import UID, job_of
-from paddock.agent.coordinator import Coordinator, job_shape
+from paddock.agent.coordinator import Coordinator
 from paddock.agent.recorder import PAUSE_SECONDS, STATUS, VERDICT, Recorder
 from paddock.core import messages as m
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
-from paddock.core.job import Elastic, Restart
+from paddock.core.job import Elastic, Restart, config_fingerprint
 from paddock.core.policy import Verdict
 from paddock.core.value import replace
 from schemas import mistakes
@@ -115,7 +115,7 @@ class Office:
     def join(self, which: int, attempt: int = -1) -> None:
         """A node is in."""
         host = HOSTS[which]
-        self.hear(which, m.Join(host, host.name, shape=job_shape(self.job)), attempt)
+        self.hear(which, m.Join(host, host.name, shape=config_fingerprint(self.job)), attempt)
 
     def run(self) -> None:
         """All join; attempt 0 runs."""

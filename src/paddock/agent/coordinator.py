@@ -7,6 +7,7 @@ life: once closed it says and hears nothing more, whatever was still on its way.
 from __future__ import annotations
 
 from paddock.core import messages as m
+from paddock.core.job import config_fingerprint
 from paddock.core.membership import Membership
 
 TYPE_CHECKING = False
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from paddock.agent.member import Member
     from paddock.core.inherited import Inherited
     from paddock.core.job import Job
-    from paddock.core.membership import Phase
+    from paddock.core.state import Phase
     from paddock.local.loop import Loop
 
     class Link(Protocol):
@@ -67,29 +68,6 @@ class OwnLink:
         """Nothing to close."""
 
 
-def job_shape(job: Job) -> tuple[tuple[str, str], ...]:
-    """The fields that must be the same on every node, by the name of their flag."""
-    roles = " ".join(
-        f"{r.name}{_serving(job, r.name)}{r.stage or ''}="
-        f"{','.join(r.endpoints) if r.endpoints else 'per-node'}"
-        for r in job.roles
-    )
-    return (
-        ("--nnodes", f"{job.nnodes_min}:{job.nnodes_max}"),
-        ("--run_mode", job.mode),
-        ("--framework", job.framework),
-        ("--ips", ",".join(job.rendezvous.ips)),
-        ("--max_restart", str(job.restart.max_restarts)),
-        ("--elastic_level", str(job.elastic.level)),
-        ("--with_gloo", job.with_gloo),
-        ("roles", roles),
-    )
-
-
-def _serving(job: Job, role: str) -> str:
-    return " (pserver)" if role == "ps" and job.servers.is_provided else ""
-
-
 class Coordinator:
     """One per job. All methods are called on the loop's thread.
 
@@ -117,7 +95,7 @@ class Coordinator:
             job,
             loop.now(),
             uid=uid,
-            shape=job_shape(job),
+            shape=config_fingerprint(job),
             inherited=inherited,
         )
         self._loop = loop

@@ -39,7 +39,7 @@ class MajorityElector:
         job = place.run.job
         self.place = place
         self.succession = MajoritySuccession(job)
-        self.keeps_port = job.is_elastic or job.restart.max_restarts > 0
+        self.keeps_port = job.may_begin_again
         self.home: Target | None = None
         self.first: Target | None = None
         self.find_first: Callable[[], None] = lambda: None

@@ -6,8 +6,8 @@ reports back, and tells the people at this node what happens.
 
 from __future__ import annotations
 
-from paddock.agent.coordinator import job_shape
 from paddock.core import messages as m
+from paddock.core.job import config_fingerprint
 from paddock.core.plan import make_plan
 from paddock.core.policy import Verdict
 from paddock.core.value import replace
@@ -116,9 +116,9 @@ class Member:
         self._translate = translate
         self.address = address
         self._host = self._node.gather(address)
-        rank = self.job.rendezvous.node_rank
+        rank, shape = self.job.rendezvous.node_rank, config_fingerprint(self.job)
         started, by = (self.start.attempt, self.start.by) if self.start else (-1, "")
-        self.tell(m.Join(self._host, self.key, rank, job_shape(self.job), door, started, by))
+        self.tell(m.Join(self._host, self.key, rank, shape, door, started, by))
         if self.told_signal:  # the one before may not have heard it
             self.tell(m.Leave(self.told_signal, self._signals > 1, self._loss))
 

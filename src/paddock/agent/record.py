@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from paddock.core.exits import Exit
     from paddock.core.hosts import Host
     from paddock.core.job import Job
-    from paddock.core.membership import Membership, Phase
+    from paddock.core.membership import Membership
     from paddock.core.plan import Proc
     from paddock.core.policy import Verdict
+    from paddock.core.state import Phase
 
 LOST = "node-lost"
 

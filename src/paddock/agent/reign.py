@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from paddock.agent.launcher import Launcher
     from paddock.agent.life_words import Event, Lead
     from paddock.agent.sockets import Listener
-    from paddock.core.membership import Phase
     from paddock.core.messages import End, Start
+    from paddock.core.state import Phase
 
 
 class Reign:

@@ -158,7 +158,7 @@ class MajoritySuccession:
         grace = min(SHORT_GRACE_SECONDS, event.left_seconds, job.grace_seconds)
         if not job.is_elastic:
             # With restarts, a coordinator that lives on may replace this node soon.
-            halt = Halt(text, event.is_silent, grace if job.restart.max_restarts else None)
+            halt = Halt(text, event.is_silent, grace if job.may_begin_again else None)
             return Move((Unfollow(), halt, GiveUp(_lost(text, is_silent=event.is_silent))))
         # What it may have started with others ends first; and it waits for us, if it is back.
         safe_at = now.at + (GUARDIAN_SECONDS if self._is_dead else self._safe_seconds)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from paddock.agent.launcher import Launcher
     from paddock.core.hosts import Host
-    from paddock.core.membership import Phase
     from paddock.core.plan import Proc
     from paddock.core.policy import Verdict
+    from paddock.core.state import Phase
 
 STATES = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
 OF_START = "as planned: this node knows its own ranks only"

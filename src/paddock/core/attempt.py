@@ -7,11 +7,13 @@ from paddock.core.exits import Exit
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Literal
 
     from paddock.core.hosts import Host
-    from paddock.core.judging import Why
     from paddock.core.messages import Lost
     from paddock.core.roster import Peer
+
+    Why = Literal["", "failure", "success", "grow", "shrink", "cancel", "deadline"]
 
 # Roles whose processes end by themselves when the job is done; servers are then told to.
 WORKER_ROLES = ("worker", "heter")

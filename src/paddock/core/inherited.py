@@ -12,7 +12,6 @@ from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.core.judging import GoOn
     from paddock.core.messages import HandOver, Voters
 
 # The grace of processes when another coordinator may start the next attempt soon.
@@ -68,11 +67,10 @@ class Spent:
         if self.deadline_at is None and self._timeout_seconds > 0:
             self.deadline_at = now + self._timeout_seconds
 
-    def add(self, found: GoOn) -> None:
-        """Another attempt follows: a restart, unless the node of what failed goes."""
-        if found.culprit is not None and found.expelled is None:
-            self.total_restarts += 1
-        self.used_restarts = found.again.used
+    def add(self, used_restarts: int, *, is_restart: bool) -> None:
+        """Another attempt follows. used_restarts: of those that --max_restart allows."""
+        self.total_restarts += is_restart
+        self.used_restarts = used_restarts
 
     def is_over(self, now: float) -> bool:
         """Whether no time is left."""

@@ -240,6 +240,11 @@ class Job:
         """True when the number of nodes may change or a failed node may be replaced."""
         return self.elastic.level >= 0
 
+    @property
+    def may_begin_again(self) -> bool:
+        """True when another attempt may follow one that failed: a restart, or without a node."""
+        return self.is_elastic or self.restart.max_restarts > 0
+
     def role(self, name: RoleName) -> Role | None:
         """The first role of that name, or None."""
         for role in self.roles:
@@ -256,3 +261,22 @@ class Job:
         """What the processes of that role run."""
         own = self.servers.command if name == "ps" else None
         return own or self.command
+
+
+def config_fingerprint(job: Job) -> tuple[tuple[str, str], ...]:
+    """The fields that must be the same on every node, by the name of their flag."""
+    roles = " ".join(
+        f"{r.name}{' (pserver)' if r.name == 'ps' and job.servers.is_provided else ''}"
+        f"{r.stage or ''}={','.join(r.endpoints) if r.endpoints else 'per-node'}"
+        for r in job.roles
+    )
+    return (
+        ("--nnodes", f"{job.nnodes_min}:{job.nnodes_max}"),
+        ("--run_mode", job.mode),
+        ("--framework", job.framework),
+        ("--ips", ",".join(job.rendezvous.ips)),
+        ("--max_restart", str(job.restart.max_restarts)),
+        ("--elastic_level", str(job.elastic.level)),
+        ("--with_gloo", job.with_gloo),
+        ("roles", roles),
+    )

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Literal
 
+    from paddock.core.attempt import Why
     from paddock.core.exits import Exit
     from paddock.core.job import Job
-
-    Why = Literal["", "failure", "success", "grow", "shrink", "cancel", "deadline"]
 
 
 @value
@@ -112,6 +111,11 @@ class GoOn:
     culprit: Exit | None = None
     expelled: int | None = None
 
+    @property
+    def is_restart(self) -> bool:
+        """Something failed, and its node stays."""
+        return self.culprit is not None and self.expelled is None
+
 
 def judge(case: Case) -> Verdict | GoOn:
     """What follows a stopped attempt."""
@@ -152,7 +156,7 @@ def _judge_failure(case: Case) -> Verdict | GoOn:
             case.job.restart, culprit, used=case.used_restarts, ran_seconds=case.ran_seconds
         )
         again = found if isinstance(found, Again) else None
-        if culprit.cause == "node-lost" and not _can_replace(case.job):
+        if culprit.cause == "node-lost" and not case.job.may_begin_again:
             return case.failed("", culprit)
         if not isinstance(found, Again) and not was_asked:
             return case.failed(found.reason, culprit)
@@ -173,8 +177,3 @@ def _was_asked(case: Case, culprit: Exit) -> bool:
     """The signal that ended it went to its launcher as well: to the whole batch step, say."""
     asked = dict(case.leaving).get(culprit.node_rank, case.asked_signal)
     return asked != 0 and culprit.signal == asked
-
-
-def _can_replace(job: Job) -> bool:
-    """A lost node ends a job unless it may shrink, or may wait for a replacement."""
-    return job.is_elastic or job.restart.max_restarts > 0

@@ -23,44 +23,9 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from paddock.core.judging import GoOn
-    from paddock.core.membership import Phase
     from paddock.core.policy import Verdict
-    from paddock.core.roster import Peer, Roster
-    from paddock.core.state import State
-
-
-def find_successor(roster: Roster) -> int | None:
-    """Who coordinates when this node leaves: the first of the rest, by node rank.
-
-    Nodes that have yet to come for the first attempt know this one's address only.
-    """
-    order = [i for i in roster.seat_order() if i in roster.staying]
-    if roster.job.rendezvous.kind == "etcd":
-        return next(iter(order), None)
-    return next((i for i in order if roster.peers[i].door and not roster.is_first), None)
-
-
-def can_go_on(roster: Roster) -> bool:
-    """Somebody stays; and one of them can coordinate, should this node leave."""
-    has_successor = own_leaver(roster) is None or find_successor(roster) is not None
-    return bool(roster.staying) and has_successor
-
-
-def expellable(roster: Roster) -> tuple[int, ...]:
-    """Level 0: node ranks that must go when a process of theirs fails: the others are enough.
-
-    Not the coordinator's own, which cannot be let go: its failures are restarts like any.
-    """
-    if roster.job.elastic.level != 0:
-        return ()
-    staying = roster.staying
-    return tuple(
-        p.place
-        for i, p in roster.peers.items()
-        if p.place is not None
-        and not p.is_self
-        and len(staying) - (i in staying) >= roster.job.nnodes_min
-    )
+    from paddock.core.roster import Peer
+    from paddock.core.state import Phase, State
 
 
 def after_leave(
@@ -73,17 +38,11 @@ def after_leave(
     is_waited_for = state.roster.awaited and state.has_quorum and not hurry
     if phase == "gathering" and peer.is_self and is_waited_for:
         return "wait"  # those to whom the job was handed over with us will be here in a moment
-    if not (state.job.is_elastic and can_go_on(state.roster)):
+    if not (state.job.is_elastic and state.roster.can_go_on):
         return "cancel"
     if phase == "stopping":
         return "wait"
     return "stop" if phase == "running" else "go on"
-
-
-def own_leaver(roster: Roster) -> Peer | None:
-    """The coordinator's own node, if it was told to leave."""
-    own = roster.own
-    return own if own is not None and own.leaving else None
 
 
 def goodbye(state: State, peer: Peer) -> Verdict:
@@ -137,7 +96,7 @@ def hand_over(state: State, own: Peer, attempt: int, now: float) -> m.HandOver:
     attempt: the next one. The others know the job by now, so that any of them may coordinate it.
     """
     roster, quorum = state.roster, state.quorum
-    successor = find_successor(roster)
+    successor = roster.successor
     assert successor is not None, "nobody leaves what cannot go on"
     peer = roster.peers[successor]
     rest = [i for i in roster.staying if i != successor]

@@ -68,16 +68,13 @@ from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, EXIT_USAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Literal
-
+    from paddock.core.attempt import Why
     from paddock.core.exits import Exit
     from paddock.core.inherited import Inherited
     from paddock.core.job import Job
-    from paddock.core.judging import Why
     from paddock.core.policy import Verdict
     from paddock.core.roster import Peer
-
-    Phase = Literal["gathering", "running", "stopping", "backoff", "ended"]
+    from paddock.core.state import Phase
 
 # A member gets this much longer than its own grace to say that its processes are gone.
 STOP_MARGIN_SECONDS = 10.0
@@ -186,7 +183,7 @@ class Membership:
         if actions:
             return actions
         if self.phase == "gathering":
-            if leaving.own_leaver(state.roster) and leaving.can_go_on(state.roster):
+            if state.roster.own_leaver and state.roster.can_go_on:
                 return self._release_leavers(self.attempt, now)
             return self._try_start(now)
         if self.phase == "running" and state.can_grow:
@@ -318,8 +315,8 @@ class Membership:
     def _try_start(self, now: float) -> list[m.Action]:
         state = self.state
         outlook = self._gathering.look(now)
-        if leaving.own_leaver(state.roster) and (outlook.starts or outlook.gives_up):
-            if leaving.can_go_on(state.roster):
+        if state.roster.own_leaver and (outlook.starts or outlook.gives_up):
+            if state.roster.can_go_on:
                 return self._release_leavers(self.attempt, now)
             return self._finish(state.case().ended_as_asked())  # nobody came to take over
         if outlook.starts:
@@ -365,7 +362,7 @@ class Membership:
         found = judge(state.case(now))
         if not isinstance(found, GoOn):
             return self._finish(found)
-        state.spent.add(found)
+        state.spent.add(found.again.used, is_restart=found.is_restart)
         actions = [*leaving.expel(state, found), *self._release_leavers(self.attempt + 1, now)]
         if self.phase == "ended":
             return actions  # another node goes on with it
@@ -380,7 +377,7 @@ class Membership:
     def _release_leavers(self, next_attempt: int, now: float) -> list[m.Action]:
         """Let those go that have to; the coordinator's own node last, as others take over."""
         actions = leaving.let_leavers_go(self.state)
-        own = leaving.own_leaver(self.state.roster)
+        own = self.state.roster.own_leaver
         if own is None:
             return actions
         self.phase = "ended"  # stopping | gathering | backoff -> ended, for this coordinator only

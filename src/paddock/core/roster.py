@@ -110,6 +110,45 @@ class Roster:
         """Members that were not told to leave."""
         return [i for i, p in self.peers.items() if not (p.leaving or p.is_expelled)]
 
+    @property
+    def own_leaver(self) -> Peer | None:
+        """The coordinator's own node, if it was told to leave."""
+        own = self.own
+        return own if own is not None and own.leaving else None
+
+    @property
+    def successor(self) -> int | None:
+        """Who coordinates when this node leaves: the first of the rest, by node rank.
+
+        Nodes that have yet to come for the first attempt know this one's address only.
+        """
+        rest = (i for i in self.seat_order() if i in self.staying)
+        if self.job.rendezvous.kind == "etcd":
+            return next(rest, None)
+        return next((i for i in rest if self.peers[i].door and not self.is_first), None)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Somebody stays; and one of them can coordinate, should this node leave."""
+        return bool(self.staying) and (self.own_leaver is None or self.successor is not None)
+
+    @property
+    def expellable(self) -> tuple[int, ...]:
+        """Level 0: node ranks that must go when a process of theirs fails: the others are enough.
+
+        Not the coordinator's own, which cannot be let go: its failures are restarts like any.
+        """
+        if self.job.elastic.level != 0:
+            return ()
+        staying = self.staying
+        return tuple(
+            p.place
+            for i, p in self.peers.items()
+            if p.place is not None
+            and not p.is_self
+            and len(staying) - (i in staying) >= self.job.nnodes_min
+        )
+
     def label(self, peer: Peer) -> str:
         """A node's name; with its pod where several nodes share a host."""
         return label(peer, self.peers.values())

@@ -16,7 +16,6 @@ from paddock.core import messages as m
 from paddock.core.attempt import Attempt
 from paddock.core.inherited import Spent
 from paddock.core.judging import Case
-from paddock.core.leaving import can_go_on, expellable, own_leaver
 from paddock.core.plan import find_problems
 from paddock.core.quorum import Quorum
 from paddock.core.roster import Roster
@@ -24,11 +23,15 @@ from paddock.core.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Literal
+
+    from paddock.core.attempt import Why
     from paddock.core.exits import Exit
     from paddock.core.inherited import Inherited
     from paddock.core.job import Job
-    from paddock.core.judging import Why
     from paddock.core.roster import Peer
+
+    Phase = Literal["gathering", "running", "stopping", "backoff", "ended"]
 
 
 class State:
@@ -128,8 +131,8 @@ class State:
     def case(self, now: float = 0.0) -> Case:
         """The attempt, to be judged."""
         leavers = [p for p in self.roster.peers.values() if p.leaving]
-        if leavers and not self.asked[0] and not can_go_on(self.roster):  # the others were lost
-            first = own_leaver(self.roster) or leavers[0]
+        if leavers and not self.asked[0] and not self.roster.can_go_on:  # the others were lost
+            first = self.roster.own_leaver or leavers[0]
             self.ask(first.leaving, f"node {self.roster.label(first)}", first.loss)
         attempt = self.now
         return Case(
@@ -147,5 +150,5 @@ class State:
             asked_by_loss=self.asked_by_loss,
             warnings=tuple(f"{host}: {text}" for host, text in self.warnings),
             leaving=tuple((p.place, p.leaving) for p in leavers if p.place is not None),
-            expellable=expellable(self.roster),
+            expellable=self.roster.expellable,
         )
