@@ -73,7 +73,7 @@ ONE_PROBLEM = [
     ("--restart-backoff x a.py", "DURATION[:MAX]", "1:60"),
     ("--restart-backoff 10:5 a.py", "below the first pause", ""),
     ("--lease 0 a.py", "more than 0", ""),
-    ("--backend slurm a.py", "what the ranks communicate with", "paddock submit -b slurm"),
+    ("--backend slurm a.py", "not one of its values", "paddock submit -b slurm"),
     ("--grace 5x a.py", "not a duration", "500ms"),
     ("--log_level LOUD a.py", "not one of its values", "choose one of"),
     ("--log_level wraning a.py", "not one of its values", "'WARNING'"),

@@ -5,7 +5,7 @@ The names of ways in and frameworks are those of the tables in the code.
 
 from __future__ import annotations
 
-from paddock.backends.words import BACKENDS
+from paddock.backends.table import BACKENDS
 from paddock.contracts import CONTRACTS
 from pictures import svg
 

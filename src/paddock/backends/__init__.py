@@ -1,7 +1,8 @@
 """Submission: the same job over ssh, Slurm, Open MPI, Kubernetes or a script, one set of verbs.
 
     words.py        states, handles, submissions, plans, statuses: what everybody speaks
-    backend.py      what a backend offers, and the table of them
+    table.py        the backends: the only list of their names
+    backend.py      what a backend offers
     registry.py     the runs of this user: pointers to where the truth is
     flags.py        the words of `paddock submit` beside launch's own
     directives.py   #PADDOCK lines of a script

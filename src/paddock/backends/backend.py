@@ -1,18 +1,19 @@
-"""What every backend offers: one class each, named in TABLE, imported when it is asked for."""
+"""What every backend offers: one class each, named in table.py, imported when it is asked for."""
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from paddock.backends.words import LAUNCH
+from paddock.backends.table import ENTRIES
 from paddock.errors import PaddockError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from paddock.backends.registry import Run
+    from paddock.backends.table import Entry
     from paddock.backends.words import Handle, Piece, Plan, Query, Site, Status, Submission
 
     Say = Callable[[str], None]
@@ -83,36 +84,27 @@ class KeepsContents(Protocol):
         """Remove that from every host of a site."""
 
 
-# Backend -> module and class.
-TABLE = {
-    "ssh": ("paddock.backends.ssh.driver", "Ssh"),
-    "slurm": ("paddock.backends.slurm.driver", "Slurm"),
-    "mpi": ("paddock.backends.mpi.driver", "Mpi"),
-    "kubernetes": ("paddock.backends.kubernetes.driver", "Kubernetes"),
-    "script": ("paddock.backends.script.driver", "Script"),
-    "local": ("paddock.backends.ssh.driver", "Local"),
-    LAUNCH: ("paddock.backends.launches", "Launches"),
-}
-# Of those whose backend needs packages that a plan does not need.
-PLANNERS = {"kubernetes": ("paddock.backends.kubernetes.planner", "Planner")}
-
-
 def find_backend(name: str) -> Backend:
     """The backend of that name. Raises UsageError."""
-    found: Backend = _made(name, TABLE)
+    found: Backend = _made(_entry(name).driver)
     return found
 
 
 def find_planner(name: str) -> Planner:
     """What plans for that backend. Raises UsageError."""
-    found: Planner = _made(name, {**TABLE, **PLANNERS})
+    entry = _entry(name)
+    found: Planner = _made(entry.planner or entry.driver)
     return found
 
 
-def _made(name: str, table: Mapping[str, tuple[str, str]]) -> Any:
-    if name not in table:
+def _entry(name: str) -> Entry:
+    if name not in ENTRIES:
         from paddock.command_line import nearest
 
-        raise UsageError(f"unknown backend '{name}'", hint=nearest(name, table))
-    module, kind = table[name]
-    return getattr(importlib.import_module(module), kind)()
+        raise UsageError(f"unknown backend '{name}'", hint=nearest(name, ENTRIES))
+    return ENTRIES[name]
+
+
+def _made(what: str) -> Any:
+    module, _, kind = what.partition(":")
+    return getattr(importlib.import_module(f"paddock.backends.{module}"), kind)()

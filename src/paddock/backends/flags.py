@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from paddock.backends.sites.keys import BY_NAME as KEYS
+from paddock.backends.table import BACKENDS
 from paddock.command_line import Table, flag, read_line
 from paddock.errors import Problem
 from paddock.jobfile.flags import FLAGS as LAUNCH
@@ -22,8 +23,8 @@ WHERE, WHAT, HOW, KUBE, BATCH = (
 )  # fmt: skip
 # fmt: off
 FLAGS = (
-    flag("site", "BACKEND|SITE", "ssh, slurm, mpi, kubernetes, script, local, or a site of "
-         "yours; key=value after commas", "b", group=WHERE),
+    flag("site", "BACKEND|SITE", f"{', '.join(BACKENDS)}, or a site of yours; "
+         "key=value after commas", "b", group=WHERE),
     flag("hosts", "HOST,...", "[user@]host[:port][=address], in the order of the nodes",
          group=WHERE),
     flag("hostfile", "FILE", "one host a line, as mpirun takes it", group=WHERE),

@@ -25,7 +25,8 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.words import LAUNCH, Handle, Status, parse_handle
+from paddock.backends.table import LAUNCH
+from paddock.backends.words import Handle, Status, parse_handle
 from paddock.errors import PaddockError, UsageError
 from paddock.local.events import end_of, read_events
 from paddock.local.lock import process_text, uptime_seconds

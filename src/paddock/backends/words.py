@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from paddock.backends.table import ENTRIES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -21,8 +23,6 @@ FINAL: tuple[State, ...] = ("succeeded", "failed", "cancelled", "lost")
 ALIVE: tuple[State, ...] = ("starting", "running", "stopping")  # launchers are up
 DEFAULT_ROOT = "~/paddock/jobs"  # where jobs have their directories
 FETCHED = ("log", "output")  # of a job's directory
-LAUNCH = "launch"  # what `paddock launch` runs here: in handles as the backends are
-BACKENDS = ("ssh", "slurm", "mpi", "kubernetes", "script", "local")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def parse_handle(text: str) -> Handle | None:
     """
     backend, slashes, rest = text.partition("://")
     place, slash, name = rest.rpartition("/")
-    if not (slashes and slash and name and backend in (*BACKENDS, LAUNCH)):
+    if not (slashes and slash and name and backend in ENTRIES):
         return None
     return Handle(backend, place, name)
 

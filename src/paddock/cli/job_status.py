@@ -18,8 +18,9 @@ from paddock.backends.backend import AsksMany, find_backend
 from paddock.backends.merge import prefixed
 from paddock.backends.registry import Registry
 from paddock.backends.sites.find import find_site
+from paddock.backends.table import ENTRIES, LAUNCH
 from paddock.backends.text import age, clean, coloured, list_lines, status_lines, word_of
-from paddock.backends.words import FINAL, LAUNCH, Query, Site, Status, parse_handle
+from paddock.backends.words import FINAL, Query, Site, Status, parse_handle
 from paddock.cli.family import say
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
 from paddock.local.output import write_all
@@ -94,7 +95,7 @@ def by_handle(registry: Registry, word: str) -> Run | None:
         site = find_site(handle.place, env=os.environ, cwd=os.getcwd())
     except UsageError:
         said = {"hosts": handle.place} if handle.backend == "ssh" else {}
-        if handle.backend in ("mpi", "script", LAUNCH):
+        if ENTRIES[handle.backend].is_here:
             return None  # of the machine where they were submitted
         site = find_site(handle.backend, env=os.environ, cwd=os.getcwd(), said=said)
     if site.backend != handle.backend:

@@ -11,7 +11,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from paddock.backends.words import LAUNCH
+from paddock.backends.table import LAUNCH
 from paddock.cli.family import Command, Given, Operand, carry_out, say
 from paddock.cli.job_status import one_of
 from paddock.core.secrets import HIDDEN

@@ -10,7 +10,8 @@ import inspect
 import json
 from typing import Any, get_args
 
-from paddock.backends.words import BACKENDS, LAUNCH, Node, Rank, State, Status, role_word
+from paddock.backends.table import ENTRIES
+from paddock.backends.words import Node, Rank, State, Status, role_word
 from paddock.core.job import MODES
 from paddock.core.plan import Proc
 from paddock.operator.manifests.crd import crd
@@ -27,7 +28,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "State": get_args(State),
     "RoleName": ROLES,
     "Mode": MODES,
-    "Backend": (*BACKENDS, LAUNCH),
+    "Backend": tuple(ENTRIES),
     "Phase": ("gathering", "running", "stopping", "backoff", "ended"),
     "VerdictKind": ("succeed", "fail", "cancel"),
     "SourceKind": ("flag", "environment", "file", "default"),

@@ -22,6 +22,7 @@ from paddock.backends.flags import split_words
 from paddock.backends.registry import DRAWS, IdTaken, Registry, keep_plan, new_id
 from paddock.backends.sites.find import find_site
 from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
+from paddock.backends.table import BACKENDS
 from paddock.backends.words import Handle, Site, Submission
 from paddock.cli.family import say
 from paddock.cli.job_status import ask, stay, watch
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 STOP_MARGIN_SECONDS = 30.0  # for the launchers' own goodbyes, after the ranks' grace
-SEES_PACKAGE = ("ssh", "local", "slurm", "mpi")  # jobs run in the package, and nowhere else
 
 
 def run(argv: Sequence[str]) -> int:
@@ -211,7 +211,7 @@ def read_submission(split: Split) -> Submission:
         problems.append(Problem("--package and --workspace exclude each other", "leave one out"))
     if "package" in own and not os.path.isdir(own["package"]):
         problems.append(Problem(f"--package {own['package']}: there is no such directory"))
-    elif job is not None and site.backend in SEES_PACKAGE and not site.text("workspace"):
+    elif job and BACKENDS[site.backend].sees_package and not site.text("workspace"):
         problems += _script_problems(job, os.path.abspath(own.get("package", ".")))
     problems += _host_problems(split, own.get("package", "."))
     if problems or job is None:

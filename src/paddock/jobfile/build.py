@@ -41,7 +41,6 @@ OF_TORCHRUN = ("rdzv_conf", "signals_to_handle", "logs_specs")
 STREAM_FLAGS = ("tee", "redirects", "local_ranks_filter")
 OMP_WORDS = ("auto", "share", "keep")  # contracts/environment.py
 MAX_ENV = 10_000
-PLACES = ("ssh", "slurm", "mpi", "kubernetes", "k8s", "script", "local")  # backends of submit
 
 
 def build_job(
@@ -297,12 +296,9 @@ def _read_extra_env(reader: Reader, words: Sequence[str]) -> tuple[tuple[str, st
             f"{reader.label('auto_parallel_config')}: the processes get it; the tuner, which "
             "Paddle's launcher runs before them (tuner_run_mode), is not run"
         )
-    if reader.text("backend") in PLACES:
-        place = reader.text("backend")
-        hint = f"to choose where the job runs: paddock submit -b {place}"
-        reader.fault("backend", "choose what the ranks communicate with (gloo, nccl, ...)", hint)
-        return ()
-    backend = reader.choice("backend", BACKENDS, "auto")
+    place = f"where the job runs: paddock submit -b {reader.text('backend')}"
+    hint = f"choose what the ranks communicate with ({', '.join(BACKENDS)}); {place}"
+    backend = reader.choice("backend", BACKENDS, "auto", hint)
     if backend != "auto":
         found["PADDLE_DISTRI_BACKEND"] = backend
     reader.note_source("env", "extra_env")

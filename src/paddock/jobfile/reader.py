@@ -131,8 +131,8 @@ class Reader:
             self.fault(name, "neither true nor false", "write 1 or 0")
         return word in TRUE_WORDS
 
-    def choice(self, name: str, known: Iterable[str], default: str) -> str:
-        """One of a few words; case does not matter."""
+    def choice(self, name: str, known: Iterable[str], default: str, hint: str = "") -> str:
+        """One of a few words; case does not matter. hint: where none of them is near."""
         if not self.has(name):
             return default
         self.note_source(name, _field(name))
@@ -145,7 +145,7 @@ class Reader:
             return flag.bare if word.lower() in TRUE_WORDS else default
         from paddock.command_line import nearest  # costs difflib: only in an error
 
-        self.fault(name, "not one of its values", nearest(word, known))
+        self.fault(name, "not one of its values", nearest(word, known, hint))
         return default
 
 

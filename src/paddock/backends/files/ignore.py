@@ -99,8 +99,9 @@ def ignored_by_git(directory: bytes) -> frozenset[bytes] | None:
     words = ("ls-files", "-oi", "--directory", "--exclude-standard", "-z")
     try:
         done = subprocess.run(
-            ["git", *words], cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, timeout=GIT_SECONDS_MAX,
+            ["git", *words], cwd=directory, stdin=subprocess.DEVNULL, capture_output=True,
             env={k: v for k, v in os.environ.items() if k not in GIT_PLACES}, check=False,
+            timeout=GIT_SECONDS_MAX,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None

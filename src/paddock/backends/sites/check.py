@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from paddock.backends.sites.keys import BY_NAME, keys_of
-from paddock.backends.words import BACKENDS
+from paddock.backends.table import BACKENDS
 from paddock.command_line import nearest
 from paddock.core.secrets import is_secret, without_login
 from paddock.errors import Problem

@@ -26,7 +26,8 @@ from paddock.backends.sites.profile import (
     read_profile,
     read_text,
 )
-from paddock.backends.words import BACKENDS, Site
+from paddock.backends.table import BACKENDS
+from paddock.backends.words import Site
 from paddock.command_line import nearest
 from paddock.errors import UsageError
 

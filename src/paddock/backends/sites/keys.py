@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paddock.backends.words import BACKENDS
-
-HOSTED = ("ssh", "mpi")
+from paddock.backends.table import EVERY, HOSTED
 
 
 @dataclass(frozen=True)
@@ -27,11 +25,11 @@ class Key:
 # A table reads better than one argument a line.
 # fmt: off
 KEYS: tuple[Key, ...] = (
-    Key("backend", "text", BACKENDS, "ssh, mpi, slurm, kubernetes, script or local"),
-    Key("interpreter", "text", BACKENDS, "the Python of the hosts that runs the scripts"),
-    Key("root", "text", BACKENDS, "parent directory of job directories there; ~ is the home there"),
-    Key("workspace", "text", BACKENDS, "a directory that is there already and jobs run in"),
-    Key("env", "table", BACKENDS, "variables of every process, by name; no secrets"),
+    Key("backend", "text", EVERY, f"{', '.join(EVERY[:-1])} or {EVERY[-1]}"),
+    Key("interpreter", "text", EVERY, "the Python of the hosts that runs the scripts"),
+    Key("root", "text", EVERY, "parent directory of job directories there; ~ is the home there"),
+    Key("workspace", "text", EVERY, "a directory that is there already and jobs run in"),
+    Key("env", "table", EVERY, "variables of every process, by name; no secrets"),
     Key("hosts", "texts", HOSTED, "host, user@host:port, [host, address]; or a file's name"),
     Key("hostfile", "path", HOSTED, "file with hosts, as Open MPI and PBS write it"),
     Key("user", "text", HOSTED, "user of hosts that name none"),

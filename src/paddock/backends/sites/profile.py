@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from paddock.backends.sites.check import backend_problem, secret_problems
 from paddock.backends.sites.keys import BY_NAME
-from paddock.backends.words import BACKENDS
+from paddock.backends.table import BACKENDS
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError
 
