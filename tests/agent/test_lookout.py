@@ -8,8 +8,8 @@ from threading import Thread
 
 import pytest
 
-from paddock.agent import lookout
-from paddock.agent.lookout import look_out
+from paddock.agent import meet
+from paddock.agent.meet import look_out
 from paddock.agent.wire import greeting
 from paddock.core.job import Rendezvous
 from paddock.local.addresses import UnknownNameError
@@ -38,7 +38,7 @@ def test_the_coordinator_of_this_job_is_told_from_others(
     monkeypatch: pytest.MonkeyPatch, line: bytes, is_ours: bool
 ) -> None:
     """Another job, or another program, may have that port on one of the hosts."""
-    monkeypatch.setattr(lookout, "guess_address", lambda: "192.0.2.9")
+    monkeypatch.setattr(meet, "guess_address", lambda: "192.0.2.9")
     with closing(socket.create_server(("127.0.0.2", 0))) as server:
         rendezvous = Rendezvous("tcp", port=server.getsockname()[1], among=AMONG, node_rank=1)
         there = Thread(target=answer, args=(server, line))

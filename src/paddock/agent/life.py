@@ -73,38 +73,21 @@ if TYPE_CHECKING:
         """Decides where a node goes when its leader changes.
 
         A Move replaces what the node was to do next, and makes it seek until nothing of it runs;
-        a Move with GiveUp among its orders ends its part. uid: of the run it takes part in, "".
+        a Move with GiveUp among its orders ends its part. uid: of the run it takes part in, or "".
+        on_welcomed: a leader of the run ``joined`` let this node in; a Move leaves it again.
+        on_leader_lost: text says so, for people; target: where it was.
         """
 
-        def on_elected(self, event: Elected, uid: str, now: Now) -> Move:
-            """This node is to lead: with what the leader before has left, if it has."""
-
-        def on_following(self, event: Following) -> None:
-            """Another node leads."""
-
-        def on_stepped_down(self, now: Now) -> list[Order]:
-            """This node leads no longer; its session is closed, what it runs is being ended."""
-
-        def on_leader_lost(self, event: LinkLost, text: str, target: Target, now: Now) -> Move:
-            """The connection to the leader at target has ended. text: that, for people."""
-
-        def on_hand_over(self, order: HandOver, now: Now, *, is_leading: bool) -> Move:
-            """The leader, which may be this node, hands the job over."""
-
-        def is_successor(self, order: HandOver, now: Now) -> bool:
-            """Whether the job is handed over to this node."""
-
-        def on_unreachable(self, error: PaddockError, uid: str, now: Now) -> Move:
-            """The leader could not be reached in time, or turned this node away."""
-
-        def on_welcomed(self, uid: str, joined: str, now: Now) -> Move | None:
-            """A leader of the run ``joined`` let this node in; a Move leaves it again."""
-
-        def on_timer(self, now: Now) -> Move:
-            """The time of SetTimer has come."""
-
-        def on_other(self, event: Event) -> list[Order]:
-            """Anything else that happens, in any role."""
+        def on_elected(self, event: Elected, uid: str, now: Now) -> Move: ...
+        def on_following(self, event: Following) -> None: ...
+        def on_stepped_down(self, now: Now) -> list[Order]: ...
+        def on_leader_lost(self, event: LinkLost, text: str, target: Target, now: Now) -> Move: ...
+        def on_hand_over(self, order: HandOver, now: Now, *, is_leading: bool) -> Move: ...
+        def is_successor(self, order: HandOver, now: Now) -> bool: ...
+        def on_unreachable(self, error: PaddockError, uid: str, now: Now) -> Move: ...
+        def on_welcomed(self, uid: str, joined: str, now: Now) -> Move | None: ...
+        def on_timer(self, now: Now) -> Move: ...
+        def on_other(self, event: Event) -> list[Order]: ...
 
 
 class Life:

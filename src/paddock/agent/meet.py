@@ -2,7 +2,7 @@
 
 Who coordinates (--master host:port):
     no --master given            this node: it chooses a port and prints the command to copy
-    the same, hosts are known    --rank 0, wherever it is; the others look for it (lookout.py)
+    the same, hosts are known    --rank 0, wherever it is; the others look for it (look_out)
     host is an address of ours   whoever binds the port first; the others on this host are members
     --rank 0 and a name, not     this node, on every address (the name may be that of a service in
     of ours                      front of it)
@@ -22,10 +22,12 @@ from paddock.agent.election_words import Elected, Following, LeaderRecord
 from paddock.agent.majority import MajorityElector
 from paddock.agent.place import Place
 from paddock.agent.sockets import Net
+from paddock.agent.wire import GREETING_LIMIT_BYTES
 from paddock.errors import EXIT_DEADLINE, PaddockError, UsageError
 from paddock.local.addresses import (
     UnknownNameError,
     address_towards,
+    addresses_of,
     guess_address,
     in_thread,
     is_local,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from paddock.agent.launcher import Launcher
     from paddock.core.job import Rendezvous
 
+CONNECT_SECONDS = 1.0
 NAME_SECONDS = 0.5  # between two looks for a name
 NAMES_AGAIN_SECONDS = 2.0  # and for one that has an address, at which nobody lets us in
 
@@ -161,9 +164,36 @@ def _find(place: Place, rendezvous: Rendezvous) -> list[str]:
     """The addresses at which the coordinator may be."""
     if not rendezvous.among:
         return resolve(rendezvous)
-    from paddock.agent.lookout import look_out  # only where no variable tells
-
     return look_out(rendezvous, place.run.job.job_id)
+
+
+def look_out(rendezvous: Rendezvous, job_id: str) -> list[str]:
+    """Ask the hosts of an allocation one after the other for the coordinator of that job.
+
+    The one whose greeting names the job is it: its address. One on this host is known by the
+    address that the other hosts see. Raises UnknownNameError when none has it yet.
+    """
+    import json  # only where no variable tells
+    import socket
+
+    tls = client_tls(rendezvous)
+    for host in rendezvous.among:
+        for address in addresses_of(host):
+            try:
+                sock = socket.create_connection((address, rendezvous.port), CONNECT_SECONDS)
+                with tls.wrap_socket(sock) if tls is not None else sock as opened:
+                    line = opened.makefile("rb").readline(GREETING_LIMIT_BYTES)
+                if json.loads(line)["job"] == job_id:
+                    return [guess_address() if is_loopback(address) else address]
+            except (OSError, ValueError, KeyError, TypeError):
+                continue  # not there, not yet, or another program
+    names = ", ".join(rendezvous.among[:8]) + (", ..." if len(rendezvous.among) > 8 else "")
+    nobody = UnknownNameError(
+        f"node 0 is not yet at port {rendezvous.port} of {names}",
+        hint="start the same command on all of them, or add --master HOST:PORT",
+    )
+    nobody.is_passing = True
+    raise nobody
 
 
 def _asker(elector: MajorityElector, rendezvous: Rendezvous) -> Callable[[], None]:

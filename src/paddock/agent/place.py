@@ -21,50 +21,33 @@ if TYPE_CHECKING:
     from paddock.core.messages import Letter, Start
 
     class Elector(Protocol):
-        """How the leader of a job is found: election.py for etcd, majority.py for its nodes."""
+        """How the leader of a job is found: election.py for etcd, majority.py for its nodes.
+
+        succession: decides where this node goes. first: the job's first address as it is known
+        now, where that is another host's; find_first asks again. keeps_port: nodes may come while
+        ranks run. bind: where this node has to listen as the leader, None for anywhere. may_start
+        calls go when the attempt may start. on_leading: this node leads, and is the first member.
+        on_joining: a leader answers, which sees this node at seen_as. on_following: that leader
+        let it in; raises PaddockError.
+        """
 
         @property
-        def succession(self) -> Succession:
-            """Decides where this node goes when its leader changes."""
-
+        def succession(self) -> Succession: ...
         @property
-        def first(self) -> w.Target | None:
-            """The job's first address as it is known now, where that is another host's."""
-
+        def first(self) -> w.Target | None: ...
         @property
-        def find_first(self) -> Callable[[], None]:
-            """Asks for that address again."""
-
+        def find_first(self) -> Callable[[], None]: ...
         @property
-        def keeps_port(self) -> bool:
-            """Whether nodes may come, or come again, while ranks run."""
-
-        def bind(self, order: w.Lead) -> Listener | None:
-            """Where this node has to listen as the leader; None: anywhere."""
-
-        def learn_uid(self, uid: str) -> None:
-            """This node takes part in that run."""
-
-        def may_start(self, start: Start, go: Callable[[], None]) -> None:
-            """Call go, now or later, when the attempt may start."""
-
-        def on_leading(self, order: w.Lead) -> None:
-            """This node leads, and is the first member."""
-
-        def on_leading_over(self) -> None:
-            """It does not any more."""
-
-        def on_joining(self, seen_as: str, address: str) -> None:
-            """A leader answered, which sees this node at seen_as; its own address is the other."""
-
-        def on_following(self, uid: str, target: w.Target) -> None:
-            """The leader at target let this node in. Raises PaddockError."""
-
-        def on_following_over(self) -> None:
-            """The link to it is closed."""
-
-        def leader_died(self, nonce: str) -> None:
-            """The launcher of the leader with that nonce has ended."""
+        def keeps_port(self) -> bool: ...
+        def bind(self, order: w.Lead) -> Listener | None: ...
+        def learn_uid(self, uid: str) -> None: ...
+        def may_start(self, start: Start, go: Callable[[], None]) -> None: ...
+        def on_leading(self, order: w.Lead) -> None: ...
+        def on_leading_over(self) -> None: ...
+        def on_joining(self, seen_as: str, address: str) -> None: ...
+        def on_following(self, uid: str, target: w.Target) -> None: ...
+        def on_following_over(self) -> None: ...
+        def leader_died(self, nonce: str) -> None: ...
 
 
 class Place:
