@@ -44,10 +44,13 @@ class Flag:
     """One flag. Not changed after it is made.
 
     name: the usual spelling. kind: "switch" takes no value but =BOOL, "bool" may take one; "int"
-    and "seconds" never swallow a script. field: the Job field it fills. env: variables that stand
-    for it. default: as the help shows it. bare: what it means without a value. status: "normal",
-    "ignored", "synonym" or "hidden". repeats: every one counts, not the last. is_greedy: takes
-    what follows, up to the next flag. is_needed: it cannot be left out.
+    and "seconds" never swallow a script. field: the Job field it fills, or several, with blanks
+    between. env: variables that stand for it; of two the last wins. default: as the help shows it.
+    bare: what it means without a value. status: "normal", "ignored", "synonym" or "hidden".
+    repeats: every one counts, not the last. is_greedy: takes what follows, up to the next flag.
+    is_needed: it cannot be left out. is_plain: its text is the field's value, read as the kind
+    says. is_shared: it must be equal on every node. is_listed: in the configuration block of
+    Paddle's launcher.
     """
 
     def __init__(
@@ -55,14 +58,21 @@ class Flag:
         aliases: tuple[str, ...] = (), short: str = "", metavar: str = "", default: str = "",
         env: tuple[str, ...] = (), choices: tuple[str, ...] = (), status: str = "normal",
         origin: str = "paddle", bare: str = "", repeats: bool = False, is_greedy: bool = False,
-        is_needed: bool = False,
+        is_needed: bool = False, is_plain: bool = False, is_shared: bool = False,
+        is_listed: bool = False,
     ) -> None:  # fmt: skip
         self.name, self.kind, self.field, self.help = name, kind, field, help
         self.group, self.aliases, self.short, self.metavar = group, aliases, short, metavar
         self.default, self.env, self.choices, self.status = default, env, choices, status
         self.origin, self.bare, self.repeats = origin, bare, repeats
         self.is_greedy, self.is_needed = is_greedy, is_needed
+        self.is_plain, self.is_shared, self.is_listed = is_plain, is_shared, is_listed
         self.key = name.replace("-", "_")
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The paths of the Job fields it fills."""
+        return tuple(self.field.split())
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from paddock.agent.member import Member
 from paddock.core import messages as m
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
-from paddock.core.job import config_fingerprint
 from paddock.core.messages import Letter
 from paddock.core.policy import Verdict
+from paddock.jobfile.flags import config_fingerprint
 from paddock.local.loop import Loop
 from paddock.local.reporter import Reporter
 

@@ -12,9 +12,10 @@ from paddock.agent.recorder import PAUSE_SECONDS, STATUS, VERDICT, Recorder
 from paddock.core import messages as m
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
-from paddock.core.job import Elastic, Restart, config_fingerprint
+from paddock.core.job import Elastic, Restart
 from paddock.core.policy import Verdict
 from paddock.core.value import replace
+from paddock.jobfile.flags import config_fingerprint
 from schemas import mistakes
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import pytest
 from jobfile.reading import PYTHON, job, parsed
 from paddock.core.job import Command, Rendezvous, Role
 from paddock.core.value import replace
+from paddock.jobfile.configuration import configuration
 
 TRAIN = Command("script", "train.py", (), PYTHON)
 TWO_IPS = ("192.168.0.1", "192.168.0.2")
@@ -163,7 +164,7 @@ def test_elastic_with_etcd_and_a_range() -> None:
 
 def test_the_configuration_block_has_the_documented_lines() -> None:
     """The deployment guide tells users to check these lines; absent values print as in Paddle."""
-    shown = parsed("--devices 6,7 --log_level DEBUG demo.py").shown
+    shown = configuration(parsed("--devices 6,7 --log_level DEBUG demo.py").job)
     assert list(shown) == sorted(shown)
     assert dict(shown) == {
         "devices": "6,7",

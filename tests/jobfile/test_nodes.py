@@ -6,6 +6,7 @@ import pytest
 
 from jobfile.reading import job
 from paddock.core.job import Rendezvous
+from paddock.jobfile.configuration import configuration
 from paddock.jobfile.parse import parse
 
 
@@ -113,5 +114,5 @@ def test_the_login_of_etcd_is_kept_but_never_shown() -> None:
     parsed = parse(["--nnodes", "2", "--master", url, "a.py"], {"PADDLE_MASTER": url}, python="py")
     assert parsed.job.rendezvous.etcd_url == url
     assert parsed.job.rendezvous.etcd == ("h:2379",)
-    shown = f"{parsed.shown} {parsed.notes} {[s.text for s in parsed.job.sources.values()]}"
-    assert "secret" not in shown
+    sources = [s.text for s in parsed.job.sources.values()]
+    assert "secret" not in f"{configuration(parsed.job)} {parsed.notes} {sources}"

@@ -12,6 +12,7 @@ import pytest
 from jobfile.reading import parsed
 from paddock.core.job import Command, Role
 from paddock.errors import UsageError
+from paddock.jobfile.configuration import configuration
 from paddock.jobfile.document import load_document
 from paddock.jobfile.paddlejob import job_from_document, resolve_file
 
@@ -264,8 +265,8 @@ def test_the_paddlejob_is_picked_from_many_documents(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump_all([{"kind": "ConfigMap"}, RESNET]))
     assert load_document(str(path)) == RESNET
     found = resolve_file(parsed(f"-f {path}"))
-    assert dict(found.shown)["training_script"] == "train_fleet.py"
-    assert dict(found.shown)["nproc_per_node"] == "2"
+    assert dict(configuration(found.job))["training_script"] == "train_fleet.py"
+    assert dict(configuration(found.job))["nproc_per_node"] == "2"
     assert all(note.startswith(f"{path}: ") for note in found.notes)
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from jobfile.reading import PYTHON, job, parsed
-from paddock.core.job import Command
-from paddock.jobfile.flags import BY_NAME, FLAGS, GROUPS, LAUNCH
+from paddock.command_line import Flag
+from paddock.core.job import Command, Job, Source
+from paddock.core.value import fields_of
+from paddock.jobfile.flags import BY_NAME, FLAGS, GROUPS, LAUNCH, NO_FLAG
+from paddock.jobfile.reader import Reader
+from paddock.jobfile.words import Given
 
 
 @pytest.mark.parametrize(
@@ -132,7 +136,7 @@ def test_every_value_remembers_where_it_came_from() -> None:
     assert found.sources["devices"].name == "--gpus"
     assert found.sources["rendezvous.port"].name == "--master"
     assert found.sources["job_id"].kind == "environment"
-    assert found.sources["grace_seconds"].kind == "default"
+    assert "grace_seconds" not in found.sources
 
 
 @pytest.mark.parametrize(
@@ -223,3 +227,33 @@ def test_the_table_of_flags_is_sound() -> None:
     assert all(f.group in GROUPS and f.help and "\n" not in f.help for f in FLAGS)
     assert all("-" not in n and n.islower() for n in names if n != "help-all")
     assert all(f.metavar for f in FLAGS if f.kind not in ("switch",))
+
+
+# Of a job, and no user's: what a decision leaves behind, and what is counted with.
+DECIDED = {
+    "roles", "sources", "rendezvous.etcd_url", "restart.healthy_seconds", "servers.is_auto",
+    "servers.is_provided", "servers.window_seconds", "servers.why", "servers.ends_itself",
+}  # fmt: skip
+
+
+def test_every_field_of_a_job_is_in_the_table() -> None:
+    """And the table names no other: what is derived from it has all of them, and no word twice."""
+    job = Job(Command("program", "a"))
+    parts = ("rendezvous", "elastic", "restart", "servers", "logs")
+    known = {f"{part}.{name}" for part in parts for name, _ in fields_of(getattr(job, part))}
+    known |= {name for name, _ in fields_of(job)} - {*parts}
+    told = {path for flag in FLAGS for path in flag.fields} | {*NO_FLAG}
+    assert {path for path in told if not path.startswith(("roles.", "command."))} == known - DECIDED
+    for path in told:
+        job.value_of(path)
+
+
+@pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag.is_plain], ids=lambda f: f.name)
+def test_the_default_that_help_shows_is_that_of_the_job(flag: Flag) -> None:
+    """Help and Job each say it; a field that is left out gets the Job's."""
+    value = Job(Command("program", "a")).value_of(flag.field)
+    if value in (None, "") or flag.kind == "switch":
+        assert flag.default in ("", "None", "6767")
+        return
+    source = Source("flag", f"--{flag.name}")
+    assert Reader({flag.name: Given(flag.default, source)}).plain(flag) == value

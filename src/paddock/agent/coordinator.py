@@ -7,8 +7,8 @@ life: once closed it says and hears nothing more, whatever was still on its way.
 from __future__ import annotations
 
 from paddock.core import messages as m
-from paddock.core.job import config_fingerprint
 from paddock.core.membership import Membership
+from paddock.jobfile.flags import config_fingerprint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

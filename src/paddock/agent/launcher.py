@@ -42,7 +42,6 @@ def run_job(
     env: Mapping[str, str],
     *,
     guardian_pid: int,
-    shown: Sequence[tuple[str, str]] = (),
     notes: Sequence[str] = (),
     words: Sequence[str] = (),
     kept: Kept | None = None,
@@ -55,15 +54,24 @@ def run_job(
     try:
         reporter = launcher.member.reporter
         reporter.say_all([("WARNING", note) for note in notes])
-        if not job.record:  # of a submitted job the plan has been shown
-            reporter.settings(shown)
+        if not is_short(job):
+            _tell_settings(job, reporter)
         if job.rendezvous.kind == "alone":
             launcher.join_alone()  # its ranks run before anything else is done
+        if is_short(job):  # to the log only: no rank waits for it
+            _tell_settings(job, reporter)
         launcher.supervise(guardian_pid, words)
         return launcher.finish()
     except PaddockError as error:
         launcher.abort(error)
         raise
+
+
+def _tell_settings(job: Job, reporter: Reporter) -> None:
+    from paddock.jobfile.configuration import configuration
+
+    if not job.record:  # of a submitted job the plan has been shown
+        reporter.settings(configuration(job))
 
 
 class Launcher:

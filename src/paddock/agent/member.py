@@ -7,11 +7,11 @@ reports back, and tells the people at this node what happens.
 from __future__ import annotations
 
 from paddock.core import messages as m
-from paddock.core.job import config_fingerprint
 from paddock.core.plan import make_plan
 from paddock.core.policy import Verdict
 from paddock.core.value import replace
 from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE, PaddockError
+from paddock.jobfile.flags import config_fingerprint
 from paddock.local.text import count, servers_lines
 
 TYPE_CHECKING = False

@@ -21,8 +21,10 @@ from paddock.core.secrets import shown_value
 from paddock.core.value import fields_of, replace
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.flags import FLAGS as LAUNCH
+from paddock.jobfile.flags import NO_FLAG
 from paddock.jobfile.nodes import hosts_of
 from paddock.jobfile.parse import NO_SCRIPT, Parsed, crowd_note, parse
+from paddock.jobfile.reader import DEFAULT
 from paddock.local.devices import find_devices
 from paddock.local.limits import usable_cores
 from paddock.local.logs import RUNS, has_own_folder
@@ -48,6 +50,13 @@ FLAGS = (
     KUBERNETES,
 )
 TABLE = Table("explain", (*FLAGS, *LAUNCH))
+OF_COMMAND = ("command.kind",)  # told by the command itself
+# Every field of a job that is shown, with where its value came from.
+FIELDS = tuple(
+    field
+    for field in dict.fromkeys((*NO_FLAG, *(field for flag in LAUNCH for field in flag.fields)))
+    if field not in OF_COMMAND
+)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -204,7 +213,8 @@ def as_json(parsed: Parsed, plan: Plan, envs: list[dict[str, str]]) -> dict[str,
                 "name": source.name,
                 "text": source.text,
             }
-            for field, source in job.sources.items()
+            for field in FIELDS
+            for source in (job.sources.get(field, DEFAULT),)
         },
     }
 
@@ -245,10 +255,11 @@ def as_text(parsed: Parsed, plan: Plan, width: int | None = None) -> list[str]:
 def _given_rows(parsed: Parsed) -> Iterator[tuple[str, str, str]]:
     """What the user knows (a flag, a field of the file), its value, and where it was given."""
     fields: dict[tuple[str, str, str], list[str]] = {}
-    for field, source in parsed.job.sources.items():
+    for field in FIELDS:
+        source = parsed.job.sources.get(field, DEFAULT)
         if source.kind != "default" and field != "command":
             fields.setdefault((source.kind, source.name, source.text), []).append(field)
-    flags = {flag.field: spelled(flag.name) for flag in reversed(LAUNCH) if flag.field}
+    flags = {field: spelled(flag.name) for flag in reversed(LAUNCH) for field in flag.fields}
     places = {"flag": "command line", "file": os.path.basename(parsed.file)}
     for (kind, name, text), decided in fields.items():
         value = _shown_value(parsed.job, decided[0]) if len(decided) == 1 else text
@@ -352,13 +363,7 @@ def _shown_value(job: Job, field: str) -> object:
         return " ".join(job.command.argv())
     if field == "servers.command":
         return " ".join(job.command_of("ps").argv())
-    first, _, rest = field.partition(".")
-    if first == "roles":
-        name, _, part = rest.partition(".")
-        found = [getattr(r, part) for r in job.roles if r.name == name]
-        return found[0] if len(found) == 1 else found
-    part = getattr(job, first)
-    return getattr(part, rest) if rest else part
+    return job.value_of(field)
 
 
 def _short(content: object) -> str:

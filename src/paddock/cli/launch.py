@@ -114,7 +114,6 @@ def run_here(
             parsed.job,
             os.environ,
             guardian_pid=guardian_pid,
-            shown=parsed.shown,
             notes=parsed.notes,
             words=argv,
             kept=kept,

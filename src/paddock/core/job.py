@@ -252,6 +252,21 @@ class Job:
                 return role
         return None
 
+    def value_of(self, path: str) -> object:
+        """A field by its path; where several roles have that name, or none has, a list.
+
+        >>> job = Job(Command("program", "a"), roles=(Role("ps", 2),))
+        >>> job.value_of("restart.max_restarts"), job.value_of("roles.ps.count")
+        (0, 2)
+        """
+        first, _, rest = path.partition(".")
+        if first == "roles":
+            name, _, part = rest.partition(".")
+            found = [getattr(role, part) for role in self.roles if role.name == name]
+            return found[0] if len(found) == 1 else found
+        part = getattr(self, first)
+        return getattr(part, rest) if rest else part
+
     @property
     def lease_seconds(self) -> float:
         """Of a launcher with the other nodes; 0 where there can be none."""
@@ -261,22 +276,3 @@ class Job:
         """What the processes of that role run."""
         own = self.servers.command if name == "ps" else None
         return own or self.command
-
-
-def config_fingerprint(job: Job) -> tuple[tuple[str, str], ...]:
-    """The fields that must be the same on every node, by the name of their flag."""
-    roles = " ".join(
-        f"{r.name}{' (pserver)' if r.name == 'ps' and job.servers.is_provided else ''}"
-        f"{r.stage or ''}={','.join(r.endpoints) if r.endpoints else 'per-node'}"
-        for r in job.roles
-    )
-    return (
-        ("--nnodes", f"{job.nnodes_min}:{job.nnodes_max}"),
-        ("--run_mode", job.mode),
-        ("--framework", job.framework),
-        ("--ips", ",".join(job.rendezvous.ips)),
-        ("--max_restart", str(job.restart.max_restarts)),
-        ("--elastic_level", str(job.elastic.level)),
-        ("--with_gloo", job.with_gloo),
-        ("roles", roles),
-    )

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from paddock.command_line import to_seconds
-from paddock.core.job import (
-    FRAMEWORKS,
-    WARM,
-    Command,
-    Elastic,
-    Job,
-    Logs,
-    Restart,
-    Servers,
-    Source,
-)
+from paddock.core.job import Command, Elastic, Job, Logs, Restart, Servers
+from paddock.core.value import replace
 from paddock.errors import Problem
-from paddock.jobfile.flags import BACKENDS, CONSOLES, DEVICE_KIND_OF_ALIAS, LEVELS, PREFIXES
+from paddock.jobfile.flags import BACKENDS, BY_NAME, DEVICE_KIND_OF_ALIAS, LEVELS
 from paddock.jobfile.nodes import (
     decide_nodes,
     decide_rendezvous,
@@ -30,8 +21,9 @@ from paddock.jobfile.roles import read_mode, read_roles
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
-    from paddock.core.job import Mode, Rendezvous
+    from paddock.core.job import Mode
     from paddock.jobfile.reader import Reader
 
 ELASTIC_RESTARTS = 3  # --max_restart of Paddle, where it has an effect
@@ -71,11 +63,10 @@ def build_job(
     rendezvous = decide_rendezvous(reader, meeting, ips, roles, nnodes)
     elastic = _read_elastic(reader, nnodes, by=meeting.by)
     is_elastic = nnodes[0] != nnodes[1] or elastic.level >= 0 or rendezvous.kind == "etcd"
-    return Job(
+    job = Job(
         command=command,
         job_id=_read_job_id(reader),
         mode=mode,
-        framework=reader.choice("framework", FRAMEWORKS, "auto"),
         nnodes_min=nnodes[0],
         nnodes_max=nnodes[1],
         roles=roles,
@@ -83,28 +74,36 @@ def build_job(
         devices=devices,
         device_kind=device_kind or asked_kind,
         host_part=_read_host_part(reader),
-        allow_uneven=reader.boolean("allow_uneven"),
         rendezvous=rendezvous,
         elastic=elastic,
         restart=_read_restart(reader, is_elastic=is_elastic),
         logs=_read_logs(reader),
-        grace_seconds=reader.seconds("grace", 10.0),
-        timeout_seconds=reader.seconds("timeout", 0.0),
         start_port=decide_start_port(reader, meeting, ips),
         port_range=_read_port_range(reader),
         fixed_port=reader.port("fixed_port"),
-        gloo_port=reader.port("gloo_port"),
-        with_gloo=reader.choice("with_gloo", ("0", "1", "2"), "1"),
-        keep_proxy=reader.boolean("keep_proxy"),
         omp_num_threads=_read_omp(reader),
-        role_name=reader.text("role", "default"),
-        virtual_local_rank=reader.boolean("virtual_local_rank"),
-        pre_hook=reader.text("elastic_pre_hook"),
         extra_env=_read_extra_env(reader, extra_env),
-        record=reader.text("record"),
-        warm=reader.choice("warm", WARM, "off"),
-        sources=_sources(reader, rendezvous),
+        sources=reader.sources,
     )
+    job = _with_plain(reader, job)
+    if rendezvous.kind == "alone":
+        for field in ("rendezvous.kind", "rendezvous.host", "rendezvous.port"):
+            reader.sources.pop(field, None)
+    return job
+
+
+def _with_plain(reader: Reader, job: Job) -> Job:
+    """The job with every field that is what the text of a flag says (Flag.is_plain)."""
+    found: dict[str, dict[str, Any]] = {"": {}}  # of the types that Job has
+    for name in reader.values:
+        flag = BY_NAME.get(name)
+        if flag is None or not flag.is_plain or (value := reader.plain(flag)) in ("", None):
+            continue
+        part, _, field = flag.field.rpartition(".")
+        found.setdefault(part, {})[field] = value
+    own = found.pop("")
+    parts = {part: replace(getattr(job, part), **fields) for part, fields in found.items()}
+    return replace(job, **own, **parts)
 
 
 def _read_servers(reader: Reader, mode: Mode, command: Command) -> Servers:
@@ -166,7 +165,7 @@ def _read_elastic(reader: Reader, nnodes: tuple[int, int], *, by: str) -> Elasti
     wanted = reader.integer("nnodes_wanted", 0, default=0) or 0
     if wanted:
         wanted = min(max(wanted, nnodes[0]), nnodes[1])
-    return Elastic(level, reader.seconds("elastic_timeout", 30.0), wanted)
+    return Elastic(level, wanted=wanted)
 
 
 def _read_restart(reader: Reader, *, is_elastic: bool) -> Restart:
@@ -181,7 +180,6 @@ def _read_restart(reader: Reader, *, is_elastic: bool) -> Restart:
             reader.fault("restart_backoff", "not DURATION[:MAX]", "write for example 1:60")
         else:
             initial, longest = low, high if high is not None else max(low, longest)
-            reader.note_source("restart_backoff", "restart.backoff_max_seconds")
         if longest < initial:
             reader.fault("restart_backoff", "the maximum is below the first pause")
     causes = tuple(c.lower() for c in reader.items("restart_on"))
@@ -216,19 +214,16 @@ def _read_logs(reader: Reader) -> Logs:
     is_quiet = reader.boolean("quiet")
     level = reader.values.get("log_level")
     if level is not None and level.text.strip().upper() == "WARN":
-        reader.note_source("log_level", "logs.level")
+        reader.note_source("log_level")
         level_name = "WARNING"
     else:
         level_name = reader.choice("log_level", LEVELS, "ERROR" if is_quiet else "INFO")
     return Logs(
         directory=reader.text("log_dir", "log"),
-        overwrite=reader.boolean("log_overwrite"),
         level=level_name,
         tail=_read_tail(reader),
-        prefix=reader.choice("prefix", PREFIXES, "auto"),
         streams=_read_streams(reader),
         line_prefix=_read_line_prefix(reader),
-        console=reader.choice("console", CONSOLES, "auto"),
     )
 
 
@@ -242,7 +237,7 @@ def _read_streams(reader: Reader) -> tuple[tuple[int, int], ...]:
 
 def _read_line_prefix(reader: Reader) -> str:
     """The template as it stands: a blank at its end is meant."""
-    reader.note_source("log_line_prefix_template", "logs.line_prefix")
+    reader.note_source("log_line_prefix_template")
     given = reader.values.get("log_line_prefix_template")
     return given.text if given is not None else ""
 
@@ -301,7 +296,7 @@ def _read_extra_env(reader: Reader, words: Sequence[str]) -> tuple[tuple[str, st
     backend = reader.choice("backend", BACKENDS, "auto", hint)
     if backend != "auto":
         found["PADDLE_DISTRI_BACKEND"] = backend
-    reader.note_source("env", "extra_env")
+    reader.note_source("env")
     if len(words) > MAX_ENV:
         reader.problems.append(Problem(f"--env is given {len(words)} times, at most {MAX_ENV}"))
     for word in words[:MAX_ENV]:
@@ -316,34 +311,3 @@ def _read_extra_env(reader: Reader, words: Sequence[str]) -> tuple[tuple[str, st
         else:
             found[key] = text
     return tuple(found.items())
-
-
-FIELDS = (
-    "command", "job_id", "mode", "framework", "nnodes_min", "nnodes_max", "devices", "device_kind",
-    "host_part", "allow_uneven", "roles.worker.count", "roles.worker.endpoints", "roles.ps.count",
-    "roles.ps.endpoints", "servers.command", "servers.max_restarts", "roles.heter.count",
-    "roles.heter.endpoints", "roles.heter.device",
-    "rendezvous.kind", "rendezvous.host", "rendezvous.port", "rendezvous.etcd", "rendezvous.ips",
-    "rendezvous.among", "rendezvous.hostfile", "rendezvous.node_rank", "rendezvous.own_host",
-    "rendezvous.sort_ip",
-    "rendezvous.join_timeout_seconds", "rendezvous.lease_seconds", "rendezvous.token_file",
-    "rendezvous.tls_cert", "rendezvous.tls_key", "rendezvous.tls_ca", "elastic.level",
-    "elastic.timeout_seconds", "elastic.wanted", "restart.max_restarts",
-    "restart.backoff_initial_seconds",
-    "restart.backoff_max_seconds", "restart.restart_on", "logs.directory", "logs.overwrite",
-    "logs.level", "logs.console", "logs.tail", "logs.prefix", "logs.streams", "logs.line_prefix",
-    "grace_seconds",
-    "timeout_seconds", "start_port", "port_range", "fixed_port", "gloo_port", "with_gloo",
-    "keep_proxy", "omp_num_threads", "role_name", "virtual_local_rank", "pre_hook", "extra_env",
-    "record", "warm",
-)  # fmt: skip
-
-
-def _sources(reader: Reader, rendezvous: Rendezvous) -> dict[str, Source]:
-    """One source per field, in the order of FIELDS."""
-    default = Source("default")
-    found = reader.sources
-    if rendezvous.kind == "alone":
-        for field in ("rendezvous.kind", "rendezvous.host", "rendezvous.port"):
-            found.pop(field, None)
-    return {field: found.get(field, default) for field in FIELDS}

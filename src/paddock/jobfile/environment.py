@@ -13,43 +13,15 @@ from paddock.core.endpoint import ETCD_PORT, join_endpoint, parse_endpoint, spli
 from paddock.core.job import Source
 from paddock.core.secrets import without_login
 from paddock.errors import Problem, UsageError
-from paddock.jobfile.flags import BY_NAME
+from paddock.jobfile.flags import BY_NAME, FLAGS
 from paddock.jobfile.words import Given
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Applied in this order, the later one wins (args_envs.py, paddle 3.3.1). TRAINER_ID comes before
-# RANK because Paddle reads it while parsing.
-MAPPING = (
-    ("PADDLE_TRAINER_ID", "rank"),
-    ("POD_IP", "host"),
-    ("PADDLE_MASTER", "master"),
-    ("PADDLE_DEVICES", "devices"),
-    ("PADDLE_NNODES", "nnodes"),
-    ("PADDLE_RUN_MODE", "run_mode"),
-    ("PADDLE_LOG_LEVEL", "log_level"),
-    ("PADDLE_LOG_OVERWRITE", "log_overwrite"),
-    ("PADDLE_SORT_IP", "sort_ip"),
-    ("PADDLE_NPROC_PER_NODE", "nproc_per_node"),
-    ("PADDLE_JOB_ID", "job_id"),
-    ("PADDLE_RANK", "rank"),
-    ("PADDLE_LOG_DIR", "log_dir"),
-    ("PADDLE_MAX_RESTART", "max_restart"),
-    ("PADDLE_ELASTIC_LEVEL", "elastic_level"),
-    ("PADDLE_ELASTIC_TIMEOUT", "elastic_timeout"),
-    ("PADDOCK_NNODES_WANTED", "nnodes_wanted"),
-    ("PADDLE_SERVER_NUM", "server_num"),
-    ("PADDLE_TRAINER_NUM", "trainer_num"),
-    ("PADDLE_SERVERS_ENDPOINTS", "servers"),
-    ("PADDLE_TRAINERS_ENDPOINTS", "trainers"),
-    ("PADDLE_GLOO_PORT", "gloo_port"),
-    ("PADDLE_WITH_GLOO", "with_gloo"),
-    ("PADDLE_START_PORT", "start_port"),
-    ("PADDLE_IPS", "ips"),
-    ("PADDLE_AUTO_PARALLEL_CONFIG", "auto_parallel_config"),
-)
+# Variable and flag. Of two for one flag the later wins (args_envs.py, paddle 3.3.1).
+MAPPING = tuple((variable, flag.name) for flag in FLAGS for variable in flag.env)
 # These win over the flag wherever they are set; paddle-operator and PaddleCloud set them.
 WINNING = ("PADDLE_TRAINER_ID", "POD_IP")
 # These win over the flag in a pod of a PaddleJob, whose size and meeting point the operator knows.

@@ -1,4 +1,8 @@
-"""The flags of ``paddock launch``: one table. Parsing, help, completion and docs read it.
+"""The flags of ``paddock launch``, which are the fields of a job: one table.
+
+Parsing, help, completion and docs read it. Derived from it are the variables (environment.py), the
+configuration block (configuration.py), the fields that ``paddock explain`` shows, and the config
+fingerprint, which nodes compare. A new field is a row here and an attribute of core/job.py's Job.
 
 Sources: distributed/launch/context/args_envs.py (paddle) and distributed/fleet/launch.py (legacy)
 of paddlepaddle 3.3.1; torch/distributed/run.py (torchrun) of torch 2.15.
@@ -12,6 +16,8 @@ from paddock.core.job import FRAMEWORKS, MODES, WARM
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from paddock.core.job import Job
 
 # By what people want to do.
 PROCS, NODES, FAILURE, LOGS, SERVERS, NETWORK, OTHER, OLD = (
@@ -52,28 +58,29 @@ def _nodes() -> Iterable[Flag]:
     g = NODES
     yield Flag("master", "text", "rendezvous.host", "where the nodes meet: host:port, [v6]:port, "
                "http://host:port, or etcd://host:port[,host:port]", g,
-               metavar="ADDRESS", default="None", env=("PADDLE_MASTER",))
-    yield Flag("nnodes", "text", "nnodes_min", "number of nodes, or MIN:MAX for an elastic job", g,
-               aliases=("np",), metavar="N|MIN:MAX", default="1",
-               env=("PADDLE_NNODES",))
+               metavar="ADDRESS", default="None", env=("PADDLE_MASTER",), is_listed=True)
+    yield Flag("nnodes", "text", "nnodes_min nnodes_max", "number of nodes, or MIN:MAX "
+               "for an elastic job", g, aliases=("np",), metavar="N|MIN:MAX", default="1",
+               env=("PADDLE_NNODES",), is_shared=True, is_listed=True)
     yield Flag("rank", "int", "rendezvous.node_rank", "rank of this node; -1: decided at the "
                "meeting point", g, aliases=("node_rank",), metavar="N", default="-1",
-               env=("PADDLE_TRAINER_ID", "PADDLE_RANK"))
+               env=("PADDLE_TRAINER_ID", "PADDLE_RANK"), is_listed=True)
     yield Flag("ips", "text", "rendezvous.ips", "addresses of all nodes, in node order, the same "
                "on every node", g, aliases=("cluster_node_ips",), metavar="IP,IP", default="None",
-               env=("PADDLE_IPS",))
+               env=("PADDLE_IPS",), is_shared=True, is_listed=True)
     yield Flag("host", "text", "rendezvous.own_host", "address of this node as the others reach "
                "it", g, aliases=("local_addr", "node_ip"), metavar="HOST", default="None",
-               env=("POD_IP",))
+               env=("POD_IP",), is_listed=True)
     yield Flag("start_port", "int", "start_port", "first port of the processes; with --ips the "
                "nodes meet one port below (6069)", g, aliases=("started_port",), metavar="PORT",
                default="6070 with several --ips",
-               env=("PADDLE_START_PORT",))
+               env=("PADDLE_START_PORT",), is_listed=True)
     yield Flag("job_id", "text", "job_id", "name of the job; several jobs may share one meeting "
                "point", g, aliases=("rdzv_id",), metavar="NAME", default="default",
-               env=("PADDLE_JOB_ID",))
+               env=("PADDLE_JOB_ID",), is_listed=True)
     yield Flag("sort_ip", "bool", "rendezvous.sort_ip", "order the nodes by address", g,
-               metavar="BOOL", default="False", env=("PADDLE_SORT_IP",))
+               metavar="BOOL", default="False", env=("PADDLE_SORT_IP",),
+               is_plain=True, is_listed=True)
     yield Flag("join_timeout", "seconds", "rendezvous.join_timeout_seconds", "how long to wait "
                "for missing nodes", g, metavar="DURATION", default="300",
                origin="paddock")
@@ -102,16 +109,17 @@ def _procs() -> Iterable[Flag]:
     yield Flag("nproc_per_node", "text", "roles.worker.count", "processes on this node; gpu, xpu, "
                "...: one per device of that kind, cpu: one per core, auto: one per device, or per "
                "core where there is none", g, metavar="N|auto|gpu|cpu|KIND",
-               default="None", env=("PADDLE_NPROC_PER_NODE",))
+               default="None", env=("PADDLE_NPROC_PER_NODE",), is_listed=True)
     yield Flag("devices", "text", "devices", "device labels of this node, absolute numbers; all: "
                "every visible one, cpu: none", g,
                aliases=("gpus", "npus", "xpus", "dcus", "selected_gpus", "selected_xpus"),
-               metavar="0,1", default="None", env=("PADDLE_DEVICES",))
+               metavar="0,1", default="None", env=("PADDLE_DEVICES",), is_listed=True)
     yield Flag("run_mode", "choice", "mode", "kind of job; told from the other flags if absent", g,
-               metavar="MODE", default="None", env=("PADDLE_RUN_MODE",), choices=MODES)
+               metavar="MODE", default="None", env=("PADDLE_RUN_MODE",), choices=MODES,
+               is_shared=True, is_listed=True)
     yield Flag("framework", "choice", "framework", "whose environment the processes get; auto: "
                "all that do not conflict", g, metavar="NAME", default="auto", choices=FRAMEWORKS,
-               origin="paddock")
+               origin="paddock", is_plain=True, is_shared=True)
     yield Flag("module", "switch", "command.kind", "run the script as a module, like python -m", g,
                short="m", origin="torchrun")
     yield Flag("no_python", "switch", "command.kind", "run the script itself, without python", g,
@@ -122,17 +130,19 @@ def _procs() -> Iterable[Flag]:
                "(torch.distributed.launch)", g, status="synonym", origin="torchrun")
     yield Flag("warm", "choice", "warm", "on, or nothing: import modules once per node, "
                "and fork the processes from there; keep: for the next launch, too", g,
-               metavar="WHEN", default="off", choices=WARM, origin="paddock", bare="on")
+               metavar="WHEN", default="off", choices=WARM, origin="paddock", bare="on",
+               is_plain=True)
     yield Flag("role", "text", "role_name", "ROLE_NAME of the processes (torchrun)", g,
-               metavar="NAME", default="default", status="synonym", origin="torchrun")
+               metavar="NAME", default="default", status="synonym", origin="torchrun",
+               is_plain=True)
     yield Flag("virtual_local_rank", "switch", "virtual_local_rank", "every process sees its own "
                "device only, as number 0, and LOCAL_RANK=0 (torchrun)", g, status="synonym",
-               origin="torchrun")
+               origin="torchrun", is_plain=True)
     yield Flag("auto_parallel_config", "text", "extra_env", "PADDLE_AUTO_PARALLEL_CONFIG of the "
                "processes; the tuner is not run", g, metavar="FILE",
                env=("PADDLE_AUTO_PARALLEL_CONFIG",))
     yield Flag("allow_uneven", "switch", "allow_uneven", "nodes may run different numbers of "
-               "processes", g, origin="paddock")
+               "processes", g, origin="paddock", is_plain=True)
     yield Flag("omp_num_threads", "text", "omp_num_threads", "OMP_NUM_THREADS of the processes; "
                "auto: 1 unless set, share: cores / processes, keep: as it is", g,
                metavar="N|auto|share|keep", default="auto",
@@ -147,15 +157,15 @@ def _procs() -> Iterable[Flag]:
 def _servers() -> Iterable[Flag]:
     g = SERVERS
     yield Flag("servers", "text", "roles.ps.endpoints", "endpoints of the servers", g,
-               metavar="IP:PORT,...", env=("PADDLE_SERVERS_ENDPOINTS",))
+               metavar="IP:PORT,...", env=("PADDLE_SERVERS_ENDPOINTS",), is_listed=True)
     yield Flag("trainers", "text", "roles.worker.endpoints", "endpoints of the workers; the port "
                "may be left out", g, aliases=("workers",), metavar="IP[:PORT],...",
-               env=("PADDLE_TRAINERS_ENDPOINTS",))
+               env=("PADDLE_TRAINERS_ENDPOINTS",), is_listed=True)
     yield Flag("server_num", "int", "roles.ps.count", "servers per node", g, metavar="N",
-               default="None", env=("PADDLE_SERVER_NUM",))
+               default="None", env=("PADDLE_SERVER_NUM",), is_listed=True)
     yield Flag("trainer_num", "int", "roles.worker.count", "workers per node", g,
                aliases=("worker_num",), metavar="N", default="None",
-               env=("PADDLE_TRAINER_NUM",))
+               env=("PADDLE_TRAINER_NUM",), is_listed=True)
     yield Flag("server_script", "text", "servers.command", "what the servers run: same (the "
                "script), pserver [FLAGS] (Paddock's own server) or a command; auto: pserver for a "
                "script that uses paddock.ps and runs no server itself, else same", g,
@@ -171,66 +181,69 @@ def _servers() -> Iterable[Flag]:
                "separated by ';'", g, metavar="cpu;gpu", default="cpu", origin="legacy")
     yield Flag("gloo_port", "int", "gloo_port", "port of the Gloo HTTP service", g,
                aliases=("http_port",), metavar="PORT", default="6767",
-               env=("PADDLE_GLOO_PORT",))
+               env=("PADDLE_GLOO_PORT",), is_plain=True, is_listed=True)
     yield Flag("with_gloo", "choice", "with_gloo", "0: off, 1: workers, 2: workers and servers", g,
                metavar="N", default="1", env=("PADDLE_WITH_GLOO",),
-               choices=("0", "1", "2"))
+               choices=("0", "1", "2"), is_plain=True, is_shared=True, is_listed=True)
 
 
 def _failure() -> Iterable[Flag]:
     g = FAILURE
     yield Flag("max_restart", "int", "restart.max_restarts", "restarts after a failure; default 3 "
                "for an elastic job, else 0", g, aliases=("max_restarts",), metavar="N",
-               default="0 or 3", env=("PADDLE_MAX_RESTART",))
+               default="0 or 3", env=("PADDLE_MAX_RESTART",), is_shared=True, is_listed=True)
     yield Flag("restart_on", "text", "restart.restart_on", "restart for these causes or exit "
                "codes only", g, metavar="CAUSE|CODE,...", default="any", origin="paddock")
-    yield Flag("restart_backoff", "text", "restart.backoff_initial_seconds", "pause before a "
-               "restart, doubled up to the maximum", g, metavar="DURATION[:MAX]", default="1:60",
-               origin="paddock")
+    yield Flag("restart_backoff", "text", "restart.backoff_initial_seconds "
+               "restart.backoff_max_seconds", "pause before a restart, doubled up to the "
+               "maximum", g, metavar="DURATION[:MAX]", default="1:60", origin="paddock")
     yield Flag("elastic_level", "int", "elastic.level", "-1: off, 0: a failed node leaves, 1: it "
                "restarts; a range of nodes implies 1", g, metavar="LEVEL", default="-1",
-               env=("PADDLE_ELASTIC_LEVEL",))
+               env=("PADDLE_ELASTIC_LEVEL",), is_shared=True, is_listed=True)
     yield Flag("elastic_timeout", "seconds", "elastic.timeout_seconds", "how long to wait for "
                "more nodes than MIN, and below MIN", g, metavar="DURATION", default="30",
-               env=("PADDLE_ELASTIC_TIMEOUT",))
+               env=("PADDLE_ELASTIC_TIMEOUT",), is_plain=True, is_listed=True)
     yield Flag("nnodes_wanted", "int", "elastic.wanted", "nodes that are being made: the first "
                "attempt waits for no more; an operator says it", g, metavar="N", default="MAX",
                env=("PADDOCK_NNODES_WANTED",), origin="paddock")
     yield Flag("elastic_pre_hook", "text", "pre_hook", "shell command run before each start", g,
-               metavar="COMMAND", origin="legacy")
+               metavar="COMMAND", origin="legacy", is_plain=True)
     yield Flag("lease", "seconds", "rendezvous.lease_seconds", "a silent node is lost after this "
                "long", g, metavar="DURATION", default="3", origin="paddock")
     yield Flag("grace", "seconds", "grace_seconds", "time between SIGTERM and SIGKILL", g,
                aliases=("shutdown_timeout",), metavar="DURATION", default="10",
-               origin="paddock")
+               origin="paddock", is_plain=True)
     yield Flag("signals_to_handle", "text", "", "SIGTERM, SIGINT, SIGHUP and SIGQUIT end the job, "
                "SIGUSR1 and SIGUSR2 reach every process, always (torchrun)", g, metavar="NAME,...",
                status="synonym", origin="torchrun")
     yield Flag("timeout", "seconds", "timeout_seconds", "end the job after this long, exit code "
-               "124; 0: never", g, metavar="DURATION", default="0", origin="paddock")
+               "124; 0: never", g, metavar="DURATION", default="0", origin="paddock", is_plain=True)
 
 
 def _logs() -> Iterable[Flag]:
     g = LOGS
     yield Flag("log_dir", "dir", "logs.directory", "where workerlog.N and serverlog.N go; {node}: "
-               "this host's name", g, metavar="DIR", default="log", env=("PADDLE_LOG_DIR",))
+               "this host's name", g, metavar="DIR", default="log", env=("PADDLE_LOG_DIR",),
+               is_listed=True)
     yield Flag("record", "dir", "record", "keep in DIR how the job is, in status.json and "
                "verdict.json, and beside each log when its lines came", g, metavar="DIR",
-               default="None", origin="paddock")
+               default="None", origin="paddock", is_plain=True)
     yield Flag("log_overwrite", "bool", "logs.overwrite", "truncate logs instead of appending", g,
-               metavar="BOOL", default="False", env=("PADDLE_LOG_OVERWRITE",))
+               metavar="BOOL", default="False", env=("PADDLE_LOG_OVERWRITE",),
+               is_plain=True, is_listed=True)
     yield Flag("log_level", "choice", "logs.level", "how much Paddock itself says", g,
-               metavar="LEVEL", default="INFO", env=("PADDLE_LOG_LEVEL",), choices=LEVELS)
+               metavar="LEVEL", default="INFO", env=("PADDLE_LOG_LEVEL",), choices=LEVELS,
+               is_listed=True)
     yield Flag("quiet", "switch", "logs.level", "nothing but what the ranks print, and failures; "
                "as --log-level ERROR", g, origin="paddock")
     yield Flag("console", "choice", "logs.console", "the lines of Paddle's launcher, or the "
                "short screen; auto: $PADDOCK_CONSOLE, else short", g, metavar="WHICH",
-               default="auto", choices=CONSOLES, origin="paddock")
+               default="auto", choices=CONSOLES, origin="paddock", is_plain=True)
     yield Flag("tail", "text", "logs.tail", "whose output the console shows: all, none, ranks, "
                "roles", g, metavar="all|0,3|ROLE", default="0", origin="paddock")
     yield Flag("prefix", "choice", "logs.prefix", "put role and rank before console lines; auto: "
                "if several are shown", g, metavar="WHEN", default="auto", choices=PREFIXES,
-               origin="paddock")
+               origin="paddock", is_plain=True)
     yield Flag("tee", "text", "logs.streams", "1: stdout, 2: stderr, 3: both, 0:3,1:2: by local "
                "rank, are shown also if redirected (torchrun)", g, short="t", metavar="STREAMS",
                status="synonym", origin="torchrun")
@@ -249,15 +262,15 @@ def _logs() -> Iterable[Flag]:
 def _network() -> Iterable[Flag]:
     g = NETWORK
     yield Flag("token_file", "file", "rendezvous.token_file", "file with the job's key", g,
-               metavar="FILE", origin="paddock")
+               metavar="FILE", origin="paddock", is_plain=True)
     yield Flag("tls_cert", "file", "rendezvous.tls_cert", "certificate of this node", g,
                metavar="FILE", origin="paddock")
     yield Flag("tls_key", "file", "rendezvous.tls_key", "private key of this node", g,
                metavar="FILE", origin="paddock")
     yield Flag("tls_ca", "file", "rendezvous.tls_ca", "authority that signed the nodes' "
-               "certificates", g, metavar="FILE", origin="paddock")
+               "certificates", g, metavar="FILE", origin="paddock", is_plain=True)
     yield Flag("keep_proxy", "switch", "keep_proxy", "leave http_proxy and https_proxy to the "
-               "processes", g, origin="paddock")
+               "processes", g, origin="paddock", is_plain=True)
 
 
 def _other() -> Iterable[Flag]:
@@ -323,7 +336,27 @@ FOREIGN = {
 LAUNCH = Table("launch", FLAGS, FOREIGN)
 BY_NAME = LAUNCH.by_name
 BY_SHORT = LAUNCH.by_short
+# Fields of a job that no flag names: (a flag of) an allocation, a file or a variable decides them.
+NO_FLAG = (
+    "command", "device_kind", "host_part", "rendezvous.among", "rendezvous.hostfile", "port_range",
+    "fixed_port",
+)  # fmt: skip
 
 # What an alias of --devices says about the kind of device. --gpus says nothing: Paddle runs
 # ROCm and DCU under that name (distributed/launch/context/device.py).
 DEVICE_KIND_OF_ALIAS = {"npus": "npu", "xpus": "xpu", "dcus": "dcu", "selected_xpus": "xpu"}
+
+
+def config_fingerprint(job: Job) -> tuple[tuple[str, str], ...]:
+    """The fields that must be equal on every node, by the name of their flag."""
+    roles = " ".join(
+        f"{r.name}{' (pserver)' if r.name == 'ps' and job.servers.is_provided else ''}"
+        f"{r.stage or ''}={','.join(r.endpoints) if r.endpoints else 'per-node'}"
+        for r in job.roles
+    )
+    return (*((f"--{f.name}", _text(f, job)) for f in FLAGS if f.is_shared), ("roles", roles))
+
+
+def _text(flag: Flag, job: Job) -> str:
+    values = [job.value_of(path) for path in flag.fields]
+    return ":".join(",".join(v) if isinstance(v, tuple) else str(v) for v in values)

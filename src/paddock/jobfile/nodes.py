@@ -43,7 +43,7 @@ def read_nnodes(reader: Reader) -> tuple[int, int] | None:
     """--nnodes as (min, max), None when absent or wrong."""
     if not reader.has("nnodes"):
         return None
-    reader.note_source("nnodes", "nnodes_min", "nnodes_max")
+    reader.note_source("nnodes")
     low_text, colon, high_text = reader.values["nnodes"].text.strip().partition(":")
     low = to_integer(low_text)
     high = to_integer(high_text) if colon else low
@@ -229,6 +229,7 @@ def decide_rendezvous(
                 _names_source(reader), "rendezvous.kind", "rendezvous.host", "rendezvous.port"
             )
     rank = _decide_rank(reader, nnodes)
+    cert, key = _read_certificate(reader)
     if hosts and not ips and len(hosts) > 1:
         ips = hosts
     return Rendezvous(
@@ -242,11 +243,10 @@ def decide_rendezvous(
         hostfile=meeting.hostfile,
         node_rank=rank,
         own_host=own_host,
-        sort_ip=reader.boolean("sort_ip"),
         join_timeout_seconds=reader.seconds("join_timeout", 300.0, is_zero_allowed=False),
         lease_seconds=reader.seconds("lease", 3.0, is_zero_allowed=False),
-        token_file=reader.text("token_file"),
-        **_read_tls(reader),
+        tls_cert=cert,
+        tls_key=key,
     )
 
 
@@ -289,9 +289,9 @@ def _decide_rank(reader: Reader, nnodes: tuple[int, int]) -> int | None:
     return rank
 
 
-def _read_tls(reader: Reader) -> dict[str, str]:
-    found = {n: reader.text(n) for n in ("tls_cert", "tls_key", "tls_ca")}
-    if bool(found["tls_cert"]) != bool(found["tls_key"]):
-        given, missing = ("tls_cert", "tls_key") if found["tls_cert"] else ("tls_key", "tls_cert")
+def _read_certificate(reader: Reader) -> tuple[str, str]:
+    cert, key = reader.text("tls_cert"), reader.text("tls_key")
+    if bool(cert) != bool(key):
+        given, missing = ("tls_cert", "tls_key") if cert else ("tls_key", "tls_cert")
         reader.fault(given, "a certificate and its key belong together", f"add --{missing} FILE")
-    return found
+    return cert, key

@@ -15,7 +15,7 @@ from paddock.jobfile.build import build_job
 from paddock.jobfile.container import UNKNOWN, PodReading, read_pod, unknown_field
 from paddock.jobfile.document import load_document
 from paddock.jobfile.environment import FALLBACKS, MAPPING
-from paddock.jobfile.parse import Parsed, configuration
+from paddock.jobfile.parse import Parsed
 from paddock.jobfile.reader import Reader
 from paddock.jobfile.words import Given
 
@@ -75,7 +75,7 @@ def resolve_file(parsed: Parsed) -> Parsed:
     """Complete a command line that names a file with -f. Does I/O: reads that file."""
     job, not_honoured = job_from_document(load_document(parsed.file), parsed)
     notes = tuple(f"{parsed.file}: {line}" for line in not_honoured)
-    return replace(parsed, job=job, notes=(*parsed.notes, *notes), shown=configuration(job))
+    return replace(parsed, job=job, notes=(*parsed.notes, *notes))
 
 
 def job_from_document(doc: Mapping[str, object], base: Parsed) -> tuple[Job, list[str]]:

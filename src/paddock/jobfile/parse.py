@@ -8,14 +8,12 @@ from __future__ import annotations
 import os
 
 from paddock.command_line import TRUE_WORDS
-from paddock.core.endpoint import join_endpoint
 from paddock.core.job import Command, Job, Source
 from paddock.core.plan import find_tail_problems
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.build import build_job
 from paddock.jobfile.environment import apply_environment
-from paddock.jobfile.masked import masked_words
 from paddock.jobfile.reader import Reader
 from paddock.jobfile.words import read_words
 
@@ -35,15 +33,13 @@ class Parsed:
     """What a command line asks for.
 
     notes: warnings to print once, without prefix. file: the word after -f, "" if absent; with it
-    job.command.program may be "" (see paddlejob.resolve_file). shown: the configuration block,
-    sorted by name. is_help: only help is wanted; nothing else was read. given, env_words: the
-    named texts behind the job, and every --env.
+    job.command.program may be "" (see paddlejob.resolve_file). is_help: only help is wanted;
+    nothing else was read. given, env_words: the named texts behind the job, and every --env.
     """
 
     job: Job
     notes: tuple[str, ...] = ()
     file: str = ""
-    shown: tuple[tuple[str, str], ...] = ()
     is_help: bool = False
     given: Mapping[str, Given] = {}
     env_words: tuple[str, ...] = ()
@@ -83,9 +79,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> Parsed
     notes.extend(reader.notes)
     if problems:
         raise UsageError.of(problems)
-    return Parsed(
-        job, tuple(notes), file, configuration(job), given=values, env_words=tuple(words.env)
-    )
+    return Parsed(job, tuple(notes), file, given=values, env_words=tuple(words.env))
 
 
 def _command(words: Words, python: str, problems: list[Problem], *, is_needed: bool) -> Command:
@@ -148,51 +142,3 @@ def crowd_note(job: Job, cores: int) -> tuple[str, ...]:
 def _is_set(words: Words, name: str) -> bool:
     given = words.values.get(name)
     return given is not None and given.text.lower() in TRUE_WORDS
-
-
-def configuration(job: Job) -> tuple[tuple[str, str], ...]:
-    """The lines of the configuration block: names and spellings of Paddle, values as understood.
-
-    The block that Paddle's deployment guide tells to look at. Absent values print as Paddle
-    prints its defaults, except max_restart, which shows the number that has an effect.
-    """
-    low, high = job.nnodes_min, job.nnodes_max
-    meeting = job.rendezvous
-    master = "None"
-    if meeting.kind == "etcd":
-        master = "etcd://" + ",".join(meeting.etcd)
-    elif meeting.host and not meeting.ips:
-        master = join_endpoint(meeting.host, meeting.port)
-    worker, server = job.role("worker"), job.role("ps")
-    nworkers = str(worker.count) if worker and worker.count else "None"
-    is_ps = server is not None
-    args = job.command.args
-    rows = {
-        "devices": "None" if job.devices is None else ",".join(job.devices),
-        "elastic_level": str(job.elastic.level),
-        "elastic_timeout": f"{job.elastic.timeout_seconds:g}",
-        "gloo_port": str(job.gloo_port or 6767),
-        "host": meeting.own_host or "None",
-        "ips": ",".join(meeting.ips) or "None",
-        "job_id": job.job_id,
-        "legacy": "False",
-        "log_dir": job.logs.directory,
-        "log_level": job.logs.level,
-        "log_overwrite": "1" if job.logs.overwrite else "False",
-        "master": master,
-        "max_restart": str(job.restart.max_restarts),
-        "nnodes": str(low) if low == high else f"{low}:{high}",
-        "nproc_per_node": "None" if is_ps else nworkers,
-        "rank": "-1" if meeting.node_rank is None else str(meeting.node_rank),
-        "run_mode": job.mode,
-        "server_num": str(server.count) if server and server.count else "None",
-        "servers": ",".join(server.endpoints) if server else "",
-        "sort_ip": "1" if meeting.sort_ip else "False",
-        "start_port": str(job.start_port or 6070),
-        "trainer_num": nworkers if is_ps else "None",
-        "trainers": ",".join(worker.endpoints) if worker else "",
-        "training_script": job.command.program,
-        "training_script_args": repr(masked_words(args, len(args))),
-        "with_gloo": job.with_gloo,
-    }
-    return tuple(sorted(rows.items()))

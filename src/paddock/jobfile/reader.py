@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from paddock.command_line import Flag
     from paddock.jobfile.words import Given
 
 DEFAULT = Source("default")
@@ -51,21 +52,31 @@ class Reader:
         self.problems.append(Problem(f"{self.label(name)}: {what}", hint))
 
     def note_source(self, name: str, *fields: str) -> None:
-        """Remember that a value decides these Job fields."""
+        """Remember that a value decides these Job fields; without any, those of its flag."""
         if self.has(name):
-            for field in fields:
+            for field in fields or _fields(name):
                 self.sources[field] = self.source(name)
+
+    def plain(self, flag: Flag) -> object:
+        """The value of a flag as its kind says; "" or None where nothing, or nothing right, is."""
+        if flag.kind == "choice":
+            return self.choice(flag.name, flag.choices, "")
+        if flag.kind in ("switch", "bool"):
+            return self.boolean(flag.name)
+        if flag.kind == "seconds":
+            return self.seconds(flag.name, 0.0)
+        return self.port(flag.name) if flag.metavar == "PORT" else self.text(flag.name)
 
     def text(self, name: str, default: str = "") -> str:
         """The text, blanks around it removed."""
-        self.note_source(name, _field(name))
+        self.note_source(name)
         return self.values[name].text.strip() if self.has(name) else default
 
     def items(self, name: str) -> tuple[str, ...]:
         """A comma list; an empty item is a problem."""
         if not self.has(name):
             return ()
-        self.note_source(name, _field(name))
+        self.note_source(name)
         items = tuple(i.strip() for i in self.values[name].text.strip().rstrip(",").split(","))
         if not all(items):
             self.fault(name, "an item of the list is empty", "separate items by one comma")
@@ -93,7 +104,7 @@ class Reader:
         """A whole number in low..high, or the default when absent or wrong."""
         if not self.has(name):
             return default
-        self.note_source(name, _field(name))
+        self.note_source(name)
         found = to_integer(self.values[name].text)
         if found is None:
             self.fault(name, "not a whole number", f"write a number in {low}..{high}")
@@ -111,7 +122,7 @@ class Reader:
         """A duration such as 30, 0.5, 500ms, 5m, 1h30m."""
         if not self.has(name):
             return default
-        self.note_source(name, _field(name))
+        self.note_source(name)
         found = to_seconds(self.values[name].text)
         if found is None:
             self.fault(name, "not a duration", NO_DURATION)
@@ -125,7 +136,7 @@ class Reader:
         """One of strtobool's words; False when absent or wrong."""
         if not self.has(name):
             return False
-        self.note_source(name, _field(name))
+        self.note_source(name)
         word = self.values[name].text.strip().lower()
         if word not in TRUE_WORDS and word not in FALSE_WORDS:
             self.fault(name, "neither true nor false", "write 1 or 0")
@@ -135,7 +146,7 @@ class Reader:
         """One of a few words; case does not matter. hint: where none of them is near."""
         if not self.has(name):
             return default
-        self.note_source(name, _field(name))
+        self.note_source(name)
         word = self.values[name].text.strip()
         for candidate in known:
             if candidate.lower() == word.lower():
@@ -149,9 +160,9 @@ class Reader:
         return default
 
 
-def _field(name: str) -> str:
+def _fields(name: str) -> tuple[str, ...]:
     flag = BY_NAME.get(name)
-    return flag.field if flag else name
+    return flag.fields if flag else (name,)
 
 
 def to_integer(text: str) -> int | None:
