@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.backends.backend import EndUnknown, NotAllTold, find_backend, find_planner
-from paddock.backends.common.environment import taken
+from paddock.backends.common.planned import taken
 from paddock.backends.flags import split_words
 from paddock.backends.registry import DRAWS, IdTaken, Registry, keep_plan, new_id
 from paddock.backends.sites.find import find_site
@@ -154,7 +154,7 @@ def read_words(argv: Sequence[str]) -> Split:
     place, conf = split.own.get("site", ""), split.own.get("conf", "")
     if not (conf or place.partition(",")[0]).endswith(".py") or split.is_help:
         return split
-    from paddock.backends.sites.fabric import rewrite
+    from paddock.backends.sites.legacy.fabric import rewrite
 
     site = find_site(place, env=os.environ, cwd=os.getcwd(), conf=conf)
     words, notes = rewrite(argv, site)

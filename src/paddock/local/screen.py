@@ -19,6 +19,7 @@ from paddock.local.console import shown_keys
 from paddock.local.evidence import explain_end
 from paddock.local.reporter import Reporter
 from paddock.local.text import (
+    FIRST_FAILURE,
     LEVELS,
     cancel_text,
     consequence_text,
@@ -154,7 +155,7 @@ class ScreenReporter(Reporter):
             if verdict.reason:
                 self._tell("ERROR", for_terminal(verdict.reason), "failed: ", RED)
         else:
-            self._tell("ERROR", for_terminal(verdict_text(verdict)), "first failure: ", RED)
+            self._tell("ERROR", for_terminal(verdict_text(verdict)), FIRST_FAILURE, RED)
             self._last_words("ERROR", culprit)
             if followed := consequence_text(verdict.exits, culprit):
                 self._tell("INFO", followed)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRITICAL": 50}
 RULE_WIDTH = 80
 ABSENT_MAX = 4  # told with their last lines
+FIRST_FAILURE = "first failure: "  # before the root cause; paddock status reads it in pods' logs
 
 
 def launch_line(level: str, message: str) -> str:
@@ -107,7 +108,7 @@ def _failure_lines(verdict: Verdict, plan: Plan | None) -> list[tuple[str, str]]
         if verdict.reason:
             lines.append(("ERROR", verdict.reason))
         return [*lines, ("INFO", f"Exit code {verdict.exit_code}")]
-    lines.append(("ERROR", f"first failure: {verdict_text(verdict)}"))
+    lines.append(("ERROR", FIRST_FAILURE + verdict_text(verdict)))
     lines += detail_lines(culprit)
     consequences = consequence_text(verdict.exits, culprit)
     if consequences:

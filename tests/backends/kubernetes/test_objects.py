@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies
 from backends.kubernetes.submissions import TOKEN, submission
 from paddock.backends.kubernetes.objects import Sent, objects_of, owned, plan_of
 from paddock.backends.kubernetes.options import read_options
-from paddock.backends.kubernetes.shown import yaml_text
+from paddock.backends.kubernetes.shown import yaml_lines
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def test_every_argument_reaches_the_script_as_it_was_written(args: list[str]) ->
     )
 )
 def test_what_is_shown_is_yaml_of_the_very_object(what: object) -> None:
-    assert yaml.safe_load(yaml_text({"spec": what})) == {"spec": what}
+    lines = "".join(f"{line}\n" for _, line in yaml_lines({"spec": what}))
+    assert yaml.safe_load(lines) == {"spec": what}
 
 
 def test_the_plan_shows_all_that_will_be_sent_with_reasons() -> None:

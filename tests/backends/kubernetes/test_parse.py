@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from paddock.backends.kubernetes.api import explained
 from paddock.backends.kubernetes.objects import STOPPED
 from paddock.backends.kubernetes.parse import (
     PHASES,
@@ -17,7 +18,6 @@ from paddock.backends.kubernetes.parse import (
     pod_state,
     status_of,
 )
-from paddock.backends.kubernetes.refusals import explained
 from paddock.kube.client import KubeError
 from paddock.kube.objects import Pod
 

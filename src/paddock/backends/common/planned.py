@@ -1,15 +1,31 @@
-"""What the plans of several backends have in common. Pure."""
+"""What the plans of several backends have in common; which variables go with a job. Pure.
+
+A variable is named by --env, by `env` or `credentials` of the site, or in a command of the site.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from typing import TYPE_CHECKING
 
 from paddock.jobfile.masked import masked_words
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
     from paddock.backends.words import Submission
+
+# Programs are found by PATH; the others say who the user is, and how texts are written.
+BASE = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
+# What commands of queues, mpirun and the ssh that it starts read of their caller's environment.
+OF_COMMANDS = ("LD_LIBRARY_PATH", "TMPDIR", "SSH_AUTH_SOCK", "KRB5CCNAME", "XDG_RUNTIME_DIR")
+PREFIXES = (
+    "SLURM_", "SBATCH_", "SQUEUE_", "PBS_", "LSB_", "LSF_", "LS_", "SGE_", "PE_",
+    "OMPI_", "OPAL_", "ORTE_", "PRTE_", "PMIX_", "HYDRA_", "MPIEXEC_", "MPIR_", "MPICH_", "I_MPI_",
+)  # fmt: skip
+REFERENCE = re.compile(r"\$\{?([A-Za-z_]\w*)", re.ASCII)
 
 
 def job_text(submission: Submission, **more: object) -> str:
@@ -37,3 +53,31 @@ def making(submission: Submission, folder: str, what: str) -> str:
     """The sentence of the step that makes a job's directory. what: its content but the package."""
     package = f", and what is in {submission.package}" if submission.package else ""
     return f"make {folder} with {what}{package}"
+
+
+def of_command(
+    env: Mapping[str, str], named: Collection[str] = (), text: str = ""
+) -> dict[str, str]:
+    """The environment of a command that starts a job. text: lines of shell, which may name more.
+
+    >>> of_command({"PATH": "/bin", "AK": "1", "HOSTS": "h", "X": "2"}, ["AK"], "go --on ${HOSTS}")
+    {'PATH': '/bin', 'AK': '1', 'HOSTS': 'h'}
+    """
+    known = {*BASE, *OF_COMMANDS, *named, *REFERENCE.findall(text)}
+    return {n: v for n, v in env.items() if n in known or n.startswith(PREFIXES)}
+
+
+def env_text(env: Sequence[tuple[str, str]]) -> str:
+    """Lines of shell that set the variables."""
+    return "".join(f"{name}={shlex.quote(text)}\n" for name, text in env)
+
+
+def taken(words: Sequence[str], env: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """What --env says, `NAME` as `NAME=value`; and the names that are not set.
+
+    >>> taken(["A=1", "HOME", "NOT"], {"HOME": "/root"})
+    (['A=1', 'HOME=/root'], ['NOT'])
+    """
+    lacks = [word for word in words if "=" not in word and word not in env]
+    found = [word if "=" in word else f"{word}={env[word]}" for word in words if word not in lacks]
+    return found, lacks

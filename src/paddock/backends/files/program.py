@@ -21,7 +21,7 @@ import paddock
 # Of paddock: packages with all that is below them, and single modules.
 PACKAGES = ("accel", "agent", "backends/node", "contracts", "core", "etcd", "jobfile", "local")
 MODULES = (
-    "__init__.py", "command_line.py", "errors.py", "backends/__init__.py", "backends/words.py",
+    "__init__.py", "command_line.py", "errors.py", "backends/__init__.py", "backends/table.py", "backends/words.py",
     "backends/flags.py", "backends/sites/__init__.py", "backends/sites/keys.py", "cli/__init__.py",
     "cli/family.py", "cli/main.py", "cli/launch.py", "cli/explain.py", "cli/help.py",
     "cli/version.py",

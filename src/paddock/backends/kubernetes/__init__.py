@@ -7,12 +7,12 @@ Pure:
     forms.py      the three kinds of jobs
     objects.py    Submission -> the objects, in the order they are made, and the plan
     shown.py      an object as YAML; reasons.py: why a line stands there
-    parse.py      job and pods -> Status; refusals.py: what was refused -> one sentence
+    parse.py      job and pods -> Status
     lines.py      a pod's log with times -> pieces by process
 Acting:
     planner.py    reads files and decides: what is planned and what is made, without a cluster
     pack.py       a small package as an archive for a ConfigMap
-    api.py        the calls of a submission
+    api.py        the calls of a submission; what was refused -> one sentence
     follow.py     the logs of all pods as one stream
     driver.py     the backend
 

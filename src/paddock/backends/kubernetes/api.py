@@ -17,7 +17,6 @@ from paddock.backends.kubernetes.objects import (
     owned,
 )
 from paddock.backends.kubernetes.parse import container_of, hopeless, is_lost, newest_pods, note_of
-from paddock.backends.kubernetes.refusals import explained
 from paddock.errors import UsageError
 from paddock.kube.client import PODS, KubeError, Query, Resource
 from paddock.kube.connect import find_config
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from paddock.backends.kubernetes.parse import Seen
+    from paddock.errors import PaddockError
     from paddock.kube.objects import Pod
 
 T = TypeVar("T")
@@ -239,3 +239,38 @@ async def _end_pod(client: HttpClient, namespace: str, pod: Pod) -> None:
             if pause is None or not error.retryable:
                 raise
         await asyncio.sleep(pause)
+
+
+def explained(error: KubeError, what: str, namespace: str) -> PaddockError:
+    """The error as people can act on it; it begins with what was asked for.
+
+    >>> from paddock.kube.client import KubeError
+    >>> explained(KubeError('namespaces "x" not found', status=404, reason="NotFound"),
+    ...           "create Job a", "x").message
+    "namespace 'x' does not exist"
+    """
+    said = error.message
+    if error.status == 0:
+        return UsageError(f"{what}: {said}", hint="is this the right context, and the cluster up?")
+    if error.status == 401:
+        return UsageError(f"{what}: the cluster does not accept your credentials ({said})",
+                          hint="log in again, or look at --context and --kubeconfig")  # fmt: skip
+    if error.is_of_ending_namespace:
+        return UsageError(f"namespace '{namespace}' is being deleted", hint="take another one")
+    if error.status == 403 and "exceeded quota" in said:
+        return UsageError(f"{what}: the quota of namespace '{namespace}' does not allow it: {said}",
+                          hint="ask for less with --cpu, --memory or -n")  # fmt: skip
+    if error.status == 403:
+        return UsageError(f"{what}: you may not do this in namespace '{namespace}': {said}",
+                          hint="see: kubectl auth can-i --list -n " + namespace)  # fmt: skip
+    if error.status == 404 and "namespaces" in said:
+        return UsageError(f"namespace '{namespace}' does not exist",
+                          hint="write --namespace NAME")  # fmt: skip
+    if error.status == 404:
+        return UsageError(f"{what}: the cluster has no such thing ({said})",
+                          hint="it is not installed: another form=, or --scheduler")  # fmt: skip
+    if error.reason == "AlreadyExists":
+        return UsageError(f"{what}: the name is in use", hint="--replace stops the old one first")
+    if error.status in (400, 422):
+        return UsageError(f"{what}: refused: {said}")
+    return error

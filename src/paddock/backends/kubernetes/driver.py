@@ -18,6 +18,7 @@ from paddock.errors import UsageError, extra_hint
 
 try:
     from paddock.backends.kubernetes import api, follow
+    from paddock.backends.kubernetes.api import explained
     from paddock.backends.kubernetes.parse import (
         Seen,
         first_failed,
@@ -25,7 +26,6 @@ try:
         newest_pods,
         status_of,
     )
-    from paddock.backends.kubernetes.refusals import explained
     from paddock.kube.client import KubeError
     from paddock.kube.objects import seconds
 except ImportError as error:

@@ -28,6 +28,7 @@ from paddock.backends.kubernetes.objects import STOPPED
 from paddock.backends.kubernetes.pods import CONTAINER, DEFAULT_CONTAINER
 from paddock.backends.words import Node, Rank, Status, role_word
 from paddock.kube.objects import seconds
+from paddock.local.text import FIRST_FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +62,6 @@ USUAL = (None, "", "ContainerCreating", "PodInitializing")
 OURS = re.compile(r"^(LAUNCH [A-Z]+ \S+ \S+ |(\S+ \S+ )?paddock: ((failed|warning|error): )?)")
 NO_REASON = re.compile(r"LAUNCH INFO |.*paddock: exit code \d+$")
 ERROR_LINE = "paddock: error: "
-REPORT_LINE = "first failure: "
 GONE: dict[State, State] = {
     "succeeded": "succeeded", "failed": "lost", "cancelled": "cancelled",
 }  # fmt: skip
@@ -146,7 +146,7 @@ def has_report(pod: Pod) -> bool:
     """Whether a failed pod's status holds the launcher's sentence: a long traceback pushes it out
     of the 2 KiB that there are."""
     ends = (container.state.terminated for container in pod.status.containerStatuses or ())
-    return any(REPORT_LINE in (end.message or "") for end in ends if end is not None)
+    return any(FIRST_FAILURE in (end.message or "") for end in ends if end is not None)
 
 
 def failures(pods: Sequence[Pod]) -> list[float]:
@@ -225,7 +225,7 @@ def culprit_sentence(text: str) -> str:
     'rank 1 on a exited with code 3'
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for mark in (REPORT_LINE, ERROR_LINE):
+    for mark in (FIRST_FAILURE, ERROR_LINE):
         for line in reversed(lines):
             if mark in line:
                 return line.partition(mark)[2]
@@ -351,7 +351,7 @@ def _blame(pods: Mapping[str, Pod], seen: Seen) -> tuple[int, str]:
     name = first_failed(pods)
     if not name:
         return last, ""
-    said = culprit_sentence(seen.tail) if REPORT_LINE in seen.tail else note_of(pods[name])
+    said = culprit_sentence(seen.tail) if FIRST_FAILURE in seen.tail else note_of(pods[name])
     return _code(pods[name]) or last, f"{name}: {said}"
 
 

@@ -29,11 +29,6 @@ def yaml_lines(what: Mapping[str, object]) -> list[tuple[str, str]]:
     return list(_table(what, "", ""))
 
 
-def yaml_text(what: Mapping[str, object]) -> str:
-    """The whole of it."""
-    return "".join(f"{line}\n" for _, line in yaml_lines(what))
-
-
 def _table(what: Mapping[str, object], indent: str, path: str) -> Iterator[tuple[str, str]]:
     for key, part in what.items():
         here = f"{path}.{key}" if path else key

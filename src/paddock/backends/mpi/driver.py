@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.common import folder as folders
-from paddock.backends.common.environment import of_command
+from paddock.backends.common.planned import of_command
 from paddock.backends.merge import Screen
 from paddock.backends.mpi.command import TOKEN, Mpirun, complaints, read_version
 from paddock.backends.mpi.plan import SCRIPT, START_FILE, plan_of

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.common.environment import env_text, of_command
 from paddock.backends.common.folder import FolderBackend, as_usage, remove, root_of, write
+from paddock.backends.common.planned import env_text, of_command
 from paddock.backends.node.jobdir import INNER, last_error, read_json
 from paddock.backends.registry import Run
 from paddock.backends.script.parse import find_id, find_state, status_of

@@ -5,6 +5,5 @@ profile.py    paddock.toml over sites.toml
 keys.py       what a site may say: one table
 check.py      whether a site's table may stand as it is (pure)
 hostfile.py   hosts as people write them (pure)
-fabric.py     conf.py of the old cluster tool, as literals
-paddlerec.py  PaddleRec's backend.yaml
+legacy/       conf.py of the old cluster tool, PaddleRec's backend.yaml
 """

@@ -215,10 +215,10 @@ def _with_conf(profile: Profile, name: str, conf: str, base: str) -> Site:
 
 def _read_old(path: str, name: str) -> Site:
     if path.endswith(".py"):
-        from paddock.backends.sites.fabric import site_from_conf
+        from paddock.backends.sites.legacy.fabric import site_from_conf
 
         return site_from_conf(read_text(path), name)
-    from paddock.backends.sites.paddlerec import site_from_document
+    from paddock.backends.sites.legacy.paddlerec import site_from_document
     from paddock.jobfile.document import load_document
 
     return site_from_document(load_document(path), name, os.path.dirname(path))

@@ -14,7 +14,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paddock.backends.common.environment import BASE, env_text
+from paddock.backends.common.planned import BASE, env_text
 from paddock.backends.words import Handle, parse_handle
 from paddock.command_line import read_line
 from paddock.errors import Problem, UsageError

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from paddock.backends.flags import split_words
-from paddock.backends.sites.fabric import rewrite, site_from_conf, translate
 from paddock.backends.sites.find import find_site
 from paddock.backends.sites.hostfile import hosts_of
+from paddock.backends.sites.legacy.fabric import rewrite, site_from_conf, translate
 from paddock.errors import UsageError
 from paddock.jobfile.parse import parse
 
