@@ -6,15 +6,35 @@ broken, or is none, cannot make a coordinator stumble (nor the other way round).
 
 from __future__ import annotations
 
-from paddock.core import messages as m
 from paddock.core.hosts import SERVICES
 from paddock.core.job import DEVICE_KINDS
+from paddock.core.messages import (
+    LOSSES,
+    CannotRun,
+    Claim,
+    Exited,
+    HandOver,
+    Join,
+    Leave,
+    Note,
+    Over,
+    Ping,
+    Pong,
+    Refuse,
+    Settled,
+    Start,
+    Started,
+    Stop,
+    Stopped,
+    Warn,
+)
 from paddock.core.plan import MAX_PROCS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.core.exits import Exit
     from paddock.core.hosts import Host
+    from paddock.core.messages import Budget, Letter, ToCoordinator, ToMember, Voters
 
 SIGNAL_MAX = 64
 CODE_MAX = 255
@@ -26,7 +46,7 @@ ATTEMPT_MAX = 1 << 40
 ROLES = ("ps", "worker", "heter")
 
 
-def find_fault(letter: m.Letter) -> str:
+def find_fault(letter: Letter) -> str:
     """What is impossible in a letter; "" when nothing is."""
     return (
         _range("attempt", letter.attempt + 1, ATTEMPT_MAX)
@@ -35,8 +55,8 @@ def find_fault(letter: m.Letter) -> str:
     )
 
 
-def _message_fault(message: m.ToCoordinator | m.ToMember) -> str:
-    if isinstance(message, m.Join):
+def _message_fault(message: ToCoordinator | ToMember) -> str:
+    if isinstance(message, Join):
         rank = message.node_rank
         if rank is not None and not 0 <= rank <= MAX_PROCS:
             return f"node rank {rank}"
@@ -47,19 +67,19 @@ def _message_fault(message: m.ToCoordinator | m.ToMember) -> str:
             or (message.by and _word_fault("key", message.by))
             or _host_fault(message.host)
         )
-    if isinstance(message, m.Stopped):
+    if isinstance(message, Stopped):
         return _range("attempt", message.attempt, NUMBER_MAX) or _host_fault(message.host)
-    if isinstance(message, m.Exited):
+    if isinstance(message, Exited):
         return _exit_fault(message.exit)
-    if isinstance(message, m.Leave):
-        if message.lost not in m.LOSSES:
+    if isinstance(message, Leave):
+        if message.lost not in LOSSES:
             return f"a loss of '{message.lost}'"
         return "" if 1 <= message.signal <= SIGNAL_MAX else f"signal {message.signal}"
-    if isinstance(message, m.Warn):
+    if isinstance(message, Warn):
         return _range("letters", len(message.text), TEXT_MAX)
-    if isinstance(message, (m.CannotRun, m.Refuse)):
+    if isinstance(message, (CannotRun, Refuse)):
         return _range("exit code", message.exit_code, CODE_MAX)
-    if isinstance(message, m.Claim):
+    if isinstance(message, Claim):
         return (
             _word_fault("uid", message.run)
             or _range("attempt", message.attempt + 1, ATTEMPT_MAX)
@@ -67,13 +87,13 @@ def _message_fault(message: m.ToCoordinator | m.ToMember) -> str:
             or _word_fault("address", message.address)
             or _range("port", message.door, PORT_MAX)
         )
-    if isinstance(message, (m.Started, m.Settled)):
+    if isinstance(message, (Started, Settled)):
         return _range("attempt", message.attempt, NUMBER_MAX)
-    if isinstance(message, (m.Ping, m.Pong)):
+    if isinstance(message, (Ping, Pong)):
         return _range("time", abs(message.at_ns), NUMBER_MAX)
-    if isinstance(message, m.Start):
+    if isinstance(message, Start):
         return _start_fault(message)
-    if isinstance(message, m.HandOver):
+    if isinstance(message, HandOver):
         faults = [_word_fault("key", key) for key in message.keys]
         others = [_word_fault("key", key) for key in message.gone]
         others += [_voters_fault(voters) for voters in message.voters]
@@ -85,18 +105,18 @@ def _message_fault(message: m.ToCoordinator | m.ToMember) -> str:
             or _range("wait", message.wait_seconds, NUMBER_MAX)
             or next(filter(None, [*faults, *others]), "" if faults else "no keys")
         )
-    if isinstance(message, m.Stop):
+    if isinstance(message, Stop):
         grace = message.grace_seconds
         return "" if grace is None or 0 <= grace <= NUMBER_MAX else f"grace {grace}"
-    if isinstance(message, m.Over):
+    if isinstance(message, Over):
         verdict = message.verdict
         exits = (_exit_fault(e) for e in (*verdict.exits, verdict.culprit) if e is not None)
         return _range("exit code", verdict.exit_code, CODE_MAX) or next(filter(None, exits), "")
-    assert isinstance(message, m.Note)
+    assert isinstance(message, Note)
     return _exit_fault(message.culprit) if message.culprit is not None else ""
 
 
-def _start_fault(start: m.Start) -> str:
+def _start_fault(start: Start) -> str:
     count = len(start.hosts)
     if not count or len(start.keys) != count or len(start.doors) != count:
         return f"{count} hosts, {len(start.keys)} keys, {len(start.doors)} doors"
@@ -112,7 +132,7 @@ def _start_fault(start: m.Start) -> str:
     )
 
 
-def _voters_fault(voters: m.Voters) -> str:
+def _voters_fault(voters: Voters) -> str:
     count = len(voters.keys)
     if len(voters.addresses) != count or len(voters.doors) != count:
         return f"{count} keys, {len(voters.addresses)} addresses, {len(voters.doors)} doors"
@@ -122,7 +142,7 @@ def _voters_fault(voters: m.Voters) -> str:
     return _range("attempt", voters.attempt, NUMBER_MAX) or next(filter(None, words), "")
 
 
-def _budget_fault(budget: m.Budget) -> str:
+def _budget_fault(budget: Budget) -> str:
     left = budget.seconds_left
     if left is not None and not 0 <= left <= NUMBER_MAX:
         return f"{left} seconds left"

@@ -6,8 +6,23 @@ life: once closed it says and hears nothing more, whatever was still on its way.
 
 from __future__ import annotations
 
-from paddock.core import messages as m
 from paddock.core.membership import Membership
+from paddock.core.messages import (
+    Close,
+    End,
+    GiveWay,
+    Heard,
+    Join,
+    Letter,
+    Lost,
+    Note,
+    Over,
+    Refuse,
+    SetTimer,
+    Start,
+    Tell,
+    TimerFired,
+)
 from paddock.jobfile.flags import config_fingerprint
 
 TYPE_CHECKING = False
@@ -18,13 +33,14 @@ if TYPE_CHECKING:
     from paddock.agent.member import Member
     from paddock.core.inherited import Inherited
     from paddock.core.job import Job
+    from paddock.core.messages import Action, Ending, Event, HandOver, ToMember
     from paddock.core.state import Phase
     from paddock.local.loop import Loop
 
     class Link(Protocol):
         """The coordinator's way to one member."""
 
-        def send(self, letter: m.Letter) -> None:
+        def send(self, letter: Letter) -> None:
             """Send without blocking; a broken link reports itself to the coordinator."""
 
         def close(self) -> None:
@@ -55,13 +71,13 @@ class OwnLink:
         """Let the node join. Raises PaddockError."""
         self._member.connect(self._coordinator.uid, self._hear, address, door=door)
 
-    def _hear(self, letter: m.Letter) -> None:
+    def _hear(self, letter: Letter) -> None:
         self._coordinator.receive(self._id, letter, is_self=True)
 
-    def send(self, letter: m.Letter) -> None:
+    def send(self, letter: Letter) -> None:
         """Deliver at once."""
         self._member.receive(letter)
-        if isinstance(letter.message, m.Refuse):
+        if isinstance(letter.message, Refuse):
             self._on_refused()
 
     def close(self) -> None:
@@ -83,14 +99,14 @@ class Coordinator:
         loop: Loop,
         uid: str,
         *,
-        on_end: Callable[[m.End], None],
-        may_start: Callable[[m.Start, Callable[[], None]], None] | None = None,
+        on_end: Callable[[End], None],
+        may_start: Callable[[Start, Callable[[], None]], None] | None = None,
         inherited: Inherited | None = None,
         on_phase: Callable[[Phase], None] = lambda _phase: None,
         on_news: Callable[[Coordinator], None] | None = None,
     ) -> None:
         self.uid = uid
-        self.end: m.End | None = None
+        self.end: End | None = None
         self.machine = Membership(
             job,
             loop.now(),
@@ -107,7 +123,7 @@ class Coordinator:
         self._on_news = on_news
         self._last_note = ""
         self._turned_away: set[str] = set()
-        self._events: list[m.Event] = []
+        self._events: list[Event] = []
         self._next_id = 0
         self._is_closed = False
 
@@ -122,16 +138,16 @@ class Coordinator:
         """Links that are open, joined or not."""
         return len(self._links)
 
-    def receive(self, member: int, letter: m.Letter, *, is_self: bool = False) -> None:
+    def receive(self, member: int, letter: Letter, *, is_self: bool = False) -> None:
         """Take a letter from a member's link. The gate: news of another run is not ours."""
         machine = self.machine
-        is_join = isinstance(letter.message, m.Join)
+        is_join = isinstance(letter.message, Join)
         if letter.uid != self.uid or (letter.attempt > machine.attempt and not is_join):
             return
-        heard = m.Heard(member, letter.message, is_self, letter.attempt)  # type: ignore[arg-type]  # one to a member is ignored there
+        heard = Heard(member, letter.message, is_self, letter.attempt)  # type: ignore[arg-type]  # one to a member is ignored there
         self._feed(heard)
 
-    def lose(self, member: int, ending: m.Ending, detail: str = "") -> None:
+    def lose(self, member: int, ending: Ending, detail: str = "") -> None:
         """A link is gone. One that ended its connection ends its processes within
         MEMBER_ENDS_SECONDS; where a connection broke, the member may learn of it by its lease.
         """
@@ -140,11 +156,11 @@ class Coordinator:
         now = self._loop.now()
         gone_at = {"silent": 0.0, "closed": now + MEMBER_ENDS_SECONDS}
         until = gone_at.get(ending, now + self._lease_seconds)
-        self._feed(m.Lost(member, self._loop.now_ns(), ending, detail, until))
+        self._feed(Lost(member, self._loop.now_ns(), ending, detail, until))
 
-    def give_way(self, order: m.HandOver) -> None:
+    def give_way(self, order: HandOver) -> None:
         """Another coordinates: tell everybody."""
-        self._feed(m.GiveWay(order))
+        self._feed(GiveWay(order))
 
     def tell_turned_away(self, who: str, why: str) -> None:
         """Tell the people, once per reason, that a node was not let in."""
@@ -152,7 +168,7 @@ class Coordinator:
         text = "".join(c if c.isprintable() else "?" for c in text)[:TURNED_AWAY_LETTERS]
         if text not in self._turned_away and len(self._turned_away) < TURNED_AWAY_MAX:
             self._turned_away.add(text)
-            self._send_all(m.Note(text))
+            self._send_all(Note(text))
 
     def close(self) -> None:
         """The end of this coordinator: no timer of it fires, no word of it is heard."""
@@ -162,9 +178,9 @@ class Coordinator:
         self._events.clear()
 
     def _tick(self) -> None:
-        self._feed(m.TimerFired())
+        self._feed(TimerFired())
 
-    def _feed(self, event: m.Event) -> None:
+    def _feed(self, event: Event) -> None:
         """One event at a time: what an action causes at once waits its turn."""
         if self._is_closed:
             return
@@ -185,50 +201,50 @@ class Coordinator:
         if self._on_news is not None and not self._is_closed:
             self._on_news(self)
 
-    def _do(self, action: m.Action) -> None:
-        if isinstance(action, m.Tell):
+    def _do(self, action: Action) -> None:
+        if isinstance(action, Tell):
             self._tell(action)
-        elif isinstance(action, m.SetTimer):
+        elif isinstance(action, SetTimer):
             self._loop.at("membership", action.at, self._tick)
-        elif isinstance(action, m.Close):
+        elif isinstance(action, Close):
             link = self._links.pop(action.member, None)
             if link is not None:
                 link.close()
-        elif isinstance(action, m.End):
+        elif isinstance(action, End):
             self._finish(action)
 
-    def _tell(self, order: m.Tell) -> None:
+    def _tell(self, order: Tell) -> None:
         message = order.message
-        if isinstance(message, m.Start) and self._may_start is not None:
+        if isinstance(message, Start) and self._may_start is not None:
             self._may_start(message, lambda: self._start(order))
             return
-        if isinstance(message, m.Note):
+        if isinstance(message, Note):
             if message.text == self._last_note:
                 return
             self._last_note = message.text
-        if isinstance(message, m.Refuse):
+        if isinstance(message, Refuse):
             self.tell_turned_away("a node", message.message)
         self._send(order.members, message)
 
-    def _start(self, order: m.Tell) -> None:
+    def _start(self, order: Tell) -> None:
         """Consent has come, perhaps late."""
         machine = self.machine
-        assert isinstance(order.message, m.Start)
+        assert isinstance(order.message, Start)
         if machine.attempt == order.message.attempt and machine.phase == "running":
             self._send(order.members, order.message)
 
-    def _finish(self, end: m.End) -> None:
+    def _finish(self, end: End) -> None:
         self.end = end
         if not end.handed_over:
-            self._send_all(m.Over(end.verdict))
+            self._send_all(Over(end.verdict))
         self._tell_news()  # it may be closed in a moment
         self._on_end(end)
 
-    def _send_all(self, message: m.ToMember) -> None:
+    def _send_all(self, message: ToMember) -> None:
         self._send(tuple(self._links), message)
 
-    def _send(self, members: tuple[int, ...], message: m.ToMember) -> None:
-        letter = m.Letter(self.uid, self.machine.attempt, message)
+    def _send(self, members: tuple[int, ...], message: ToMember) -> None:
+        letter = Letter(self.uid, self.machine.attempt, message)
         for member in members:
             link = self._links.get(member)
             if link is not None:

@@ -17,8 +17,34 @@ import threading
 import time
 import urllib.parse
 
-from paddock.agent import election_words as w
 from paddock.agent.election_state import ElectionState
+from paddock.agent.election_words import (
+    AttemptRecord,
+    Bury,
+    Campaign,
+    ElectionFailed,
+    Failed,
+    Fence,
+    FenceAsked,
+    Fenced,
+    Finished,
+    Grant,
+    Granted,
+    KeepAlive,
+    LeaderDied,
+    LeaderLives,
+    LeaderRecord,
+    LeaseGone,
+    Look,
+    Post,
+    RecordError,
+    Revoke,
+    StopAsked,
+    UidLearned,
+    Unseat,
+    View,
+    Woke,
+)
 from paddock.agent.etcd_succession import TTL_SECONDS, EtcdSuccession
 from paddock.core.value import replace
 from paddock.errors import PaddockError
@@ -30,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
+    from paddock.agent.election_words import Answer, Event, Input, Order, Request
     from paddock.agent.life_words import Lead, Target
     from paddock.agent.place import Place
     from paddock.core.messages import Start
@@ -39,7 +66,7 @@ if TYPE_CHECKING:
     class Candidate(Protocol):
         """This node in an election: Election, or one that is made up."""
 
-        def fence(self, record: w.AttemptRecord) -> None: ...
+        def fence(self, record: AttemptRecord) -> None: ...
         def learn_uid(self, uid: str) -> None: ...
         def leader_lives(self, nonce: str, lives: bool) -> None: ...
         def leader_died(self, nonce: str) -> None: ...
@@ -97,7 +124,7 @@ class EtcdElector:
         budget = start.budget
         left = budget.seconds_left
         self._candidate.fence(
-            w.AttemptRecord(
+            AttemptRecord(
                 self.succession.generation,
                 start.attempt,
                 self._place.life.uid,
@@ -117,9 +144,9 @@ class EtcdElector:
         """Its key need not live until its lease ends."""
         self._candidate.leader_died(nonce)
 
-    def handle(self, event: w.Event) -> None:
+    def handle(self, event: Event) -> None:
         """Take what the election tells."""
-        if not isinstance(event, w.Fenced):
+        if not isinstance(event, Fenced):
             self._place.handle(event)
             return
         if self._asked is None or self._asked[0] != event.attempt:
@@ -151,8 +178,8 @@ class Election:
         self,
         address: EtcdAddress,
         job_id: str,
-        me: w.LeaderRecord,
-        post: Callable[[w.Event], None],
+        me: LeaderRecord,
+        post: Callable[[Event], None],
         *,
         ttl_seconds: int,
     ) -> None:
@@ -162,32 +189,32 @@ class Election:
         self._request_seconds = ttl_seconds * REQUEST_TTLS
         me = replace(me, nonce=os.urandom(8).hex())
         self._state = ElectionState(me, random.random, ttl_seconds)
-        self._inbox: queue.SimpleQueue[w.Input] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Input] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="paddock-election", daemon=True)
 
     def start(self) -> None:
         """Takes part from now on."""
         self._thread.start()
 
-    def fence(self, record: w.AttemptRecord) -> None:
+    def fence(self, record: AttemptRecord) -> None:
         """Asks to start an attempt; Fenced comes, after etcd's outage if there is one.
 
         record.generation is that of the last Elected or Reelected. A second call replaces one
         not yet settled, which then gets Fenced(ok=False).
         """
-        self._inbox.put(w.FenceAsked(record))
+        self._inbox.put(FenceAsked(record))
 
     def learn_uid(self, uid: str) -> None:
         """The uid of the run we joined, to announce should we be elected later."""
-        self._inbox.put(w.UidLearned(uid))
+        self._inbox.put(UidLearned(uid))
 
     def leader_lives(self, nonce: str, lives: bool) -> None:
         """Whether that leader answers us; then its key may lapse and come back."""
-        self._inbox.put(w.LeaderLives(nonce, lives))
+        self._inbox.put(LeaderLives(nonce, lives))
 
     def leader_died(self, nonce: str) -> None:
         """Its launcher has ended: its key need not live until its lease ends."""
-        self._inbox.put(w.LeaderDied(nonce))
+        self._inbox.put(LeaderDied(nonce))
 
     def stop(self) -> None:
         """Leaves the election; a successor is free at once. Waits, at most 3 s."""
@@ -200,80 +227,80 @@ class Election:
     def _end(self, *, ended: bool) -> None:
         if not self._thread.is_alive():
             return
-        self._inbox.put(w.StopAsked(ended))
+        self._inbox.put(StopAsked(ended))
         self._thread.join(STOP_SECONDS_MAX)
 
     # The thread.
 
     def _run(self) -> None:
         try:
-            what: w.Input = w.Woke()
+            what: Input = Woke()
             while True:
-                answer: w.Input | None = None
+                answer: Input | None = None
                 for order in self._state.step(what, time.monotonic()):
-                    if isinstance(order, w.Finished):
+                    if isinstance(order, Finished):
                         return
                     answer = self._carry_out(order)
                 what = answer if answer is not None else self._wait()
         except Exception as error:  # A bug must not end in silence: the launcher is told.
             text = f"the election ended by a fault of its own: {error!r}"
-            self._post(w.ElectionFailed(PaddockError(text)))
+            self._post(ElectionFailed(PaddockError(text)))
             raise
         finally:
             self._client.close()
 
-    def _carry_out(self, order: w.Order) -> w.Input | None:
-        if isinstance(order, w.Post):
+    def _carry_out(self, order: Order) -> Input | None:
+        if isinstance(order, Post):
             self._post(order.event)
             return None
-        assert not isinstance(order, w.Finished)
+        assert not isinstance(order, Finished)
         try:
             return self._request(order)
         except EtcdLeaseGone:
-            return w.LeaseGone()
-        except (EtcdError, w.RecordError) as error:
-            return w.Failed(error)
+            return LeaseGone()
+        except (EtcdError, RecordError) as error:
+            return Failed(error)
 
-    def _request(self, order: w.Request) -> w.Answer:
+    def _request(self, order: Request) -> Answer:
         seconds = self._request_seconds
         leader, attempt = self._keys
         reads = [read(leader), read(attempt)]
         match order:
-            case w.Grant(ttl_seconds):
-                return w.Granted(*self._client.grant(ttl_seconds, seconds))
-            case w.KeepAlive(lease):
-                return w.Granted(lease, self._client.keep_alive(lease, seconds))
-            case w.Revoke(lease):
+            case Grant(ttl_seconds):
+                return Granted(*self._client.grant(ttl_seconds, seconds))
+            case KeepAlive(lease):
+                return Granted(lease, self._client.keep_alive(lease, seconds))
+            case Revoke(lease):
                 self._client.revoke(lease, seconds)
-                return w.LeaseGone()
-            case w.Look():
+                return LeaseGone()
+            case Look():
                 return _view(*self._client.txn((), reads, (), seconds))
-            case w.Campaign(record, lease):
+            case Campaign(record, lease):
                 when = [compare(leader, "create_revision", 0)]
                 then = [put(leader, record.encode(), lease)]
-            case w.Fence(wanted, known):
+            case Fence(wanted, known):
                 when = [
                     compare(leader, "create_revision", wanted.generation),
                     compare(attempt, "mod_revision", known),
                 ]
                 then = [put(attempt, wanted.encode())]
-            case w.Unseat(generation):
+            case Unseat(generation):
                 when = [compare(leader, "create_revision", generation)]
                 then = [delete(leader)]
-            case w.Bury(tombstone, ttl_seconds):
+            case Bury(tombstone, ttl_seconds):
                 lease, _ = self._client.grant(ttl_seconds, seconds)
                 when = [compare(leader, "create_revision", tombstone.generation)]
                 then = [put(attempt, tombstone.encode(), lease), delete(leader)]
         return _view(*self._client.txn(when, then + reads, reads, seconds))
 
-    def _wait(self) -> w.Input:
+    def _wait(self) -> Input:
         """The next thing that happens: a call from outside, or the time to wake."""
         now = time.monotonic()
         wake_at = self._state.wake_at(now)
         try:
             return self._inbox.get(timeout=None if wake_at is None else max(0.0, wake_at - now))
         except queue.Empty:
-            return w.Woke()
+            return Woke()
 
 
 def job_keys(job_id: str) -> tuple[str, str]:
@@ -287,11 +314,11 @@ def job_keys(job_id: str) -> tuple[str, str]:
     return f"/paddock/{name}/leader", f"/paddock/{name}/attempt"
 
 
-def _view(leader: KeyValue | None, attempt: KeyValue | None) -> w.View:
-    return w.View(
-        leader=None if leader is None else w.LeaderRecord.decode(leader.value),
+def _view(leader: KeyValue | None, attempt: KeyValue | None) -> View:
+    return View(
+        leader=None if leader is None else LeaderRecord.decode(leader.value),
         leader_created=0 if leader is None else leader.create_revision,
         leader_lease=0 if leader is None else leader.lease,
-        attempt=None if attempt is None else w.AttemptRecord.decode(attempt.value),
+        attempt=None if attempt is None else AttemptRecord.decode(attempt.value),
         attempt_modified=0 if attempt is None else attempt.mod_revision,
     )

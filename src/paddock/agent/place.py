@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from paddock.agent import life_words as w
 from paddock.agent.client import Client
 from paddock.agent.invite import invite
 from paddock.agent.life import Life
+from paddock.agent.life_words import (
+    Abdicate,
+    Follow,
+    GiveUp,
+    Halt,
+    Idle,
+    Lead,
+    LinkLost,
+    Now,
+    Refused,
+    Say,
+    SetTimer,
+    TimerFired,
+    Unfollow,
+    Unreachable,
+    Welcomed,
+)
 from paddock.agent.reign import Reign
 from paddock.core.endpoint import join_endpoint
 from paddock.errors import PaddockError, UsageError
@@ -17,6 +33,7 @@ if TYPE_CHECKING:
 
     from paddock.agent.launcher import Launcher
     from paddock.agent.life import Succession
+    from paddock.agent.life_words import Event, Order, Target
     from paddock.agent.sockets import Listener, Net
     from paddock.core.messages import Letter, Start
 
@@ -34,18 +51,18 @@ if TYPE_CHECKING:
         @property
         def succession(self) -> Succession: ...
         @property
-        def first(self) -> w.Target | None: ...
+        def first(self) -> Target | None: ...
         @property
         def find_first(self) -> Callable[[], None]: ...
         @property
         def keeps_port(self) -> bool: ...
-        def bind(self, order: w.Lead) -> Listener | None: ...
+        def bind(self, order: Lead) -> Listener | None: ...
         def learn_uid(self, uid: str) -> None: ...
         def may_start(self, start: Start, go: Callable[[], None]) -> None: ...
-        def on_leading(self, order: w.Lead) -> None: ...
+        def on_leading(self, order: Lead) -> None: ...
         def on_leading_over(self) -> None: ...
         def on_joining(self, seen_as: str, address: str) -> None: ...
-        def on_following(self, uid: str, target: w.Target) -> None: ...
+        def on_following(self, uid: str, target: Target) -> None: ...
         def on_following_over(self) -> None: ...
         def leader_died(self, nonce: str) -> None: ...
 
@@ -73,10 +90,10 @@ class Place:
         self.elector = elector
         self.life = Life(self.run.job, elector.succession)
 
-    def now(self) -> w.Now:
+    def now(self) -> Now:
         """What the machine has to know of the rest of this node."""
         member = self.run.member
-        return w.Now(
+        return Now(
             self.run.loop.now(),
             self.run.loop.wall(),
             member.is_running,
@@ -90,40 +107,40 @@ class Place:
 
     def idle(self) -> None:
         """Nothing of this node runs any more, and it has no link."""
-        self.handle(w.Idle())
+        self.handle(Idle())
 
-    def handle(self, event: w.Event) -> None:
+    def handle(self, event: Event) -> None:
         """Take one event, carry out what follows."""
         if self.run.member.exit_code is None or self.reign is not None:
             for order in self.life.handle(event, self.now()):
                 self.carry_out(order)
 
-    def carry_out(self, order: w.Order) -> None:
+    def carry_out(self, order: Order) -> None:
         """Do what the machine orders."""
         member, loop = self.run.member, self.run.loop
-        if isinstance(order, w.Say):
+        if isinstance(order, Say):
             member.say(order.level, order.text)
-        elif isinstance(order, w.Halt):
+        elif isinstance(order, Halt):
             member.disconnect()
             member.halt(order.reason, hurry=order.hurry, grace_seconds=order.grace_seconds)
-        elif isinstance(order, w.SetTimer):
-            loop.at("life", order.at, lambda: self.handle(w.TimerFired()))
-        elif isinstance(order, w.Lead):
+        elif isinstance(order, SetTimer):
+            loop.at("life", order.at, lambda: self.handle(TimerFired()))
+        elif isinstance(order, Lead):
             self._lead(order)
-        elif isinstance(order, w.Follow):
+        elif isinstance(order, Follow):
             self._follow(order)
-        elif isinstance(order, w.Unfollow):
+        elif isinstance(order, Unfollow):
             self._unfollow(breaks=order.breaks)
-        elif isinstance(order, w.Abdicate):
+        elif isinstance(order, Abdicate):
             self.abdicate()
-        elif isinstance(order, w.GiveUp):
+        elif isinstance(order, GiveUp):
             self.give_up(order.error)
         else:
             self.elector.leader_died(order.nonce)
 
     # ------------------------------------------------------------ coordinating
 
-    def _lead(self, order: w.Lead) -> None:
+    def _lead(self, order: Lead) -> None:
         run = self.run
         bind = self.net.bind
         try:
@@ -161,7 +178,7 @@ class Place:
 
     # ------------------------------------------------------------------ joining
 
-    def _follow(self, order: w.Follow) -> None:
+    def _follow(self, order: Follow) -> None:
         run, rendezvous = self.run, self.run.job.rendezvous
         target = order.target
         if order.is_search:
@@ -181,9 +198,9 @@ class Place:
             is_search=order.is_search,
             on_joined=self._on_joined,
             on_letter=self._on_letter,
-            on_lost=lambda ending, why, left: self.handle(w.LinkLost(ending, why, left)),
-            on_refused=lambda: self.handle(w.Refused()),
-            on_failed=lambda error: self.handle(w.Unreachable(error)),
+            on_lost=lambda ending, why, left: self.handle(LinkLost(ending, why, left)),
+            on_refused=lambda: self.handle(Refused()),
+            on_failed=lambda error: self.handle(Unreachable(error)),
             on_waiting=(lambda _why: None) if order.is_search else waiting,
             source=self.source,
         )
@@ -194,7 +211,7 @@ class Place:
         run = self.run
         address = run.job.rendezvous.own_host or seen_as.removeprefix("::ffff:")
         self.elector.on_joining(seen_as, address)
-        self.handle(w.Welcomed(uid))
+        self.handle(Welcomed(uid))
         if self.client is not client:
             return  # it is not the one we look for
         self.elector.learn_uid(uid)
@@ -206,7 +223,7 @@ class Place:
             run.member.connect(uid, client.send, address, door=door, translate=client.translate)
             self.elector.on_following(uid, client.target)
         except PaddockError as error:
-            self.handle(w.Unreachable(error))
+            self.handle(Unreachable(error))
 
     def _on_letter(self, letter: Letter) -> None:
         self.run.member.receive(letter)

@@ -14,7 +14,7 @@ The first row that fits.
 
 from __future__ import annotations
 
-from paddock.core import messages as m
+from paddock.core.messages import LOSSES, Close, End, HandOver, Lost, Over, Tell
 from paddock.core.value import replace
 
 TYPE_CHECKING = False
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from paddock.core.judging import GoOn
+    from paddock.core.messages import Action
     from paddock.core.policy import Verdict
     from paddock.core.roster import Peer
     from paddock.core.state import Phase, State
@@ -48,15 +49,15 @@ def after_leave(
 def goodbye(state: State, peer: Peer) -> Verdict:
     """How the job ends for a node that leaves, or has to."""
     if peer.is_expelled:
-        text = f"this node {m.Lost(0, 0, 'other-plan').how}"
+        text = f"this node {Lost(0, 0, 'other-plan').how}"
         return state.case().failed(text)
     name = state.roster.label(peer)
     if peer.loss:
-        return state.case().failed(f"node {name} {m.LOSSES[peer.loss]}")
+        return state.case().failed(f"node {name} {LOSSES[peer.loss]}")
     return state.case().cancelled(peer.leaving, f"node {name} left")
 
 
-def let_go(state: State, member: int, peer: Peer) -> list[m.Action]:
+def let_go(state: State, member: int, peer: Peer) -> list[Action]:
     """It goes now; what it ran has ended."""
     verdict = goodbye(state, peer)
     if peer.leaving:
@@ -66,16 +67,16 @@ def let_go(state: State, member: int, peer: Peer) -> list[m.Action]:
     return release((member,), verdict)
 
 
-def let_leavers_go(state: State) -> list[m.Action]:
+def let_leavers_go(state: State) -> list[Action]:
     """All that have to go, but the coordinator's own node."""
-    actions: list[m.Action] = []
+    actions: list[Action] = []
     for member, peer in list(state.roster.peers.items()):
         if (peer.leaving and not peer.is_self) or peer.is_expelled:
             actions += let_go(state, member, peer)
     return actions
 
 
-def expel(state: State, found: GoOn) -> list[m.Action]:
+def expel(state: State, found: GoOn) -> list[Action]:
     """Level 0: the node of what failed goes, if it is to."""
     if found.expelled is None:
         return []
@@ -84,13 +85,13 @@ def expel(state: State, found: GoOn) -> list[m.Action]:
     return release((member,), state.case().failed("", found.culprit))
 
 
-def release(members: Iterable[int], verdict: Verdict) -> list[m.Action]:
+def release(members: Iterable[int], verdict: Verdict) -> list[Action]:
     """Let nodes go; the job goes on."""
-    over = m.Over(replace(verdict, goes_on=True))
-    return [do for member in members for do in (m.Tell((member,), over), m.Close(member))]
+    over = Over(replace(verdict, goes_on=True))
+    return [do for member in members for do in (Tell((member,), over), Close(member))]
 
 
-def hand_over(state: State, own: Peer, attempt: int, now: float) -> m.HandOver:
+def hand_over(state: State, own: Peer, attempt: int, now: float) -> HandOver:
     """The coordinator's own node leaves: who goes on.
 
     attempt: the next one. The others know the job by now, so that any of them may coordinate it.
@@ -102,7 +103,7 @@ def hand_over(state: State, own: Peer, attempt: int, now: float) -> m.HandOver:
     rest = [i for i in roster.staying if i != successor]
     keys = (peer.key, *(roster.peers[i].key for i in rest))
     wait = max(0.0, roster.haunted_until - now)
-    return m.HandOver(
+    return HandOver(
         attempt, keys, peer.host.address, peer.door, state.spent.told(now), wait,
         # The one vote more of who coordinates goes along.
         tuple(replace(v, by=peer.key) if v.by == own.key else v for v in quorum.voters),
@@ -110,12 +111,12 @@ def hand_over(state: State, own: Peer, attempt: int, now: float) -> m.HandOver:
     )  # fmt: skip
 
 
-def farewell(state: State, own: Peer, order: m.HandOver) -> list[m.Action]:
+def farewell(state: State, own: Peer, order: HandOver) -> list[Action]:
     """Everybody that stays is told, the successor first; the coordinator's own node ends."""
     verdict = replace(goodbye(state, own), goes_on=True)
     members = {peer.key: member for member, peer in state.roster.peers.items()}
     return [
-        m.Tell(tuple(members[key] for key in order.keys), order),
-        m.Tell((members[own.key],), m.Over(verdict)),
-        m.End(verdict, handed_over=True),
+        Tell(tuple(members[key] for key in order.keys), order),
+        Tell((members[own.key],), Over(verdict)),
+        End(verdict, handed_over=True),
     ]

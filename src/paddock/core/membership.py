@@ -58,10 +58,31 @@ the attempt is stopped.
 from __future__ import annotations
 
 from paddock.core import leaving
-from paddock.core import messages as m
 from paddock.core.gathering import Gathering
 from paddock.core.inherited import NOTHING, SHORT_GRACE_SECONDS
 from paddock.core.judging import GoOn, judge, judge_end
+from paddock.core.messages import (
+    LOSSES,
+    CannotRun,
+    Claim,
+    Close,
+    End,
+    Exited,
+    GiveWay,
+    Heard,
+    Join,
+    Leave,
+    Lost,
+    Note,
+    Refuse,
+    SetTimer,
+    Settled,
+    Started,
+    Stop,
+    Stopped,
+    Tell,
+    Warn,
+)
 from paddock.core.rivals import settle
 from paddock.core.state import State
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, EXIT_USAGE
@@ -72,6 +93,7 @@ if TYPE_CHECKING:
     from paddock.core.exits import Exit
     from paddock.core.inherited import Inherited
     from paddock.core.job import Job
+    from paddock.core.messages import Action, Event, HandOver
     from paddock.core.policy import Verdict
     from paddock.core.roster import Peer
     from paddock.core.state import Phase
@@ -97,7 +119,7 @@ class Membership:
         self.state = State(job, now, uid, shape, inherited or NOTHING)
         self._gathering = Gathering(self.state, now)
         self._timer_at: float | None = None
-        self._goes_on: m.HandOver | None = None  # with whom, once this coordinator has ended
+        self._goes_on: HandOver | None = None  # with whom, once this coordinator has ended
 
     @property
     def attempt(self) -> int:
@@ -111,68 +133,68 @@ class Membership:
 
     # ----------------------------------------------------------------- events
 
-    def handle(self, event: m.Event, now: float) -> list[m.Action]:
+    def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event at monotonic second ``now``; return what to do, in order."""
-        if isinstance(event, m.Heard) and isinstance(event.message, m.Join):
+        if isinstance(event, Heard) and isinstance(event.message, Join):
             return self._on_join(event, event.message, now)
         if self.phase == "ended":
             return []
-        if isinstance(event, m.Heard):
+        if isinstance(event, Heard):
             return self._on_heard(event, event.message, now)
-        if isinstance(event, m.Lost):
+        if isinstance(event, Lost):
             return self._on_lost(event, now)
-        if isinstance(event, m.GiveWay):
+        if isinstance(event, GiveWay):
             return self._give_way(event.order)
         return self._on_timer(now)
 
-    def _on_heard(self, heard: m.Heard, message: object, now: float) -> list[m.Action]:
+    def _on_heard(self, heard: Heard, message: object, now: float) -> list[Action]:
         state, member = self.state, heard.member
-        if isinstance(message, m.Leave):
+        if isinstance(message, Leave):
             return self._on_leave(heard, message, now)
-        if isinstance(message, m.Claim):
+        if isinstance(message, Claim):
             return self._on_claim(member, message)
-        if isinstance(message, m.Warn):
+        if isinstance(message, Warn):
             return self._on_warning(member, message)
-        if isinstance(message, m.CannotRun):
+        if isinstance(message, CannotRun):
             at_ns, code = int(now * 1e9), message.exit_code
-            lost = m.Lost(member, at_ns, "cannot-run", message.message, exit_code=code)
+            lost = Lost(member, at_ns, "cannot-run", message.message, exit_code=code)
             return self._on_lost(lost, now)
         if member not in state.now.members:
             return []
-        if isinstance(message, m.Exited) and message.exit.attempt == self.attempt:
+        if isinstance(message, Exited) and message.exit.attempt == self.attempt:
             return self._on_exited(message.exit, now)
-        if isinstance(message, m.Stopped) and message.attempt == self.attempt:
+        if isinstance(message, Stopped) and message.attempt == self.attempt:
             state.roster.peers[member].host = message.host
             state.now.unstopped.discard(member)
             return self._if_all_stopped(now)
-        if isinstance(message, m.Started) and message.attempt == self.attempt:
+        if isinstance(message, Started) and message.attempt == self.attempt:
             return self._on_started(member, message.digest, now)
         return []
 
-    def _on_warning(self, member: int, warning: m.Warn) -> list[m.Action]:
+    def _on_warning(self, member: int, warning: Warn) -> list[Action]:
         state, peer = self.state, self.state.roster.peers.get(member)
         if peer is None or len(state.warnings) >= WARNINGS_MAX:
             return []
         state.warnings = (*state.warnings, (peer.host.name, warning.text))
         others = tuple(other for other in state.roster.peers if other != member)
-        return [m.Tell(others, m.Note(f"{peer.host.name}: {warning.text}", is_warning=True))]
+        return [Tell(others, Note(f"{peer.host.name}: {warning.text}", is_warning=True))]
 
-    def _on_join(self, heard: m.Heard, join: m.Join, now: float) -> list[m.Action]:
+    def _on_join(self, heard: Heard, join: Join, now: float) -> list[Action]:
         state, member = self.state, heard.member
         if member in state.roster.peers:
             return []  # it said so before
         if self._goes_on is not None:
-            return [m.Tell((member,), self._goes_on)]
+            return [Tell((member,), self._goes_on)]
         former = state.roster.former(join.key)
         refused = state.roster.refusal(join, former)
         if self.phase == "ended":
-            refused = m.Refuse("the job has ended", exit_code=EXIT_OWN_FAULT)
+            refused = Refuse("the job has ended", exit_code=EXIT_OWN_FAULT)
         if refused is not None:
-            return [m.Tell((member,), refused), m.Close(member)]
+            return [Tell((member,), refused), Close(member)]
         if state.quorum.is_behind(join):
             self.phase = "ended"
             text = f"{join.host.name} has been in attempt {join.started} of another coordinator"
-            return [self._set_timer(None), m.End(state.case().failed(text), True, text)]
+            return [self._set_timer(None), End(state.case().failed(text), True, text)]
         actions = self._replace(former, now) if former is not None else []
         peer = state.roster.add(member, join, is_self=heard.is_self)
         state.quorum.gone.discard(join.key)
@@ -190,43 +212,43 @@ class Membership:
             return self._stop("grow", f"node {state.roster.label(peer)} joined", now)
         return [self._note(f"node {join.host.name} is standing by")]
 
-    def _on_claim(self, member: int, claim: m.Claim) -> list[m.Action]:
+    def _on_claim(self, member: int, claim: Claim) -> list[Action]:
         order = settle(claim, self.state)
         if order is not None and order.keys[0] == claim.key:  # it goes on, we do not
             return self._give_way(order)
-        return [m.Tell((member,), order), m.Close(member)] if order is not None else []
+        return [Tell((member,), order), Close(member)] if order is not None else []
 
-    def _give_way(self, order: m.HandOver) -> list[m.Action]:
+    def _give_way(self, order: HandOver) -> list[Action]:
         """Another coordinates; what runs here ends at once."""
         self.phase = "ended"
         self._goes_on = order
         verdict = self.state.case().cancelled(0, "another node coordinates")
-        told = m.Tell(tuple(self.state.roster.peers), order)
-        return [self._set_timer(None), told, m.End(verdict, True)]
+        told = Tell(tuple(self.state.roster.peers), order)
+        return [self._set_timer(None), told, End(verdict, True)]
 
-    def _replace(self, former: int, now: float) -> list[m.Action]:
+    def _replace(self, former: int, now: float) -> list[Action]:
         """A launcher that joins again has ended its part of before, and its connection is gone."""
         if self.phase in ("running", "stopping"):
-            return self._on_lost(m.Lost(former, int(now * 1e9), "closed", "it joined again"), now)
+            return self._on_lost(Lost(former, int(now * 1e9), "closed", "it joined again"), now)
         self.state.roster.remove(former)
         return []
 
-    def _on_exited(self, exit_: Exit, now: float) -> list[m.Action]:
+    def _on_exited(self, exit_: Exit, now: float) -> list[Action]:
         found = self.state.add_exit(exit_)
         return self._stop(*found, now) if found is not None else []  # running -> stopping
 
-    def _on_started(self, member: int, digest: int, now: float) -> list[m.Action]:
+    def _on_started(self, member: int, digest: int, now: float) -> list[Action]:
         """Every node must have made the same plan. One that has not is stopped, then let go."""
         state, peer = self.state, self.state.roster.peers[member]
         if not state.now.is_other_plan(digest):
             is_settled = state.has_votes and state.quorum.add_started(peer.key)
-            return [m.Tell(self.active_ids, m.Settled(self.attempt))] if is_settled else []
+            return [Tell(self.active_ids, Settled(self.attempt))] if is_settled else []
         peer.is_expelled = True
-        lost = m.Lost(member, int(now * 1e9), "other-plan")
+        lost = Lost(member, int(now * 1e9), "other-plan")
         state.add_loss(peer, lost)
         return self._stop("failure", f"node {peer.host.name} {lost.how}", now)
 
-    def _on_lost(self, lost: m.Lost, now: float) -> list[m.Action]:
+    def _on_lost(self, lost: Lost, now: float) -> list[Action]:
         state = self.state
         attempt = state.now
         was_in, was_unstopped = lost.member in attempt.members, lost.member in attempt.unstopped
@@ -245,10 +267,10 @@ class Membership:
         grace = SHORT_GRACE_SECONDS if is_hasty or not state.has_quorum else None
         if self.phase == "running":
             return self._stop("failure", text, now, grace)  # running -> stopping
-        again = m.Tell(self.active_ids, m.Stop(self.attempt, text, grace_seconds=grace))
+        again = Tell(self.active_ids, Stop(self.attempt, text, grace_seconds=grace))
         return [*([again] if grace else []), *self._if_all_stopped(now)]
 
-    def _on_leave(self, heard: m.Heard, leave: m.Leave, now: float) -> list[m.Action]:
+    def _on_leave(self, heard: Heard, leave: Leave, now: float) -> list[Action]:
         state, member = self.state, heard.member
         peer = state.roster.peers.get(member)
         if peer is None:  # out, but it may coordinate on: then nobody else can be told to stop
@@ -260,22 +282,22 @@ class Membership:
             return actions
         is_ending = state.asked[0] or state.now.why in ("cancel", "deadline", "success")
         hurried = self.active_ids if is_ending else (member,)
-        return [*actions, m.Tell(hurried, m.Stop(self.attempt, "asked twice", hurry=True))]
+        return [*actions, Tell(hurried, Stop(self.attempt, "asked twice", hurry=True))]
 
-    def _leave(self, member: int, peer: Peer, leave: m.Leave, now: float) -> list[m.Action]:
+    def _leave(self, member: int, peer: Peer, leave: Leave, now: float) -> list[Action]:
         name = self.state.roster.label(peer)
         peer.leaving, peer.loss = leave.signal, leave.lost
         follows = leaving.after_leave(self.state, self.phase, member, peer, hurry=leave.hurry)
         if follows == "goes":
             return leaving.let_go(self.state, member, peer)
         if follows == "stop":
-            how = m.LOSSES[peer.loss] if peer.loss else "leaves"
+            how = LOSSES[peer.loss] if peer.loss else "leaves"
             return self._stop("shrink", f"node {name} {how}", now)  # running -> stopping
         if follows == "go on":
             return self._release_leavers(self.attempt + (self.phase == "backoff"), now)
         return self._cancel(leave, f"node {name}", now) if follows == "cancel" else []
 
-    def _cancel(self, leave: m.Leave, who: str, now: float) -> list[m.Action]:
+    def _cancel(self, leave: Leave, who: str, now: float) -> list[Action]:
         """The whole job was told to stop, or cannot go on without who lost what it needs."""
         state = self.state
         state.ask(leave.signal, who, leave.lost)
@@ -283,11 +305,11 @@ class Membership:
             return self._stop("cancel", state.asked[1], now)  # running -> stopping
         return self._finish(state.case().ended_as_asked())  # gathering | backoff -> ended
 
-    def _on_timer(self, now: float) -> list[m.Action]:
+    def _on_timer(self, now: float) -> list[Action]:
         if self._timer_at is None:
             return []
         if now < self._timer_at:
-            return [m.SetTimer(self._timer_at)]
+            return [SetTimer(self._timer_at)]
         self._timer_at = None
         if self.phase == "gathering":
             return self._try_start(now)
@@ -297,22 +319,22 @@ class Membership:
             return self._stop("deadline", self.state.spent.over_text, now)
         return self._expel(now)
 
-    def _expel(self, now: float) -> list[m.Action]:
+    def _expel(self, now: float) -> list[Action]:
         """Processes did not end in time (stuck in the kernel, say). Go on without their nodes."""
         attempt = self.state.now
         late = [member for member in attempt.members if member in attempt.unstopped]
         at_ns = max((e.at_ns for e in attempt.exits), default=0)
         verdict = self.state.case().failed("this node did not stop its processes in time")
-        actions: list[m.Action] = []
+        actions: list[Action] = []
         for member in late:
-            actions += self._on_lost(m.Lost(member, at_ns, "expelled"), now)
+            actions += self._on_lost(Lost(member, at_ns, "expelled"), now)
         if self.phase == "ended":
             return actions  # they get the job's verdict, like all others
         return [*leaving.release(late, verdict), *actions]
 
     # ------------------------------------------------------------- gathering
 
-    def _try_start(self, now: float) -> list[m.Action]:
+    def _try_start(self, now: float) -> list[Action]:
         state = self.state
         outlook = self._gathering.look(now)
         if state.roster.own_leaver and (outlook.starts or outlook.gives_up):
@@ -326,29 +348,29 @@ class Membership:
         timer = self._set_timer(outlook.wake_at)
         return [timer, *([self._note(outlook.text)] if outlook.text else [])]
 
-    def _start(self, now: float) -> list[m.Action]:
+    def _start(self, now: float) -> list[Action]:
         misfit = self.state.find_misfit()
         if misfit:
             return self._fail(EXIT_USAGE, misfit)
         self.phase = "running"  # gathering -> running
         start = self.state.begin(now)
-        return [m.Tell(self.active_ids, start), self._set_timer(self.state.spent.deadline_at)]
+        return [Tell(self.active_ids, start), self._set_timer(self.state.spent.deadline_at)]
 
     # -------------------------------------------------------------- stopping
 
     def _stop(
         self, why: Why, reason: str, now: float, grace_seconds: float | None = None
-    ) -> list[m.Action]:
+    ) -> list[Action]:
         if self.phase != "running":
             return []  # the first reason wins
         self.phase = "stopping"  # running -> stopping
         state = self.state
         state.now.why, state.now.reason = why, reason
-        stop = m.Stop(self.attempt, reason, grace_seconds=grace_seconds)
+        stop = Stop(self.attempt, reason, grace_seconds=grace_seconds)
         timer = self._set_timer(now + state.job.grace_seconds + STOP_MARGIN_SECONDS)
-        return [m.Tell(self.active_ids, stop), timer, *self._if_all_stopped(now)]
+        return [Tell(self.active_ids, stop), timer, *self._if_all_stopped(now)]
 
-    def _if_all_stopped(self, now: float) -> list[m.Action]:
+    def _if_all_stopped(self, now: float) -> list[Action]:
         if self.state.now.unstopped:
             return []
         if self.phase == "stopping":
@@ -356,7 +378,7 @@ class Membership:
         verdict = judge_end(self.state.case(), self.state.now.workers_done)
         return self._finish(verdict)  # running -> ended
 
-    def _judge(self, now: float) -> list[m.Action]:
+    def _judge(self, now: float) -> list[Action]:
         """All processes of the attempt are gone: what now?"""
         state = self.state
         found = judge(state.case(now))
@@ -374,7 +396,7 @@ class Membership:
         self.phase = "backoff"  # stopping -> backoff
         return [*actions, self._set_timer(state.spent.until(now + delay))]
 
-    def _release_leavers(self, next_attempt: int, now: float) -> list[m.Action]:
+    def _release_leavers(self, next_attempt: int, now: float) -> list[Action]:
         """Let those go that have to; the coordinator's own node last, as others take over."""
         actions = leaving.let_leavers_go(self.state)
         own = self.state.roster.own_leaver
@@ -385,23 +407,23 @@ class Membership:
         told = leaving.farewell(self.state, own, self._goes_on)
         return [*actions, self._set_timer(None), *told]
 
-    def _gather(self, now: float) -> list[m.Action]:
+    def _gather(self, now: float) -> list[Action]:
         """stopping | backoff -> gathering, for the next attempt."""
         self.phase = "gathering"
         self.state.attempt += 1
         self._gathering.begin(now)
         return self._try_start(now)
 
-    def _set_timer(self, at: float | None) -> m.SetTimer:
+    def _set_timer(self, at: float | None) -> SetTimer:
         self._timer_at = at
-        return m.SetTimer(at)
+        return SetTimer(at)
 
-    def _note(self, text: str, culprit: Exit | None = None) -> m.Tell:
-        return m.Tell(tuple(self.state.roster.peers), m.Note(text, culprit))
+    def _note(self, text: str, culprit: Exit | None = None) -> Tell:
+        return Tell(tuple(self.state.roster.peers), Note(text, culprit))
 
-    def _fail(self, exit_code: int, text: str) -> list[m.Action]:
+    def _fail(self, exit_code: int, text: str) -> list[Action]:
         return self._finish(self.state.case().verdict("fail", exit_code, text))
 
-    def _finish(self, verdict: Verdict) -> list[m.Action]:
+    def _finish(self, verdict: Verdict) -> list[Action]:
         self.phase = "ended"
-        return [self._set_timer(None), m.End(verdict)]
+        return [self._set_timer(None), End(verdict)]

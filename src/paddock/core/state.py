@@ -12,10 +12,10 @@ When it is time, and what follows, is membership.py's to say, and of those it as
 
 from __future__ import annotations
 
-from paddock.core import messages as m
 from paddock.core.attempt import Attempt
 from paddock.core.inherited import Spent
 from paddock.core.judging import Case
+from paddock.core.messages import LOSSES, Start
 from paddock.core.plan import find_problems
 from paddock.core.quorum import Quorum
 from paddock.core.roster import Roster
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from paddock.core.exits import Exit
     from paddock.core.inherited import Inherited
     from paddock.core.job import Job
+    from paddock.core.messages import Loss, Lost
     from paddock.core.roster import Peer
 
     Phase = Literal["gathering", "running", "stopping", "backoff", "ended"]
@@ -77,7 +78,7 @@ class State:
         problems = find_problems(self.job, hosts)
         return "; ".join(f"{p.message} ({p.hint})" if p.hint else p.message for p in problems)
 
-    def begin(self, now: float) -> m.Start:
+    def begin(self, now: float) -> Start:
         """An attempt with those that have a seat; what they are told."""
         chosen = self.roster.chosen()
         self.roster.seat(chosen)
@@ -90,7 +91,7 @@ class State:
         keys, doors = tuple(p.key for p in peers), tuple(p.door for p in peers)
         own = self.roster.own
         by = own.key if own is not None else ""
-        start = m.Start(self.attempt, hosts, keys, doors, by, self.spent.told(now))
+        start = Start(self.attempt, hosts, keys, doors, by, self.spent.told(now))
         if self.has_votes:
             start = replace(start, before=self.quorum.begin(start.voters[-1]))
         return start
@@ -104,7 +105,7 @@ class State:
             return "success", "all workers finished"
         return None
 
-    def lose(self, lost: m.Lost) -> Peer | None:
+    def lose(self, lost: Lost) -> Peer | None:
         """A node is out, and so is its part in the attempt; None when it was not in."""
         peer = self.roster.remove(lost.member)
         if peer is None:
@@ -117,15 +118,15 @@ class State:
         self.now.remove(lost.member)
         return peer
 
-    def add_loss(self, peer: Peer, lost: m.Lost) -> None:
+    def add_loss(self, peer: Peer, lost: Lost) -> None:
         """The attempt fails by a node, whose part in it had not ended."""
         self.now.add_loss(peer, lost, self.attempt, self.job.rendezvous.lease_seconds)
 
-    def ask(self, signal: int, who: str, lost: m.Loss) -> None:
+    def ask(self, signal: int, who: str, lost: Loss) -> None:
         """The job has to stop: it was told to, or a node lost what it needs. The first counts."""
         if not self.asked[0]:
             end = "; an attached job ends without it" if lost == "submitter" else ""
-            self.asked = (signal, f"{who} {m.LOSSES[lost]}{end}")
+            self.asked = (signal, f"{who} {LOSSES[lost]}{end}")
             self.asked_by_loss = bool(lost)
 
     def case(self, now: float = 0.0) -> Case:

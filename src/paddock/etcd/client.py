@@ -14,7 +14,22 @@ import socket
 import time
 
 from paddock.core.endpoint import join_endpoint
-from paddock.etcd import reply as r
+from paddock.etcd.reply import (
+    EtcdError,
+    EtcdLeaseGone,
+    EtcdRefused,
+    EtcdTokenExpired,
+    EtcdUnreachable,
+    b64,
+    error_of,
+    failure,
+    first_key,
+    json_object,
+    list_in,
+    not_etcd,
+    number,
+    object_in,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +40,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from paddock.etcd.address import EtcdAddress
+    from paddock.etcd.reply import Json, KeyValue
 
 REPLY_BYTES_MAX = 4 << 20  # etcd's own limit on a request is 1.5 MiB.
 SHARE_SECONDS_MIN = 0.5  # A silent endpoint is given this long before the next one is asked.
@@ -37,25 +53,25 @@ HEADERS = {
 }
 
 
-def compare(key: str, target: str, revision: int) -> r.Json:
+def compare(key: str, target: str, revision: int) -> Json:
     """A condition: the key's "create_revision" or "mod_revision" is this; 0 means absent."""
     enum = {"create_revision": "CREATE", "mod_revision": "MOD"}[target]
-    return {"key": r.b64(key), "target": enum, "result": "EQUAL", target: str(revision)}
+    return {"key": b64(key), "target": enum, "result": "EQUAL", target: str(revision)}
 
 
-def read(key: str) -> r.Json:
+def read(key: str) -> Json:
     """Read one key."""
-    return {"request_range": {"key": r.b64(key)}}
+    return {"request_range": {"key": b64(key)}}
 
 
-def put(key: str, content: bytes, lease: int = 0) -> r.Json:
+def put(key: str, content: bytes, lease: int = 0) -> Json:
     """Write one key; it goes when its lease goes (0: it stays)."""
-    return {"request_put": {"key": r.b64(key), "value": r.b64(content), "lease": str(lease)}}
+    return {"request_put": {"key": b64(key), "value": b64(content), "lease": str(lease)}}
 
 
-def delete(key: str) -> r.Json:
+def delete(key: str) -> Json:
     """Delete one key."""
-    return {"request_delete_range": {"key": r.b64(key)}}
+    return {"request_delete_range": {"key": b64(key)}}
 
 
 class EtcdClient:
@@ -72,11 +88,11 @@ class EtcdClient:
 
     def txn(
         self,
-        when: Sequence[r.Json],
-        then: Sequence[r.Json],
-        otherwise: Sequence[r.Json],
+        when: Sequence[Json],
+        then: Sequence[Json],
+        otherwise: Sequence[Json],
         seconds: float,
-    ) -> tuple[r.KeyValue | None, ...]:
+    ) -> tuple[KeyValue | None, ...]:
         """What the reads of a transaction found, in the order asked; None: an absent key.
 
         Raises: EtcdError; it may have been done even so.
@@ -84,26 +100,26 @@ class EtcdClient:
         body = {"compare": when, "success": then, "failure": otherwise}
         reply = self._call("/kv/txn", body, seconds)
         done = then if reply.get("succeeded") is True else otherwise
-        ranges = [r.object_in(one, "response_range") for one in r.list_in(reply, "responses")]
-        reads = tuple(r.first_key(found) for found in ranges if found is not None)
+        ranges = [object_in(one, "response_range") for one in list_in(reply, "responses")]
+        reads = tuple(first_key(found) for found in ranges if found is not None)
         if len(reads) != sum("request_range" in op for op in done):
-            raise r.EtcdRefused("etcd's reply does not match the transaction")
+            raise EtcdRefused("etcd's reply does not match the transaction")
         return reads
 
     def grant(self, ttl_seconds: int, seconds: float) -> tuple[int, int]:
         """A new lease: its id, and the time to live etcd chose (at least about 2 s)."""
         reply = self._call("/lease/grant", {"TTL": str(ttl_seconds)}, seconds)
-        lease, ttl = r.number(reply, "ID"), r.number(reply, "TTL")
+        lease, ttl = number(reply, "ID"), number(reply, "TTL")
         if not lease or ttl <= 0:
-            raise r.EtcdRefused(f"etcd granted a lease without an id or a time: {lease}, {ttl}")
+            raise EtcdRefused(f"etcd granted a lease without an id or a time: {lease}, {ttl}")
         return lease, ttl
 
     def keep_alive(self, lease: int, seconds: float) -> int:
         """Seconds the lease now has. Raises: EtcdLeaseGone."""
         reply = self._call("/lease/keepalive", {"ID": str(lease)}, seconds)
-        ttl = r.number(r.object_in(reply, "result") or {}, "TTL")
+        ttl = number(object_in(reply, "result") or {}, "TTL")
         if ttl <= 0:
-            raise r.EtcdLeaseGone(f"etcd holds lease {lease} no longer")
+            raise EtcdLeaseGone(f"etcd holds lease {lease} no longer")
         return ttl
 
     def revoke(self, lease: int, seconds: float) -> None:
@@ -119,29 +135,29 @@ class EtcdClient:
     def _headers(self) -> dict[str, str]:
         return {**HEADERS, "Authorization": self._token} if self._token else dict(HEADERS)
 
-    def _call(self, path: str, body: r.Json, seconds: float) -> r.Json:
+    def _call(self, path: str, body: Json, seconds: float) -> Json:
         """The reply of the first endpoint that gives one; all are tried, each once."""
         deadline = time.monotonic() + seconds
-        failures: list[r.EtcdError] = []
+        failures: list[EtcdError] = []
         count = len(self.address.endpoints)
         for left in range(count, 0, -1):
             now = time.monotonic()
             share = max(min(SHARE_SECONDS_MIN, seconds), (deadline - now) / left)
             try:
                 return self._ask(path, body, now + share)
-            except r.EtcdLeaseGone:
+            except EtcdLeaseGone:
                 raise
-            except r.EtcdError as error:
+            except EtcdError as error:
                 failures.append(error)
                 self.close()
                 self._at = (self._at + 1) % count
         text = "; ".join(error.message for error in failures)
         hint = next((error.hint for error in failures if error.hint), "")
         if any(error.retryable for error in failures):
-            raise r.EtcdUnreachable(text, hint=hint)
-        raise r.EtcdRefused(text, hint=hint)
+            raise EtcdUnreachable(text, hint=hint)
+        raise EtcdRefused(text, hint=hint)
 
-    def _ask(self, path: str, body: r.Json, deadline: float) -> r.Json:
+    def _ask(self, path: str, body: Json, deadline: float) -> Json:
         """The reply of the endpoint in use, logging in first where that is needed."""
         address = self.address
         while True:
@@ -153,12 +169,12 @@ class EtcdClient:
                 )
             try:
                 return self._post(path, body, deadline)
-            except r.EtcdTokenExpired:
+            except EtcdTokenExpired:
                 self._token = ""
                 if is_new:
                     raise
 
-    def _post(self, path: str, body: r.Json, deadline: float) -> r.Json:
+    def _post(self, path: str, body: Json, deadline: float) -> Json:
         host, port = self.address.endpoints[self._at]
         content = json.dumps(body).encode()
         seconds = deadline - time.monotonic()
@@ -170,30 +186,30 @@ class EtcdClient:
             # A kept connection may have been closed by etcd's restart: once more on a new one.
             if not fresh and not isinstance(error, TimeoutError):
                 return self._post(path, body, deadline)
-            raise r.failure(host, port, error, seconds, tls=self.address.tls) from error
-        answer = r.json_object(reply)
+            raise failure(host, port, error, seconds, tls=self.address.tls) from error
+        answer = json_object(reply)
         if status == 404 and answer is None and self._prefix != PREFIXES[-1]:
             self._prefix = PREFIXES[-1]
             return self._post(path, body, deadline)
         where = join_endpoint(host, port)
         if answer is None or ("error" not in answer and status != 200):
             self._prefix = PREFIXES[0]
-            raise r.not_etcd(where, f"HTTP {status}", server, reply)
+            raise not_etcd(where, f"HTTP {status}", server, reply)
         if "error" in answer:
-            raise r.error_of(answer, where, self.address)
+            raise error_of(answer, where, self.address)
         if path != "/auth/authenticate":
             self._check_cluster(answer, where, server, reply)
         return answer
 
-    def _check_cluster(self, answer: r.Json, where: str, server: str, reply: bytes) -> None:
+    def _check_cluster(self, answer: Json, where: str, server: str, reply: bytes) -> None:
         # Endpoints of two clusters would elect two coordinators for one job.
-        header = r.object_in(r.object_in(answer, "result") or answer, "header")
+        header = object_in(object_in(answer, "result") or answer, "header")
         if header is None or "cluster_id" not in header:
-            raise r.not_etcd(where, "JSON", server, reply)
+            raise not_etcd(where, "JSON", server, reply)
         cluster = str(header["cluster_id"])
         self._cluster = self._cluster or cluster
         if cluster != self._cluster:
-            raise r.EtcdRefused(
+            raise EtcdRefused(
                 f"etcd at {where} belongs to another cluster than the one first seen",
                 hint="list only members of one etcd cluster in --master",
             )
@@ -244,7 +260,7 @@ class EtcdClient:
                 if address.cert_file:
                     self._tls.load_cert_chain(address.cert_file, address.key_file or None)
             except OSError as error:  # ssl.SSLError is one.
-                raise r.EtcdRefused(f"cannot use the TLS files of etcd: {error}") from error
+                raise EtcdRefused(f"cannot use the TLS files of etcd: {error}") from error
         return self._tls
 
 
