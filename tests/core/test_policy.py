@@ -95,15 +95,6 @@ def test_an_absurd_count_does_not_overflow() -> None:
     assert decision.delay_seconds == 60.0
 
 
-def test_jitter_adds_at_most_a_tenth() -> None:
-    """It comes from outside: the same number gives the same pause."""
-    restart = Restart(max_restarts=9, backoff_initial_seconds=10.0)
-    for jitter in (0.0, 0.5, 1.0):
-        decision = decide_restart(restart, failed(), used=1, ran_seconds=0, jitter=jitter)
-        assert isinstance(decision, Again)
-        assert decision.delay_seconds == pytest.approx(10.0 + jitter)
-
-
 def test_every_cause_is_a_word_of_the_flag() -> None:
     """What a report names can be written after --restart-on."""
     assert set(CAUSES) < set(restart_words())

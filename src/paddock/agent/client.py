@@ -269,11 +269,6 @@ class Client:
             uncertainty_ns=round_trip // 2,
         )
 
-    @property
-    def clock_offset_seconds(self) -> float:
-        """How far the coordinator's clock is ahead of ours."""
-        return min(self._clock)[1] / 1e9 if self._clock else 0.0
-
     def _fence(self) -> None:
         """The coordinator takes us for dead now, or will at once."""
         if self._state == "joined":

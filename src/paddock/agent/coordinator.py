@@ -133,11 +133,6 @@ class Coordinator:
         self._links[self._next_id] = link
         return self._next_id
 
-    @property
-    def member_count(self) -> int:
-        """Links that are open, joined or not."""
-        return len(self._links)
-
     def receive(self, member: int, letter: Letter, *, is_self: bool = False) -> None:
         """Take a letter from a member's link. The gate: news of another run is not ours."""
         machine = self.machine

@@ -59,12 +59,11 @@ class Enough:
 
 
 def decide_restart(
-    restart: Restart, culprit: Exit, *, used: int, ran_seconds: float, jitter: float = 0.0
+    restart: Restart, culprit: Exit, *, used: int, ran_seconds: float
 ) -> Again | Enough:
     """Whether the failure is followed by another attempt.
 
-    used: restarts already spent. ran_seconds: how long the failed attempt ran. jitter: 0..1,
-    stretches the delay by up to a tenth.
+    used: restarts already spent. ran_seconds: how long the failed attempt ran.
     """
     if culprit.cause in NEVER_RESTART:
         return Enough("the program cannot be started")
@@ -77,7 +76,7 @@ def decide_restart(
     if used >= restart.max_restarts:
         return Enough(f"no restart is left of {restart.max_restarts} (--max_restart)")
     delay = 0.0 if used == 0 else restart.backoff_initial_seconds * 2.0 ** min(used - 1, 32)
-    delay = min(delay, restart.backoff_max_seconds) * (1.0 + 0.1 * jitter)
+    delay = min(delay, restart.backoff_max_seconds)
     return Again(delay, used + 1, f"restart {used + 1} of {restart.max_restarts}")
 
 
