@@ -6,35 +6,15 @@ broken, or is none, cannot make a coordinator stumble (nor the other way round).
 
 from __future__ import annotations
 
+from paddock.core import messages
 from paddock.core.hosts import SERVICES
 from paddock.core.job import DEVICE_KINDS
-from paddock.core.messages import (
-    LOSSES,
-    CannotRun,
-    Claim,
-    Exited,
-    HandOver,
-    Join,
-    Leave,
-    Note,
-    Over,
-    Ping,
-    Pong,
-    Refuse,
-    Settled,
-    Start,
-    Started,
-    Stop,
-    Stopped,
-    Warn,
-)
 from paddock.core.plan import MAX_PROCS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.core.exits import Exit
     from paddock.core.hosts import Host
-    from paddock.core.messages import Budget, Letter, ToCoordinator, ToMember, Voters
 
 SIGNAL_MAX = 64
 CODE_MAX = 255
@@ -46,7 +26,7 @@ ATTEMPT_MAX = 1 << 40
 ROLES = ("ps", "worker", "heter")
 
 
-def find_fault(letter: Letter) -> str:
+def find_fault(letter: messages.Letter) -> str:
     """What is impossible in a letter; "" when nothing is."""
     return (
         _range("attempt", letter.attempt + 1, ATTEMPT_MAX)
@@ -55,8 +35,8 @@ def find_fault(letter: Letter) -> str:
     )
 
 
-def _message_fault(message: ToCoordinator | ToMember) -> str:
-    if isinstance(message, Join):
+def _message_fault(message: messages.ToCoordinator | messages.ToMember) -> str:
+    if isinstance(message, messages.Join):
         rank = message.node_rank
         if rank is not None and not 0 <= rank <= MAX_PROCS:
             return f"node rank {rank}"
@@ -67,19 +47,19 @@ def _message_fault(message: ToCoordinator | ToMember) -> str:
             or (message.by and _word_fault("key", message.by))
             or _host_fault(message.host)
         )
-    if isinstance(message, Stopped):
+    if isinstance(message, messages.Stopped):
         return _range("attempt", message.attempt, NUMBER_MAX) or _host_fault(message.host)
-    if isinstance(message, Exited):
+    if isinstance(message, messages.Exited):
         return _exit_fault(message.exit)
-    if isinstance(message, Leave):
-        if message.lost not in LOSSES:
+    if isinstance(message, messages.Leave):
+        if message.lost not in messages.LOSSES:
             return f"a loss of '{message.lost}'"
         return "" if 1 <= message.signal <= SIGNAL_MAX else f"signal {message.signal}"
-    if isinstance(message, Warn):
+    if isinstance(message, messages.Warn):
         return _range("letters", len(message.text), TEXT_MAX)
-    if isinstance(message, (CannotRun, Refuse)):
+    if isinstance(message, (messages.CannotRun, messages.Refuse)):
         return _range("exit code", message.exit_code, CODE_MAX)
-    if isinstance(message, Claim):
+    if isinstance(message, messages.Claim):
         return (
             _word_fault("uid", message.run)
             or _range("attempt", message.attempt + 1, ATTEMPT_MAX)
@@ -87,13 +67,13 @@ def _message_fault(message: ToCoordinator | ToMember) -> str:
             or _word_fault("address", message.address)
             or _range("port", message.door, PORT_MAX)
         )
-    if isinstance(message, (Started, Settled)):
+    if isinstance(message, (messages.Started, messages.Settled)):
         return _range("attempt", message.attempt, NUMBER_MAX)
-    if isinstance(message, (Ping, Pong)):
+    if isinstance(message, (messages.Ping, messages.Pong)):
         return _range("time", abs(message.at_ns), NUMBER_MAX)
-    if isinstance(message, Start):
+    if isinstance(message, messages.Start):
         return _start_fault(message)
-    if isinstance(message, HandOver):
+    if isinstance(message, messages.HandOver):
         faults = [_word_fault("key", key) for key in message.keys]
         others = [_word_fault("key", key) for key in message.gone]
         others += [_voters_fault(voters) for voters in message.voters]
@@ -105,18 +85,18 @@ def _message_fault(message: ToCoordinator | ToMember) -> str:
             or _range("wait", message.wait_seconds, NUMBER_MAX)
             or next(filter(None, [*faults, *others]), "" if faults else "no keys")
         )
-    if isinstance(message, Stop):
+    if isinstance(message, messages.Stop):
         grace = message.grace_seconds
         return "" if grace is None or 0 <= grace <= NUMBER_MAX else f"grace {grace}"
-    if isinstance(message, Over):
+    if isinstance(message, messages.Over):
         verdict = message.verdict
         exits = (_exit_fault(e) for e in (*verdict.exits, verdict.culprit) if e is not None)
         return _range("exit code", verdict.exit_code, CODE_MAX) or next(filter(None, exits), "")
-    assert isinstance(message, Note)
+    assert isinstance(message, messages.Note)
     return _exit_fault(message.culprit) if message.culprit is not None else ""
 
 
-def _start_fault(start: Start) -> str:
+def _start_fault(start: messages.Start) -> str:
     count = len(start.hosts)
     if not count or len(start.keys) != count or len(start.doors) != count:
         return f"{count} hosts, {len(start.keys)} keys, {len(start.doors)} doors"
@@ -132,7 +112,7 @@ def _start_fault(start: Start) -> str:
     )
 
 
-def _voters_fault(voters: Voters) -> str:
+def _voters_fault(voters: messages.Voters) -> str:
     count = len(voters.keys)
     if len(voters.addresses) != count or len(voters.doors) != count:
         return f"{count} keys, {len(voters.addresses)} addresses, {len(voters.doors)} doors"
@@ -142,7 +122,7 @@ def _voters_fault(voters: Voters) -> str:
     return _range("attempt", voters.attempt, NUMBER_MAX) or next(filter(None, words), "")
 
 
-def _budget_fault(budget: Budget) -> str:
+def _budget_fault(budget: messages.Budget) -> str:
     left = budget.seconds_left
     if left is not None and not 0 <= left <= NUMBER_MAX:
         return f"{left} seconds left"

@@ -6,23 +6,8 @@ life: once closed it says and hears nothing more, whatever was still on its way.
 
 from __future__ import annotations
 
+from paddock.core import messages
 from paddock.core.membership import Membership
-from paddock.core.messages import (
-    Close,
-    End,
-    GiveWay,
-    Heard,
-    Join,
-    Letter,
-    Lost,
-    Note,
-    Over,
-    Refuse,
-    SetTimer,
-    Start,
-    Tell,
-    TimerFired,
-)
 from paddock.jobfile.flags import config_fingerprint
 
 TYPE_CHECKING = False
@@ -33,14 +18,13 @@ if TYPE_CHECKING:
     from paddock.agent.member import Member
     from paddock.core.inherited import Inherited
     from paddock.core.job import Job
-    from paddock.core.messages import Action, Ending, Event, HandOver, ToMember
     from paddock.core.state import Phase
     from paddock.local.loop import Loop
 
     class Link(Protocol):
         """The coordinator's way to one member."""
 
-        def send(self, letter: Letter) -> None:
+        def send(self, letter: messages.Letter) -> None:
             """Send without blocking; a broken link reports itself to the coordinator."""
 
         def close(self) -> None:
@@ -71,13 +55,13 @@ class OwnLink:
         """Let the node join. Raises PaddockError."""
         self._member.connect(self._coordinator.uid, self._hear, address, door=door)
 
-    def _hear(self, letter: Letter) -> None:
+    def _hear(self, letter: messages.Letter) -> None:
         self._coordinator.receive(self._id, letter, is_self=True)
 
-    def send(self, letter: Letter) -> None:
+    def send(self, letter: messages.Letter) -> None:
         """Deliver at once."""
         self._member.receive(letter)
-        if isinstance(letter.message, Refuse):
+        if isinstance(letter.message, messages.Refuse):
             self._on_refused()
 
     def close(self) -> None:
@@ -99,14 +83,14 @@ class Coordinator:
         loop: Loop,
         uid: str,
         *,
-        on_end: Callable[[End], None],
-        may_start: Callable[[Start, Callable[[], None]], None] | None = None,
+        on_end: Callable[[messages.End], None],
+        may_start: Callable[[messages.Start, Callable[[], None]], None] | None = None,
         inherited: Inherited | None = None,
         on_phase: Callable[[Phase], None] = lambda _phase: None,
         on_news: Callable[[Coordinator], None] | None = None,
     ) -> None:
         self.uid = uid
-        self.end: End | None = None
+        self.end: messages.End | None = None
         self.machine = Membership(
             job,
             loop.now(),
@@ -123,7 +107,7 @@ class Coordinator:
         self._on_news = on_news
         self._last_note = ""
         self._turned_away: set[str] = set()
-        self._events: list[Event] = []
+        self._events: list[messages.Event] = []
         self._next_id = 0
         self._is_closed = False
 
@@ -133,16 +117,16 @@ class Coordinator:
         self._links[self._next_id] = link
         return self._next_id
 
-    def receive(self, member: int, letter: Letter, *, is_self: bool = False) -> None:
+    def receive(self, member: int, letter: messages.Letter, *, is_self: bool = False) -> None:
         """Take a letter from a member's link. The gate: news of another run is not ours."""
         machine = self.machine
-        is_join = isinstance(letter.message, Join)
+        is_join = isinstance(letter.message, messages.Join)
         if letter.uid != self.uid or (letter.attempt > machine.attempt and not is_join):
             return
-        heard = Heard(member, letter.message, is_self, letter.attempt)  # type: ignore[arg-type]  # one to a member is ignored there
+        heard = messages.Heard(member, letter.message, is_self, letter.attempt)  # type: ignore[arg-type]  # one to a member is ignored there
         self._feed(heard)
 
-    def lose(self, member: int, ending: Ending, detail: str = "") -> None:
+    def lose(self, member: int, ending: messages.Ending, detail: str = "") -> None:
         """A link is gone. One that ended its connection ends its processes within
         MEMBER_ENDS_SECONDS; where a connection broke, the member may learn of it by its lease.
         """
@@ -151,11 +135,11 @@ class Coordinator:
         now = self._loop.now()
         gone_at = {"silent": 0.0, "closed": now + MEMBER_ENDS_SECONDS}
         until = gone_at.get(ending, now + self._lease_seconds)
-        self._feed(Lost(member, self._loop.now_ns(), ending, detail, until))
+        self._feed(messages.Lost(member, self._loop.now_ns(), ending, detail, until))
 
-    def give_way(self, order: HandOver) -> None:
+    def give_way(self, order: messages.HandOver) -> None:
         """Another coordinates: tell everybody."""
-        self._feed(GiveWay(order))
+        self._feed(messages.GiveWay(order))
 
     def tell_turned_away(self, who: str, why: str) -> None:
         """Tell the people, once per reason, that a node was not let in."""
@@ -163,7 +147,7 @@ class Coordinator:
         text = "".join(c if c.isprintable() else "?" for c in text)[:TURNED_AWAY_LETTERS]
         if text not in self._turned_away and len(self._turned_away) < TURNED_AWAY_MAX:
             self._turned_away.add(text)
-            self._send_all(Note(text))
+            self._send_all(messages.Note(text))
 
     def close(self) -> None:
         """The end of this coordinator: no timer of it fires, no word of it is heard."""
@@ -173,9 +157,9 @@ class Coordinator:
         self._events.clear()
 
     def _tick(self) -> None:
-        self._feed(TimerFired())
+        self._feed(messages.TimerFired())
 
-    def _feed(self, event: Event) -> None:
+    def _feed(self, event: messages.Event) -> None:
         """One event at a time: what an action causes at once waits its turn."""
         if self._is_closed:
             return
@@ -196,50 +180,50 @@ class Coordinator:
         if self._on_news is not None and not self._is_closed:
             self._on_news(self)
 
-    def _do(self, action: Action) -> None:
-        if isinstance(action, Tell):
+    def _do(self, action: messages.Action) -> None:
+        if isinstance(action, messages.Tell):
             self._tell(action)
-        elif isinstance(action, SetTimer):
+        elif isinstance(action, messages.SetTimer):
             self._loop.at("membership", action.at, self._tick)
-        elif isinstance(action, Close):
+        elif isinstance(action, messages.Close):
             link = self._links.pop(action.member, None)
             if link is not None:
                 link.close()
-        elif isinstance(action, End):
+        elif isinstance(action, messages.End):
             self._finish(action)
 
-    def _tell(self, order: Tell) -> None:
+    def _tell(self, order: messages.Tell) -> None:
         message = order.message
-        if isinstance(message, Start) and self._may_start is not None:
+        if isinstance(message, messages.Start) and self._may_start is not None:
             self._may_start(message, lambda: self._start(order))
             return
-        if isinstance(message, Note):
+        if isinstance(message, messages.Note):
             if message.text == self._last_note:
                 return
             self._last_note = message.text
-        if isinstance(message, Refuse):
+        if isinstance(message, messages.Refuse):
             self.tell_turned_away("a node", message.message)
         self._send(order.members, message)
 
-    def _start(self, order: Tell) -> None:
+    def _start(self, order: messages.Tell) -> None:
         """Consent has come, perhaps late."""
         machine = self.machine
-        assert isinstance(order.message, Start)
+        assert isinstance(order.message, messages.Start)
         if machine.attempt == order.message.attempt and machine.phase == "running":
             self._send(order.members, order.message)
 
-    def _finish(self, end: End) -> None:
+    def _finish(self, end: messages.End) -> None:
         self.end = end
         if not end.handed_over:
-            self._send_all(Over(end.verdict))
+            self._send_all(messages.Over(end.verdict))
         self._tell_news()  # it may be closed in a moment
         self._on_end(end)
 
-    def _send_all(self, message: ToMember) -> None:
+    def _send_all(self, message: messages.ToMember) -> None:
         self._send(tuple(self._links), message)
 
-    def _send(self, members: tuple[int, ...], message: ToMember) -> None:
-        letter = Letter(self.uid, self.machine.attempt, message)
+    def _send(self, members: tuple[int, ...], message: messages.ToMember) -> None:
+        letter = messages.Letter(self.uid, self.machine.attempt, message)
         for member in members:
             link = self._links.get(member)
             if link is not None:

@@ -6,24 +6,7 @@ reports back, and tells the people at this node what happens.
 
 from __future__ import annotations
 
-from paddock.core.messages import (
-    LOSSES,
-    CannotRun,
-    Exited,
-    HandOver,
-    Join,
-    Leave,
-    Letter,
-    Note,
-    Over,
-    Refuse,
-    Settled,
-    Start,
-    Started,
-    Stop,
-    Stopped,
-    Warn,
-)
+from paddock.core import messages
 from paddock.core.plan import make_plan
 from paddock.core.policy import Verdict
 from paddock.core.value import replace
@@ -39,7 +22,6 @@ if TYPE_CHECKING:
     from paddock.core.exits import Exit
     from paddock.core.hosts import Host
     from paddock.core.job import Job
-    from paddock.core.messages import Budget, Loss, ToCoordinator
     from paddock.core.plan import Plan
     from paddock.local.loop import Loop
     from paddock.local.node import NodeRunner
@@ -63,7 +45,7 @@ if TYPE_CHECKING:
         def idle(self) -> None:
             """Nothing of this node runs any more, and it has no link."""
 
-        def handle(self, event: HandOver) -> None:
+        def handle(self, event: messages.HandOver) -> None:
             """Another node coordinates from now on."""
 
 
@@ -89,7 +71,7 @@ class Member:
         self.address = ""
         self.attempt = -1  # the latest that was started here
         self.exit_code: int | None = None
-        self.start: Start | None = None  # the latest order to start, and when it came
+        self.start: messages.Start | None = None  # the latest order to start, and when it came
         self.start_at = 0.0
         self.is_start_fresh = False  # it came over the link of now
         self._uid = ""
@@ -97,7 +79,7 @@ class Member:
         self._node = node
         self._pod_name = pod_name
         self._events = events
-        self._send: Callable[[Letter], None] | None = None
+        self._send: Callable[[messages.Letter], None] | None = None
         self._translate: Callable[[Exit], Exit] | None = None
         self._host: Host | None = None
         self._plan: Plan | None = None
@@ -105,7 +87,7 @@ class Member:
         self._signals = 0
         self.told_signal = 0  # the first one that told this node to end
         self.stopped_by = ""  # what told this launcher to end, if no signal did
-        self._loss: Loss = ""  # what was lost, if that is why
+        self._loss: messages.Loss = ""  # what was lost, if that is why
         self._verdict: Verdict | None = None
         self._notes_said = False
         self.exits: list[Exit] = []  # of this node's processes, in the latest attempt
@@ -117,7 +99,7 @@ class Member:
     def connect(
         self,
         uid: str,
-        send: Callable[[Letter], None],
+        send: Callable[[messages.Letter], None],
         address: str,
         *,
         door: int = 0,
@@ -136,9 +118,9 @@ class Member:
         self._host = self._node.gather(address)
         rank, shape = self.job.rendezvous.node_rank, config_fingerprint(self.job)
         started, by = (self.start.attempt, self.start.by) if self.start else (-1, "")
-        self.tell(Join(self._host, self.key, rank, shape, door, started, by))
+        self.tell(messages.Join(self._host, self.key, rank, shape, door, started, by))
         if self.told_signal:  # the one before may not have heard it
-            self.tell(Leave(self.told_signal, self._signals > 1, self._loss))
+            self.tell(messages.Leave(self.told_signal, self._signals > 1, self._loss))
 
     @property
     def plan(self) -> Plan | None:
@@ -164,7 +146,7 @@ class Member:
         if self._translate is not None:
             exit_ = self._translate(exit_)
         self.exits.append(exit_)
-        self.tell(Exited(exit_))
+        self.tell(messages.Exited(exit_))
 
     @property
     def key(self) -> str:
@@ -177,12 +159,12 @@ class Member:
         self._send = None
         self._node.cancel_hook()
 
-    def tell(self, message: ToCoordinator) -> None:
+    def tell(self, message: messages.ToCoordinator) -> None:
         """Send if there is a link."""
         if self._send is not None:
-            self._send(Letter(self._uid, self.attempt, message))
+            self._send(messages.Letter(self._uid, self.attempt, message))
 
-    def budget_left(self) -> Budget | None:
+    def budget_left(self) -> messages.Budget | None:
         """What the job had used up when this node last started, less the time since."""
         if self.start is None:
             return None
@@ -194,39 +176,39 @@ class Member:
 
     # -------------------------------------------------------------- the orders
 
-    def receive(self, letter: Letter) -> None:
+    def receive(self, letter: messages.Letter) -> None:
         """Carry out an order. The gate: what another run, or an older attempt, says is void."""
         message = letter.message
-        is_old = letter.attempt < self.attempt and not isinstance(message, Refuse)
+        is_old = letter.attempt < self.attempt and not isinstance(message, messages.Refuse)
         if letter.uid != self._uid or is_old:
             return
-        if isinstance(message, Start):
+        if isinstance(message, messages.Start):
             self._node.prepare(lambda code: self._begin(message, code))
-        elif isinstance(message, Settled):
+        elif isinstance(message, messages.Settled):
             if self.start is not None and self.start.attempt == message.attempt:
                 self.start = replace(self.start, before=())
-        elif isinstance(message, Stop):
+        elif isinstance(message, messages.Stop):
             self._node.cancel_hook()
             if not self.is_running and self._host is not None:
-                self.tell(Stopped(message.attempt, self._host))
+                self.tell(messages.Stopped(message.attempt, self._host))
             self.halt(message.reason, hurry=message.hurry, grace_seconds=message.grace_seconds)
-        elif isinstance(message, Over):
+        elif isinstance(message, messages.Over):
             self._node.cancel_hook()
             self._events.on_verdict(message.verdict, self._uid, False)
             self._over(message.verdict)
-        elif isinstance(message, Refuse):
+        elif isinstance(message, messages.Refuse):
             self._refused(message)
-        elif isinstance(message, HandOver):
+        elif isinstance(message, messages.HandOver):
             if self.follower is not None:
                 self.follower.handle(message)
-        elif isinstance(message, Note):
+        elif isinstance(message, messages.Note):
             self._note(message)
 
     def warn(self, text: str) -> None:
         """Tell the people at the other nodes; those here know it."""
-        self.tell(Warn(text))
+        self.tell(messages.Warn(text))
 
-    def _note(self, note: Note) -> None:
+    def _note(self, note: messages.Note) -> None:
         if note.culprit is None:
             self.say("WARNING" if note.is_warning else "INFO", note.text)
         else:
@@ -244,7 +226,7 @@ class Member:
                 self.say("INFO", f"stopping: {reason}")
             self._node.stop(reason, hurry=hurry, grace_seconds=grace_seconds)
 
-    def _begin(self, order: Start, hook_code: int) -> None:
+    def _begin(self, order: messages.Start, hook_code: int) -> None:
         if hook_code:
             self.say("WARNING", f"--elastic_pre_hook ended with {hook_code}; starting all the same")
         self.start, self.start_at, self.is_start_fresh = order, self._loop.now(), True
@@ -266,7 +248,7 @@ class Member:
 
             from paddock.core.plan import plan_bytes
 
-            self.tell(Started(order.attempt, crc32(plan_bytes(plan))))
+            self.tell(messages.Started(order.attempt, crc32(plan_bytes(plan))))
 
     def starting(self, plan: Plan, node_rank: int) -> None:
         """The processes of an attempt start next."""
@@ -291,7 +273,7 @@ class Member:
         self.problem = error.message
         self.reporter.problem(error)
         self.exit_code = error.exit_code
-        self.tell(CannotRun(error.message, error.exit_code))
+        self.tell(messages.CannotRun(error.message, error.exit_code))
         self.end(error.exit_code)
 
     def stopped(self, attempt: int) -> None:
@@ -308,7 +290,7 @@ class Member:
         except PaddockError as error:
             self._fail(error)
             return
-        self.tell(Stopped(attempt, self._host))
+        self.tell(messages.Stopped(attempt, self._host))
 
     def _over(self, verdict: Verdict) -> None:
         self._verdict = verdict
@@ -324,7 +306,7 @@ class Member:
         self.reporter.over(verdict, self._plan, self.stopped_by)
         self.end(verdict.exit_code)
 
-    def _refused(self, refuse: Refuse) -> None:
+    def _refused(self, refuse: messages.Refuse) -> None:
         self.break_off(PaddockError(refuse.message, hint=refuse.hint, exit_code=refuse.exit_code))
 
     def break_off(self, error: PaddockError) -> None:
@@ -360,7 +342,7 @@ class Member:
         if now:
             self.on_signal(number)
 
-    def on_signal(self, number: int, lost: Loss = "", *, has_grace: bool = True) -> None:
+    def on_signal(self, number: int, lost: messages.Loss = "", *, has_grace: bool = True) -> None:
         """The launcher was told to end. The first time asks everyone, the second kills here.
 
         lost: nobody told it, it ends for want of what was lost. Asked already, it does so anyway.
@@ -373,7 +355,7 @@ class Member:
         if self._signals == 1:
             self._loss = lost
             if lost:
-                self.say("WARNING", f"this node {LOSSES[lost]}: its part of the job ends")
+                self.say("WARNING", f"this node {messages.LOSSES[lost]}: its part of the job ends")
             else:
                 self.reporter.echo(f"Terminating with signal {number}")
             if self.is_running and has_grace:
@@ -388,10 +370,10 @@ class Member:
             code = EXIT_OWN_FAULT if self._loss else EXIT_SIGNAL_BASE + number
             text = "stopped before the job began" if self.start is None else "stopped, on its own"
             if self._loss:
-                text = f"this node {LOSSES[self._loss]}"
+                text = f"this node {messages.LOSSES[self._loss]}"
             self.give_up(PaddockError(text, exit_code=code))
             self.halt("told to stop")
-        self.tell(Leave(number, self._signals > 1, self._loss))
+        self.tell(messages.Leave(number, self._signals > 1, self._loss))
 
     # ------------------------------------------------------------------- words
 

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
+from paddock.agent import life_words
 from paddock.agent.client import Client
 from paddock.agent.invite import invite
 from paddock.agent.life import Life
-from paddock.agent.life_words import (
-    Abdicate,
-    Follow,
-    GiveUp,
-    Halt,
-    Idle,
-    Lead,
-    LinkLost,
-    Now,
-    Refused,
-    Say,
-    SetTimer,
-    TimerFired,
-    Unfollow,
-    Unreachable,
-    Welcomed,
-)
 from paddock.agent.reign import Reign
 from paddock.core.endpoint import join_endpoint
 from paddock.errors import PaddockError, UsageError
@@ -33,7 +17,6 @@ if TYPE_CHECKING:
 
     from paddock.agent.launcher import Launcher
     from paddock.agent.life import Succession
-    from paddock.agent.life_words import Event, Order, Target
     from paddock.agent.sockets import Listener, Net
     from paddock.core.messages import Letter, Start
 
@@ -51,18 +34,18 @@ if TYPE_CHECKING:
         @property
         def succession(self) -> Succession: ...
         @property
-        def first(self) -> Target | None: ...
+        def first(self) -> life_words.Target | None: ...
         @property
         def find_first(self) -> Callable[[], None]: ...
         @property
         def keeps_port(self) -> bool: ...
-        def bind(self, order: Lead) -> Listener | None: ...
+        def bind(self, order: life_words.Lead) -> Listener | None: ...
         def learn_uid(self, uid: str) -> None: ...
         def may_start(self, start: Start, go: Callable[[], None]) -> None: ...
-        def on_leading(self, order: Lead) -> None: ...
+        def on_leading(self, order: life_words.Lead) -> None: ...
         def on_leading_over(self) -> None: ...
         def on_joining(self, seen_as: str, address: str) -> None: ...
-        def on_following(self, uid: str, target: Target) -> None: ...
+        def on_following(self, uid: str, target: life_words.Target) -> None: ...
         def on_following_over(self) -> None: ...
         def leader_died(self, nonce: str) -> None: ...
 
@@ -90,10 +73,10 @@ class Place:
         self.elector = elector
         self.life = Life(self.run.job, elector.succession)
 
-    def now(self) -> Now:
+    def now(self) -> life_words.Now:
         """What the machine has to know of the rest of this node."""
         member = self.run.member
-        return Now(
+        return life_words.Now(
             self.run.loop.now(),
             self.run.loop.wall(),
             member.is_running,
@@ -107,40 +90,40 @@ class Place:
 
     def idle(self) -> None:
         """Nothing of this node runs any more, and it has no link."""
-        self.handle(Idle())
+        self.handle(life_words.Idle())
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: life_words.Event) -> None:
         """Take one event, carry out what follows."""
         if self.run.member.exit_code is None or self.reign is not None:
             for order in self.life.handle(event, self.now()):
                 self.carry_out(order)
 
-    def carry_out(self, order: Order) -> None:
+    def carry_out(self, order: life_words.Order) -> None:
         """Do what the machine orders."""
         member, loop = self.run.member, self.run.loop
-        if isinstance(order, Say):
+        if isinstance(order, life_words.Say):
             member.say(order.level, order.text)
-        elif isinstance(order, Halt):
+        elif isinstance(order, life_words.Halt):
             member.disconnect()
             member.halt(order.reason, hurry=order.hurry, grace_seconds=order.grace_seconds)
-        elif isinstance(order, SetTimer):
-            loop.at("life", order.at, lambda: self.handle(TimerFired()))
-        elif isinstance(order, Lead):
+        elif isinstance(order, life_words.SetTimer):
+            loop.at("life", order.at, lambda: self.handle(life_words.TimerFired()))
+        elif isinstance(order, life_words.Lead):
             self._lead(order)
-        elif isinstance(order, Follow):
+        elif isinstance(order, life_words.Follow):
             self._follow(order)
-        elif isinstance(order, Unfollow):
+        elif isinstance(order, life_words.Unfollow):
             self._unfollow(breaks=order.breaks)
-        elif isinstance(order, Abdicate):
+        elif isinstance(order, life_words.Abdicate):
             self.abdicate()
-        elif isinstance(order, GiveUp):
+        elif isinstance(order, life_words.GiveUp):
             self.give_up(order.error)
         else:
             self.elector.leader_died(order.nonce)
 
     # ------------------------------------------------------------ coordinating
 
-    def _lead(self, order: Lead) -> None:
+    def _lead(self, order: life_words.Lead) -> None:
         run = self.run
         bind = self.net.bind
         try:
@@ -178,7 +161,7 @@ class Place:
 
     # ------------------------------------------------------------------ joining
 
-    def _follow(self, order: Follow) -> None:
+    def _follow(self, order: life_words.Follow) -> None:
         run, rendezvous = self.run, self.run.job.rendezvous
         target = order.target
         if order.is_search:
@@ -198,9 +181,9 @@ class Place:
             is_search=order.is_search,
             on_joined=self._on_joined,
             on_letter=self._on_letter,
-            on_lost=lambda ending, why, left: self.handle(LinkLost(ending, why, left)),
-            on_refused=lambda: self.handle(Refused()),
-            on_failed=lambda error: self.handle(Unreachable(error)),
+            on_lost=lambda ending, why, left: self.handle(life_words.LinkLost(ending, why, left)),
+            on_refused=lambda: self.handle(life_words.Refused()),
+            on_failed=lambda error: self.handle(life_words.Unreachable(error)),
             on_waiting=(lambda _why: None) if order.is_search else waiting,
             source=self.source,
         )
@@ -211,7 +194,7 @@ class Place:
         run = self.run
         address = run.job.rendezvous.own_host or seen_as.removeprefix("::ffff:")
         self.elector.on_joining(seen_as, address)
-        self.handle(Welcomed(uid))
+        self.handle(life_words.Welcomed(uid))
         if self.client is not client:
             return  # it is not the one we look for
         self.elector.learn_uid(uid)
@@ -223,7 +206,7 @@ class Place:
             run.member.connect(uid, client.send, address, door=door, translate=client.translate)
             self.elector.on_following(uid, client.target)
         except PaddockError as error:
-            self.handle(Unreachable(error))
+            self.handle(life_words.Unreachable(error))
 
     def _on_letter(self, letter: Letter) -> None:
         self.run.member.receive(letter)
