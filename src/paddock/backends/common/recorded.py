@@ -19,12 +19,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.words import Node, Rank, role_word
+from paddock.errors import EXIT_SIGNAL_BASE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from paddock.backends.words import State
 
+VERDICTS: dict[str, State] = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
+EXIT_CANCELLED = EXIT_SIGNAL_BASE + 15
 STANDS_BY = "stands by"  # the note of a host that is not needed (agent/record.py)
 
 
@@ -41,11 +44,13 @@ def ended(nodes: Iterable[Node], job: State) -> tuple[Node, ...]:
     return tuple(_ended(node, job) for node in nodes)
 
 
+def rank_of(row: Mapping[str, Any]) -> Rank:
+    """One process, as launchers record it."""
+    return Rank(role_word(str(row["role"])), int(row["rank"]), str(row["state"]), row.get("code"))
+
+
 def _node(row: Mapping[str, Any]) -> Node:
-    ranks = tuple(
-        Rank(role_word(str(r["role"])), int(r["rank"]), str(r["state"]), r.get("code"))
-        for r in row.get("ranks") or ()
-    )
+    ranks = tuple(map(rank_of, row.get("ranks") or ()))
     is_up = any(rank.state == "running" for rank in ranks)
     return Node(
         str(row.get("host", "")), "running" if is_up else "starting", ranks,

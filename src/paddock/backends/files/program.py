@@ -21,10 +21,10 @@ import paddock
 # Of paddock: packages with all that is below them, and single modules.
 PACKAGES = ("accel", "agent", "backends/node", "contracts", "core", "etcd", "jobfile", "local")
 MODULES = (
-    "__init__.py", "command_line.py", "errors.py", "backends/__init__.py", "backends/table.py", "backends/words.py",
-    "backends/flags.py", "backends/sites/__init__.py", "backends/sites/keys.py", "cli/__init__.py",
-    "cli/family.py", "cli/main.py", "cli/launch.py", "cli/explain.py", "cli/help.py",
-    "cli/version.py",
+    "__init__.py", "command_line.py", "errors.py", "backends/__init__.py", "backends/flags.py",
+    "backends/table.py", "backends/words.py", "backends/sites/__init__.py",
+    "backends/sites/keys.py", "cli/__init__.py", "cli/family.py", "cli/main.py", "cli/launch.py",
+    "cli/explain.py", "cli/help.py", "cli/version.py",
 )  # fmt: skip
 PS_PACKAGES = ("ps", "data", "rec")
 PS_MODULES = ("__main__.py", "cli/pserver.py")

@@ -18,15 +18,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.common.recorded import ended, nodes_of
+from paddock.backends.common.recorded import EXIT_CANCELLED, VERDICTS, ended, nodes_of
 from paddock.backends.words import ALIVE, State, Status
 from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-VERDICTS: dict[str, State] = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
-EXIT_CANCELLED = EXIT_SIGNAL_BASE + 15
 EXIT_KILLED = EXIT_SIGNAL_BASE + 9
 LOST = re.compile(r"^\s*Remote daemon: .* on node (\S+)$", re.M)  # Open MPI 4 and 5
 

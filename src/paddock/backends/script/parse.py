@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, get_args
 
-from paddock.backends.common.recorded import ended, nodes_of
+from paddock.backends.common.recorded import EXIT_CANCELLED, ended, nodes_of
 from paddock.backends.words import FINAL, State, Status
 from paddock.command_line import nearest
-from paddock.errors import EXIT_SIGNAL_BASE, Problem
+from paddock.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 STATES = tuple(state for state in get_args(State) if state != "unknown")
-EXIT_CANCELLED = EXIT_SIGNAL_BASE + 15
 PLACE = re.compile(r"\{\{(\w+)\}\}|(?<!\$)\{(\w+)\}")
 
 

@@ -144,6 +144,12 @@ class Channel:
         row, _ = self.receive(None if op in ("delete", "clear") else self._answer_seconds)
         return Answer(self.target.login, row)
 
+    def __enter__(self) -> Channel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Let the host go; what runs detached there goes on."""
         for stream in (self._process.stdin, self._process.stdout):

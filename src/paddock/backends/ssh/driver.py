@@ -255,15 +255,12 @@ class Ssh:
 
         def fetch(pair: tuple[int, Target]) -> str:
             index, target = pair
-            channel = Channel(target)
             wanted = FETCHED if index in own else FETCHED[:1]
-            try:
-                request = {**self._base(run, index), "names": wanted, "cwd": run.details["cwd"]}
-                output = "output" if len(own) == 1 else f"output/{hosts[index]}"
-                places = {"log": f"log/{hosts[index]}", "output": output}
+            request = {**self._base(run, index), "names": wanted, "cwd": run.details["cwd"]}
+            output = "output" if len(own) == 1 else f"output/{hosts[index]}"
+            places = {"log": f"log/{hosts[index]}", "output": output}
+            with Channel(target) as channel:
                 return fetch_into(channel, request, to, places)
-            finally:
-                channel.close()
 
         results = at_all(list(enumerate(targets)), fetch)
         for target, result in zip(targets, results, strict=True):
@@ -283,11 +280,8 @@ class Ssh:
         """Remove the files that the hosts cache; a host that cannot be asked is named."""
 
         def clear(target: Target) -> str:
-            channel = Channel(target)
-            try:
+            with Channel(target) as channel:
                 row = channel.ask("clear")
-            finally:
-                channel.close()
             size = size_text(int(row["size"]))
             return f"{target.login}: {int(row['count'])} files, {size} removed from {row['folder']}"
 
@@ -300,11 +294,8 @@ class Ssh:
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
         """Jobs whose first host is the site's first, on hosts of this site."""
         targets = self._targets(site)
-        channel = Channel(targets[0])
-        try:
+        with Channel(targets[0]) as channel:
             answer = channel.ask("discover", root=root_of(site))
-        finally:
-            channel.close()
         return [(self.handle(site, row["id"]), row) for row in found_jobs(answer, targets)]
 
     def handle(self, site: Site, run_id: str) -> Handle:
@@ -333,11 +324,8 @@ class Ssh:
 
         def ask(pair: tuple[int, Target]) -> dict[str, Any]:
             index, target = pair
-            channel = Channel(target)
-            try:
+            with Channel(target) as channel:
                 return channel.ask(op, **self._base(run, index), **row)
-            finally:
-                channel.close()
 
         return at_all(list(enumerate(self._run_targets(run))), ask)
 

@@ -25,7 +25,7 @@ import re
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.common.recorded import end_of
+from paddock.backends.common.recorded import VERDICTS, end_of, rank_of
 from paddock.backends.ssh.command import Target
 from paddock.backends.words import ALIVE, FINAL, Node, Rank, State, Status, role_word
 from paddock.errors import EXIT_SIGNAL_BASE
@@ -40,7 +40,6 @@ TOLD = "told to end"
 ENDS = {"failed": "failed", "cancelled": "been told to end"}
 OWN = ("succeeded", "failed", "cancelled")  # what a host says of its own launcher
 KILLED = EXIT_SIGNAL_BASE + 9
-VERDICTS: dict[str, State] = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
 
 
 def checked(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,15 +232,7 @@ def _reason(
 
 def _node(name: str, row: Mapping[str, Any] | None, told: Mapping[str, Any] | None) -> Node:
     """One host: what it says itself, and what the coordinator has told of its ranks."""
-    ranks = [
-        Rank(
-            role_word(str(each["role"])),
-            int(each["rank"]),
-            str(each["state"]),
-            each.get("code"),
-        )
-        for each in (told or {}).get("ranks", ())
-    ]
+    ranks = [rank_of(each) for each in (told or {}).get("ranks", ())]
     is_up = any(rank.state == "running" for rank in ranks)
     if row is None:
         note = str((told or {}).get("note") or "")
@@ -251,13 +242,8 @@ def _node(name: str, row: Mapping[str, Any] | None, told: Mapping[str, Any] | No
     if not ranks:
         for each in row.get("ranks") or {}:
             role, _, rank = str(each).partition(" ")
-            ranks.append(
-                Rank(
-                    role_word(role),
-                    int(rank) if rank.isdecimal() and len(rank) < 10 else -1,
-                    "running",
-                )
-            )
+            number = int(rank) if rank.isdecimal() and len(rank) < 10 else -1
+            ranks.append(Rank(role_word(role), number, "running"))
         ranks.sort(key=lambda rank: (rank.role, rank.rank))
     if state not in ALIVE:  # whatever was told before
         ranks = [replace(r, state="ended") if r.state == "running" else r for r in ranks]
