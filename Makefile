@@ -107,7 +107,7 @@ pictures: $(VENV)/.dev $(VENV)/.demo-paddle ## every picture of the docs anew, o
 # The page of state machines, and the table of PaddleRec's keys, are written by the tests that read them.
 RECORDED := tests/core/test_tables.py tests/rec/config/test_reference.py
 reference: $(VENV)/.dev ## what is generated: docs/reference with its schemas, state machines, deploy/
-	$(BIN)/python -m paddock.cli.reference docs/reference
+	PYTHONPATH=docs $(BIN)/python -m reference_pages docs/reference
 	$(BIN)/python -m paddock.operator.manifests --write deploy
 	$(PYTEST) -q --record $(RECORDED)
 	$(BIN)/python docs/chinese.py

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Pages of the repository that are part of the site, whether a page links to them or not.
 OURS = ("CONTRIBUTING.md", "CHANGELOG.md")
 # Files of docs/ that make pages.
-NOT_PAGES = (".pyc", "/site_pages.py", "/chinese.py", "/chinese.txt")
+NOT_PAGES = (".pyc", "/chinese.txt")
 # The home page says what the README says.
 HOMES = {"README.md": "docs/index.md", "README.zh.md": "docs/index.zh.md"}
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".toml": "toml", ".sh": "bash"}
@@ -59,7 +59,8 @@ def main(argv: list[str]) -> int:
     made = set()
     while waiting:
         path = waiting.pop()
-        if path in made or path.endswith(NOT_PAGES):
+        is_tool = path.startswith("docs/") and path.endswith(".py")
+        if path in made or is_tool or path.endswith(NOT_PAGES):
             continue
         made.add(path)
         place = target / site_path(path)

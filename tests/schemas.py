@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from jsonschema import Draft202012Validator
-
-from paddock.cli.schemas import schemas
+from reference_pages.schemas import schemas
 
 SCHEMAS = {name: json.loads(text) for name, text in schemas().items()}
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from reference_pages import pages
 
 from paddlejobs import DOCUMENTED, FULL
-from paddock.cli.reference import pages
 from schemas import SCHEMAS, mistakes
 
 ROOT = Path(__file__).resolve().parents[2]

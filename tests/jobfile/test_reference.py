@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from reference_pages.launching import pages
+
 from paddock.command_line import spelled
 from paddock.jobfile.flags import BY_NAME
-from paddock.jobfile.reference import pages
 
 
 def test_every_spelling_of_a_flag_is_documented() -> None:

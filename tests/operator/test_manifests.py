@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from reference_pages.paddlejob import reference_text
 
 from paddock import __version__
 from paddock.errors import UsageError
@@ -20,7 +21,6 @@ from paddock.operator.manifests.crd import crd_text
 from paddock.operator.manifests.files import files
 from paddock.operator.manifests.install import Install, manifests_text
 from paddock.operator.manifests.permissions import EDIT, GANGS, LEADER, MANAGER, VIEW
-from paddock.operator.manifests.reference import reference_text
 from paddock.operator.options import read_options
 from paddock.operator.schema import rows
 

@@ -156,13 +156,12 @@ def bash() -> str:
         '  case "$cur" in -*_*) flags="${flags//-/_}" flags="${flags//__/--}";; esac',
         '  case "$cur" in -*) [ -n "$flags" ] && what=w words="$flags";; esac',
         "  case $what in",
-        '  w) COMPREPLY=($(compgen -W "$words" -- "$cur")) || true;;',
+        '  w) COMPREPLY=($(compgen -W "$words" -- "$cur"));;',
         "  d) compopt -o dirnames;;  # readline's own, which knows blanks and quotes",
         "  f) compopt -o default;;",
-        "  esac 2>/dev/null || while IFS= read -r word; do  # zsh has no compopt",
-        '    COMPREPLY+=("$word"); done < <(compgen -$what -- "$cur")',
+        "  esac",
         "}",
-        "complete ${ZSH_VERSION:+-o} ${ZSH_VERSION:+filenames} -F _paddock paddock",
+        "complete -F _paddock paddock",
     ]
     return "\n".join(lines) + "\n"
 

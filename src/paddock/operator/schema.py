@@ -1,7 +1,7 @@
 """The PaddleJob custom resource: one table of every field.
 
 From it come the definitions in deploy/ (manifests/crd.py), docs/reference/paddlejob.md
-(manifests/reference.py) and what the reader of a job accepts (read_spec.py). No I/O.
+(docs/reference_pages) and what the reader of a job accepts (read_spec.py). No I/O.
 
 Sources: paddle-operator v0.3.5 (api/v1/paddlejob_types.go), PaddleCloud (sampleSetRef),
 https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/.

@@ -1,22 +1,20 @@
 """All pages of docs/reference that are generated, and commands.md from the tables of the help.
 
-``python -m paddock.cli.reference docs/reference``, or `make reference`. A test compares them.
+`make reference` writes them (__main__.py); a test compares them. launching.py: flags, environment
+and exit codes; paddlejob.py: the fields of a PaddleJob; schemas.py: the JSON Schemas.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 from paddock.cli.family import usage_of
 from paddock.cli.help import commands_of
 from paddock.cli.main import COMMANDS as NAMES
-from paddock.cli.schemas import schemas
-from paddock.jobfile import reference as launching
-from paddock.operator.manifests.reference import reference_text
 from paddock.ps.server import options
 from paddock.rec.config.places import World
 from paddock.rec.models import reference as models
+from reference_pages import launching
+from reference_pages.paddlejob import reference_text
+from reference_pages.schemas import schemas
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,10 +119,3 @@ def _text(text: str) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    for name, text in pages().items():
-        path = Path(sys.argv[1], name)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, "utf-8")
