@@ -20,7 +20,7 @@ import hashlib
 import hmac
 import json
 
-from paddock.agent.checks import find_fault
+from paddock.agent.checks import RANGES, find_fault, is_word
 from paddock.core import messages
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-VERSION = 3
+VERSION = 4
 GREETING_LIMIT_BYTES = 4096
 LINE_LIMIT_BYTES = 16 << 20
 PACKED_FROM_BYTES = 8192  # below, a list of hosts is sent as it is
 MAC_HEX = 32
 LEASE_SECONDS_MAX = 1e6
+SHOWN_LETTERS = 80
 
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 _PARTS = (Budget, Exit, Host, Verdict, Voters)
@@ -55,13 +56,14 @@ _PRIMITIVE: dict[str, frozenset[type]] = {
     "str": frozenset({str}),
     "bool": frozenset({bool}),
     "float": frozenset({int, float}),
-    "int | None": frozenset({int, type(None)}),
-    "float | None": frozenset({int, float, type(None)}),
+    "Seconds": frozenset({int, float}),
+    "Word": frozenset({str}),
+    "WordOrNone": frozenset({str}),
+    **{name: frozenset({int}) for name in RANGES if name != "Seconds"},
     "VerdictKind": frozenset({str}),
     "Budget": frozenset({Budget}),
     "Host": frozenset({Host}),
     "Exit": frozenset({Exit}),
-    "Exit | None": frozenset({Exit, type(None)}),
     "Verdict": frozenset({Verdict}),
     "Voters": frozenset({Voters}),
     "Loss": frozenset({str}),
@@ -138,7 +140,7 @@ def decode(text: bytes) -> Letter:
     try:
         item = _text_checked(text, json.loads(text))
         uid, attempt = item.pop("uid"), item.pop("in")
-        if type(uid) is not str or type(attempt) is not int:
+        if not (_fits(uid, "Word") and _fits(attempt, "AttemptNumber")):
             raise ValueError("it does not say what it belongs to")
         if isinstance(item.get("hosts"), str):
             item["hosts"] = _unpacked(item["hosts"])
@@ -147,11 +149,7 @@ def decode(text: bytes) -> Letter:
         raise WireError(f"a message that cannot be read came: {error}") from error
     if type(found) not in _MESSAGES:
         raise WireError("a line that is no message came")
-    letter = Letter(uid, attempt, found)
-    fault = find_fault(letter)
-    if fault:
-        raise WireError(f"an impossible message came: {fault}")
-    return letter
+    return Letter(uid, attempt, found)
 
 
 def decode_fields(cls: type[T], text: bytes) -> T:
@@ -219,15 +217,23 @@ def _made(cls: type[T], fields: dict[str, Any]) -> T:
     made = {name: _value(content) for name, content in fields.items()}
     for name, wanted in cls.__annotations__.items():
         if name in made and not _fits(made[name], wanted):
-            raise ValueError(f"{cls.__name__}.{name} is not of type {wanted}")
-    return cls(**made)
+            shown = repr(made[name])[:SHOWN_LETTERS]
+            raise ValueError(f"{cls.__name__}.{name} is not of type {wanted}: {shown}")
+    found = cls(**made)
+    fault = find_fault(found)
+    if fault:
+        raise ValueError(f"{cls.__name__} of {fault}")
+    return found
 
 
 def _fits(item: object, wanted: str) -> bool:
     """Whether a value is of the type its field's annotation names."""
+    if wanted.endswith(" | None") and item is None:
+        return True
+    wanted = wanted.removesuffix(" | None")
     kinds = _PRIMITIVE.get(wanted)
     if kinds is not None:
-        return type(item) in kinds
+        return type(item) in kinds and _is_possible(item, wanted)
     assert wanted.startswith("tuple["), f"no message may have a field of type {wanted}"
     if type(item) is not tuple:
         return False
@@ -238,8 +244,16 @@ def _fits(item: object, wanted: str) -> bool:
     one = inner[:-5]
     kinds = _PRIMITIVE.get(one)
     if kinds is not None:
-        return set(map(type, item)) <= kinds
+        return set(map(type, item)) <= kinds and all(_is_possible(part, one) for part in item)
     return all(_fits(part, one) for part in item)
+
+
+def _is_possible(item: Any, wanted: str) -> bool:
+    """Whether a value of the right kind is in the range of its field's type."""
+    if wanted in RANGES:
+        low, high = RANGES[wanted]
+        return bool(low <= item <= high)
+    return is_word(item) or (not item and wanted == "WordOrNone") if "Word" in wanted else True
 
 
 # ------------------------------------------------------------------ handshake

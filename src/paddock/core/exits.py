@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from paddock.core.value import Count, ExitCode, Nanoseconds, NodeRank, RankOrNone, SignalNumber
+
 # What can end a process or a node, as words for --restart-on and for reports.
 CAUSES = ("exit", "signal", "oom", "not-found", "not-executable", "node-lost")
 
@@ -44,20 +46,20 @@ class Exit:
     """
 
     role: str
-    rank: int
-    node_rank: int
+    rank: RankOrNone
+    node_rank: NodeRank
     host: str
-    attempt: int
-    at_ns: int
-    code: int = 0
-    signal: int = 0
+    attempt: Count
+    at_ns: Nanoseconds
+    code: ExitCode = 0
+    signal: SignalNumber = 0
     cause: str = "exit"
     by_us: bool = False
     after_signal_ns: int = 0
     peer_loss: bool = False
     timed_out: bool = False
-    uncertainty_ns: int = 0
-    error_at_ns: int = 0
+    uncertainty_ns: Nanoseconds = 0
+    error_at_ns: Nanoseconds = 0
     pid: int = 0
     tail: str = ""
     log: str = ""

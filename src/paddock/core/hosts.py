@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from paddock.core.job import Job, Role
+    from paddock.core.value import Port, Word
 
 
 @value
@@ -43,14 +44,14 @@ class Host:
     host, in the order of SERVICES; used on node 0 only. A port 0 is not chosen yet.
     """
 
-    name: str
-    address: str
+    name: Word
+    address: Word
     device_kind: str = "cpu"
-    device_labels: tuple[str, ...] = ()
+    device_labels: tuple[Word, ...] = ()
     device_indices: tuple[int, ...] = ()
     slots: tuple[tuple[str, int, int], ...] = (("worker", 0, 1),)
-    ports: tuple[int, ...] = (0,)
-    service_ports: tuple[int, ...] = (0, 0, 0, 0)
+    ports: tuple[Port, ...] = (0,)
+    service_ports: tuple[Port, ...] = (0, 0, 0, 0)
 
     @property
     def nprocs(self) -> int:

@@ -21,6 +21,18 @@ if TYPE_CHECKING:
     from paddock.core.exits import Exit
     from paddock.core.hosts import Host
     from paddock.core.policy import Verdict
+    from paddock.core.value import (
+        AttemptNumber,
+        Count,
+        ExitCode,
+        Nanoseconds,
+        NodeRank,
+        Port,
+        Seconds,
+        SignalNumber,
+        Word,
+        WordOrNone,
+    )
 
     # silent: its lease ended. closed: it ended its connection. cut: the connection broke.
     Ending = Literal["silent", "closed", "cut", "expelled", "cannot-run", "other-plan"]
@@ -52,9 +64,9 @@ class Budget:
     seconds_left: of --timeout when this was said; None without a limit.
     """
 
-    used_restarts: int = 0
-    total_restarts: int = 0
-    seconds_left: float | None = None
+    used_restarts: Count = 0
+    total_restarts: Count = 0
+    seconds_left: Seconds | None = None
 
 
 @value
@@ -64,11 +76,11 @@ class Voters:
     doors: where each could coordinate, with its address. by: the key of the one that did.
     """
 
-    attempt: int
-    keys: tuple[str, ...]
-    addresses: tuple[str, ...]
-    doors: tuple[int, ...]
-    by: str
+    attempt: Count
+    keys: tuple[Word, ...]
+    addresses: tuple[Word, ...]
+    doors: tuple[Port, ...]
+    by: Word
 
 
 # ---------------------------------------------------------------- to the coordinator
@@ -85,19 +97,19 @@ class Join:
     """
 
     host: Host
-    key: str
-    node_rank: int | None = None
+    key: Word
+    node_rank: NodeRank | None = None
     shape: tuple[tuple[str, str], ...] = ()
-    door: int = 0
-    started: int = -1
-    by: str = ""
+    door: Port = 0
+    started: AttemptNumber = -1
+    by: WordOrNone = ""
 
 
 @value
 class Started:
     """The member made its plan; digest lets the coordinator compare it with the others'."""
 
-    attempt: int
+    attempt: Count
     digest: int
 
 
@@ -112,7 +124,7 @@ class Exited:
 class Stopped:
     """Nothing of the attempt is left on the member. host: fresh facts (new ports)."""
 
-    attempt: int
+    attempt: Count
     host: Host
 
 
@@ -123,7 +135,7 @@ class Leave:
     lost: nobody asked for it, but what its launcher needs is gone.
     """
 
-    signal: int
+    signal: SignalNumber
     hurry: bool = False
     lost: Loss = ""
 
@@ -133,7 +145,7 @@ class CannotRun:
     """The member cannot take part (no free ports any more, ...)."""
 
     message: str
-    exit_code: int
+    exit_code: ExitCode
 
 
 @value
@@ -151,13 +163,13 @@ class Claim:
     is_settled: no other one before counts. key, address, door: where it is. shape: of its job.
     """
 
-    run: str
-    attempt: int
+    run: Word
+    attempt: AttemptNumber
     has_begun: bool
     is_settled: bool
-    key: str
-    address: str
-    door: int
+    key: Word
+    address: Word
+    door: Port
     shape: tuple[tuple[str, str], ...] = ()
 
 
@@ -165,7 +177,7 @@ class Claim:
 class Ping:
     """Every quarter of a lease. at_ns: the member's monotonic clock."""
 
-    at_ns: int
+    at_ns: Nanoseconds
 
 
 # --------------------------------------------------------------------- to a member
@@ -179,11 +191,11 @@ class Start:
     coordinator's own node. before: attempts that count beside this one (core/quorum.py).
     """
 
-    attempt: int
+    attempt: Count
     hosts: tuple[Host, ...]
-    keys: tuple[str, ...] = ()
-    doors: tuple[int, ...] = ()
-    by: str = ""
+    keys: tuple[Word, ...] = ()
+    doors: tuple[Port, ...] = ()
+    by: WordOrNone = ""
     budget: Budget = Budget()
     before: tuple[Voters, ...] = ()
 
@@ -199,7 +211,7 @@ class Start:
 class Settled:
     """No attempt before this one counts any more."""
 
-    attempt: int
+    attempt: Count
 
 
 @value
@@ -209,7 +221,7 @@ class Stop:
     attempt: int
     reason: str
     hurry: bool = False
-    grace_seconds: float | None = None
+    grace_seconds: Seconds | None = None
 
 
 @value
@@ -225,7 +237,7 @@ class Refuse:
 
     message: str
     hint: str = ""
-    exit_code: int = EXIT_USAGE
+    exit_code: ExitCode = EXIT_USAGE
 
 
 @value
@@ -237,14 +249,14 @@ class HandOver:
     voters, gone: as the next coordinator has to count (core/quorum.py).
     """
 
-    attempt: int
-    keys: tuple[str, ...]
-    address: str
-    door: int
+    attempt: Count
+    keys: tuple[Word, ...]
+    address: Word
+    door: Port
     budget: Budget
-    wait_seconds: float = 0.0
+    wait_seconds: Seconds = 0.0
     voters: tuple[Voters, ...] = ()
-    gone: tuple[str, ...] = ()
+    gone: tuple[Word, ...] = ()
 
 
 def sent_on(target: tuple[str, int]) -> HandOver:
@@ -265,8 +277,8 @@ class Note:
 class Pong:
     """Answer to Ping. at_ns: the member's stamp back; now_ns: the coordinator's clock."""
 
-    at_ns: int
-    now_ns: int
+    at_ns: Nanoseconds
+    now_ns: Nanoseconds
 
 
 @value

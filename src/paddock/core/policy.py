@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from paddock.core.exits import Exit
     from paddock.core.job import Restart
+    from paddock.core.value import ExitCode
 
     VerdictKind = Literal["succeed", "fail", "cancel"]
 
@@ -31,7 +32,7 @@ class Verdict:
     """
 
     kind: VerdictKind
-    exit_code: int
+    exit_code: ExitCode
     reason: str
     attempt: int = 0
     culprit: Exit | None = None

@@ -17,6 +17,19 @@ if TYPE_CHECKING:
 
     _T = TypeVar("_T")
 
+    # What a field of a message may hold; agent/checks.py has the ranges.
+    Word = str  # of an environment or a line for people: printable, no space
+    WordOrNone = str  # a Word, or ""
+    Port = int
+    Count = int
+    AttemptNumber = int  # -1: before the first
+    NodeRank = int
+    RankOrNone = int  # a rank; -1 of a node
+    ExitCode = int
+    SignalNumber = int  # 0: none
+    Nanoseconds = int  # of a clock: any sign
+    Seconds = float  # not negative, finite
+
     @dataclass_transform(frozen_default=True)
     def value(cls: type[_T]) -> type[_T]:
         """The type checker's view of @value."""
