@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from paddock.agent.launcher import Launcher
+    from paddock.agent.reign import OwnLauncher
     from paddock.core.job import Rendezvous
 
 # What differs between the nodes of a job: these flags of this node are not for the others.
@@ -18,7 +18,7 @@ OWN_FLAGS = ("master", "rank", "host")
 COMMANDS_MAX = 8
 
 
-def invite(run: Launcher, key: bytes, address: str, port: int) -> None:
+def invite(run: OwnLauncher, key: bytes, address: str, port: int) -> None:
     """This node coordinates, and is reached there."""
     rendezvous = run.job.rendezvous
     where = join_endpoint(address, port)

@@ -41,7 +41,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.agent.launcher import Launcher
+    from paddock.agent.reign import OwnLauncher
     from paddock.core.job import Rendezvous
 
 CONNECT_SECONDS = 1.0
@@ -49,7 +49,7 @@ NAME_SECONDS = 0.5  # between two looks for a name
 NAMES_AGAIN_SECONDS = 2.0  # and for one that has an address, at which nobody lets us in
 
 
-def join_others(run: Launcher) -> None:
+def join_others(run: OwnLauncher) -> None:
     """Start this node's part in a job of several nodes."""
     rendezvous = run.job.rendezvous
     net = Net(run.loop, server_tls(rendezvous), client_tls(rendezvous))

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from paddock.agent.launcher import Launcher
     from paddock.agent.life import Succession
+    from paddock.agent.reign import OwnLauncher
     from paddock.agent.sockets import Listener, Net
     from paddock.core.messages import Letter, Start
 
@@ -56,7 +56,7 @@ class Place:
     elector: Elector
     life: Life
 
-    def __init__(self, run: Launcher, net: Net, key: bytes) -> None:
+    def __init__(self, run: OwnLauncher, net: Net, key: bytes) -> None:
         self.run = run
         self.net = net
         self.key = key

@@ -12,13 +12,34 @@ from paddock.agent.server import Server
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from typing import Protocol
 
-    from paddock.agent.launcher import Launcher
     from paddock.agent.life_words import Event, Lead
+    from paddock.agent.member import Member
     from paddock.agent.sockets import Listener
+    from paddock.core.job import Job
     from paddock.core.messages import End, Start
     from paddock.core.state import Phase
+    from paddock.local.loop import Loop
+
+    class OwnLauncher(Protocol):
+        """What those that lead, and follow, need of the launcher on this node (launcher.py)."""
+
+        job: Job
+        env: Mapping[str, str]
+        loop: Loop
+        member: Member
+        say_raw: Callable[..., None]
+
+        @property
+        def is_ended(self) -> bool: ...
+        def on_news(self, coordinator: Coordinator) -> None: ...
+        def on_reign_over(self) -> None: ...
+        def hold_end(self) -> None: ...
+        def end_when_over(self) -> None: ...
+        def at_end(self, close: Callable[[], None]) -> None: ...
+        def new_uid(self) -> str: ...
 
 
 class Reign:
@@ -31,7 +52,7 @@ class Reign:
 
     def __init__(
         self,
-        run: Launcher,
+        run: OwnLauncher,
         order: Lead,
         listener: Listener,
         key: bytes,

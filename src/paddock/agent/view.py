@@ -11,12 +11,24 @@ from paddock.local.text import verdict_text
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Protocol
 
-    from paddock.agent.launcher import Launcher
+    from paddock.agent.coordinator import Coordinator
+    from paddock.agent.member import Member
     from paddock.core.hosts import Host
     from paddock.core.plan import Proc
     from paddock.core.policy import Verdict
     from paddock.core.state import Phase
+    from paddock.local.loop import Loop
+
+    class Viewed(Protocol):
+        """A launcher, as far as others may look at it (launcher.py)."""
+
+        loop: Loop
+        member: Member
+        coordinator: Coordinator | None
+        verdict: Verdict | None
+
 
 STATES = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
 OF_START = "as planned: this node knows its own ranks only"
@@ -25,7 +37,7 @@ OF_START = "as planned: this node knows its own ranks only"
 class JobView:
     """Owned by the loop's thread. on_change: called after every change, in that thread."""
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self, launcher: Viewed) -> None:
         self.on_change: list[Callable[[], None]] = []
         self._launcher = launcher
         self._failed_at: float | None = None
