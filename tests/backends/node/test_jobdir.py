@@ -22,8 +22,9 @@ from paddock.backends.node.jobdir import (
     write_json,
 )
 from paddock.backends.node.main import Host
-from paddock.backends.node.names import Refused, take_name
+from paddock.backends.node.names import take_name
 from paddock.backends.node.wire import Wire
+from paddock.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,5 +127,5 @@ def test_a_job_that_starts_while_it_is_looked_at_keeps_its_name(tmp_path: Path) 
             write_json(str(first / ".paddock" / "state.json"), state)
             unlock_making(lock)
             file.write("{}")
-        with pytest.raises(Refused, match="the name 'it' is in use: it-0001 is starting"):
+        with pytest.raises(UsageError, match="the name 'it' is in use: it-0001 is starting"):
             looks.result()

@@ -12,7 +12,6 @@ import pytest
 
 from backends.files.hosts import Host, tree
 from paddock.backends.files.package import Package, deliver, place_locally, scan
-from paddock.backends.node import files
 from paddock.backends.node import place as place_module
 from paddock.backends.node.manifest import Entry, Manifest, make_manifest, unpack
 from paddock.backends.node.place import build, place
@@ -93,13 +92,6 @@ def test_a_script_that_writes_into_its_files_changes_no_other_job(
         file.write(b"changed")
     send(host, package, second)
     assert tree(second) == tree(root)
-
-
-def test_a_host_says_which_contents_it_lacks(package: Package, host: Host) -> None:
-    hashes = sorted(package.manifest.blobs)
-    row = {"op": "have", "bytes": 32 * len(hashes)}
-    answer, body = host.ask(row, [files.join_hashes(hashes)])
-    assert (answer["missing"], body) == (len(hashes), files.join_hashes(hashes))
 
 
 def test_bytes_that_change_on_the_way_are_refused_and_leave_nothing(

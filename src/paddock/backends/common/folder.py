@@ -148,8 +148,6 @@ def nothing_left(folder: Path, what: str) -> Iterator[None]:
         remove(folder)
         if isinstance(error, OSError):
             raise UsageError(f"{what}: {error}") from error
-        if isinstance(error, names.Refused):
-            raise UsageError(str(error), hint=error.hint) from error
         if isinstance(error, PaddockError):
             raise as_usage(error) from error
         raise
@@ -162,10 +160,7 @@ def as_usage(error: PaddockError) -> UsageError:
 
 def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Say) -> None:
     """Make the directory with all that is in it. Raises UsageError, and then it is gone."""
-    try:
-        names.refuse_unsafe(str(folder.parent))
-    except names.Refused as error:
-        raise UsageError(str(error), hint=error.hint) from error
+    names.refuse_unsafe(str(folder.parent))
     try:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.mkdir(mode=0o700)

@@ -2,7 +2,6 @@
 
 op      body                      answer
 ------  ------------------------  -------------------------------------------------
-have    hashes, 32 bytes each     {"missing": n}, and the hashes of those
 put     contents (receiver.py)    {"received": n}
 place   a manifest, as packed     {"placed": true}, or {"missing": n} with the hashes
 offer   a key, 32 bytes, hashes   {"port": n}: given there to other hosts (relay.py); without a
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
             """Keep nothing back."""
 
 
-OPS = ("have", "put", "place", "offer", "take")
+OPS = ("put", "place", "offer", "take")
 LIST_BYTES_MAX = 64 << 20
 
 
@@ -88,13 +87,8 @@ def _answer(
     data = b"".join(body)
     if request["op"] in ("offer", "take"):
         return _relay(request, data, store), []
-    if request["op"] == "have":
-        missing = store.absent(split_hashes(data))
-    else:
-        missing = _place(data, str(request["directory"]), store)
-        if not missing:
-            return {"placed": True}, []
-    return {"missing": len(missing)}, missing
+    missing = _place(data, str(request["directory"]), store)
+    return ({"missing": len(missing)} if missing else {"placed": True}), missing
 
 
 def _put(body: _Body, store: Store) -> int:

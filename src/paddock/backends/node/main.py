@@ -41,7 +41,7 @@ from paddock.backends.node.jobdir import (
     write_json,
     write_text,
 )
-from paddock.backends.node.names import Refused, refuse_unsafe, take_name
+from paddock.backends.node.names import refuse_unsafe, take_name
 from paddock.backends.node.wire import CHUNK_BYTES, Wire, WireEnded
 from paddock.errors import PaddockError, UsageError
 
@@ -103,7 +103,7 @@ class Host:
 
     def _answer(self, row: Row) -> None:
         name = str(row.get("op", ""))
-        if name in ("have", "put", "place", "offer", "take"):
+        if name in ("put", "place", "offer", "take"):
             from paddock.backends.node import files
 
             files.serve({**row, "directory": _directory(row)}, self._wire, self._wire)
@@ -112,10 +112,8 @@ class Host:
         operation = self._ops.get(name)
         try:
             if operation is None:
-                raise Refused(f"unknown request '{name}'")
+                raise UsageError(f"unknown request '{name}'")
             answer = operation(row)
-        except Refused as error:
-            answer = {"error": str(error), "hint": error.hint}
         except PaddockError as error:
             answer = {"error": error.message, "hint": error.hint}
         except OSError as error:
@@ -129,11 +127,7 @@ class Host:
         if row.get("has_ps"):
             from paddock.backends.node import carried
 
-            try:
-                env = {**os.environ, **row["env"]}
-                carried.look(_python(row), env)
-            except UsageError as error:
-                raise Refused(error.message, error.hint) from error
+            carried.look(_python(row), {**os.environ, **row["env"]})
         root = _root(row)
         refuse_unsafe(root)
         os.makedirs(root, 0o700, exist_ok=True)
@@ -181,7 +175,9 @@ class Host:
             write_text(inner(directory, "launch.json"), str(row["file"]), 0o600)
         cwd = os.path.expanduser(str(row.get("cwd") or directory))
         if not os.path.isdir(cwd):
-            raise Refused(f"the workspace {cwd} is not there", "name one that is on every host")
+            raise UsageError(
+                f"the workspace {cwd} is not there", hint="name one that is on every host"
+            )
         logs = os.path.join(directory, "log")
         os.makedirs(logs, 0o700, exist_ok=True)
         # Where hosts share the working directory, its nodefile could be right for one of them only.
@@ -334,13 +330,13 @@ class Host:
         if row.get("is_undone") and directory not in self._made:
             return {}
         if directory not in self._made and is_being_made(directory):
-            raise Refused("the job is being submitted", "paddock stop first")
+            raise UsageError("the job is being submitted", hint="paddock stop first")
         is_ours = os.path.isdir(inner(directory, ""))
         if not is_ours and os.listdir(directory):
-            raise Refused(f"{directory} is not a job's directory: it is left as it is")
+            raise UsageError(f"{directory} is not a job's directory: it is left as it is")
         state = read_json(inner(directory, "state.json"))
         if state is not None and is_alive(state.get("process")) and state["state"] == "running":
-            raise Refused("the job still runs", "paddock stop first")
+            raise UsageError("the job still runs", hint="paddock stop first")
         import shutil  # dear, and rarely needed
 
         job = read_json(inner(directory, "job.json")) or {}
@@ -365,10 +361,10 @@ def _directory(row: Mapping[str, Any]) -> str:
     """The job's directory: one name below the root, never a way out of it."""
     name = str(row["id"])
     if not name or "/" in name or "\0" in name or name.startswith("."):
-        raise Refused(f"'{name}' is not the name of a job")
+        raise UsageError(f"'{name}' is not the name of a job")
     part = str(row.get("part") or "")
     if part and not (part.startswith("nodes/") and part[6:].isdigit()):
-        raise Refused(f"'{part}' is not a part of a job")
+        raise UsageError(f"'{part}' is not a part of a job")
     return os.path.join(_root(row), name, part).rstrip("/")
 
 
@@ -385,7 +381,7 @@ def _root(row: Mapping[str, Any]) -> str:
 
 def _refuse_stopped(directory: str) -> None:
     if os.path.exists(inner(directory, STOP_FILE)):
-        raise Refused("the job was told to end before it had started")
+        raise UsageError("the job was told to end before it had started")
 
 
 def _identity(path: str) -> str:

@@ -6,26 +6,19 @@ import fcntl
 import os
 
 from paddock.backends.node.jobdir import node_state, unsafe_folder
+from paddock.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Refused(Exception):  # the request's fault or the host's: told, not raised
-    """What the submitter is told: what is wrong, and a hint."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
-
-
 def refuse_unsafe(root: str) -> None:
-    """Who may exchange the job's directory may have anything executed as us. Raises Refused."""
+    """Who may exchange the job's directory may have anything executed as us. Raises UsageError."""
     if folder := unsafe_folder(root):
-        raise Refused(
+        raise UsageError(
             f"{root}: others may write to {folder}, and so exchange what is in it",
-            f"chmod o-w {folder} (or +t), or choose another --root",
+            hint=f"chmod o-w {folder} (or +t), or choose another --root",
         )
 
 
@@ -36,7 +29,7 @@ def alive_state(directory: str) -> str:
 
 
 def take_name(directory: str, name: str, held: Callable[[str], str] = alive_state) -> None:
-    """A name belongs to one job as long as that runs. Raises Refused.
+    """A name belongs to one job as long as that runs. Raises UsageError.
 
     held: the state of a job's directory while that keeps its name, else "".
     """
@@ -62,11 +55,11 @@ def take_name(directory: str, name: str, held: Callable[[str], str] = alive_stat
             except FileNotFoundError:
                 continue
             if state := held(os.path.join(root, holder)):
-                raise Refused(
+                raise UsageError(
                     f"the name '{name}' is in use: {holder} is {state}",
-                    "choose another --name, or --replace to stop that job first",
+                    hint="choose another --name, or --replace to stop that job first",
                 )
             os.unlink(path)
     finally:
         os.close(lock)
-    raise Refused(f"the name '{name}' is being taken by others", "try again")
+    raise UsageError(f"the name '{name}' is being taken by others", hint="try again")

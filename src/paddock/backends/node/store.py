@@ -20,7 +20,7 @@ from paddock.errors import PaddockError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 LIMIT_BYTES = 10 << 30
 SPARED_SECONDS = 3600.0  # what was used since then is never trimmed
@@ -81,10 +81,6 @@ class Store:
     def new(self) -> str:
         """Where what is being received is, until it is whole."""
         return os.path.join(self.folder, "new")
-
-    def absent(self, hashes: Iterable[str]) -> list[str]:
-        """Those of the contents that have no file here."""
-        return [each for each in hashes if not os.path.exists(self.path(each))]
 
     def path(self, sha256: str) -> str:
         """Where a content is, or will be."""
