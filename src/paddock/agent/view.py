@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from paddock.agent.coordinator import Coordinator
     from paddock.agent.member import Member
     from paddock.core.hosts import Host
+    from paddock.core.job import Job
     from paddock.core.plan import Proc
     from paddock.core.policy import Verdict
     from paddock.core.state import Phase
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     class Viewed(Protocol):
         """A launcher, as far as others may look at it (launcher.py)."""
 
+        job: Job
         loop: Loop
         member: Member
         coordinator: Coordinator | None
