@@ -8,8 +8,8 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from paddock.agent.client import Client
-from paddock.agent.coordinator import Coordinator
+from paddock.agent.client import Client, ClientEvents
+from paddock.agent.coordinator import Coordinator, CoordinatorEvents
 from paddock.agent.server import Server
 from paddock.agent.sockets import Net
 from paddock.agent.wire import answer, session_key
@@ -20,7 +20,7 @@ from paddock.local.loop import Loop
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.core.messages import Ending, ToMember
+    from paddock.core.messages import Ending, Letter, ToMember
     from paddock.errors import PaddockError
 
 KEY = b"the-job-key"
@@ -54,13 +54,39 @@ class Ear:
             target,
             key=key,
             join_timeout_seconds=room.join_seconds,
-            on_joined=lambda address, uid: self.joined.append((address, uid)),
-            on_letter=lambda letter: self.messages.append(letter.message),  # type: ignore[arg-type]  # to us
-            on_lost=lambda ending, why, _left: self.lost.append((ending, why)),
-            on_refused=lambda: self.refused.append(True),
-            on_failed=self.failed.append,
-            on_waiting=self.waiting.append,
+            events=Heard(self),
         )
+
+
+class Heard(ClientEvents):
+    """Writes down what a client tells."""
+
+    def __init__(self, ear: Ear) -> None:
+        self.ear = ear
+
+    def joined(self, seen_as: str, uid: str) -> None:
+        """As agent/client.py."""
+        self.ear.joined.append((seen_as, uid))
+
+    def on_letter(self, letter: Letter) -> None:
+        """As agent/client.py."""
+        self.ear.messages.append(letter.message)  # type: ignore[arg-type]  # to us
+
+    def lost(self, ending: Ending, why: str, _seconds_left: float) -> None:
+        """As agent/client.py."""
+        self.ear.lost.append((ending, why))
+
+    def failed(self, error: PaddockError) -> None:
+        """As agent/client.py."""
+        self.ear.failed.append(error)
+
+    def waiting(self, _where: str, why: str) -> None:
+        """As agent/client.py."""
+        self.ear.waiting.append(why)
+
+    def refused(self) -> None:
+        """As agent/client.py."""
+        self.ear.refused.append(True)
 
 
 class Room:
@@ -79,7 +105,7 @@ class Room:
         """Open a coordinator's door; returns its address."""
         listener = self.net.bind("127.0.0.1", 0)
         assert listener is not None
-        self.coordinator = Coordinator(job, self.loop, UID, on_end=lambda _end: None)
+        self.coordinator = Coordinator(job, self.loop, UID, events=CoordinatorEvents())
         self.server = Server(job, self.loop, self.coordinator, listener, key=key)
         return "127.0.0.1", listener.port
 

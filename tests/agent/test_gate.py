@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.rooms import UID, job_of
-from paddock.agent.coordinator import Coordinator
+from paddock.agent.coordinator import Coordinator, CoordinatorEvents
 from paddock.agent.member import Member
 from paddock.core import messages as m
 from paddock.core.exits import Exit
@@ -64,12 +64,23 @@ class Link:
         return [each.message for each in self.letters if isinstance(each.message, kind)]
 
 
+class Ends(CoordinatorEvents):
+    """Writes down how the job ended."""
+
+    def __init__(self, ends: list[m.End]) -> None:
+        self.ends = ends
+
+    def ended(self, end: m.End) -> None:
+        """As agent/coordinator.py."""
+        self.ends.append(end)
+
+
 class Office:
     """A coordinator of a job of two nodes, and the links to both."""
 
     def __init__(self, loop: Loop, job: Job = JOB) -> None:
         self.ends: list[m.End] = []
-        self.coordinator = Coordinator(job, loop, UID, on_end=self.ends.append)
+        self.coordinator = Coordinator(job, loop, UID, events=Ends(self.ends))
         self.links = (Link(), Link())
         self.members = [self.coordinator.attach(link) for link in self.links]
 

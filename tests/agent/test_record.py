@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.rooms import UID, job_of
-from paddock.agent.coordinator import Coordinator
+from paddock.agent.coordinator import Coordinator, CoordinatorEvents
 from paddock.agent.recorder import PAUSE_SECONDS, STATUS, VERDICT, Recorder
 from paddock.core import messages as m
 from paddock.core.exits import Exit
@@ -95,6 +95,17 @@ class Link:
         """As coordinator.Link."""
 
 
+class Watched(CoordinatorEvents):
+    """Tells a recorder."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def on_news(self, coordinator: Coordinator) -> None:
+        """As agent/coordinator.py."""
+        self.recorder.on_news(coordinator)
+
+
 class Office:
     """A coordinator of three nodes of two workers, its recorder, and what that wrote."""
 
@@ -103,7 +114,7 @@ class Office:
         self.clock, self.folder = Clock(), Folder()
         self.recorder = Recorder(job, self.clock, self.folder, "h0/abc")  # type: ignore[arg-type]  # they stand for it
         self.coordinator = Coordinator(
-            job, self.clock, UID, on_end=lambda _end: None, on_news=self.recorder.on_news  # type: ignore[arg-type]  # as above
+            job, self.clock, UID, events=Watched(self.recorder)  # type: ignore[arg-type]  # as above
         )  # fmt: skip
         self.members = [self.coordinator.attach(Link()) for _ in HOSTS]
 

@@ -33,7 +33,7 @@ PORTABLE = (
     "from paddock.jobfile.parse import parse\n"
     "from paddock.local.portable import run_portable\n"
     "job = parse(sys.argv[1:], os.environ, python=sys.executable).job\n"
-    "sys.exit(run_portable(job, os.environ))\n",
+    "sys.exit(run_portable(job, os.environ, len(os.sched_getaffinity(0))))\n",
 )
 COLLECTIVE = "--nproc_per_node 2"
 PS = "--server_num 2 --worker_num 2"

@@ -34,7 +34,7 @@ def launch(folder: Path, text: str, *words: object) -> int:
     """Run a script on this path with the logs in ``folder``."""
     script = folder / "train.py"
     script.write_text("import os, signal, sys, time\nRANK = int(os.environ['RANK'])\n" + text)
-    return run_portable(job_of("--log_dir", folder / "log", *words, script), dict(os.environ))
+    return run_portable(job_of("--log_dir", folder / "log", *words, script), dict(os.environ), 1)
 
 
 def test_ranks_get_their_environment_and_their_log_files(
@@ -96,7 +96,7 @@ def test_a_program_that_cannot_be_started_has_its_own_exit_code(
         Path(program).write_text("neither script nor program")
         Path(program).chmod(mode)
     job = job_of("--nproc_per_node", 2, "--no_python", program)
-    assert run_portable(job, dict(os.environ)) == code
+    assert run_portable(job, dict(os.environ), 1) == code
 
 
 def test_a_time_limit_is_124(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_signal_gives_the_ranks_time_to_save(
 def test_what_needs_linux_is_refused_with_a_hint(words: tuple[object, ...], message: str) -> None:
     """Exit code 2, before anything is started."""
     with pytest.raises(UsageError) as caught:
-        run_portable(job_of(*words, "train.py"), {})
+        run_portable(job_of(*words, "train.py"), {}, 1)
     assert any(message in p.message for p in caught.value.problems)
     assert all("Linux" in p.hint for p in caught.value.problems)
 

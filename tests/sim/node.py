@@ -350,7 +350,7 @@ class Node:
             rendezvous = replace(rendezvous, node_rank=self.number)
         self.run = Launched(
             replace(world.spec.job, rendezvous=rendezvous),
-            LaunchContext(self.world.env, f"{self.name}.{self.launch_count}"),
+            LaunchContext(self.world.env, 1, f"{self.name}.{self.launch_count}"),
             loop=self.loop,  # type: ignore[arg-type]  # as real as it gets here
             node=self.share,  # type: ignore[arg-type]  # as above
             say_raw=self._say,

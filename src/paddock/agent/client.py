@@ -34,8 +34,6 @@ from paddock.errors import EXIT_DEADLINE, PaddockError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from paddock.agent.connection import Connection
     from paddock.agent.sockets import Dial, Incoming, Net
     from paddock.core.exits import Exit
@@ -52,15 +50,30 @@ FENCE_SHARE = 0.92  # a member gives up its lease a little before the coordinato
 CLOCK_SAMPLES = 8
 
 
-class Client:
-    """Owned by the loop's thread.
+class ClientEvents:
+    """What a client tells whoever opened it; what is not overridden is of no interest."""
 
-    on_joined(address, uid): the coordinator accepted us and sees us as ``address``.
-    on_letter(letter): an order. on_lost(ending, why, seconds left
-    of our lease): the coordinator is gone.
-    on_failed(error): it cannot be reached or does not want us. on_refused(): its host answers, and
-    nobody listens there.
-    """
+    def joined(self, seen_as: str, uid: str) -> None:
+        """The coordinator accepted us, and that is our address for it."""
+
+    def on_letter(self, letter: Letter) -> None:
+        """An order."""
+
+    def lost(self, ending: Ending, why: str, seconds_left: float) -> None:
+        """The coordinator is gone; seconds_left: of our lease."""
+
+    def failed(self, error: PaddockError) -> None:
+        """The coordinator cannot be reached, or does not want us."""
+
+    def waiting(self, where: str, why: str) -> None:
+        """The coordinator does not answer yet."""
+
+    def refused(self) -> None:
+        """The coordinator's host answers, and nobody listens there."""
+
+
+class Client:
+    """Owned by the loop's thread. is_search: one place of many, of which none is worth a word."""
 
     def __init__(
         self,
@@ -71,12 +84,7 @@ class Client:
         *,
         key: bytes,
         join_timeout_seconds: float,
-        on_joined: Callable[[str, str], None],
-        on_letter: Callable[[Letter], None],
-        on_lost: Callable[[Ending, str, float], None],
-        on_failed: Callable[[PaddockError], None],
-        on_waiting: Callable[[str], None],
-        on_refused: Callable[[], None] = lambda: None,
+        events: ClientEvents,
         is_search: bool = False,
         source: str = "",
     ) -> None:
@@ -88,14 +96,9 @@ class Client:
         self._job_id = job_id
         self._key = key
         self._source = source
-        self._on_joined = on_joined
-        self._on_letter = on_letter
-        self._on_lost = on_lost
-        self._on_failed = on_failed
-        self._on_waiting = on_waiting
+        self._events = events
         self._limit_seconds = join_timeout_seconds
         self._is_search = is_search  # one place of many: it is said together where it was sought
-        self._on_refused = on_refused
         self._limit_hint = (
             "start the command on that node; check the address, the port and the firewall "
             "between the nodes"
@@ -131,7 +134,7 @@ class Client:
 
     def _not_connected(self, why: str, is_refused: bool) -> None:
         if is_refused:
-            self._on_refused()
+            self._events.refused()
         if self._state == "connecting":
             self._retry(why)
 
@@ -168,7 +171,8 @@ class Client:
             return
         if not self._said_waiting:
             self._said_waiting = True
-            self._on_waiting(why)
+            if not self._is_search:
+                self._events.waiting(join_endpoint(*self.target), why)
         self._loop.at(
             self._timer + "connect", min(now + self._pause, self._deadline), self._connect
         )
@@ -179,7 +183,7 @@ class Client:
         self._loop.at(self._timer + "connect", None, self._connect)
         flag = "" if self._is_search else "--master "
         error.message = f"{flag}{join_endpoint(*self.target)}: {error.message}"
-        self._on_failed(error)
+        self._events.failed(error)
 
     # ---------------------------------------------------------------- speaking
 
@@ -189,7 +193,7 @@ class Client:
             if isinstance(letter.message, Pong):
                 self._on_pong(letter.message)
             elif self._loop.now() < self._lease_until:
-                self._on_letter(letter)
+                self._events.on_letter(letter)
             else:  # we stood still: what waited for us is an order to a node taken for dead
                 self._fence()
             return
@@ -221,7 +225,7 @@ class Client:
         self._loop.at(self._timer + "connect", None, self._connect)
         self._lease_until = self._loop.now() + self._lease * FENCE_SHARE
         self._ping()  # before anything else: exits can be told in its time from the first on
-        self._on_joined(self._connection.local_address, self.uid)
+        self._events.joined(self._connection.local_address, self.uid)
 
     def send(self, letter: Letter) -> None:
         """Send without blocking; into the void when the coordinator is gone."""
@@ -284,4 +288,4 @@ class Client:
     def _lose(self, ending: Ending, why: str) -> None:
         self.close(breaks=True)
         self._state = "lost"  # joined -> lost
-        self._on_lost(ending, why, max(0.0, self._lease_until - self._loop.now()))
+        self._events.lost(ending, why, max(0.0, self._lease_until - self._loop.now()))

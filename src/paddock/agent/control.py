@@ -60,9 +60,9 @@ class ControlServer:
         finally:
             os.close(folder_fd)
         self.path, self._listener = path, listener
-        self._loop.watch(listener.fileno(), READ, lambda _events: self._accept())
+        self._loop.watch(listener.fileno(), READ, self._accept)
 
-    def _accept(self) -> None:
+    def _accept(self, _events: int) -> None:
         assert self._listener is not None
         try:
             # As socket.socket.accept does; socket costs 4 ms where ranks may wait.
@@ -77,7 +77,7 @@ class ControlServer:
             connection.close()
             return
         self._clients[fd] = _Client(connection, self._loop.now() + REQUEST_SECONDS)
-        self._loop.watch(fd, READ, lambda events: self._on_client(fd, events))
+        self._watch(fd, READ)
         self._loop.at("control", self._loop.now() + REQUEST_SECONDS, self._drop_silent)
 
     def _drop_silent(self) -> None:
@@ -120,10 +120,10 @@ class ControlServer:
         except (ValueError, TypeError, LookupError, RecursionError):
             op, request = "", {}
         if op == "status":
-            self._send_row(client, lambda row: row)
+            self._send_row(client)
         elif op == "events":
             client.is_following = True
-            self._send_row(client, lambda row: {"event": "status", **row})
+            self._send_row(client, {"event": "status"})
         elif op == "stop":
             self._stop(bool(request.get("now")))
             self._send(fd, b'{"ok": true}\n')
@@ -139,16 +139,14 @@ class ControlServer:
         self._is_due = False
         for client in list(self._clients.values()):
             if client.is_following:
-                self._send_row(client, lambda row: {"event": "status", **row})
+                self._send_row(client, {"event": "status"})
 
-    def _send_row(
-        self, client: _Client, shape: Callable[[Mapping[str, object]], Mapping[str, object]]
-    ) -> None:
+    def _send_row(self, client: _Client, head: Mapping[str, object] | None = None) -> None:
         """The row is made in the output thread: of thousands of ranks it takes a while."""
         make, now = self._view.row(), self._loop.wall()
 
         def work() -> None:
-            data = json_text(shape({**make(), "now": now})).encode() + b"\n"
+            data = json_text({**(head or {}), **make(), "now": now}).encode() + b"\n"
             self._loop.post(lambda: self._send_to(client, data))
 
         self._output.do(work)
@@ -157,6 +155,9 @@ class ControlServer:
         fd = client.connection.fileno()
         if self._clients.get(fd) is client:
             self._send(fd, data)
+
+    def _watch(self, fd: int, events: int) -> None:
+        self._loop.watch(fd, events, lambda found: self._on_client(fd, found))
 
     def _send(self, fd: int, data: bytes) -> None:
         client = self._clients[fd]
@@ -174,7 +175,7 @@ class ControlServer:
             self._drop(fd)
             return
         events = WRITE if client.unsent else READ  # who does not read is not heard
-        self._loop.watch(fd, events, lambda found: self._on_client(fd, found))
+        self._watch(fd, events)
 
     def _drop(self, fd: int) -> None:
         client = self._clients.pop(fd)

@@ -37,18 +37,33 @@ TURNED_AWAY_LETTERS = 300
 MEMBER_ENDS_SECONDS = 1.5
 
 
+class CoordinatorEvents:
+    """What a coordinator tells, and asks, whoever opened it; these answers do for one node."""
+
+    def may_start(self, start: messages.Start, go: Callable[[], None]) -> None:
+        """An attempt is to start: call go(), now or later (etcd fencing)."""
+        del start
+        go()
+
+    def on_phase(self, phase: Phase) -> None:
+        """The machine has moved on; what it ordered meanwhile is carried out after this."""
+
+    def on_news(self, coordinator: Coordinator) -> None:
+        """The machine may have another state than before."""
+
+    def ended(self, end: messages.End) -> None:
+        """The job has ended here, and every member was told."""
+
+    def own_refused(self) -> None:
+        """The coordinator's own node was not let in: the coordinator cannot go on without it."""
+
+
 class OwnLink:
-    """The way between a coordinator and the node it lives on: calls.
+    """The way between a coordinator and the node it lives on: calls."""
 
-    on_refused(): it was not let in, and a coordinator without its own node cannot go on.
-    """
-
-    def __init__(
-        self, coordinator: Coordinator, member: Member, on_refused: Callable[[], None]
-    ) -> None:
+    def __init__(self, coordinator: Coordinator, member: Member) -> None:
         self._coordinator = coordinator
         self._member = member
-        self._on_refused = on_refused
         self._id = coordinator.attach(self)
 
     def connect(self, address: str, door: int = 0) -> None:
@@ -62,20 +77,14 @@ class OwnLink:
         """Deliver at once."""
         self._member.receive(letter)
         if isinstance(letter.message, messages.Refuse):
-            self._on_refused()
+            self._coordinator.events.own_refused()
 
     def close(self) -> None:
         """Nothing to close."""
 
 
 class Coordinator:
-    """One per job. All methods are called on the loop's thread.
-
-    may_start(start, go): asks for consent to start an attempt (etcd fencing); calls go() later
-    or at once. on_end(end): the job has ended here and every member was told. on_phase(phase): the
-    machine has moved on; what it ordered meanwhile is carried out after that. on_news(self): the
-    machine may have another state than before.
-    """
+    """One per job. All methods are called on the loop's thread."""
 
     def __init__(
         self,
@@ -83,13 +92,11 @@ class Coordinator:
         loop: Loop,
         uid: str,
         *,
-        on_end: Callable[[messages.End], None],
-        may_start: Callable[[messages.Start, Callable[[], None]], None] | None = None,
+        events: CoordinatorEvents,
         inherited: Inherited | None = None,
-        on_phase: Callable[[Phase], None] = lambda _phase: None,
-        on_news: Callable[[Coordinator], None] | None = None,
     ) -> None:
         self.uid = uid
+        self.events = events
         self.end: messages.End | None = None
         self.machine = Membership(
             job,
@@ -101,10 +108,6 @@ class Coordinator:
         self._loop = loop
         self._lease_seconds = job.rendezvous.lease_seconds
         self._links: dict[int, Link] = {}
-        self._on_end = on_end
-        self._may_start = may_start
-        self._on_phase = on_phase
-        self._on_news = on_news
         self._last_note = ""
         self._turned_away: set[str] = set()
         self._events: list[messages.Event] = []
@@ -170,15 +173,15 @@ class Coordinator:
             before = self.machine.phase
             actions = self.machine.handle(self._events[0], self._loop.now())
             if self.machine.phase != before:
-                self._on_phase(self.machine.phase)
+                self.events.on_phase(self.machine.phase)
             for action in actions:
                 self._do(action)
             self._events[:1] = []
         self._tell_news()
 
     def _tell_news(self) -> None:
-        if self._on_news is not None and not self._is_closed:
-            self._on_news(self)
+        if not self._is_closed:
+            self.events.on_news(self)
 
     def _do(self, action: messages.Action) -> None:
         if isinstance(action, messages.Tell):
@@ -194,8 +197,8 @@ class Coordinator:
 
     def _tell(self, order: messages.Tell) -> None:
         message = order.message
-        if isinstance(message, messages.Start) and self._may_start is not None:
-            self._may_start(message, lambda: self._start(order))
+        if isinstance(message, messages.Start):
+            self.events.may_start(message, lambda: self._start(order))
             return
         if isinstance(message, messages.Note):
             if message.text == self._last_note:
@@ -217,7 +220,7 @@ class Coordinator:
         if not end.handed_over:
             self._send_all(messages.Over(end.verdict))
         self._tell_news()  # it may be closed in a moment
-        self._on_end(end)
+        self.events.ended(end)
 
     def _send_all(self, message: messages.ToMember) -> None:
         self._send(tuple(self._links), message)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from paddock.agent.coordinator import Coordinator, OwnLink
+from paddock.agent.coordinator import Coordinator, CoordinatorEvents, OwnLink
 from paddock.agent.member import Member
 from paddock.core.hosts import LOOPBACK
 from paddock.errors import PaddockError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
     from paddock.core.plan import Plan
     from paddock.core.policy import Verdict
-    from paddock.local.warm.kept import Kept
+    from paddock.local.warm.process import Kept
 
 OUTPUT_SECONDS = 2.0
 RANKS_SECONDS = 0.2  # left to ranks that start, before the record of their run is begun beside them
@@ -41,6 +41,7 @@ def run_job(
     job: Job,
     env: Mapping[str, str],
     *,
+    cores: int,
     guardian_pid: int,
     notes: Sequence[str] = (),
     words: Sequence[str] = (),
@@ -48,9 +49,10 @@ def run_job(
 ) -> int:
     """Run this node's part of the job; returns the exit code.
 
-    words: after ``paddock launch``. kept: of a launcher that stays (--warm keep).
+    cores: that this process may use. words: after ``paddock launch``. kept: of a launcher that
+    stays (--warm keep).
     """
-    launcher = LauncherProcess(job, env, kept)
+    launcher = LauncherProcess(job, env, cores, kept)
     try:
         reporter = launcher.member.reporter
         reporter.say_all([("WARNING", note) for note in notes])
@@ -74,7 +76,7 @@ def _tell_settings(job: Job, reporter: Reporter) -> None:
         reporter.settings(configuration(job))
 
 
-class Launcher:
+class Launcher(CoordinatorEvents):
     """One launcher's part in a job. What the simulator replaces is passed in: loop, node, console.
 
     Its methods are the events of its member and of a coordinator on this node.
@@ -110,11 +112,8 @@ class Launcher:
 
     def join_alone(self) -> None:
         """A job of one node: coordinator and member in this process, no network."""
-        coordinator = Coordinator(
-            self.job, self.loop, self.new_uid(), on_end=lambda _end: None, on_news=self.on_news
-        )
-        own = OwnLink(coordinator, self.member, on_refused=lambda: None)
-        own.connect(self.job.rendezvous.own_host or LOOPBACK)
+        coordinator = Coordinator(self.job, self.loop, self.new_uid(), events=self)
+        OwnLink(coordinator, self.member).connect(self.job.rendezvous.own_host or LOOPBACK)
 
     def on_news(self, coordinator: Coordinator) -> None:
         """This node coordinates, and the job's state has changed."""
@@ -184,7 +183,9 @@ class Launcher:
 class LauncherProcess(Launcher):
     """A Launcher on this machine, with its real loop, output and processes."""
 
-    def __init__(self, job: Job, env: Mapping[str, str], kept: Kept | None = None) -> None:
+    def __init__(
+        self, job: Job, env: Mapping[str, str], cores: int, kept: Kept | None = None
+    ) -> None:
         """kept: the loop, and what the launch before has left, of a launcher that stays."""
         loop = Loop() if kept is None else kept.loop
         # A submitter tells the two apart by where they are: backends/node/main.py.
@@ -196,7 +197,7 @@ class LauncherProcess(Launcher):
         self._entry = entry = (
             take_entry(env, job_name(job)) if is_recorded(job, env) else Entry("", "")
         )
-        context = LaunchContext(env, _pod_name(), entry.run_id, entry.folder, kept)
+        context = LaunchContext(env, cores, _pod_name(), entry.run_id, entry.folder, kept)
         self._node = node = NodeRunner(job, context, loop, output)
         super().__init__(
             job,
@@ -445,7 +446,7 @@ def _reporter(job: Job, context: LaunchContext, node: NodeRunner, output: Output
             node.record(text)
 
         return Reporter(LEVELS[job.logs.level], write)
-    from paddock.local.screen import ScreenReporter, columns_of
+    from paddock.local.screen import ScreenReporter, stderr_columns
 
     screen = ScreenReporter(
         job,
@@ -454,7 +455,7 @@ def _reporter(job: Job, context: LaunchContext, node: NodeRunner, output: Output
         node.record,
         node.shown_logs,
         output.has_shown,
-        columns=lambda: columns_of(2),
+        columns=stderr_columns,
         has_time=not job.record,  # `paddock submit` shows it, perhaps on a terminal
         run_id=context.run_id if context.folder else "",
     )

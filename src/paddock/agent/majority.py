@@ -7,7 +7,7 @@ Signpost         at the job's first address, while another node leads: sends new
 
 from __future__ import annotations
 
-from paddock.agent.client import Client
+from paddock.agent.client import Client, ClientEvents
 from paddock.agent.search import MajoritySuccession
 from paddock.agent.server import Server
 from paddock.core.messages import Claim, HandOver, Join, Letter, sent_on
@@ -115,7 +115,7 @@ class MajorityElector:
         """Nobody keeps a record of leaders."""
 
 
-class Claims:
+class Claims(ClientEvents):
     """One address after the other: the job's first, the one that was lost, and, as long as this
     coordinator has started nothing, the other seats. Which of two gives way is decided by the one
     that is asked (core/rivals.py). So a coordinator that lived on behind a cut steps down when that
@@ -163,12 +163,7 @@ class Claims:
             target,
             key=self._place.key,
             join_timeout_seconds=CLAIM_SECONDS,
-            on_joined=lambda _address, uid: self._on_joined(target, uid),
-            on_letter=self._on_letter,
-            on_lost=lambda _ending, _why, _left: None,
-            on_failed=lambda _error: None,
-            on_refused=lambda: loop.at(self._timer, loop.now() + REFUSED_SECONDS, self._next),
-            on_waiting=lambda _why: None,
+            events=self,
             source=self._place.source,
         )
 
@@ -182,13 +177,19 @@ class Claims:
         own = (self._place.address, self._place.port)
         return [where for where in dict.fromkeys(found) if where != own]
 
-    def _on_joined(self, target: tuple[str, int], uid: str) -> None:
+    def refused(self) -> None:
+        """Nobody listens at the one that was asked: ask the next."""
+        loop = self._place.run.loop
+        loop.at(self._timer, loop.now() + REFUSED_SECONDS, self._next)
+
+    def joined(self, _seen_as: str, uid: str) -> None:
+        """Somebody coordinates there: claim that we do."""
         place, last, client = self._place, self._state.quorum.last, self._client
         if client is None or last is None:
             return
         if uid != self._state.uid and not self._state.begun:
             if place.run.loop.now() >= self._foreign_at:
-                self._coordinator.give_way(sent_on(target))
+                self._coordinator.give_way(sent_on(client.target))
             return
         self._sent = self._claim(last)
         client.send(Letter(uid, -1, self._sent))
@@ -201,7 +202,7 @@ class Claims:
             describe_job(place.run.job, state.roster.shape),
         )  # fmt: skip
 
-    def _on_letter(self, letter: Letter) -> None:
+    def on_letter(self, letter: Letter) -> None:
         """We are to give way, if we are still what we said."""
         last = self._state.quorum.last
         order = letter.message

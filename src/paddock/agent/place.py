@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.agent import life_words
-from paddock.agent.client import Client
+from paddock.agent.client import Client, ClientEvents
 from paddock.agent.invite import invite
 from paddock.agent.life import Life
 from paddock.agent.reign import Reign
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from paddock.agent.life import Succession
     from paddock.agent.reign import OwnLauncher
     from paddock.agent.sockets import Listener, Net
-    from paddock.core.messages import Letter, Start
+    from paddock.core.messages import Ending, Letter, Start
 
     class Elector(Protocol):
         """How the leader of a job is found: election.py for etcd, majority.py for its nodes.
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         def leader_died(self, nonce: str) -> None: ...
 
 
-class Place:
+class Place(ClientEvents):
     """Owned by the loop's thread. Before anything else it is told how leaders are found."""
 
     elector: Elector
@@ -163,32 +163,38 @@ class Place:
 
     def _follow(self, order: life_words.Follow) -> None:
         run, rendezvous = self.run, self.run.job.rendezvous
-        target = order.target
         if order.is_search:
             self.elector.find_first()
-
-        def waiting(why: str) -> None:
-            where = join_endpoint(*target)
-            run.member.reporter.waiting(f"{where} does not answer yet: {why}")
-
         self.client = Client(
             run.loop,
             self.net,
             run.job.job_id,
-            target,
+            order.target,
             key=self.key,
             join_timeout_seconds=order.limit_seconds or rendezvous.join_timeout_seconds,
             is_search=order.is_search,
-            on_joined=self._on_joined,
-            on_letter=self._on_letter,
-            on_lost=lambda ending, why, left: self.handle(life_words.LinkLost(ending, why, left)),
-            on_refused=lambda: self.handle(life_words.Refused()),
-            on_failed=lambda error: self.handle(life_words.Unreachable(error)),
-            on_waiting=(lambda _why: None) if order.is_search else waiting,
+            events=self,
             source=self.source,
         )
 
-    def _on_joined(self, seen_as: str, uid: str) -> None:
+    def lost(self, ending: Ending, why: str, seconds_left: float) -> None:
+        """The coordinator that we follow is gone."""
+        self.handle(life_words.LinkLost(ending, why, seconds_left))
+
+    def failed(self, error: PaddockError) -> None:
+        """It cannot be reached, or does not want us."""
+        self.handle(life_words.Unreachable(error))
+
+    def refused(self) -> None:
+        """Its host answers, and nobody listens there."""
+        self.handle(life_words.Refused())
+
+    def waiting(self, where: str, why: str) -> None:
+        """It does not answer yet."""
+        self.run.member.reporter.waiting(f"{where} does not answer yet: {why}")
+
+    def joined(self, seen_as: str, uid: str) -> None:
+        """The coordinator accepted us."""
         client = self.client
         assert client is not None
         run = self.run
@@ -208,7 +214,8 @@ class Place:
         except PaddockError as error:
             self.handle(life_words.Unreachable(error))
 
-    def _on_letter(self, letter: Letter) -> None:
+    def on_letter(self, letter: Letter) -> None:
+        """An order."""
         self.run.member.receive(letter)
         if self.run.member.exit_code is not None:
             self._unfollow()

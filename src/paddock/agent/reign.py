@@ -5,7 +5,7 @@ What a closed one still has to say reaches nobody.
 
 from __future__ import annotations
 
-from paddock.agent.coordinator import Coordinator, OwnLink
+from paddock.agent.coordinator import Coordinator, CoordinatorEvents, OwnLink
 from paddock.agent.election_words import Deposed
 from paddock.agent.life_words import CoordinatorEnded
 from paddock.agent.server import Server
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         def new_uid(self) -> str: ...
 
 
-class Reign:
+class Reign(CoordinatorEvents):
     """One coordinator of this node, from its opening to its close.
 
     may_start: asked for every attempt (Coordinator). handle: takes the events of its end. close:
@@ -64,30 +64,43 @@ class Reign:
     ) -> None:
         self._run = run
         self._listener = listener
+        self._may_start = may_start
         self._handle = handle
+        self._close = close
         self._gives_port = gives_port
         self.coordinator = Coordinator(
             run.job,
             run.loop,
             order.uid or run.new_uid(),
-            on_end=self._on_end,
-            may_start=may_start,
+            events=self,
             inherited=order.inherited,
-            on_phase=self._on_phase,
-            on_news=run.on_news,
         )
         self.server = Server(run.job, run.loop, self.coordinator, listener, key=key)
-        self._own = OwnLink(self.coordinator, run.member, on_refused=close)
+        self._own = OwnLink(self.coordinator, run.member)
 
     def begin(self, address: str) -> None:
         """Our own node is the first member. Raises PaddockError."""
         self._own.connect(address, door=self._listener.port)
 
-    def _on_phase(self, phase: Phase) -> None:
+    def may_start(self, start: Start, go: Callable[[], None]) -> None:
+        """The elector decides."""
+        self._may_start(start, go)
+
+    def own_refused(self) -> None:
+        """The coordinator cannot go on without its own node."""
+        self._close()
+
+    def on_news(self, coordinator: Coordinator) -> None:
+        """The machine may have another state than before."""
+        self._run.on_news(coordinator)
+
+    def on_phase(self, phase: Phase) -> None:
+        """The machine has moved on."""
         if phase == "running" and self._gives_port:
             self._listener.close()
 
-    def _on_end(self, end: End) -> None:
+    def ended(self, end: End) -> None:
+        """The job has ended here, or another coordinates."""
         if end.outdated:
             self._handle(Deposed(end.outdated))
         else:

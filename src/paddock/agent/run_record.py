@@ -158,9 +158,9 @@ class RunRecord:
         except OSError:
             self._end_git()  # there is no git
             return
-        self._loop.watch(self._git[1], READ, lambda _events: self._end_git())
+        self._loop.watch(self._git[1], READ, self._end_git)
 
-    def _end_git(self) -> None:
+    def _end_git(self, _events: int = 0) -> None:
         """Keep what git said if it has ended; else end it."""
         path = os.path.join(self._folder.path, ".git.txt")
         is_whole = False

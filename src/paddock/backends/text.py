@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from paddock.backends.words import process_name
-from paddock.local.width import LAST_MIN, cut, fitted, reflowed
+from paddock.local.width import fitted, reflowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,18 +78,9 @@ def list_lines(rows: Sequence[Sequence[str]], width: int | None = None) -> list[
     >>> print(list_lines([row], 70)[1])
     train-3f2a  failed  -      9s   launch   train.py --…: rank 1 was lost
     """
-    head = ("id", "state", "ranks", "age", "backend")
-    room = 80
-    if width is not None:
-        columns = list(zip(head, *(row[:-2] for row in rows), strict=True))
-        room = width - sum(max(map(len, column)) + 2 for column in columns)
-        room = room if room >= LAST_MIN else width - 2  # below the others
-    found: list[Sequence[str]] = [(*head, "what")]
-    for *cells, command, why in rows:
-        end = f": {why}" if why else ""
-        text = cut(command, max(room - len(end), room // 3)) + end
-        found.append((*cells, text))
-    return fitted(found, width)
+    head = ("id", "state", "ranks", "age", "backend", "what")
+    ends = ["", *(f": {row[-1]}" if row[-1] else "" for row in rows)]
+    return fitted([head, *(row[:-1] for row in rows)], width, ends)
 
 
 def plan_lines(plan: Plan) -> list[str]:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from paddock.backends.node.store import size_text
 from paddock.cli.family import JSON, Command, Given, Operand, carry_out
-from paddock.cli.ps_text import aligned, size_text
+from paddock.cli.ps_text import aligned
 from paddock.command_line import flag
 from paddock.errors import UsageError
 

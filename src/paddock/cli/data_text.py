@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from paddock.cli.ps_text import aligned, size_text
+from paddock.backends.node.store import size_text
+from paddock.cli.ps_text import aligned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -23,10 +23,9 @@ from paddock.errors import Problem, UsageError
 from paddock.jobfile.flags import FLAGS as LAUNCH
 from paddock.jobfile.flags import NO_FLAG
 from paddock.jobfile.nodes import hosts_of
-from paddock.jobfile.parse import NO_SCRIPT, Parsed, crowd_note, parse
+from paddock.jobfile.parse import NO_SCRIPT, Parsed, crowd_note, parse, usable_cores
 from paddock.jobfile.reader import DEFAULT
 from paddock.local.devices import find_devices
-from paddock.local.limits import usable_cores
 from paddock.local.logs import RUNS, has_own_folder
 from paddock.local.text import count
 from paddock.local.width import fitted, reflowed, terminal_width

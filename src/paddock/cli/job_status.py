@@ -23,7 +23,7 @@ from paddock.backends.text import age, clean, coloured, list_lines, status_lines
 from paddock.backends.words import FINAL, Query, Site, Status, parse_handle
 from paddock.cli.family import say
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
-from paddock.local.output import write_all
+from paddock.local.console import write_all
 from paddock.local.width import terminal_width
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from paddock.cli.job_status import (
 )
 from paddock.command_line import flag
 from paddock.errors import PaddockError, Problem, UsageError
-from paddock.local.output import write_all
+from paddock.local.console import write_all
 from paddock.local.text import count
 
 if TYPE_CHECKING:

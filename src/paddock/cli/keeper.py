@@ -1,8 +1,8 @@
 """The launcher that stays, with ``--warm keep``: launches one job after the other.
 
-Started by a client (local/warm/client.py), as a guardian and a launcher like any other. After each
+Started by a client (local/warm/keep.py), as a guardian and a launcher like any other. After each
 job it starts itself anew, by exec(2), and keeps its pid, its children, the lock, the socket and
-what local/warm/kept.py writes. Idle for KEPT_SECONDS it ends.
+what local/warm/process.py writes. Idle for KEPT_SECONDS it ends.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from paddock.local.loop import READ, Loop
 from paddock.local.signals import hold_signals, take_signals
 from paddock.local.sweep import end_descendants
 from paddock.local.warm import keep
-from paddock.local.warm.client import keeper_argv
-from paddock.local.warm.kept import Kept
+from paddock.local.warm.process import Kept
 from paddock.local.warm.server import WarmServer
 
 TYPE_CHECKING = False
@@ -164,7 +163,7 @@ class Keeper:
         for fd in (self.facts["lock"], self.facts["listener"]):
             os.set_inheritable(fd, True)
         facts = {**self.facts, "guardian": self.guardian_pid, "state": self.kept.write()}
-        os.execv(sys.executable, keeper_argv(facts))
+        os.execv(sys.executable, keep.keeper_argv(facts))
 
     def leave(self) -> None:
         """Nobody comes any more, or was to come."""

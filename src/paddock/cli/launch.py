@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from paddock.core.job import Job
     from paddock.jobfile.parse import Parsed
-    from paddock.local.warm.kept import Kept
+    from paddock.local.warm.process import Kept
 
 
 def run(argv: Sequence[str]) -> int:
@@ -57,21 +57,21 @@ def _run(argv: Sequence[str]) -> int:
         from paddock.local.portable import run_portable
 
         sys.stderr.writelines(f"paddock: warning: {note}\n" for note in parsed.notes)
-        return run_portable(job, os.environ)
+        return run_portable(job, os.environ, usable_cores())
     if job.record:
         from paddock.local.record import drop_error
 
         # Launchers of several nodes may share it, and all start within this time.
         drop_error(job.record, job.rendezvous.join_timeout_seconds if job.nnodes_max > 1 else 0.0)
     if job.warm == "keep":
-        from paddock.local.warm.client import launch_there
+        from paddock.local.warm.keep import launch_there
 
         code = launch_there(argv, job, os.environ)
         if code is not None:
             return code
     import paddock.agent.launcher  # noqa: F401  # here, since what is loaded after a fork costs more
     from paddock.local.guardian import split
-    from paddock.local.limits import allow_files
+    from paddock.local.spawn import allow_files
 
     allow_files(1, 0)  # below that not even what is wrong could be said
     guardian_pid = split(job.lease_seconds, job.record)
@@ -113,6 +113,7 @@ def run_here(
         return run_job(
             parsed.job,
             os.environ,
+            cores=usable_cores(),
             guardian_pid=guardian_pid,
             notes=parsed.notes,
             words=argv,

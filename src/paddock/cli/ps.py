@@ -18,9 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from paddock.backends.node.store import size_text
 from paddock.cli.family import JSON, Command, Given, Operand, carry_out
 from paddock.cli.ps_endpoints import logged_endpoints
-from paddock.cli.ps_text import aligned, moved_text, size_text, status_text
+from paddock.cli.ps_text import aligned, moved_text, status_text
 from paddock.command_line import Flag, flag
 from paddock.errors import EXIT_OWN_FAULT, UsageError, problem_text
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from paddock.backends.node.store import size_text
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -9,7 +11,6 @@ if TYPE_CHECKING:
 
     from paddock.ps.client.admin import Moved, Seen
 
-UNITS = ("KiB", "MiB", "GiB", "TiB")
 STATUS = (
     *("server", "endpoint", "role", "job", "up", "tables", "rows", "bytes"),
     *("connections", "ack", "lsn"),
@@ -115,15 +116,3 @@ def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> str:
         ]
         lines.append("  ".join(cells).rstrip() + "\n")
     return "".join(lines)
-
-
-def size_text(count: int) -> str:
-    """Bytes, short.
-
-    >>> size_text(999), size_text(1536), size_text(3 << 30)
-    ('999 B', '1.5 KiB', '3.0 GiB')
-    """
-    if count < 1024:
-        return f"{count} B"
-    power = min((count.bit_length() - 1) // 10, len(UNITS))
-    return f"{count / 1024**power:.1f} {UNITS[power - 1]}"

@@ -31,7 +31,7 @@ from paddock.errors import PaddockError, Problem, UsageError
 from paddock.jobfile.masked import command_text, masked_words
 from paddock.jobfile.parse import parse
 from paddock.jobfile.servers import uses_ps
-from paddock.local.output import write_all
+from paddock.local.console import write_all
 from paddock.local.runs import as_name
 from paddock.local.width import fitted, terminal_width
 

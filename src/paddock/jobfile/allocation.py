@@ -9,6 +9,7 @@ src/pm/hydra, pbs_environment of OpenPBS.
 
 from __future__ import annotations
 
+from paddock.core.hosts import LOOPBACK
 from paddock.core.value import value
 from paddock.errors import UsageError
 from paddock.jobfile.hostlist import expand_hosts
@@ -41,7 +42,6 @@ SLURM_LISTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 FIRST_SPECIAL_STEP = 0xFFFFFFF0
 SIGNS = (*SLURM_JOBS, *(name for row in MPI for name in row[1:3]), PMIX[1], "PBS_NODEFILE")
 PORTS = (20_000, 10_000)  # first, count: below those that Linux gives away (32768)
-LOOPBACK = "127.0.0.1"
 
 
 @value

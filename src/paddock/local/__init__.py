@@ -6,6 +6,6 @@ sweep, signals, lock   nothing is left behind; what a parent left to us; who may
 runs, control, record  a launch as a run: its id and record; asking its launcher; JSON files
 events                 the states that a run was in, and whether it has ended
 output, console, logs  every line to its file and, where wanted, to the console
-devices, ports, limits facts about this host
+devices, ports         facts about this host
 text, evidence         what people read, and what last words mean
 """

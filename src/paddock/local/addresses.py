@@ -70,7 +70,7 @@ def in_thread(
     ask: Callable[[], list[str]],
     post: Callable[[Callable[[], None]], None],
     then: Callable[[list[str]], None],
-    otherwise: Callable[[PaddockError], None] = lambda _error: None,
+    otherwise: Callable[[PaddockError], None] | None = None,
 ) -> None:
     """Ask a name server elsewhere, as it may take long; the answer comes through ``post``."""
 
@@ -79,7 +79,8 @@ def in_thread(
             found = ask()
         except PaddockError as error:
             failed = error
-            post(lambda: otherwise(failed))
+            if otherwise is not None:
+                post(lambda: otherwise(failed))
             return
         post(lambda: then(found))
 

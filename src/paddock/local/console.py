@@ -256,3 +256,10 @@ def _carry(read_fd: int, fd: int) -> None:
                 os.close(read_fd)  # so that the writer hears of it
                 return
     os.close(read_fd)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of the data to a descriptor that blocks. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

@@ -32,12 +32,18 @@ from paddock.core.supervisor import (
 from paddock.core.value import value
 from paddock.local.devices import find_devices
 from paddock.local.ending import Endings
-from paddock.local.limits import allow_files, usable_cores
 from paddock.local.logs import LAUNCHER_LOG, LogDir
 from paddock.local.loop import READ, Loop
 from paddock.local.ports import hold_ports
-from paddock.local.spawn import Child, open_pidfd, spawn, spawn_failure, stopped_before_start
-from paddock.local.streams import Streams
+from paddock.local.spawn import (
+    Child,
+    Streams,
+    allow_files,
+    open_pidfd,
+    spawn,
+    spawn_failure,
+    stopped_before_start,
+)
 from paddock.local.sweep import sweep_on
 from paddock.local.text import count
 
@@ -54,7 +60,7 @@ if TYPE_CHECKING:
     from paddock.local.hook import Hook
     from paddock.local.output import Output, Stream
     from paddock.local.ports import HeldPorts
-    from paddock.local.warm.kept import Kept
+    from paddock.local.warm.process import Kept
     from paddock.local.warm.server import WarmServer
 
     Opened = list[tuple[Proc, tuple[Stream, tuple[int, int]]]]
@@ -83,11 +89,13 @@ SLOW_SECONDS = 5.0  # of a restart, until the first line of any rank
 class LaunchContext:
     """Facts of one launcher that hold for all of its attempts.
 
-    env: its environment variables. pod_name: its name among the launchers of the job. run_id,
-    folder: of its record, see LogDir. kept: what the launch before has left (--warm keep).
+    env: its environment variables. cores: that it may use. pod_name: its name among the launchers
+    of the job. run_id, folder: of its record, see LogDir. kept: what the launch before has left
+    (--warm keep).
     """
 
     env: Mapping[str, str]
+    cores: int
     pod_name: str
     run_id: str = ""
     folder: str = ""
@@ -253,7 +261,7 @@ class NodeRunner:
             self.job,
             plan,
             node_rank=node_rank,
-            cores=usable_cores(),
+            cores=self._context.cores,
             log_dir=log_dir.path,
             run_dir=log_dir.run_dir,
             pod_name=self._context.pod_name,
@@ -491,7 +499,7 @@ class NodeRunner:
         del self._children[old.key]
         os.close(old.pidfd)
         os.waitpid(old.pid, 0)
-        self._output.drain([old.stream], lambda: None)
+        self._output.drain([old.stream])
         self.server_restarts += 1
         text = f"restarted in place, {number} of {self._budget_text()}"
         self.events.say("WARNING", f"{self._end_text(exit_)}; {text}; the ranks go on")
@@ -559,7 +567,7 @@ class NodeRunner:
             nonlocal is_done
             if not is_done:
                 is_done = True
-                self._loop.at("drain", None, lambda: None)
+                self._loop.at("drain", None, done)
                 self._supervisor = None
                 self.events.stopped(attempt)
 

@@ -16,7 +16,7 @@ from collections import deque
 from time import monotonic, monotonic_ns, sleep
 
 from paddock.core.hosts import ROLE_NOUNS
-from paddock.local.console import Console
+from paddock.local.console import Console, write_all
 from paddock.local.noise import Noise
 
 TYPE_CHECKING = False
@@ -177,7 +177,7 @@ class Output:
 
         self._post(begin)
 
-    def drain(self, streams: list[Stream], done: Callable[[], None]) -> None:
+    def drain(self, streams: list[Stream], done: Callable[[], None] | None = None) -> None:
         """Read what is left of these pipes, close them and their files, then call ``done``.
 
         ``done`` runs in the output thread: it should only post to the caller's loop.
@@ -188,7 +188,8 @@ class Output:
                 if stream.is_open:
                     self._read_rest(stream)
                     self._close(stream)
-            done()
+            if done is not None:
+                done()
 
         self._post(finish)
 
@@ -472,10 +473,3 @@ def _whole_characters(data: bytes) -> int:
             need = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
             return len(data) if back >= need else len(data) - back
     return len(data)
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """All of it, to a descriptor that blocks. Raises OSError."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]

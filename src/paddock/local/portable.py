@@ -30,10 +30,9 @@ from paddock.core.policy import Verdict
 from paddock.core.supervisor import SetTimer, SignalGroup, StopOrdered, Supervisor, TimerFired
 from paddock.core.value import replace
 from paddock.errors import Problem, UsageError
-from paddock.local.console import prefix_of, shown_keys
+from paddock.local.console import prefix_of, shown_keys, write_all
 from paddock.local.devices import find_devices
 from paddock.local.evidence import has_peer_loss, has_timed_out
-from paddock.local.limits import usable_cores
 from paddock.local.logs import FILE_MODE, LAUNCHER_LOG, log_folder
 from paddock.local.reporter import Reporter, is_short
 from paddock.local.signals import reset_signals
@@ -56,8 +55,11 @@ ROUND_SECONDS = 0.2
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")  # the last is Windows' Ctrl-Break
 
 
-def run_portable(job: Job, env: Mapping[str, str]) -> int:
-    """Run a job of one machine; returns the exit code. Raises UsageError for any other job."""
+def run_portable(job: Job, env: Mapping[str, str], cores: int) -> int:
+    """Run a job of one machine on so many cores; returns the exit code.
+
+    Raises UsageError for any other job.
+    """
     problems = list(find_limits(job))
     if problems:
         raise UsageError.of(problems)
@@ -66,7 +68,7 @@ def run_portable(job: Job, env: Mapping[str, str]) -> int:
             "paddock: warning: not warm: it needs Linux 5.3; every process imports for itself\n"
         )
     gc.enable()
-    return PortableRun(job, env).run()
+    return PortableRun(job, env, cores).run()
 
 
 def find_limits(job: Job) -> Iterator[Problem]:
@@ -89,8 +91,9 @@ def find_limits(job: Job) -> Iterator[Problem]:
 class PortableRun:
     """One job. Owned by the main thread; the threads of its processes only put events."""
 
-    def __init__(self, job: Job, env: Mapping[str, str]) -> None:
+    def __init__(self, job: Job, env: Mapping[str, str], cores: int) -> None:
         self.job = job
+        self._cores = cores
         devices = find_devices(job, env)
         address = job.rendezvous.own_host or LOOPBACK
         host = host_of(job, devices, name=socket.gethostname(), address=address)
@@ -138,7 +141,7 @@ class PortableRun:
     def _choose_reporter(self, folder: str) -> Reporter:
         if not is_short(self.job):
             return Reporter(LEVELS[self.job.logs.level], self._write_both)
-        from paddock.local.screen import ScreenReporter, columns_of
+        from paddock.local.screen import ScreenReporter, stderr_columns
 
         return ScreenReporter(
             self.job,
@@ -146,7 +149,7 @@ class PortableRun:
             self._write,
             self._record,
             lambda: folder,
-            columns=lambda: columns_of(2),
+            columns=stderr_columns,
         )
 
     def _start(self) -> None:
@@ -162,8 +165,7 @@ class PortableRun:
                 hint="choose another with --log_dir",
             ) from error
         names = {"log_dir": folder, "run_dir": run_dir, "pod_name": self.plan.uid[:6]}
-        cores = usable_cores()
-        shared = shared_env(self.env, job, self.plan, node_rank=0, cores=cores, **names)
+        shared = shared_env(self.env, job, self.plan, node_rank=0, cores=self._cores, **names)
         self._reporter.starting(self.plan, 0)
         self._reporter.echo(job_line(self.plan, False), *shared.notes)
         for hold in self._held:
@@ -224,7 +226,7 @@ class PortableRun:
         while data := child.stdout.read(1 << 16):
             self._tails[proc.rank] = (self._tails.get(proc.rank, b"") + data)[-TAIL_BYTES:]
             try:
-                _write_all(log_fd, data)
+                write_all(log_fd, data)
             except OSError as error:
                 if not is_lost:
                     self._say("WARNING", f"cannot log {proc.name}: {error.strerror}; it goes on")
@@ -240,7 +242,7 @@ class PortableRun:
         text = b"".join(prefix + line.decode("utf-8", "replace").encode() + b"\n" for line in lines)
         with self._console:
             try:
-                _write_all(1, text)
+                write_all(1, text)
             except OSError:
                 return  # nobody reads it any more; the files have it
 
@@ -374,9 +376,3 @@ def _signal_group(child: Popen | None, number: int) -> None:
             child.terminate()  # Windows knows no gentler way
     except ProcessLookupError:
         return
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]

@@ -196,6 +196,11 @@ def summary(plan: Plan, node_rank: int, log_dir: str) -> list[str]:
     return [*parts, f"attempt {plan.attempt}"] if plan.attempt else parts
 
 
+def stderr_columns() -> int:
+    """Width of the terminal that shows the launcher's own lines; 0 where it is none."""
+    return columns_of(2)
+
+
 def columns_of(fd: int) -> int:
     """The width of the terminal behind a descriptor, 0 if it is none."""
     try:

@@ -171,7 +171,7 @@ def _is_foreign_kill(culprit: Exit) -> bool:
 def followers(exits: Sequence[Exit], culprit: Exit) -> list[Exit]:
     """Who else failed by itself, in order of rank."""
     others = [e for e in exits if e.failed_by_itself and e.rank >= 0]
-    others.sort(key=lambda e: (e.role, e.rank))
+    others.sort(key=_role_and_rank)
     return [e for e in others if (e.role, e.rank) != (culprit.role, culprit.rank)]
 
 
@@ -222,8 +222,12 @@ def _running_text(exit_: Exit) -> str:
 
 
 def _names(exits: Sequence[Exit]) -> str:
-    names = [e.name for e in sorted(exits, key=lambda e: (e.role, e.rank))]
+    names = [e.name for e in sorted(exits, key=_role_and_rank)]
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _role_and_rank(exit_: Exit) -> tuple[str, int]:
+    return exit_.role, exit_.rank
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NARROWEST, WIDEST = 60, 200
 USUAL = 100  # where nothing says how wide it is
+UNKNOWN_ROOM = 80  # of a last cell that has an end, where no width is known
 LAST_MIN = 12  # narrower than this, the last column of a table goes below the others
 HANGING = 6
 IN_TWO = re.compile(r"^(\s*)(\S.*?\S)\s{2,}(\S.*)$")  # "  command      what it does"
@@ -69,10 +70,11 @@ def reflowed(line: str, width: int | None) -> list[str]:
     return [*reflowed(blanks + found[2], width), *below]
 
 
-def fitted(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+def fitted(rows: Sequence[Sequence[str]], width: int | None, ends: Sequence[str] = ()) -> list[str]:
     """A table, a text a row: columns as wide as their widest cell, the last one cut to fit.
 
-    Where there is hardly any room for the last column, it stands on a line of its own.
+    Where there is hardly any room for the last column, it stands on a line of its own. ends: one
+    for each row, after its last cell, of which a third of the room is kept at least.
 
     >>> print(*fitted([("id", "what"), ("train-3f2a", "python train.py --lr 0.1")], 30), sep="\\n")
     id          what
@@ -87,17 +89,22 @@ def fitted(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
         return []
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     before = sum(widths[:-1]) + 2 * (len(widths) - 1)
-    is_below = width is not None and before + widths[-1] > width and width - before < LAST_MIN
+    ends = ends or [""] * len(rows)
+    longest = max(len(row[-1]) + len(end) for row, end in zip(rows, ends, strict=True))
+    is_below = width is not None and before + longest > width and width - before < LAST_MIN
+    room = UNKNOWN_ROOM if width is None else width - 2 if is_below else width - before
     lines = []
-    for row in rows:
+    for row, end in zip(rows, ends, strict=True):
         *cells, last = row
+        if end:
+            last = cut(last, max(room - len(end), room // 3)) + end
+        if width is not None:
+            last = cut(last, room)
         line = "  ".join(cell.ljust(size) for cell, size in zip(cells, widths, strict=False))
         if is_below and cells:
-            assert width is not None
-            line = line.rstrip() + (f"\n  {cut(last, width - 2)}" if last else "")
+            line = line.rstrip() + (f"\n  {last}" if last else "")
         else:
-            room = len(last) if width is None else width - before
-            line = f"{line}  {cut(last, room)}" if cells else cut(last, room)
+            line = f"{line}  {last}" if cells else last
         lines.append(line.rstrip())
     return lines
 

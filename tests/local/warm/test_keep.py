@@ -20,7 +20,7 @@ from local.jobs import children_of, marked, wait_until
 from local.warm.pack import IN_ASCII, Pack
 from paddock.cli import keeper
 from paddock.cli.keeper import KEPT_MAX
-from paddock.local.warm import client
+from paddock.local.warm import keep
 from paddock.local.warm.keep import Place
 
 if TYPE_CHECKING:
@@ -318,11 +318,11 @@ def test_who_cannot_be_reached_is_not_called_busy(kept: Kept) -> None:
 
 def test_who_is_silent_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is stopped, or imports for very long."""
-    monkeypatch.setattr(client, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(keep, "ANSWER_SECONDS", 0.01)
     place = Place(str(tmp_path), "key")
     lock = place.take()
     with place.listen():
-        assert client._reach(place, job("train.py")) == "does not answer (paddock warm stop)"
+        assert keep._reach(place, job("train.py")) == "does not answer (paddock warm stop)"
     os.close(lock or 0)
 
 

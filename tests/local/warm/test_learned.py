@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.local.warm.learned import Learned, lines_of
-from paddock.local.warm.touching import touching
+from paddock.local.warm.learned import Learned, lines_of, touching
 
 if TYPE_CHECKING:
     from local.jobs import World

@@ -26,7 +26,7 @@ from paddock.backends.node.names import alive_state
 from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.words import ALIVE, Handle
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
-from paddock.local.output import write_all
+from paddock.local.console import write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -200,11 +200,11 @@ def size_text(size: float) -> str:
     >>> size_text(812), size_text(100 << 20), size_text(3.1 * (1 << 30))
     ('812 B', '100.0 MiB', '3.1 GiB')
     """
-    for unit in ("B", "KiB", "MiB"):
+    for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
-    return f"{size:.1f} GiB"
+    return f"{size:.1f} TiB"
 
 
 def _hash_of(path: str) -> str:

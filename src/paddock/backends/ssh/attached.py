@@ -18,7 +18,7 @@ from paddock.backends.node.logs import LINE_BYTES
 from paddock.backends.node.main import ATTACHED_LEASE_SECONDS
 from paddock.backends.ssh.state import checked
 from paddock.errors import EXIT_OWN_FAULT, PaddockError
-from paddock.local.output import write_all
+from paddock.local.console import write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,7 +6,7 @@ Names are kept in the order of their first import, so that importing them one af
 what the script did.
 
 What a script does *before* an import must not be lost: a variable that it sets then, a call of what
-it has imported or a change to that (touching.py), or a module that patches others. So names count
+it has imported or a change to that (touching()), or a module that patches others. So names count
 up to the first of these only, the *bar*, and no later run adds to them, since what it imports may
 come after the bar in another. All are forgotten when the lines of the script that do such things,
 or their order among its imports, change, and when a warm run meets another bar than the one that
@@ -15,18 +15,19 @@ is known.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
 import stat
+import warnings
 
 from paddock.core.warming import without
 from paddock.local.text import count
-from paddock.local.warm.touching import touching
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from paddock.core.job import Command
 
@@ -43,6 +44,8 @@ READ_LATE = (
 )  # fmt: skip
 # They patch what is imported after them, and must come first.
 PATCHING = ("gevent", "eventlet")
+# What programs do with these before their imports is for themselves, or seen by other means.
+FOR_ITSELF = ("sys", "os", "warnings", "logging", "time", "argparse", "pathlib", "signal", "gc")
 
 
 class Learned:
@@ -313,14 +316,14 @@ def stamp_of(interpreter_: str, areas: Iterable[str]) -> str:
 
 
 def _verb(what: str) -> str:
-    """What a line does: a variable has no such name as what it has imported (touching.py)."""
+    """What a line does: a variable has no such name as what it has imported (touching())."""
     return "uses" if "." in what or what.endswith(("()", "]")) else "sets"
 
 
 def lines_of(path: str, touched: Iterable[str] = ()) -> str:
     """A digest of the lines that may be a bar, and of the imports among them; "" without any.
 
-    touched: what it does to its imports (touching.py).
+    touched: what it does to its imports (touching()).
 
     A text search: a comment that says "environ" costs one slow start.
     """
@@ -393,3 +396,67 @@ def _remove_oldest(path: str) -> None:
             os.unlink(old)
     except OSError:
         return  # another run has removed it
+
+
+# ------------------------------------------------ what a script does between its imports
+
+
+def touching(source: bytes) -> list[tuple[int, str]]:
+    r"""Lines of a script that change, or call, what it has imported, before it imports more:
+    (line, what is changed or called) of each.
+
+    ``torch.set_default_dtype(...)`` or ``json.dumps = mine`` may matter to an import below it,
+    which would not see it if that were done before the script begins.
+
+    >>> touching(b"import csv, os\ncsv.field_size_limit(9)\nos.nice(1)\nimport json")
+    [(2, 'csv.field_size_limit()')]
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # each rank says them
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return []  # the script's own affair
+    names: set[str] = set()
+    found: list[tuple[int, str]] = []
+    count = 0
+    for statement in _outside_functions(tree.body):
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            names.update(_bound_by(statement))
+            count = len(found)
+        for node in _touched_by(statement):
+            if _root(node) in names:
+                call = "()" if isinstance(statement, ast.Expr) else ""
+                found.append((statement.lineno, ast.unparse(node) + call))
+    return found[:count]
+
+
+def _outside_functions(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    for statement in body:
+        yield statement
+        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            for name in ("body", "orelse", "finalbody"):
+                yield from _outside_functions(getattr(statement, name, ()))
+            for handler in getattr(statement, "handlers", ()):
+                yield from _outside_functions(handler.body)
+
+
+def _bound_by(statement: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    above = getattr(statement, "module", None)
+    for alias in statement.names:
+        top = (above or alias.name).partition(".")[0]
+        if top not in FOR_ITSELF and not getattr(statement, "level", 0):
+            yield alias.asname or (alias.name if above else top)
+
+
+def _touched_by(statement: ast.stmt) -> Iterator[ast.expr]:
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        yield statement.value.func
+    targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+    yield from (each for each in targets if isinstance(each, (ast.Attribute, ast.Subscript)))
+
+
+def _root(node: ast.AST) -> str:
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""

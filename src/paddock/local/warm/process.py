@@ -1,22 +1,41 @@
 """The user's interpreter with the hook on its path: started, given orders, heard, killed.
 
-Orders lie in memory files that it reads through /proc, so the socket carries a short line only.
+Messages are a kind, and lists of byte strings without NUL. The hook has its own copy of that
+(hook/sitecustomize.py): Paddock may not be installed where it runs. Orders lie in memory files that
+it reads through /proc, so the socket carries a short line only.
+
+What outlives a launch with ``--warm keep`` is the process, and what has to be known of it (Rest).
+The launcher is started anew after each launch, by exec(2): it stays the parent of its children,
+and no state of one launch reaches the next but what Kept writes.
 """
 
 from __future__ import annotations
 
+import json
 import os
 
+from paddock.core.job import Command
 from paddock.local.loop import READ
 from paddock.local.spawn import DEFAULT_SIGNALS
-from paddock.local.warm.words import Inbox, Lists, pack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any, Protocol
 
     from paddock.local.loop import Loop
+
+    Lists = list[list[bytes]]
+
+    class WarmDriver(Protocol):
+        """Who hears a WarmProcess."""
+
+        def on_message(self, kind: str, lists: Lists) -> None:
+            """It has told something."""
+
+        def on_death(self, how: str, is_crash: bool) -> None:
+            """It has ended; is_crash False: by somebody's order, or for lack of memory."""
+
 
 HOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
 VARIABLE = "PADDOCK_WARM_SERVER"
@@ -26,15 +45,10 @@ ORDERED = (2, 9, 15)  # signals that people and the kernel send, and no crash
 
 
 class WarmProcess:
-    """One of them, from its start to its end. Owned by the loop's thread.
-
-    on_message(kind, lists): it has told something. on_death(how, is_crash): it has ended by
-    itself, or by somebody's order, or for lack of memory (is_crash False).
-    """
+    """One of them, from its start to its end. Owned by the loop's thread."""
 
     def __init__(self, loop: Loop) -> None:
-        self.on_message: Callable[[str, Lists], None] = lambda _kind, _lists: None
-        self.on_death: Callable[[str, bool], None] = lambda _how, _is_crash: None
+        self.driver: WarmDriver | None = None
         self._loop = loop
         self._inbox = Inbox()
         self._output = [b"", b""]
@@ -64,10 +78,10 @@ class WarmProcess:
     def _watch(self) -> None:
         self._pidfd = os.pidfd_open(self.pid)
         self._fds.append(self._pidfd)
-        self._loop.watch(self._pidfd, READ, lambda _events: self._ended())
-        self._loop.watch(self._socket, READ, lambda _events: self._read())
-        self._loop.watch(self._said[0], READ, lambda _events: self._collect(0))
-        self._loop.watch(self._said[1], READ, lambda _events: self._collect(1))
+        self._loop.watch(self._pidfd, READ, self._ended)
+        self._loop.watch(self._socket, READ, self._read)
+        for fd in self._said:
+            self._loop.watch(fd, READ, self._collect_both)
 
     def leave(self) -> list[object]:
         """What take_over() needs, in this process after an exec(2)."""
@@ -181,9 +195,12 @@ class WarmProcess:
     @property
     def said(self) -> list[bytes]:
         """What it has written so far to stdout and stderr, without NUL; the first SAID_BYTES."""
+        self._collect_both()
+        return self._output
+
+    def _collect_both(self, _events: int = 0) -> None:
         for number in (0, 1):
             self._collect(number)
-        return self._output
 
     def _collect(self, number: int) -> None:
         fd = self._said[number]
@@ -198,7 +215,7 @@ class WarmProcess:
             room = SAID_BYTES - len(self._output[number])
             self._output[number] += data.replace(b"\0", b"")[: max(0, room)]
 
-    def _ended(self) -> None:
+    def _ended(self, _events: int) -> None:
         found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         if found is None:
             return
@@ -210,9 +227,10 @@ class WarmProcess:
         is_signal = found.si_code != os.CLD_EXITED
         how = "was killed by signal" if is_signal else "ended with exit code"
         is_crash = not (is_signal and found.si_status in ORDERED)
-        self.on_death(f"{how} {found.si_status}", is_crash)
+        if self.driver is not None:
+            self.driver.on_death(f"{how} {found.si_status}", is_crash)
 
-    def _read(self) -> None:
+    def _read(self, _events: int = 0) -> None:
         try:
             data = os.read(self._socket, 1 << 20)
         except BlockingIOError:
@@ -229,9 +247,118 @@ class WarmProcess:
         for kind, lists in found:
             if self.pid:
                 self._close_orders()
-                self.on_message(kind, lists)
+                if self.driver is not None:
+                    self.driver.on_message(kind, lists)
 
     def _close_orders(self) -> None:
         for fd in self._orders:
             os.close(fd)
         self._orders.clear()
+
+
+# ---------------------------------------------------- what outlives a launch (--warm keep)
+
+
+class Rest:
+    """A warm server between two launches, ready to fork.
+
+    command, env: it was started with. differing: names of variables that it did not get.
+    loaded: what it has imported, in took seconds. skipped: what it was not to import.
+    files: of these modules. stamp: of the files, when they were read.
+    """
+
+    def __init__(self, process: WarmProcess, command: Command) -> None:
+        self.process = process
+        self.command = command
+        self.env: dict[str, str] = {}
+        self.differing: list[str] = []
+        self.loaded: tuple[str, ...] = ()
+        self.skipped: list[str] = []
+        self.took = 0.0
+        self.files: list[str] = []
+        self.stamp = ""
+
+
+class Kept:
+    """The loop of a launcher that stays, and the warm server that the last launch has left."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self.rest: Rest | None = None
+
+    def write(self) -> int:
+        """Into a file in memory, which an exec(2) leaves open."""
+        fd = os.memfd_create("paddock-kept", 0)
+        rest = self.rest
+        row = None
+        if rest is not None:
+            row = {**vars(rest), "process": rest.process.leave(), "command": vars(rest.command)}
+        with open(fd, "w", encoding="ascii", closefd=False) as f:
+            json.dump(row, f)
+        return fd
+
+    def read(self, fd: int) -> None:
+        """What write() has left; closes the file."""
+        os.lseek(fd, 0, os.SEEK_SET)
+        with open(fd, encoding="ascii") as f:
+            row = json.load(f)
+        if row is None:
+            return
+        process = WarmProcess(self.loop)
+        process.take_over(row.pop("process"))
+        words = row.pop("command")
+        command = Command(**{**words, "args": tuple(words["args"])})
+        self.rest = Rest(process, command)
+        vars(self.rest).update({**row, "loaded": tuple(row["loaded"])})
+
+
+# ------------------------------------------------------------------------------- messages
+
+
+def pack(lists: Iterable[Iterable[bytes]]) -> bytes:
+    r"""Lists of byte strings as one.
+
+    >>> pack([[b"a", b"b"], [], [b""]])
+    b'2\x00a\x00b\x000\x001\x00'
+    """
+    fields = []
+    for words in lists:
+        fields.append(b"")
+        at = len(fields) - 1
+        fields.extend(words)
+        fields[at] = b"%d" % (len(fields) - at - 1)
+    return b"\0".join(fields)
+
+
+def unpack(data: bytes) -> Lists:
+    r"""What pack() made.
+
+    >>> unpack(b"2\0a\0b\0000\0001\0")
+    [[b'a', b'b'], [], [b'']]
+    """
+    fields, lists, at = data.split(b"\0"), [], 0
+    while at < len(fields):
+        end = at + 1 + int(fields[at])
+        lists.append(fields[at + 1 : end])
+        at = end
+    return lists
+
+
+class Inbox:
+    """Puts together what comes over the socket: ``kind length`` on a line, then that many bytes."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def take(self, data: bytes) -> list[tuple[str, Lists]]:
+        """The messages that are complete now."""
+        self._held += data
+        found = []
+        while b"\n" in self._held:
+            line, _, rest = self._held.partition(b"\n")
+            kind, _, length = line.partition(b" ")
+            if len(rest) < int(length):
+                break
+            found.append((kind.decode(), unpack(rest[: int(length)])))
+            self._held = rest[int(length) :]
+        return found

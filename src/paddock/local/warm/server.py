@@ -31,9 +31,8 @@ from paddock.core.warming import (
 )
 from paddock.local.sweep import children_of_self, sweep_on
 from paddock.local.text import count
-from paddock.local.warm.kept import Rest
 from paddock.local.warm.learned import interpreter, learned_of, stamp_of
-from paddock.local.warm.process import WarmProcess
+from paddock.local.warm.process import Rest, WarmProcess
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
     from paddock.core.job import Command
     from paddock.core.warming import Action, Event
     from paddock.local.loop import Loop
-    from paddock.local.warm.kept import Kept
-    from paddock.local.warm.words import Lists
+    from paddock.local.warm.process import Kept, Lists
 
     Then = Callable[[Sequence[int] | None], None]
 
@@ -99,7 +97,7 @@ class WarmServer:
         self._differing: list[str] = []
         self._ports: list[bytes] = []
         self._orders: Sequence[Order] = ()
-        self._before: Callable[[], None] = lambda: None
+        self._before: Callable[[], None] | None = None
         self._then: Then | None = None
         self._told = ""
         self._learning: list[str] = []
@@ -108,7 +106,7 @@ class WarmServer:
         self._files: list[str] = []  # of the modules that it has imported
         self._stamp = ""
         self._is_stale = self._is_old = False
-        self._prepared: Callable[[], None] = lambda: None
+        self._prepared: Callable[[], None] | None = None
 
     @property
     def keep(self) -> frozenset[int]:
@@ -198,8 +196,7 @@ class WarmServer:
         rest.env, rest.differing = self._server_env or {}, self._differing
         rest.loaded, rest.skipped = self._machine.loaded, sorted(self._machine.skipped)
         rest.took, rest.files, rest.stamp = self._took, self._files, self._stamp
-        self._process.on_message = lambda _kind, _lists: None
-        self._process.on_death = lambda _how, _is_crash: None
+        self._process.driver = None
         self._process = None
         return rest
 
@@ -265,6 +262,10 @@ class WarmServer:
             self._start_cold(action.why)
         elif isinstance(action, Give):
             self._loop.at("warm", None, self._look)
+            self._tell_prepared()
+
+    def _tell_prepared(self) -> None:
+        if self._prepared is not None:
             self._prepared()
 
     def _start_cold(self, why: str) -> None:
@@ -272,7 +273,7 @@ class WarmServer:
         if why != self._told:
             self._told = why
             self._on_note("WARNING", f"not warm: {why}; every process imports for itself")
-        self._prepared()
+        self._tell_prepared()
         then = self._then
         if then is not None:
             # What it may have forked is not of this attempt, and a limit of processes counts the
@@ -293,8 +294,7 @@ class WarmServer:
 
     def _hear(self, process: WarmProcess) -> None:
         self._process = process
-        process.on_message = self._on_message
-        process.on_death = self._on_death
+        process.driver = self
 
     def _start(self, what: str, argv: tuple[str, ...]) -> None:
         process = WarmProcess(self._loop)
@@ -312,11 +312,13 @@ class WarmServer:
 
     # ----------------------------------------------------------------- events
 
-    def _on_death(self, how: str, is_crash: bool) -> None:
+    def on_death(self, how: str, is_crash: bool) -> None:
+        """The warm process has ended."""
         # Somebody's order, or out of memory, is nothing to remember against a module.
         self._feed(Died(how, self._at() if is_crash else ""))
 
-    def _on_message(self, kind: str, lists: Lists) -> None:
+    def on_message(self, kind: str, lists: Lists) -> None:
+        """The warm process has told something."""
         if kind == "hello":
             self.learned.areas = [os.fsdecode(area) for area in lists[0]]
             self._feed(Greeted())
@@ -394,7 +396,8 @@ class WarmServer:
         self._order("load", [[os.fsencode(word) for word in words] for words in lists])
 
     def _order_ranks(self) -> None:
-        self._before()
+        if self._before is not None:
+            self._before()
         said = [] if self._process is None else self._process.said
         common = _entries(self._env)
         args = [os.fsencode(word) for word in self._command.args]

@@ -9,7 +9,7 @@
 Rule: nothing but the standard library, Python 3.8 or newer, and as little of it as possible, since
 what is imported here is imported in every rank. Nothing of Paddock: it may not be installed there.
 
-Messages are lists of byte strings without NUL (words.py): the launcher's are in its files, opened
+Messages are lists of byte strings without NUL (process.py): the launcher's are in its files, opened
 through /proc, so that a large order cannot block it; ours go over the socket CHANNEL.
 """
 
