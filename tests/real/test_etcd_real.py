@@ -64,7 +64,7 @@ class Candidate:
             self.skipped.append(event)
 
     def fences(self, generation: int, attempt: int, seconds: float = 10.0) -> w.Fenced:
-        self.election.fence(w.AttemptRecord(generation, attempt, "uid-1", ("a", "b")))
+        self.election.ask(w.FenceAsked(w.AttemptRecord(generation, attempt, "uid-1", ("a", "b"))))
         return self.expect_event(w.Fenced, seconds)
 
     def expect_nothing(self, *kinds: type[object]) -> None:
@@ -78,12 +78,12 @@ def candidate_process(etcd: EtcdServer) -> subprocess.Popen[str]:
     source = (
         "import sys\n"
         "from paddock.agent.election import Election\n"
-        "from paddock.agent.election_words import AttemptRecord, LeaderRecord\n"
+        "from paddock.agent.election_words import AttemptRecord, FenceAsked, LeaderRecord\n"
         "from paddock.etcd.address import parse_etcd_url\n"
         "me = LeaderRecord('a', '127.0.0.1', 6070, 'u')\n"
         f"e = Election(parse_etcd_url({etcd.url!r}), 'job', me, print, ttl_seconds={TTL_LONG})\n"
         "e.start()\n"
-        "for line in sys.stdin: e.fence(AttemptRecord(int(line), 9, 'u'))\n"
+        "for line in sys.stdin: e.ask(FenceAsked(AttemptRecord(int(line), 9, 'u')))\n"
     )
     src = os.path.dirname(os.path.dirname(paddock.__file__))
     return subprocess.Popen(
@@ -127,7 +127,7 @@ def start() -> Iterator[Callable[..., Candidate]]:
 
     yield make
     for candidate in made:
-        candidate.election.stop()
+        candidate.election.stop(ended=False)
 
 
 def test_one_leads_and_the_other_takes_over_at_once_when_it_stops(
@@ -140,7 +140,7 @@ def test_one_leads_and_the_other_takes_over_at_once_when_it_stops(
     assert b.expect_event(w.Following).record.name == "a"
     assert a.fences(generation, 0).ok
     begin = time.monotonic()
-    a.election.stop()
+    a.election.stop(ended=False)
     elected = b.expect_event(w.Elected)
     took = time.monotonic() - begin
     print(f"stop to successor: {took:.3f} s")
@@ -167,7 +167,7 @@ def test_many_candidates_agree_on_one_leader(
                 names.add(event.record.name)
         assert len(leaders) == len(names) == 1
         everyone.remove(leaders[0])
-        leaders[0].election.stop()
+        leaders[0].election.stop(ended=False)
 
 
 def test_jobs_do_not_meet(etcd: EtcdServer, start: Callable[..., Candidate]) -> None:
@@ -188,7 +188,7 @@ def test_leader_continues_when_etcd_is_killed_and_restarted(
     etcd.kill()
     assert a.expect_event(w.EtcdDown).seconds >= 1.0
     b.expect_event(w.EtcdDown)
-    a.election.fence(w.AttemptRecord(generation, 1, "uid-1"))
+    a.election.ask(w.FenceAsked(w.AttemptRecord(generation, 1, "uid-1")))
     time.sleep(TTL)  # sleep: Longer down than a lease lasts.
     a.expect_nothing(w.Fenced)
     begin = time.monotonic()
@@ -257,7 +257,7 @@ def test_finish_leaves_word_and_the_next_run_starts_afresh(
     late = start(etcd.address, "late")
     late.expect_event(w.Following)
     begin = time.monotonic()
-    a.election.finish()
+    a.election.stop(ended=True)
     print(f"finish: {time.monotonic() - begin:.3f} s")
     elected = late.expect_event(w.Elected)
     assert elected.previous is not None
@@ -265,7 +265,7 @@ def test_finish_leaves_word_and_the_next_run_starts_afresh(
     assert late.fences(elected.generation, 0).ok
     client = EtcdClient(etcd.address)
     assert None not in read_keys(client)
-    late.election.finish()
+    late.election.stop(ended=True)
     assert read_keys(client)[0] is None
     client.close()
 
@@ -282,7 +282,7 @@ def test_lost_quorum_pauses_attempts_and_deposes_nobody(
         etcd.kill(0, 1)
         down = a.expect_event(w.EtcdDown)
         print(f"lost quorum told after {down.seconds:.3f} s: {down.reason}")
-        a.election.fence(w.AttemptRecord(generation, 0, "uid-1"))
+        a.election.ask(w.FenceAsked(w.AttemptRecord(generation, 0, "uid-1")))
         time.sleep(TTL + 2)  # sleep: longer than a lease lasts
         a.expect_nothing(w.Fenced, w.Deposed)
         etcd.start(0)
@@ -386,7 +386,7 @@ def test_user_and_password(etcd: EtcdServer, start: Callable[..., Candidate]) ->
     follower = start(parse_etcd_url(f"etcd://root:s3cret@{where}"), "b")
     follower.expect_event(w.Following)
     assert good.fences(generation, 0).ok
-    good.election.stop()
+    good.election.stop(ended=False)
     follower.expect_event(w.Elected, 1.0)
 
 
@@ -409,7 +409,7 @@ def test_tls_reaches_etcd(tmp_path: Path, start: Callable[..., Candidate]) -> No
         b = start(etcd.address, "b")
         b.expect_event(w.Following)
         assert a.fences(generation, 0).ok
-        a.election.stop()
+        a.election.stop(ended=False)
         b.expect_event(w.Elected, 1.0)
         down = start(parse_etcd_url(f"etcd://{where}"), "c").expect_event(w.EtcdDown)
         assert "write etcds://" in down.reason
@@ -423,7 +423,7 @@ def test_stop_with_etcd_gone_is_quick(etcd: EtcdServer, start: Callable[..., Can
     a.expect_event(w.Elected)
     etcd.kill()
     begin = time.monotonic()
-    a.election.finish()
+    a.election.stop(ended=True)
     took = time.monotonic() - begin
     print(f"finish without etcd: {took:.3f} s")
     assert took < 2.0

@@ -208,21 +208,6 @@ class Candidate:
         self._inbox: list[w.Input] = []
         self._waits_for = 0
 
-    def fence(self, record: w.AttemptRecord) -> None:
-        self.give(w.FenceAsked(record))
-
-    def learn_uid(self, uid: str) -> None:
-        self.give(w.UidLearned(uid))
-
-    def leader_lives(self, nonce: str, lives: bool) -> None:
-        self.give(w.LeaderLives(nonce, lives))
-
-    def leader_died(self, nonce: str) -> None:
-        self.give(w.LeaderDied(nonce))
-
-    def end(self, *, ended: bool) -> None:
-        self.give(w.StopAsked(ended))
-
     def give(self, what: w.Input) -> None:
         self._inbox.append(what)
         self.node.world.after(0.0, self.run)
@@ -372,8 +357,8 @@ class Node:
             record = w.LeaderRecord(self.name, self.address, place.port, "")
             etcd = EtcdElector(place)
             self.candidate = candidate = Candidate(self, record, etcd.handle)
-            self.run.at_end(lambda: candidate.end(ended=place.has_finished))
-            etcd.begin(candidate)
+            self.run.at_end(lambda: candidate.give(w.StopAsked(place.has_finished)))
+            etcd.begin(candidate.give)
             candidate.give(w.Woke())
             return
         elector = MajorityElector(place)

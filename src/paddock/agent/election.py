@@ -54,7 +54,6 @@ from paddock.etcd.reply import EtcdError, EtcdLeaseGone
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
 
     from paddock.agent.election_words import Answer, Event, Input, Order, Request
     from paddock.agent.life_words import Lead, Target
@@ -62,15 +61,6 @@ if TYPE_CHECKING:
     from paddock.core.messages import Start
     from paddock.etcd.address import EtcdAddress
     from paddock.etcd.reply import KeyValue
-
-    class Candidate(Protocol):
-        """This node in an election: Election, or one that is made up."""
-
-        def fence(self, record: AttemptRecord) -> None: ...
-        def learn_uid(self, uid: str) -> None: ...
-        def leader_lives(self, nonce: str, lives: bool) -> None: ...
-        def leader_died(self, nonce: str) -> None: ...
-
 
 REQUEST_TTLS = 0.4  # A request, with all endpoints tried, ends well within a lease.
 STOP_SECONDS_MAX = 3.0  # A request under way, and then the last ones.
@@ -81,16 +71,16 @@ class EtcdElector:
 
     keeps_port = True
     first = None
-    _candidate: Candidate
+    _ask: Callable[[Input], None]
 
     def __init__(self, place: Place) -> None:
         self.succession = EtcdSuccession(place.run.job)
         self._place = place
         self._asked: tuple[int, Callable[[], None]] | None = None  # an attempt that waits for etcd
 
-    def begin(self, candidate: Candidate) -> None:
-        """Start the clock of the first election. candidate: its events come to ``handle``."""
-        self._candidate = candidate
+    def begin(self, ask: Callable[[Input], None]) -> None:
+        """Start the clock of the first election. ask: takes inputs; events come to ``handle``."""
+        self._ask = ask
         self._place.elect_by(self)
         self._place.carry_out(self.succession.begin(self._place.now()))
 
@@ -108,11 +98,11 @@ class EtcdElector:
 
     def on_following(self, uid: str, target: Target) -> None:
         """The leader's key may lapse and come back as long as it answers."""
-        self._candidate.leader_lives(self.succession.leader, True)
+        self._ask(LeaderLives(self.succession.leader, True))
 
     def on_following_over(self) -> None:
         """Then etcd is asked more often."""
-        self._candidate.leader_lives(self.succession.leader, False)
+        self._ask(LeaderLives(self.succession.leader, False))
 
     def on_leading_over(self) -> None:
         """Consent that was asked for is void."""
@@ -123,26 +113,20 @@ class EtcdElector:
         self._asked = (start.attempt, go)
         budget = start.budget
         left = budget.seconds_left
-        self._candidate.fence(
-            AttemptRecord(
-                self.succession.generation,
-                start.attempt,
-                self._place.life.uid,
-                start.keys,
-                by=start.by,
-                used_restarts=budget.used_restarts,
-                total_restarts=budget.total_restarts,
-                deadline=self._place.run.loop.wall() + left if left is not None else 0.0,
-            )
-        )
+        record = AttemptRecord(
+            self.succession.generation, start.attempt, self._place.life.uid, start.keys,
+            by=start.by, used_restarts=budget.used_restarts, total_restarts=budget.total_restarts,
+            deadline=self._place.run.loop.wall() + left if left is not None else 0.0,
+        )  # fmt: skip
+        self._ask(FenceAsked(record))
 
     def learn_uid(self, uid: str) -> None:
         """To be announced, should this node be elected later."""
-        self._candidate.learn_uid(uid)
+        self._ask(UidLearned(uid))
 
     def leader_died(self, nonce: str) -> None:
         """Its key need not live until its lease ends."""
-        self._candidate.leader_died(nonce)
+        self._ask(LeaderDied(nonce))
 
     def handle(self, event: Event) -> None:
         """Take what the election tells."""
@@ -196,39 +180,18 @@ class Election:
         """Takes part from now on."""
         self._thread.start()
 
-    def fence(self, record: AttemptRecord) -> None:
-        """Asks to start an attempt; Fenced comes, after etcd's outage if there is one.
+    def ask(self, what: Input) -> None:
+        """Take one input of those that come from outside: FenceAsked, UidLearned, Leader..."""
+        self._inbox.put(what)
 
-        record.generation is that of the last Elected or Reelected. A second call replaces one
-        not yet settled, which then gets Fenced(ok=False).
+    def stop(self, *, ended: bool) -> None:
+        """Leave the election; a successor is free at once. Waits, at most 3 s.
+
+        ended: the run is over; the tombstone says so for ten minutes.
         """
-        self._inbox.put(FenceAsked(record))
-
-    def learn_uid(self, uid: str) -> None:
-        """The uid of the run we joined, to announce should we be elected later."""
-        self._inbox.put(UidLearned(uid))
-
-    def leader_lives(self, nonce: str, lives: bool) -> None:
-        """Whether that leader answers us; then its key may lapse and come back."""
-        self._inbox.put(LeaderLives(nonce, lives))
-
-    def leader_died(self, nonce: str) -> None:
-        """Its launcher has ended: its key need not live until its lease ends."""
-        self._inbox.put(LeaderDied(nonce))
-
-    def stop(self) -> None:
-        """Leaves the election; a successor is free at once. Waits, at most 3 s."""
-        self._end(ended=False)
-
-    def finish(self) -> None:
-        """Like stop(), and leaves word for ten minutes that this run has ended."""
-        self._end(ended=True)
-
-    def _end(self, *, ended: bool) -> None:
-        if not self._thread.is_alive():
-            return
-        self._inbox.put(StopAsked(ended))
-        self._thread.join(STOP_SECONDS_MAX)
+        if self._thread.is_alive():
+            self._inbox.put(StopAsked(ended))
+            self._thread.join(STOP_SECONDS_MAX)
 
     # The thread.
 

@@ -186,6 +186,12 @@ class Failed:
 
 @value
 class FenceAsked:
+    """Start an attempt? Fenced comes, after etcd's outage if there is one.
+
+    record.generation is that of the last Elected or Reelected. A second one replaces one not yet
+    settled, which then gets Fenced(ok=False).
+    """
+
     record: AttemptRecord
 
 

@@ -260,6 +260,6 @@ def join_by_etcd(place: Place) -> None:
         ttl_seconds=TTL_SECONDS,
     )
     run.member.reporter.echo("Waiting peer ready...")
-    run.at_end(lambda: election.finish() if place.has_finished else election.stop())
-    elector.begin(election)
+    run.at_end(lambda: election.stop(ended=place.has_finished))
+    elector.begin(election.ask)
     election.start()
