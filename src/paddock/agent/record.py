@@ -66,9 +66,20 @@ def waiting_text(machine: Membership) -> str:
     return f"{text}; missing {missing}" if missing else text
 
 
-def plan_procs(job: Job, facts: Facts) -> tuple[Proc, ...]:
-    """The processes of the attempt, as every node has planned them."""
-    return make_plan(job, facts.hosts, facts.attempt, facts.uid).procs if facts.hosts else ()
+class Planned:
+    """The processes of the latest attempt, as every node has planned them."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._latest: tuple[tuple[Host, ...], tuple[Proc, ...]] = ((), ())
+
+    def procs(self, facts: Facts) -> tuple[Proc, ...]:
+        """The processes of that attempt; planned anew only where the hosts are others."""
+        hosts = facts.hosts
+        if self._latest[0] is not hosts:
+            procs = make_plan(self._job, hosts, facts.attempt, facts.uid).procs if hosts else ()
+            self._latest = (hosts, procs)
+        return self._latest[1]
 
 
 def status_row(facts: Facts, procs: tuple[Proc, ...]) -> dict[str, object]:

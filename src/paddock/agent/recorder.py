@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from paddock.agent.record import plan_procs, status_row, take, verdict_row
+from paddock.agent.record import Planned, status_row, take, verdict_row
 from paddock.local.text import verdict_text
 
 TYPE_CHECKING = False
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from paddock.agent.coordinator import Coordinator
-    from paddock.agent.record import Facts
-    from paddock.core.hosts import Host
     from paddock.core.job import Job
-    from paddock.core.plan import Proc
     from paddock.core.policy import Verdict
     from paddock.local.loop import Loop
     from paddock.local.record import RecordFolder
@@ -37,7 +34,6 @@ class Recorder:
     """
 
     def __init__(self, job: Job, loop: Loop, folder: RecordFolder, by: str) -> None:
-        self.job = job
         self._loop = loop
         self._folder = folder
         self._by = by
@@ -45,7 +41,7 @@ class Recorder:
         self._next_at = 0.0
         self._is_due = False
         self._is_over = False
-        self._planned: tuple[tuple[Host, ...], tuple[Proc, ...]] = ((), ())
+        self._planned = Planned(job)
 
     def on_news(self, coordinator: Coordinator) -> None:
         """The job's state has changed."""
@@ -108,15 +104,10 @@ class Recorder:
             verdict = verdict_row(end.verdict, verdict_text(end.verdict), failed_at)
 
         def make() -> Mapping[str, object]:
-            row = status_row(facts, self._procs(facts))
+            row = status_row(facts, self._planned.procs(facts))
             return {"by": self._by, **row, "verdict": verdict}
 
         self._folder.keep(STATUS, make, wall)
-
-    def _procs(self, facts: Facts) -> tuple[Proc, ...]:
-        if self._planned[0] is not facts.hosts:
-            self._planned = (facts.hosts, plan_procs(self.job, facts))
-        return self._planned[1]
 
 
 def launcher_name(pod_name: str) -> str:

@@ -5,7 +5,7 @@ The node that coordinates knows every rank. Any other node knows the plan, and i
 
 from __future__ import annotations
 
-from paddock.agent.record import Facts, plan_procs, status_row, take, verdict_row
+from paddock.agent.record import Facts, Planned, status_row, take, verdict_row
 from paddock.local.text import verdict_text
 
 TYPE_CHECKING = False
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from paddock.agent.member import Member
     from paddock.core.hosts import Host
     from paddock.core.job import Job
-    from paddock.core.plan import Proc
     from paddock.core.policy import Verdict
     from paddock.core.state import Phase
     from paddock.local.loop import Loop
@@ -43,7 +42,7 @@ class JobView:
         self.on_change: list[Callable[[], None]] = []
         self._launcher = launcher
         self._failed_at: float | None = None
-        self._planned: tuple[tuple[Host, ...], tuple[Proc, ...]] = ((), ())
+        self._planned = Planned(launcher.job)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -94,7 +93,7 @@ class JobView:
         )
 
         def make() -> dict[str, object]:
-            row = status_row(facts, self._procs(facts))
+            row = status_row(facts, self._planned.procs(facts))
             if own is not None and len(facts.hosts) > 1:
                 nodes: list[Mapping[str, object]] = row["nodes"]  # type: ignore[assignment]  # as status_row makes it
                 row["nodes"] = [
@@ -111,9 +110,3 @@ class JobView:
             }  # fmt: skip
 
         return make
-
-    def _procs(self, facts: Facts) -> tuple[Proc, ...]:
-        planned = self._planned
-        if planned[0] is not facts.hosts:
-            planned = self._planned = (facts.hosts, plan_procs(self._launcher.job, facts))
-        return planned[1]
