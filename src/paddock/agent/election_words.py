@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-NUMBER_MAX = 1e12
+    from paddock.core.value import Count, Port, Seconds
 
 # What etcd holds.
 
@@ -29,17 +29,9 @@ class Record:
     def decode(cls, data: bytes) -> Self:
         """Raises: RecordError, if Paddock did not write this."""
         try:
-            record = decode_fields(cls, data)
+            return decode_fields(cls, data)
         except WireError as error:
             raise RecordError(data) from error
-        if not record.is_possible():
-            raise RecordError(data)
-        return record
-
-    def is_possible(self) -> bool:
-        """Whether the numbers can be true; not a number cannot."""
-        numbers = [number for _, number in fields_of(self) if isinstance(number, (int, float))]
-        return all(0 <= number < NUMBER_MAX for number in numbers)
 
 
 @value
@@ -48,12 +40,9 @@ class LeaderRecord(Record):
 
     name: str
     host: str
-    port: int
+    port: Port
     uid: str
     nonce: str = ""
-
-    def is_possible(self) -> bool:
-        return 0 < self.port < 65536
 
 
 @value
@@ -65,16 +54,16 @@ class AttemptRecord(Record):
     by: of the one that coordinates. deadline: of the job, in seconds since 1970; 0: it has none.
     """
 
-    generation: int
-    attempt: int
+    generation: Count
+    attempt: Count
     uid: str
     members: tuple[str, ...] = ()
     ended: bool = False
     nonce: str = ""
     by: str = ""
-    used_restarts: int = 0
-    total_restarts: int = 0
-    deadline: float = 0.0
+    used_restarts: Count = 0
+    total_restarts: Count = 0
+    deadline: Seconds = 0.0
 
 
 class RecordError(PaddockError):
