@@ -53,7 +53,7 @@ def split(lease_seconds: float = 0.0, record: str = "") -> int:
     keep = frozenset(children_of_self())  # of whoever became us by exec: not ours to end
     reset_signals()
     hold_signals()
-    prctl = _find_prctl()
+    prctl = find_prctl()
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
         launcher_pid = os.fork()
@@ -124,7 +124,7 @@ def _reap(launcher_pid: int) -> int | None:
             return status
 
 
-def _find_prctl() -> Callable[[int, int], object]:
+def find_prctl() -> Callable[[int, int], object]:
     """prctl(2); without ctypes only children in their own session can escape, see 0004."""
     try:
         # The C module: `import ctypes` costs 2 ms on a path where ranks wait.

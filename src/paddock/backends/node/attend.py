@@ -25,6 +25,7 @@ from paddock.backends.node.jobdir import (
     write_json,
 )
 from paddock.errors import PaddockError
+from paddock.local.guardian import PR_SET_PDEATHSIG, find_prctl
 from paddock.local.record import keep_error
 from paddock.local.signals import DAEMON_LOST, SUBMITTER_LOST
 
@@ -32,7 +33,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 NOW = "now"  # of the stop file
 STOP_SECONDS = 1.0
 AGAIN_SECONDS = 0.1
@@ -138,7 +138,7 @@ def _launch(directory: str, argv: Sequence[str], env: Mapping[str, str], cwd: st
     if pid:
         return pid
     try:
-        _die_with_parent()
+        find_prctl()(PR_SET_PDEATHSIG, DAEMON_LOST)  # when the attendant has gone (prctl(2))
         if os.getppid() != own:
             os._exit(125)
         os.setsid()  # a Ctrl-C of nobody's terminal reaches it
@@ -154,15 +154,6 @@ def _launch(directory: str, argv: Sequence[str], env: Mapping[str, str], cwd: st
         os.write(2, f"paddock: error: {why}\n".encode())
     finally:
         os._exit(127)
-
-
-def _die_with_parent() -> None:
-    """The launcher is told when the attendant has gone (prctl(2))."""
-    try:
-        import ctypes
-    except ImportError:  # a Python built without libffi: then it goes on, and is found as lost
-        return
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, DAEMON_LOST, 0, 0, 0)
 
 
 def _wait(pid: int, lease: int, wake: int, asked: list[int], directory: str) -> int:
