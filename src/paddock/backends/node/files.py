@@ -8,14 +8,13 @@ offer   a key, 32 bytes, hashes   {"port": n}: given there to other hosts (relay
                                   body that ends
 take    a key, 32 bytes, hashes   {"received": n}: fetched from "address" and "port" of another
 
-A request is one line of JSON with "op" and "bytes", and as many bytes after it: its body. So is an
-answer. What is refused is answered with {"error", "hint"}; its body has been read all the same. An
-unchanged package is placed in one round; otherwise what is missing is put, and it is asked again.
+Requests and answers are messages of wire.py. What is refused is answered with {"error", "hint"}; its
+body has been read all the same. An unchanged package is placed in one round; otherwise what is
+missing is put, and it is asked again.
 """
 
 from __future__ import annotations
 
-import json
 import os
 
 from paddock.backends.node.manifest import unpack
@@ -29,31 +28,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Any, Protocol
 
-    class Reader(Protocol):
-        """Where a request comes from."""
+    class Connection(Protocol):
+        """Where a request's body comes from, and its answer goes: a Wire."""
 
         def read(self, size: int, /) -> bytes:
             """So many bytes; fewer at the end only."""
 
-    class Writer(Protocol):
-        """Where its answer goes."""
-
-        def write(self, data: bytes, /) -> int:
-            """Take all of it."""
-
-        def flush(self) -> None:
-            """Keep nothing back."""
+        def send(self, row: dict[str, Any], data: bytes, /) -> None:
+            """Send one message."""
 
 
 OPS = ("put", "place", "offer", "take")
 LIST_BYTES_MAX = 64 << 20
 
 
-def serve(
-    request: Mapping[str, Any], reader: Reader, writer: Writer, store: Store | None = None
-) -> None:
+def serve(request: Mapping[str, Any], wire: Connection, store: Store | None = None) -> None:
     """Answer one request of OPS; "directory" in it is the job's."""
-    body = _Body(reader, int(request["bytes"]))
+    body = _Body(wire, int(request["bytes"]))
     try:
         if store is None:
             store = Store(default_folder(os.environ))
@@ -61,10 +52,7 @@ def serve(
     except PaddockError as error:
         row, hashes = {"error": error.message, "hint": error.hint}, []
     body.pass_over()
-    data = join_hashes(hashes)
-    head = json.dumps({"re": request["op"], **row, "bytes": len(data)})
-    writer.write(head.encode() + b"\n" + data)
-    writer.flush()
+    wire.send({"re": request["op"], **row}, join_hashes(hashes))
 
 
 def join_hashes(hashes: Iterable[str]) -> bytes:
@@ -131,13 +119,13 @@ def _place(data: bytes, directory: str, store: Store) -> list[str]:
 class _Body:
     """The bytes of one request, in pieces. left: those that have not been read."""
 
-    def __init__(self, reader: Reader, size: int) -> None:
+    def __init__(self, wire: Connection, size: int) -> None:
         self.left = size
-        self._reader = reader
+        self._wire = wire
 
     def __iter__(self) -> Iterator[bytes]:
         while self.left:
-            piece = self._reader.read(min(self.left, CHUNK_BYTES))
+            piece = self._wire.read(min(self.left, CHUNK_BYTES))
             if not piece:
                 self.left = 0
                 raise PaddockError("the transfer broke off", retryable=True)

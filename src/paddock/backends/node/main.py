@@ -106,7 +106,7 @@ class Host:
         if name in ("put", "place", "offer", "take"):
             from paddock.backends.node import files
 
-            files.serve({**row, "directory": _directory(row)}, self._wire, self._wire)
+            files.serve({**row, "directory": _directory(row)}, self._wire)
             return
         self._wire.read(int(row.pop("bytes", 0)))  # only files have a body
         operation = self._ops.get(name)

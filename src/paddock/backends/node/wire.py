@@ -95,9 +95,6 @@ class Wire:
             view = view[os.write(self._write_fd, view) :]
         return len(data)
 
-    def flush(self) -> None:
-        """Nothing is kept back."""
-
     def _fill(self, seconds: float | None) -> bool:
         if seconds is not None and not select.select([self._read_fd], [], [], seconds)[0]:
             return False
