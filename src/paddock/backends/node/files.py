@@ -8,8 +8,8 @@ offer   a key, 32 bytes, hashes   {"port": n}: given there to other hosts (relay
                                   body that ends
 take    a key, 32 bytes, hashes   {"received": n}: fetched from "address" and "port" of another
 
-Requests and answers are messages of wire.py. What is refused is answered with {"error", "hint"}; its
-body has been read all the same. An unchanged package is placed in one round; otherwise what is
+Requests and answers are messages of wire.py. What is refused is answered with {"error", "hint"};
+its body has been read all the same. An unchanged package is placed in one round; otherwise what is
 missing is put, and it is asked again.
 """
 
