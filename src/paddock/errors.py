@@ -5,6 +5,10 @@ Bugs are asserts and plain exceptions; everything a user can cause is one of the
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 # Exit codes are part of the contract with scripts (docs/reference/exit-codes.md).
 EXIT_USAGE = 2
 EXIT_DEADLINE = 124  # timeout(1)
@@ -46,6 +50,19 @@ class PaddockError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} (hint: {self.hint})" if self.hint else self.message
+
+
+class HelpAsked(Exception):
+    """Somebody asks for the help of a command. words: those after its name; commands: its table.
+
+    cli/main.py answers it, so that no command imports the help, which imports all of them.
+    """
+
+    def __init__(
+        self, name: str, words: Sequence[str] = (), commands: Mapping[str, object] | None = None
+    ) -> None:
+        super().__init__(name)
+        self.name, self.words, self.commands = name, words, commands
 
 
 class UsageError(PaddockError):

@@ -282,3 +282,16 @@ def test_ips_give_the_documented_ports(capsys: pytest.CaptureFixture[str]) -> No
     """6070, 6071, ... on every node; they were random."""
     found = explained(capsys, "--ips", "10.0.0.1,10.0.0.2", "--nproc_per_node", "2", "a.py")
     assert [p["port"] for p in found["processes"]] == [6070, 6071, 6070, 6071]
+
+
+def test_launch_shows_the_plan_and_starts_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`launch --dry-run` prints what explain prints, and leaves no file behind."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text("raise SystemExit(1)")
+    assert run(["launch", "--dry-run", "--nproc_per_node", "2", "a.py"]) == 0
+    shown = capsys.readouterr().out
+    assert run(["explain", "--nproc_per_node", "2", "a.py"]) == 0
+    assert capsys.readouterr().out == shown
+    assert [path.name for path in tmp_path.iterdir()] == ["a.py"]

@@ -156,10 +156,11 @@ def bash() -> str:
         '  case "$cur" in -*_*) flags="${flags//-/_}" flags="${flags//__/--}";; esac',
         '  case "$cur" in -*) [ -n "$flags" ] && what=w words="$flags";; esac',
         "  case $what in",
-        '  w) COMPREPLY=($(compgen -W "$words" -- "$cur"));;',
+        '  w) COMPREPLY=($(compgen -W "$words" -- "$cur")) || true;;',
         "  d) compopt -o dirnames;;  # readline's own, which knows blanks and quotes",
         "  f) compopt -o default;;",
-        "  esac",
+        "  esac 2>/dev/null || while IFS= read -r word; do  # compopt: in a completion only",
+        '    COMPREPLY+=("$word"); done < <(compgen -$what -- "$cur")',
         "}",
         "complete -F _paddock paddock",
     ]

@@ -23,7 +23,7 @@ from paddock.command_line import (
     to_seconds,
 )
 from paddock.core.value import value
-from paddock.errors import Problem, UsageError
+from paddock.errors import HelpAsked, Problem, UsageError
 from paddock.jobfile.reader import to_integer
 
 TYPE_CHECKING = False
@@ -99,7 +99,7 @@ def carry_out(name: str, commands: Mapping[str, Command], argv: Sequence[str]) -
     words = list(argv)
     if name not in commands:
         if not words or words[0] in ("-h", "--help", "help"):
-            return _help(name, commands)
+            raise HelpAsked(name, commands=commands)
         orders = [full.partition(" ")[2] for full in commands]
         if words[0] not in orders:
             hint = nearest(words[0], orders)
@@ -108,7 +108,7 @@ def carry_out(name: str, commands: Mapping[str, Command], argv: Sequence[str]) -
     command = commands[name]
     line = read_line(words, command.table)
     if line.is_help:
-        return _help(name, commands)
+        raise HelpAsked(name, commands=commands)
     try:
         if command.takes_words is not None:
             return command.takes_words(words)
@@ -118,14 +118,6 @@ def carry_out(name: str, commands: Mapping[str, Command], argv: Sequence[str]) -
         from paddock.errors import missing_extra
 
         raise missing_extra(error, command.extra) from error
-
-
-def _help(name: str, commands: Mapping[str, Command]) -> int:
-    from paddock.cli.help import command_text, orders_text
-
-    text = command_text(commands[name]) if name in commands else orders_text(name, commands)
-    sys.stdout.write(text)
-    return 0
 
 
 def given(command: Command, line: Line) -> Given:

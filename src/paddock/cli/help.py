@@ -9,7 +9,7 @@ from paddock.cli.family import Command, Given, Operand, carry_out, usage_of
 from paddock.cli.main import ALL, SHARED
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import HELP, HELP_ALL, flag, nearest, read_line, spelled
-from paddock.errors import UsageError
+from paddock.errors import HelpAsked, UsageError
 from paddock.jobfile.flags import COMMON, FLAGS
 from paddock.local.width import USUAL, beside, reflowed, terminal_width
 
@@ -110,6 +110,19 @@ def command_help(name: str, *, is_all: bool = False) -> str:
     return command_text(known[name], is_all=is_all) if name in known else orders_text(name, known)
 
 
+def answer(asked: HelpAsked) -> int:
+    """Print the help that was asked for."""
+    name, known = asked.name, asked.commands or commands_of(asked.name)
+    one = known.get(name)
+    if isinstance(one, Command):
+        sys.stdout.write(
+            command_text(one, is_all=bool(asked.words) and wants_all(asked.words, name))
+        )
+    else:
+        sys.stdout.write(orders_text(name, commands_of(name)))
+    return 0
+
+
 def wants_all(argv: Sequence[str], command: str) -> bool:
     """Whether these words, which ask for help, ask for all flags."""
     table = commands_of(command)[command].table
@@ -198,6 +211,7 @@ def _launching() -> Iterator[Command]:
     from paddock.backends.flags import FLAGS as SUBMIT
     from paddock.cli.explain import FLAGS as EXPLAIN
 
+    more = tuple(one for one in FLAGS if one.name != "dry_run")  # submit has its own
     usage = "[flags] train.py [arguments of train.py]"
     notes = "Flags of launch (paddock help launch) go before the script, too."
     yield Command("launch", NAMES["launch"], FLAGS, operands=SCRIPT, usages=(usage,),
@@ -205,10 +219,10 @@ def _launching() -> Iterator[Command]:
     where = "-b BACKEND|SITE [flags of submit] train.py [arguments]"
     usages: tuple[str, ...] = (usage, where, "--kubernetes [flags] job.yaml")
     yield Command("explain", NAMES["explain"], EXPLAIN, operands=SCRIPT, usages=usages, notes=notes,
-                  more=FLAGS)  # fmt: skip
+                  more=more)  # fmt: skip
     usages = (f"[-b BACKEND|SITE] {usage}", "[-b BACKEND|SITE] [flags] -f job.yaml")
     yield Command("submit", NAMES["submit"], SUBMIT, operands=SCRIPT, usages=usages, notes=notes,
-                  more=FLAGS)  # fmt: skip
+                  more=more)  # fmt: skip
     operand = Operand("words", "COMMAND [ORDER]", "about this", "command", least=0, most=2)
     yield Command("help", NAMES["help"], (ALL_FLAGS,), _run, (operand,),
                   usages=("[COMMAND [ORDER]] [--all]",))  # fmt: skip

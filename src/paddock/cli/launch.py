@@ -14,6 +14,7 @@ from paddock.errors import (
     EXIT_NOT_EXECUTABLE,
     EXIT_NOT_FOUND,
     EXIT_OWN_FAULT,
+    HelpAsked,
     PaddockError,
     Problem,
     UsageError,
@@ -48,11 +49,13 @@ def run(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> int:
     parsed = read(argv)
     if parsed.is_help:
-        from paddock.cli.help import command_help, wants_all
-
-        sys.stdout.write(command_help("launch", is_all=wants_all(argv, "launch")))
-        return 0
+        raise HelpAsked("launch", argv)
     job = parsed.job
+    if "dry_run" in parsed.given:
+        from paddock.cli.plan_text import show_plan
+
+        show_plan(parsed)
+        return 0
     if not _has_pidfd():
         from paddock.local.portable import run_portable
 

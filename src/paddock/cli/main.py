@@ -10,7 +10,7 @@ import io
 import os
 import sys
 
-from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, UsageError, problem_text
+from paddock.errors import EXIT_SIGNAL_BASE, HelpAsked, PaddockError, UsageError, problem_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,6 +112,10 @@ def answered(call: Callable[[], int]) -> int:
         # The reader of our output has gone (| head). As sys.html's note on SIGPIPE says.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return EXIT_SIGNAL_BASE + SIGPIPE
+    except HelpAsked as asked:
+        # __import__, since the help imports the commands' tables, and ours.
+        code: int = __import__("paddock.cli.help", fromlist=("answer",)).answer(asked)
+        return code
     except PaddockError as error:
         from paddock.local.screen import fit_terminal
 

@@ -27,7 +27,7 @@ from paddock.backends.words import Handle, Site, Submission
 from paddock.cli.family import say
 from paddock.cli.job_status import ask, stay, watch
 from paddock.contracts.environment import inherited
-from paddock.errors import PaddockError, Problem, UsageError
+from paddock.errors import HelpAsked, PaddockError, Problem, UsageError
 from paddock.jobfile.masked import command_text, masked_words
 from paddock.jobfile.parse import parse
 from paddock.jobfile.servers import uses_ps
@@ -51,10 +51,7 @@ def run(argv: Sequence[str]) -> int:
     """Submit a job; the exit code: of the job where we stay with it, else 0."""
     split = read_words(argv)
     if split.is_help:
-        from paddock.cli.help import command_help, wants_all
-
-        sys.stdout.write(command_help("submit", is_all=wants_all(argv, "submit")))
-        return 0
+        raise HelpAsked("submit", argv)
     submission = read_submission(split)
     plan = find_planner(submission.site.backend).plan(submission)
     if "dry_run" in split.own:

@@ -62,6 +62,18 @@ class Command:
         return (self.program, *self.args)
 
 
+def make_command(
+    script: str, args: tuple[str, ...], python: str, is_module: bool, is_program: bool
+) -> Command:
+    """A Python file is run by Python, a module by python -m, all else by itself."""
+    kind: CommandKind = "program"
+    if is_module:
+        kind = "module"
+    elif script.endswith(".py") and not is_program:
+        kind = "script"
+    return Command(kind, script, args, python)
+
+
 @value
 class Role:
     """A group of identical processes.

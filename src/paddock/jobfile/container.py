@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from paddock.command_line import TRUE_WORDS
-from paddock.core.job import Source
+from paddock.core.job import Source, make_command
 from paddock.errors import Problem
-from paddock.jobfile.parse import make_command
 from paddock.jobfile.words import Given, read_words
 
 TYPE_CHECKING = False

@@ -279,6 +279,8 @@ def _other() -> Iterable[Flag]:
     yield HELP_ALL
     yield Flag("file", "file", "", "read the job from a PaddleJob in YAML or JSON", g, short="f",
                metavar="JOB.YAML", origin="paddock")
+    yield Flag("dry_run", "switch", "", "show what would be started, and start nothing; paddock "
+               "explain shows more", g, origin="paddock")
     yield Flag("ignore_env", "switch", "", "read no configuration from the environment", g,
                origin="paddock")
 

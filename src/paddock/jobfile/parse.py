@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from paddock.command_line import TRUE_WORDS
-from paddock.core.job import Command, Job, Source
+from paddock.core.job import Command, Job, Source, make_command
 from paddock.core.plan import find_tail_problems
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
@@ -21,7 +21,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paddock.core.job import CommandKind
     from paddock.jobfile.words import Given, Words
 
 NO_SCRIPT = "no script is given"
@@ -99,18 +98,6 @@ def _command(words: Words, python: str, problems: list[Problem], *, is_needed: b
             Problem("the built-in script run_check is gone", "run paddock check --framework paddle")
         )
     return make_command(script, words.script_args, python, is_module, is_program)
-
-
-def make_command(
-    script: str, args: tuple[str, ...], python: str, is_module: bool, is_program: bool
-) -> Command:
-    """A Python file is run by Python, a module by python -m, all else by itself."""
-    kind: CommandKind = "program"
-    if is_module:
-        kind = "module"
-    elif script.endswith(".py") and not is_program:
-        kind = "script"
-    return Command(kind, script, args, python)
 
 
 def usable_cores() -> int:

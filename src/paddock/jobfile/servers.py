@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from paddock.core.job import Command, Servers, Source
+from paddock.core.job import Command, Servers, Source, make_command
 from paddock.core.value import replace
 
 TYPE_CHECKING = False
@@ -64,8 +64,6 @@ def to_command(words: list[str], python: str) -> Command:
     >>> to_command(["serve.py", "7"], "py").argv()
     ('py', '-u', 'serve.py', '7')
     """
-    from paddock.jobfile.parse import make_command
-
     program, *args = words
     if program == "pserver":
         return Command("module", "paddock", ("pserver", *args), python)
