@@ -17,34 +17,8 @@ import threading
 import time
 import urllib.parse
 
+from paddock.agent import election_words
 from paddock.agent.election_state import ElectionState
-from paddock.agent.election_words import (
-    AttemptRecord,
-    Bury,
-    Campaign,
-    ElectionFailed,
-    Failed,
-    Fence,
-    FenceAsked,
-    Fenced,
-    Finished,
-    Grant,
-    Granted,
-    KeepAlive,
-    LeaderDied,
-    LeaderLives,
-    LeaderRecord,
-    LeaseGone,
-    Look,
-    Post,
-    RecordError,
-    Revoke,
-    StopAsked,
-    UidLearned,
-    Unseat,
-    View,
-    Woke,
-)
 from paddock.agent.etcd_succession import TTL_SECONDS, EtcdSuccession
 from paddock.core.value import replace
 from paddock.errors import PaddockError
@@ -55,7 +29,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.agent.election_words import Answer, Event, Input, Order, Request
     from paddock.agent.life_words import Lead, Target
     from paddock.agent.place import Place
     from paddock.core.messages import Start
@@ -71,14 +44,14 @@ class EtcdElector:
 
     keeps_port = True
     first = None
-    _ask: Callable[[Input], None]
+    _ask: Callable[[election_words.Input], None]
 
     def __init__(self, place: Place) -> None:
         self.succession = EtcdSuccession(place.run.job)
         self._place = place
         self._asked: tuple[int, Callable[[], None]] | None = None  # an attempt that waits for etcd
 
-    def begin(self, ask: Callable[[Input], None]) -> None:
+    def begin(self, ask: Callable[[election_words.Input], None]) -> None:
         """Start the clock of the first election. ask: takes inputs; events come to ``handle``."""
         self._ask = ask
         self._place.elect_by(self)
@@ -98,11 +71,11 @@ class EtcdElector:
 
     def on_following(self, uid: str, target: Target) -> None:
         """The leader's key may lapse and come back as long as it answers."""
-        self._ask(LeaderLives(self.succession.leader, True))
+        self._ask(election_words.LeaderLives(self.succession.leader, True))
 
     def on_following_over(self) -> None:
         """Then etcd is asked more often."""
-        self._ask(LeaderLives(self.succession.leader, False))
+        self._ask(election_words.LeaderLives(self.succession.leader, False))
 
     def on_leading_over(self) -> None:
         """Consent that was asked for is void."""
@@ -113,24 +86,24 @@ class EtcdElector:
         self._asked = (start.attempt, go)
         budget = start.budget
         left = budget.seconds_left
-        record = AttemptRecord(
+        record = election_words.AttemptRecord(
             self.succession.generation, start.attempt, self._place.life.uid, start.keys,
             by=start.by, used_restarts=budget.used_restarts, total_restarts=budget.total_restarts,
             deadline=self._place.run.loop.wall() + left if left is not None else 0.0,
         )  # fmt: skip
-        self._ask(FenceAsked(record))
+        self._ask(election_words.FenceAsked(record))
 
     def learn_uid(self, uid: str) -> None:
         """To be announced, should this node be elected later."""
-        self._ask(UidLearned(uid))
+        self._ask(election_words.UidLearned(uid))
 
     def leader_died(self, nonce: str) -> None:
         """Its key need not live until its lease ends."""
-        self._ask(LeaderDied(nonce))
+        self._ask(election_words.LeaderDied(nonce))
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: election_words.Event) -> None:
         """Take what the election tells."""
-        if not isinstance(event, Fenced):
+        if not isinstance(event, election_words.Fenced):
             self._place.handle(event)
             return
         if self._asked is None or self._asked[0] != event.attempt:
@@ -162,8 +135,8 @@ class Election:
         self,
         address: EtcdAddress,
         job_id: str,
-        me: LeaderRecord,
-        post: Callable[[Event], None],
+        me: election_words.LeaderRecord,
+        post: Callable[[election_words.Event], None],
         *,
         ttl_seconds: int,
     ) -> None:
@@ -173,14 +146,14 @@ class Election:
         self._request_seconds = ttl_seconds * REQUEST_TTLS
         me = replace(me, nonce=os.urandom(8).hex())
         self._state = ElectionState(me, random.random, ttl_seconds)
-        self._inbox: queue.SimpleQueue[Input] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[election_words.Input] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="paddock-election", daemon=True)
 
     def start(self) -> None:
         """Takes part from now on."""
         self._thread.start()
 
-    def ask(self, what: Input) -> None:
+    def ask(self, what: election_words.Input) -> None:
         """Take one input of those that come from outside: FenceAsked, UidLearned, Leader..."""
         self._inbox.put(what)
 
@@ -190,80 +163,80 @@ class Election:
         ended: the run is over; the tombstone says so for ten minutes.
         """
         if self._thread.is_alive():
-            self._inbox.put(StopAsked(ended))
+            self._inbox.put(election_words.StopAsked(ended))
             self._thread.join(STOP_SECONDS_MAX)
 
     # The thread.
 
     def _run(self) -> None:
         try:
-            what: Input = Woke()
+            what: election_words.Input = election_words.Woke()
             while True:
-                answer: Input | None = None
+                answer: election_words.Input | None = None
                 for order in self._state.step(what, time.monotonic()):
-                    if isinstance(order, Finished):
+                    if isinstance(order, election_words.Finished):
                         return
                     answer = self._carry_out(order)
                 what = answer if answer is not None else self._wait()
         except Exception as error:  # A bug must not end in silence: the launcher is told.
             text = f"the election ended by a fault of its own: {error!r}"
-            self._post(ElectionFailed(PaddockError(text)))
+            self._post(election_words.ElectionFailed(PaddockError(text)))
             raise
         finally:
             self._client.close()
 
-    def _carry_out(self, order: Order) -> Input | None:
-        if isinstance(order, Post):
+    def _carry_out(self, order: election_words.Order) -> election_words.Input | None:
+        if isinstance(order, election_words.Post):
             self._post(order.event)
             return None
-        assert not isinstance(order, Finished)
+        assert not isinstance(order, election_words.Finished)
         try:
             return self._request(order)
         except EtcdLeaseGone:
-            return LeaseGone()
-        except (EtcdError, RecordError) as error:
-            return Failed(error)
+            return election_words.LeaseGone()
+        except (EtcdError, election_words.RecordError) as error:
+            return election_words.Failed(error)
 
-    def _request(self, order: Request) -> Answer:
+    def _request(self, order: election_words.Request) -> election_words.Answer:
         seconds = self._request_seconds
         leader, attempt = self._keys
         reads = [read(leader), read(attempt)]
         match order:
-            case Grant(ttl_seconds):
-                return Granted(*self._client.grant(ttl_seconds, seconds))
-            case KeepAlive(lease):
-                return Granted(lease, self._client.keep_alive(lease, seconds))
-            case Revoke(lease):
+            case election_words.Grant(ttl_seconds):
+                return election_words.Granted(*self._client.grant(ttl_seconds, seconds))
+            case election_words.KeepAlive(lease):
+                return election_words.Granted(lease, self._client.keep_alive(lease, seconds))
+            case election_words.Revoke(lease):
                 self._client.revoke(lease, seconds)
-                return LeaseGone()
-            case Look():
+                return election_words.LeaseGone()
+            case election_words.Look():
                 return _view(*self._client.txn((), reads, (), seconds))
-            case Campaign(record, lease):
+            case election_words.Campaign(record, lease):
                 when = [compare(leader, "create_revision", 0)]
                 then = [put(leader, record.encode(), lease)]
-            case Fence(wanted, known):
+            case election_words.Fence(wanted, known):
                 when = [
                     compare(leader, "create_revision", wanted.generation),
                     compare(attempt, "mod_revision", known),
                 ]
                 then = [put(attempt, wanted.encode())]
-            case Unseat(generation):
+            case election_words.Unseat(generation):
                 when = [compare(leader, "create_revision", generation)]
                 then = [delete(leader)]
-            case Bury(tombstone, ttl_seconds):
+            case election_words.Bury(tombstone, ttl_seconds):
                 lease, _ = self._client.grant(ttl_seconds, seconds)
                 when = [compare(leader, "create_revision", tombstone.generation)]
                 then = [put(attempt, tombstone.encode(), lease), delete(leader)]
         return _view(*self._client.txn(when, then + reads, reads, seconds))
 
-    def _wait(self) -> Input:
+    def _wait(self) -> election_words.Input:
         """The next thing that happens: a call from outside, or the time to wake."""
         now = time.monotonic()
         wake_at = self._state.wake_at(now)
         try:
             return self._inbox.get(timeout=None if wake_at is None else max(0.0, wake_at - now))
         except queue.Empty:
-            return Woke()
+            return election_words.Woke()
 
 
 def job_keys(job_id: str) -> tuple[str, str]:
@@ -277,11 +250,11 @@ def job_keys(job_id: str) -> tuple[str, str]:
     return f"/paddock/{name}/leader", f"/paddock/{name}/attempt"
 
 
-def _view(leader: KeyValue | None, attempt: KeyValue | None) -> View:
-    return View(
-        leader=None if leader is None else LeaderRecord.decode(leader.value),
+def _view(leader: KeyValue | None, attempt: KeyValue | None) -> election_words.View:
+    return election_words.View(
+        leader=None if leader is None else election_words.LeaderRecord.decode(leader.value),
         leader_created=0 if leader is None else leader.create_revision,
         leader_lease=0 if leader is None else leader.lease,
-        attempt=None if attempt is None else AttemptRecord.decode(attempt.value),
+        attempt=None if attempt is None else election_words.AttemptRecord.decode(attempt.value),
         attempt_modified=0 if attempt is None else attempt.mod_revision,
     )
