@@ -15,7 +15,6 @@ import stat
 from collections import deque
 from time import monotonic
 
-from paddock.local.evidence import stands_in
 from paddock.local.record import keep_error
 
 TYPE_CHECKING = False
@@ -123,6 +122,8 @@ class Console:
 
     def has_shown(self, text: str) -> bool:
         """Whether these lines are among the last that processes wrote."""
+        from paddock.local.evidence import stands_in  # once a rank has failed
+
         return stands_in(self._shown, text)
 
     def say(self, data: bytes) -> None:

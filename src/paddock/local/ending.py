@@ -30,6 +30,7 @@ class Endings:
 
     def begin(self) -> None:
         """An attempt begins: what the kernel has killed before is not of it."""
+        import paddock.local.evidence  # noqa: F401  # before a rank fails, and after they began
         from paddock.local.oom import oom_kills
 
         self._oom_kills = oom_kills()

@@ -22,7 +22,6 @@ import os
 import stat
 
 from paddock.errors import Problem, UsageError
-from paddock.local.lock import Lock, lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
+    from paddock.local.lock import Lock
     from paddock.local.times import Times
 
 FILE_MODE = 0o600
@@ -95,7 +95,7 @@ class LogDir:
         self._seen: set[str] = set()
         wanted = log_folder(job.logs.directory)
         self.path = self.shown = wanted
-        self._lock = Lock()
+        self._lock: Lock | None = None
         self._times = ""  # where the times are, if not beside their logs
         try:
             if run_id and has_own_folder(job):
@@ -124,11 +124,11 @@ class LogDir:
     def _take_shared(self, job: Job, uid: str, pod_name: str) -> None:
         """A directory that other runs write to as well, before and after this one."""
         wanted = self.path
-        self._lock = _lock(wanted)
-        if not self._lock.is_held:
+        self._lock = held = _lock(wanted)
+        if not held.is_held:
             name = f"{safe_name(job.job_id)}-{uid[:8]}-{pod_name}"
             self.path = self.shown = os.path.join(wanted, name)
-            self.note = f"another job writes to {wanted}{self._lock.hint}"
+            self.note = f"another job writes to {wanted}{held.hint}"
             self.note += f"; this one's logs are in {self.path}"
             self._lock = _lock(self.path)
         for entry in os.scandir(self.path):
@@ -277,7 +277,8 @@ class LogDir:
             os.rmdir(self.run_dir)
         except OSError:
             pass  # something was left there on purpose
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
 
 def _is_our_link(entry: os.DirEntry[str]) -> bool:
@@ -329,6 +330,8 @@ def _make_directory(path: str, mode: int) -> None:
 
 
 def _lock(path: str) -> Lock:
+    from paddock.local.lock import lock  # a directory of the run's own needs none
+
     inner = os.path.join(path, ".paddock")
     _make_directory(path, 0o777)
     _make_directory(inner, 0o700)

@@ -16,7 +16,6 @@ from time import monotonic, strftime
 from paddock.core.hosts import ROLE_NOUNS
 from paddock.errors import for_terminal, problem_text
 from paddock.local.console import shown_keys
-from paddock.local.evidence import explain_end
 from paddock.local.reporter import Reporter
 from paddock.local.text import (
     FIRST_FAILURE,
@@ -171,6 +170,8 @@ class ScreenReporter(Reporter):
     def _last_words(self, level: str, culprit: Exit) -> None:
         if LEVELS[level] < self._level or not has_last_words(culprit):
             return
+        from paddock.local.evidence import explain_end
+
         said = explain_end(culprit.tail.encode())
         is_above = (culprit.role, culprit.rank) in self._shown and self._is_told(said)
         what = "its output is above" if said and is_above else said

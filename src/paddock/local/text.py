@@ -6,7 +6,6 @@ import time
 
 from paddock.core.exits import SIGNAL_NAMES
 from paddock.errors import EXIT_SIGNAL_BASE
-from paddock.local.evidence import SIGTERM_OF_PADDLE, explain_end, last_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -146,6 +145,8 @@ def detail_lines(culprit: Exit) -> list[tuple[str, str]]:
             f"{culprit.name} wrote nothing (log: {culprit.log} on {culprit.host}){culprit.silence}"
         )
         return [("ERROR", text)] if culprit.log else []
+    from paddock.local.evidence import explain_end  # once a rank has failed
+
     shown = explain_end(culprit.tail.encode())
     where = f" (log: {culprit.log} on {culprit.host})" if culprit.log else ""
     return [("ERROR", f"{' ERROR LOG DETAIL ':-^66}{where}\n{shown}")]
@@ -211,11 +212,15 @@ def absent_text(exits: Sequence[Exit], witness: Exit) -> str:
 
 def _waited_too(exit_: Exit) -> bool:
     """It complains of a peer itself; what Paddle says of our SIGTERM only looks like that."""
+    from paddock.local.evidence import SIGTERM_OF_PADDLE
+
     is_ours = SIGTERM_OF_PADDLE in exit_.tail.lower()
     return exit_.timed_out or (exit_.peer_loss and not is_ours)
 
 
 def _running_text(exit_: Exit) -> str:
+    from paddock.local.evidence import last_line
+
     said = last_line(exit_.tail)
     last = f", last line: {said}" if said else ""
     return f"still running on {exit_.host}{last}"
