@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock import errors
-from paddock.jobfile.allocation import (
+from paddock.jobfile.dialects.allocation import (
     MPI,
     MPI_JOBS,
     PMIX,
@@ -13,6 +13,8 @@ from paddock.jobfile.allocation import (
     SLURM_SIZES,
     SLURM_STEPS,
 )
+from paddock.jobfile.dialects.placement import TRAINERS
+from paddock.jobfile.dialects.torchrun import OTHER_VARIABLES, PET_FLAGS, PET_PREFIX
 from paddock.jobfile.environment import (
     FALLBACKS,
     IN_A_PADDLEJOB,
@@ -24,8 +26,6 @@ from paddock.jobfile.environment import (
     WINNING_LISTS,
 )
 from paddock.jobfile.flags import BY_NAME, FLAGS, GROUPS, OLD
-from paddock.jobfile.placement import TRAINERS
-from paddock.jobfile.torchrun import OTHER_VARIABLES, PET_FLAGS, PET_PREFIX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paddock.errors import UsageError
-from paddock.jobfile.hostlist import MAX_HOSTS, expand_hosts, read_hostfile
+from paddock.jobfile.dialects.hostlist import MAX_HOSTS, expand_hosts, read_hostfile
 
 
 @pytest.mark.parametrize(

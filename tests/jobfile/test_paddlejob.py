@@ -13,8 +13,8 @@ from jobfile.reading import parsed
 from paddock.core.job import Command, Role
 from paddock.errors import UsageError
 from paddock.jobfile.configuration import configuration
+from paddock.jobfile.dialects.paddlejob import job_from_document, resolve_file
 from paddock.jobfile.document import load_document
-from paddock.jobfile.paddlejob import job_from_document, resolve_file
 
 if TYPE_CHECKING:
     from pathlib import Path

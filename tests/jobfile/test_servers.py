@@ -10,7 +10,7 @@ import pytest
 from jobfile.reading import PYTHON, job, parsed, problems
 from paddock.core.job import Command, Servers
 from paddock.errors import UsageError
-from paddock.jobfile.paddlejob import job_from_document
+from paddock.jobfile.dialects.paddlejob import job_from_document
 from paddock.jobfile.parse import parse
 from paddock.jobfile.servers import (
     decide_servers,

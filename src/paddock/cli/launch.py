@@ -143,11 +143,11 @@ def resolved(parsed: Parsed) -> Parsed:
 
         parsed = replace(parsed, notes=(*parsed.notes, *misplaced_note(parsed.job.command)))
     if parsed.job.rendezvous.hostfile:
-        from paddock.jobfile.hostfile import resolve_hosts
+        from paddock.jobfile.dialects.hostfile import resolve_hosts
 
         parsed = replace(parsed, job=resolve_hosts(parsed.job))
     if parsed.file:
-        from paddock.jobfile.paddlejob import resolve_file
+        from paddock.jobfile.dialects.paddlejob import resolve_file
 
         parsed = resolve_file(parsed)
     if parsed.job.role("ps") is not None:

@@ -48,7 +48,7 @@ def build_job(
     """
     devices, device_kind = _read_devices(reader)
     if any(reader.has(name) for name in OF_TORCHRUN):
-        from paddock.jobfile import torchrun  # only for those who use the flags
+        from paddock.jobfile.dialects import torchrun  # only for those who use the flags
 
         torchrun.apply_rdzv_conf(reader)
         torchrun.check_others(reader)
@@ -230,7 +230,7 @@ def _read_logs(reader: Reader) -> Logs:
 def _read_streams(reader: Reader) -> tuple[tuple[int, int], ...]:
     if not any(reader.has(name) for name in STREAM_FLAGS):
         return ()
-    from paddock.jobfile.torchrun import read_streams  # only for those who use the flags
+    from paddock.jobfile.dialects.torchrun import read_streams  # only for those who use the flags
 
     return read_streams(reader)
 

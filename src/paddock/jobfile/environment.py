@@ -4,7 +4,7 @@ A flag wins over a variable, as in torchrun, mpirun and srun. The exceptions are
 which a platform tells a pod its place: WINNING, IN_A_PADDLEJOB, and the lists in SPECIAL. Paddle's
 launcher lets every variable of MAPPING win; one command line serves all pods of a job, so only for
 these there is no other way. Among variables: MAPPING, then FALLBACKS, then PET_*
-(jobfile/torchrun.py), then the place that Slurm and mpirun gave (jobfile/placement.py).
+(dialects/torchrun.py), then the place that Slurm and mpirun gave (dialects/placement.py).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ SET_FOR_RANKS = frozenset(
 
 TORCHRUN_PREFIXES = ("PET_", "TORCHELASTIC_LOG_LINE", "TORCH_ELASTIC_")
 TORCHRUN_RANK = "TORCHELASTIC_RUN_ID"  # set by torchrun for its ranks
-# What srun and mpirun set, and a script of Paddle 0.10 (jobfile/placement.py).
+# What srun and mpirun set, and a script of Paddle 0.10 (jobfile/dialects/placement.py).
 ALLOCATION_PREFIXES = ("SLURM_", "OMPI_COMM_", "PMI_", "PMIX_", "MV2_COMM_", "PBS_", "PADDLE_INIT_")
 DEFAULT_MASTER_PORT = 6768  # plugins/__init__.py, collective_compatible
 DEFAULT_CLOUD_PORT = 6170  # fleet/cloud_utils.py
@@ -182,14 +182,14 @@ def apply_environment(values: dict[str, Given], env: Mapping[str, str]) -> Envir
         (reading.override if is_winner else reading.fill)(name, variable, text)
     _apply_fallbacks(reading)
     if any(name.startswith(TORCHRUN_PREFIXES) for name in env):
-        from paddock.jobfile.torchrun import apply_pet  # only for those who use torchrun's
+        from paddock.jobfile.dialects.torchrun import apply_pet  # only for those who use torchrun's
 
         apply_pet(reading)
     if not _apply_operator_ps(reading) and not _apply_endpoints(reading):
         _apply_cloud(reading)
     is_placed = any(name.startswith(ALLOCATION_PREFIXES) for name in reading.env)
     if is_placed and not (reading.is_nested or reading.get(TORCHRUN_RANK)):
-        from paddock.jobfile.placement import apply_allocation  # only in an allocation
+        from paddock.jobfile.dialects.placement import apply_allocation  # only in an allocation
 
         apply_allocation(reading)
     reading.notes += [

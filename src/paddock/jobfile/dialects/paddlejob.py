@@ -12,7 +12,7 @@ from paddock.core.job import Source
 from paddock.core.value import replace
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.build import build_job
-from paddock.jobfile.container import UNKNOWN, PodReading, read_pod, unknown_field
+from paddock.jobfile.dialects.container import UNKNOWN, PodReading, read_pod, unknown_field
 from paddock.jobfile.document import load_document
 from paddock.jobfile.environment import FALLBACKS, MAPPING
 from paddock.jobfile.parse import Parsed

@@ -9,13 +9,13 @@ from paddock.command_line import TRUE_WORDS
 from paddock.core.endpoint import is_host, join_endpoint, split_endpoint, split_scheme
 from paddock.core.job import Source
 from paddock.errors import Problem, UsageError
-from paddock.jobfile.allocation import SIGNS, read_allocation
+from paddock.jobfile.dialects.allocation import SIGNS, read_allocation
 from paddock.jobfile.reader import to_integer
 from paddock.jobfile.words import Given
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.jobfile.allocation import Allocation
+    from paddock.jobfile.dialects.allocation import Allocation
     from paddock.jobfile.environment import EnvironmentReading
 
 MEETINGS = ("master", "elastic_server", "rdzv_endpoint", "master_addr")

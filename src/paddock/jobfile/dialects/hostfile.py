@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from paddock.core.value import replace
 from paddock.errors import UsageError
-from paddock.jobfile.hostlist import read_hostfile
-from paddock.jobfile.placement import ALONE
+from paddock.jobfile.dialects.hostlist import read_hostfile
+from paddock.jobfile.dialects.placement import ALONE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

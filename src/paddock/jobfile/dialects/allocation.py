@@ -12,7 +12,7 @@ from __future__ import annotations
 from paddock.core.hosts import LOOPBACK
 from paddock.core.value import value
 from paddock.errors import UsageError
-from paddock.jobfile.hostlist import expand_hosts
+from paddock.jobfile.dialects.hostlist import expand_hosts
 from paddock.jobfile.reader import to_integer
 
 TYPE_CHECKING = False
