@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from paddock.core.job import Job
-    from paddock.core.messages import Letter
+    from paddock.core.messages import Envelope
 
 WANTED = {32: 0.15, 256: 1.0, 1024: 3.0}
 KEY = b"the key of a benchmark"
@@ -107,10 +107,10 @@ def _light(count: int, key: bytes) -> float:
 
 
 def _job(count: int, port: int) -> Job:
-    from paddock.core.job import Command, Job, Rendezvous
+    from paddock.core.job import Entrypoint, Job, Rendezvous
 
     return Job(
-        command=Command("program", "true"),
+        command=Entrypoint("program", "true"),
         nnodes_min=count,
         nnodes_max=count,
         rendezvous=Rendezvous(
@@ -126,8 +126,8 @@ def _job(count: int, port: int) -> Job:
 def _coordinate(job: Job, listener: socket.socket, key: bytes) -> None:
     """Node 0: the coordinator, and its own member."""
     from paddock.agent.coordinator import Coordinator
-    from paddock.agent.server import Server
-    from paddock.agent.sockets import Listener
+    from paddock.agent.transport.server import CoordinatorServer
+    from paddock.agent.transport.sockets import Listener
     from paddock.local.loop import Loop
 
     class OwnLink:
@@ -141,17 +141,17 @@ def _coordinate(job: Job, listener: socket.socket, key: bytes) -> None:
 
     loop = Loop()
     coordinator = Coordinator(job, loop, UID, on_end=lambda _end: None)
-    Server(job, loop, coordinator, Listener(listener, loop, None), key=key)
+    CoordinatorServer(job, loop, coordinator, Listener(listener, loop, None), key=key)
     own = coordinator.attach(OwnLink())
     coordinator.receive(own, _join(job, 0), is_self=True)
     loop.run()
 
 
-def _join(job: Job, index: int) -> Letter:
+def _join(job: Job, index: int) -> Envelope:
     """A node of eight devices."""
     from paddock.core.hosts import Host
     from paddock.core.job import config_fingerprint
-    from paddock.core.messages import Join, Letter
+    from paddock.core.messages import Envelope, Join
 
     host = Host(
         name=f"node{index}",
@@ -164,18 +164,18 @@ def _join(job: Job, index: int) -> Letter:
         service_ports=(20_008, 20_009, 20_010, 20_011),
     )
     join = Join(host, f"node{index}/bench", index, config_fingerprint(job))
-    return Letter(UID, -1, join)
+    return Envelope(UID, -1, join)
 
 
 def _be_members(job: Job, share: range, key: bytes, go: int, answer: int) -> None:
     """Members of this process's share of the nodes; writes when it began and ended, in ns."""
-    from paddock.agent.client import Client
-    from paddock.agent.sockets import Net
+    from paddock.agent.transport.client import CoordinatorClient
+    from paddock.agent.transport.sockets import Network
     from paddock.core.messages import Start
     from paddock.local.loop import Loop
 
     loop = Loop()
-    net = Net(loop, None, None)
+    net = Network(loop, None, None)
     left = len(share)
     has_decoded = False
 
@@ -185,7 +185,7 @@ def _be_members(job: Job, share: range, key: bytes, go: int, answer: int) -> Non
         if left == 0:
             loop.stop()
 
-    class LightClient(Client):
+    class LightClient(CoordinatorClient):
         """A member that does not read the host list if another of its process did."""
 
         def _on_line(self, line: bytes) -> None:

@@ -18,7 +18,7 @@ from benchmarks.figure import Figure, interleave, rounds
 from benchmarks.world import ROOT, World, load_average
 from paddock.backends.merge import merge, prefixed
 from paddock.backends.node.logs import rows
-from paddock.backends.words import Query
+from paddock.backends.types import LogQuery
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -186,7 +186,9 @@ def _pair(first: int, second: int) -> bytes:
 
 def _merge(folder: Path, total: int, *, is_terminal: bool) -> float:
     started = time.monotonic()
-    hosts = [(rows(str(folder / f"h{n}"), Query(), host=f"h{n}"), 1000 * n) for n in range(HOSTS)]
+    hosts = [
+        (rows(str(folder / f"h{n}"), LogQuery(), host=f"h{n}"), 1000 * n) for n in range(HOSTS)
+    ]
     seen = sum(data.count(b"\n") for data in prefixed(merge(hosts), is_terminal=is_terminal))
     took = time.monotonic() - started
     if seen != total:

@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from paddock.cli.family import Command
+    from paddock.cli.family import CliCommand
     from paddock.command_line import Flag
 
 HEAD = """\
@@ -76,7 +76,7 @@ def _section(name: str) -> Iterator[str]:
         yield from _command(command)
 
 
-def _command(command: Command) -> Iterator[str]:
+def _command(command: CliCommand) -> Iterator[str]:
     usages = [f"paddock {command.name} {usage}" for usage in command.usages]
     yield _sentence(command.what)
     yield "\n<!-- not run: a pattern, not a command -->\n```text"

@@ -11,7 +11,7 @@ import json
 from typing import Any, get_args
 
 from paddock.backends.table import ENTRIES
-from paddock.backends.words import Node, Rank, State, Status, role_word
+from paddock.backends.types import JobStatus, NodeStatus, RankStatus, State, role_word
 from paddock.core.job import MODES
 from paddock.core.plan import Proc
 from paddock.operator.manifests.crd import crd
@@ -35,15 +35,15 @@ WORDS: dict[str, tuple[str, ...]] = {
     "ShownRole": tuple(role_word(name) for name in ROLES),
     "RankState": ("running", "succeeded", "failed", "ended"),
 }
-RANK: Fields = {**Rank.__annotations__, "role": "ShownRole", "state": "RankState"}
+RANK: Fields = {**RankStatus.__annotations__, "role": "ShownRole", "state": "RankState"}
 CLASSES: dict[str, tuple[type, Fields]] = {
-    "Node": (Node, Node.__annotations__),
-    "Rank": (Rank, RANK),
+    "NodeStatus": (NodeStatus, NodeStatus.__annotations__),
+    "RankStatus": (RankStatus, RANK),
 }
 
 JOB: Fields = {
     "id": "str", "name": "str", "handle": "str", "backend": "Backend", "command": "str",
-    "created_at": "float", **Status.__annotations__, "ranks_up": "int",
+    "created_at": "float", **JobStatus.__annotations__, "ranks_up": "int",
 }  # fmt: skip
 VERDICT: Fields = {"kind": "VerdictKind", "code": "int", "text": "str"}
 FAILED_AT: Fields = {"failed_at?": "float"}
@@ -75,7 +75,7 @@ SERVER: Fields = {
 
 def schemas() -> dict[str, str]:
     """File name -> its content."""
-    job = {**record(JOB), "description": inspect.getdoc(Status)}
+    job = {**record(JOB), "description": inspect.getdoc(JobStatus)}
     jobs: Schema = {
         "description": "An object for one job; a list with several, and always from `list`.",
         "$defs": {"job": job},

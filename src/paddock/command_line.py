@@ -112,7 +112,7 @@ HELP = flag("help", "", "show this help", "h")
 HELP_ALL = flag("help-all", "", "show all flags", group="Other")
 
 
-class Table:
+class FlagTable:
     """The flags of a command. command: as it is typed after ``paddock``.
 
     foreign: what other tools call it -> the name here. goes_single: ``-name``, as in Go.
@@ -180,7 +180,7 @@ class Table:
         return spelled(self.by_name[name].full_name(f"--{name}")[2:], word)
 
 
-class Said:
+class GivenFlag:
     """A flag that was given. name: complete, as the user knows it. words: as they were typed."""
 
     __slots__ = ("flag", "name", "text", "words")
@@ -189,7 +189,7 @@ class Said:
         self.flag, self.name, self.text, self.words = flag, name, text, words
 
 
-class Line:
+class ParsedLine:
     """What a command line says.
 
     rest: the words that are no flags; with a script, it and its own. is_whole: False when an
@@ -197,7 +197,7 @@ class Line:
     """
 
     def __init__(self) -> None:
-        self.said: list[Said] = []
+        self.said: list[GivenFlag] = []
         self.rest: list[str] = []
         self.problems: list[Problem] = []
         self.notes: list[str] = []
@@ -213,7 +213,7 @@ class Line:
         return {one.name: one.flag.help for one in self.said if one.flag.status == "ignored"}
 
 
-def read_line(argv: Sequence[str], table: Table, *, has_script: bool = False) -> Line:
+def read_line(argv: Sequence[str], table: FlagTable, *, has_script: bool = False) -> ParsedLine:
     """Split a command line into flags and the rest; a script ends it.
 
     >>> ports = Table("x", [flag("num_servers", "N", ""), flag("dry-run", "", "")])
@@ -222,7 +222,7 @@ def read_line(argv: Sequence[str], table: Table, *, has_script: bool = False) ->
     ({'num_servers': '2', 'dry_run': '1'}, ['a', '-b'])
     """
     assert len(argv) <= MAX_WORDS
-    line = Line()
+    line = ParsedLine()
     at = 0
     while at < len(argv):
         word = argv[at]
@@ -240,7 +240,7 @@ def read_line(argv: Sequence[str], table: Table, *, has_script: bool = False) ->
     return line
 
 
-def _take(line: Line, table: Table, argv: Sequence[str], at: int) -> int:
+def _take(line: ParsedLine, table: FlagTable, argv: Sequence[str], at: int) -> int:
     """Read the flag at ``at``; returns the position of the next word."""
     begin, word = at, argv[at]
     name, equals, text = word.partition("=")
@@ -261,7 +261,7 @@ def _take(line: Line, table: Table, argv: Sequence[str], at: int) -> int:
     flag = found[0]
     if flag.name == "help" or flag is HELP_ALL:
         line.is_help = True
-        line.said += [Said(flag, name, "1", (word,))] if flag is HELP_ALL else []
+        line.said += [GivenFlag(flag, name, "1", (word,))] if flag is HELP_ALL else []
         return at
     name = flag.full_name(name)
     if not equals:
@@ -276,14 +276,14 @@ def _take(line: Line, table: Table, argv: Sequence[str], at: int) -> int:
             return at
         text, used = taken
         at += used
-    _keep(line, Said(flag, name, text, argv[begin:at]))
+    _keep(line, GivenFlag(flag, name, text, argv[begin:at]))
     while flag.is_greedy and not equals and at < len(argv) and not argv[at].startswith("-"):
-        _keep(line, Said(flag, name, argv[at], argv[at : at + 1]))
+        _keep(line, GivenFlag(flag, name, argv[at], argv[at : at + 1]))
         at += 1
     return at
 
 
-def _keep(line: Line, said: Said) -> None:
+def _keep(line: ParsedLine, said: GivenFlag) -> None:
     before = next((one for one in line.said if one.flag is said.flag), None)
     if before is not None and not said.flag.repeats and said.flag.status != "ignored":
         line.said.remove(before)
@@ -313,7 +313,7 @@ def _value_after(flag: Flag, argv: Sequence[str], at: int) -> tuple[str, int] | 
     return following, 1
 
 
-def _is_dashed_value(table: Table, word: str) -> bool:
+def _is_dashed_value(table: FlagTable, word: str) -> bool:
     """Whether a word with one dash, where a value should be, is no flag as it stands: -rf."""
     name = word[1:].partition("=")[0]
     is_long = table.goes_single and name.replace("-", "_") in table.by_name
@@ -325,7 +325,7 @@ def _ends_a_flag(word: str) -> bool:
     return word.startswith("-") or word.endswith(".py")
 
 
-def _report_unclear(line: Line, table: Table, name: str, found: tuple[Flag, ...]) -> None:
+def _report_unclear(line: ParsedLine, table: FlagTable, name: str, found: tuple[Flag, ...]) -> None:
     line.is_whole = False
     if found:
         names = ", ".join(spelled(f.name, name) for f in found)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from paddock.accel import (
+    DetectedDevices,
     Device,
-    Found,
     choose_devices,
     found_by_command,
     found_by_paths,
@@ -19,12 +19,12 @@ from paddock.core.hosts import Devices
 from paddock.errors import EXIT_USAGE, UsageError
 
 UUIDS = ("GPU-aaaa1111", "GPU-bbbb2222", "GPU-cccc3333", "GPU-dddd4444")
-UNASKED = Found("gpu", is_counted=False)
+UNASKED = DetectedDevices("gpu", is_counted=False)
 
 
-def gpus(number: int) -> Found:
+def gpus(number: int) -> DetectedDevices:
     """A machine with that many NVIDIA GPUs, as nvidia-smi lists them."""
-    return Found("gpu", tuple(Device(str(at), UUIDS[at]) for at in range(number)))
+    return DetectedDevices("gpu", tuple(Device(str(at), UUIDS[at]) for at in range(number)))
 
 
 def visible(text: str) -> dict[str, str]:
@@ -102,8 +102,8 @@ def test_a_mig_name_that_no_list_knows_is_made_visible() -> None:
 @pytest.mark.parametrize("env", [{}, visible(""), visible("-1"), visible("NoDevFiles")])
 def test_a_machine_without_devices_runs_on_the_cpu(env: dict[str, str]) -> None:
     """Also where they are hidden: Paddle starts in GPU mode on such a box."""
-    assert choose_devices(Found(), env, None, "", None) == Devices()
-    assert choose_devices(Found(), env, None, "", 3) == Devices(count=3)
+    assert choose_devices(DetectedDevices(), env, None, "", None) == Devices()
+    assert choose_devices(DetectedDevices(), env, None, "", 3) == Devices(count=3)
 
 
 def test_the_cpu_may_be_asked_for_by_kind_or_by_name() -> None:
@@ -115,10 +115,34 @@ def test_the_cpu_may_be_asked_for_by_kind_or_by_name() -> None:
 @pytest.mark.parametrize(
     ("found", "env", "devices", "kind", "nproc", "message", "hint"),
     [
-        (Found(), {}, "0,1", "", None, "this machine has no accelerator", "--nproc_per_node 2"),
-        (Found(), {}, "0,1", "", 4, "this machine has no accelerator", "--nproc_per_node 4"),
-        (Found(), {}, "", "xpu", None, "no Kunlun XPU", "--nproc_per_node 1"),
-        (Found(), visible(""), "0", "", None, "CUDA_VISIBLE_DEVICES='' hides every", "unset CUDA"),
+        (
+            DetectedDevices(),
+            {},
+            "0,1",
+            "",
+            None,
+            "this machine has no accelerator",
+            "--nproc_per_node 2",
+        ),
+        (
+            DetectedDevices(),
+            {},
+            "0,1",
+            "",
+            4,
+            "this machine has no accelerator",
+            "--nproc_per_node 4",
+        ),
+        (DetectedDevices(), {}, "", "xpu", None, "no Kunlun XPU", "--nproc_per_node 1"),
+        (
+            DetectedDevices(),
+            visible(""),
+            "0",
+            "",
+            None,
+            "CUDA_VISIBLE_DEVICES='' hides every",
+            "unset CUDA",
+        ),
         (gpus(2), {}, "", "npu", None, "has NVIDIA GPU", "use device kind gpu"),
         (gpus(2), {}, "5", "", None, "no device 5, this machine has 2 NVIDIA GPUs", "from 0,1"),
         (gpus(2), {}, "x", "", None, "'x' is neither a device number nor a UUID", "--devices 0,1"),
@@ -131,7 +155,7 @@ def test_the_cpu_may_be_asked_for_by_kind_or_by_name() -> None:
     ],
 )
 def test_an_impossible_wish_is_one_clear_error(
-    found: Found,
+    found: DetectedDevices,
     env: dict[str, str],
     devices: str,
     kind: str,
@@ -178,9 +202,9 @@ def test_the_first_variable_that_is_set_decides() -> None:
 
 def test_paths_count_where_each_device_has_one() -> None:
     """Device nodes answer in microseconds; the tool is asked where they cannot count."""
-    assert len((found_by_paths("gpu", {"/dev/nvidia[0-9]*": 3}) or Found()).devices) == 3
+    assert len((found_by_paths("gpu", {"/dev/nvidia[0-9]*": 3}) or DetectedDevices()).devices) == 3
     kfd = found_by_paths("dcu", {"/dev/kfd": 1})
-    assert kfd == Found("dcu", (), is_counted=False)
+    assert kfd == DetectedDevices("dcu", (), is_counted=False)
     assert kfd is not None
     assert needs_command(kfd, {}, None)
     assert found_by_paths("npu", {}) is None
@@ -188,5 +212,5 @@ def test_paths_count_where_each_device_has_one() -> None:
 
 def test_a_tool_that_lists_nothing_means_cpu() -> None:
     """A driver without devices is not an accelerator."""
-    assert found_by_command("gpu", "No devices were found\n") == Found()
+    assert found_by_command("gpu", "No devices were found\n") == DetectedDevices()
     assert found_by_command("gpu", "0, GPU-a\n").devices == (Device("0", "GPU-a"),)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.accel import Found, accelerator, choose_devices, kind_of_env, kind_of_plugin
+from paddock.accel import DetectedDevices, accelerator, choose_devices, kind_of_env, kind_of_plugin
 from paddock.accel.plugins import KNOWN
-from paddock.core.job import PLUGIN_KINDS, Command, Job
+from paddock.core.job import PLUGIN_KINDS, Entrypoint, Job
 from paddock.errors import UsageError
 from paddock.jobfile.parse import parse
 from paddock.local import devices as shell
@@ -142,11 +142,13 @@ def test_a_refusal_speaks_of_the_flag_that_was_typed(
 def test_a_kind_that_was_asked_for_and_is_another_is_refused_with_the_way_out() -> None:
     """--devices takes any kind; --xpus does not."""
     with pytest.raises(UsageError) as caught:
-        choose_devices(Found("gpu"), {"CUDA_VISIBLE_DEVICES": "0"}, ("0",), "xpu", None, "--xpus")
+        choose_devices(
+            DetectedDevices("gpu"), {"CUDA_VISIBLE_DEVICES": "0"}, ("0",), "xpu", None, "--xpus"
+        )
     assert caught.value.hint == "write --devices 0, which takes any kind"
 
 
 def test_a_job_without_devices_needs_no_table() -> None:
     """A kind that the job fixes to the CPU is not looked for."""
-    job = Job(Command("script", "a.py"), device_kind="cpu")
+    job = Job(Entrypoint("script", "a.py"), device_kind="cpu")
     assert find_devices(job, {"MLU_VISIBLE_DEVICES": "0"}).kind == "cpu"

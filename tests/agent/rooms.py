@@ -8,19 +8,19 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from paddock.agent.client import Client, ClientEvents
 from paddock.agent.coordinator import Coordinator, CoordinatorEvents
-from paddock.agent.server import Server
-from paddock.agent.sockets import Net
-from paddock.agent.wire import answer, session_key
-from paddock.core.job import Command, Job, Rendezvous
+from paddock.agent.transport.client import ClientEvents, CoordinatorClient
+from paddock.agent.transport.server import CoordinatorServer
+from paddock.agent.transport.sockets import Network
+from paddock.agent.transport.wire import answer, session_key
+from paddock.core.job import Entrypoint, Job, Rendezvous
 from paddock.core.value import replace
 from paddock.local.loop import Loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.core.messages import Ending, Letter, ToMember
+    from paddock.core.messages import Ending, Envelope, ToMember
     from paddock.errors import PaddockError
 
 KEY = b"the-job-key"
@@ -33,7 +33,7 @@ def job_of(nnodes: int, *, lease_seconds: float = 30.0, ips: tuple[str, ...] = (
     rendezvous = Rendezvous(
         kind="tcp", host="127.0.0.1", port=1, lease_seconds=lease_seconds, ips=ips
     )
-    job = Job(Command("script", "train.py"), job_id="mnist")
+    job = Job(Entrypoint("script", "train.py"), job_id="mnist")
     return replace(job, nnodes_min=nnodes, nnodes_max=nnodes, rendezvous=rendezvous)
 
 
@@ -47,7 +47,7 @@ class Ear:
         self.failed: list[PaddockError] = []
         self.waiting: list[str] = []
         self.refused: list[bool] = []
-        self.client = Client(
+        self.client = CoordinatorClient(
             room.loop,
             room.net,
             job_id,
@@ -65,27 +65,27 @@ class Heard(ClientEvents):
         self.ear = ear
 
     def joined(self, seen_as: str, uid: str) -> None:
-        """As agent/client.py."""
+        """As agent/transport/client.py."""
         self.ear.joined.append((seen_as, uid))
 
-    def on_letter(self, letter: Letter) -> None:
-        """As agent/client.py."""
-        self.ear.messages.append(letter.message)  # type: ignore[arg-type]  # to us
+    def on_envelope(self, envelope: Envelope) -> None:
+        """As agent/transport/client.py."""
+        self.ear.messages.append(envelope.message)  # type: ignore[arg-type]  # to us
 
     def lost(self, ending: Ending, why: str, _seconds_left: float) -> None:
-        """As agent/client.py."""
+        """As agent/transport/client.py."""
         self.ear.lost.append((ending, why))
 
     def failed(self, error: PaddockError) -> None:
-        """As agent/client.py."""
+        """As agent/transport/client.py."""
         self.ear.failed.append(error)
 
     def waiting(self, _where: str, why: str) -> None:
-        """As agent/client.py."""
+        """As agent/transport/client.py."""
         self.ear.waiting.append(why)
 
     def refused(self) -> None:
-        """As agent/client.py."""
+        """As agent/transport/client.py."""
         self.ear.refused.append(True)
 
 
@@ -94,11 +94,11 @@ class Room:
 
     def __init__(self) -> None:
         self.loop = Loop()
-        self.net = Net(self.loop, None, None)
+        self.net = Network(self.loop, None, None)
         self.join_seconds = WAIT_SECONDS_MAX
         self.ears: list[Ear] = []
         self.socks: list[socket.socket] = []
-        self.server: Server | None = None
+        self.server: CoordinatorServer | None = None
         self.coordinator: Coordinator | None = None
 
     def serve(self, job: Job, key: bytes = KEY) -> tuple[str, int]:
@@ -106,7 +106,7 @@ class Room:
         listener = self.net.bind("127.0.0.1", 0)
         assert listener is not None
         self.coordinator = Coordinator(job, self.loop, UID, events=CoordinatorEvents())
-        self.server = Server(job, self.loop, self.coordinator, listener, key=key)
+        self.server = CoordinatorServer(job, self.loop, self.coordinator, listener, key=key)
         return "127.0.0.1", listener.port
 
     def listen(self) -> tuple[socket.socket, tuple[str, int]]:
@@ -195,7 +195,7 @@ class Room:
             sock.close()
         self.loop.close()
 
-    def _ended(self, server: Server, gone: list[bool]) -> bool:
+    def _ended(self, server: CoordinatorServer, gone: list[bool]) -> bool:
         if not gone:
             gone.append(False)
             server.end(lambda: gone.append(True))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.agent.wire import WireError, decode, encode
+from paddock.agent.transport.wire import WireError, decode, encode
 from paddock.core import messages as m
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
-from paddock.core.messages import Letter
+from paddock.core.messages import Envelope
 from paddock.core.policy import Verdict
 from paddock.core.value import replace
 
@@ -17,7 +17,7 @@ EXIT = Exit("worker", 0, 0, "node1", 0, 1)
 JOIN = m.Join(HOST, "k")
 START = m.Start(0, (HOST, HOST), ("a", "b"), (7001, 0), "a")
 NEXT = m.HandOver(1, ("b",), "10.0.0.2", 7002, m.Budget(1, 2, 3.0))
-CLAIM = m.Claim("u1d", 3, True, True, "b", "10.0.0.2", 7002)
+CLAIM = m.LeaderConflict("u1d", 3, True, True, "b", "10.0.0.2", 7002)
 VOTERS = m.Voters(0, ("a", "b"), ("10.0.0.1", "10.0.0.2"), (7001, 0), "a")
 HUGE = 10**30
 
@@ -36,17 +36,17 @@ IMPOSSIBLE: list[m.ToCoordinator | m.ToMember] = [
     replace(JOIN, key=""),
     replace(JOIN, key="a\nb"),
     replace(JOIN, key="k" * 1025),
-    replace(JOIN, door=65_536),
+    replace(JOIN, listen_port=65_536),
     replace(JOIN, started=-2),
     replace(JOIN, started=HUGE),
-    replace(JOIN, by="a b"),
+    replace(JOIN, coordinator_key="a b"),
     replace(CLAIM, run=""),
     replace(CLAIM, attempt=-2),
     replace(CLAIM, attempt=HUGE),
     replace(CLAIM, key="a\tb"),
     replace(CLAIM, address=""),
-    replace(CLAIM, door=-1),
-    m.Settled(-1),
+    replace(CLAIM, listen_port=-1),
+    m.Committed(-1),
     m.Started(-1, 0),
     m.Stopped(-1, HOST),
     m.Stopped(0, replace(HOST, address="")),
@@ -64,12 +64,12 @@ IMPOSSIBLE: list[m.ToCoordinator | m.ToMember] = [
     replace(START, hosts=(HOST, replace(HOST, address=""))),
     replace(START, hosts=(HOST,)),
     m.Start(0, ()),
-    replace(START, hosts=(), keys=(), doors=()),
+    replace(START, hosts=(), keys=(), listen_ports=()),
     replace(START, keys=("a",)),
     replace(START, keys=("a", "b", "c")),
     replace(START, keys=("a", "")),
-    replace(START, doors=()),
-    replace(START, doors=(1, -1)),
+    replace(START, listen_ports=()),
+    replace(START, listen_ports=(1, -1)),
     replace(START, budget=m.Budget(-1)),
     replace(START, budget=m.Budget(0, -1)),
     replace(START, budget=m.Budget(0, 0, -0.5)),
@@ -80,7 +80,7 @@ IMPOSSIBLE: list[m.ToCoordinator | m.ToMember] = [
     replace(NEXT, keys=("b", "c d")),
     replace(NEXT, attempt=-1),
     replace(NEXT, address=""),
-    replace(NEXT, door=65_536),
+    replace(NEXT, listen_port=65_536),
     replace(NEXT, budget=m.Budget(-1)),
     replace(NEXT, wait_seconds=-1.0),
     replace(NEXT, wait_seconds=float("nan")),
@@ -92,20 +92,20 @@ IMPOSSIBLE: list[m.ToCoordinator | m.ToMember] = [
             {"attempt": -1},
             {"keys": ("a",)},
             {"keys": ("a", "b c")},
-            {"by": ""},
+            {"coordinator_key": ""},
             {"addresses": ("10.0.0.1",)},
             {"addresses": ("10.0.0.1", "")},
-            {"doors": (1,)},
-            {"doors": (1, 65_536)},
+            {"listen_ports": (1,)},
+            {"listen_ports": (1, 65_536)},
         )
     ),
     m.Stop(0, "why", grace_seconds=-1.0),
     m.Stop(0, "why", grace_seconds=float("nan")),
-    m.Over(Verdict("fail", -1, "")),
-    m.Over(Verdict("fail", 1, "", culprit=replace(EXIT, code=HUGE))),
-    m.Over(Verdict("fail", 1, "", exits=(EXIT, replace(EXIT, rank=-2)))),
-    m.Refuse("no", exit_code=256),
-    m.Note("look", replace(EXIT, node_rank=-1)),
+    m.JobEnded(Verdict("fail", -1, "")),
+    m.JobEnded(Verdict("fail", 1, "", culprit=replace(EXIT, code=HUGE))),
+    m.JobEnded(Verdict("fail", 1, "", exits=(EXIT, replace(EXIT, rank=-2)))),
+    m.Reject("no", exit_code=256),
+    m.Notice("look", replace(EXIT, node_rank=-1)),
 ]
 
 
@@ -113,7 +113,7 @@ IMPOSSIBLE: list[m.ToCoordinator | m.ToMember] = [
 def test_an_impossible_message_is_refused(message: m.ToCoordinator | m.ToMember) -> None:
     """A broken member must not make a coordinator stumble over its numbers; nor the reverse."""
     with pytest.raises(WireError, match="cannot be read"):
-        decode(encode(Letter("u1d", 0, message)))
+        decode(encode(Envelope("u1d", 0, message)))
 
 
 @pytest.mark.parametrize(
@@ -121,34 +121,34 @@ def test_an_impossible_message_is_refused(message: m.ToCoordinator | m.ToMember)
 )
 def test_what_these_were_made_from_is_possible(message: m.ToCoordinator | m.ToMember) -> None:
     """Each above is wrong in one point only."""
-    letter = Letter("u1d", -1, message)
-    assert decode(encode(letter)) == letter
+    envelope = Envelope("u1d", -1, message)
+    assert decode(encode(envelope)) == envelope
 
 
 @pytest.mark.parametrize(
-    "letter",
+    "envelope",
     [
-        Letter("u1d", -2, m.Leave(15)),
-        Letter("u1d", HUGE, m.Leave(15)),
-        Letter("", 0, m.Leave(15)),
-        Letter("a b", 0, m.Leave(15)),
+        Envelope("u1d", -2, m.Leave(15)),
+        Envelope("u1d", HUGE, m.Leave(15)),
+        Envelope("", 0, m.Leave(15)),
+        Envelope("a b", 0, m.Leave(15)),
     ],
     ids=str,
 )
-def test_a_letter_of_no_run_or_attempt_is_refused(letter: Letter) -> None:
+def test_a_letter_of_no_run_or_attempt_is_refused(envelope: Envelope) -> None:
     """-1 is before the first attempt; the uid becomes part of environments."""
     with pytest.raises(WireError, match="cannot be read"):
-        decode(encode(letter))
+        decode(encode(envelope))
 
 
 @pytest.mark.parametrize("half", [b"\\ud800", b"\\uDFFF"])
 def test_half_a_character_is_refused(half: bytes) -> None:
     """JSON can write what UTF-8 cannot; it would fail later, far from here."""
     with pytest.raises(WireError, match="surrogates"):
-        decode(b'{"uid":"u1d","in":0,"t":"Note","text":"' + half + b'"}')
+        decode(b'{"uid":"u1d","in":0,"t":"Notice","text":"' + half + b'"}')
 
 
 def test_whole_characters_of_two_halves_pass() -> None:
     """Which is how JSON writes an emoji."""
-    letter = decode(b'{"uid":"u1d","in":0,"t":"Note","text":"\\ud83d\\ude00"}')
-    assert letter.message == m.Note("😀")
+    envelope = decode(b'{"uid":"u1d","in":0,"t":"Notice","text":"\\ud83d\\ude00"}')
+    assert envelope.message == m.Notice("😀")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.agent.connection import OUT_LIMIT_BYTES, Connection
+from paddock.agent.transport.connection import OUT_LIMIT_BYTES, LineConnection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ class End:
         self.lines: list[bytes] = []
         self.closed: list[str] = []
         self.is_orderly: bool | None = None
-        self.connection = Connection(
+        self.connection = LineConnection(
             sock, room.loop, limit_bytes=limit, on_line=self.lines.append,
             on_closed=self._on_closed, tls=tls, server_side=server_side, server_name="a",
         )  # fmt: skip

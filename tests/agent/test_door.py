@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.rooms import KEY, UID, job_of
-from paddock.agent.wire import (
+from paddock.agent.transport.wire import (
     GREETING_LIMIT_BYTES,
     VERSION,
     Signer,
@@ -22,7 +22,7 @@ from paddock.agent.wire import (
     welcome,
 )
 from paddock.core.exits import Exit
-from paddock.core.messages import Leave, Letter, Ping, Pong, Stop
+from paddock.core.messages import Envelope, Leave, Ping, Pong, Stop
 
 if TYPE_CHECKING:
     from agent.rooms import Ear, Room
@@ -108,7 +108,7 @@ def test_a_repeated_line_ends_the_connection(room: Room) -> None:
     """A recorded "stop" sent again is no order."""
     sock = room.connect(room.serve(job_of(2)))
     _, session = room.shake_hands(sock)
-    line = Signer(session, "to coordinator").sign(encode(Letter(UID, -1, Leave(15))))
+    line = Signer(session, "to coordinator").sign(encode(Envelope(UID, -1, Leave(15))))
     sock.send(line + line)
     assert room.coordinator is not None and room.server is not None
     server = room.server
@@ -239,7 +239,7 @@ def test_exits_are_told_in_the_coordinators_time(room: Room) -> None:
     ping = decode(here.check(room.read_line(sock).rstrip(b"\n"))).message
     assert isinstance(ping, Ping)
     pong = Pong(ping.at_ns, monotonic_ns() + ahead_ns)
-    sock.send(Signer(session, "to member").sign(encode(Letter(UID, 0, pong))))
+    sock.send(Signer(session, "to member").sign(encode(Envelope(UID, 0, pong))))
     client = member.client
     now = monotonic_ns()
     exit_ = Exit("worker", 0, 0, "a", 0, now, 7, error_at_ns=now - 5)
@@ -253,7 +253,7 @@ def test_a_forged_order_is_not_carried_out(room: Room) -> None:
     """The connection ends instead."""
     sock, session, member = coordinate_by_hand(room, 30.0)
     line = Signer(session, "to member").sign(
-        encode(Letter(UID, 0, Stop(0, "asked twice", hurry=True)))
+        encode(Envelope(UID, 0, Stop(0, "asked twice", force=True)))
     )
     sock.send(line.replace(b"true", b"fals"))
     room.run_until(lambda: member.lost)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.agent import election_words as w
-from paddock.agent.election_state import ElectionState
+from paddock.agent.etcd_election import messages as w
+from paddock.agent.etcd_election.election_state import ElectionState
 from paddock.etcd.reply import EtcdUnreachable
 from sim.etcd import Etcd
 
@@ -64,13 +64,13 @@ class Node:
     def wake(self) -> None:
         wake_at = self.state.wake_at(self.world.now)
         if self.alive and not self.waits_for and wake_at is not None and wake_at <= self.world.now:
-            self.give(w.Woke())
+            self.give(w.ElectionTick())
 
     def carry_out(self, order: object) -> None:
-        if isinstance(order, w.Post):
+        if isinstance(order, w.PublishEvent):
             self.outs.append(order.event)
             self.hear(order.event)
-        elif isinstance(order, w.Finished):
+        elif isinstance(order, w.ElectionDone):
             self.alive = False
         else:
             self.world.send(self, order)  # type: ignore[arg-type]  # all others are requests
@@ -90,15 +90,15 @@ class Node:
                 if found != self.previous and self.world.holds_key(self):
                     assert found is not None, f"{self.name} goes on, but its record has gone"
                     assert found.members == (self.name,), f"{self.name} goes on, outdated"
-            case w.Deposed():
+            case w.SteppedDown():
                 self.generation = 0
             case w.Following(record):
                 # It outlives its leader, or ends without a reason: a connection is no proof.
-                lives, ceases = (w.LeaderLives(record.nonce, lives) for lives in (True, False))
+                lives, ceases = (w.LeaderAlive(record.nonce, lives) for lives in (True, False))
                 self.world.later(self.world.delay(), lambda: self.give(lives))
                 self.world.later(self.world.rng.uniform(0, 30), lambda: self.give(ceases))
                 self.world.later(self.world.rng.uniform(0, 6), lambda: self.sees_death(record))
-            case w.Fenced(attempt, ok):
+            case w.AttemptFenced(attempt, ok):
                 self.asked = False
                 self.last = max(self.last, attempt)
                 if ok:
@@ -116,7 +116,7 @@ class Node:
         if self.alive and self.generation and not self.asked and not ends:
             self.asked = True
             self.give(
-                w.FenceAsked(w.AttemptRecord(self.generation, self.last + 1, "u", (self.name,)))
+                w.FenceRequested(w.AttemptRecord(self.generation, self.last + 1, "u", (self.name,)))
             )
 
 
@@ -141,7 +141,7 @@ class World:
     def add_node(self, name: str) -> None:
         node = Node(self, name)
         self.nodes.append(node)
-        self.later(self.rng.random(), lambda: node.give(w.Woke()))
+        self.later(self.rng.random(), lambda: node.give(w.ElectionTick()))
 
     def at(self, when: float, what: Callable[[], None]) -> None:
         self._serial += 1
@@ -160,7 +160,7 @@ class World:
     def send(self, node: Node, request: w.Request) -> None:
         self._serial += 1
         node.waits_for = serial = self._serial
-        failed = w.Failed(EtcdUnreachable("no answer"))
+        failed = w.RequestFailed(EtcdUnreachable("no answer"))
         if not self.reaches(node) and self.rng.random() < 0.5:
             self.later(0.001, lambda: self.reply(node, serial, failed))
             return
@@ -186,7 +186,7 @@ class World:
             node.run()
 
     def allowed(self, node: Node, attempt: int) -> None:
-        """Fenced(ok) reached a launcher."""
+        """AttemptFenced(ok) reached a launcher."""
         if not self.tampered:
             assert self.holds_key(node), f"{node.name} was told ok without the key"
             assert all(attempt > before for _, before, _ in self.oks)
@@ -220,7 +220,7 @@ class World:
             if kind == "crash":
                 node.alive = False
             else:
-                node.give(w.StopAsked(ended=False))
+                node.give(w.StopRequested(ended=False))
             self.births += 1
             self.add_node(f"{node.name[:2]}.{self.births}")
         elif kind == "delete" and self.rng.random() < 0.3:
@@ -300,9 +300,9 @@ def test_the_trouble_is_real() -> None:
         world.run()
         for node in world.nodes:
             for event in node.outs:
-                refused = isinstance(event, w.Fenced) and not event.ok
+                refused = isinstance(event, w.AttemptFenced) and not event.ok
                 name = "Refused" if refused else type(event).__name__
                 seen[name] = seen.get(name, 0) + 1
-    for name in ("Elected", "Reelected", "Following", "Deposed", "Fenced",
+    for name in ("Elected", "Reelected", "Following", "SteppedDown", "AttemptFenced",
                  "Refused", "EtcdDown", "EtcdBack"):  # fmt: skip
         assert seen.get(name, 0) >= 5, seen

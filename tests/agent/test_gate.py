@@ -12,7 +12,7 @@ from paddock.agent.member import Member
 from paddock.core import messages as m
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
-from paddock.core.messages import Letter
+from paddock.core.messages import Envelope
 from paddock.core.policy import Verdict
 from paddock.jobfile.flags import config_fingerprint
 from paddock.local.loop import Loop
@@ -47,13 +47,13 @@ class Link:
     """The way to a member; keeps what was said."""
 
     def __init__(self) -> None:
-        self.letters: list[Letter] = []
+        self.envelopes: list[Envelope] = []
         self.is_closed = False
 
-    def send(self, letter: Letter) -> None:
+    def send(self, envelope: Envelope) -> None:
         """As coordinator.Link."""
         assert not self.is_closed
-        self.letters.append(letter)
+        self.envelopes.append(envelope)
 
     def close(self) -> None:
         """As coordinator.Link."""
@@ -61,7 +61,7 @@ class Link:
 
     def said(self, kind: type) -> list[m.ToCoordinator | m.ToMember]:
         """The messages of one kind."""
-        return [each.message for each in self.letters if isinstance(each.message, kind)]
+        return [each.message for each in self.envelopes if isinstance(each.message, kind)]
 
 
 class Ends(CoordinatorEvents):
@@ -86,13 +86,13 @@ class Office:
 
     def hear(self, which: int, message: m.ToCoordinator, attempt: int, uid: str = UID) -> None:
         """A member says so."""
-        letter = Letter(uid, attempt, message)
-        self.coordinator.receive(self.members[which], letter, is_self=which == 0)
+        envelope = Envelope(uid, attempt, message)
+        self.coordinator.receive(self.members[which], envelope, is_self=which == 0)
 
     def join(self, which: int, attempt: int = -1, uid: str = UID) -> None:
         """A member joins."""
         host = (HERE, THERE)[which]
-        self.hear(which, m.Join(host, host.name, shape=config_fingerprint(JOB)), attempt, uid)
+        self.hear(which, m.Join(host, host.name, fingerprint=config_fingerprint(JOB)), attempt, uid)
 
     def run(self) -> None:
         """Both join; attempt 0 runs."""
@@ -125,11 +125,11 @@ def test_a_coordinator_ignores_what_is_not_for_it(
     """Whoever is in a later attempt has another coordinator."""
     office = Office(loop)
     office.run()
-    before = [list(link.letters) for link in office.links]
+    before = [list(link.envelopes) for link in office.links]
     office.hear(1, message, attempt, uid)
-    assert [link.letters for link in office.links] == before
+    assert [link.envelopes for link in office.links] == before
     assert office.coordinator.machine.phase == "running"
-    assert list(office.coordinator.machine.state.roster.peers) == office.members
+    assert list(office.coordinator.machine.state.member_table.peers) == office.members
 
 
 def test_a_member_of_before_the_attempt_may_leave(loop: Loop) -> None:
@@ -144,7 +144,7 @@ def test_a_join_of_another_run_is_not_taken(loop: Loop) -> None:
     """The welcome told it this run's uid; it speaks of another."""
     office = Office(loop)
     office.join(1, uid="other")
-    assert office.coordinator.machine.state.roster.peers == {}
+    assert office.coordinator.machine.state.member_table.peers == {}
 
 
 def test_a_join_of_a_later_attempt_is_taken_and_counted_on_from(loop: Loop) -> None:
@@ -156,7 +156,7 @@ def test_a_join_of_a_later_attempt_is_taken_and_counted_on_from(loop: Loop) -> N
         (start,) = link.said(m.Start)
         assert isinstance(start, m.Start)
         assert start.attempt == 5
-        assert link.letters[-1].attempt == 5
+        assert link.envelopes[-1].attempt == 5
 
 
 def test_a_join_while_an_attempt_runs_does_not_change_its_number(loop: Loop) -> None:
@@ -164,8 +164,8 @@ def test_a_join_while_an_attempt_runs_does_not_change_its_number(loop: Loop) -> 
     office = Office(loop)
     office.run()
     member = office.coordinator.attach(Link())
-    join = m.Join(THERE, "third", shape=config_fingerprint(JOB))
-    office.coordinator.receive(member, Letter(UID, 4, join))
+    join = m.Join(THERE, "third", fingerprint=config_fingerprint(JOB))
+    office.coordinator.receive(member, Envelope(UID, 4, join))
     assert office.coordinator.machine.attempt == 0
 
 
@@ -175,24 +175,24 @@ def test_every_letter_of_a_coordinator_says_what_it_belongs_to(loop: Loop) -> No
     office.run()
     office.hear(1, m.Exited(FAILED), 0)
     for link in office.links:
-        assert {(letter.uid, letter.attempt) for letter in link.letters} == {(UID, 0)}
+        assert {(envelope.uid, envelope.attempt) for envelope in link.envelopes} == {(UID, 0)}
 
 
 def test_a_closed_coordinator_neither_speaks_nor_hears(loop: Loop) -> None:
     """Its gathering timer would tell its own node that the job failed."""
     job = job_of(3)
     office = Office(loop, job)
-    host_join = m.Join(HERE, "here", shape=config_fingerprint(job))
+    host_join = m.Join(HERE, "here", fingerprint=config_fingerprint(job))
     office.hear(0, host_join, -1)
-    before = [list(link.letters) for link in office.links]
+    before = [list(link.envelopes) for link in office.links]
     assert before[0]
     office.coordinator.close()
-    office.hear(1, m.Join(THERE, "there", shape=config_fingerprint(job)), -1)
+    office.hear(1, m.Join(THERE, "there", fingerprint=config_fingerprint(job)), -1)
     office.coordinator.lose(office.members[0], "closed")
     office.coordinator.tell_turned_away("10.0.0.9", "the job key is wrong")
     loop.at("end", loop.now(), loop.stop)
     loop.run()
-    assert [link.letters for link in office.links] == before
+    assert [link.envelopes for link in office.links] == before
     assert office.ends == []
 
 
@@ -248,7 +248,7 @@ class NodeRunner:
         self.started.append(plan.attempt)
         self.is_running, self.is_stopping = True, False
 
-    def stop(self, reason: str, *, hurry: bool, grace_seconds: float | None) -> None:
+    def stop(self, reason: str, *, force: bool, grace_seconds: float | None) -> None:
         """As local/node.py; they end when the test says so."""
         self.stopped.append(reason)
         self.is_stopping = True
@@ -271,7 +271,7 @@ class Seat:
 
     def __init__(self, loop: Loop, uid: str = UID) -> None:
         self.share = NodeRunner()
-        self.said: list[Letter] = []
+        self.said: list[Envelope] = []
         self.told: list[str] = []
         self.ended: list[int] = []
         self.handed: list[m.HandOver] = []
@@ -293,10 +293,10 @@ class Seat:
         self.ended.append(exit_code)
 
     def idle(self) -> None:
-        """As agent/place.py."""
+        """As agent/leadership/leadership.py."""
 
     def handle(self, event: m.HandOver) -> None:
-        """As agent/place.py."""
+        """As agent/leadership/leadership.py."""
         self.handed.append(event)
 
     def connect(self, uid: str) -> None:
@@ -305,7 +305,7 @@ class Seat:
 
     def hear(self, message: m.ToMember, attempt: int, uid: str = UID) -> None:
         """The coordinator says so."""
-        self.member.receive(Letter(uid, attempt, message))
+        self.member.receive(Envelope(uid, attempt, message))
 
     def run(self, attempt: int, uid: str = UID) -> None:
         """That attempt is started."""
@@ -327,10 +327,10 @@ def start_of(attempt: int) -> m.Start:
 
 
 ORDERS: list[m.ToMember] = [
-    m.Over(LOST),
+    m.JobEnded(LOST),
     m.Stop(0, "why"),
     m.HandOver(2, ("c",), "10.0.0.3", 7003, m.Budget()),
-    m.Note("waiting for nodes"),
+    m.Notice("waiting for nodes"),
     start_of(0),
 ]
 
@@ -370,9 +370,9 @@ def test_the_ghost_of_a_coordinator_ends_nobody(loop: Loop, is_running: bool) ->
     seat.run(3)
     if not is_running:
         seat.share.end(3)
-    seat.hear(m.Over(LOST), 2)
+    seat.hear(m.JobEnded(LOST), 2)
     assert (seat.ended, seat.share.stopped, seat.member.exit_code) == ([], [], None)
-    seat.hear(m.Over(LOST), 3)
+    seat.hear(m.JobEnded(LOST), 3)
     if is_running:
         assert seat.share.stopped == [LOST.reason]
         seat.share.end(3)
@@ -385,7 +385,7 @@ def test_an_order_for_the_next_attempt_is_taken(loop: Loop) -> None:
     seat.run(0)
     seat.hear(m.Stop(0, "why"), 0)
     seat.share.end(0)
-    seat.hear(m.Note("waiting for nodes"), 1)
+    seat.hear(m.Notice("waiting for nodes"), 1)
     assert "waiting for nodes" in seat.told[-1]
     seat.run(1)
 
@@ -395,7 +395,7 @@ def test_a_refusal_is_heard_whatever_the_attempt(loop: Loop) -> None:
     seat = Seat(loop)
     seat.run(3)
     seat.share.end(3)
-    seat.hear(m.Refuse("the job already has its 2 nodes", exit_code=2), 0)
+    seat.hear(m.Reject("the job already has its 2 nodes", exit_code=2), 0)
     assert seat.ended == [2]
 
 
@@ -406,10 +406,10 @@ def test_attempts_of_another_run_count_from_the_start(loop: Loop) -> None:
     seat.share.end(3)
     seat.connect("other")
     assert seat.said[-1].attempt == -1
-    seat.hear(m.Over(LOST), 3, UID)
+    seat.hear(m.JobEnded(LOST), 3, UID)
     assert seat.ended == []
     seat.run(0, "other")
-    assert [letter.uid for letter in seat.said] == [UID, UID, UID, "other", "other"]
+    assert [envelope.uid for envelope in seat.said] == [UID, UID, UID, "other", "other"]
 
 
 def test_who_joins_the_same_run_again_says_how_far_it_was(loop: Loop) -> None:
@@ -420,5 +420,5 @@ def test_who_joins_the_same_run_again_says_how_far_it_was(loop: Loop) -> None:
     seat.connect(UID)
     assert isinstance(seat.said[-1].message, m.Join)
     assert seat.said[-1].attempt == 3
-    seat.hear(m.Over(LOST), 2)
+    seat.hear(m.JobEnded(LOST), 2)
     assert seat.ended == []

@@ -8,7 +8,7 @@ import pytest
 
 from agent.rooms import UID, job_of
 from paddock.agent.coordinator import Coordinator, CoordinatorEvents
-from paddock.agent.recorder import PAUSE_SECONDS, STATUS, VERDICT, Recorder
+from paddock.agent.recorder import PAUSE_SECONDS, STATUS, VERDICT, StatusRecorder
 from paddock.core import messages as m
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
@@ -88,7 +88,7 @@ class Folder:
 class Link:
     """A member hears, and does as the test says."""
 
-    def send(self, letter: m.Letter) -> None:
+    def send(self, envelope: m.Envelope) -> None:
         """As coordinator.Link."""
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class Link:
 class Watched(CoordinatorEvents):
     """Tells a recorder."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: StatusRecorder) -> None:
         self.recorder = recorder
 
     def on_news(self, coordinator: Coordinator) -> None:
@@ -112,7 +112,7 @@ class Office:
     def __init__(self, job: Job = JOB) -> None:
         self.job = job
         self.clock, self.folder = Clock(), Folder()
-        self.recorder = Recorder(job, self.clock, self.folder, "h0/abc")  # type: ignore[arg-type]  # they stand for it
+        self.recorder = StatusRecorder(job, self.clock, self.folder, "h0/abc")  # type: ignore[arg-type]  # they stand for it
         self.coordinator = Coordinator(
             job, self.clock, UID, events=Watched(self.recorder)  # type: ignore[arg-type]  # as above
         )  # fmt: skip
@@ -120,14 +120,14 @@ class Office:
 
     def hear(self, which: int, message: m.ToCoordinator, attempt: int = 0) -> None:
         """A node says so; a second passes."""
-        letter = m.Letter(UID, attempt, message)
-        self.coordinator.receive(self.members[which], letter, is_self=which == 0)
+        envelope = m.Envelope(UID, attempt, message)
+        self.coordinator.receive(self.members[which], envelope, is_self=which == 0)
         self.clock.pass_by(1.0)
 
     def join(self, which: int, attempt: int = -1) -> None:
         """A node is in."""
         host = HOSTS[which]
-        self.hear(which, m.Join(host, host.name, shape=config_fingerprint(self.job)), attempt)
+        self.hear(which, m.Join(host, host.name, fingerprint=config_fingerprint(self.job)), attempt)
 
     def run(self) -> None:
         """All join; attempt 0 runs."""
@@ -242,15 +242,15 @@ def test_news_in_a_burst_are_written_once_and_the_last_state_always() -> None:
     before = len(office.folder.written)
     for rank in range(6):
         exit_ = Exit("worker", rank, rank // 2, "h", 0, office.clock.now_ns())
-        letter = m.Letter(UID, 0, m.Exited(exit_))
-        office.coordinator.receive(office.members[rank // 2], letter)
+        envelope = m.Envelope(UID, 0, m.Exited(exit_))
+        office.coordinator.receive(office.members[rank // 2], envelope)
     assert len(office.folder.written) == before + 1
     office.clock.pass_by(PAUSE_SECONDS)
     assert len(office.folder.written) == before + 2
     assert office.states() == [["succeeded", "succeeded"]] * 3
     for which in range(3):
-        letter = m.Letter(UID, 0, m.Stopped(0, HOSTS[which]))
-        office.coordinator.receive(office.members[which], letter)
+        envelope = m.Envelope(UID, 0, m.Stopped(0, HOSTS[which]))
+        office.coordinator.receive(office.members[which], envelope)
     assert office.status["verdict"]["kind"] == "succeed"
     office.clock.pass_by(1.0)
     assert office.status["verdict"]["kind"] == "succeed"
@@ -261,11 +261,11 @@ def test_a_node_that_hands_over_takes_its_record_with_it() -> None:
     office = Office(replace(JOB, elastic=Elastic(1), nnodes_min=2))
     office.run()
     assert STATUS in office.folder.files
-    office.recorder.on_reign_over()
+    office.recorder.on_session_over()
     office.clock.pass_by(1.0)
     assert STATUS not in office.folder.files
     office.folder.files[STATUS] = {"by": "h1/def"}
-    office.recorder.on_reign_over()
+    office.recorder.on_session_over()
     assert office.folder.files[STATUS] == {"by": "h1/def"}
 
 
@@ -274,7 +274,7 @@ def test_the_verdict_of_an_earlier_run_is_not_this_ones() -> None:
     office = Office()
     for uid, is_kept in (("of before", False), (UID, True)):
         office.folder.files[VERDICT] = {"uid": uid}
-        office.recorder.on_reign_over()
+        office.recorder.on_session_over()
         office.join(0)
         office.recorder.on_news(office.coordinator)
         assert (VERDICT in office.folder.files) == is_kept
@@ -300,7 +300,7 @@ def test_a_node_on_its_own_does_not_overrule_the_jobs_verdict() -> None:
     recorder.on_verdict(Verdict("succeed", 0, ""), UID, False)
     recorder.on_verdict(lost, UID, True)
     assert folder.files[VERDICT]["kind"] == "succeed"
-    recorder.on_verdict(Verdict("cancel", 143, "left", goes_on=True), UID, False)
+    recorder.on_verdict(Verdict("cancel", 143, "left", job_continues=True), UID, False)
     assert folder.files[VERDICT]["kind"] == "succeed"
     recorder.on_verdict(lost, "next run", True)
     assert folder.files[VERDICT]["uid"] == "next run"

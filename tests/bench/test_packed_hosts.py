@@ -8,9 +8,9 @@ from base64 import b64encode
 
 import pytest
 
-from paddock.agent.wire import LINE_LIMIT_BYTES, WireError, decode, encode
+from paddock.agent.transport.wire import LINE_LIMIT_BYTES, WireError, decode, encode
 from paddock.core.hosts import Host
-from paddock.core.messages import Letter, Start
+from paddock.core.messages import Envelope, Start
 from paddock.core.value import replace
 
 HOSTS = tuple(
@@ -19,18 +19,18 @@ HOSTS = tuple(
 )
 KEYS = tuple(f"node{i}/pod" for i in range(1024))
 START = Start(3, HOSTS, KEYS, (0,) * 1024, KEYS[0])
-LETTER = Letter("u1d", 3, START)
+LETTER = Envelope("u1d", 3, START)
 
 
 def with_hosts(hosts: bytes) -> bytes:
     """A Start whose host list is these bytes of JSON."""
-    line = encode(Letter("u1d", 3, replace(START, hosts=())))
+    line = encode(Envelope("u1d", 3, replace(START, hosts=())))
     return line.replace(b'"hosts":[]', b'"hosts":' + hosts)
 
 
 def plain_hosts() -> bytes:
     """The list as it would be sent if it were short."""
-    each = (encode(Letter("u1d", 3, replace(START, hosts=(host,)))) for host in HOSTS)
+    each = (encode(Envelope("u1d", 3, replace(START, hosts=(host,)))) for host in HOSTS)
     hosts = [json.loads(line)["hosts"][0] for line in each]
     return json.dumps(hosts, separators=(",", ":")).encode()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paddock.cli.completion import bash, every_command, offered
-from paddock.cli.family import Command
+from paddock.cli.family import CliCommand
 from paddock.cli.help import command_text
 from paddock.cli.main import COMMANDS, run
 
@@ -27,13 +27,13 @@ def _usual_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
-def name_of(command: Command) -> str:
+def name_of(command: CliCommand) -> str:
     """As it is typed."""
     return command.name
 
 
 @pytest.mark.parametrize("command", ALL, ids=name_of)
-def test_help_has_one_layout(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_one_layout(command: CliCommand, capsys: pytest.CaptureFixture[str]) -> None:
     """A usage line, a sentence, each flag with what it takes; nothing is wider than 100."""
     words = command.name.split()
     assert run([*words, "--help"]) == run([*words, "-h"]) == run(["help", *words]) == 0
@@ -60,7 +60,7 @@ def test_help_has_one_layout(command: Command, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("command", ALL, ids=name_of)
 def test_an_unknown_flag_is_told_with_the_one_that_was_meant(
-    command: Command, capsys: pytest.CaptureFixture[str]
+    command: CliCommand, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two letters change places in every flag in turn; nothing is done, exit code 2."""
     words = command.name.split()

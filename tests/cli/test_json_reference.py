@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from paddock.backends.registry import Registry
-from paddock.backends.words import Handle, Node, Rank, Status
+from paddock.backends.types import Handle, JobStatus, NodeStatus, RankStatus
 from paddock.cli.job_status import as_json
 from schemas import mistakes
 
@@ -18,8 +18,8 @@ def test_every_key_of_a_status_has_its_row(tmp_path: Path) -> None:
     """In the order in which they come; hosts and processes after the job."""
     registry = Registry({"XDG_STATE_HOME": str(tmp_path)})
     run = registry.add("train", Handle("ssh", "lab", "train-3f2a"), "train.py", 1)
-    node = Node("h1", "running", (Rank("worker", 0, "running"),))
-    row = as_json(run, Status("running", 1.0, nodes=(node,)))
+    node = NodeStatus("h1", "running", (RankStatus("worker", 0, "running"),))
+    row = as_json(run, JobStatus("running", 1.0, nodes=(node,)))
     for found in (row, [row, row]):
         assert mistakes("jobs.json", json.loads(json.dumps(found))) == []
     (host,) = row["nodes"]

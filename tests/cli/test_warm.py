@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from paddock.cli.main import run
-from paddock.local.warm.keep import Place, folder_of
-from paddock.local.warm.learned import Learned, folder, make_folder
+from paddock.local.warm.keep import DaemonDirectory, folder_of
+from paddock.local.warm.learned import ImportProfile, folder, make_folder
 
 
 @pytest.fixture
-def learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Learned:
+def learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImportProfile:
     """Of a script that sets a variable, and with a module that starts a thread."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    found = Learned(os.path.join(folder(os.environ), "one.json"))
+    found = ImportProfile(os.path.join(folder(os.environ), "one.json"))
     found.script = str(tmp_path / "train.py")
     Path(found.script).write_text("import json\n")
     found.add("i\0json\ni\0busy\nw\0MODE\0train.py:3\ni\0csv\n", was_warm=False)
@@ -27,7 +27,7 @@ def learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Learned:
 
 
 def test_list_says_what_is_left_out_and_why(
-    learned: Learned, capsys: pytest.CaptureFixture[str]
+    learned: ImportProfile, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A line for each reason."""
     assert run(["warm", "list"]) == 0
@@ -40,7 +40,9 @@ def test_list_says_what_is_left_out_and_why(
     ]
 
 
-def test_list_has_json_for_programs(learned: Learned, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_has_json_for_programs(
+    learned: ImportProfile, capsys: pytest.CaptureFixture[str]
+) -> None:
     """One object for each script."""
     assert run(["warm", "list", "--json", learned.script]) == 0
     (row,) = json.loads(capsys.readouterr().out)
@@ -54,7 +56,7 @@ def test_who_is_kept_is_listed_though_all_is_forgotten(
     """It has memory, and `paddock warm stop` ends it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    place = Place(folder_of(os.environ), "one")
+    place = DaemonDirectory(folder_of(os.environ), "one")
     make_folder(place.folder)
     lock = place.take()
     assert lock is not None
@@ -69,7 +71,7 @@ def test_who_is_kept_is_listed_though_all_is_forgotten(
 
 
 def test_forget_removes_what_was_learned(
-    learned: Learned, capsys: pytest.CaptureFixture[str]
+    learned: ImportProfile, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Afterwards there is nothing to list."""
     assert run(["warm", "forget", learned.script]) == 0
@@ -90,7 +92,11 @@ def test_forget_removes_what_was_learned(
     ],
 )
 def test_a_mistake_is_told(
-    words: list[str], message: str, hint: str, learned: Learned, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    message: str,
+    hint: str,
+    learned: ImportProfile,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Nothing is forgotten by it."""
     assert run(["warm", *words]) == 2

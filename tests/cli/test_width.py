@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paddock.backends.text import status_lines
-from paddock.backends.words import Node, Status
+from paddock.backends.types import JobStatus, NodeStatus
 from paddock.cli.help import GROUPS
 from paddock.cli.main import COMMANDS
 
@@ -94,8 +94,8 @@ def test_every_command_is_in_one_group_of_the_overview() -> None:
 
 def test_a_status_keeps_its_columns_and_cuts_the_last() -> None:
     """The note gives way; host and state stay whole."""
-    nodes = (Node("node-with-a-long-name", "running", note="a sentence of many words" * 4),)
+    nodes = (NodeStatus("node-with-a-long-name", "running", note="a sentence of many words" * 4),)
     why = "waits for two of the hosts of which nothing has been heard for a while"
-    lines = status_lines("ssh:job", Status("running", 0.0, nodes=nodes, why=why), 0.0, width=60)
+    lines = status_lines("ssh:job", JobStatus("running", 0.0, nodes=nodes, why=why), 0.0, width=60)
     assert max(len(line) for text in lines for line in text.split("\n")) <= 60
     assert "node-with-a-long-name  running" in lines[-1] and lines[-1].endswith("…")

@@ -15,7 +15,7 @@ from paddock.contracts.environment import (
     proc_env,
     shared_env,
 )
-from paddock.core.job import Command, Job, Servers
+from paddock.core.job import Entrypoint, Job, Servers
 from paddock.core.plan import Plan, Proc, make_plan
 from paddock.core.value import replace
 from paddock.errors import UsageError
@@ -223,7 +223,7 @@ def test_only_the_chosen_contracts_are_imported() -> None:
 
 def test_a_job_value_needs_no_more_than_a_command() -> None:
     """The defaults of Job are good here."""
-    assert env_of({}, Job(Command("program", "true"))).env["RANK"] == "0"
+    assert env_of({}, Job(Entrypoint("program", "true"))).env["RANK"] == "0"
 
 
 def server_places(base: Mapping[str, str], work: Job) -> dict[str, str | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.core.hosts import Host
-from paddock.core.job import Command, Job, Role
+from paddock.core.job import Entrypoint, Job, Role
 from paddock.core.plan import make_plan
 
 TYPE_CHECKING = False
@@ -17,7 +17,7 @@ SERVICE_PORTS = (9001, 9002, 9003, 9004)
 def job(mode: Mode = "collective", nnodes: int = 1, roles: tuple[Role, ...] = ()) -> Job:
     """A job of that shape; one worker role of two processes unless told."""
     return Job(
-        Command("script", "train.py"),
+        Entrypoint("script", "train.py"),
         job_id="j1",
         mode=mode,
         nnodes_min=nnodes,

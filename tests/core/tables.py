@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paddock.agent import client, election_state, life
+from paddock.agent.etcd_election import election_state
+from paddock.agent.leadership import leadership_state
+from paddock.agent.transport import client
 from paddock.core import membership, supervisor, warming
 
 NOT_PHASES = ("any", "busy", "replica")
@@ -76,7 +78,7 @@ SECTIONS = (
     (
         "Life: one node among the others",
         "One per launcher, where a job has several nodes: it coordinates, or it follows.",
-        "life", life,
+        "life", leadership_state,
     ),
     (
         "Supervisor: one node, one attempt",

@@ -10,22 +10,22 @@ import pytest
 from core.tables import read_table
 from paddock.core import membership
 from paddock.core.hosts import Host
-from paddock.core.job import Command, Job, Role
+from paddock.core.job import Entrypoint, Job, Role
+from paddock.core.member_table import address_key, describe
 from paddock.core.membership import Membership
 from paddock.core.messages import (
     Budget,
     HandOver,
-    Heard,
     Join,
-    Note,
-    Refuse,
+    Notice,
+    Received,
+    Reject,
+    Send,
     SetTimer,
     Stopped,
-    Tell,
     TimerFired,
     Voters,
 )
-from paddock.core.roster import address_key, describe
 from scenarios.replay import MembershipReplay
 
 if TYPE_CHECKING:
@@ -48,10 +48,14 @@ def case(job: str, before: str, command: str, *actions: str) -> Case:
 
 
 TWO = "@0 join 1 a self; @0 join 2 b"
-DOORS = "@0 join 1 a self door=7001; @0 join 2 b door=7002"
-THREE = "@0 join 1 a self door=1; @0 join 2 b door=2; @0 join 3 c door=3; @1 timer"
+DOORS = "@0 join 1 a self listen_port=7001; @0 join 2 b listen_port=7002"
+THREE = (
+    "@0 join 1 a self listen_port=1; @0 join 2 b listen_port=2; @0 join 3 c listen_port=3; @1 timer"
+)
 GROWN = "; @5 join 4 d; @6 stopped 1; @6 stopped 2; @6 stopped 3"
-HEIR = "nnodes=1:3 awaited=b,c first_attempt=1 by=a"  # b and c lost a, which coordinated
+HEIR = (
+    "nnodes=1:3 awaited=b,c first_attempt=1 coordinator_key=a"  # b and c lost a, which coordinated
+)
 FAILED = TWO + "; @5 exit 2 worker 1 code=7; @5 stopped 2"
 RANGE = "nnodes=1:2 elastic_timeout=1"
 PAUSE = "@1 exit 1 worker 0 code=7; @1 stopped 1; @2 exit 1 worker 0 code=7; @2 stopped 1"
@@ -67,31 +71,32 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
         case("nnodes=2", "@0 join 1 a self", "@1 join 2 b", "Start attempt 0: 1=a 2=b", NEVER),
     ],
     ("gathering", "Join, not yet enough", "gathering"): [
-        case("nnodes=2", "", "@1 join 1 a self", "SetTimer 300", "Note waiting for nodes"),
+        case("nnodes=2", "", "@1 join 1 a self", "SetTimer 300", "Notice waiting for nodes"),
     ],
     ("gathering", "Join: another job, rank taken, ...", "gathering"): [
-        case("nnodes=2", "@0 join 1 a rank=0", "@1 join 2 b rank=0", "Refuse 2 with 2: --rank 0"),
-        case("nnodes=2", "@0 join 1 a rank=0", "@1 join 2 b", "Refuse 2 with 2: this node gives"),
-        case("nnodes=2", "", "@1 join 2 b rank=2", "Refuse 2 with 2: --rank 2 is too large"),
-        case("nnodes=2 ips=10.0.0.1,10.0.0.2", "", "@1 join 3 c", "Refuse 3 with 2: address"),
+        case("nnodes=2", "@0 join 1 a rank=0", "@1 join 2 b rank=0", "Reject 2 with 2: --rank 0"),
+        case("nnodes=2", "@0 join 1 a rank=0", "@1 join 2 b", "Reject 2 with 2: this node gives"),
+        case("nnodes=2", "", "@1 join 2 b rank=2", "Reject 2 with 2: --rank 2 is too large"),
+        case("nnodes=2 ips=10.0.0.1,10.0.0.2", "", "@1 join 3 c", "Reject 3 with 2: address"),
     ],
     ("gathering", "enough, but the hosts do not fit", "ended"): [
         case("nnodes=2", "@0 join 1 a", "@1 join 2 b workers=3", NEVER, "Finish: fail 2"),
     ],
     ("gathering", "Lost", "gathering"): [
-        case("nnodes=3", TWO, "@1 lost 2 closed EOF", "Note node b is gone (EOF)", "SetTimer 300"),
+        case("nnodes=3", TWO, "@1 lost 2 closed EOF", "Notice node b is gone (EOF)",
+            "SetTimer 300"),
     ],
     ("gathering", "Leave, others stay (elastic)", "gathering"): [
-        case("nnodes=3:4", TWO, "@1 leave 2 15", "Over for 2: cancel 143"),
+        case("nnodes=3:4", TWO, "@1 leave 2 15", "JobEnded for 2: cancel 143"),
     ],
     ("gathering", "Leave, own node, others take over", "ended"): [
         # With etcd anybody can be next; else who knows the others' addresses, after an attempt.
         case("nnodes=3:4 master=etcd", TWO, "@1 leave 1 15", NEVER,
-             "HandOver to 2: attempt 0, b;", "Over for 1: cancel 143", "Ends here: cancel 143"),
+             "HandOver to 2: attempt 0, b;", "JobEnded for 1: cancel 143", "Ends here: cancel 143"),
         case("nnodes=3:4 elastic_timeout=20 max_restart=1",
              DOORS + "; @0 join 3 c; @20 timer; @25 lost 3 silent 3; @26 stopped 1; @26 stopped 2",
              "@27 leave 1 15", NEVER, "HandOver to 2: attempt 1, b; 1 restarts used of late",
-             "Over for 1: cancel 143", "Ends here: cancel 143"),
+             "JobEnded for 1: cancel 143", "Ends here: cancel 143"),
     ],
     ("gathering", "Leave, nobody stays or not elastic", "ended"): [
         case("nnodes=3:4", DOORS, "@1 leave 1 15", NEVER, "Finish: cancel 143"),
@@ -132,7 +137,7 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
         case(RANGE, "@0 join 1 a; @1 timer", "@5 join 2 b", "Stop attempt 0 on 1", "SetTimer 25"),
     ],
     ("running", "Join, no room", "running"): [
-        case(RANGE, TWO, "@5 join 3 c", "Note node c is standing by"),
+        case(RANGE, TWO, "@5 join 3 c", "Notice node c is standing by"),
     ],
     ("running", "Leave, others stay (elastic)", "stopping"): [
         case(RANGE, TWO, "@5 leave 2 15", "Stop attempt 0 on 1 2: node b leaves", "SetTimer 25"),
@@ -144,7 +149,7 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
         case(RANGE, TWO, "@5 leave 1 15", "Stop attempt 0 on 1 2: node a was told", "SetTimer"),
     ],
     ("running", "Leave by one that stands by", "running"): [
-        case(RANGE, TWO + "; @5 join 3 c", "@6 leave 3 15", "Over for 3: cancel 143"),
+        case(RANGE, TWO + "; @5 join 3 c", "@6 leave 3 15", "JobEnded for 3: cancel 143"),
     ],
     ("running", "timer: --timeout is over", "stopping"): [
         case("nnodes=2 timeout=9", TWO, "@9 timer", "Stop attempt 0 on 1 2: the job's time limit"),
@@ -153,23 +158,27 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
         case("nnodes=1", "@0 join 1 a; @5 exit 1 worker 0", "@5 stopped 1", NEVER, "Finish: succ"),
     ],
     ("stopping", "all members stopped", "backoff"): [
-        case(MANY, "@0 join 1 a; " + PAUSE.rsplit(";", 1)[0], "@2 stopped 1", "Note", "SetTimer 7"),
+        case(MANY, "@0 join 1 a; " + PAUSE.rsplit(";", 1)[0], "@2 stopped 1", "Notice",
+            "SetTimer 7"),
     ],
     ("stopping", "all members stopped", "gathering"): [
         case(
             "nnodes=2:3 elastic_timeout=1 max_restart=1",
             TWO + "; @1 timer; @5 lost 2 silent 3.1",
-            "@6 stopped 1", "Note attempt 1: restarting", "SetTimer 7", "Note waiting for nodes",
+            "@6 stopped 1", "Notice attempt 1: restarting", "SetTimer 7",
+            "Notice waiting for nodes",
         ),
         case(RANGE, TWO + "; @5 leave 2 15; @6 stopped 1", "@6 stopped 2",
-             "Over for 2: cancel 143", "Note attempt 1: node b leaves", "Start attempt 1: 1=a"),
+             "JobEnded for 2: cancel 143", "Notice attempt 1: node b leaves",
+             "Start attempt 1: 1=a"),
         case("nnodes=2 max_restart=1",
              TWO + "; @1 started 1 7; @1 started 2 8; @2 stopped 1", "@2 stopped 2",
-             "Over for 2: fail 125 in attempt 0", "Note attempt 1: restarting", "SetTimer 32"),
+             "JobEnded for 2: fail 125 in attempt 0", "Notice attempt 1: restarting",
+             "SetTimer 32"),
     ],
     ("stopping", "all members stopped", "ended"): [
         case(RANGE, DOORS + "; @5 leave 1 15; @6 stopped 1", "@6 stopped 2", NEVER,
-             "HandOver to 2: attempt 1, b; 0 restarts", "Over for 1: cancel 143", "Ends here:"),
+             "HandOver to 2: attempt 1, b; 0 restarts", "JobEnded for 1: cancel 143", "Ends here:"),
         case("nnodes=2", TWO + "; @1 started 1 7; @1 started 2 8; @2 stopped 1", "@2 stopped 2",
              NEVER, "Finish: fail 125"),
         case("nnodes=2", FAILED, "@6 stopped 1", NEVER, "Finish: fail 7"),
@@ -177,26 +186,27 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
     ("stopping", "Leave, nobody stays", "stopping"): [
         case("nnodes=2 max_restart=1", FAILED, "@6 leave 1 15"),
     ],
-    ("stopping", "Leave hurry, the job ends", "stopping"): [
-        case("nnodes=2", TWO + "; @5 leave 1 2", "@6 leave 1 2 hurry", "Stop attempt 0 on 1 2: as"),
-        case("nnodes=2", TWO + "; @5 leave 1 2", "@6 leave 2 2 hurry", "Stop attempt 0 on 1 2: as"),
+    ("stopping", "Leave force, the job ends", "stopping"): [
+        case("nnodes=2", TWO + "; @5 leave 1 2", "@6 leave 1 2 force", "Stop attempt 0 on 1 2: as"),
+        case("nnodes=2", TWO + "; @5 leave 1 2", "@6 leave 2 2 force", "Stop attempt 0 on 1 2: as"),
     ],
-    ("stopping", "Leave hurry, it goes on", "stopping"): [
-        case(RANGE, TWO + "; @5 leave 2 2", "@6 leave 2 2 hurry", "Stop attempt 0 on 2: asked"),
+    ("stopping", "Leave force, it goes on", "stopping"): [
+        case(RANGE, TWO + "; @5 leave 2 2", "@6 leave 2 2 force", "Stop attempt 0 on 2: asked"),
     ],
     ("stopping", "timer: a member will not answer", "stopping"): [
         # Seen from the member: it is let go. The job goes on, or ends, at once.
-        case(RANGE + " max_restart=1", FAILED, "@25 timer", "Over for 1: fail 125", "Note", "St"),
+        case(RANGE + " max_restart=1", FAILED, "@25 timer", "JobEnded for 1: fail 125", "Notice",
+            "St"),
         case("nnodes=2", FAILED, "@25 timer", NEVER, "Finish: fail 7"),
     ],
     ("backoff", "Leave, others stay (elastic)", "backoff"): [
         case(RANGE + " " + MANY, "@0 join 1 a self; @1 timer; " + PAUSE + "; @3 join 2 b",
-             "@4 leave 2 15", "Over for 2: cancel 143"),
+             "@4 leave 2 15", "JobEnded for 2: cancel 143"),
     ],
     ("backoff", "Leave, own node, others take over", "ended"): [
         case(RANGE + " " + MANY, DOORS + "; " + BOTH_PAUSE, "@3 leave 1 15", NEVER,
              "HandOver to 2: attempt 2, b; 2 restarts used of late, 2 in all",
-             "Over for 1: cancel 143", "Ends here: cancel 143"),
+             "JobEnded for 1: cancel 143", "Ends here: cancel 143"),
     ],
     ("backoff", "Leave, nobody stays or not elastic", "ended"): [
         case(MANY, "@0 join 1 a self; " + PAUSE, "@3 leave 1 15", NEVER, "Finish: cancel 143"),
@@ -208,10 +218,11 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
         case(MANY + " timeout=5", "@0 join 1 a; " + PAUSE, "@5 timer", NEVER, "Finish: fail 124"),
     ],
     ("gathering", "Join by one of a later attempt", "ended"): [
-        case(HEIR, "@0 join 1 b self door=7002", "@1 join 2 c started=1 by=x", NEVER,
+        case(HEIR, "@0 join 1 b self listen_port=7002", "@1 join 2 c started=1 coordinator_key=x",
+            NEVER,
              "Outdated: c has been in attempt 1 of another coordinator"),
     ],
-    ("any", "Claim: another goes on with it", "ended"): [
+    ("any", "LeaderConflict: another one goes on", "ended"): [
         case(RANGE, "@0 join 1 a self", "@1 claim 9 x run=earlier attempt=3 begun", NEVER,
              "HandOver to 1: attempt 4, x; 0 restarts", "Ends here:"),
         case(RANGE, DOORS, "@1 claim 9 x run=earlier attempt=3 begun", NEVER, "HandOver to 1 2: a",
@@ -219,7 +230,7 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
         case(HEIR, "@0 join 1 c self", "@1 claim 9 b attempt=0", NEVER, "HandOver to 1: a", "Ends"),
         case(HEIR, "@0 join 1 c self", "@1 claim 9 b attempt=1 begun", NEVER, "HandOver", "Ends"),
     ],
-    ("any", "Claim of an earlier one", "same"): [
+    ("any", "LeaderConflict: this one goes on", "same"): [
         case(RANGE, DOORS, "@2 claim 9 b attempt=0", "HandOver to 9: attempt 1, a; 0 restarts"),
         case(HEIR, "@0 join 1 b self", "@1 claim 9 c attempt=0", "HandOver to 9: attempt 2, b;"),
         case(RANGE, DOORS, "@2 claim 9 x run=another attempt=0"),  # it has begun nothing
@@ -231,7 +242,7 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
     ],
     ("running", "Started by a majority", "running"): [
         case("nnodes=1:4 elastic_timeout=1", THREE + GROWN + "; @6 started 1 7", "@6 started 2 7",
-             "Settled attempt 1 on 1 2 3 4"),
+             "Committed attempt 1 on 1 2 3 4"),
         case("nnodes=1:4 elastic_timeout=1", THREE + GROWN, "@6 started 1 7"),
     ],
     ("any", "news of another attempt", "same"): [
@@ -241,7 +252,7 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
              "@2 stopped 1 attempt=0"),
     ],
     ("any", "Warn", "same"): [
-        case("nnodes=2", TWO, "@1 warn 2 full", "Note b: full"),
+        case("nnodes=2", TWO, "@1 warn 2 full", "Notice b: full"),
         case("nnodes=2", "@0 join 1 a", "@1 warn 9 stranger"),
     ],
     ("any", "timer before its time", "same"): [
@@ -259,11 +270,11 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
     ("ended", "anything", "ended"): [
         case("nnodes=1", "@0 join 1 a; @5 exit 1 worker 0; @5 stopped 1", command, *actions)
         for command, actions in (
-            ("@6 join 2 b", ("Refuse 2 with 125: the job has ended",)),
+            ("@6 join 2 b", ("Reject 2 with 125: the job has ended",)),
             ("@6 exit 1 worker 0 code=7", ()),
             ("@6 stopped 1", ()),
             ("@6 lost 1 closed EOF", ()),
-            ("@6 leave 1 15 hurry", ()),
+            ("@6 leave 1 15 force", ()),
             ("@6 timer", ()),
         )
     ],
@@ -319,24 +330,26 @@ def host(name: str, address: str) -> Host:
     return Host(name, address)
 
 
-def heard(member: int, name: str, address: str, rank: int | None = None) -> Heard:
+def heard(member: int, name: str, address: str, rank: int | None = None) -> Received:
     """A node joins; "z" is the coordinator's own."""
-    return Heard(member, Join(host(name, address), name, rank), name == "z")
+    return Received(member, Join(host(name, address), name, rank), name == "z")
 
 
 def told(actions: list[Action]) -> list[ToMember]:
     """What members are told."""
-    return [action.message for action in actions if isinstance(action, Tell)]
+    return [action.message for action in actions if isinstance(action, Send)]
 
 
-def order_of(nodes: int, *joined: Heard) -> list[str]:
+def order_of(nodes: int, *joined: Received) -> list[str]:
     """Names in node-rank order after all have joined."""
-    job = Job(Command("script", "t"), nnodes_min=nodes, nnodes_max=nodes, roles=(Role("worker"),))
+    job = Job(
+        Entrypoint("script", "t"), nnodes_min=nodes, nnodes_max=nodes, roles=(Role("worker"),)
+    )
     machine = Membership(job, 0.0)
     for event in joined:
         machine.handle(event, 0.0)
     assert machine.phase == "running"
-    return [machine.state.roster.peers[i].host.name for i in machine.active_ids]
+    return [machine.state.member_table.peers[i].host.name for i in machine.active_ids]
 
 
 def test_nodes_are_ordered_by_address_as_numbers() -> None:
@@ -368,19 +381,19 @@ def test_given_ranks_are_kept() -> None:
 )
 def test_a_node_of_another_job_is_refused(shape: tuple[tuple[str, str], ...], message: str) -> None:
     """It would make another plan of the same hosts."""
-    machine = Membership(Job(Command("script", "t")), 0.0, shape=(("--nnodes", "2:2"),))
-    join = Join(host("b", "10.0.0.2"), "b", shape=shape)
-    (refuse,) = told(machine.handle(Heard(2, join), 0.0))
-    assert isinstance(refuse, Refuse)
+    machine = Membership(Job(Entrypoint("script", "t")), 0.0, fingerprint=(("--nnodes", "2:2"),))
+    join = Join(host("b", "10.0.0.2"), "b", fingerprint=shape)
+    (refuse,) = told(machine.handle(Received(2, join), 0.0))
+    assert isinstance(refuse, Reject)
     assert message in refuse.message
-    assert (refuse.exit_code, machine.state.roster.peers) == (2, {})
+    assert (refuse.exit_code, machine.state.member_table.peers) == (2, {})
 
 
 def test_a_coordinator_that_leaves_says_where_its_successor_is() -> None:
     """The others connect there; what the job has used up goes along."""
     machine = run(RANGE, tuple(c.strip() for c in (DOORS + "; @5 leave 1 15").split(";")))
     do(machine, "@6 stopped 1")
-    found = machine.machine.handle(Heard(2, Stopped(0, machine.hosts[2])), 6.0)
+    found = machine.machine.handle(Received(2, Stopped(0, machine.hosts[2])), 6.0)
     orders = [message for message in told(found) if isinstance(message, HandOver)]
     voters = Voters(0, ("a", "b"), ("10.0.0.1", "10.0.0.2"), (7001, 7002), "b")
     assert orders == [
@@ -390,19 +403,19 @@ def test_a_coordinator_that_leaves_says_where_its_successor_is() -> None:
 
 def test_a_thousand_joins_are_not_a_million_lines() -> None:
     """Each Note goes to every node: beyond a few nodes at most one a second, and the last one."""
-    job = Job(Command("script", "t"), nnodes_min=1001, nnodes_max=1001)
+    job = Job(Entrypoint("script", "t"), nnodes_min=1001, nnodes_max=1001)
     machine = Membership(job, 0.0)
     notes, wake_at = [], 0.0
     for i in range(1000):
         actions = machine.handle(heard(i + 1, f"n{i}", "10.0.0.1"), i / 1000)
-        notes += [message for message in told(actions) if isinstance(message, Note)]
+        notes += [message for message in told(actions) if isinstance(message, Notice)]
         for action in actions:
             if isinstance(action, SetTimer) and action.at is not None:
                 wake_at = action.at
     assert 0 < len(notes) < 12
     (timer, say) = machine.handle(TimerFired(), wake_at)
     (said,) = told([say])
-    assert isinstance(said, Note)
+    assert isinstance(said, Notice)
     assert said.text.startswith("waiting for nodes: 1000 of 1001 joined (n0, n1,")
     assert "and 992 more" in said.text
     assert timer == SetTimer(300.0)

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from paddock.core.hosts import Devices, Host, host_of, share_devices, with_ports
-from paddock.core.job import Command, Job, Logs, Role, Source
+from paddock.core.job import Entrypoint, Job, Logs, Role, ValueSource
 from paddock.core.plan import (
     find_misfit,
     find_problems,
@@ -23,7 +23,7 @@ WORKER = Role("worker")
 
 def make_job(*roles: Role, nodes: int = 1, **changes: object) -> Job:
     """A job of these roles (one worker per device if none)."""
-    job = Job(Command("script", "train.py"), nnodes_min=nodes, nnodes_max=nodes)
+    job = Job(Entrypoint("script", "train.py"), nnodes_min=nodes, nnodes_max=nodes)
     return replace(job, roles=roles or (WORKER,), **changes)  # type: ignore[arg-type]
 
 
@@ -274,7 +274,7 @@ def test_an_elastic_job_may_have_the_rank_later() -> None:
 def test_a_list_is_called_as_the_user_called_it() -> None:
     """--trainers and --workers are one flag; the hint names the one that was typed."""
     worker = Role("worker", endpoints=("10.0.0.1:6170", "10.9.9.9:6170"))
-    source = Source("flag", "--trainers", "")
+    source = ValueSource("flag", "--trainers", "")
     job = make_job(worker, sources={"roles.worker.endpoints": source})
     (problem,) = find_problems(job, (make_host(0),))
     assert "no node has the address 10.9.9.9" in problem.message

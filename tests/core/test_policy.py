@@ -6,7 +6,7 @@ import pytest
 
 from paddock.core.exits import CAUSES, Exit
 from paddock.core.job import Restart
-from paddock.core.policy import Again, Enough, decide_restart, restart_words
+from paddock.core.policy import NoRetry, Retry, decide_restart, restart_words
 
 
 def failed(cause: str = "exit", code: int = 1, signal: int = 0) -> Exit:
@@ -14,7 +14,7 @@ def failed(cause: str = "exit", code: int = 1, signal: int = 0) -> Exit:
     return Exit("worker", 0, 0, "a", 0, 0, code=code, signal=signal, cause=cause)
 
 
-def decide(restart: Restart, culprit: Exit, used: int = 0, ran: float = 1.0) -> Again | Enough:
+def decide(restart: Restart, culprit: Exit, used: int = 0, ran: float = 1.0) -> Retry | NoRetry:
     """decide_restart with the usual numbers."""
     return decide_restart(restart, culprit, used=used, ran_seconds=ran)
 
@@ -47,7 +47,7 @@ def test_a_cause_is_restarted_or_not(restart_on: str, culprit: Exit, again: bool
     """--restart-on: causes and exit codes; a program that is not there never."""
     words = tuple(restart_on.split(",")) if restart_on else ()
     decision = decide(Restart(max_restarts=3, restart_on=words), culprit)
-    assert isinstance(decision, Again) is again
+    assert isinstance(decision, Retry) is again
 
 
 def test_the_budget_is_counted_down() -> None:
@@ -56,24 +56,24 @@ def test_the_budget_is_counted_down() -> None:
     used = 0
     for expected in (1, 2):
         decision = decide(restart, failed(), used)
-        assert isinstance(decision, Again)
+        assert isinstance(decision, Retry)
         used = decision.used
         assert used == expected
         assert decision.reason == f"restart {expected} of 2"
-    assert isinstance(decide(restart, failed(), used), Enough)
+    assert isinstance(decide(restart, failed(), used), NoRetry)
 
 
 def test_no_budget_means_no_words() -> None:
     """Without --max_restart nobody wants to read about restarts."""
-    assert decide(Restart(), failed()) == Enough("")
+    assert decide(Restart(), failed()) == NoRetry("")
 
 
 def test_a_long_healthy_run_gives_the_budget_back() -> None:
     """A job of weeks may fail more often than one of minutes."""
     restart = Restart(max_restarts=2, healthy_seconds=600.0)
-    assert isinstance(decide(restart, failed(), used=2, ran=599.9), Enough)
+    assert isinstance(decide(restart, failed(), used=2, ran=599.9), NoRetry)
     decision = decide(restart, failed(), used=2, ran=600.0)
-    assert decision == Again(0.0, 1, "restart 1 of 2")
+    assert decision == Retry(0.0, 1, "restart 1 of 2")
 
 
 def test_pauses_double_up_to_the_cap() -> None:
@@ -82,7 +82,7 @@ def test_pauses_double_up_to_the_cap() -> None:
     delays = []
     for used in range(8):
         decision = decide(restart, failed(), used)
-        assert isinstance(decision, Again)
+        assert isinstance(decision, Retry)
         delays.append(decision.delay_seconds)
     assert delays == [0.0, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
 
@@ -91,7 +91,7 @@ def test_an_absurd_count_does_not_overflow() -> None:
     """2.0 ** 5000 would."""
     restart = Restart(max_restarts=10_000)
     decision = decide(restart, failed(), used=5000)
-    assert isinstance(decision, Again)
+    assert isinstance(decision, Retry)
     assert decision.delay_seconds == 60.0
 
 

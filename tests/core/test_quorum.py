@@ -6,18 +6,18 @@ from itertools import product
 
 import pytest
 
-from paddock.core.inherited import Inherited
-from paddock.core.job import Command, Elastic, Job, Rendezvous
-from paddock.core.messages import Claim, Voters
+from paddock.core.handoff import LeaderHandoff
+from paddock.core.job import Elastic, Entrypoint, Job, Rendezvous
+from paddock.core.leader_conflict import who_gives_way
+from paddock.core.messages import LeaderConflict, Voters
 from paddock.core.quorum import Quorum, has_majority
-from paddock.core.rivals import who_gives_way
-from paddock.core.state import State
+from paddock.core.state import MembershipState
 
 
-def voters(keys: str, by: str = "a", attempt: int = 0, doors: int = 7001) -> Voters:
+def voters(keys: str, by: str = "a", attempt: int = 0, listen_ports: int = 7001) -> Voters:
     """The nodes of an attempt, a letter each."""
     count = len(keys)
-    return Voters(attempt, tuple(keys), ("10.0.0.1",) * count, (doors,) * count, by)
+    return Voters(attempt, tuple(keys), ("10.0.0.1",) * count, (listen_ports,) * count, by)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_two_groups_never_both_have_it() -> None:
 
 def test_who_has_no_door_takes_nothing_over() -> None:
     """Then there is nobody to wait for."""
-    assert has_majority(voters("abc", doors=0), {"a"}, ())
+    assert has_majority(voters("abc", listen_ports=0), {"a"}, ())
 
 
 def test_an_attempt_counts_when_a_majority_has_started_it() -> None:
@@ -101,21 +101,24 @@ def test_until_then_both_have_to_agree() -> None:
 
 SHAPE = (("--nnodes", "1:3"), ("the script", "train.py"))
 JOB = Job(
-    Command("script", "a/train.py"), nnodes_max=3, rendezvous=Rendezvous("tcp"), elastic=Elastic(1)
+    Entrypoint("script", "a/train.py"),
+    nnodes_max=3,
+    rendezvous=Rendezvous("tcp"),
+    elastic=Elastic(1),
 )
 
 
-def claim(
+def conflict(
     run: str, attempt: int, key: str, *, begun: bool = False, settled: bool = True,
-    shape: tuple[tuple[str, str], ...] = SHAPE,
-) -> Claim:  # fmt: skip
+    fingerprint: tuple[tuple[str, str], ...] = SHAPE,
+) -> LeaderConflict:  # fmt: skip
     """That of a coordinator somewhere."""
-    return Claim(run, attempt, begun, settled, key, "x", 1, shape)
+    return LeaderConflict(run, attempt, begun, settled, key, "x", 1, fingerprint)
 
 
-def state(*last: Voters, begun: int = 0) -> State:
+def state(*last: Voters, begun: int = 0) -> MembershipState:
     """What the one that is asked knows."""
-    found = State(JOB, 0.0, "run", SHAPE[:1], Inherited(4, voters=last))
+    found = MembershipState(JOB, 0.0, "run", SHAPE[:1], LeaderHandoff(4, voters=last))
     found.begun = begun
     return found
 
@@ -126,28 +129,30 @@ LAST = voters("abc", attempt=3)
 @pytest.mark.parametrize(
     ("asks", "asked", "key", "loser"),
     [
-        (claim("run", 4, "b", begun=True), state(LAST, begun=2), "a", "us"),
-        (claim("run", 2, "b", begun=True), state(LAST), "c", "them"),
-        (claim("run", 3, "b"), state(LAST), "c", "us"),
-        (claim("run", 3, "a"), state(LAST), "b", "us"),  # it coordinated that attempt
-        (claim("run", 3, "c"), state(LAST), "b", "them"),
-        (claim("run", 3, "b"), state(LAST, begun=1), "a", "them"),
-        (claim("run", 3, "b"), state(LAST, begun=1), "c", "them"),  # it has begun one
+        (conflict("run", 4, "b", begun=True), state(LAST, begun=2), "a", "us"),
+        (conflict("run", 2, "b", begun=True), state(LAST), "c", "them"),
+        (conflict("run", 3, "b"), state(LAST), "c", "us"),
+        (conflict("run", 3, "a"), state(LAST), "b", "us"),  # it coordinated that attempt
+        (conflict("run", 3, "c"), state(LAST), "b", "them"),
+        (conflict("run", 3, "b"), state(LAST, begun=1), "a", "them"),
+        (conflict("run", 3, "b"), state(LAST, begun=1), "c", "them"),  # it has begun one
         # Both have begun an attempt 3.
-        (claim("run", 3, "b", begun=True), state(LAST, LAST, begun=1), "a", "us"),
-        (claim("run", 3, "b", begun=True, settled=False), state(LAST, begun=1), "a", "them"),
-        (claim("run", 3, "b", begun=True, settled=False), state(LAST, LAST), "a", "them"),
+        (conflict("run", 3, "b", begun=True), state(LAST, LAST, begun=1), "a", "us"),
+        (conflict("run", 3, "b", begun=True, settled=False), state(LAST, begun=1), "a", "them"),
+        (conflict("run", 3, "b", begun=True, settled=False), state(LAST, LAST), "a", "them"),
         # Another run.
-        (claim("other", 9, "z", begun=True), state(LAST, begun=5), "a", "us"),
-        (claim("other", 9, "z", begun=True), state(), "a", "us"),
-        (claim("other", 9, "z"), state(), "a", "none"),
-        (claim("other", 9, "z", begun=True, shape=()), state(), "a", "none"),  # another job
+        (conflict("other", 9, "z", begun=True), state(LAST, begun=5), "a", "us"),
+        (conflict("other", 9, "z", begun=True), state(), "a", "us"),
+        (conflict("other", 9, "z"), state(), "a", "none"),
+        (conflict("other", 9, "z", begun=True, fingerprint=()), state(), "a", "none"),
+         # another job
         (
-            claim("other", 9, "z", begun=True, shape=(SHAPE[0], ("the script", "eval.py"))),
+            conflict("other", 9, "z", begun=True, fingerprint=(SHAPE[0], ("the script",
+                "eval.py"))),
             state(LAST), "a", "none",
         ),
     ],
 )  # fmt: skip
-def test_who_gives_way(asks: Claim, asked: State, key: str, loser: str) -> None:
-    """The table at the top of rivals.py."""
+def test_who_gives_way(asks: LeaderConflict, asked: MembershipState, key: str, loser: str) -> None:
+    """The table at the top of leader_conflict.py."""
     assert who_gives_way(asks, asked, key) == loser

@@ -11,15 +11,15 @@ from paddock.core import supervisor
 from paddock.core.exits import Exit
 from paddock.core.job import Servers
 from paddock.core.supervisor import (
-    Ended,
-    NotAgain,
-    Report,
+    AttemptEnded,
+    KillDescendants,
+    ReportExit,
+    RestartServer,
+    ServerGivenUp,
     SetTimer,
     SignalGroup,
-    StartAgain,
     StopOrdered,
     Supervisor,
-    Sweep,
     TimerFired,
 )
 from paddock.core.value import replace
@@ -46,7 +46,7 @@ def died(at: float = 5.0, signal: int = 9, **more: object) -> Exit:
 
 
 STOP = StopOrdered(0, "told so")
-HURRY = StopOrdered(0, "told so", hurry=True)
+HURRY = StopOrdered(0, "told so", force=True)
 SOONER = StopOrdered(0, "told so", grace_seconds=1.0)
 TIMER = TimerFired()
 Step = tuple[float, "Event"]
@@ -55,55 +55,65 @@ KILLING: list[Step] = [(5.0, STOP), (15.0, TIMER)]
 
 # phase, event: (what led there, the event, next phase, actions by name)
 ROWS: dict[tuple[str, str], list[tuple[list[Step], Step, str, str]]] = {
-    ("running", "process ended well"): [([], (5.0, ended(0)), "running", "Report")],
+    ("running", "process ended well"): [([], (5.0, ended(0)), "running", "ReportExit")],
     ("running", "process failed"): [
-        ([], (5.0, ended(0, 7)), "stopping", "Report TERM TERM SetTimer"),
+        ([], (5.0, ended(0, 7)), "stopping", "ReportExit TERM TERM SetTimer"),
     ],
     ("running", "own server ended"): [
-        ([], (5.0, died()), "running", "StartAgain"),
-        ([], (5.0, died(signal=0, code=1)), "running", "StartAgain"),
-        ([], (5.0, died(signal=0)), "running", "StartAgain"),
-        ([(5.0, died())], (6.0, died(6.0)), "running", "StartAgain"),
-        ([(5.0, died()), (6.0, died(6.0))], (605.0, died(605.0)), "running", "StartAgain"),
+        ([], (5.0, died()), "running", "RestartServer"),
+        ([], (5.0, died(signal=0, code=1)), "running", "RestartServer"),
+        ([], (5.0, died(signal=0)), "running", "RestartServer"),
+        ([(5.0, died())], (6.0, died(6.0)), "running", "RestartServer"),
+        ([(5.0, died()), (6.0, died(6.0))], (605.0, died(605.0)), "running", "RestartServer"),
     ],
     ("running", "own server ended too often"): [
         (
             [(5.0, died()), (6.0, died(6.0))],
             (604.0, died(604.0)),
             "stopping",
-            "NotAgain Report TERM SetTimer",
+            "ServerGivenUp ReportExit TERM SetTimer",
         ),
     ],
     ("running", "last process ended"): [
-        ([(5.0, ended(0))], (5.0, ended(1)), "ended", "Report Sweep Ended"),
-        ([(5.0, ended(0))], (5.0, ended(1, 7)), "ended", "Report Sweep Ended"),
+        ([(5.0, ended(0))], (5.0, ended(1)), "ended", "ReportExit KillDescendants AttemptEnded"),
+        ([(5.0, ended(0))], (5.0, ended(1, 7)), "ended", "ReportExit KillDescendants AttemptEnded"),
     ],
     ("running", "StopOrdered"): [([], (5.0, STOP), "stopping", "TERM TERM SetTimer")],
-    ("running", "StopOrdered hurry"): [([], (5.0, HURRY), "killing", "KILL KILL SetTimer")],
+    ("running", "StopOrdered force"): [([], (5.0, HURRY), "killing", "KILL KILL SetTimer")],
     ("running", "timer"): [([], (5.0, TIMER), "running", "")],
     ("stopping", "process ended"): [
-        (STOPPING, (6.0, ended(0, 7)), "stopping", "Report"),
-        (STOPPING, (6.0, ended(0)), "stopping", "Report"),
+        (STOPPING, (6.0, ended(0, 7)), "stopping", "ReportExit"),
+        (STOPPING, (6.0, ended(0)), "stopping", "ReportExit"),
     ],
     ("stopping", "last trainer ended"): [
-        (STOPPING, (6.0, ended(0)), "stopping", "Report TERM"),
+        (STOPPING, (6.0, ended(0)), "stopping", "ReportExit TERM"),
     ],
     ("stopping", "last process ended"): [
-        ([*STOPPING, (6.0, ended(0))], (7.0, ended(1)), "ended", "Report Sweep Ended"),
+        (
+            [*STOPPING, (6.0, ended(0))],
+            (7.0, ended(1)),
+            "ended",
+            "ReportExit KillDescendants AttemptEnded",
+        ),
     ],
     ("stopping", "StopOrdered, sooner end"): [
         (STOPPING, (6.0, SOONER), "stopping", "SetTimer"),
     ],
     ("stopping", "StopOrdered"): [(STOPPING, (6.0, STOP), "stopping", "")],
-    ("stopping", "timer | StopOrdered hurry"): [
+    ("stopping", "timer | StopOrdered force"): [
         (STOPPING, (15.0, TIMER), "killing", "KILL KILL SetTimer"),
         (STOPPING, (6.0, HURRY), "killing", "KILL KILL SetTimer"),
     ],
-    ("killing", "process ended"): [(KILLING, (15.1, ended(0)), "killing", "Report")],
+    ("killing", "process ended"): [(KILLING, (15.1, ended(0)), "killing", "ReportExit")],
     ("killing", "last process ended"): [
-        ([*KILLING, (15.1, ended(0))], (15.2, ended(1)), "ended", "Report Sweep Ended"),
+        (
+            [*KILLING, (15.1, ended(0))],
+            (15.2, ended(1)),
+            "ended",
+            "ReportExit KillDescendants AttemptEnded",
+        ),
     ],
-    ("killing", "timer | StopOrdered hurry"): [
+    ("killing", "timer | StopOrdered force"): [
         (KILLING, (16.0, TIMER), "killing", "KILL KILL SetTimer"),
         (KILLING, (15.1, HURRY), "killing", "KILL KILL SetTimer"),
     ],
@@ -114,7 +124,7 @@ ROWS: dict[tuple[str, str], list[tuple[list[Step], Step, str, str]]] = {
     ("any", "news of another attempt"): [
         ([], (5.0, ended(0, 7, attempt=1)), "running", ""),
         ([], (5.0, StopOrdered(1, "for the next")), "running", ""),
-        (STOPPING, (6.0, StopOrdered(1, "for the next", hurry=True)), "stopping", ""),
+        (STOPPING, (6.0, StopOrdered(1, "for the next", force=True)), "stopping", ""),
     ],
     ("ended", "anything"): [
         ([(5.0, ended(0)), (5.0, ended(1))], (6.0, event), "ended", "")
@@ -170,7 +180,7 @@ def test_processes_we_signalled_are_marked() -> None:
     """With the time since the first signal, on this host's clock."""
     machine = make([(5.0, ended(0, 7))])
     (report, *_) = machine.handle(ended(1, 1, at=5.25), 5.25)
-    assert isinstance(report, Report)
+    assert isinstance(report, ReportExit)
     assert (report.exit.by_us, report.exit.after_signal_ns) == (True, 250_000_000)
     assert not machine.exits[0].by_us
 
@@ -199,8 +209,8 @@ def test_the_end_tells_everything_in_order() -> None:
     """Exits as they were seen."""
     machine = make([(5.0, ended(1, 7))])
     actions = machine.handle(ended(0, 1, at=6.0), 6.0)
-    assert actions[1] == Sweep()
-    assert isinstance(actions[2], Ended)
+    assert actions[1] == KillDescendants()
+    assert isinstance(actions[2], AttemptEnded)
     assert [e.rank for e in actions[2].exits] == [1, 0]
     assert machine.alive == frozenset()
 
@@ -224,8 +234,8 @@ def test_restarts_of_a_server_are_counted_in_their_window() -> None:
     machine = make([(5.0, died())], OWN)
     (second,) = machine.handle(died(6.0), 6.0)
     (later,) = machine.handle(died(700.0), 700.0)
-    assert isinstance(second, StartAgain)
-    assert isinstance(later, StartAgain)
+    assert isinstance(second, RestartServer)
+    assert isinstance(later, RestartServer)
     assert (second.count, later.count) == (2, 1)
 
 
@@ -235,7 +245,7 @@ def test_each_server_has_a_budget_of_its_own() -> None:
     machine = Supervisor(0, keys, grace_seconds=GRACE, servers=replace(OWN, max_restarts=1))
     machine.handle(died(), 5.0)
     (action,) = machine.handle(replace(died(), rank=1), 5.0)
-    assert isinstance(action, StartAgain)
+    assert isinstance(action, RestartServer)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +260,7 @@ def test_each_server_has_a_budget_of_its_own() -> None:
 def test_what_a_restart_cannot_mend_ends_the_attempt(exit_: Exit) -> None:
     """A wrong flag would be as wrong the second time."""
     machine = make([], OWN)
-    assert names(machine.handle(exit_, 5.0)) == "Report TERM SetTimer"
+    assert names(machine.handle(exit_, 5.0)) == "ReportExit TERM SetTimer"
     assert machine.phase == "stopping"
 
 
@@ -258,7 +268,7 @@ def test_a_server_that_ends_itself_is_left_alone() -> None:
     """Its trainers have closed their clients; a killed one is started again as ever."""
     machine = make([], replace(OWN, ends_itself=True))
     found = machine.handle(died(), 5.0) + machine.handle(died(6.0, signal=0), 6.0)
-    assert [type(action).__name__ for action in found] == ["StartAgain", "Report"]
+    assert [type(action).__name__ for action in found] == ["RestartServer", "ReportExit"]
 
 
 @pytest.mark.parametrize(
@@ -268,21 +278,21 @@ def test_other_servers_fail_as_before(servers: Servers) -> None:
     """A script's state is gone with it, so going on would be training on empty tables."""
     machine = make([], servers)
     actions = machine.handle(died(), 5.0)
-    assert not any(isinstance(a, (StartAgain, NotAgain)) for a in actions)
-    assert isinstance(actions[0], Report)
+    assert not any(isinstance(a, (RestartServer, ServerGivenUp)) for a in actions)
+    assert isinstance(actions[0], ReportExit)
     assert machine.phase == "stopping"
 
 
 def test_a_script_that_ends_as_a_server_is_left_alone() -> None:
     """Paddle's trainers tell their servers when it is time."""
     machine = make([], replace(OWN, is_provided=False))
-    assert names(machine.handle(died(signal=0), 5.0)) == "Report"
+    assert names(machine.handle(died(signal=0), 5.0)) == "ReportExit"
 
 
 def test_a_server_that_dies_while_stopping_stays_dead() -> None:
     """Nothing is started once the attempt is told to stop."""
     machine = make(STOPPING, OWN)
-    assert names(machine.handle(died(6.0), 6.0)) == "Report"
+    assert names(machine.handle(died(6.0), 6.0)) == "ReportExit"
 
 
 def test_trainers_are_told_to_stop_before_own_servers() -> None:
@@ -292,7 +302,7 @@ def test_trainers_are_told_to_stop_before_own_servers() -> None:
     then = [a.key for a in machine.handle(ended(0), 6.0) if isinstance(a, SignalGroup)]
     assert (first, then) == ([("worker", 0)], [("ps", 0)])
     (report, *_) = machine.handle(died(6.5, signal=15), 6.5)
-    assert isinstance(report, Report)
+    assert isinstance(report, ReportExit)
     assert (report.exit.by_us, report.exit.after_signal_ns) == (True, 500_000_000)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.tables import NOT_PHASES, read_table, write_document
-from paddock.agent import life
+from paddock.agent.leadership import leadership_state
 from paddock.core import membership, supervisor, warming
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "state-machines.md"
@@ -21,7 +21,7 @@ def test_the_page_is_made_from_the_tables(recording: bool) -> None:
 
 def test_every_phase_can_be_reached_and_left() -> None:
     """A phase without a way out would be a job that hangs."""
-    for module in (membership, life, supervisor, warming):
+    for module in (membership, leadership_state, supervisor, warming):
         rows = read_table(module.__doc__)
         phases = {r.phase for r in rows} - set(NOT_PHASES)
         reached = {r.next for r in rows if r.is_move} | {rows[0].phase}

@@ -15,54 +15,54 @@ from paddock.core.warming import (
     Cancelled,
     Cold,
     Died,
-    Failed,
     Forked,
+    ForkFailed,
     Give,
     Greeted,
     Load,
     Loaded,
+    RanksWanted,
     Stuck,
-    Wanted,
-    Warming,
+    WarmStart,
 )
 
 if TYPE_CHECKING:
     from paddock.core.warming import Event
 
 NAMES = ("a", "a.b", "c", "d")
-WANTED = Wanted(NAMES)
-OTHER = Wanted(NAMES, is_other=True)
-EARLY = Wanted(NAMES, is_early=True)
+WANTED = RanksWanted(NAMES)
+OTHER = RanksWanted(NAMES, is_other=True)
+EARLY = RanksWanted(NAMES, is_early=True)
 CLEAN = Loaded()
 KILLED = Died("was killed by signal 11")
 LOADING: list[Event] = [WANTED, Greeted()]
 FORKING: list[Event] = [*LOADING, CLEAN]
 READY: list[Event] = [*FORKING, Forked()]
 BARRED: list[Event] = [WANTED, KILLED]
-ROUND = "Kill Serve Load SetTimer"
+ROUND = "Kill Serve Load CheckAfter"
 # phase, event: (what led there, the event, next phase, actions by name)
 ROWS: dict[tuple[str, str], list[tuple[list[Event], Event, str, str]]] = {
-    ("off", "Wanted"): [([], WANTED, "probing", "Probe SetTimer")],
-    ("off", "Wanted, probed before"): [
-        ([*READY, KILLED], WANTED, "loading", "Serve Load SetTimer"),
-        ([*LOADING, Cancelled()], WANTED, "loading", "Serve Load SetTimer"),
+    ("off", "RanksWanted"): [([], WANTED, "probing", "Probe CheckAfter")],
+    ("off", "RanksWanted, probed before"): [
+        ([*READY, KILLED], WANTED, "loading", "Serve Load CheckAfter"),
+        ([*LOADING, Cancelled()], WANTED, "loading", "Serve Load CheckAfter"),
     ],
-    ("barred", "Wanted"): [(BARRED, WANTED, "barred", "Cold")],
-    ("ready", "Wanted, nothing new"): [
-        (READY, WANTED, "forking", "Fork SetTimer"),
+    ("barred", "RanksWanted"): [(BARRED, WANTED, "barred", "Cold")],
+    ("ready", "RanksWanted, nothing new"): [
+        (READY, WANTED, "forking", "Fork CheckAfter"),
     ],
-    ("ready", "Wanted early, nothing new"): [(READY, EARLY, "ready", "Give")],
-    ("ready", "Wanted, more names"): [
-        (READY, Wanted((*NAMES, "e")), "loading", "Load SetTimer"),
+    ("ready", "RanksWanted early, nothing new"): [(READY, EARLY, "ready", "Give")],
+    ("ready", "RanksWanted, more names"): [
+        (READY, RanksWanted((*NAMES, "e")), "loading", "Load CheckAfter"),
     ],
-    ("ready", "Wanted, not by this server"): [
+    ("ready", "RanksWanted, not by this server"): [
         (READY, OTHER, "loading", ROUND),
-        (READY, Wanted(("c",)), "loading", ROUND),
+        (READY, RanksWanted(("c",)), "loading", ROUND),
     ],
     ("probing", "Greeted"): [([WANTED], Greeted(), "loading", ROUND)],
     ("loading", "Loaded"): [
-        (LOADING, CLEAN, "forking", "Fork SetTimer"),
-        (LOADING, Loaded(failed=("c",)), "forking", "Fork SetTimer"),
+        (LOADING, CLEAN, "forking", "Fork CheckAfter"),
+        (LOADING, Loaded(failed=("c",)), "forking", "Fork CheckAfter"),
     ],
     ("loading", "Loaded, wanted early"): [([EARLY, Greeted()], CLEAN, "ready", "Give")],
     ("loading", "Loaded, spoiled"): [
@@ -73,17 +73,17 @@ ROWS: dict[tuple[str, str], list[tuple[list[Event], Event, str, str]]] = {
         (LOADING, Stuck("c"), "loading", ROUND),
     ],
     ("forking", "Forked"): [(FORKING, Forked(), "ready", "Give")],
-    ("busy", "Died | Stuck | Failed"): [
+    ("busy", "Died | Stuck | ForkFailed"): [
         ([WANTED], KILLED, "barred", "Kill Cold"),
         ([WANTED], Stuck(), "barred", "Kill Cold"),
-        ([WANTED], Failed("not there"), "barred", "Kill Cold"),
+        ([WANTED], ForkFailed("not there"), "barred", "Kill Cold"),
         (LOADING, KILLED, "barred", "Kill Cold"),
         (LOADING, Stuck(), "barred", "Kill Cold"),
-        (LOADING, Failed("fork: no memory"), "barred", "Kill Cold"),
+        (LOADING, ForkFailed("fork: no memory"), "barred", "Kill Cold"),
         ([*LOADING, Stuck("c")], Stuck("a"), "barred", "Kill Cold"),
         (FORKING, Died("was killed by signal 9", "d"), "barred", "Kill Cold"),
         (FORKING, Stuck("d"), "barred", "Kill Cold"),
-        (FORKING, Failed("fork: no memory"), "barred", "Kill Cold"),
+        (FORKING, ForkFailed("fork: no memory"), "barred", "Kill Cold"),
     ],
     ("ready", "Died"): [(READY, KILLED, "off", "Kill")],
     ("any", "Cancelled"): [
@@ -101,16 +101,16 @@ ROWS: dict[tuple[str, str], list[tuple[list[Event], Event, str, str]]] = {
         (BARRED, KILLED, "barred", ""),
         (LOADING, Forked(), "loading", ""),
         (FORKING, CLEAN, "forking", ""),
-        (READY, Failed("of before"), "ready", ""),
+        (READY, ForkFailed("of before"), "ready", ""),
         (READY, Stuck(), "ready", ""),
     ],
 }
 CASES = [(row, case) for row, cases in ROWS.items() for case in cases]
 
 
-def make(steps: list[Event]) -> Warming:
+def make(steps: list[Event]) -> WarmStart:
     """A machine after these steps."""
-    machine = Warming({}, set(), is_probed=False)
+    machine = WarmStart({}, set(), is_probed=False)
     for event in steps:
         machine.handle(event)
     return machine
@@ -136,7 +136,7 @@ def test_the_table_has_no_other_rows() -> None:
         assert {after for _, _, after, _ in cases} == {table[row]} or row[0] == "any"
 
 
-def loads(machine: Warming, event: Event) -> tuple[str, ...]:
+def loads(machine: WarmStart, event: Event) -> tuple[str, ...]:
     """What is loaded in answer to this."""
     (load,) = (a for a in machine.handle(event) if isinstance(a, Load))
     return load.names
@@ -162,7 +162,7 @@ def test_a_module_is_remembered_with_what_it_did() -> None:
 def test_after_too_many_rounds_only_what_came_before_is_loaded(is_dead: bool) -> None:
     """Twelve that crash would cost twelve starts; only those that did it are remembered."""
     names = tuple(f"m{n}" for n in range(16))
-    machine = make([Wanted(names), Greeted()])
+    machine = make([RanksWanted(names), Greeted()])
     for n in range(3, 3 + ROUNDS_MAX):
         assert machine.phase == "loading"
         event = Died("was killed by signal 6", f"m{n}") if is_dead else Loaded(((f"m{n}", "x"),))
@@ -183,10 +183,11 @@ def test_what_no_import_has_done_leaves_nothing_to_load() -> None:
 
 EVENTS = st.sampled_from(
     [
-        WANTED, OTHER, EARLY, Wanted(()), Wanted(("c", "e")), Greeted(), CLEAN, Cancelled(),
+        WANTED, OTHER, EARLY, RanksWanted(()), RanksWanted(("c", "e")), Greeted(), CLEAN,
+        Cancelled(),
         Forked(),
         Loaded((("c", "x"),)), Loaded((("?", "x"),)), Loaded((), ("e",)), KILLED,
-        Died("x", "a.b"), Stuck(), Stuck("d"), Failed("x"),
+        Died("x", "a.b"), Stuck(), Stuck("d"), ForkFailed("x"),
     ]
 )  # fmt: skip
 
@@ -194,10 +195,10 @@ EVENTS = st.sampled_from(
 @given(st.lists(EVENTS, max_size=40), st.booleans())
 def test_every_wish_is_answered_once(events: list[Event], is_probed: bool) -> None:
     """By ranks that were forked, or by the word to start cold: never by both, or by neither."""
-    machine = Warming({}, set(), is_probed=is_probed)
+    machine = WarmStart({}, set(), is_probed=is_probed)
     is_waiting = False
     for event in events:
-        if isinstance(event, Wanted):
+        if isinstance(event, RanksWanted):
             if is_waiting:
                 continue  # one attempt at a time
             is_waiting = True

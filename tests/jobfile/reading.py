@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paddock.errors import UsageError
-from paddock.jobfile.parse import Parsed, parse
+from paddock.jobfile.parse import ParsedLaunch, parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PYTHON = "/usr/bin/python3"
 
 
-def parsed(line: str, env: Mapping[str, str] | None = None) -> Parsed:
+def parsed(line: str, env: Mapping[str, str] | None = None) -> ParsedLaunch:
     """What a command line, split at blanks, asks for."""
     return parse(line.split(), env or {}, python=PYTHON)
 

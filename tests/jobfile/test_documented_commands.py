@@ -9,11 +9,11 @@ from __future__ import annotations
 import pytest
 
 from jobfile.reading import PYTHON, job, parsed
-from paddock.core.job import Command, Rendezvous, Role
+from paddock.core.job import Entrypoint, Rendezvous, Role
 from paddock.core.value import replace
 from paddock.jobfile.configuration import configuration
 
-TRAIN = Command("script", "train.py", (), PYTHON)
+TRAIN = Entrypoint("script", "train.py", (), PYTHON)
 TWO_IPS = ("192.168.0.1", "192.168.0.2")
 TWO_NODES = Rendezvous("tcp", "192.168.0.1", 6069, ips=TWO_IPS)
 EIGHT = tuple("01234567")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from jobfile.reading import job, parsed
-from paddock.core.job import Rendezvous, Role, Source
+from paddock.core.job import Rendezvous, Role, ValueSource
 from paddock.core.value import replace
+from paddock.jobfile.args import ArgValue
 from paddock.jobfile.environment import (
     MAPPING,
     SPECIAL,
@@ -15,7 +16,6 @@ from paddock.jobfile.environment import (
     apply_environment,
 )
 from paddock.jobfile.flags import BY_NAME, FLAGS
-from paddock.jobfile.words import Given
 
 
 def test_a_flag_wins_over_its_variable_and_one_line_names_both() -> None:
@@ -29,7 +29,7 @@ def test_a_flag_wins_over_its_variable_and_one_line_names_both() -> None:
 @pytest.mark.parametrize(("variable", "name"), [pair for pair in MAPPING if pair[0] not in WINNING])
 def test_no_variable_of_the_table_beats_its_flag(variable: str, name: str) -> None:
     """Every one, by the table: what is typed is what counts."""
-    values = {name: Given("2", Source("flag", f"--{name}", "2"))}
+    values = {name: ArgValue("2", ValueSource("flag", f"--{name}", "2"))}
     reading = apply_environment(values, {variable: "1"})
     assert values[name].text == "2"
     assert reading.notes == [f"{variable}=1 is not used: --{name} 2 is given"]
@@ -45,7 +45,7 @@ def test_torchruns_variable_does_not_beat_the_flag() -> None:
 @pytest.mark.parametrize(("variable", "name"), [("PADDLE_TRAINER_ID", "rank"), ("POD_IP", "host")])
 def test_what_tells_a_pod_its_place_wins_and_says_so(variable: str, name: str) -> None:
     """One command line serves all pods of PaddleCloud and paddle-operator."""
-    values = {name: Given("2", Source("flag", f"--{name}", "2"))}
+    values = {name: ArgValue("2", ValueSource("flag", f"--{name}", "2"))}
     reading = apply_environment(values, {variable: "1"})
     assert values[name].text == "1"
     assert reading.notes == [f"{variable}=1 wins over --{name} 2 (--ignore_env: the flags win)"]

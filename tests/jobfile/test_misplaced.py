@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paddock.cli.main import run
-from paddock.core.job import Command
+from paddock.core.job import Entrypoint
 from paddock.jobfile.flags import BY_NAME
 from paddock.jobfile.misplaced import NAMES, misplaced_note
 
@@ -41,29 +41,29 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_a_flag_of_the_launcher_behind_the_script_is_said(args: tuple[str, ...], line: str) -> None:
     """One rank ran, exit code 0, without a word."""
-    (note,) = misplaced_note(Command("script", "plain.py", args, "python"))
+    (note,) = misplaced_note(Entrypoint("script", "plain.py", args, "python"))
     assert note.endswith(f"for the launcher write: paddock launch {line} plain.py ...")
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        Command("script", "takes.py", ("--nproc_per_node", "2"), "python"),
-        Command("script", "plain.py", ("--epochs", "3", "--devices", "0", "--rank=1"), "python"),
-        Command("program", "torchrun", ("--nproc_per_node", "2", "plain.py"), "python"),
-        Command("module", "torch.distributed.run", ("--nnodes", "2", "x.py"), "python"),
-        Command("script", "missing.py", ("--nnodes", "2"), "python"),
+        Entrypoint("script", "takes.py", ("--nproc_per_node", "2"), "python"),
+        Entrypoint("script", "plain.py", ("--epochs", "3", "--devices", "0", "--rank=1"), "python"),
+        Entrypoint("program", "torchrun", ("--nproc_per_node", "2", "plain.py"), "python"),
+        Entrypoint("module", "torch.distributed.run", ("--nnodes", "2", "x.py"), "python"),
+        Entrypoint("script", "missing.py", ("--nnodes", "2"), "python"),
     ],
     ids=["its own flag", "names that scripts have", "a program", "a module", "no script"],
 )
-def test_what_the_script_may_have_meant_is_not_said(command: Command) -> None:
+def test_what_the_script_may_have_meant_is_not_said(command: Entrypoint) -> None:
     """A warning that is wrong hides those that are right."""
     assert misplaced_note(command) == ()
 
 
 def test_a_module_of_this_directory_is_read_like_a_script() -> None:
     """-m plain."""
-    (note,) = misplaced_note(Command("module", "plain", ("--nnodes", "2"), "python"))
+    (note,) = misplaced_note(Entrypoint("module", "plain", ("--nnodes", "2"), "python"))
     assert note.endswith("paddock launch --nnodes 2 -m plain ...")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobfile.reading import parsed
-from paddock.core.job import Command, Role
+from paddock.core.job import Entrypoint, Role
 from paddock.errors import UsageError
 from paddock.jobfile.configuration import configuration
 from paddock.jobfile.dialects.paddlejob import job_from_document, resolve_file
@@ -85,7 +85,7 @@ def with_container(**fields: object) -> dict[str, Any]:
 def test_the_documented_collective_job_runs_two_processes() -> None:
     """The deployment guide: the launcher inside is taken off, and this one does its work."""
     found, not_honoured = job_from_document(RESNET, parsed("-f job.yaml"))
-    assert found.command == Command("script", "train_fleet.py", (), PYTHON)
+    assert found.command == Entrypoint("script", "train_fleet.py", (), PYTHON)
     assert found.roles == (Role("worker", 2),)
     assert (found.job_id, found.mode) == ("resnet", "collective")
     text = "\n".join(not_honoured)
@@ -98,7 +98,7 @@ def test_the_documented_ps_job_needs_a_command() -> None:
     with pytest.raises(UsageError, match=r"spec\.worker.*command: missing"):
         job_from_document(WIDE, parsed("-f job.yaml"))
     found, not_honoured = job_from_document(WIDE, parsed("-f job.yaml train.py --x"))
-    assert found.command == Command("script", "train.py", ("--x",), PYTHON)
+    assert found.command == Entrypoint("script", "train.py", ("--x",), PYTHON)
     assert found.mode == "ps"
     assert found.roles == (Role("ps", 2), Role("worker", 2))
     assert found.with_gloo == "1"
@@ -135,21 +135,21 @@ def test_inner_flags_of_the_launcher_count() -> None:
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (["python", "train.py", "1"], Command("script", "train.py", ("1",), PYTHON)),
-        (["/usr/bin/python3.8", "-u", "t.py"], Command("script", "t.py", (), PYTHON)),
-        (["python", "-m", "pkg.mod", "x"], Command("module", "pkg.mod", ("x",), PYTHON)),
-        (["fleetrun", "--gpus", "0", "t.py"], Command("script", "t.py", (), PYTHON)),
-        (["torchrun", "--standalone", "t.py"], Command("script", "t.py", (), PYTHON)),
-        (["paddock", "launch", "-m", "m"], Command("module", "m", (), PYTHON)),
+        (["python", "train.py", "1"], Entrypoint("script", "train.py", ("1",), PYTHON)),
+        (["/usr/bin/python3.8", "-u", "t.py"], Entrypoint("script", "t.py", (), PYTHON)),
+        (["python", "-m", "pkg.mod", "x"], Entrypoint("module", "pkg.mod", ("x",), PYTHON)),
+        (["fleetrun", "--gpus", "0", "t.py"], Entrypoint("script", "t.py", (), PYTHON)),
+        (["torchrun", "--standalone", "t.py"], Entrypoint("script", "t.py", (), PYTHON)),
+        (["paddock", "launch", "-m", "m"], Entrypoint("module", "m", (), PYTHON)),
         (["sh", "-c", "python -m paddle.distributed.launch t.py 'a b'"],
-         Command("script", "t.py", ("a b",), PYTHON)),
+         Entrypoint("script", "t.py", ("a b",), PYTHON)),
         (["sh", "-c", "cd /x && python t.py"],
-         Command("program", "sh", ("-c", "cd /x && python t.py"), PYTHON)),
-        (["./run.sh", "-m"], Command("program", "./run.sh", ("-m",), PYTHON)),
-        (["python", "-c", "pass"], Command("program", "python", ("-c", "pass"), PYTHON)),
+         Entrypoint("program", "sh", ("-c", "cd /x && python t.py"), PYTHON)),
+        (["./run.sh", "-m"], Entrypoint("program", "./run.sh", ("-m",), PYTHON)),
+        (["python", "-c", "pass"], Entrypoint("program", "python", ("-c", "pass"), PYTHON)),
     ],
 )  # fmt: skip
-def test_commands_are_taken_apart(command: list[str], expected: Command) -> None:
+def test_commands_are_taken_apart(command: list[str], expected: Entrypoint) -> None:
     """A launcher within a launcher would start a job per replica."""
     document = with_container(command=command, args=None)
     found, _ = job_from_document(document, parsed("-f j"))

@@ -14,7 +14,7 @@ import pytest
 
 from jobfile.reading import PYTHON
 from paddock.core.endpoint import join_endpoint
-from paddock.core.job import Command, Job
+from paddock.core.job import Entrypoint, Job
 from paddock.errors import UsageError
 from paddock.jobfile.parse import parse
 
@@ -95,7 +95,7 @@ def test_a_line_of_another_project_means_what_it_means_there(
         reasons = [problem.message for problem in caught.value.problems]
         assert any(reason.startswith(meaning.removeprefix("refused: ")) for reason in reasons)
         return
-    usual = meaning_of(Job(Command("program", "")))
+    usual = meaning_of(Job(Entrypoint("program", "")))
     if os.cpu_count() == 1:
         usual["on_cpu"] = "cores"
     expected = dict(word.split("=", 1) for word in shlex.split(meaning))

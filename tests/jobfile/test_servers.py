@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobfile.reading import PYTHON, job, parsed, problems
-from paddock.core.job import Command, Servers
+from paddock.core.job import Entrypoint, Servers
 from paddock.errors import UsageError
 from paddock.jobfile.dialects.paddlejob import job_from_document
 from paddock.jobfile.parse import parse
@@ -23,7 +23,7 @@ from paddock.jobfile.servers import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-PSERVER = Command("module", "paddock", ("pserver",), PYTHON)
+PSERVER = Entrypoint("module", "paddock", ("pserver",), PYTHON)
 PS = "--server_num 2 --worker_num 2"
 
 
@@ -54,12 +54,12 @@ def test_without_the_flag_the_script_decides() -> None:
     ("text", "command", "is_provided"),
     [
         ("pserver", PSERVER, True),
-        ("serve.py", Command("script", "serve.py", (), PYTHON), False),
-        ("./serve.sh", Command("program", "./serve.sh", (), PYTHON), False),
-        ("paddock", Command("program", "paddock", (), PYTHON), False),
+        ("serve.py", Entrypoint("script", "serve.py", (), PYTHON), False),
+        ("./serve.sh", Entrypoint("program", "./serve.sh", (), PYTHON), False),
+        ("paddock", Entrypoint("program", "paddock", (), PYTHON), False),
     ],
 )
-def test_a_word_says_what_servers_run(text: str, command: Command, is_provided: bool) -> None:
+def test_a_word_says_what_servers_run(text: str, command: Entrypoint, is_provided: bool) -> None:
     """Paddock's own server by its name, or any script or program."""
     found = job(f"{PS} --server_script {text} train.py")
     assert found.servers.command == command
@@ -260,7 +260,7 @@ def test_a_paddlejob_can_ask_for_paddocks_server() -> None:
     """By its command, or by its module."""
     found = of_file(pod("python", "train.py"), pod("paddock", "pserver", "--ack", "disk"))
     assert found.is_provided
-    assert found.command == Command("module", "paddock", ("pserver", "--ack", "disk"), PYTHON)
+    assert found.command == Entrypoint("module", "paddock", ("pserver", "--ack", "disk"), PYTHON)
     assert of_file(pod("python", "train.py"), pod("python", "-m", "paddock", "pserver")).is_provided
 
 
@@ -292,6 +292,6 @@ def test_a_file_without_servers_has_no_use_for_their_flags() -> None:
 def test_only_pserver_is_paddocks_own() -> None:
     """Another command of paddock keeps no log of its state."""
     assert is_pserver(to_command(["pserver"], PYTHON))
-    assert is_pserver(Command("program", "/opt/bin/paddock", ("pserver", "--ack", "disk")))
-    assert not is_pserver(Command("program", "paddock", ("check",)))
-    assert not is_pserver(Command("script", "paddock", ("pserver",)))
+    assert is_pserver(Entrypoint("program", "/opt/bin/paddock", ("pserver", "--ack", "disk")))
+    assert not is_pserver(Entrypoint("program", "paddock", ("check",)))
+    assert not is_pserver(Entrypoint("script", "paddock", ("pserver",)))

@@ -6,11 +6,11 @@ import pytest
 
 from jobfile.reading import PYTHON, job, parsed
 from paddock.command_line import Flag
-from paddock.core.job import Command, Job, Source
+from paddock.core.job import Entrypoint, Job, ValueSource
 from paddock.core.value import fields_of
+from paddock.jobfile.args import ArgValue
 from paddock.jobfile.flags import BY_NAME, FLAGS, GROUPS, LAUNCH, NO_FLAG
-from paddock.jobfile.reader import Reader
-from paddock.jobfile.words import Given
+from paddock.jobfile.reader import FieldReader
 
 
 @pytest.mark.parametrize(
@@ -52,18 +52,21 @@ def test_abbreviations_that_work_in_the_original_work(word: str, name: str) -> N
 @pytest.mark.parametrize(
     ("line", "command"),
     [
-        ("a.py --nnodes 5 -m x", Command("script", "a.py", ("--nnodes", "5", "-m", "x"), PYTHON)),
-        ("a.py -- --x", Command("script", "a.py", ("--", "--x"), PYTHON)),
-        ("-- a.py --help", Command("script", "a.py", ("--help",), PYTHON)),
-        ("-m pkg.train --lr 1", Command("module", "pkg.train", ("--lr", "1"), PYTHON)),
-        ("-m --nnodes 2 pkg.train -m", Command("module", "pkg.train", ("-m",), PYTHON)),
-        ("./prog -x", Command("program", "./prog", ("-x",), PYTHON)),
-        ("bash -c true", Command("program", "bash", ("-c", "true"), PYTHON)),
-        ("--no-python a.py", Command("program", "a.py", (), PYTHON)),
-        ("--no_python a.py 1", Command("program", "a.py", ("1",), PYTHON)),
+        (
+            "a.py --nnodes 5 -m x",
+            Entrypoint("script", "a.py", ("--nnodes", "5", "-m", "x"), PYTHON),
+        ),
+        ("a.py -- --x", Entrypoint("script", "a.py", ("--", "--x"), PYTHON)),
+        ("-- a.py --help", Entrypoint("script", "a.py", ("--help",), PYTHON)),
+        ("-m pkg.train --lr 1", Entrypoint("module", "pkg.train", ("--lr", "1"), PYTHON)),
+        ("-m --nnodes 2 pkg.train -m", Entrypoint("module", "pkg.train", ("-m",), PYTHON)),
+        ("./prog -x", Entrypoint("program", "./prog", ("-x",), PYTHON)),
+        ("bash -c true", Entrypoint("program", "bash", ("-c", "true"), PYTHON)),
+        ("--no-python a.py", Entrypoint("program", "a.py", (), PYTHON)),
+        ("--no_python a.py 1", Entrypoint("program", "a.py", ("1",), PYTHON)),
     ],
 )
-def test_the_script_keeps_its_own_words(line: str, command: Command) -> None:
+def test_the_script_keeps_its_own_words(line: str, command: Entrypoint) -> None:
     """Everything after the script passes through untouched."""
     assert job(line).command == command
 
@@ -238,7 +241,7 @@ DECIDED = {
 
 def test_every_field_of_a_job_is_in_the_table() -> None:
     """And the table names no other: what is derived from it has all of them, and no word twice."""
-    job = Job(Command("program", "a"))
+    job = Job(Entrypoint("program", "a"))
     parts = ("rendezvous", "elastic", "restart", "servers", "logs")
     known = {f"{part}.{name}" for part in parts for name, _ in fields_of(getattr(job, part))}
     known |= {name for name, _ in fields_of(job)} - {*parts}
@@ -251,9 +254,9 @@ def test_every_field_of_a_job_is_in_the_table() -> None:
 @pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag.is_plain], ids=lambda f: f.name)
 def test_the_default_that_help_shows_is_that_of_the_job(flag: Flag) -> None:
     """Help and Job each say it; a field that is left out gets the Job's."""
-    value = Job(Command("program", "a")).value_of(flag.field)
+    value = Job(Entrypoint("program", "a")).value_of(flag.field)
     if value in (None, "") or flag.kind == "switch":
         assert flag.default in ("", "None", "6767")
         return
-    source = Source("flag", f"--{flag.name}")
-    assert Reader({flag.name: Given(flag.default, source)}).plain(flag) == value
+    source = ValueSource("flag", f"--{flag.name}")
+    assert FieldReader({flag.name: ArgValue(flag.default, source)}).plain(flag) == value

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.core.job import Command, Job, Rendezvous
+from paddock.core.job import Entrypoint, Job, Rendezvous
 from paddock.core.value import replace
 from paddock.errors import UsageError
 from paddock.local.credentials import client_tls, read_key, server_tls
@@ -14,7 +14,7 @@ from paddock.local.credentials import client_tls, read_key, server_tls
 if TYPE_CHECKING:
     from pathlib import Path
 
-JOB = Job(Command("script", "train.py"))
+JOB = Job(Entrypoint("script", "train.py"))
 
 
 def test_the_key_comes_from_the_file_first(tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.core.job import Command, Job, Role
+from paddock.core.job import Entrypoint, Job, Role
 from paddock.core.value import replace
 from paddock.errors import UsageError
 from paddock.local.devices import find_devices
 
 FOUR = {"CUDA_VISIBLE_DEVICES": "2,3,6,7"}
-ONE = replace(Job(Command("script", "x.py")), roles=(Role("worker", 1),))
+ONE = replace(Job(Entrypoint("script", "x.py")), roles=(Role("worker", 1),))
 
 
 def shared(index: int, parts: int, nproc: int = 1) -> Job:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paddock.core.hosts import Host
-from paddock.core.job import Command, Job, Logs
+from paddock.core.job import Entrypoint, Job, Logs
 from paddock.core.plan import Plan, Proc, make_plan
 from paddock.core.value import replace
 from paddock.errors import UsageError
@@ -29,7 +29,7 @@ HEADER = "\n----- attempt -----\n"
 def job_in(folder: Path, *, overwrite: bool = False, job_id: str = "default") -> Job:
     """A job that logs there."""
     logs = Logs(directory=str(folder), overwrite=overwrite)
-    return replace(Job(Command("script", "train.py")), logs=logs, job_id=job_id)
+    return replace(Job(Entrypoint("script", "train.py")), logs=logs, job_id=job_id)
 
 
 def plan_of(job: Job) -> Plan:

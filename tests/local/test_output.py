@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.local.output import LINE_LIMIT_BYTES, Output, Stream
+from paddock.local.output import LINE_LIMIT_BYTES, OutputThread, ProcessStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,8 +27,8 @@ class Desk:
         self.folder = folder
         self.console, self.stdout = os.pipe()
         self.errors, self.stderr = os.pipe()
-        self.output = Output(stdout=self.stdout, stderr=self.stderr)
-        self.streams: list[Stream] = []
+        self.output = OutputThread(stdout=self.stdout, stderr=self.stderr)
+        self.streams: list[ProcessStream] = []
         self.writers: list[int] = []
         self._shown = b""
         if folds:
@@ -43,7 +43,7 @@ class Desk:
         os.set_blocking(read_fd, False)
         path = file or str(self.folder / f"workerlog.{rank}")
         file_fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        stream = Stream(("worker", rank), read_fd, file_fd, path, shown, prefix)
+        stream = ProcessStream(("worker", rank), read_fd, file_fd, path, shown, prefix)
         self.streams.append(stream)
         self.writers.append(write_fd)
         self.output.add([stream])

@@ -14,7 +14,7 @@ import pytest
 
 from local.test_text import ended, plan_of, stopped
 from paddock.core.hosts import Host
-from paddock.core.job import Command, Job, Logs
+from paddock.core.job import Entrypoint, Job, Logs
 from paddock.core.plan import make_plan
 from paddock.core.policy import Verdict
 from paddock.core.value import replace
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 UTF8 = {"LANG": "zh_CN.UTF-8", "TERM": "xterm", "NO_COLOR": "1"}
 TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueError: bad'
-JOB = Job(Command("script", "train.py"))
+JOB = Job(Entrypoint("script", "train.py"))
 
 
 class Screen:

@@ -6,7 +6,7 @@ import pytest
 
 from paddock.core.exits import Exit, find_culprit
 from paddock.core.hosts import Host
-from paddock.core.job import Command, Job
+from paddock.core.job import Entrypoint, Job
 from paddock.core.plan import Plan, make_plan
 from paddock.core.policy import Verdict
 from paddock.local.text import verdict_lines
@@ -36,7 +36,7 @@ def plan_of(ranks: int) -> Plan:
         name="node-a", address="127.0.0.1", slots=(("worker", 0, ranks),), ports=ports,
         service_ports=(1, 2, 3, 4),
     )  # fmt: skip
-    return make_plan(Job(Command("script", "train.py")), (host,), 0, "u1d")
+    return make_plan(Job(Entrypoint("script", "train.py")), (host,), 0, "u1d")
 
 
 def report(*exits: Exit) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from paddock.local.times import RECORD_BYTES, RESOLUTION_NS, SUFFIX, Times, read_times
+from paddock.local.times import RECORD_BYTES, RESOLUTION_NS, SUFFIX, LineTimes, read_times
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
-def times_of(path: Path, offset: int = 0, rank: int = 3, attempt: int = 0) -> Times:
+def times_of(path: Path, offset: int = 0, rank: int = 3, attempt: int = 0) -> LineTimes:
     """The times of a log that a worker begins to write."""
     fd = os.open(f"{path}{SUFFIX}", APPEND, 0o600)
-    return Times(fd, offset, "worker", rank, attempt)
+    return LineTimes(fd, offset, "worker", rank, attempt)
 
 
 def records(path: Path) -> list[tuple[int, int, tuple[str, int, int] | None]]:
@@ -26,7 +26,7 @@ def records(path: Path) -> list[tuple[int, int, tuple[str, int, int] | None]]:
         return list(read_times(file.read()))
 
 
-def append(times: Times, log: int, data: bytes) -> None:
+def append(times: LineTimes, log: int, data: bytes) -> None:
     """As the output thread does."""
     times.stamp(log, len(data))
     os.write(log, data)
@@ -88,7 +88,7 @@ def test_what_did_not_arrive_is_not_counted(tmp_path: Path) -> None:
 def test_times_that_cannot_be_written_cost_no_line(tmp_path: Path) -> None:
     """The log is what counts."""
     log = os.open(tmp_path / "workerlog.0", APPEND)
-    times = Times(os.open("/dev/full", os.O_WRONLY), 0, "worker", 0, 0)
+    times = LineTimes(os.open("/dev/full", os.O_WRONLY), 0, "worker", 0, 0)
     append(times, log, b"one\n")
     times.close()
     os.close(log)

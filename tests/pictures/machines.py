@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.tables import NOT_PHASES, Row, moves_of, read_table
-from paddock.agent import client, election_state, life
+from paddock.agent.etcd_election import election_state
+from paddock.agent.leadership import leadership_state
+from paddock.agent.transport import client
 from paddock.core import membership, supervisor, warming
 from paddock.operator.schema import PHASES
 from paddock.ps.consistency import replication
@@ -143,7 +145,7 @@ def describe(machine: Machine) -> str:
 
 MACHINES = {
     "membership": lambda: of_table("Membership: the whole job", membership.__doc__),
-    "life": lambda: of_table("Life: one node among the others", life.__doc__),
+    "life": lambda: of_table("Life: one node among the others", leadership_state.__doc__),
     "supervisor": lambda: of_table("Supervisor: the ranks of one node", supervisor.__doc__),
     "warming": lambda: of_table("Warming: one node, with --warm on", warming.__doc__),
     "connection": lambda: of_table("Connection: a node's way to the coordinator", client.__doc__),

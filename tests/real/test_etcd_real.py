@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 import paddock
-from paddock.agent import election_words as w
-from paddock.agent.election import Election, job_keys
+from paddock.agent.etcd_election import messages as w
+from paddock.agent.etcd_election.election import Election, job_keys
 from paddock.etcd.address import EtcdAddress, parse_etcd_url
 from paddock.etcd.client import EtcdClient, read
 from paddock.etcd.reply import EtcdError
@@ -63,9 +63,11 @@ class Candidate:
                 return event
             self.skipped.append(event)
 
-    def fences(self, generation: int, attempt: int, seconds: float = 10.0) -> w.Fenced:
-        self.election.ask(w.FenceAsked(w.AttemptRecord(generation, attempt, "uid-1", ("a", "b"))))
-        return self.expect_event(w.Fenced, seconds)
+    def fences(self, generation: int, attempt: int, seconds: float = 10.0) -> w.AttemptFenced:
+        self.election.ask(
+            w.FenceRequested(w.AttemptRecord(generation, attempt, "uid-1", ("a", "b")))
+        )
+        return self.expect_event(w.AttemptFenced, seconds)
 
     def expect_nothing(self, *kinds: type[object]) -> None:
         while not self.events.empty():
@@ -77,8 +79,8 @@ def candidate_process(etcd: EtcdServer) -> subprocess.Popen[str]:
     """A candidate to kill; prints its events, fences attempt 9 in each generation it reads."""
     source = (
         "import sys\n"
-        "from paddock.agent.election import Election\n"
-        "from paddock.agent.election_words import AttemptRecord, FenceAsked, LeaderRecord\n"
+        "from paddock.agent.etcd_election.election import Election\n"
+        "from paddock.agent.etcd_election.messages import AttemptRecord, FenceAsked, LeaderRecord\n"
         "from paddock.etcd.address import parse_etcd_url\n"
         "me = LeaderRecord('a', '127.0.0.1', 6070, 'u')\n"
         f"e = Election(parse_etcd_url({etcd.url!r}), 'job', me, print, ttl_seconds={TTL_LONG})\n"
@@ -188,19 +190,19 @@ def test_leader_continues_when_etcd_is_killed_and_restarted(
     etcd.kill()
     assert a.expect_event(w.EtcdDown).seconds >= 1.0
     b.expect_event(w.EtcdDown)
-    a.election.ask(w.FenceAsked(w.AttemptRecord(generation, 1, "uid-1")))
+    a.election.ask(w.FenceRequested(w.AttemptRecord(generation, 1, "uid-1")))
     time.sleep(TTL)  # sleep: Longer down than a lease lasts.
-    a.expect_nothing(w.Fenced)
+    a.expect_nothing(w.AttemptFenced)
     begin = time.monotonic()
     etcd.start()
     ready = time.monotonic()
     a.expect_event(w.EtcdBack)
-    fenced = a.expect_event(w.Fenced)
+    fenced = a.expect_event(w.AttemptFenced)
     print(f"etcd up in {ready - begin:.3f} s; fence {time.monotonic() - ready:.3f} s after that")
     assert fenced.ok
     b.expect_event(w.EtcdBack)
     time.sleep(TTL + 1)  # sleep: longer than a lease lasts
-    a.expect_nothing(w.Deposed, w.Reelected)
+    a.expect_nothing(w.SteppedDown, w.Reelected)
     b.expect_nothing(w.Elected)
 
 
@@ -282,14 +284,14 @@ def test_lost_quorum_pauses_attempts_and_deposes_nobody(
         etcd.kill(0, 1)
         down = a.expect_event(w.EtcdDown)
         print(f"lost quorum told after {down.seconds:.3f} s: {down.reason}")
-        a.election.ask(w.FenceAsked(w.AttemptRecord(generation, 0, "uid-1")))
+        a.election.ask(w.FenceRequested(w.AttemptRecord(generation, 0, "uid-1")))
         time.sleep(TTL + 2)  # sleep: longer than a lease lasts
-        a.expect_nothing(w.Fenced, w.Deposed)
+        a.expect_nothing(w.AttemptFenced, w.SteppedDown)
         etcd.start(0)
         begin = time.monotonic()
-        assert a.expect_event(w.Fenced, 20.0).ok
+        assert a.expect_event(w.AttemptFenced, 20.0).ok
         print(f"quorum back to fence: {time.monotonic() - begin:.3f} s")
-        a.expect_nothing(w.Deposed)
+        a.expect_nothing(w.SteppedDown)
         b.expect_nothing(w.Elected)
         etcd.start(1)
 
@@ -311,7 +313,7 @@ def test_one_member_down_or_paused_is_not_noticed(
         assert a.fences(generation, 1).ok
         time.sleep(TTL + 1)  # sleep: longer than a lease lasts
         assert a.fences(generation, 2).ok
-        a.expect_nothing(w.Deposed, w.Reelected)
+        a.expect_nothing(w.SteppedDown, w.Reelected)
         b.expect_nothing(w.Elected)
 
 
@@ -340,7 +342,7 @@ def test_paused_leader_is_deposed_when_it_goes_on(
             said += proc.stdout.readline()
         assert "Fenced(attempt=9, ok=False" in said
         assert "Deposed(" in said
-        b.expect_nothing(w.Deposed)
+        b.expect_nothing(w.SteppedDown)
     finally:
         proc.kill()
         proc.communicate()

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from paddock.core import messages as m
 from paddock.core import supervisor as s
 from paddock.core.exits import Exit
+from paddock.core.handoff import LeaderHandoff
 from paddock.core.hosts import Host
-from paddock.core.inherited import Inherited
-from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart, Role, Servers
+from paddock.core.job import Elastic, Entrypoint, Job, Rendezvous, Restart, Role, Servers
 from paddock.core.membership import Membership
 from transcript import Do, replayed
 
@@ -87,7 +87,7 @@ class MembershipReplay:
             self.job,
             0.0,
             uid="u1d",
-            inherited=read_inherited(given) if "awaited" in given else None,
+            handoff=read_inherited(given) if "awaited" in given else None,
         )
         self.hosts: dict[int, Host] = {}
         self.places: dict[int, int] = {}
@@ -100,7 +100,7 @@ class MembershipReplay:
         for action in actions:
             if not isinstance(action, m.Close):  # after the last word to a member
                 lines.append("  " + shown_action(action))
-            if isinstance(action, m.Tell) and isinstance(action.message, m.Start):
+            if isinstance(action, m.Send) and isinstance(action.message, m.Start):
                 self.places = {member: place for place, member in enumerate(action.members)}
         return lines
 
@@ -116,14 +116,14 @@ class MembershipReplay:
             host = self.hosts[member].name
             place = self.places.get(member, 0)
             exit_ = read_exit(words, self.now, self.machine.attempt, place, host)
-            return m.Heard(member, m.Exited(exit_))
+            return m.Received(member, m.Exited(exit_))
         if what == "stopped":
             attempt = int(given.get("attempt", self.machine.attempt))
-            return m.Heard(member, m.Stopped(attempt, self.hosts[member]))
+            return m.Received(member, m.Stopped(attempt, self.hosts[member]))
         if what == "started":
-            return m.Heard(member, m.Started(self.machine.attempt, int(plain[0])))
+            return m.Received(member, m.Started(self.machine.attempt, int(plain[0])))
         if what == "cannot":
-            return m.Heard(member, m.CannotRun(" ".join(plain), 2))
+            return m.Received(member, m.CannotRun(" ".join(plain), 2))
         if what == "lost":
             gone_at = float(given.get("gone_at", 0.0))
             ending, *detail = plain or ["closed"]
@@ -133,17 +133,19 @@ class MembershipReplay:
             run, attempt = given.get("run", "u1d"), int(given["attempt"])
             begun, settled = "begun" in plain, "unsettled" not in plain
             shape = (("the script", given.get("script", "train.py")),)
-            claim = m.Claim(run, attempt, begun, settled, plain[0], "10.0.0.9", 7009, shape)
-            return m.Heard(member, claim)
+            claim = m.LeaderConflict(
+                run, attempt, begun, settled, plain[0], "10.0.0.9", 7009, shape
+            )
+            return m.Received(member, claim)
         if what == "give_way":
             return m.GiveWay(m.HandOver(9, (plain[0],), "10.0.0.9", 7009, m.Budget()))
         if what == "warn":
-            return m.Heard(member, m.Warn(" ".join(plain)))
+            return m.Received(member, m.Warn(" ".join(plain)))
         assert what == "leave", what
         lost = next((word for word in plain if word in m.LOSSES), "")
-        return m.Heard(member, m.Leave(int(plain[0]), "hurry" in plain, lost))  # type: ignore[arg-type]  # read from text
+        return m.Received(member, m.Leave(int(plain[0]), "force" in plain, lost))  # type: ignore[arg-type]  # read from text
 
-    def _joined(self, member: int, plain: list[str], given: dict[str, str]) -> m.Heard:
+    def _joined(self, member: int, plain: list[str], given: dict[str, str]) -> m.Received:
         name = plain[0]
         workers = int(given.get("workers", self.job.roles[-1].count or 1))
         slots = tuple(
@@ -158,10 +160,17 @@ class MembershipReplay:
         )
         self.hosts[member] = host
         rank = int(given["rank"]) if "rank" in given else None
-        door = int(given.get("door", 0))
-        started, by = int(given.get("started", -1)), given.get("by", "")
-        join = m.Join(host, given.get("key", name), rank, door=door, started=started, by=by)
-        return m.Heard(member, join, "self" in plain)
+        listen_port = int(given.get("listen_port", 0))
+        started, by = int(given.get("started", -1)), given.get("coordinator_key", "")
+        join = m.Join(
+            host,
+            given.get("key", name),
+            rank,
+            listen_port=listen_port,
+            started=started,
+            coordinator_key=by,
+        )
+        return m.Received(member, join, "self" in plain)
 
 
 class SupervisorReplay:
@@ -198,7 +207,7 @@ class SupervisorReplay:
             return s.StopOrdered(
                 int(given.get("attempt", self.attempt)),
                 plain[0],
-                "hurry" in plain[1:],
+                "force" in plain[1:],
                 float(given["grace"]) if "grace" in given else None,
             )
         assert what == "exit", what
@@ -222,22 +231,22 @@ def shown_action(action: m.Action) -> str:
         names = " ".join(f"{i}={host.name}" for i, host in pairs)
         return f"Start attempt {message.attempt}: {names}"
     if isinstance(message, m.Stop):
-        hurry = ", hurry" if message.hurry else ""
+        force = ", force" if message.force else ""
         grace = "" if message.grace_seconds is None else f", within {message.grace_seconds:g} s"
-        return f"Stop attempt {message.attempt} on {members}: {message.reason}{hurry}{grace}"
-    if isinstance(message, m.Settled):
-        return f"Settled attempt {message.attempt} on {members}"
-    if isinstance(message, m.Refuse):
-        return f"Refuse {members} with {message.exit_code}: {message.message}"
-    if isinstance(message, m.Over):
-        return f"Over for {members}: {shown_verdict(message.verdict)}"
+        return f"Stop attempt {message.attempt} on {members}: {message.reason}{force}{grace}"
+    if isinstance(message, m.Committed):
+        return f"Committed attempt {message.attempt} on {members}"
+    if isinstance(message, m.Reject):
+        return f"Reject {members} with {message.exit_code}: {message.message}"
+    if isinstance(message, m.JobEnded):
+        return f"JobEnded for {members}: {shown_verdict(message.verdict)}"
     if isinstance(message, m.HandOver):
         budget = shown_budget(message.budget)
         return (
             f"HandOver to {members}: attempt {message.attempt}, {','.join(message.keys)}; {budget}"
         )
-    assert isinstance(message, m.Note)
-    return f"Note {message.text}"
+    assert isinstance(message, m.Notice)
+    return f"Notice {message.text}"
 
 
 def shown_budget(budget: m.Budget) -> str:
@@ -246,8 +255,8 @@ def shown_budget(budget: m.Budget) -> str:
     return f"{budget.used_restarts} restarts used of late, {budget.total_restarts} in all{left}"
 
 
-def read_inherited(given: dict[str, str]) -> Inherited:
-    """``awaited=a,b [first_attempt= used= restarts= left= gone_at= by= gone=]`` of a ``job`` line.
+def read_inherited(given: dict[str, str]) -> LeaderHandoff:
+    """``awaited=a,b [first_attempt= used= restarts= left= gone_at= coordinator_key= gone=]``.
 
     by: they, and it, are the voters of the attempt before.
     """
@@ -255,30 +264,30 @@ def read_inherited(given: dict[str, str]) -> Inherited:
     budget = m.Budget(int(given.get("used", 0)), int(given.get("restarts", 0)), left)
     keys = tuple(given["awaited"].split(","))
     gone_at = float(given.get("gone_at", 0))
-    first, by = int(given.get("first_attempt", 0)), given.get("by", "")
+    first, by = int(given.get("first_attempt", 0)), given.get("coordinator_key", "")
     all_keys = tuple(dict.fromkeys((*([by] if by else []), *keys)))
     count = len(all_keys)
     voters = m.Voters(first - 1, all_keys, ("10.0.0.1",) * count, (7001,) * count, by)
     gone = tuple(filter(None, given.get("gone", "").split(",")))
-    return Inherited(
+    return LeaderHandoff(
         first, keys, budget, gone_at, by, gone_at, voters=(voters,) if by else (), gone=gone
     )
 
 
 def shown_order(action: s.Action) -> str:
     """One action of a supervisor."""
-    if isinstance(action, s.Report):
-        return f"Report {action.exit.name}: {action.exit.how}{', by us' * action.exit.by_us}"
-    if isinstance(action, s.StartAgain):
-        return f"StartAgain {action.exit.name}, {action.count}: {action.exit.how}"
-    if isinstance(action, s.NotAgain):
-        return f"NotAgain {action.exit.name}: {action.exit.how}"
+    if isinstance(action, s.ReportExit):
+        return f"ReportExit {action.exit.name}: {action.exit.how}{', by us' * action.exit.by_us}"
+    if isinstance(action, s.RestartServer):
+        return f"RestartServer {action.exit.name}, {action.count}: {action.exit.how}"
+    if isinstance(action, s.ServerGivenUp):
+        return f"ServerGivenUp {action.exit.name}: {action.exit.how}"
     if isinstance(action, s.SignalGroup):
         return f"Signal {' '.join(map(str, action.key))}: {action.signal}"
     if isinstance(action, s.SetTimer):
         return f"SetTimer {action.at:g}"
-    if isinstance(action, s.Ended):
-        return f"Ended attempt {action.attempt}: {len(action.exits)} exits"
+    if isinstance(action, s.AttemptEnded):
+        return f"AttemptEnded attempt {action.attempt}: {len(action.exits)} exits"
     return "Sweep"
 
 
@@ -290,7 +299,7 @@ def read_job(given: dict[str, str]) -> Job:
         roles.insert(0, Role("ps", int(given["servers"])))
     backoff, _, most = given.get("backoff", "1:60").partition(":")
     return Job(
-        Command("script", "train.py"),
+        Entrypoint("script", "train.py"),
         mode="ps" if "servers" in given else "collective",
         nnodes_min=int(low),
         nnodes_max=int(high or low),

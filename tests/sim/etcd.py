@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from paddock.agent import election_words as w
+from paddock.agent.etcd_election import messages as w
 from paddock.core.value import replace
 
 
@@ -32,15 +32,15 @@ class Etcd:
     def apply(self, request: w.Request) -> w.Input:
         self.expire()
         match request:
-            case w.Grant(ttl_seconds):
-                return w.Granted(self.grant(ttl_seconds), ttl_seconds)
+            case w.GrantLease(ttl_seconds):
+                return w.LeaseGranted(self.grant(ttl_seconds), ttl_seconds)
             case w.KeepAlive(lease):
                 if lease not in self.leases:
                     return w.LeaseGone()
                 ttl = self.leases[lease][1]
                 self.leases[lease] = (self.world.now + ttl, ttl)
-                return w.Granted(lease, ttl)
-            case w.Revoke(lease):
+                return w.LeaseGranted(lease, ttl)
+            case w.RevokeLease(lease):
                 self.drop_lease(lease)
                 return w.LeaseGone()
             case w.Campaign(record, lease):
@@ -50,19 +50,19 @@ class Etcd:
                     self.revision += 1
                     self.leader, self.leader_lease = record, lease
                     self.leader_created = self.revision
-            case w.Fence(record, known):
+            case w.FenceAttempt(record, known):
                 if (self.leader_created, self.attempt_modified) == (record.generation, known):
                     self.put_attempt(record, 0)
-            case w.Bury(record, ttl_seconds):
+            case w.WriteTombstone(record, ttl_seconds):
                 if self.leader_created == record.generation:
                     self.put_attempt(record, self.grant(ttl_seconds))
                     self.delete_leader()
-            case w.Unseat(generation):
+            case w.DeleteLeaderKey(generation):
                 if self.leader_created == generation:
                     self.delete_leader()
-            case w.Look():
+            case w.ReadElection():
                 pass
-        return w.View(
+        return w.ElectionView(
             self.leader,
             self.leader_created,
             self.leader_lease,

@@ -1,4 +1,4 @@
-"""A made-up network for the agent's own code: what agent/sockets.py offers, without a socket.
+"""A made-up network for the agent's own code: what transport/sockets.py offers, without a socket.
 
 A connection keeps its order as TCP does; different connections do not. What a cut holds back
 arrives when it heals. Whoever writes to an end that is closed gets a reset.
@@ -31,10 +31,10 @@ class Net:
             return None
         if not port:
             port = world.next_port(1)
-        if (self.node.address, port) in world.doors:
+        if (self.node.address, port) in world.listen_ports:
             return None
         listener = Listener(self.node, port)
-        world.doors[self.node.address, port] = listener
+        world.listen_ports[self.node.address, port] = listener
         return listener
 
     def dial(
@@ -67,8 +67,8 @@ class Listener:
 
     def close(self) -> None:
         self.is_open = False
-        if self.node.world.doors.get((self.node.address, self.port)) is self:
-            del self.node.world.doors[self.node.address, self.port]
+        if self.node.world.listen_ports.get((self.node.address, self.port)) is self:
+            del self.node.world.listen_ports[self.node.address, self.port]
 
     def accept(self, incoming: Incoming) -> None:
         if self.node.lives and self.launch == self.node.launch_count:
@@ -90,7 +90,7 @@ class Dial:
         self._on_failed = on_failed
         world, loop = node.world, node.loop
         there = world.host_at(target[0])
-        door = world.doors.get(target)
+        door = world.listen_ports.get(target)
         is_cut = (
             there is None
             or not there.is_on
@@ -156,7 +156,7 @@ class Pipe:
 
 
 class End:
-    """One end; stands for agent/connection.py."""
+    """One end; stands for agent/transport/connection.py."""
 
     other: End
 
@@ -198,7 +198,7 @@ class End:
             self._post(lambda: self.other.end("connection closed", is_orderly=True))
 
     def abort(self) -> None:
-        """As agent/connection.py: the other end hears that it broke."""
+        """As agent/transport/connection.py: the other end hears that it broke."""
         if self.is_open:
             self.is_open = False
             self._post(lambda: self.other.end("connection lost (reset)", is_orderly=False))

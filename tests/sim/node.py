@@ -9,13 +9,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from paddock.agent import election_words as w
-from paddock.agent.election import EtcdElector
-from paddock.agent.election_state import ElectionState
-from paddock.agent.etcd_succession import TTL_SECONDS
+from paddock.agent.etcd_election import messages as w
+from paddock.agent.etcd_election.election import EtcdElector
+from paddock.agent.etcd_election.election_state import ElectionState
+from paddock.agent.etcd_election.succession import TTL_SECONDS
 from paddock.agent.launcher import Launcher
-from paddock.agent.majority import MajorityElector
-from paddock.agent.place import Place
+from paddock.agent.leadership.leadership import Leadership
+from paddock.agent.leadership.majority import MajorityElector
 from paddock.core import supervisor as s
 from paddock.core.hosts import Host
 from paddock.core.value import replace
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sim.world import Proc, World
 
 EVIDENCE_SECONDS = 0.03  # local/node.py
-REQUEST_SECONDS = 0.4 * TTL_SECONDS  # agent/election.py
+REQUEST_SECONDS = 0.4 * TTL_SECONDS  # agent/etcd_election/election.py
 Key = tuple[str, int]
 
 
@@ -149,10 +149,10 @@ class NodeRunner:
         for key in keys:
             self.procs[key] = world.start_proc(self.node, self.attempt, key)
 
-    def stop(self, reason: str, *, hurry: bool, grace_seconds: float | None) -> None:
+    def stop(self, reason: str, *, force: bool, grace_seconds: float | None) -> None:
         if self.supervisor is not None:
             attempt = self.supervisor.attempt
-            self.feed(s.StopOrdered(attempt, reason, hurry, grace_seconds))
+            self.feed(s.StopOrdered(attempt, reason, force, grace_seconds))
 
     def feed(self, event: s.Event) -> None:
         if self.supervisor is None:
@@ -163,9 +163,9 @@ class NodeRunner:
                 world.signal_proc(self.procs[action.key], action.signal)
             elif isinstance(action, s.SetTimer):
                 loop.at("node", action.at, lambda: self.feed(s.TimerFired()))
-            elif isinstance(action, s.Report):
+            elif isinstance(action, s.ReportExit):
                 self._report(action.exit)
-            elif isinstance(action, s.Ended):
+            elif isinstance(action, s.AttemptEnded):
                 done = max(self._reports_until, world.now + world.rng.uniform(0.0, 0.01)) + 1e-4
                 loop.at("drain", done + self.node.skew, partial(self._ended, action.attempt))
 
@@ -195,7 +195,7 @@ class NodeRunner:
 
 
 class Candidate:
-    """One launcher's part in an election: agent/election.py with a model of etcd."""
+    """One launcher's part in an election: agent/etcd_election/election.py with a model of etcd."""
 
     def __init__(self, node: Node, record: w.LeaderRecord, post: Callable[[w.Event], None]) -> None:
         self.node = node
@@ -230,22 +230,22 @@ class Candidate:
         wake_at = self.state.wake_at(now)
         if self.is_alive and not self._waits_for and wake_at is not None:
             if wake_at <= now + 1e-6:
-                self._inbox.append(w.Woke())
+                self._inbox.append(w.ElectionTick())
             self.run()
 
     def _carry_out(self, order: object) -> None:
         world = self.node.world
-        if isinstance(order, w.Post):
+        if isinstance(order, w.PublishEvent):
             event = order.event
             if self.launch == self.node.launch_count:
                 loop = self.node.loop
                 world.say(f"{self.node.name} is told {event}"[:200])
                 world.after(0.0, lambda: loop.call(lambda: self._post(event)))
-        elif isinstance(order, w.Finished):
+        elif isinstance(order, w.ElectionDone):
             self.is_alive = False
         else:
             self._waits_for = serial = world.next_port(1)
-            failed = w.Failed(EtcdUnreachable("no answer"))
+            failed = w.RequestFailed(EtcdUnreachable("no answer"))
             world.after(REQUEST_SECONDS, lambda: self._answer(serial, failed))
             if self.node.reaches_etcd:
                 world.after(world.etcd_delay(), lambda: self._arrive(serial, order))
@@ -288,7 +288,7 @@ class Node:
         self.was_told = False  # by a signal, at any time
         self.is_expelled = False
         self.candidate: Candidate | None = None
-        self.place: Place | None = None
+        self.leadership: Leadership | None = None
         self._watched: Coordinator | None = None
 
     @property
@@ -314,8 +314,8 @@ class Node:
     @property
     def coordinator(self) -> Coordinator | None:
         """Its own, while it has one."""
-        reign = self.place.reign if self.place is not None else None
-        return reign.coordinator if reign is not None else None
+        session = self.leadership.session if self.leadership is not None else None
+        return session.coordinator if session is not None else None
 
     # ------------------------------------------------------------- the launcher
 
@@ -342,35 +342,35 @@ class Node:
             reporter=Reporter(LEVELS[world.spec.job.logs.level], self._say),
         )
         self.run.world = world
-        self.place = Place(self.run, Net(self), b"")  # type: ignore[arg-type]  # as above
+        self.leadership = Leadership(self.run, Net(self), b"")  # type: ignore[arg-type]  # as above
         self.loop.call(self._meet)
 
     def _meet(self) -> None:
-        """What agent/meet.py finds out from this host's addresses."""
-        world, place = self.world, self.place
-        assert place is not None
-        place.address = self.address
+        """What agent/rendezvous.py finds out from this host's addresses."""
+        world, leadership = self.world, self.leadership
+        assert leadership is not None
+        leadership.address = self.address
         if world.spec.kind == "etcd":
-            place.door = place.net.bind(self.address, 0)
-            assert place.door is not None
-            place.port = place.door.port
-            record = w.LeaderRecord(self.name, self.address, place.port, "")
-            etcd = EtcdElector(place)
+            leadership.listener = leadership.net.bind(self.address, 0)
+            assert leadership.listener is not None
+            leadership.port = leadership.listener.port
+            record = w.LeaderRecord(self.name, self.address, leadership.port, "")
+            etcd = EtcdElector(leadership)
             self.candidate = candidate = Candidate(self, record, etcd.handle)
-            self.run.at_end(lambda: candidate.give(w.StopAsked(place.has_finished)))
+            self.run.at_end(lambda: candidate.give(w.StopRequested(leadership.has_finished)))
             etcd.begin(candidate.give)
-            candidate.give(w.Woke())
+            candidate.give(w.ElectionTick())
             return
-        elector = MajorityElector(place)
-        place.elect_by(elector)
+        elector = MajorityElector(leadership)
+        leadership.elect_by(elector)
         host, port = world.master
         if self.address == host:
-            place.door = place.net.bind(host, port)
+            leadership.listener = leadership.net.bind(host, port)
             elector.home = world.master
-            place.handle(w.Elected(0, None))
+            leadership.handle(w.Elected(0, None))
         else:
             elector.first = world.master
-            place.handle(w.Following(w.LeaderRecord("", host, port, ""), 0))
+            leadership.handle(w.Following(w.LeaderRecord("", host, port, ""), 0))
 
     def _say(self, text: str, *, to_stdout: bool = False) -> None:
         del to_stdout
@@ -408,9 +408,9 @@ class Node:
                     end.abort()
                 elif end.node is self:
                     end.close()
-        doors = self.world.doors
-        for where in [at for at, door in doors.items() if door.node is self]:
-            del doors[where]
+        listen_ports = self.world.listen_ports
+        for where in [at for at, listener in listen_ports.items() if listener.node is self]:
+            del listen_ports[where]
 
     def kill(self, how: str) -> None:
         """power: the whole host, silently. kill: kill -9 of the launcher; its guardian acts."""
@@ -425,9 +425,9 @@ class Node:
             for end in pipe.ends:
                 if end.node is self:
                     end.is_open = False
-        doors = self.world.doors
-        for where in [at for at, door in doors.items() if door.node is self]:
-            del doors[where]
+        listen_ports = self.world.listen_ports
+        for where in [at for at, listener in listen_ports.items() if listener.node is self]:
+            del listen_ports[where]
 
     def on_signal(self, number: int) -> None:
         """The launcher gets a signal."""

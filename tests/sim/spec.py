@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart, Role
+from paddock.core.job import Elastic, Entrypoint, Job, Rendezvous, Restart, Role
 from paddock.core.value import replace
 
 KINDS = ("fixed", "range", "range", "votes", "votes", "level0", "level1", "ps", "etcd")
@@ -82,7 +82,7 @@ def _draw_job(rng: Random, kind: str) -> tuple[Job, int]:
     worker = Role("worker", rng.randint(1, 3))
     roles = (Role("ps", 1), worker) if kind == "ps" else (worker,)
     job = Job(
-        Command("script", "train.py"),
+        Entrypoint("script", "train.py"),
         mode="ps" if kind == "ps" else "collective",
         nnodes_min=low,
         nnodes_max=high,
@@ -144,7 +144,7 @@ def _draw_chaos(rng: Random, kind: str, nodes: int) -> tuple[Chaos, ...]:
 def job_of(nnodes: tuple[int, int], kind: str, **fields: object) -> Job:
     """An elastic job of one worker a node."""
     job = Job(
-        Command("script", "train.py"),
+        Entrypoint("script", "train.py"),
         nnodes_min=nnodes[0],
         nnodes_max=nnodes[1],
         roles=(Role("worker", 1),),

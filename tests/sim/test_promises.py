@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import sim.node
-from paddock.agent.election_words import AttemptRecord
+from paddock.agent.etcd_election.messages import AttemptRecord
 from paddock.core.job import Elastic, Job, Restart
 from paddock.core.supervisor import SIGKILL, SIGTERM
 from paddock.core.value import replace

@@ -71,7 +71,7 @@ class World:
         self.env: dict[str, str] = {}  # of every launcher
         self.lease = spec.job.rendezvous.lease_seconds
         self.etcd = Etcd(self)
-        self.doors: dict[tuple[str, int], Listener] = {}
+        self.listen_ports: dict[tuple[str, int], Listener] = {}
         self.pipes: list[Pipe] = []
         self.started: dict[str, int] = {}  # the latest attempt of each run
         self.latest: Which = ("", -1)
@@ -168,7 +168,7 @@ class World:
                 if self.log is not None and not isinstance(action, m.SetTimer):
                     self.note(f"{node.name}    {machine.phase}: {shown(action)}")
                 self._check_action(coordinator, action, (coordinator.uid, attempt))
-            used, most = machine.state.spent.used_restarts, self.spec.job.restart.max_restarts
+            used, most = machine.state.used_budget.used_restarts, self.spec.job.restart.max_restarts
             self.expect(used <= most, f"{used} restarts were used")
             return actions
 
@@ -179,12 +179,12 @@ class World:
             self.check_verdict(action.verdict, coordinator.uid)
         # To whom it is handed over may be lost already, and not yet missed.
         self.is_leaderless |= isinstance(action, m.End) and action.handed_over
-        if not isinstance(action, m.Tell):
+        if not isinstance(action, m.Send):
             return
         message = action.message
-        if isinstance(message, m.Note) and ": restarting (" in message.text:
+        if isinstance(message, m.Notice) and ": restarting (" in message.text:
             self.check_blame(message.culprit, attempt)
-        elif isinstance(message, m.Over) and message.verdict.kind == "fail":
+        elif isinstance(message, m.JobEnded) and message.verdict.kind == "fail":
             for member in action.members:  # it may still have processes that will not end
                 there = self.host_at(getattr(coordinator._links.get(member), "address", ""))
                 if there is not None:
@@ -229,7 +229,7 @@ class World:
 
     def doubt(self, node: Node) -> float:
         """How wrong the coordinator's idea of this node's clock may be."""
-        client = node.place.client if node.place is not None else None
+        client = node.leadership.client if node.leadership is not None else None
         clock = client._clock if client is not None else []
         return min(clock)[0] / 2e9 if clock else 0.0
 

@@ -36,7 +36,7 @@ PLUGIN_VARIABLE = "PADDLE_XCCL_BACKEND"  # Paddle: the type of plug-in device th
 
 
 @value
-class Trace:
+class DeviceTrace:
     """A path that exists when devices do. counts: one match per device."""
 
     pattern: str
@@ -64,14 +64,14 @@ class Accelerator:
     title: str
     parse: Callable[[str], tuple[Device, ...]]
     visible: tuple[str, ...] = ()
-    traces: tuple[Trace, ...] = ()
+    traces: tuple[DeviceTrace, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
     fallback: str = ""
     is_obeyed: bool = True
 
 
 @value
-class Found:
+class DetectedDevices:
     """What the shell saw. is_counted False: only a variable named the kind, nothing was asked."""
 
     kind: str = "cpu"
@@ -161,7 +161,7 @@ def visible_of(kind: str, env: Mapping[str, str]) -> tuple[str, tuple[str, ...] 
     return None
 
 
-def found_by_paths(kind: str, matches: Mapping[str, int]) -> Found | None:
+def found_by_paths(kind: str, matches: Mapping[str, int]) -> DetectedDevices | None:
     """What the traces say: None without any; a count where one match is one device.
 
     matches: pattern -> number of paths that exist.
@@ -174,17 +174,19 @@ def found_by_paths(kind: str, matches: Mapping[str, int]) -> Found | None:
         if number:
             # A container that was given /dev/nvidia2 alone calls it number 0.
             devices = tuple(Device(str(at)) for at in range(number)) if trace.counts else ()
-            return Found(kind, devices, is_counted=trace.counts)
+            return DetectedDevices(kind, devices, is_counted=trace.counts)
     return None
 
 
-def found_by_command(kind: str, output: str) -> Found:
+def found_by_command(kind: str, output: str) -> DetectedDevices:
     """What the vendor's command says; "cpu" when it lists nothing."""
     devices = accelerator(kind).parse(output)
-    return Found(kind, devices) if devices else Found()
+    return DetectedDevices(kind, devices) if devices else DetectedDevices()
 
 
-def needs_command(found: Found, env: Mapping[str, str], requested: tuple[str, ...] | None) -> bool:
+def needs_command(
+    found: DetectedDevices, env: Mapping[str, str], requested: tuple[str, ...] | None
+) -> bool:
     """True when only the vendor's command can tell: no count, or a label no list explains.
 
     >>> needs_command(Found("gpu", (Device("0"),)), {}, ("GPU-5a",))
@@ -202,7 +204,7 @@ def needs_command(found: Found, env: Mapping[str, str], requested: tuple[str, ..
 
 
 def choose_devices(
-    found: Found,
+    found: DetectedDevices,
     env: Mapping[str, str],
     requested: tuple[str, ...] | None,
     kind: str,
@@ -262,7 +264,7 @@ def _all(labels: tuple[str, ...]) -> Devices:
     return Devices("", labels, tuple(range(len(labels))))
 
 
-def _visible_labels(found: Found, env: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
+def _visible_labels(found: DetectedDevices, env: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
     """Labels in index order, and what to call the list in messages."""
     named = visible_of(found.kind, env)
     if named and named[1] is not None:
@@ -273,7 +275,7 @@ def _visible_labels(found: Found, env: Mapping[str, str]) -> tuple[tuple[str, ..
 
 
 def _resolve(
-    found: Found, labels: tuple[str, ...], source: str, words: tuple[str, ...], flag: str
+    found: DetectedDevices, labels: tuple[str, ...], source: str, words: tuple[str, ...], flag: str
 ) -> Devices:
     problems: list[Problem] = []
     indices: list[int] = []
@@ -295,7 +297,7 @@ def _resolve(
     return Devices(labels=words, indices=tuple(indices))
 
 
-def _index_of(found: Found, labels: tuple[str, ...], word: str) -> int | None:
+def _index_of(found: DetectedDevices, labels: tuple[str, ...], word: str) -> int | None:
     """Position in the visible list of a number, a UUID or an unambiguous start of one."""
     if word in labels:
         return labels.index(word)
@@ -321,7 +323,9 @@ def _is_uuid(word: str) -> bool:
     return word.startswith(("GPU-", "MIG-"))
 
 
-def _missing(found: Found, labels: tuple[str, ...], source: str, word: str, flag: str) -> Problem:
+def _missing(
+    found: DetectedDevices, labels: tuple[str, ...], source: str, word: str, flag: str
+) -> Problem:
     if not word.isdecimal() and not _is_uuid(word):
         return Problem(
             f"{flag}: '{word}' is neither a device number nor a UUID",
@@ -352,7 +356,7 @@ def _too_many(
 
 
 def _absent(
-    found: Found,
+    found: DetectedDevices,
     env: Mapping[str, str],
     words: tuple[str, ...] | None,
     kind: str,

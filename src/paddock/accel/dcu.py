@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.accel import Accelerator, Device, Trace
+from paddock.accel import Accelerator, Device, DeviceTrace
 
 
 def parse(text: str) -> tuple[Device, ...]:
@@ -28,7 +28,7 @@ KNOWN = {
         visible=("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
         # /dev/kfd is one node for all; render nodes also belong to display cards, so they count
         # only when there is a kfd and no command could be run.
-        traces=(Trace("/dev/kfd", counts=False),),
+        traces=(DeviceTrace("/dev/kfd", counts=False),),
         commands=(("hy-smi",), ("rocm-smi",)),
         parse=parse,
         fallback="/dev/dri/renderD*",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.accel import Accelerator, Device, Trace
+from paddock.accel import Accelerator, Device, DeviceTrace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ KNOWN = {
         visible=("CUDA_VISIBLE_DEVICES",),
         traces=(
             # One node per GPU the container was given; not nvidiactl, nvidia-uvm, nvidia-caps.
-            Trace("/dev/nvidia[0-9]*", counts=True),
+            DeviceTrace("/dev/nvidia[0-9]*", counts=True),
             # A bare host where nobody has opened the driver yet has no nodes. Inside a container
             # this still lists all GPUs of the host, hence second.
-            Trace("/proc/driver/nvidia/gpus/*", counts=True),
-            Trace("/dev/dxg", counts=False),  # WSL2: one node for all
+            DeviceTrace("/proc/driver/nvidia/gpus/*", counts=True),
+            DeviceTrace("/dev/dxg", counts=False),  # WSL2: one node for all
         ),
         commands=(("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"),),
         parse=parse,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.accel import Accelerator, Device, Trace
+from paddock.accel import Accelerator, Device, DeviceTrace
 
 
 def parse(text: str) -> tuple[Device, ...]:
@@ -23,7 +23,7 @@ KNOWN = {
         # ASCEND_RT_ is what the CANN run time obeys; NPU_ is the name Paddle's launcher derives
         # from the type of a plug-in device (distributed/launch/context/device.py).
         visible=("ASCEND_RT_VISIBLE_DEVICES", "NPU_VISIBLE_DEVICES"),
-        traces=(Trace("/dev/davinci[0-9]*", counts=True),),  # not davinci_manager
+        traces=(DeviceTrace("/dev/davinci[0-9]*", counts=True),),  # not davinci_manager
         commands=(("npu-smi", "info", "-m"),),
         parse=parse,
     )

@@ -9,7 +9,7 @@ was captured by us. A kind that has no countable trace is named with --devices.
 
 from __future__ import annotations
 
-from paddock.accel import Accelerator, Device, Trace
+from paddock.accel import Accelerator, Device, DeviceTrace
 
 
 def parse(_text: str) -> tuple[Device, ...]:
@@ -30,7 +30,7 @@ KNOWN = {
             parse=parse,
             visible=("MLU_VISIBLE_DEVICES",),
             # Cambricon/cambricon-k8s-device-plugin, pkg/mlu/const.go.
-            traces=(Trace("/dev/cambricon_dev[0-9]*"),),
+            traces=(DeviceTrace("/dev/cambricon_dev[0-9]*"),),
         ),
         Accelerator(
             kind="intel_hpu",
@@ -46,7 +46,7 @@ KNOWN = {
             title="Iluvatar GPU",
             parse=parse,
             visible=("CUDA_VISIBLE_DEVICES", "ILUVATAR_GPU_VISIBLE_DEVICES"),
-            traces=(Trace("/dev/iluvatar[0-9]*"),),
+            traces=(DeviceTrace("/dev/iluvatar[0-9]*"),),
         ),
         Accelerator(
             kind="metax_gpu",
@@ -54,7 +54,7 @@ KNOWN = {
             parse=parse,
             # PaddlePaddle/FastDeploy sets MACA_VISIBLE_DEVICES for it in its CI.
             visible=("MACA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "METAX_GPU_VISIBLE_DEVICES"),
-            traces=(Trace("/dev/mxcd", counts=False),),  # one node for all
+            traces=(DeviceTrace("/dev/mxcd", counts=False),),  # one node for all
         ),
         Accelerator(
             kind="gcu",
@@ -62,7 +62,7 @@ KNOWN = {
             parse=parse,
             # EnflameTechnology/vllm-gcu, device_control_env_var.
             visible=("TOPS_VISIBLE_DEVICES", "GCU_VISIBLE_DEVICES"),
-            traces=(Trace("/dev/gcu[0-9]*"),),
+            traces=(DeviceTrace("/dev/gcu[0-9]*"),),
         ),
         Accelerator(
             kind="sdaa",
@@ -71,7 +71,7 @@ KNOWN = {
             # huggingface/accelerate, utils/launch.py.
             visible=("SDAA_VISIBLE_DEVICES",),
             # PaddleCustomDevice, backends/sdaa/README.md.
-            traces=(Trace("/dev/tcaicard[0-9]*"),),
+            traces=(DeviceTrace("/dev/tcaicard[0-9]*"),),
         ),
     )
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.accel import Accelerator, Device, Trace
+from paddock.accel import Accelerator, Device, DeviceTrace
 
 
 def parse(text: str) -> tuple[Device, ...]:
@@ -40,7 +40,7 @@ KNOWN = {
         title="Kunlun XPU",
         # Paddle 3.3.1, distributed/launch/context/device.py: XPULINK first.
         visible=("XPULINK_VISIBLE_DEVICES", "XPU_VISIBLE_DEVICES"),
-        traces=(Trace("/dev/xpu[0-9]*", counts=True),),  # not xpuctrl
+        traces=(DeviceTrace("/dev/xpu[0-9]*", counts=True),),  # not xpuctrl
         commands=(("xpu-smi",), ("xpu_smi",)),
         parse=parse,
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from paddock.agent.view import JobView
     from paddock.local.loop import Loop
-    from paddock.local.output import Output
+    from paddock.local.output import OutputThread
 
 CLIENTS_MAX = 32
 REQUEST_BYTES_MAX = 4096
@@ -31,7 +31,7 @@ class ControlServer:
     """Owned by the loop's thread. stop(now): the job is to end."""
 
     def __init__(
-        self, loop: Loop, output: Output, view: JobView, stop: Callable[[bool], None]
+        self, loop: Loop, output: OutputThread, view: JobView, stop: Callable[[bool], None]
     ) -> None:
         self.path = ""
         self._loop = loop
@@ -39,7 +39,7 @@ class ControlServer:
         self._view = view
         self._stop = stop
         self._listener: socket | None = None
-        self._clients: dict[int, _Client] = {}
+        self._clients: dict[int, _ControlConnection] = {}
         self._is_due = False
         view.on_change.append(self._on_change)
 
@@ -76,7 +76,7 @@ class ControlServer:
         if not is_ours or len(self._clients) >= CLIENTS_MAX:
             connection.close()
             return
-        self._clients[fd] = _Client(connection, self._loop.now() + REQUEST_SECONDS)
+        self._clients[fd] = _ControlConnection(connection, self._loop.now() + REQUEST_SECONDS)
         self._watch(fd, READ)
         self._loop.at("control", self._loop.now() + REQUEST_SECONDS, self._drop_silent)
 
@@ -111,7 +111,7 @@ class ControlServer:
             client.until = self._loop.now() + REQUEST_SECONDS
             self._answer(fd, client, line)
 
-    def _answer(self, fd: int, client: _Client, line: bytes) -> None:
+    def _answer(self, fd: int, client: _ControlConnection, line: bytes) -> None:
         import json  # for the first who asks
 
         try:
@@ -141,7 +141,9 @@ class ControlServer:
             if client.is_following:
                 self._send_row(client, {"event": "status"})
 
-    def _send_row(self, client: _Client, head: Mapping[str, object] | None = None) -> None:
+    def _send_row(
+        self, client: _ControlConnection, head: Mapping[str, object] | None = None
+    ) -> None:
         """The row is made in the output thread: of thousands of ranks it takes a while."""
         make, now = self._view.row(), self._loop.wall()
 
@@ -151,7 +153,7 @@ class ControlServer:
 
         self._output.do(work)
 
-    def _send_to(self, client: _Client, data: bytes) -> None:
+    def _send_to(self, client: _ControlConnection, data: bytes) -> None:
         fd = client.connection.fileno()
         if self._clients.get(fd) is client:
             self._send(fd, data)
@@ -203,7 +205,7 @@ class ControlServer:
                 pass  # its directory was removed
 
 
-class _Client:
+class _ControlConnection:
     """One connection. until: the monotonic second when a silent one is dropped."""
 
     def __init__(self, connection: socket, until: float) -> None:

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from paddock.agent.member import Member
-    from paddock.core.inherited import Inherited
+    from paddock.core.handoff import LeaderHandoff
     from paddock.core.job import Job
     from paddock.core.state import Phase
     from paddock.local.loop import Loop
 
-    class Link(Protocol):
+    class MemberLink(Protocol):
         """The coordinator's way to one member."""
 
-        def send(self, letter: messages.Letter) -> None:
+        def send(self, envelope: messages.Envelope) -> None:
             """Send without blocking; a broken link reports itself to the coordinator."""
 
         def close(self) -> None:
@@ -58,7 +58,7 @@ class CoordinatorEvents:
         """The coordinator's own node was not let in: the coordinator cannot go on without it."""
 
 
-class OwnLink:
+class LocalLink:
     """The way between a coordinator and the node it lives on: calls."""
 
     def __init__(self, coordinator: Coordinator, member: Member) -> None:
@@ -66,17 +66,17 @@ class OwnLink:
         self._member = member
         self._id = coordinator.attach(self)
 
-    def connect(self, address: str, door: int = 0) -> None:
+    def connect(self, address: str, listen_port: int = 0) -> None:
         """Let the node join. Raises PaddockError."""
-        self._member.connect(self._coordinator.uid, self._hear, address, door=door)
+        self._member.connect(self._coordinator.uid, self._hear, address, listen_port=listen_port)
 
-    def _hear(self, letter: messages.Letter) -> None:
-        self._coordinator.receive(self._id, letter, is_self=True)
+    def _hear(self, envelope: messages.Envelope) -> None:
+        self._coordinator.receive(self._id, envelope, is_self=True)
 
-    def send(self, letter: messages.Letter) -> None:
+    def send(self, envelope: messages.Envelope) -> None:
         """Deliver at once."""
-        self._member.receive(letter)
-        if isinstance(letter.message, messages.Refuse):
+        self._member.receive(envelope)
+        if isinstance(envelope.message, messages.Reject):
             self._coordinator.events.own_refused()
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class Coordinator:
         uid: str,
         *,
         events: CoordinatorEvents,
-        inherited: Inherited | None = None,
+        handoff: LeaderHandoff | None = None,
     ) -> None:
         self.uid = uid
         self.events = events
@@ -102,31 +102,31 @@ class Coordinator:
             job,
             loop.now(),
             uid=uid,
-            shape=config_fingerprint(job),
-            inherited=inherited,
+            fingerprint=config_fingerprint(job),
+            handoff=handoff,
         )
         self._loop = loop
         self._lease_seconds = job.rendezvous.lease_seconds
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, MemberLink] = {}
         self._last_note = ""
         self._turned_away: set[str] = set()
         self._events: list[messages.Event] = []
         self._next_id = 0
         self._is_closed = False
 
-    def attach(self, link: Link) -> int:
+    def attach(self, link: MemberLink) -> int:
         """Register a link; its member joins with a Join message."""
         self._next_id += 1
         self._links[self._next_id] = link
         return self._next_id
 
-    def receive(self, member: int, letter: messages.Letter, *, is_self: bool = False) -> None:
+    def receive(self, member: int, envelope: messages.Envelope, *, is_self: bool = False) -> None:
         """Take a letter from a member's link. The gate: news of another run is not ours."""
         machine = self.machine
-        is_join = isinstance(letter.message, messages.Join)
-        if letter.uid != self.uid or (letter.attempt > machine.attempt and not is_join):
+        is_join = isinstance(envelope.message, messages.Join)
+        if envelope.uid != self.uid or (envelope.attempt > machine.attempt and not is_join):
             return
-        heard = messages.Heard(member, letter.message, is_self, letter.attempt)  # type: ignore[arg-type]  # one to a member is ignored there
+        heard = messages.Received(member, envelope.message, is_self, envelope.attempt)  # type: ignore[arg-type]  # one to a member is ignored there
         self._feed(heard)
 
     def lose(self, member: int, ending: messages.Ending, detail: str = "") -> None:
@@ -150,7 +150,7 @@ class Coordinator:
         text = "".join(c if c.isprintable() else "?" for c in text)[:TURNED_AWAY_LETTERS]
         if text not in self._turned_away and len(self._turned_away) < TURNED_AWAY_MAX:
             self._turned_away.add(text)
-            self._send_all(messages.Note(text))
+            self._send_all(messages.Notice(text))
 
     def close(self) -> None:
         """The end of this coordinator: no timer of it fires, no word of it is heard."""
@@ -184,7 +184,7 @@ class Coordinator:
             self.events.on_news(self)
 
     def _do(self, action: messages.Action) -> None:
-        if isinstance(action, messages.Tell):
+        if isinstance(action, messages.Send):
             self._tell(action)
         elif isinstance(action, messages.SetTimer):
             self._loop.at("membership", action.at, self._tick)
@@ -195,20 +195,20 @@ class Coordinator:
         elif isinstance(action, messages.End):
             self._finish(action)
 
-    def _tell(self, order: messages.Tell) -> None:
+    def _tell(self, order: messages.Send) -> None:
         message = order.message
         if isinstance(message, messages.Start):
             self.events.may_start(message, lambda: self._start(order))
             return
-        if isinstance(message, messages.Note):
+        if isinstance(message, messages.Notice):
             if message.text == self._last_note:
                 return
             self._last_note = message.text
-        if isinstance(message, messages.Refuse):
+        if isinstance(message, messages.Reject):
             self.tell_turned_away("a node", message.message)
         self._send(order.members, message)
 
-    def _start(self, order: messages.Tell) -> None:
+    def _start(self, order: messages.Send) -> None:
         """Consent has come, perhaps late."""
         machine = self.machine
         assert isinstance(order.message, messages.Start)
@@ -218,7 +218,7 @@ class Coordinator:
     def _finish(self, end: messages.End) -> None:
         self.end = end
         if not end.handed_over:
-            self._send_all(messages.Over(end.verdict))
+            self._send_all(messages.JobEnded(end.verdict))
         self._tell_news()  # it may be closed in a moment
         self.events.ended(end)
 
@@ -226,8 +226,8 @@ class Coordinator:
         self._send(tuple(self._links), message)
 
     def _send(self, members: tuple[int, ...], message: messages.ToMember) -> None:
-        letter = messages.Letter(self.uid, self.machine.attempt, message)
+        envelope = messages.Envelope(self.uid, self.machine.attempt, message)
         for member in members:
             link = self._links.get(member)
             if link is not None:
-                link.send(letter)
+                link.send(envelope)

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import os
 
-from paddock.agent.coordinator import Coordinator, CoordinatorEvents, OwnLink
+from paddock.agent.coordinator import Coordinator, CoordinatorEvents, LocalLink
 from paddock.agent.member import Member
 from paddock.core.hosts import LOOPBACK
 from paddock.errors import PaddockError
 from paddock.local.logs import run_folder
 from paddock.local.loop import READ, Loop
 from paddock.local.node import LaunchContext, NodeRunner
-from paddock.local.output import Output
+from paddock.local.output import OutputThread
 from paddock.local.reporter import Reporter, is_short
-from paddock.local.runs import CONTROL, Entry, is_recorded, job_name, take_entry
+from paddock.local.runs import CONTROL, RunEntry, is_recorded, job_name, take_entry
 from paddock.local.text import LEVELS
 
 TYPE_CHECKING = False
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from paddock.agent.control import ControlServer
-    from paddock.agent.recorder import Recorder
+    from paddock.agent.recorder import StatusRecorder
     from paddock.agent.run_record import RunRecord
     from paddock.agent.view import JobView
     from paddock.core.job import Job
     from paddock.core.plan import Plan
     from paddock.core.policy import Verdict
-    from paddock.local.warm.process import Kept
+    from paddock.local.warm.process import DaemonLoop
 
 OUTPUT_SECONDS = 2.0
 RANKS_SECONDS = 0.2  # left to ranks that start, before the record of their run is begun beside them
@@ -45,7 +45,7 @@ def run_job(
     guardian_pid: int,
     notes: Sequence[str] = (),
     words: Sequence[str] = (),
-    kept: Kept | None = None,
+    kept: DaemonLoop | None = None,
 ) -> int:
     """Run this node's part of the job; returns the exit code.
 
@@ -91,7 +91,7 @@ class Launcher(CoordinatorEvents):
         node: NodeRunner,
         say_raw: Callable[..., None],
         reporter: Reporter,
-        recorder: Recorder | None = None,
+        recorder: StatusRecorder | None = None,
     ) -> None:
         """recorder: of --record. say_raw(text, to_stdout=False): writes to the console."""
         self.job = job
@@ -113,7 +113,7 @@ class Launcher(CoordinatorEvents):
     def join_alone(self) -> None:
         """A job of one node: coordinator and member in this process, no network."""
         coordinator = Coordinator(self.job, self.loop, self.new_uid(), events=self)
-        OwnLink(coordinator, self.member).connect(self.job.rendezvous.own_host or LOOPBACK)
+        LocalLink(coordinator, self.member).connect(self.job.rendezvous.own_host or LOOPBACK)
 
     def on_news(self, coordinator: Coordinator) -> None:
         """This node coordinates, and the job's state has changed."""
@@ -122,11 +122,11 @@ class Launcher(CoordinatorEvents):
             self._recorder.on_news(coordinator)
         self._show_change()
 
-    def on_reign_over(self) -> None:
+    def on_session_over(self) -> None:
         """This node does not coordinate any more."""
         self.coordinator = None
         if self._recorder is not None:
-            self._recorder.on_reign_over()
+            self._recorder.on_session_over()
         self._show_change()
 
     def on_verdict(self, verdict: Verdict, uid: str, is_own: bool) -> None:
@@ -184,18 +184,18 @@ class LauncherProcess(Launcher):
     """A Launcher on this machine, with its real loop, output and processes."""
 
     def __init__(
-        self, job: Job, env: Mapping[str, str], cores: int, kept: Kept | None = None
+        self, job: Job, env: Mapping[str, str], cores: int, kept: DaemonLoop | None = None
     ) -> None:
         """kept: the loop, and what the launch before has left, of a launcher that stays."""
         loop = Loop() if kept is None else kept.loop
         # A submitter tells the two apart by where they are: backends/node/main.py.
-        self.output = output = Output(on_lost=self._on_lost, has_own_screen=bool(job.record))
+        self.output = output = OutputThread(on_lost=self._on_lost, has_own_screen=bool(job.record))
         self.control: ControlServer | None = None
         self.record: RunRecord | None = None
         self._begin_record: Callable[[], None] | None = None
         self._began_at = loop.wall()
         self._entry = entry = (
-            take_entry(env, job_name(job)) if is_recorded(job, env) else Entry("", "")
+            take_entry(env, job_name(job)) if is_recorded(job, env) else RunEntry("", "")
         )
         context = LaunchContext(env, cores, _pod_name(), entry.run_id, entry.folder, kept)
         self._node = node = NodeRunner(job, context, loop, output)
@@ -239,7 +239,7 @@ class LauncherProcess(Launcher):
             ) from error
         self._open_record_soon(words, guardian_pid)
         if self.job.rendezvous.kind != "alone":
-            from paddock.agent.meet import join_others
+            from paddock.agent.rendezvous import join_others
 
             join_others(self)
         if not gc.isenabled():  # else this launcher stays, and may have garbage of a launch before
@@ -427,17 +427,20 @@ class _Signals:
         signal.signal(came_as, lambda _number, _frame: self._launcher.loop.post(act))
 
 
-def _recorder(job: Job, loop: Loop, output: Output, pod_name: str) -> Recorder | None:
+def _recorder(job: Job, loop: Loop, output: OutputThread, pod_name: str) -> StatusRecorder | None:
     """Of --record. Raises UsageError."""
     if not job.record:
         return None
-    from paddock.agent.recorder import Recorder, launcher_name  # only for those who use the flag
+    from paddock.agent.recorder import (  # only for those who use the flag
+        StatusRecorder,
+        launcher_name,
+    )
     from paddock.local.record import RecordFolder
 
-    return Recorder(job, loop, RecordFolder(job.record, output), launcher_name(pod_name))
+    return StatusRecorder(job, loop, RecordFolder(job.record, output), launcher_name(pod_name))
 
 
-def _reporter(job: Job, context: LaunchContext, node: NodeRunner, output: Output) -> Reporter:
+def _reporter(job: Job, context: LaunchContext, node: NodeRunner, output: OutputThread) -> Reporter:
     """The console, short or as Paddle's launcher; launcher.log has Paddle's lines always."""
     if not is_short(job):
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
             """This node has ended its part."""
 
     class FollowerEvents(Protocol):
-        """What a member tells whoever decides where it joins (place.py)."""
+        """What a member tells whoever decides where it joins (leadership.py)."""
 
         def idle(self) -> None:
             """Nothing of this node runs any more, and it has no link."""
@@ -79,7 +79,7 @@ class Member:
         self._node = node
         self._pod_name = pod_name
         self._events = events
-        self._send: Callable[[messages.Letter], None] | None = None
+        self._send: Callable[[messages.Envelope], None] | None = None
         self._translate: Callable[[Exit], Exit] | None = None
         self._host: Host | None = None
         self._plan: Plan | None = None
@@ -99,10 +99,10 @@ class Member:
     def connect(
         self,
         uid: str,
-        send: Callable[[messages.Letter], None],
+        send: Callable[[messages.Envelope], None],
         address: str,
         *,
-        door: int = 0,
+        listen_port: int = 0,
         translate: Callable[[Exit], Exit] | None = None,
     ) -> None:
         """Join that run over this link with this node's facts; the others reach it by address.
@@ -116,9 +116,15 @@ class Member:
         self._translate = translate
         self.address = address
         self._host = self._node.gather(address)
-        rank, shape = self.job.rendezvous.node_rank, config_fingerprint(self.job)
-        started, by = (self.start.attempt, self.start.by) if self.start else (-1, "")
-        self.tell(messages.Join(self._host, self.key, rank, shape, door, started, by))
+        rank, fingerprint = self.job.rendezvous.node_rank, config_fingerprint(self.job)
+        started, coordinator_key = (
+            (self.start.attempt, self.start.coordinator_key) if self.start else (-1, "")
+        )
+        self.tell(
+            messages.Join(
+                self._host, self.key, rank, fingerprint, listen_port, started, coordinator_key
+            )
+        )
         if self.told_signal:  # the one before may not have heard it
             self.tell(messages.Leave(self.told_signal, self._signals > 1, self._loss))
 
@@ -162,7 +168,7 @@ class Member:
     def tell(self, message: messages.ToCoordinator) -> None:
         """Send if there is a link."""
         if self._send is not None:
-            self._send(messages.Letter(self._uid, self.attempt, message))
+            self._send(messages.Envelope(self._uid, self.attempt, message))
 
     def budget_left(self) -> messages.Budget | None:
         """What the job had used up when this node last started, less the time since."""
@@ -176,39 +182,39 @@ class Member:
 
     # -------------------------------------------------------------- the orders
 
-    def receive(self, letter: messages.Letter) -> None:
+    def receive(self, envelope: messages.Envelope) -> None:
         """Carry out an order. The gate: what another run, or an older attempt, says is void."""
-        message = letter.message
-        is_old = letter.attempt < self.attempt and not isinstance(message, messages.Refuse)
-        if letter.uid != self._uid or is_old:
+        message = envelope.message
+        is_old = envelope.attempt < self.attempt and not isinstance(message, messages.Reject)
+        if envelope.uid != self._uid or is_old:
             return
         if isinstance(message, messages.Start):
             self._node.prepare(lambda code: self._begin(message, code))
-        elif isinstance(message, messages.Settled):
+        elif isinstance(message, messages.Committed):
             if self.start is not None and self.start.attempt == message.attempt:
                 self.start = replace(self.start, before=())
         elif isinstance(message, messages.Stop):
             self._node.cancel_hook()
             if not self.is_running and self._host is not None:
                 self.tell(messages.Stopped(message.attempt, self._host))
-            self.halt(message.reason, hurry=message.hurry, grace_seconds=message.grace_seconds)
-        elif isinstance(message, messages.Over):
+            self.halt(message.reason, force=message.force, grace_seconds=message.grace_seconds)
+        elif isinstance(message, messages.JobEnded):
             self._node.cancel_hook()
             self._events.on_verdict(message.verdict, self._uid, False)
             self._over(message.verdict)
-        elif isinstance(message, messages.Refuse):
+        elif isinstance(message, messages.Reject):
             self._refused(message)
         elif isinstance(message, messages.HandOver):
             if self.follower is not None:
                 self.follower.handle(message)
-        elif isinstance(message, messages.Note):
+        elif isinstance(message, messages.Notice):
             self._note(message)
 
     def warn(self, text: str) -> None:
         """Tell the people at the other nodes; those here know it."""
         self.tell(messages.Warn(text))
 
-    def _note(self, note: messages.Note) -> None:
+    def _note(self, note: messages.Notice) -> None:
         if note.culprit is None:
             self.say("WARNING" if note.is_warning else "INFO", note.text)
         else:
@@ -219,12 +225,12 @@ class Member:
         """True while processes of this node may be alive."""
         return self._node.is_running
 
-    def halt(self, reason: str, *, hurry: bool = False, grace_seconds: float | None = None) -> None:
+    def halt(self, reason: str, *, force: bool = False, grace_seconds: float | None = None) -> None:
         """Stop this node's processes."""
         if self._node.is_running:
             if not self._node.is_stopping:
                 self.say("INFO", f"stopping: {reason}")
-            self._node.stop(reason, hurry=hurry, grace_seconds=grace_seconds)
+            self._node.stop(reason, force=force, grace_seconds=grace_seconds)
 
     def _begin(self, order: messages.Start, hook_code: int) -> None:
         if hook_code:
@@ -306,7 +312,7 @@ class Member:
         self.reporter.over(verdict, self._plan, self.stopped_by)
         self.end(verdict.exit_code)
 
-    def _refused(self, refuse: messages.Refuse) -> None:
+    def _refused(self, refuse: messages.Reject) -> None:
         self.break_off(PaddockError(refuse.message, hint=refuse.hint, exit_code=refuse.exit_code))
 
     def break_off(self, error: PaddockError) -> None:
@@ -365,7 +371,7 @@ class Member:
                 self.say("INFO", f"waiting up to {grace} for ranks to save; {again} to kill")
         else:
             self.say("INFO", "killing all ranks now")
-            self.halt("asked twice", hurry=True)
+            self.halt("asked twice", force=True)
         if self._send is None:
             code = EXIT_OWN_FAULT if self._loss else EXIT_SIGNAL_BASE + number
             text = "stopped before the job began" if self.start is None else "stopped, on its own"

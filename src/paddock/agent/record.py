@@ -19,7 +19,7 @@ LOST = "node-lost"
 
 
 @value
-class Facts:
+class JobSnapshot:
     """A moment of a job: taken quickly, to be told elsewhere.
 
     hosts: of the attempt that runs, or ran last, in node-rank order. others: those that are in
@@ -38,20 +38,20 @@ class Facts:
     warnings: tuple[tuple[str, str], ...] = ()
 
 
-def take(machine: Membership) -> Facts:
+def take(machine: Membership) -> JobSnapshot:
     """The facts of now."""
     state = machine.state
     is_gathering = machine.phase == "gathering" or not state.begun
-    peers = state.roster.peers.values()
-    return Facts(
+    peers = state.member_table.peers.values()
+    return JobSnapshot(
         state.uid,
         state.attempt,
         machine.phase,
-        state.spent.total_restarts,
-        () if is_gathering else state.now.hosts,
-        tuple(p.host for p in peers if is_gathering or p.place is None),
-        () if is_gathering else tuple(state.now.exits),
-        state.now.reason,
+        state.used_budget.total_restarts,
+        () if is_gathering else state.current.hosts,
+        tuple(p.host for p in peers if is_gathering or p.assigned_rank is None),
+        () if is_gathering else tuple(state.current.exits),
+        state.current.reason,
         waiting_text(machine) if machine.phase == "gathering" else "",
         state.warnings,
     )
@@ -59,10 +59,10 @@ def take(machine: Membership) -> Facts:
 
 def waiting_text(machine: Membership) -> str:
     """ "2 of 3 nodes", and who is missing where that is known."""
-    job, roster = machine.state.job, machine.state.roster
+    job, member_table = machine.state.job, machine.state.member_table
     low, high = job.nnodes_min, job.nnodes_max
-    missing = roster.missing()
-    text = f"{len(roster)} of {high if low == high else f'{low}:{high}'} nodes"
+    missing = member_table.missing()
+    text = f"{len(member_table)} of {high if low == high else f'{low}:{high}'} nodes"
     return f"{text}; missing {missing}" if missing else text
 
 
@@ -73,7 +73,7 @@ class Planned:
         self._job = job
         self._latest: tuple[tuple[Host, ...], tuple[Proc, ...]] = ((), ())
 
-    def procs(self, facts: Facts) -> tuple[Proc, ...]:
+    def procs(self, facts: JobSnapshot) -> tuple[Proc, ...]:
         """The processes of that attempt; planned anew only where the hosts are others."""
         hosts = facts.hosts
         if self._latest[0] is not hosts:
@@ -82,7 +82,7 @@ class Planned:
         return self._latest[1]
 
 
-def status_row(facts: Facts, procs: tuple[Proc, ...]) -> dict[str, object]:
+def status_row(facts: JobSnapshot, procs: tuple[Proc, ...]) -> dict[str, object]:
     """status.json, without the time and the verdict."""
     ends = {(e.role, e.rank): e for e in facts.exits if e.cause != LOST}
     lost = {e.node_rank: e for e in facts.exits if e.cause == LOST}

@@ -27,7 +27,7 @@ PAUSE_SECONDS = 0.2  # between two states that are written
 STATUS, VERDICT = "status.json", "verdict.json"
 
 
-class Recorder:
+class StatusRecorder:
     """Owned by the loop's thread; what it makes is made, and written, in the output thread.
 
     by: the name of this launcher among those that may share the directory.
@@ -52,7 +52,7 @@ class Recorder:
         if self._is_over:
             return
         if end is not None and end.handed_over:
-            self.on_reign_over()
+            self.on_session_over()
         elif end is not None:
             self._is_over = True
             self._write()
@@ -63,7 +63,7 @@ class Recorder:
             else:
                 self._loop.at("record", self._next_at, self._write)
 
-    def on_reign_over(self) -> None:
+    def on_session_over(self) -> None:
         """This node does not coordinate any more."""
         self._coordinator = None
         self._is_due = False
@@ -73,7 +73,7 @@ class Recorder:
 
     def on_verdict(self, verdict: Verdict, uid: str, is_own: bool) -> None:
         """How the job ended; is_own: as far as this node knows, without its coordinator."""
-        if verdict.goes_on:
+        if verdict.job_continues:
             return
         row = {
             "uid": uid, "attempt": verdict.attempt, "by": self._by, "is_own": is_own,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from paddock.agent.view import JobView
     from paddock.core.plan import Plan
     from paddock.local.loop import Loop
-    from paddock.local.output import Output
+    from paddock.local.output import OutputThread
     from paddock.local.record import RecordFolder
 
 PAUSE_SECONDS = 1.0  # between two states that are written
@@ -42,7 +42,7 @@ class RunRecord:
         self,
         folder: RecordFolder,
         loop: Loop,
-        output: Output,
+        output: OutputThread,
         view: JobView,
         *,
         run_id: str,

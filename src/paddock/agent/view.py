@@ -5,7 +5,7 @@ The node that coordinates knows every rank. Any other node knows the plan, and i
 
 from __future__ import annotations
 
-from paddock.agent.record import Facts, Planned, status_row, take, verdict_row
+from paddock.agent.record import JobSnapshot, Planned, status_row, take, verdict_row
 from paddock.local.text import verdict_text
 
 TYPE_CHECKING = False
@@ -64,7 +64,7 @@ class JobView:
             return "stopping"
         return "starting" if member.start is None else "running"
 
-    def facts(self) -> Facts:
+    def facts(self) -> JobSnapshot:
         """A moment of the job, quickly taken."""
         coordinator = self._launcher.coordinator
         if coordinator is not None:
@@ -77,7 +77,7 @@ class JobView:
         else:
             hosts, waiting = member.start.hosts, ""
         phase: Phase = "running" if member.is_running else "backoff" if hosts else "gathering"
-        return Facts(
+        return JobSnapshot(
             member.uid, attempt, phase, attempt, hosts, (), tuple(member.exits), "",
             waiting or ("" if hosts else "the other nodes"),
         )  # fmt: skip

@@ -12,54 +12,64 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from paddock.backends.registry import Run
+    from paddock.backends.registry import RegisteredJob
     from paddock.backends.table import Entry
-    from paddock.backends.words import Handle, Piece, Plan, Query, Site, Status, Submission
+    from paddock.backends.types import (
+        Handle,
+        JobStatus,
+        LogChunk,
+        LogQuery,
+        Site,
+        Submission,
+        SubmissionPlan,
+    )
 
     Say = Callable[[str], None]
 
 
-class EndUnknown(PaddockError):
+class EndUnknownError(PaddockError):
     """The submitter stayed with the job, and cannot tell how it ended."""
 
 
-class NotAllTold(UsageError):
+class NotAllReachedError(UsageError):
     """Some hosts of a job could not be told to end; the others were."""
 
 
-class Planner(Protocol):
+class SubmissionPlanner(Protocol):
     """What decides, for a place where jobs run. May raise PaddockError, with all problems."""
 
-    def plan(self, submission: Submission) -> Plan:
+    def plan(self, submission: Submission) -> SubmissionPlan:
         """What will be done; asks nobody and changes nothing."""
 
 
-class Backend(Planner, Protocol):
+class Backend(SubmissionPlanner, Protocol):
     """A place where jobs run. Every method may raise PaddockError, with all problems at once."""
 
-    def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
+    def submit(
+        self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
+    ) -> int | None:
         """Do it. Keeps in `run` what later verbs need, from before anything is started.
 
         Returns None once the job is on its way, or its exit code where it was attached to.
         Whatever fails before that leaves nothing behind.
         """
 
-    def status(self, run: Run) -> Status:
+    def status(self, run: RegisteredJob) -> JobStatus:
         """The truth, asked now. Raises PaddockError when it cannot be asked."""
 
-    def logs(self, run: Run, query: Query) -> Iterator[Piece]:
+    def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
         """Lines in order of time."""
 
-    def stop(self, run: Run, *, now: bool) -> None:
+    def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """Ask it to end; comes back before it has. now: without grace.
 
         Raises NotAllTold when some hosts were told, and others could not be.
         """
 
-    def fetch(self, run: Run, to: Path, say: Say) -> None:
+    def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
         """Bring logs and `output/`."""
 
-    def delete(self, run: Run) -> None:
+    def delete(self, run: RegisteredJob) -> None:
         """Remove what an ended job has left there."""
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
@@ -71,8 +81,8 @@ class AsksMany(Protocol):
     """A backend that asks for many jobs in less time than for one after another."""
 
     def statuses(
-        self, runs: Sequence[Run], *, is_brief: bool = False
-    ) -> list[Status | PaddockError]:
+        self, runs: Sequence[RegisteredJob], *, is_brief: bool = False
+    ) -> list[JobStatus | PaddockError]:
         """The status of each; in its place, why it cannot be asked. is_brief: without patience."""
 
 
@@ -90,10 +100,10 @@ def find_backend(name: str) -> Backend:
     return found
 
 
-def find_planner(name: str) -> Planner:
+def find_planner(name: str) -> SubmissionPlanner:
     """What plans for that backend. Raises UsageError."""
     entry = _entry(name)
-    found: Planner = _made(entry.planner or entry.driver)
+    found: SubmissionPlanner = _made(entry.planner or entry.driver)
     return found
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from paddock.backends.sites.keys import BY_NAME as KEYS
 from paddock.backends.table import BACKENDS
-from paddock.command_line import Table, flag, read_line
+from paddock.command_line import FlagTable, flag, read_line
 from paddock.errors import Problem
 from paddock.jobfile.flags import FLAGS as LAUNCH
 from paddock.jobfile.flags import FOREIGN
@@ -72,7 +72,7 @@ FLAGS = (
 )
 # fmt: on
 OWN = frozenset(flag.key for flag in FLAGS)
-TABLE = Table("submit", (*FLAGS, *LAUNCH), FOREIGN)
+TABLE = FlagTable("submit", (*FLAGS, *LAUNCH), FOREIGN)
 # Of flags that are no key of a site: the backends that honour them. All do where it says nothing.
 ONLY = {
     "data": ("ssh", "local"), "from": ("script",), "array": ("slurm",), "after": ("slurm",),
@@ -94,7 +94,7 @@ DECIDED = {
 
 
 @dataclass
-class Split:
+class SubmitArgs:
     """What a command line of `paddock submit` says. own: by Flag.key, switches are "1".
 
     env: every --env, which is in no other list: its values may be secret.
@@ -126,7 +126,7 @@ def foreign(backend: str, own: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def split_words(argv: Sequence[str]) -> Split:
+def split_words(argv: Sequence[str]) -> SubmitArgs:
     """Tell submit's own flags from the launcher's.
 
     >>> found = split_words(["-b", "lab", "--nproc_per_node=2", "--dry-run", "train.py", "-b"])
@@ -134,7 +134,7 @@ def split_words(argv: Sequence[str]) -> Split:
     ({'site': 'lab', 'dry_run': '1'}, ['--nproc_per_node=2'], ('train.py', '-b'))
     """
     line = read_line(argv, TABLE, has_script=True)
-    found = Split(
+    found = SubmitArgs(
         script=tuple(line.rest), words=tuple(argv), problems=line.problems, is_help=line.is_help
     )
     for said in line.said:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from paddock.backends.common import recorded
 from paddock.backends.node import logs
 from paddock.backends.node.jobdir import read_json
-from paddock.backends.words import Piece, Status
+from paddock.backends.types import JobStatus, LogChunk
 from paddock.errors import PaddockError, UsageError
 from paddock.local.control import NoLauncherError, ask
 from paddock.local.lock import is_gone
@@ -40,30 +40,32 @@ if TYPE_CHECKING:
     from typing import Any
 
     from paddock.backends.backend import Say
-    from paddock.backends.registry import Run
-    from paddock.backends.words import Handle, Plan, Query, Site, Submission
+    from paddock.backends.registry import RegisteredJob
+    from paddock.backends.types import Handle, LogQuery, Site, Submission, SubmissionPlan
 
 KILLED = "its launcher was killed, or this machine was started again"
 ENDING_SECONDS = 2.0  # between a launcher's last word on its socket and in its record
 
 
-class Launches:
+class LocalLaunches:
     """Of `paddock launch` on this machine."""
 
-    def plan(self, submission: Submission) -> Plan:
+    def plan(self, submission: Submission) -> SubmissionPlan:
         """A launch is started by `paddock launch` only. Raises UsageError."""
         raise UsageError("launch is no backend", hint="write paddock launch, or -b local")
 
-    def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
+    def submit(
+        self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
+    ) -> int | None:
         """As plan. Raises UsageError."""
         raise UsageError("launch is no backend", hint="write paddock launch, or -b local")
 
-    def status(self, run: Run) -> Status:
+    def status(self, run: RegisteredJob) -> JobStatus:
         """By the table above."""
         row = None if run.has_ended else self._asked(run)
         if row is None:
             return _recorded(run)
-        return Status(
+        return JobStatus(
             row["state"],
             time.time(),
             why=str(row.get("waiting_for") or ""),
@@ -72,7 +74,7 @@ class Launches:
             nodes=recorded.nodes_of(row),
         )
 
-    def _asked(self, run: Run) -> dict[str, Any] | None:
+    def _asked(self, run: RegisteredJob) -> dict[str, Any] | None:
         """What its launcher says; None when none is there."""
         path = str(run.details.get("control") or "")
         if not path or not _is_here(run):
@@ -82,7 +84,7 @@ class Launches:
         except NoLauncherError:
             return None
 
-    def logs(self, run: Run, query: Query) -> Iterator[Piece]:
+    def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
         """Lines of its ranks on this machine, by the times beside their logs."""
         directory, place = str(run.details["directory"]), str(run.details["logs"])
         if run.has_ended and not os.path.isdir(place):
@@ -98,9 +100,9 @@ class Launches:
             is_over=lambda: not _may_write(run),
             is_closed=run.has_ended,
         )
-        return (Piece(*row) for row in found if row[2])
+        return (LogChunk(*row) for row in found if row[2])
 
-    def stop(self, run: Run, *, now: bool) -> None:
+    def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """Tell its launcher. Raises PaddockError when it cannot be reached."""
         path = str(run.details.get("control") or "")
         if not _is_here(run):
@@ -124,7 +126,7 @@ class Launches:
                     hint=hint,
                 )
 
-    def fetch(self, run: Run, to: Path, say: Say) -> None:
+    def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
         """Copy the logs of this run to log/."""
         place = Path(str(run.details["logs"]))
         names = {name for name, _ in logs.launch_logs(str(run.details["directory"]), str(place))}
@@ -140,7 +142,7 @@ class Launches:
             hint = "name another directory with --to, or make room there"
             raise UsageError(f"{error.filename or to}: {error.strerror}", hint=hint) from error
 
-    def delete(self, run: Run) -> None:
+    def delete(self, run: RegisteredJob) -> None:
         """Remove its directory. Logs in a directory that --log_dir named stay."""
         directory = str(run.details.get("directory") or "")
         if is_run_directory(directory, run.run_id):
@@ -154,11 +156,11 @@ class Launches:
         raise UsageError("launches record themselves", hint="see: paddock list")
 
 
-def _is_here(run: Run) -> bool:
+def _is_here(run: RegisteredJob) -> bool:
     return bool(run.details["host"] == os.uname().nodename)
 
 
-def _may_write(run: Run) -> bool:
+def _may_write(run: RegisteredJob) -> bool:
     """Whether its launcher may still write to the logs."""
     return not run.has_ended and is_gone(str(run.details["process"])) is not True
 
@@ -183,7 +185,7 @@ def _span(times: Path) -> tuple[int, int]:
     return offsets[0], offsets[-1]
 
 
-def _recorded(run: Run) -> Status:
+def _recorded(run: RegisteredJob) -> JobStatus:
     """What its record says of a launcher that does not answer."""
     row = read_json(str(run.folder / "status.json")) or {}
     end = _recorded_end(run)
@@ -198,12 +200,12 @@ def _recorded(run: Run) -> Status:
         )
     gone = is_gone(str(run.details["process"])) if _is_here(run) else None
     if gone is False:
-        return Status("running", time.time(), "its launcher has no control socket",
+        return JobStatus("running", time.time(), "its launcher has no control socket",
                       since=run.created_at, attempt=attempt, nodes=nodes)  # fmt: skip
     if gone is None and not _is_other_boot(run):
         why = f"it was started on {run.details['host']}, in another machine or container"
-        return Status("unknown", time.time(), why, since=run.created_at, attempt=attempt)
-    return Status("lost", time.time(), KILLED, attempt=attempt,
+        return JobStatus("unknown", time.time(), why, since=run.created_at, attempt=attempt)
+    return JobStatus("lost", time.time(), KILLED, attempt=attempt,
                   nodes=recorded.ended(nodes, "lost"))  # fmt: skip
 
 
@@ -213,7 +215,7 @@ def _number(row: object, name: str) -> float:
     return float(found) if isinstance(found, (int, float)) and isfinite(found) else 0.0
 
 
-def _recorded_end(run: Run) -> Status | None:
+def _recorded_end(run: RegisteredJob) -> JobStatus | None:
     """How it ended. A launcher that has just closed its socket is about to write that down."""
     deadline = time.monotonic() + ENDING_SECONDS
     while (end := run.end) is None and _is_ending(run) and time.monotonic() < deadline:
@@ -222,14 +224,14 @@ def _recorded_end(run: Run) -> Status | None:
     return end or run.end
 
 
-def _is_ending(run: Run) -> bool:
+def _is_ending(run: RegisteredJob) -> bool:
     """Whether its launcher has closed its socket, and not ended yet."""
     path = str(run.details.get("control") or "")
     is_closed = bool(path) and not os.path.exists(path)
     return is_closed and is_gone(str(run.details["process"])) is False
 
 
-def _is_other_boot(run: Run) -> bool:
+def _is_other_boot(run: RegisteredJob) -> bool:
     """Whether this machine was started again since; another's boot says nothing here."""
     from paddock.local.lock import process_text
 

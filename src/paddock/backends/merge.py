@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paddock.backends.node.logs import last_lines
-from paddock.backends.words import Piece, Query
+from paddock.backends.types import LogChunk, LogQuery
 from paddock.command_line import to_seconds
 from paddock.errors import PaddockError, UsageError
 from paddock.jobfile.reader import to_integer
@@ -36,41 +36,43 @@ _TORN = re.compile(
 _CONTROL = re.compile(rb"(\x1b\[[0-9;:]*m)|[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
-def merge(hosts: Iterable[tuple[Iterable[Row], int]], tail: int | None = None) -> Iterator[Piece]:
+def merge(
+    hosts: Iterable[tuple[Iterable[Row], int]], tail: int | None = None
+) -> Iterator[LogChunk]:
     """One stream in the order of time, from each host's rows and its clock minus ours (ns).
 
     Rows without lines only say that nothing older will come. tail: of what is there before the
     first of them, only so many of the last lines.
     """
     streams = [_corrected(rows, ahead_ns) for rows, ahead_ns in hosts]
-    merged: Iterator[Piece] = heapq.merge(*streams)
+    merged: Iterator[LogChunk] = heapq.merge(*streams)
     if tail is not None:
         merged = tail_of(merged, tail)
     return (piece for piece in merged if piece.data)
 
 
-def tail_of(pieces: Iterable[Piece], tail: int) -> Iterator[Piece]:
+def tail_of(pieces: Iterable[LogChunk], tail: int) -> Iterator[LogChunk]:
     """The last so many lines, a piece each (last_lines); after them it raises what pieces do."""
     failed = []
 
-    def whole() -> Iterator[Piece]:
+    def whole() -> Iterator[LogChunk]:
         try:
             yield from pieces
         except PaddockError as error:
             failed.append(error)
 
-    yield from (Piece(*row) for row in last_lines(whole(), tail))
+    yield from (LogChunk(*row) for row in last_lines(whole(), tail))
     if failed:
         raise failed[0]
 
 
-def _corrected(rows: Iterable[Row], ahead_ns: int) -> Iterator[Piece]:
+def _corrected(rows: Iterable[Row], ahead_ns: int) -> Iterator[LogChunk]:
     last_ns = 0
     for at_ns, label, data in rows:
         at_ns -= ahead_ns
         if at_ns > last_ns:  # a host whose times go back would hold up all others
             last_ns = at_ns
-        yield Piece(last_ns, label, data)
+        yield LogChunk(last_ns, label, data)
 
 
 def clock_ahead_ns(samples: Iterable[tuple[int, int, int]]) -> int:
@@ -83,7 +85,7 @@ def clock_ahead_ns(samples: Iterable[tuple[int, int, int]]) -> int:
     return theirs - (asked + answered) // 2
 
 
-def prefixed(pieces: Iterable[Piece], *, is_terminal: bool = False) -> Iterator[bytes]:
+def prefixed(pieces: Iterable[LogChunk], *, is_terminal: bool = False) -> Iterator[bytes]:
     """Lines with their label before each."""
     prefixes: dict[str, bytes] = {}
     for piece in pieces:
@@ -120,7 +122,7 @@ def for_terminal(data: bytes) -> bytes:
     return data.replace(NEWLINE, RESET + NEWLINE) if b"\x1b" in data else data
 
 
-class Screen:
+class MergedConsole:
     """One console on a terminal, as it comes: lines need not be whole, and progress bars move.
 
     >>> screen = Screen()
@@ -155,7 +157,7 @@ def _shown(found: re.Match[bytes]) -> bytes:
 
 def read_query(
     *, rank: str = "all", since: str = "", now: float = 0.0, follow: bool = False, tail: str = ""
-) -> Query:
+) -> LogQuery:
     """What --rank, --since, --follow and --lines ask for. Raises UsageError.
 
     now: seconds since 1970.
@@ -172,7 +174,7 @@ def read_query(
     count = to_integer(tail) if tail else None
     if tail and (count is None or count < 0):
         raise UsageError(f"--lines {tail}: not a number of lines", hint="write 100")
-    return Query(known, now - ago if since else 0.0, follow=follow, tail=count)
+    return LogQuery(known, now - ago if since else 0.0, follow=follow, tail=count)
 
 
 def _ranks(text: str) -> tuple[int, ...] | None:
@@ -191,7 +193,7 @@ def _ranks(text: str) -> tuple[int, ...] | None:
     return tuple(found)
 
 
-def matching(pieces: Iterable[Piece], pattern: str) -> Iterator[Piece]:
+def matching(pieces: Iterable[LogChunk], pattern: str) -> Iterator[LogChunk]:
     """The lines in which a regular expression is found. Raises UsageError for one that is none."""
     try:
         wanted = re.compile(pattern.encode())
@@ -201,14 +203,14 @@ def matching(pieces: Iterable[Piece], pattern: str) -> Iterator[Piece]:
     return _matching(pieces, wanted)
 
 
-def _matching(pieces: Iterable[Piece], wanted: re.Pattern[bytes]) -> Iterator[Piece]:
+def _matching(pieces: Iterable[LogChunk], wanted: re.Pattern[bytes]) -> Iterator[LogChunk]:
     for piece in pieces:
         lines = piece.data.splitlines(keepends=True)
         if found := b"".join(line for line in lines if wanted.search(line)):
             yield piece._replace(data=found)
 
 
-def around(query: Query, failed_at: float, seconds: float) -> Query:
+def around(query: LogQuery, failed_at: float, seconds: float) -> LogQuery:
     """The same, of so many seconds before and after a failure (seconds since 1970)."""
     since = max(query.since, failed_at - seconds)
     return replace(query, since=since, until=failed_at + seconds, follow=False)

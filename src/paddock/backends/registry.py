@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.table import LAUNCH
-from paddock.backends.words import Handle, Status, parse_handle
+from paddock.backends.types import Handle, JobStatus, parse_handle
 from paddock.errors import PaddockError, UsageError
 from paddock.local.events import end_of, read_events
 from paddock.local.lock import process_text, uptime_seconds
@@ -35,7 +35,7 @@ from paddock.local.runs import registry_folder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from paddock.backends.words import Plan
+    from paddock.backends.types import SubmissionPlan
 
 VERSION = 1
 DRAWS = 4  # of an id, until nobody has it
@@ -48,7 +48,7 @@ OURS = re.compile(
 )
 
 
-class IdTaken(UsageError):
+class IdTakenError(UsageError):
     """The id that was drawn for a job is another's: draw again."""
 
     def __init__(self, message: str) -> None:
@@ -73,7 +73,7 @@ class Details(dict[str, Any]):
 
 
 @dataclass
-class Run:
+class RegisteredJob:
     """One entry. details: the backend's own, as JSON; keep() writes them."""
 
     folder: Path
@@ -98,7 +98,7 @@ class Run:
         self.handle = handle
         self.keep()
 
-    def note(self, status: Status) -> None:
+    def note(self, status: JobStatus) -> None:
         """Remember a state, if it is another than the one before."""
         line = {"at": status.as_of, "state": status.state, "why": status.why, "code": status.code}
         last = self.last_event
@@ -119,13 +119,13 @@ class Run:
         return next(self.events, None)
 
     @property
-    def end(self) -> Status | None:
+    def end(self) -> JobStatus | None:
         """How it was seen to end; None while it goes on."""
         end = end_of(self.events, is_launch=self.handle.backend == LAUNCH)
         if end is None:
             return None
         why = str(end.get("why") or "")
-        return Status(end["state"], end["at"], why, end.get("code"), since=end["at"])
+        return JobStatus(end["state"], end["at"], why, end.get("code"), since=end["at"])
 
     @property
     def has_ended(self) -> bool:
@@ -154,13 +154,13 @@ class Registry:
         self.folder = Path(registry_folder(env))
         self.damaged: list[str] = []  # names of entries that runs() could not read
 
-    def add(self, name: str, handle: Handle, command: str, nnodes: int) -> Run:
+    def add(self, name: str, handle: Handle, command: str, nnodes: int) -> RegisteredJob:
         """A new entry; its id is the handle's name.
 
         Raises IdTaken, or UsageError when it cannot be written.
         """
         folder = self.folder / handle.name
-        run = Run(folder, handle.name, name, handle, command, nnodes, time.time())
+        run = RegisteredJob(folder, handle.name, name, handle, command, nnodes, time.time())
         with self._told():
             self._make(folder)
             run.keep()
@@ -171,9 +171,9 @@ class Registry:
         try:
             folder.mkdir(mode=0o700)
         except FileExistsError as error:
-            raise IdTaken(f"the id {folder.name} is in use: {folder}") from error
+            raise IdTakenError(f"the id {folder.name} is in use: {folder}") from error
 
-    def adopt(self, handle: Handle, found: Mapping[str, Any]) -> Run:
+    def adopt(self, handle: Handle, found: Mapping[str, Any]) -> RegisteredJob:
         """An entry for a job that was found on its backend; the one that is there, if any.
 
         It has the id that the job was given, unless another job has that here.
@@ -190,11 +190,11 @@ class Registry:
                 try:
                     self._make(folder)
                     break
-                except IdTaken:
+                except IdTakenError:
                     folder = self.folder / new_id(folder.name[:64])
             else:
                 self._make(folder)
-        run = Run(
+        run = RegisteredJob(
             folder, folder.name, name, handle, str(found.get("command", "")),
             int(found.get("nnodes") or 0), float(found.get("created_at") or time.time()),
             dict(found.get("details") or {}),
@@ -202,7 +202,7 @@ class Registry:
         run.keep()
         return run
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RegisteredJob]:
         """All entries that can be read, the oldest first, whatever the clock was."""
         found = []
         self.damaged = []
@@ -221,7 +221,7 @@ class Registry:
                 self.damaged.append(name)
         return sorted(found, key=_began_at())
 
-    def find(self, word: str) -> list[Run]:
+    def find(self, word: str) -> list[RegisteredJob]:
         """The runs that a word means: a handle, an id, a name, `last`, `all` or `pid N`.
 
         A name means the latest run of that name; the beginning of an id does if it is no other's.
@@ -254,11 +254,13 @@ class Registry:
         what = "no run is recorded here" if word == "last" else f"no run '{shown}' is recorded here"
         raise UsageError(what, hint=hint)
 
-    def damaged_runs(self, words: Sequence[str]) -> list[Run]:
+    def damaged_runs(self, words: Sequence[str]) -> list[RegisteredJob]:
         """Of the entries that cannot be read, those whose directories have these names."""
         self.runs()
         names = [name for name in dict.fromkeys(words) if name in self.damaged]
-        return [Run(self.folder / n, n, n, Handle(LAUNCH, "", n), "", 0, 0.0) for n in names]
+        return [
+            RegisteredJob(self.folder / n, n, n, Handle(LAUNCH, "", n), "", 0, 0.0) for n in names
+        ]
 
     @contextmanager
     def only_one(self, name: str) -> Iterator[None]:
@@ -279,11 +281,11 @@ class Registry:
             raise _unwritable(self.folder, error) from error
 
 
-def _began_at() -> Callable[[Run], float]:
+def _began_at() -> Callable[[RegisteredJob], float]:
     """When a run began, by today's clock: it may have been set since the machine was started."""
     machine, booted_at = process_text(os.getpid()).split()[:2], time.time() - uptime_seconds()
 
-    def began_at(run: Run) -> float:
+    def began_at(run: RegisteredJob) -> float:
         uptime = dict.get(run.details, "uptime")
         process = str(dict.get(run.details, "process")).split()
         if uptime and isinstance(uptime, float) and process[:2] == machine:
@@ -324,7 +326,7 @@ def remove_damaged(folder: Path) -> None:
         raise PaddockError(f"{error.filename or folder}: {error.strerror}") from error
 
 
-def _by_pid(runs: list[Run], word: str) -> list[Run]:
+def _by_pid(runs: list[RegisteredJob], word: str) -> list[RegisteredJob]:
     """The latest launch whose launcher has this pid: "22986" or "pid 22986"."""
     digits = word.removeprefix("pid").strip()
     if not digits.isdecimal():
@@ -332,7 +334,7 @@ def _by_pid(runs: list[Run], word: str) -> list[Run]:
     return [run for run in runs if str(dict.get(run.details, "pid", "")) == digits][-1:]
 
 
-def _by_beginning(runs: list[Run], word: str) -> list[Run]:
+def _by_beginning(runs: list[RegisteredJob], word: str) -> list[RegisteredJob]:
     """The run whose id begins so. Raises UsageError when there are several."""
     found = [run for run in runs if word and run.run_id.startswith(word)]
     if len(found) > 1:
@@ -341,7 +343,7 @@ def _by_beginning(runs: list[Run], word: str) -> list[Run]:
     return found
 
 
-def _is_same(run: Run, handle: Handle, found: Mapping[str, Any]) -> bool:
+def _is_same(run: RegisteredJob, handle: Handle, found: Mapping[str, Any]) -> bool:
     """Whether an entry is of a job that was found, also by another name of its site."""
     if run.handle == handle or run.handle.backend != handle.backend:
         return run.handle == handle
@@ -360,12 +362,12 @@ def new_id(name: str) -> str:
     return f"{name}-{secrets.token_hex(2)}"
 
 
-def keep_plan(run: Run, plan: Plan) -> None:
+def keep_plan(run: RegisteredJob, plan: SubmissionPlan) -> None:
     """Remember what was to be done."""
     _write(run.folder / "plan.json", asdict(plan))
 
 
-def _as_json(run: Run) -> dict[str, object]:
+def _as_json(run: RegisteredJob) -> dict[str, object]:
     return {
         "version": VERSION,
         "id": run.run_id,
@@ -378,7 +380,7 @@ def _as_json(run: Run) -> dict[str, object]:
     }
 
 
-def _read(folder: Path) -> Run:
+def _read(folder: Path) -> RegisteredJob:
     with open(os.path.join(folder, "run.json"), "rb") as file:
         row = json.loads(file.read())
     handle, created_at = parse_handle(row["handle"]), float(row["created_at"])
@@ -386,7 +388,7 @@ def _read(folder: Path) -> Run:
     is_whole = handle is not None and isfinite(created_at) and row["id"] == folder.name
     if handle is None or not is_whole or not all(isinstance(text, str) for text in texts):
         raise ValueError(folder)
-    return Run(
+    return RegisteredJob(
         folder, folder.name, row["name"], handle, row["command"], int(row["nnodes"]),
         created_at, dict(row["details"]),
     )  # fmt: skip

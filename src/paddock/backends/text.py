@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from paddock.backends.words import process_name
+from paddock.backends.types import process_name
 from paddock.local.width import fitted, reflowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paddock.backends.words import Plan, Rank, State, Status
+    from paddock.backends.types import JobStatus, RankStatus, State, SubmissionPlan
 
 COLOURS: dict[State, str] = {
     "running": "32", "succeeded": "32", "pending": "33", "starting": "33", "stopping": "33",
@@ -83,7 +83,7 @@ def list_lines(rows: Sequence[Sequence[str]], width: int | None = None) -> list[
     return fitted([head, *(row[:-1] for row in rows)], width, ends)
 
 
-def plan_lines(plan: Plan) -> list[str]:
+def plan_lines(plan: SubmissionPlan) -> list[str]:
     """The plan, whole: the table, every step, every file, each line with its reason."""
     lines = fitted([("node", "host", "processes", "devices"), *plan.rows], None)
     lines += [f"warning: {sentence}" for sentence in plan.cannot]
@@ -109,7 +109,7 @@ def _with_reasons(text: str, why: Mapping[str, str]) -> list[str]:
 
 
 def status_lines(
-    name: str, status: Status, now: float, *, is_coloured: bool = False, width: int | None = None
+    name: str, status: JobStatus, now: float, *, is_coloured: bool = False, width: int | None = None
 ) -> list[str]:
     """One job, host by host. now: as time.time(); one that has ended was not seen since."""
     head = f"{clean(name)}: {coloured(status.state, is_coloured=is_coloured)}"
@@ -132,7 +132,7 @@ def status_lines(
     return lines
 
 
-def _ranks(ranks: Sequence[Rank]) -> str:
+def _ranks(ranks: Sequence[RankStatus]) -> str:
     found = []
     for rank in ranks:
         text = process_name(rank.role, rank.rank)

@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic
 
 from paddock.backends.node.jobdir import inner, last_error, read_json
-from paddock.cli.family import JSON, Command, Given, carry_out
+from paddock.cli.family import JSON, CliCommand, ParsedCommand, carry_out
 from paddock.cli.version import FRAMEWORKS, installed
 from paddock.command_line import flag
 from paddock.core.value import fields_of, value
@@ -56,7 +56,7 @@ def run(argv: Sequence[str]) -> int:
     return carry_out("check", COMMANDS, argv)
 
 
-def _run(given: Given) -> int:
+def _run(given: ParsedCommand) -> int:
     """Check the frameworks asked for, or all that are installed; 0 when all are ok."""
     asked, is_json = given.framework, given.json
     findings = []
@@ -141,11 +141,11 @@ def _launch(framework: str, folder: str, log_dir: str) -> tuple[int, str]:
 
 def device_kind() -> str:
     """What each of the two processes gets one of; "cpu" where there are not two."""
-    from paddock.core.job import Command, Job
+    from paddock.core.job import Entrypoint, Job
     from paddock.local.devices import find_devices
 
     try:
-        found = find_devices(Job(Command("program", "")), os.environ)
+        found = find_devices(Job(Entrypoint("program", "")), os.environ)
     except UsageError:
         return "cpu"
     return found.kind if len(found.labels) >= PROCESSES else "cpu"
@@ -182,7 +182,7 @@ def cause_of(code: int, folder: str) -> str:
 
 
 COMMANDS = {
-    "check": Command(
+    "check": CliCommand(
         "check",
         "run a real all-reduce on two processes of this machine",
         (flag("framework", "", "with this one [each installed one]", choices=CHECKED), JSON),

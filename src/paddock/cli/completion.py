@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from paddock.cli.family import Command, Given, Operand, carry_out
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, carry_out
 from paddock.cli.help import commands_of
 from paddock.cli.main import COMMANDS as NAMES
 
@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> int:
     return carry_out("completion", COMMANDS, argv)
 
 
-def _run(given: Given) -> int:
+def _run(given: ParsedCommand) -> int:
     scripts = {"bash": bash, "zsh": zsh, "fish": fish}
     print(scripts.get(given.shell, lambda: _names(given.shell))(), end="")
     return 0
@@ -64,14 +64,14 @@ def _names(what: str) -> str:
     return "".join(f"{name}\n" for name in dict.fromkeys(names))
 
 
-def every_command() -> Iterator[Command]:
+def every_command() -> Iterator[CliCommand]:
     """All commands and orders."""
     for name in NAMES:
         known = commands_of(name)
         yield from (known[name],) if name in known else known.values()
 
 
-def offered(command: Command) -> list[Flag]:
+def offered(command: CliCommand) -> list[Flag]:
     """The flags worth offering: not the ignored ones."""
     return [f for f in command.table.flags if f.status not in ("ignored", "hidden")]
 
@@ -92,7 +92,7 @@ def _value(shell: str, kind: str, words: Sequence[str]) -> str:
     return {"dir": directory, "file": file, "script": file}.get(kind, nothing)
 
 
-def _walk(shell: str) -> Iterator[tuple[Command, str, list[tuple[Flag, str]]]]:
+def _walk(shell: str) -> Iterator[tuple[CliCommand, str, list[tuple[Flag, str]]]]:
     """Each command, what completes its first word, and its flags with what completes theirs."""
     for command in every_command():
         first = command.operands[0] if command.operands else None
@@ -243,7 +243,7 @@ def fish() -> str:
 
 
 COMMANDS = {
-    "completion": Command(
+    "completion": CliCommand(
         "completion",
         "print the completion script of bash, zsh or fish",
         (),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paddock.backends.node.store import size_text
-from paddock.cli.family import JSON, Command, Given, Operand, carry_out
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out
 from paddock.cli.ps_text import aligned
 from paddock.command_line import flag
 from paddock.errors import UsageError
@@ -134,7 +134,7 @@ PLAN = (
 # ---------------------------------------------------------------------------------------- orders
 
 
-def _generate(given: Given) -> int:
+def _generate(given: ParsedCommand) -> int:
     from paddock.data.generate.write import Wanted, generate
 
     wanted = Wanted(
@@ -145,7 +145,7 @@ def _generate(given: Given) -> int:
     return _tell_written(manifest, given)
 
 
-def _tell_written(manifest: Manifest, given: Given) -> int:
+def _tell_written(manifest: Manifest, given: ParsedCommand) -> int:
     """What stands in a directory now; the same for generate and split."""
     if given.json:
         print(json.dumps(manifest.as_json()))
@@ -164,7 +164,7 @@ def _beside(path: str) -> str:
     return (path.rpartition("/")[2] if "://" in path else path) + "-shards"
 
 
-def _split(given: Given) -> int:
+def _split(given: ParsedCommand) -> int:
     from paddock.data.files import find_files
     from paddock.data.split import Wanted, split
 
@@ -177,7 +177,7 @@ def _split(given: Given) -> int:
     return _tell_written(split(wanted, _Progress(size_text)), given)
 
 
-def _check(given: Given) -> int:
+def _check(given: ParsedCommand) -> int:
     from paddock.cli.data_text import report_json, report_text
     from paddock.data.assign import assign
     from paddock.data.check import check
@@ -192,7 +192,7 @@ def _check(given: Given) -> int:
     return 1 if report.wrong else 0
 
 
-def _format(given: Given, files: list[DataFile]) -> tuple[str, Format]:
+def _format(given: ParsedCommand, files: list[DataFile]) -> tuple[str, Format]:
     """The format that was asked for, or that the first lines have; with its slots."""
     from paddock.data import declared
     from paddock.data.chunks import Chunk
@@ -249,7 +249,7 @@ def _said(config: str | None) -> tuple[Reading, Mapping[str, object]]:
     return replace(reading, reader="") if run.contract is Contract.DYGRAPH else reading, run.config
 
 
-def _plan(given: Given) -> int:
+def _plan(given: ParsedCommand) -> int:
     from paddock.data.assign import assign
     from paddock.data.files import find_files
 
@@ -273,12 +273,15 @@ def _plan(given: Given) -> int:
 
 # fmt: off
 _ORDERS = (
-    Command("data generate", "write data whose best possible score is known", GENERATE, _generate,
+    CliCommand("data generate", "write data whose best possible score is known", GENERATE,
+        _generate,
             (Operand("kind", "KIND", "what it is like", "text", KINDS),), extra="ps"),
-    Command("data split", "cut files into shards for workers", SPLIT, _split, (PATHS,), extra="ps"),
-    Command("data check", "read data as training would, and say what is wrong with it", CHECK,
+    CliCommand("data split", "cut files into shards for workers", SPLIT, _split, (PATHS,),
+        extra="ps"),
+    CliCommand("data check", "read data as training would, and say what is wrong with it", CHECK,
             _check, (PATHS,), extra="ps"),
-    Command("data plan", "show which worker reads which file", PLAN, _plan, (PATHS,), extra="ps"),
+    CliCommand("data plan", "show which worker reads which file", PLAN, _plan, (PATHS,),
+        extra="ps"),
 )
 # fmt: on
 COMMANDS = {order.name: order for order in _ORDERS}

@@ -11,11 +11,11 @@ import sys
 
 from paddock.cli.launch import resolved
 from paddock.cli.plan_text import show_plan
-from paddock.command_line import TRUE_WORDS, Table, flag, read_line
+from paddock.command_line import TRUE_WORDS, FlagTable, flag, read_line
 from paddock.core.value import replace
 from paddock.errors import HelpAsked, Problem, UsageError
 from paddock.jobfile.flags import FLAGS as LAUNCH
-from paddock.jobfile.parse import NO_SCRIPT, Parsed, crowd_note, parse, usable_cores
+from paddock.jobfile.parse import NO_SCRIPT, ParsedLaunch, crowd_note, parse, usable_cores
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ FLAGS = (
     flag("json", "", "one JSON value, with all of it"),
     KUBERNETES,
 )
-TABLE = Table("explain", (*FLAGS, *LAUNCH))
+TABLE = FlagTable("explain", (*FLAGS, *LAUNCH))
 
 
 def run(argv: Sequence[str]) -> int:
@@ -71,7 +71,7 @@ def _run_submission(argv: Sequence[str]) -> int:
     from paddock.backends.flags import TABLE as SUBMIT
     from paddock.cli.submit import read_submission, read_words, show_dry_run
 
-    line = read_line(argv, Table("explain", (*FLAGS, *SUBMIT.flags)), has_script=True)
+    line = read_line(argv, FlagTable("explain", (*FLAGS, *SUBMIT.flags)), has_script=True)
     asked = [said for said in line.said if said.flag.key == "env_of"]
     words = [word for said in line.said if said not in asked for word in said.words]
     submission = read_submission(read_words(argv if line.problems else [*words, "--", *line.rest]))
@@ -81,7 +81,7 @@ def _run_submission(argv: Sequence[str]) -> int:
         show_dry_run(submission, plan, is_json=is_json)
     if not is_json:
         print("" if asked else "\n", end="")
-        parsed = Parsed(submission.job, crowd_note(submission.job, usable_cores()))
+        parsed = ParsedLaunch(submission.job, crowd_note(submission.job, usable_cores()))
         show_plan(parsed, env_of=asked[-1].text if asked else "", is_here=False)
     return 0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from paddock.cli.family import Command, Given, Operand, carry_out, say
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, carry_out, say
 from paddock.command_line import flag
 from paddock.errors import UsageError
 
@@ -27,7 +27,7 @@ def run(argv: Sequence[str]) -> int:
     return carry_out(COMMAND, COMMANDS, argv)
 
 
-def _run(given: Given) -> int:
+def _run(given: ParsedCommand) -> int:
     if (given.file is None) == (given.named is None):
         raise UsageError("name one file: a PaddleJob", hint=f"write paddock {COMMAND} job.yaml")
     given.file = given.file or given.named
@@ -99,7 +99,8 @@ def objects_of(
 
 
 # fmt: off
-COMMANDS = {COMMAND: Command(COMMAND, "show the objects that the operator makes of a PaddleJob", (
+COMMANDS = {COMMAND: CliCommand(COMMAND, "show the objects that the operator makes of a PaddleJob",
+    (
     flag("filename", "FILE", "the same, as kubectl's", "f", field="named"),
     flag("namespace", "NAME", "as kubectl's [the file's own]", "n"),
     flag("scheduling", "", "the operator's", choices=("volcano", "coscheduling")),

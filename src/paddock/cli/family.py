@@ -14,8 +14,8 @@ from paddock.command_line import (
     NO_DURATION,
     TRUE_WORDS,
     Flag,
-    Line,
-    Table,
+    FlagTable,
+    ParsedLine,
     flag,
     nearest,
     read_line,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 JSON = flag("json", "", "print JSON, for programs")
 
 
-class Given(SimpleNamespace):
+class ParsedCommand(SimpleNamespace):
     """What was read: an attribute for each flag and operand of a command."""
 
 
@@ -61,7 +61,7 @@ class Operand:
 
 
 @value
-class Command:
+class CliCommand:
     """One command, or one order of a command.
 
     run: carries out what was read. takes_words: carries out the words unread, where another
@@ -74,7 +74,7 @@ class Command:
     name: str
     what: str
     flags: tuple[Flag, ...]
-    run: Callable[[Given], int] | None = None
+    run: Callable[[ParsedCommand], int] | None = None
     operands: tuple[Operand, ...] = ()
     takes_words: Callable[[Sequence[str]], int] | None = None
     usages: tuple[str, ...] = ()
@@ -86,12 +86,12 @@ class Command:
     common: tuple[str, ...] = ()
 
     @property
-    def table(self) -> Table:
+    def table(self) -> FlagTable:
         """Its flags."""
-        return Table(self.name, (*self.flags, *self.more), goes_single=self.goes_single)
+        return FlagTable(self.name, (*self.flags, *self.more), goes_single=self.goes_single)
 
 
-def carry_out(name: str, commands: Mapping[str, Command], argv: Sequence[str]) -> int:
+def carry_out(name: str, commands: Mapping[str, CliCommand], argv: Sequence[str]) -> int:
     """Carry out a command, or one of its orders; the exit code.
 
     Raises: UsageError for an unknown order, wrong words and a package that is not installed.
@@ -120,7 +120,7 @@ def carry_out(name: str, commands: Mapping[str, Command], argv: Sequence[str]) -
         raise missing_extra(error, command.extra) from error
 
 
-def given(command: Command, line: Line) -> Given:
+def given(command: CliCommand, line: ParsedLine) -> ParsedCommand:
     """What was read, an attribute for each flag and operand. Raises UsageError with all problems.
 
     A list where it repeats, None where nothing was said.
@@ -155,7 +155,7 @@ def given(command: Command, line: Line) -> Given:
         raise UsageError.of(problems)
     for note in line.notes:
         say(f"warning: {note}")
-    return Given(**found)
+    return ParsedCommand(**found)
 
 
 def say(text: str) -> None:
@@ -166,7 +166,7 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def usage_of(command: Command) -> str:
+def usage_of(command: CliCommand) -> str:
     """One line that shows what it takes.
 
     >>> usage_of(Command("x", "", (JSON,), operands=(Operand("job", "JOB", "", least=0),)))

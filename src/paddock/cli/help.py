@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from paddock import __version__
-from paddock.cli.family import Command, Given, Operand, carry_out, usage_of
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, carry_out, usage_of
 from paddock.cli.main import ALL, SHARED
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import HELP, HELP_ALL, flag, nearest, read_line, spelled
@@ -56,7 +56,7 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _run(given: Given) -> int:
+def _run(given: ParsedCommand) -> int:
     name, *order = given.words
     if name not in NAMES:
         raise UsageError(f"'{name}' is not a command", hint=nearest(name, NAMES, ALL))
@@ -95,12 +95,12 @@ def _reflowed_text(text: str, width: int) -> Iterator[str]:
         yield from reflowed(line, width)
 
 
-def commands_of(name: str) -> dict[str, Command]:
+def commands_of(name: str) -> dict[str, CliCommand]:
     """A command's table, or those of its orders."""
     if name in COMMANDS:
         return COMMANDS
     module = __import__(f"paddock.cli.{SHARED.get(name, name)}", fromlist=("COMMANDS",))
-    found: dict[str, Command] = module.COMMANDS
+    found: dict[str, CliCommand] = module.COMMANDS
     return {full: one for full, one in found.items() if full.partition(" ")[0] == name}
 
 
@@ -114,7 +114,7 @@ def answer(asked: HelpAsked) -> int:
     """Print the help that was asked for."""
     name, known = asked.name, asked.commands or commands_of(asked.name)
     one = known.get(name)
-    if isinstance(one, Command):
+    if isinstance(one, CliCommand):
         sys.stdout.write(
             command_text(one, is_all=bool(asked.words) and wants_all(asked.words, name))
         )
@@ -129,7 +129,7 @@ def wants_all(argv: Sequence[str], command: str) -> bool:
     return any(said.flag is HELP_ALL for said in read_line(argv, table, has_script=True).said)
 
 
-def orders_text(name: str, orders: Mapping[str, Command]) -> str:
+def orders_text(name: str, orders: Mapping[str, CliCommand]) -> str:
     """The help of a command that needs an order."""
     width = _width()
     lines = [f"usage: paddock {name} ORDER [flags]", "", *reflowed(_sentence(NAMES[name]), width)]
@@ -139,7 +139,7 @@ def orders_text(name: str, orders: Mapping[str, Command]) -> str:
     return "\n".join([*lines, "", f"Flags of each: paddock {name} ORDER --help"]) + "\n"
 
 
-def command_text(command: Command, *, is_all: bool = False) -> str:
+def command_text(command: CliCommand, *, is_all: bool = False) -> str:
     """The help of a command, or of one order."""
     return "\n".join(_command_lines(command, _width(), is_all=is_all)) + "\n"
 
@@ -152,7 +152,7 @@ def _indent(width: int) -> int:
     return INDENT if width >= NARROW else NARROW_INDENT
 
 
-def _command_lines(command: Command, width: int, *, is_all: bool) -> Iterator[str]:
+def _command_lines(command: CliCommand, width: int, *, is_all: bool) -> Iterator[str]:
     usages = [f"paddock {command.name} {usage}" for usage in command.usages]
     for at, usage in enumerate(usages or [usage_of(command)]):
         yield from beside("usage:" if at == 0 else "", usage, 7, width)
@@ -171,7 +171,7 @@ def _command_lines(command: Command, width: int, *, is_all: bool) -> Iterator[st
         yield from _reflowed_text(command.examples, width)
 
 
-def _flags_lines(command: Command, width: int, *, is_all: bool) -> Iterator[str]:
+def _flags_lines(command: CliCommand, width: int, *, is_all: bool) -> Iterator[str]:
     flags = [*command.flags, *(command.more if is_all else ()), HELP]
     flags = [one for one in {f.name: f for f in flags}.values() if one.status != "hidden"]
     if command.common and not is_all:
@@ -207,24 +207,25 @@ def _flag_lines(one: Flag, width: int, names: Sequence[str] = ()) -> Iterator[st
     yield from beside(head, text, _indent(width), width)
 
 
-def _launching() -> Iterator[Command]:
+def _launching() -> Iterator[CliCommand]:
     from paddock.backends.flags import FLAGS as SUBMIT
     from paddock.cli.explain import FLAGS as EXPLAIN
 
     more = tuple(one for one in FLAGS if one.name != "dry_run")  # submit has its own
     usage = "[flags] train.py [arguments of train.py]"
     notes = "Flags of launch (paddock help launch) go before the script, too."
-    yield Command("launch", NAMES["launch"], FLAGS, operands=SCRIPT, usages=(usage,),
+    yield CliCommand("launch", NAMES["launch"], FLAGS, operands=SCRIPT, usages=(usage,),
                   notes=LAUNCHING, examples=EXAMPLES, common=COMMON)  # fmt: skip
     where = "-b BACKEND|SITE [flags of submit] train.py [arguments]"
     usages: tuple[str, ...] = (usage, where, "--kubernetes [flags] job.yaml")
-    yield Command("explain", NAMES["explain"], EXPLAIN, operands=SCRIPT, usages=usages, notes=notes,
+    yield CliCommand("explain", NAMES["explain"], EXPLAIN, operands=SCRIPT, usages=usages,
+        notes=notes,
                   more=more)  # fmt: skip
     usages = (f"[-b BACKEND|SITE] {usage}", "[-b BACKEND|SITE] [flags] -f job.yaml")
-    yield Command("submit", NAMES["submit"], SUBMIT, operands=SCRIPT, usages=usages, notes=notes,
+    yield CliCommand("submit", NAMES["submit"], SUBMIT, operands=SCRIPT, usages=usages, notes=notes,
                   more=more)  # fmt: skip
     operand = Operand("words", "COMMAND [ORDER]", "about this", "command", least=0, most=2)
-    yield Command("help", NAMES["help"], (ALL_FLAGS,), _run, (operand,),
+    yield CliCommand("help", NAMES["help"], (ALL_FLAGS,), _run, (operand,),
                   usages=("[COMMAND [ORDER]] [--all]",))  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from paddock.backends.registry import Registry
 from paddock.backends.sites.find import find_site
 from paddock.backends.table import ENTRIES, LAUNCH
 from paddock.backends.text import age, clean, coloured, list_lines, status_lines, word_of
-from paddock.backends.words import FINAL, Query, Site, Status, parse_handle
+from paddock.backends.types import FINAL, JobStatus, LogQuery, Site, parse_handle
 from paddock.cli.family import say
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
 from paddock.local.console import write_all
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-    from paddock.backends.registry import Run
-    from paddock.backends.words import Piece
+    from paddock.backends.registry import RegisteredJob
+    from paddock.backends.types import LogChunk
 
 AT_ONCE = 16
 POLL_SECONDS = 1.0
@@ -39,10 +39,10 @@ LAST_LINES_SECONDS = 10.0
 EXITS = {"succeeded": 0, "cancelled": 143, "lost": EXIT_OWN_FAULT, "failed": 1}
 
 
-def runs_of(jobs: Sequence[str]) -> list[Run]:
+def runs_of(jobs: Sequence[str]) -> list[RegisteredJob]:
     """The jobs that are meant; `last` when none is named. Raises UsageError."""
     registry = Registry(os.environ)
-    found: dict[str, Run] = {}
+    found: dict[str, RegisteredJob] = {}
     problems: list[Problem] = []
     for word in _joined(jobs) or ["last"]:
         try:
@@ -73,7 +73,7 @@ def _joined(jobs: Sequence[str]) -> list[str]:
     return found
 
 
-def one_of(jobs: Sequence[str]) -> Run:
+def one_of(jobs: Sequence[str]) -> RegisteredJob:
     """The one job that is meant. Raises UsageError when there are several."""
     runs = runs_of(jobs)
     if len(runs) != 1:
@@ -81,7 +81,7 @@ def one_of(jobs: Sequence[str]) -> Run:
     return runs[0]
 
 
-def by_handle(registry: Registry, word: str) -> Run | None:
+def by_handle(registry: Registry, word: str) -> RegisteredJob | None:
     """An entry for a job of which only the handle is known; None when none is found.
 
     Its place is asked: a site's name, a host, a cluster or a namespace.
@@ -111,19 +111,19 @@ def by_handle(registry: Registry, word: str) -> Run | None:
     return None
 
 
-def ask(run: Run) -> Status:
+def ask(run: RegisteredJob) -> JobStatus:
     """How a job is, now. What ended stays so; who cannot be asked is unknown since then."""
     return _seen(run, _status(run))
 
 
-def _status(run: Run) -> Status | PaddockError:
+def _status(run: RegisteredJob) -> JobStatus | PaddockError:
     try:
         return find_backend(run.handle.backend).status(run)
     except PaddockError as error:
         return error
 
 
-def _seen(run: Run, status: Status | PaddockError) -> Status:
+def _seen(run: RegisteredJob, status: JobStatus | PaddockError) -> JobStatus:
     """What is told of a job that was asked for, and remembered."""
     end = run.end
     if isinstance(status, PaddockError):
@@ -132,27 +132,27 @@ def _seen(run: Run, status: Status | PaddockError) -> Status:
         last = run.last_event
         seen = f"last seen {word_of(last['state'])}" if last is not None else "never seen"
         since = float(last["at"]) if last is not None else run.created_at
-        return Status("unknown", time.time(), f"{seen}; {status.message}", since=since)
+        return JobStatus("unknown", time.time(), f"{seen}; {status.message}", since=since)
     if status.state == "lost" and end is not None:
         status = replace(status, state=end.state, code=end.code, why=end.why)
     run.note(status)
     return status
 
 
-def seen_end(run: Run) -> Status | None:
+def seen_end(run: RegisteredJob) -> JobStatus | None:
     """How a job was seen to end, which stays so; None for those that must be asked."""
     end = run.end
     return None if end is None or end.state == "lost" else end
 
 
-def ask_all(runs: Sequence[Run], *, is_brief: bool = False) -> list[Status]:
+def ask_all(runs: Sequence[RegisteredJob], *, is_brief: bool = False) -> list[JobStatus]:
     """The same for several, at once; is_brief: hosts that do not answer are not waited for long."""
-    found: dict[str, Status | PaddockError] = {}
-    by_backend: dict[str, list[Run]] = {}
+    found: dict[str, JobStatus | PaddockError] = {}
+    by_backend: dict[str, list[RegisteredJob]] = {}
     for run in runs:
         by_backend.setdefault(run.handle.backend, []).append(run)
 
-    def told(name: str) -> list[Status | PaddockError]:
+    def told(name: str) -> list[JobStatus | PaddockError]:
         some, backend = by_backend[name], find_backend(name)
         if isinstance(backend, AsksMany):
             return backend.statuses(some, is_brief=is_brief)
@@ -165,14 +165,14 @@ def ask_all(runs: Sequence[Run], *, is_brief: bool = False) -> list[Status]:
     return [_seen(run, found[run.run_id]) for run in runs]
 
 
-def exit_code(status: Status) -> int:
+def exit_code(status: JobStatus) -> int:
     """The job's own code; where it has none, one that says how it ended."""
     if status.code is not None and (status.code or status.state == "succeeded"):
         return status.code
     return EXITS.get(status.state, EXIT_OWN_FAULT)
 
 
-def as_json(run: Run, status: Status) -> dict[str, Any]:
+def as_json(run: RegisteredJob, status: JobStatus) -> dict[str, Any]:
     """docs/reference/json.md."""
     return {
         "id": run.run_id,
@@ -186,7 +186,9 @@ def as_json(run: Run, status: Status) -> dict[str, Any]:
     }
 
 
-def show(runs: Sequence[Run], statuses: Sequence[Status], *, is_json: bool, is_list: bool) -> None:
+def show(
+    runs: Sequence[RegisteredJob], statuses: Sequence[JobStatus], *, is_json: bool, is_list: bool
+) -> None:
     """Each host by host and rank by rank, or all as one value; is_list: one of several."""
     pairs = list(zip(runs, statuses, strict=True))
     if is_json:
@@ -197,7 +199,7 @@ def show(runs: Sequence[Run], statuses: Sequence[Status], *, is_json: bool, is_l
         print(_status_text(*pair))
 
 
-def show_list(runs: Sequence[Run], statuses: Sequence[Status]) -> None:
+def show_list(runs: Sequence[RegisteredJob], statuses: Sequence[JobStatus]) -> None:
     """A line a job."""
     rows = [
         (
@@ -218,12 +220,12 @@ def show_list(runs: Sequence[Run], statuses: Sequence[Status]) -> None:
         print(line.replace(f" {word_of(status.state)} ", f" {word} ", 1))  # an id has no blank
 
 
-def shown_name(run: Run) -> str:
+def shown_name(run: RegisteredJob) -> str:
     """How people call a run: a launch by its id, a submitted job by its handle."""
     return run.run_id if run.handle.backend == LAUNCH else str(run.handle)
 
 
-def _status_text(run: Run, status: Status) -> str:
+def _status_text(run: RegisteredJob, status: JobStatus) -> str:
     name, width = shown_name(run), terminal_width()
     return "\n".join(
         status_lines(name, status, time.time(), is_coloured=_is_coloured(), width=width)
@@ -240,12 +242,12 @@ def _takes_codes() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def shown(pieces: Iterable[Piece]) -> Iterator[bytes]:
+def shown(pieces: Iterable[LogChunk]) -> Iterator[bytes]:
     """Lines as this output may have them, with their prefixes."""
     return prefixed(pieces, is_terminal=sys.stdout.isatty())
 
 
-def watch(run: Run) -> int:
+def watch(run: RegisteredJob) -> int:
     """Redraw the status until the job has ended; its exit code."""
     last: list[str] = []
     while True:
@@ -262,7 +264,7 @@ def watch(run: Run) -> int:
         time.sleep(POLL_SECONDS)
 
 
-def stay(run: Run) -> int:
+def stay(run: RegisteredJob) -> int:
     """Show what a job says until it has ended; its exit code. Ctrl-C ends it, a second at once.
 
     For backends whose jobs live by themselves: one that is killed here goes on there.
@@ -274,7 +276,7 @@ def stay(run: Run) -> int:
 
     def read() -> None:
         try:
-            for data in shown(backend.logs(run, Query(follow=True))):
+            for data in shown(backend.logs(run, LogQuery(follow=True))):
                 write_all(1, data)
         except PaddockError as error:
             say(f"warning: {error.message}")

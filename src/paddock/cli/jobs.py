@@ -20,7 +20,7 @@ from paddock.backends.merge import around, matching, read_query, tail_of
 from paddock.backends.registry import Registry, remove_damaged
 from paddock.backends.sites.find import find_site
 from paddock.backends.text import clean, word_of
-from paddock.cli.family import JSON, Command, Given, Operand, carry_out, say
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out, say
 from paddock.cli.job_status import (
     AT_ONCE,
     POLL_SECONDS,
@@ -44,15 +44,15 @@ from paddock.local.text import count
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from paddock.backends.registry import Run
-    from paddock.backends.words import Status
+    from paddock.backends.registry import RegisteredJob
+    from paddock.backends.types import JobStatus
 
 DAMAGED_SHOWN = 4
 ENDED_SHOWN = 20  # runs that have ended, in a list without --all
 STOPPING_SECONDS = 30.0  # that delete waits for a job which was told to end
 
 
-def _list(given: Given) -> int:
+def _list(given: ParsedCommand) -> int:
     """One line a job."""
     registry = Registry(os.environ)
     if given.discover:
@@ -83,7 +83,7 @@ def _list(given: Given) -> int:
     return 0
 
 
-def _status_of(given: Given) -> int:
+def _status_of(given: ParsedCommand) -> int:
     """Host by host, rank by rank."""
     runs = runs_of(given.jobs)
     if given.watch:
@@ -94,7 +94,7 @@ def _status_of(given: Given) -> int:
     return 0
 
 
-def _logs(given: Given) -> int:
+def _logs(given: ParsedCommand) -> int:
     """Lines of all ranks, ordered by time."""
     run = one_of(given.jobs)
     query = read_query(
@@ -129,7 +129,7 @@ def _logs(given: Given) -> int:
     return 0
 
 
-def _stop(given: Given) -> int:
+def _stop(given: ParsedCommand) -> int:
     """Ask jobs to end."""
     runs = runs_of(given.jobs)
     seen = {r.run_id: s for r, s in zip(runs, ask_all(runs, is_brief=True), strict=True)}
@@ -138,7 +138,7 @@ def _stop(given: Given) -> int:
         if not runs:
             say("nothing is running")
 
-    def stop(run: Run) -> str:
+    def stop(run: RegisteredJob) -> str:
         if (status := seen[run.run_id]).is_final:
             return f"{shown_name(run)} has already ended: {word_of(status.state)}"
         find_backend(run.handle.backend).stop(run, now=given.now)
@@ -147,12 +147,12 @@ def _stop(given: Given) -> int:
     return _each(given, runs, stop, at_once=AT_ONCE)
 
 
-def _wait(given: Given) -> int:
+def _wait(given: ParsedCommand) -> int:
     """Wait for the end; exits with the job's code, of several with the first that is not 0."""
     runs = runs_of(given.jobs)
     limit = given.timeout
     deadline = None if limit is None else time.monotonic() + limit
-    ended: dict[str, Status] = {}
+    ended: dict[str, JobStatus] = {}
     while True:
         left = [run for run in runs if run.run_id not in ended]
         asked = zip(left, ask_all(left), strict=True)
@@ -171,11 +171,11 @@ def _wait(given: Given) -> int:
     return next((code for code in map(exit_code, statuses) if code), 0)
 
 
-def _fetch(given: Given) -> int:
+def _fetch(given: ParsedCommand) -> int:
     """Bring log/ and output/."""
     runs = runs_of(given.jobs)
 
-    def fetch(run: Run) -> str:
+    def fetch(run: RegisteredJob) -> str:
         to = Path(given.to or run.run_id)
         if given.to and len(runs) > 1:  # else they would lie over one another
             to /= run.run_id
@@ -192,11 +192,11 @@ def _fetch(given: Given) -> int:
     return _each(given, runs, fetch)
 
 
-def _delete(given: Given) -> int:
+def _delete(given: ParsedCommand) -> int:
     """Remove what an ended job has left, and its entry here; also one that cannot be read."""
     damaged = Registry(os.environ).damaged_runs(given.jobs)
 
-    def delete(run: Run) -> str:
+    def delete(run: RegisteredJob) -> str:
         if run in damaged:
             remove_damaged(run.folder)
             return f"removed the damaged record {run.run_id}"
@@ -238,7 +238,7 @@ def _clear(word: str) -> None:
     backend.clear(site, lambda text: say(clean(text)))
 
 
-def _settled(run: Run) -> Status:
+def _settled(run: RegisteredJob) -> JobStatus:
     """How a job is; one that was told to end has so many seconds for it first."""
     deadline = 0.0
     while (status := ask(run)).state == "stopping":
@@ -252,12 +252,17 @@ def _settled(run: Run) -> Status:
     return status
 
 
-def _each(given: Given, runs: Sequence[Run], do: Callable[[Run], str], at_once: int = 1) -> int:
+def _each(
+    given: ParsedCommand,
+    runs: Sequence[RegisteredJob],
+    do: Callable[[RegisteredJob], str],
+    at_once: int = 1,
+) -> int:
     """Do it to every job that is meant; what failed is told at the end, all of it."""
     problems: list[Problem] = []
     told = []
 
-    def tried(run: Run) -> str | PaddockError:
+    def tried(run: RegisteredJob) -> str | PaddockError:
         try:
             return do(run)
         except PaddockError as error:
@@ -288,14 +293,14 @@ def _jobs(usual: str, least: int = 0) -> tuple[Operand, ...]:
 
 
 _VERBS = (
-    Command("list", "list your runs: launched here, or submitted elsewhere", (
+    CliCommand("list", "list your runs: launched here, or submitted elsewhere", (
         flag("discover", "SITE", "find jobs of that site that were submitted elsewhere, too"),
         flag("all", "", "show every run, not only the last 20 that have ended"), JSON,
     ), _list, _jobs("")),
-    Command("status", "show the state of a run: its nodes and ranks", (
+    CliCommand("status", "show the state of a run: its nodes and ranks", (
         flag("watch", "", "redraw until the job has ended; exits with its code"), JSON,
     ), _status_of, _jobs(" (the default)")),
-    Command("logs", "show the logs of all ranks, merged in order of time", (
+    CliCommand("logs", "show the logs of all ranks, merged in order of time", (
         flag("follow", "", "go on until the job has ended", "f"),
         flag("rank", "0,4-7|all", "only these ranks", default="all"),
         flag("grep", "PATTERN", "only lines in which this regular expression is found"),
@@ -304,14 +309,14 @@ _VERBS = (
         flag("tail", "COUNT", "only so many of the last lines", status="hidden"),
         flag("around-failure", "DURATION", "so long before and after the first failure, as 5s"),
     ), _logs, _jobs(" (the default)")),
-    Command("stop", "stop a run", (flag("now", "", "without grace"), JSON), _stop, _jobs("", 1)),
-    Command("wait", "wait until a run has ended; exits with its code", (
+    CliCommand("stop", "stop a run", (flag("now", "", "without grace"), JSON), _stop, _jobs("", 1)),
+    CliCommand("wait", "wait until a run has ended; exits with its code", (
         flag("timeout", "DURATION", "exit with 124 if it has not ended by then, as 1h"), JSON,
     ), _wait, _jobs(" (the default)")),
-    Command("fetch", "copy the logs and the output of a run here", (
+    CliCommand("fetch", "copy the logs and the output of a run here", (
         flag("to", "DIR", "where to put them [./ID]; the logs of each host are in log/HOST"), JSON,
     ), _fetch, _jobs(" (the default)")),
-    Command("delete", "remove a run that has ended: its record, logs and files", (
+    CliCommand("delete", "remove a run that has ended: its record, logs and files", (
         flag("entry-only", "", "forget it here, and leave what is on the hosts"),
         flag("cache", "SITE|HOST,...", "remove the cache of sent files on these hosts, too; the "
              "next submission sends all files again"), JSON,

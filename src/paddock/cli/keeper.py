@@ -20,7 +20,7 @@ from paddock.local.loop import READ, Loop
 from paddock.local.signals import hold_signals, take_signals
 from paddock.local.sweep import end_descendants
 from paddock.local.warm import keep
-from paddock.local.warm.process import Kept
+from paddock.local.warm.process import DaemonLoop
 from paddock.local.warm.server import WarmServer
 
 TYPE_CHECKING = False
@@ -33,28 +33,28 @@ LOOK_SECONDS = 60.0
 KEPT_MAX = 4  # that are idle: each has what its script imports
 
 
-class Keeper:
+class LauncherDaemon:
     """facts: place, lock, listener, script, lease_seconds; state and guardian after an exec."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         import socket
 
         self.facts = facts
-        self.place = keep.Place(*facts["place"])
+        self.place = keep.DaemonDirectory(*facts["place"])
         self.listener = socket.socket(fileno=facts["listener"])
         for fd in (facts["lock"], facts["listener"]):
             os.set_inheritable(fd, False)
         self.guardian_pid: int = facts["guardian"]
         self.loop = Loop()
-        self.kept = Kept(self.loop)
+        self.kept = DaemonLoop(self.loop)
         if "state" in facts:
             self.kept.read(facts["state"])
         self._until = 0.0
-        self._found: tuple[socket.socket, keep.Request, list[int]] | None = None
+        self._found: tuple[socket.socket, keep.LaunchRequest, list[int]] | None = None
 
     # -------------------------------------------------------------------- idle
 
-    def wait(self) -> tuple[socket.socket, keep.Request, list[int]] | None:
+    def wait(self) -> tuple[socket.socket, keep.LaunchRequest, list[int]] | None:
         """For a launch; None: long enough, or `paddock warm stop`."""
         self.loop.watch(os.pidfd_open(self.guardian_pid), READ, lambda _events: _end())
         if os.getppid() != self.guardian_pid:  # it has died before, and its pid may be another's
@@ -120,7 +120,7 @@ class Keeper:
 
     # --------------------------------------------------------------------- job
 
-    def launch(self, client: socket.socket, request: keep.Request, fds: list[int]) -> None:
+    def launch(self, client: socket.socket, request: keep.LaunchRequest, fds: list[int]) -> None:
         """Launch it, and tell the client how it went."""
         self._say("busy")
         self.loop.watch(self.listener.fileno(), READ, lambda _events: self._refuse())
@@ -214,7 +214,7 @@ def main() -> None:
                         continue  # the one that has listed them
             facts["guardian"] = split(facts["lease_seconds"])
         take_signals()
-        keeper = Keeper(facts)
+        keeper = LauncherDaemon(facts)
         found = keeper.wait()
         if found is not None:
             keeper.launch(*found)

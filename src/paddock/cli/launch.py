@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from paddock.core.job import Job
-    from paddock.jobfile.parse import Parsed
-    from paddock.local.warm.process import Kept
+    from paddock.jobfile.parse import ParsedLaunch
+    from paddock.local.warm.process import DaemonLoop
 
 
 def run(argv: Sequence[str]) -> int:
@@ -37,7 +37,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         return _run(argv)
     except PaddockError as error:  # before there is a launcher
-        from paddock.jobfile.words import record_of
+        from paddock.jobfile.args import record_of
         from paddock.local.record import drop_error, keep_error
 
         if record := record_of(argv):
@@ -87,7 +87,7 @@ def _run(argv: Sequence[str]) -> int:
         os._exit(code & 255)
 
 
-def read(argv: Sequence[str]) -> Parsed:
+def read(argv: Sequence[str]) -> ParsedLaunch:
     """The job that this command line and the files it names describe, if it can be started here.
 
     Raises PaddockError with every problem found.
@@ -105,7 +105,7 @@ def read(argv: Sequence[str]) -> Parsed:
 
 
 def run_here(
-    parsed: Parsed, argv: Sequence[str], guardian_pid: int, kept: Kept | None = None
+    parsed: ParsedLaunch, argv: Sequence[str], guardian_pid: int, kept: DaemonLoop | None = None
 ) -> int:
     """Run it in this process, the launcher; whatever happens, there is an exit code."""
     from paddock.local.console import last_words
@@ -136,7 +136,7 @@ def run_here(
         return EXIT_OWN_FAULT
 
 
-def resolved(parsed: Parsed) -> Parsed:
+def resolved(parsed: ParsedLaunch) -> ParsedLaunch:
     """With what files say: of hosts, of the job, of the script, and of what its servers run."""
     if not parsed.file and any(word.startswith("--") for word in parsed.job.command.args):
         from paddock.jobfile.misplaced import misplaced_note
@@ -247,7 +247,7 @@ def _near(script: str, otherwise: str) -> str:
 
 def _script_problems(argv: Sequence[str]) -> list[Problem]:
     """What is wrong with the script of a command line that is wrong anyway."""
-    from paddock.jobfile.words import read_words
+    from paddock.jobfile.args import read_words
 
     script = read_words(argv).script
     problem = _script_problem(script) if script.endswith(".py") else None

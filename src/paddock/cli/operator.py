@@ -5,7 +5,7 @@ Flags may be written as Go does: -leader-elect=true.
 
 from __future__ import annotations
 
-from paddock.cli.family import Command, Given, carry_out
+from paddock.cli.family import CliCommand, ParsedCommand, carry_out
 from paddock.command_line import Flag, flag
 from paddock.errors import UsageError
 from paddock.operator.options import FLAGS
@@ -34,45 +34,45 @@ def _run(words: Sequence[str]) -> int:
     return operator.run(options, reconcile)
 
 
-def _crd(given: Given) -> int:
+def _crd(given: ParsedCommand) -> int:
     from paddock.operator.manifests.crd import crd_text
 
     print(crd_text(given.version), end="")
     return 0
 
 
-def _manifests(given: Given) -> int:
+def _manifests(given: ParsedCommand) -> int:
     return _print(given, has_crd=given.crd)
 
 
-def _print(given: Given, *, has_crd: bool) -> int:
+def _print(given: ParsedCommand, *, has_crd: bool) -> int:
     from paddock.operator.manifests.install import manifests_text
 
     print(manifests_text(_made(given), has_crd=has_crd, has_monitor=given.monitor), end="")
     return 0
 
 
-def _check(given: Given) -> int:
+def _check(given: ParsedCommand) -> int:
     from paddock.operator.verify import verify
 
     print(verify({name.replace("_", "-"): text or "" for name, text in vars(given).items()}))
     return 0
 
 
-def _install(given: Given) -> int:
+def _install(given: ParsedCommand) -> int:
     if given.dry_run:
         return _print(given, has_crd=True)
     return _on_cluster(given, _made(given), has_monitor=given.monitor)
 
 
-def _uninstall(given: Given) -> int:
+def _uninstall(given: ParsedCommand) -> int:
     from paddock.operator.manifests.install import Install
 
     install = Install(namespace=given.namespace, watch_namespaces=_names(given.watch_namespaces))
     return _on_cluster(given, install, has_definition=given.definition)
 
 
-def _on_cluster(given: Given, install: Install, **more: bool) -> int:
+def _on_cluster(given: ParsedCommand, install: Install, **more: bool) -> int:
     from paddock.operator.manifests.install import checked
     from paddock.operator.runtime import installer
 
@@ -90,7 +90,7 @@ def _on_cluster(given: Given, install: Install, **more: bool) -> int:
     )
 
 
-def _made(given: Given) -> Install:
+def _made(given: ParsedCommand) -> Install:
     """How the operator is to run, as far as the flags say."""
     from paddock.operator.manifests.install import Install
 
@@ -116,11 +116,11 @@ def _order(
     name: str,
     what: str,
     flags: Sequence[Flag],
-    run: Callable[[Given], int] | None = None,
+    run: Callable[[ParsedCommand], int] | None = None,
     takes_words: Callable[[Sequence[str]], int] | None = None,
     notes: str = "",
-) -> Command:
-    return Command(
+) -> CliCommand:
+    return CliCommand(
         f"operator {name}", what, tuple(flags), run, takes_words=takes_words, notes=notes,
         extra="operator", goes_single=True,
     )  # fmt: skip

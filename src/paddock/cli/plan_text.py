@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from paddock.core.hosts import Host
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
-    from paddock.jobfile.parse import Parsed
+    from paddock.jobfile.parse import ParsedLaunch
 
 MAX_ROWS = 16  # a longer table helps nobody; --json has all
 MAX_TEXT = 160
@@ -51,7 +51,7 @@ FIELDS = tuple(
 
 
 def show_plan(
-    parsed: Parsed, *, is_json: bool = False, env_of: str = "", is_here: bool = True
+    parsed: ParsedLaunch, *, is_json: bool = False, env_of: str = "", is_here: bool = True
 ) -> None:
     """Print the plan; with env_of, the environment of that rank, or of all.
 
@@ -124,7 +124,7 @@ def _environments(
     return found
 
 
-def _as_json(parsed: Parsed, plan: Plan, envs: list[dict[str, str]]) -> dict[str, object]:
+def _as_json(parsed: ParsedLaunch, plan: Plan, envs: list[dict[str, str]]) -> dict[str, object]:
     """One JSON object: command, notes, processes with environment, sources."""
     job = parsed.job
     return {
@@ -154,7 +154,7 @@ def _as_json(parsed: Parsed, plan: Plan, envs: list[dict[str, str]]) -> dict[str
     }
 
 
-def _as_text(parsed: Parsed, plan: Plan, width: int | None = None) -> list[str]:
+def _as_text(parsed: ParsedLaunch, plan: Plan, width: int | None = None) -> list[str]:
     """The plan for people, on one screen: alike ranks of a node share a row.
 
     width: of the terminal, to which tables are made to fit.
@@ -187,7 +187,7 @@ def _as_text(parsed: Parsed, plan: Plan, width: int | None = None) -> list[str]:
     return [*lines, "", *reflowed(hint, width)]
 
 
-def _given_rows(parsed: Parsed) -> Iterator[tuple[str, str, str]]:
+def _given_rows(parsed: ParsedLaunch) -> Iterator[tuple[str, str, str]]:
     """What the user knows (a flag, a field of the file), its value, and where it was given."""
     fields: dict[tuple[str, str, str], list[str]] = {}
     for field in FIELDS:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.backends.node.store import size_text
-from paddock.cli.family import JSON, Command, Given, Operand, carry_out
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out
 from paddock.cli.ps_endpoints import logged_endpoints
 from paddock.cli.ps_text import aligned, moved_text, status_text
 from paddock.command_line import Flag, flag
@@ -71,14 +71,14 @@ SOURCE = (
 # fmt: on
 
 
-def _admin(given: Given) -> Admin:
+def _admin(given: ParsedCommand) -> Admin:
     """Servers that have all been reached. Raises PaddockError naming one that was not."""
     admin = _unconnected(given)
     admin.connect()
     return admin
 
 
-def _unconnected(given: Given) -> Admin:
+def _unconnected(given: ParsedCommand) -> Admin:
     from paddock.ps.client.admin import Admin, read_settings
 
     settings = read_settings(
@@ -92,7 +92,7 @@ def _unconnected(given: Given) -> Admin:
     return Admin(settings)
 
 
-def _endpoints(given: Given) -> str | None:
+def _endpoints(given: ParsedCommand) -> str | None:
     if not given.log_dir:
         return given.endpoints  # type: ignore[no-any-return]  # a namespace
     if given.endpoints:
@@ -101,7 +101,7 @@ def _endpoints(given: Given) -> str | None:
 
 
 @contextmanager
-def _checkpoint(given: Given, near: Path) -> Iterator[Checkpoint]:
+def _checkpoint(given: ParsedCommand, near: Path) -> Iterator[Checkpoint]:
     """The one of --checkpoint, or the servers' tables as they are now."""
     from paddock.ps.client.transfer import temporary_checkpoint
     from paddock.ps.durable.checkpoint import open_checkpoint
@@ -113,12 +113,12 @@ def _checkpoint(given: Given, near: Path) -> Iterator[Checkpoint]:
         yield done
 
 
-def _check_keep(given: Given) -> None:
+def _check_keep(given: ParsedCommand) -> None:
     if given.keep < 1:
         raise UsageError(f"--keep is {given.keep}", hint="1 or more")
 
 
-def _tell(given: Given, data: dict[str, Any], line: str) -> int:
+def _tell(given: ParsedCommand, data: dict[str, Any], line: str) -> int:
     print(json.dumps(data, indent=2) if given.json else line)
     return 0
 
@@ -126,7 +126,7 @@ def _tell(given: Given, data: dict[str, Any], line: str) -> int:
 # ---------------------------------------------------------------------------------------- orders
 
 
-def _status(given: Given) -> int:
+def _status(given: ParsedCommand) -> int:
     seen = _unconnected(given).look()
     if given.json:
         print(json.dumps({"servers": [_seen_json(one) for one in seen]}, indent=2))
@@ -149,7 +149,7 @@ def _seen_json(one: Seen) -> dict[str, Any]:
     return {**data, "reachable": True, **one.facts}
 
 
-def _tables(given: Given) -> int:
+def _tables(given: ParsedCommand) -> int:
     with _admin(given) as admin:
         tables = admin.tables()
     if given.json:
@@ -175,7 +175,7 @@ def _tables(given: Given) -> int:
     return 0
 
 
-def _save(given: Given) -> int:
+def _save(given: ParsedCommand) -> int:
     _check_keep(given)
     with _admin(given) as admin:
         name = admin.save(given.directory, mode=given.mode, keep=given.keep)
@@ -183,7 +183,7 @@ def _save(given: Given) -> int:
     return _tell(given, {"name": name, "path": path}, f"saved {path}")
 
 
-def _load(given: Given) -> int:
+def _load(given: ParsedCommand) -> int:
     from paddock.ps.client.checkpoints import objection_to_resume
 
     with _admin(given) as admin:
@@ -195,7 +195,7 @@ def _load(given: Given) -> int:
     return _tell(given, facts, f"{told}\nwarning: {problem}" if problem else told)
 
 
-def _shrink(given: Given) -> int:
+def _shrink(given: ParsedCommand) -> int:
     with _admin(given) as admin:
         tables = given.table or [t["name"] for t in admin.tables() if t["kind"] == "sparse"]
         dropped = {table: admin.shrink(table) for table in tables}
@@ -203,20 +203,20 @@ def _shrink(given: Given) -> int:
     return _tell(given, {"dropped": dropped}, "\n".join(lines) or "there is no sparse table")
 
 
-def _snapshot(given: Given) -> int:
+def _snapshot(given: ParsedCommand) -> int:
     with _admin(given) as admin:
         lsns = admin.snapshot()
     lines = [f"server {server}: snapshot at record {lsn}" for server, lsn in enumerate(lsns)]
     return _tell(given, {"lsns": lsns}, "\n".join(lines))
 
 
-def _move(given: Given) -> int:
+def _move(given: ParsedCommand) -> int:
     with _admin(given) as admin:
         one = admin.move(given.table, given.shard, given.to)
     return _tell(given, asdict(one), moved_text([one], given.table))
 
 
-def _rebalance(given: Given) -> int:
+def _rebalance(given: ParsedCommand) -> int:
     with _admin(given) as admin:
         tables = given.table or [table["name"] for table in admin.tables()]
         done = {table: admin.rebalance(table) for table in tables}
@@ -225,7 +225,7 @@ def _rebalance(given: Given) -> int:
     return _tell(given, {"moved": facts}, "\n".join(lines) or "there is no table")
 
 
-def _export(given: Given) -> int:
+def _export(given: ParsedCommand) -> int:
     from paddock.ps.client import transfer
 
     out = Path(given.out)
@@ -235,7 +235,7 @@ def _export(given: Given) -> int:
     return _tell(given, facts, f"wrote {out}: step {done.step}, {', '.join(names) or 'no table'}")
 
 
-def _import(given: Given) -> int:
+def _import(given: ParsedCommand) -> int:
     from paddock.ps.client import transfer
     from paddock.ps.spec import from_json
 
@@ -277,7 +277,7 @@ def _spec_file(name: str | None) -> dict[str, Any]:
     return data
 
 
-def _publish(given: Given) -> int:
+def _publish(given: ParsedCommand) -> int:
     from paddock.ps.durable.serving import publish
 
     out = Path(given.directory)
@@ -288,7 +288,7 @@ def _publish(given: Given) -> int:
     return _tell(given, facts, f"published {path}: step {done.step}")
 
 
-def _witness(given: Given) -> int:
+def _witness(given: ParsedCommand) -> int:
     """Be one until SIGTERM or SIGINT."""
     from paddock.ps.link import read_token
     from paddock.ps.server.main import say
@@ -311,7 +311,7 @@ def _witness(given: Given) -> int:
     return 0
 
 
-def _explain(given: Given) -> int:
+def _explain(given: ParsedCommand) -> int:
     from paddock.ps.consistency.explain import explain
 
     if given.staleness < 0:
@@ -327,11 +327,11 @@ def _explain(given: Given) -> int:
 def _order(
     name: str,
     what: str,
-    run: Callable[[Given], int],
+    run: Callable[[ParsedCommand], int],
     flags: Sequence[Flag],
     *operands: Operand,
-) -> Command:
-    return Command(f"ps {name}", what, tuple(flags), run, operands, extra="ps")
+) -> CliCommand:
+    return CliCommand(f"ps {name}", what, tuple(flags), run, operands, extra="ps")
 
 
 # fmt: off

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from paddock.cli.family import Command, carry_out
+from paddock.cli.family import CliCommand, carry_out
 from paddock.ps.server.options import TABLE
 
 TYPE_CHECKING = False
@@ -25,7 +25,7 @@ def _serve(words: Sequence[str]) -> int:
 
 
 COMMANDS = {
-    "pserver": Command(
+    "pserver": CliCommand(
         "pserver",
         "run a parameter server",
         TABLE.flags,

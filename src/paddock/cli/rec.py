@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paddock.cli.family import Command, carry_out
+from paddock.cli.family import CliCommand, carry_out
 from paddock.rec.config.words import TABLE
 
 
@@ -29,7 +29,7 @@ def _check_submission(words: Sequence[str]) -> None:
 
 
 COMMANDS = {
-    "rec": Command(
+    "rec": CliCommand(
         "rec",
         "train a recommendation model as its config.yaml says",
         TABLE.flags,

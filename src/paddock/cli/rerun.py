@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from paddock.backends.table import LAUNCH
-from paddock.cli.family import Command, Given, Operand, carry_out, say
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, carry_out, say
 from paddock.cli.job_status import one_of
 from paddock.core.secrets import HIDDEN
 from paddock.errors import Problem, UsageError
@@ -20,14 +20,14 @@ from paddock.errors import Problem, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from paddock.backends.registry import Run
+    from paddock.backends.registry import RegisteredJob
 
 # Of a terminal, a shell or a session; what a job needs has other names.
 OF_SESSION = ("SSH_", "XDG_", "TERM", "SHLVL", "_", "OLDPWD", "PWD", "WINDOW", "TMUX", "STY", "PS1",
               "COLUMNS", "LINES", "DBUS_", "DISPLAY", "INVOCATION_ID", "LS_COLORS")  # fmt: skip
 
 
-def _run(given: Given) -> int:
+def _run(given: ParsedCommand) -> int:
     run = one_of([given.job] if given.job else [])
     verb = "launch" if run.handle.backend == LAUNCH else "submit"
     words, missing = words_of(run)
@@ -54,7 +54,7 @@ def _run(given: Given) -> int:
     return submit.run(words)
 
 
-def words_of(run: Run) -> tuple[list[str], list[str]]:
+def words_of(run: RegisteredJob) -> tuple[list[str], list[str]]:
     """The words that started a run, and the variables that were set then and are not now.
 
     Raises UsageError for one whose words are not known, or not all of them.
@@ -90,13 +90,13 @@ def words_of(run: Run) -> tuple[list[str], list[str]]:
     return words, missing
 
 
-def _text(run: Run, verb: str) -> str:
+def _text(run: RegisteredJob, verb: str) -> str:
     """The command line as it is recorded: without secrets."""
     return shlex.join(["paddock", verb, *run.details["line"]["argv"]])
 
 
 COMMANDS = {
-    "rerun": Command(
+    "rerun": CliCommand(
         "rerun", "start a run again, by the same command line in the same directory", (), _run,
         (Operand("job", "JOB", "an id or its beginning, a name, a handle, pid N or last (the "
                  "default)", "job", least=0),),

@@ -16,14 +16,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.backends.backend import EndUnknown, NotAllTold, find_backend, find_planner
+from paddock.backends.backend import EndUnknownError, NotAllReachedError, find_backend, find_planner
 from paddock.backends.common.planned import taken
 from paddock.backends.flags import split_words
-from paddock.backends.registry import DRAWS, IdTaken, Registry, keep_plan, new_id
+from paddock.backends.registry import DRAWS, IdTakenError, Registry, keep_plan, new_id
 from paddock.backends.sites.find import find_site
 from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
 from paddock.backends.table import BACKENDS
-from paddock.backends.words import Handle, Site, Submission
+from paddock.backends.types import Handle, Site, Submission
 from paddock.cli.family import say
 from paddock.cli.job_status import ask, stay, watch
 from paddock.contracts.environment import inherited
@@ -38,9 +38,9 @@ from paddock.local.width import fitted, terminal_width
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from paddock.backends.flags import Split
-    from paddock.backends.registry import Run
-    from paddock.backends.words import Plan
+    from paddock.backends.flags import SubmitArgs
+    from paddock.backends.registry import RegisteredJob
+    from paddock.backends.types import SubmissionPlan
     from paddock.core.job import Job
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
@@ -62,7 +62,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _carry_out(
-    split: Split, submission: Submission, plan: Plan, answer: Callable[[dict[str, object]], None]
+    split: SubmitArgs,
+    submission: Submission,
+    plan: SubmissionPlan,
+    answer: Callable[[dict[str, object]], None],
 ) -> int:
     """Show the plan, do it, and stay where that is wanted; the exit code."""
     rows = [("node", "host", "processes", "devices"), *plan.rows]
@@ -73,14 +76,17 @@ def _carry_out(
     for _ in range(DRAWS):
         try:
             return _do(split, submission, plan, answer)
-        except IdTaken:
+        except IdTakenError:
             submission = replace(submission, run_id=new_id(submission.name))
             plan = find_planner(submission.site.backend).plan(submission)
     return _do(split, submission, plan, answer)
 
 
 def _do(
-    split: Split, submission: Submission, plan: Plan, answer: Callable[[dict[str, object]], None]
+    split: SubmitArgs,
+    submission: Submission,
+    plan: SubmissionPlan,
+    answer: Callable[[dict[str, object]], None],
 ) -> int:
     """Carry out a plan. Raises IdTaken when all was undone and another id may do."""
     backend = find_backend(submission.site.backend)
@@ -98,7 +104,7 @@ def _do(
         for old in replaced:
             _stop_and_wait(old)
         code = backend.submit(submission, plan, entry, say)
-    except EndUnknown as error:
+    except EndUnknownError as error:
         raise PaddockError(error.message, hint=f"paddock status {entry.run_id}") from error
     except PaddockError as error:
         if left := entry.details.get("may_run"):
@@ -143,7 +149,7 @@ def _answers_alone(is_json: bool) -> Iterator[Callable[[dict[str, object]], None
         os.close(stdout)
 
 
-def read_words(argv: Sequence[str]) -> Split:
+def read_words(argv: Sequence[str]) -> SubmitArgs:
     """The words; with a conf.py, those of the old cluster tool in today's."""
     split = split_words(argv)
     argv = [*_directives(split), *argv]  # the command line wins
@@ -160,7 +166,7 @@ def read_words(argv: Sequence[str]) -> Split:
     return split_words(words)
 
 
-def _directives(split: Split) -> list[str]:
+def _directives(split: SubmitArgs) -> list[str]:
     """The words of #PADDOCK lines in the script, if it is one that can be read."""
     if not split.script:
         return []
@@ -173,7 +179,7 @@ def _directives(split: Split) -> list[str]:
     return [word for directive in read_directives(text) for word in directive.words]
 
 
-def read_submission(split: Split) -> Submission:
+def read_submission(split: SubmitArgs) -> Submission:
     """What the words ask for. Raises UsageError with all that is wrong."""
     own, problems = split.own, list(split.problems)
     try:
@@ -239,7 +245,7 @@ def read_submission(split: Split) -> Submission:
     )
 
 
-def _host_problems(split: Split, package: str) -> list[Problem]:
+def _host_problems(split: SubmitArgs, package: str) -> list[Problem]:
     """`--hosts h1 h2 train.py` names one host, and a program that is a host."""
     hosts, (word, *rest) = split.own.get("hosts", ""), split.script or ("",)
     is_known = not word or "/" in word or os.path.exists(os.path.join(package, word))
@@ -273,7 +279,7 @@ def _script_problems(job: Job, package: str) -> list[Problem]:
     return [Problem(f"script '{program}' is not in the package {package}", hint)]
 
 
-def _read_job(split: Split, nnodes: str, python: str) -> tuple[Job, str]:
+def _read_job(split: SubmitArgs, nnodes: str, python: str) -> tuple[Job, str]:
     """The job that the launchers will have, and its file as JSON; "" without one."""
     words = ["--ignore_env", "--nnodes", nnodes, *split.flags]
     words += [word for text in split.env for word in ("--env", text)]
@@ -303,7 +309,9 @@ def _shown_command(job: Job) -> str:
     return command_text(masked_words(words, len(words)))
 
 
-def _refuse_name_in_use(registry: Registry, submission: Submission, replaces: bool) -> list[Run]:
+def _refuse_name_in_use(
+    registry: Registry, submission: Submission, replaces: bool
+) -> list[RegisteredJob]:
     """Runs of this name that may still run: to be stopped first, or refused."""
     if not submission.takes_name:
         return []
@@ -322,7 +330,7 @@ def _refuse_name_in_use(registry: Registry, submission: Submission, replaces: bo
     return found
 
 
-def _stop_and_wait(run: Run) -> None:
+def _stop_and_wait(run: RegisteredJob) -> None:
     """End the job whose name is taken over; ask twice, for the first may be lost on its way."""
     backend = find_backend(run.handle.backend)
     say(f"stopping {run.handle}, which had the name")
@@ -345,14 +353,14 @@ def _stop_and_wait(run: Run) -> None:
         time.sleep(0.5)
 
 
-def _ask_to_stop(run: Run) -> None:
+def _ask_to_stop(run: RegisteredJob) -> None:
     try:
         find_backend(run.handle.backend).stop(run, now=False)
-    except NotAllTold as error:
+    except NotAllReachedError as error:
         say(f"warning: {error.message}")
 
 
-def show_dry_run(submission: Submission, plan: Plan, *, is_json: bool) -> None:
+def show_dry_run(submission: Submission, plan: SubmissionPlan, *, is_json: bool) -> None:
     """The plan, whole: what is done where, and every file that is written."""
     if is_json:
         print(json.dumps({"id": submission.run_id, **asdict(plan)}, ensure_ascii=False, indent=1))
@@ -362,7 +370,7 @@ def show_dry_run(submission: Submission, plan: Plan, *, is_json: bool) -> None:
     print("\n".join(plan_lines(plan)))
 
 
-def _show_next(run: Run) -> None:
+def _show_next(run: RegisteredJob) -> None:
     lines = (
         ("follow its output", f"paddock logs {run.run_id} -f"),
         ("see how it is", f"paddock status {run.run_id}"),

@@ -8,7 +8,7 @@ from importlib import metadata
 from importlib.util import find_spec
 
 from paddock import __version__
-from paddock.cli.family import JSON, Command, Given, carry_out
+from paddock.cli.family import JSON, CliCommand, ParsedCommand, carry_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
     return carry_out("version", COMMANDS, argv)
 
 
-def _run(given: Given) -> int:
+def _run(given: ParsedCommand) -> int:
     """Print the versions; --json for programs."""
     frameworks = {name: installed(names) for name, names in FRAMEWORKS.items()}
     extras = {name: installed((name,)) for name in PS_EXTRA}
@@ -74,4 +74,4 @@ def installed(names: Sequence[str]) -> str | None:
     return None
 
 
-COMMANDS = {"version": Command("version", "show versions, and what is installed", (JSON,), _run)}
+COMMANDS = {"version": CliCommand("version", "show versions, and what is installed", (JSON,), _run)}

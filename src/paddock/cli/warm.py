@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 
-from paddock.cli.family import JSON, Command, Given, Operand, carry_out
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out
 from paddock.errors import UsageError
 from paddock.local.text import count
-from paddock.local.warm.keep import Found, all_found
-from paddock.local.warm.learned import Learned, all_learned
+from paddock.local.warm.keep import RunningDaemon, all_found
+from paddock.local.warm.learned import ImportProfile, all_learned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import TypeVar
 
-    _T = TypeVar("_T", Learned, Found)
+    _T = TypeVar("_T", ImportProfile, RunningDaemon)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -23,7 +23,7 @@ def run(argv: Sequence[str]) -> int:
     return carry_out("warm", COMMANDS, argv)
 
 
-def _forget(given: Given) -> int:
+def _forget(given: ParsedCommand) -> int:
     found = _learned(given.scripts)
     for learned in found:
         os.unlink(learned.path)
@@ -31,12 +31,12 @@ def _forget(given: Given) -> int:
     return 0
 
 
-def _learned(scripts: Sequence[str]) -> list[Learned]:
+def _learned(scripts: Sequence[str]) -> list[ImportProfile]:
     hint = "paddock warm list shows all"
     return _of(all_learned(os.environ), scripts, "nothing is learned of", hint)
 
 
-def _list(given: Given) -> int:
+def _list(given: ParsedCommand) -> int:
     scripts = given.scripts
     found = _learned(scripts)
     kept = all_found(os.environ)
@@ -66,15 +66,15 @@ def _of(found: list[_T], scripts: Sequence[str], what: str, hint: str) -> list[_
     return [each for each in found if each.script in names]
 
 
-def _forgotten(kept: Sequence[Found], known: set[str]) -> Iterator[Learned]:
+def _forgotten(kept: Sequence[RunningDaemon], known: set[str]) -> Iterator[ImportProfile]:
     """Scripts of which nothing is known, but for which launchers are kept."""
     for script in sorted({each.script for each in kept} - known):
-        learned = Learned("")
+        learned = ImportProfile("")
         learned.script = script
         yield learned
 
 
-def _stop(given: Given) -> int:
+def _stop(given: ParsedCommand) -> int:
     """End the launchers that are kept for these, or all."""
     found = _of(
         all_found(os.environ), given.scripts, "no launcher is kept for", "paddock warm list"
@@ -87,7 +87,7 @@ def _stop(given: Given) -> int:
     return 0
 
 
-def _row(learned: Learned, kept: Sequence[Found]) -> dict[str, object]:
+def _row(learned: ImportProfile, kept: Sequence[RunningDaemon]) -> dict[str, object]:
     return {
         "script": learned.script,
         "modules": len(learned.once),
@@ -102,7 +102,7 @@ def _row(learned: Learned, kept: Sequence[Found]) -> dict[str, object]:
     }
 
 
-def _lines(learned: Learned, kept: Sequence[Found]) -> Iterator[str]:
+def _lines(learned: ImportProfile, kept: Sequence[RunningDaemon]) -> Iterator[str]:
     yield learned.script
     yield f"  {count(len(learned.once), 'module')} imported once per node"
     if learned.late:
@@ -117,12 +117,12 @@ def _lines(learned: Learned, kept: Sequence[Found]) -> Iterator[str]:
 # fmt: off
 SCRIPTS = (Operand("scripts", "SCRIPT", "of these only [all]", "file", (), 0, 0),)
 _ORDERS = (
-    Command("warm list", "what is imported once per node, what is left out, and launchers that are "
-            "kept", (JSON,), _list, SCRIPTS),
-    Command("warm forget", "forget what was learned: the next launch learns it anew", (), _forget,
-            SCRIPTS),
-    Command("warm stop", "end the launchers that are kept, after their jobs if they have any", (),
-            _stop, SCRIPTS),
+    CliCommand("warm list", "what is imported once per node, what is left out, and launchers that "
+               "are kept", (JSON,), _list, SCRIPTS),
+    CliCommand("warm forget", "forget what was learned: the next launch learns it anew", (),
+               _forget, SCRIPTS),
+    CliCommand("warm stop", "end the launchers that are kept, after their jobs if they have any",
+               (), _stop, SCRIPTS),
 )
 # fmt: on
 COMMANDS = {order.name: order for order in _ORDERS}

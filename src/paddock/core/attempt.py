@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from paddock.core.hosts import Host
+    from paddock.core.member_table import MemberEntry
     from paddock.core.messages import Lost
-    from paddock.core.roster import Peer
 
     Why = Literal["", "failure", "success", "grow", "shrink", "cancel", "deadline"]
 
 # Roles whose processes end by themselves when the job is done; servers are then told to.
 WORKER_ROLES = ("worker", "heter")
-# A silent node is noticed after its lease and at most a quarter of it (agent/server.py).
+# A silent node is noticed after its lease and at most a quarter of it (agent/transport/server.py).
 LEASE_NOTICED = 1.25
 
 
@@ -67,14 +67,14 @@ class Attempt:
             self._digest = digest
         return digest != self._digest
 
-    def add_loss(self, peer: Peer, lost: Lost, number: int, lease_seconds: float) -> None:
+    def add_loss(self, peer: MemberEntry, lost: Lost, number: int, lease_seconds: float) -> None:
         """A node is lost: an end among others. number: of this attempt."""
         is_ours = lost.ending == "expelled" or peer.leaving != 0
         self.exits.append(
             Exit(
                 role="node",
                 rank=-1,
-                node_rank=peer.place or 0,
+                node_rank=peer.assigned_rank or 0,
                 host=peer.host.name,
                 attempt=number,
                 at_ns=lost.at_ns,

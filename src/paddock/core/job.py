@@ -28,7 +28,7 @@ DEVICE_KINDS = ("cpu", "gpu", "xpu", "dcu", "npu", *PLUGIN_KINDS)
 
 
 @value
-class Source:
+class ValueSource:
     """Where a field's value came from, for ``paddock explain``.
 
     name: the flag, variable or YAML path; text: what stood there.
@@ -40,7 +40,7 @@ class Source:
 
 
 @value
-class Command:
+class Entrypoint:
     """What every process runs. ``program`` is the script, the module name or the executable."""
 
     kind: CommandKind
@@ -64,14 +64,14 @@ class Command:
 
 def make_command(
     script: str, args: tuple[str, ...], python: str, is_module: bool, is_program: bool
-) -> Command:
+) -> Entrypoint:
     """A Python file is run by Python, a module by python -m, all else by itself."""
     kind: CommandKind = "program"
     if is_module:
         kind = "module"
     elif script.endswith(".py") and not is_program:
         kind = "script"
-    return Command(kind, script, args, python)
+    return Entrypoint(kind, script, args, python)
 
 
 @value
@@ -169,7 +169,7 @@ class Servers:
     alone. why: one sentence for people, "" where nothing is special.
     """
 
-    command: Command | None = None
+    command: Entrypoint | None = None
     is_auto: bool = True
     is_provided: bool = False
     max_restarts: int = 3
@@ -214,7 +214,7 @@ class Job:
     host_part: which of how many nodes of the job on its host this is.
     """
 
-    command: Command
+    command: Entrypoint
     job_id: str = "default"
     mode: Mode = "collective"
     framework: str = "auto"
@@ -245,7 +245,7 @@ class Job:
     extra_env: tuple[tuple[str, str], ...] = ()
     record: str = ""
     warm: str = "off"
-    sources: Mapping[str, Source] = {}
+    sources: Mapping[str, ValueSource] = {}
 
     @property
     def is_elastic(self) -> bool:
@@ -284,7 +284,7 @@ class Job:
         """Of a launcher with the other nodes; 0 where there can be none."""
         return self.rendezvous.lease_seconds if self.nnodes_max > 1 else 0.0
 
-    def command_of(self, name: RoleName) -> Command:
+    def command_of(self, name: RoleName) -> Entrypoint:
         """What the processes of that role run."""
         own = self.servers.command if name == "ps" else None
         return own or self.command

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from paddock.core.attempt import WORKER_ROLES
 from paddock.core.exits import find_culprit, unfinished
-from paddock.core.policy import Again, Verdict, decide_restart
+from paddock.core.policy import Retry, Verdict, decide_restart
 from paddock.core.value import value
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, EXIT_SIGNAL_BASE
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @value
-class Case:
+class AttemptSummary:
     """What is known about an attempt.
 
     asked_signal: the job as a whole was told to stop; asked_by_loss: not by anybody, but a node
@@ -100,14 +100,14 @@ class Case:
 
 
 @value
-class GoOn:
+class NextAttempt:
     """Another attempt follows. text: for people. culprit: what failed, None if nothing did.
 
     again: after how long, and what it costs. expelled: this node rank goes, it failed.
     """
 
     text: str
-    again: Again
+    again: Retry
     culprit: Exit | None = None
     expelled: int | None = None
 
@@ -117,63 +117,68 @@ class GoOn:
         return self.culprit is not None and self.expelled is None
 
 
-def judge(case: Case) -> Verdict | GoOn:
+def judge(summary: AttemptSummary) -> Verdict | NextAttempt:
     """What follows a stopped attempt."""
-    if case.why == "success":
-        return case.succeeded()
-    if case.why == "deadline":
-        return case.verdict("fail", EXIT_DEADLINE, case.reason + unfinished(case.exits))
-    if case.why == "failure":
-        return _judge_failure(case)
-    if case.asked_signal:
-        return case.ended_as_asked()
-    done = sum(1 for e in case.exits if e.ok and not e.by_us and e.role in WORKER_ROLES)
-    if 0 < case.workers <= done:
-        return case.succeeded()  # the change came when all was done
-    return GoOn(case.reason, Again(0.0, case.used_restarts, ""))
+    if summary.why == "success":
+        return summary.succeeded()
+    if summary.why == "deadline":
+        return summary.verdict("fail", EXIT_DEADLINE, summary.reason + unfinished(summary.exits))
+    if summary.why == "failure":
+        return _judge_failure(summary)
+    if summary.asked_signal:
+        return summary.ended_as_asked()
+    done = sum(1 for e in summary.exits if e.ok and not e.by_us and e.role in WORKER_ROLES)
+    if 0 < summary.workers <= done:
+        return summary.succeeded()  # the change came when all was done
+    return NextAttempt(summary.reason, Retry(0.0, summary.used_restarts, ""))
 
 
-def judge_end(case: Case, workers_done: int) -> Verdict:
+def judge_end(summary: AttemptSummary, workers_done: int) -> Verdict:
     """All processes of an attempt ended, and nothing had made it stop."""
-    if workers_done >= case.workers:
-        return case.succeeded()
+    if workers_done >= summary.workers:
+        return summary.succeeded()
     text = "every node says that its processes ended, but not how all of them did"
-    return case.failed(text, find_culprit(case.exits))
+    return summary.failed(text, find_culprit(summary.exits))
 
 
-def _judge_failure(case: Case) -> Verdict | GoOn:
-    culprit = find_culprit(case.exits)
+def _judge_failure(summary: AttemptSummary) -> Verdict | NextAttempt:
+    culprit = find_culprit(summary.exits)
     if culprit is None:
-        return case.failed(case.reason)
-    was_asked = _was_asked(case, culprit)
+        return summary.failed(summary.reason)
+    was_asked = _was_asked(summary, culprit)
     is_its_own = culprit.cause != "node-lost" and not culprit.is_witness
-    if culprit.node_rank in case.expellable and is_its_own:
-        again: Again | None = Again(0.0, case.used_restarts, "its node leaves, --elastic_level 0")
+    if culprit.node_rank in summary.expellable and is_its_own:
+        again: Retry | None = Retry(
+            0.0, summary.used_restarts, "its node leaves, --elastic_level 0"
+        )
         expelled: int | None = culprit.node_rank
     else:
         expelled = None
         found = decide_restart(
-            case.job.restart, culprit, used=case.used_restarts, ran_seconds=case.ran_seconds
+            summary.job.restart,
+            culprit,
+            used=summary.used_restarts,
+            ran_seconds=summary.ran_seconds,
         )
-        again = found if isinstance(found, Again) else None
-        if culprit.cause == "node-lost" and not case.job.may_begin_again:
-            return case.failed("", culprit)
-        if not isinstance(found, Again) and not was_asked:
-            return case.failed(found.reason, culprit)
-    if case.asked_signal:
+        again = found if isinstance(found, Retry) else None
+        if culprit.cause == "node-lost" and not summary.job.may_begin_again:
+            return summary.failed("", culprit)
+        if not isinstance(found, Retry) and not was_asked:
+            return summary.failed(found.reason, culprit)
+    if summary.asked_signal:
         # It would have gone on; or the same signal was sent to our processes, too.
-        return case.ended_as_asked()
+        return summary.ended_as_asked()
     if again is None or (was_asked and expelled is None):
-        return GoOn(
+        return NextAttempt(
             f"node {culprit.node_rank} ({culprit.host}) leaves",
-            Again(0.0, case.used_restarts, ""),
+            Retry(0.0, summary.used_restarts, ""),
         )
     delay = f" in {again.delay_seconds:.1f} s)" if again.delay_seconds else ")"
     text = f"restarting ({culprit.name} on {culprit.host} {culprit.how}; {again.reason}{delay}"
-    return GoOn(text, again, culprit, expelled)
+    return NextAttempt(text, again, culprit, expelled)
 
 
-def _was_asked(case: Case, culprit: Exit) -> bool:
+def _was_asked(summary: AttemptSummary, culprit: Exit) -> bool:
     """The signal that ended it went to its launcher as well: to the whole batch step, say."""
-    asked = dict(case.leaving).get(culprit.node_rank, case.asked_signal)
+    asked = dict(summary.leaving).get(culprit.node_rank, summary.asked_signal)
     return asked != 0 and culprit.signal == asked

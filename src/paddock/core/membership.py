@@ -2,100 +2,100 @@
 
 Owned by the coordinator's one thread. Members are agents of nodes; each joins with its facts.
 
-    phase      event                              next       actions
-    ---------  ---------------------------------  ---------  --------------------------------------
-    gathering  Join, enough nodes                 running    Start(attempt, hosts in rank order)
-    gathering  Join, not yet enough               gathering  SetTimer, Note who is awaited
-    gathering  Join: another job, rank taken, ... gathering  Refuse
-    gathering  enough, but the hosts do not fit   ended      Over(fail 2, every problem)
-    gathering  Lost                               gathering  Note who is awaited
-    gathering  Leave, others stay (elastic)       gathering  Over for it
-    gathering  Leave, own node, others take over  ended      HandOver
-    gathering  Leave, nobody stays or not elastic ended      Over(cancel), of a lost one Over(fail)
-    gathering  timer: at least the minimum        running    Start
-    gathering  timer: too few                     ended      Over(fail 124, who is missing)
-    gathering  timer: --timeout is over           ended      Over(fail 124)
-    running    Exited: failed                     stopping   Stop on every node
-    running    Exited: last worker of a ps job    stopping   Stop on every node (success)
-    running    Lost, its part had not ended       stopping   Stop on every node
-    running    Started: another plan              stopping   Stop on every node, that one too
-    running    Join, room for it (elastic)        stopping   Stop on every node (membership grows)
-    running    Join, no room                      running    Note: it stands by
-    running    Leave, others stay (elastic)       stopping   Stop on every node (membership shrinks)
-    running    Leave, nobody stays or not elastic stopping   Stop on every node (cancel)
-    running    Leave by one that stands by        running    Over for it
-    running    timer: --timeout is over           stopping   Stop on every node (deadline)
-    running    all members stopped, all ok        ended      Over(succeed)
-    stopping   all members stopped                backoff    SetTimer (restart decided)
-    stopping   all members stopped                gathering  Over for who leaves (others go on)
-    stopping   all members stopped                ended      Over(verdict), or HandOver
-    stopping   Leave, nobody stays                stopping   none: no further attempt will follow
-    stopping   Leave hurry, the job ends          stopping   Stop hurry on every node
-    stopping   Leave hurry, it goes on            stopping   Stop hurry on that node
-    stopping   timer: a member will not answer    stopping   Over for it (fail 125), go on without
-    backoff    Leave, others stay (elastic)       backoff    Over for it
-    backoff    Leave, own node, others take over  ended      HandOver
-    backoff    Leave, nobody stays or not elastic ended      Over(cancel)
-    backoff    timer                              gathering  and from there to running at once
-    backoff    timer: --timeout is over           ended      Over(fail 124)
-    gathering  Join by one of a later attempt     ended      End(outdated)
-    any        Claim: another goes on with it     ended      HandOver
-    any        Claim of an earlier one            same       HandOver for the one that claims
-    any        GiveWay                            ended      HandOver
-    running    Started by a majority              running    Settled
-    any        news of another attempt            same       none
-    any        Warn                               same       Note for the others, kept for Over
-    any        timer before its time              same       SetTimer again
-    ended      Join, others go on                 ended      HandOver
-    ended      anything                           ended      none (Join: Refuse)
+    phase      event                                next       actions
+    ---------  -----------------------------------  ---------  ----------------------------------
+    gathering  Join, enough nodes                   running    Start(attempt, ranked hosts)
+    gathering  Join, not yet enough                 gathering  SetTimer, Notice who is awaited
+    gathering  Join: another job, rank taken, ...   gathering  Reject
+    gathering  enough, but the hosts do not fit     ended      JobEnded(fail 2, every problem)
+    gathering  Lost                                 gathering  Notice who is awaited
+    gathering  Leave, others stay (elastic)         gathering  JobEnded for it
+    gathering  Leave, own node, others take over    ended      HandOver
+    gathering  Leave, nobody stays or not elastic   ended      JobEnded(cancel, or fail: lost)
+    gathering  timer: at least the minimum          running    Start
+    gathering  timer: too few                       ended      JobEnded(fail 124, who is missing)
+    gathering  timer: --timeout is over             ended      JobEnded(fail 124)
+    running    Exited: failed                       stopping   Stop on every node
+    running    Exited: last worker of a ps job      stopping   Stop on every node (success)
+    running    Lost, its part had not ended         stopping   Stop on every node
+    running    Started: another plan                stopping   Stop on every node, that one too
+    running    Join, room for it (elastic)          stopping   Stop on every node (it grows)
+    running    Join, no room                        running    Notice: it stands by
+    running    Leave, others stay (elastic)         stopping   Stop on every node (it shrinks)
+    running    Leave, nobody stays or not elastic   stopping   Stop on every node (cancel)
+    running    Leave by one that stands by          running    JobEnded for it
+    running    timer: --timeout is over             stopping   Stop on every node (deadline)
+    running    all members stopped, all ok          ended      JobEnded(succeed)
+    stopping   all members stopped                  backoff    SetTimer (restart decided)
+    stopping   all members stopped                  gathering  JobEnded for those that leave
+    stopping   all members stopped                  ended      JobEnded(verdict), or HandOver
+    stopping   Leave, nobody stays                  stopping   none: no other attempt follows
+    stopping   Leave force, the job ends            stopping   Stop force on every node
+    stopping   Leave force, it goes on              stopping   Stop force on that node
+    stopping   timer: a member will not answer      stopping   JobEnded(fail 125) for it
+    backoff    Leave, others stay (elastic)         backoff    JobEnded for it
+    backoff    Leave, own node, others take over    ended      HandOver
+    backoff    Leave, nobody stays or not elastic   ended      JobEnded(cancel)
+    backoff    timer                                gathering  and from there to running at once
+    backoff    timer: --timeout is over             ended      JobEnded(fail 124)
+    gathering  Join by one of a later attempt       ended      End(outdated)
+    any        LeaderConflict: another one goes on  ended      HandOver
+    any        LeaderConflict: this one goes on     same       HandOver for the other
+    any        GiveWay                              ended      HandOver
+    running    Started by a majority                running    Committed
+    any        news of another attempt              same       none
+    any        Warn                                 same       Notice for the others, kept
+    any        timer before its time                same       SetTimer again
+    ended      Join, others go on                   ended      HandOver
+    ended      anything                             ended      none (Join: Reject)
 
-What is known is in state.py. When an attempt may start is decided in gathering.py and quorum.py,
-what follows one in judging.py, what a node that leaves means in leaving.py, which of two
-coordinators goes on in rivals.py. A member reports every exit of an attempt before it says that
+What is known is in state.py. When an attempt may start is decided in rendezvous_wait.py and
+quorum.py, what follows one in judging.py, what a node that leaves means in leaving.py, which of two
+leaders goes on in leader_conflict.py. A member reports every exit of an attempt before it says that
 the attempt is stopped.
 """
 
 from __future__ import annotations
 
 from paddock.core import leaving
-from paddock.core.gathering import Gathering
-from paddock.core.inherited import NOTHING, SHORT_GRACE_SECONDS
-from paddock.core.judging import GoOn, judge, judge_end
+from paddock.core.handoff import NOTHING, SHORT_GRACE_SECONDS
+from paddock.core.judging import NextAttempt, judge, judge_end
+from paddock.core.leader_conflict import resolve_conflict
 from paddock.core.messages import (
     LOSSES,
     CannotRun,
-    Claim,
     Close,
+    Committed,
     End,
     Exited,
     GiveWay,
-    Heard,
     Join,
+    LeaderConflict,
     Leave,
     Lost,
-    Note,
-    Refuse,
+    Notice,
+    Received,
+    Reject,
+    Send,
     SetTimer,
-    Settled,
     Started,
     Stop,
     Stopped,
-    Tell,
     Warn,
 )
-from paddock.core.rivals import settle
-from paddock.core.state import State
+from paddock.core.rendezvous_wait import RendezvousWait
+from paddock.core.state import MembershipState
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, EXIT_USAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.core.attempt import Why
     from paddock.core.exits import Exit
-    from paddock.core.inherited import Inherited
+    from paddock.core.handoff import LeaderHandoff
     from paddock.core.job import Job
+    from paddock.core.member_table import MemberEntry
     from paddock.core.messages import Action, Event, HandOver
     from paddock.core.policy import Verdict
-    from paddock.core.roster import Peer
     from paddock.core.state import Phase
 
 # A member gets this much longer than its own grace to say that its processes are gone.
@@ -112,12 +112,12 @@ class Membership:
         now: float,
         *,
         uid: str = "",
-        shape: tuple[tuple[str, str], ...] = (),
-        inherited: Inherited | None = None,
+        fingerprint: tuple[tuple[str, str], ...] = (),
+        handoff: LeaderHandoff | None = None,
     ) -> None:
         self.phase: Phase = "gathering"
-        self.state = State(job, now, uid, shape, inherited or NOTHING)
-        self._gathering = Gathering(self.state, now)
+        self.state = MembershipState(job, now, uid, fingerprint, handoff or NOTHING)
+        self._rendezvous_wait = RendezvousWait(self.state, now)
         self._timer_at: float | None = None
         self._goes_on: HandOver | None = None  # with whom, once this coordinator has ended
 
@@ -129,17 +129,17 @@ class Membership:
     @property
     def active_ids(self) -> tuple[int, ...]:
         """Members of the current attempt, in node-rank order."""
-        return tuple(self.state.now.members)
+        return tuple(self.state.current.members)
 
     # ----------------------------------------------------------------- events
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event at monotonic second ``now``; return what to do, in order."""
-        if isinstance(event, Heard) and isinstance(event.message, Join):
+        if isinstance(event, Received) and isinstance(event.message, Join):
             return self._on_join(event, event.message, now)
         if self.phase == "ended":
             return []
-        if isinstance(event, Heard):
+        if isinstance(event, Received):
             return self._on_heard(event, event.message, now)
         if isinstance(event, Lost):
             return self._on_lost(event, now)
@@ -147,11 +147,11 @@ class Membership:
             return self._give_way(event.order)
         return self._on_timer(now)
 
-    def _on_heard(self, heard: Heard, message: object, now: float) -> list[Action]:
+    def _on_heard(self, heard: Received, message: object, now: float) -> list[Action]:
         state, member = self.state, heard.member
         if isinstance(message, Leave):
             return self._on_leave(heard, message, now)
-        if isinstance(message, Claim):
+        if isinstance(message, LeaderConflict):
             return self._on_claim(member, message)
         if isinstance(message, Warn):
             return self._on_warning(member, message)
@@ -159,78 +159,78 @@ class Membership:
             at_ns, code = int(now * 1e9), message.exit_code
             lost = Lost(member, at_ns, "cannot-run", message.message, exit_code=code)
             return self._on_lost(lost, now)
-        if member not in state.now.members:
+        if member not in state.current.members:
             return []
         if isinstance(message, Exited) and message.exit.attempt == self.attempt:
             return self._on_exited(message.exit, now)
         if isinstance(message, Stopped) and message.attempt == self.attempt:
-            state.roster.peers[member].host = message.host
-            state.now.unstopped.discard(member)
+            state.member_table.peers[member].host = message.host
+            state.current.unstopped.discard(member)
             return self._if_all_stopped(now)
         if isinstance(message, Started) and message.attempt == self.attempt:
             return self._on_started(member, message.digest, now)
         return []
 
     def _on_warning(self, member: int, warning: Warn) -> list[Action]:
-        state, peer = self.state, self.state.roster.peers.get(member)
+        state, peer = self.state, self.state.member_table.peers.get(member)
         if peer is None or len(state.warnings) >= WARNINGS_MAX:
             return []
         state.warnings = (*state.warnings, (peer.host.name, warning.text))
-        others = tuple(other for other in state.roster.peers if other != member)
-        return [Tell(others, Note(f"{peer.host.name}: {warning.text}", is_warning=True))]
+        others = tuple(other for other in state.member_table.peers if other != member)
+        return [Send(others, Notice(f"{peer.host.name}: {warning.text}", is_warning=True))]
 
-    def _on_join(self, heard: Heard, join: Join, now: float) -> list[Action]:
+    def _on_join(self, heard: Received, join: Join, now: float) -> list[Action]:
         state, member = self.state, heard.member
-        if member in state.roster.peers:
+        if member in state.member_table.peers:
             return []  # it said so before
         if self._goes_on is not None:
-            return [Tell((member,), self._goes_on)]
-        former = state.roster.former(join.key)
-        refused = state.roster.refusal(join, former)
+            return [Send((member,), self._goes_on)]
+        former = state.member_table.former(join.key)
+        refused = state.member_table.refusal(join, former)
         if self.phase == "ended":
-            refused = Refuse("the job has ended", exit_code=EXIT_OWN_FAULT)
+            refused = Reject("the job has ended", exit_code=EXIT_OWN_FAULT)
         if refused is not None:
-            return [Tell((member,), refused), Close(member)]
+            return [Send((member,), refused), Close(member)]
         if state.quorum.is_behind(join):
             self.phase = "ended"
             text = f"{join.host.name} has been in attempt {join.started} of another coordinator"
-            return [self._set_timer(None), End(state.case().failed(text), True, text)]
+            return [self._set_timer(None), End(state.summary().failed(text), True, text)]
         actions = self._replace(former, now) if former is not None else []
-        peer = state.roster.add(member, join, is_self=heard.is_self)
+        peer = state.member_table.add(member, join, is_self=heard.is_self)
         state.quorum.gone.discard(join.key)
         if self.phase == "gathering":
             # Whoever coordinated before may have started attempts that left no record.
             state.attempt = max(state.attempt, heard.attempt + 1)
-        self._gathering.change(now)
+        self._rendezvous_wait.change(now)
         if actions:
             return actions
         if self.phase == "gathering":
-            if state.roster.own_leaver and state.roster.can_go_on:
+            if state.member_table.own_leaver and state.member_table.can_take_over:
                 return self._release_leavers(self.attempt, now)
             return self._try_start(now)
         if self.phase == "running" and state.can_grow:
-            return self._stop("grow", f"node {state.roster.label(peer)} joined", now)
+            return self._stop("grow", f"node {state.member_table.label(peer)} joined", now)
         return [self._note(f"node {join.host.name} is standing by")]
 
-    def _on_claim(self, member: int, claim: Claim) -> list[Action]:
-        order = settle(claim, self.state)
-        if order is not None and order.keys[0] == claim.key:  # it goes on, we do not
+    def _on_claim(self, member: int, conflict: LeaderConflict) -> list[Action]:
+        order = resolve_conflict(conflict, self.state)
+        if order is not None and order.keys[0] == conflict.key:  # it goes on, we do not
             return self._give_way(order)
-        return [Tell((member,), order), Close(member)] if order is not None else []
+        return [Send((member,), order), Close(member)] if order is not None else []
 
     def _give_way(self, order: HandOver) -> list[Action]:
         """Another coordinates; what runs here ends at once."""
         self.phase = "ended"
         self._goes_on = order
-        verdict = self.state.case().cancelled(0, "another node coordinates")
-        told = Tell(tuple(self.state.roster.peers), order)
+        verdict = self.state.summary().cancelled(0, "another node coordinates")
+        told = Send(tuple(self.state.member_table.peers), order)
         return [self._set_timer(None), told, End(verdict, True)]
 
     def _replace(self, former: int, now: float) -> list[Action]:
         """A launcher that joins again has ended its part of before, and its connection is gone."""
         if self.phase in ("running", "stopping"):
             return self._on_lost(Lost(former, int(now * 1e9), "closed", "it joined again"), now)
-        self.state.roster.remove(former)
+        self.state.member_table.remove(former)
         return []
 
     def _on_exited(self, exit_: Exit, now: float) -> list[Action]:
@@ -239,10 +239,10 @@ class Membership:
 
     def _on_started(self, member: int, digest: int, now: float) -> list[Action]:
         """Every node must have made the same plan. One that has not is stopped, then let go."""
-        state, peer = self.state, self.state.roster.peers[member]
-        if not state.now.is_other_plan(digest):
-            is_settled = state.has_votes and state.quorum.add_started(peer.key)
-            return [Tell(self.active_ids, Settled(self.attempt))] if is_settled else []
+        state, peer = self.state, self.state.member_table.peers[member]
+        if not state.current.is_other_plan(digest):
+            is_committed = state.has_votes and state.quorum.add_started(peer.key)
+            return [Send(self.active_ids, Committed(self.attempt))] if is_committed else []
         peer.is_expelled = True
         lost = Lost(member, int(now * 1e9), "other-plan")
         state.add_loss(peer, lost)
@@ -250,44 +250,44 @@ class Membership:
 
     def _on_lost(self, lost: Lost, now: float) -> list[Action]:
         state = self.state
-        attempt = state.now
+        attempt = state.current
         was_in, was_unstopped = lost.member in attempt.members, lost.member in attempt.unstopped
         peer = state.lose(lost)
         if peer is None:
             return []
-        self._gathering.change(now)
+        self._rendezvous_wait.change(now)
         if not was_in:
             note = self._note(f"node {peer.host.name} {lost.how}")
             return [note, *self._try_start(now)] if self.phase == "gathering" else [note]
         if not was_unstopped:
             return []  # it had ended its part already; only the goodbye is missing
-        text = f"node {peer.place} ({peer.host.name}) {lost.how}"
+        text = f"node {peer.assigned_rank} ({peer.host.name}) {lost.how}"
         # A member that lives breaks its link when another is elected, as a cut does.
         is_hasty = lost.ending in ("silent", "cut") and state.job.rendezvous.kind == "etcd"
         grace = SHORT_GRACE_SECONDS if is_hasty or not state.has_quorum else None
         if self.phase == "running":
             return self._stop("failure", text, now, grace)  # running -> stopping
-        again = Tell(self.active_ids, Stop(self.attempt, text, grace_seconds=grace))
+        again = Send(self.active_ids, Stop(self.attempt, text, grace_seconds=grace))
         return [*([again] if grace else []), *self._if_all_stopped(now)]
 
-    def _on_leave(self, heard: Heard, leave: Leave, now: float) -> list[Action]:
+    def _on_leave(self, heard: Received, leave: Leave, now: float) -> list[Action]:
         state, member = self.state, heard.member
-        peer = state.roster.peers.get(member)
+        peer = state.member_table.peers.get(member)
         if peer is None:  # out, but it may coordinate on: then nobody else can be told to stop
             return self._cancel(leave, "the coordinator", now) if heard.is_self else []
         actions = []
-        if not peer.leaving or (leave.hurry and peer.is_self and self.phase == "gathering"):
+        if not peer.leaving or (leave.force and peer.is_self and self.phase == "gathering"):
             actions = self._leave(member, peer, leave, now)
-        if not leave.hurry or self.phase != "stopping":
+        if not leave.force or self.phase != "stopping":
             return actions
-        is_ending = state.asked[0] or state.now.why in ("cancel", "deadline", "success")
+        is_ending = state.asked[0] or state.current.why in ("cancel", "deadline", "success")
         hurried = self.active_ids if is_ending else (member,)
-        return [*actions, Tell(hurried, Stop(self.attempt, "asked twice", hurry=True))]
+        return [*actions, Send(hurried, Stop(self.attempt, "asked twice", force=True))]
 
-    def _leave(self, member: int, peer: Peer, leave: Leave, now: float) -> list[Action]:
-        name = self.state.roster.label(peer)
+    def _leave(self, member: int, peer: MemberEntry, leave: Leave, now: float) -> list[Action]:
+        name = self.state.member_table.label(peer)
         peer.leaving, peer.loss = leave.signal, leave.lost
-        follows = leaving.after_leave(self.state, self.phase, member, peer, hurry=leave.hurry)
+        follows = leaving.after_leave(self.state, self.phase, member, peer, force=leave.force)
         if follows == "goes":
             return leaving.let_go(self.state, member, peer)
         if follows == "stop":
@@ -303,7 +303,7 @@ class Membership:
         state.ask(leave.signal, who, leave.lost)
         if self.phase in ("running", "stopping"):
             return self._stop("cancel", state.asked[1], now)  # running -> stopping
-        return self._finish(state.case().ended_as_asked())  # gathering | backoff -> ended
+        return self._finish(state.summary().ended_as_asked())  # gathering | backoff -> ended
 
     def _on_timer(self, now: float) -> list[Action]:
         if self._timer_at is None:
@@ -316,15 +316,15 @@ class Membership:
         if self.phase == "backoff":
             return self._gather(now)  # backoff -> gathering
         if self.phase == "running":
-            return self._stop("deadline", self.state.spent.over_text, now)
+            return self._stop("deadline", self.state.used_budget.over_text, now)
         return self._expel(now)
 
     def _expel(self, now: float) -> list[Action]:
         """Processes did not end in time (stuck in the kernel, say). Go on without their nodes."""
-        attempt = self.state.now
+        attempt = self.state.current
         late = [member for member in attempt.members if member in attempt.unstopped]
         at_ns = max((e.at_ns for e in attempt.exits), default=0)
-        verdict = self.state.case().failed("this node did not stop its processes in time")
+        verdict = self.state.summary().failed("this node did not stop its processes in time")
         actions: list[Action] = []
         for member in late:
             actions += self._on_lost(Lost(member, at_ns, "expelled"), now)
@@ -336,17 +336,17 @@ class Membership:
 
     def _try_start(self, now: float) -> list[Action]:
         state = self.state
-        outlook = self._gathering.look(now)
-        if state.roster.own_leaver and (outlook.starts or outlook.gives_up):
-            if state.roster.can_go_on:
+        decision = self._rendezvous_wait.look(now)
+        if state.member_table.own_leaver and (decision.starts or decision.gives_up):
+            if state.member_table.can_take_over:
                 return self._release_leavers(self.attempt, now)
-            return self._finish(state.case().ended_as_asked())  # nobody came to take over
-        if outlook.starts:
+            return self._finish(state.summary().ended_as_asked())  # nobody came to take over
+        if decision.starts:
             return self._start(now)
-        if outlook.gives_up or outlook.is_over:
-            return self._fail(EXIT_DEADLINE, outlook.text)
-        timer = self._set_timer(outlook.wake_at)
-        return [timer, *([self._note(outlook.text)] if outlook.text else [])]
+        if decision.gives_up or decision.is_over:
+            return self._fail(EXIT_DEADLINE, decision.text)
+        timer = self._set_timer(decision.wake_at)
+        return [timer, *([self._note(decision.text)] if decision.text else [])]
 
     def _start(self, now: float) -> list[Action]:
         misfit = self.state.find_misfit()
@@ -354,7 +354,7 @@ class Membership:
             return self._fail(EXIT_USAGE, misfit)
         self.phase = "running"  # gathering -> running
         start = self.state.begin(now)
-        return [Tell(self.active_ids, start), self._set_timer(self.state.spent.deadline_at)]
+        return [Send(self.active_ids, start), self._set_timer(self.state.used_budget.deadline_at)]
 
     # -------------------------------------------------------------- stopping
 
@@ -365,41 +365,41 @@ class Membership:
             return []  # the first reason wins
         self.phase = "stopping"  # running -> stopping
         state = self.state
-        state.now.why, state.now.reason = why, reason
+        state.current.why, state.current.reason = why, reason
         stop = Stop(self.attempt, reason, grace_seconds=grace_seconds)
         timer = self._set_timer(now + state.job.grace_seconds + STOP_MARGIN_SECONDS)
-        return [Tell(self.active_ids, stop), timer, *self._if_all_stopped(now)]
+        return [Send(self.active_ids, stop), timer, *self._if_all_stopped(now)]
 
     def _if_all_stopped(self, now: float) -> list[Action]:
-        if self.state.now.unstopped:
+        if self.state.current.unstopped:
             return []
         if self.phase == "stopping":
             return self._judge(now)
-        verdict = judge_end(self.state.case(), self.state.now.workers_done)
+        verdict = judge_end(self.state.summary(), self.state.current.workers_done)
         return self._finish(verdict)  # running -> ended
 
     def _judge(self, now: float) -> list[Action]:
         """All processes of the attempt are gone: what now?"""
         state = self.state
-        found = judge(state.case(now))
-        if not isinstance(found, GoOn):
+        found = judge(state.summary(now))
+        if not isinstance(found, NextAttempt):
             return self._finish(found)
-        state.spent.add(found.again.used, is_restart=found.is_restart)
+        state.used_budget.add(found.again.used, is_restart=found.is_restart)
         actions = [*leaving.expel(state, found), *self._release_leavers(self.attempt + 1, now)]
         if self.phase == "ended":
             return actions  # another node goes on with it
-        state.now.end()
+        state.current.end()
         actions.append(self._note(f"attempt {self.attempt + 1}: {found.text}", found.culprit))
         delay = found.again.delay_seconds
         if not delay:
             return actions + self._gather(now)
         self.phase = "backoff"  # stopping -> backoff
-        return [*actions, self._set_timer(state.spent.until(now + delay))]
+        return [*actions, self._set_timer(state.used_budget.until(now + delay))]
 
     def _release_leavers(self, next_attempt: int, now: float) -> list[Action]:
         """Let those go that have to; the coordinator's own node last, as others take over."""
         actions = leaving.let_leavers_go(self.state)
-        own = self.state.roster.own_leaver
+        own = self.state.member_table.own_leaver
         if own is None:
             return actions
         self.phase = "ended"  # stopping | gathering | backoff -> ended, for this coordinator only
@@ -411,18 +411,18 @@ class Membership:
         """stopping | backoff -> gathering, for the next attempt."""
         self.phase = "gathering"
         self.state.attempt += 1
-        self._gathering.begin(now)
+        self._rendezvous_wait.begin(now)
         return self._try_start(now)
 
     def _set_timer(self, at: float | None) -> SetTimer:
         self._timer_at = at
         return SetTimer(at)
 
-    def _note(self, text: str, culprit: Exit | None = None) -> Tell:
-        return Tell(tuple(self.state.roster.peers), Note(text, culprit))
+    def _note(self, text: str, culprit: Exit | None = None) -> Send:
+        return Send(tuple(self.state.member_table.peers), Notice(text, culprit))
 
     def _fail(self, exit_code: int, text: str) -> list[Action]:
-        return self._finish(self.state.case().verdict("fail", exit_code, text))
+        return self._finish(self.state.summary().verdict("fail", exit_code, text))
 
     def _finish(self, verdict: Verdict) -> list[Action]:
         self.phase = "ended"

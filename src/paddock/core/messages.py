@@ -1,5 +1,5 @@
 """What a coordinator and its members say to each other, and what the machine of the job hears and
-orders. Values only; membership.py takes and gives them, agent/wire.py writes them down.
+orders. Values only; membership.py takes and gives them, agent/transport/wire.py writes them down.
 
     to the coordinator    Join, Started, Exited, Stopped, Leave, CannotRun, Warn, Claim, Ping
     to a member           Start, Settled, Stop, Over, Refuse, HandOver, Note, Pong
@@ -79,8 +79,8 @@ class Voters:
     attempt: Count
     keys: tuple[Word, ...]
     addresses: tuple[Word, ...]
-    doors: tuple[Port, ...]
-    by: Word
+    listen_ports: tuple[Port, ...]
+    coordinator_key: Word
 
 
 # ---------------------------------------------------------------- to the coordinator
@@ -99,10 +99,10 @@ class Join:
     host: Host
     key: Word
     node_rank: NodeRank | None = None
-    shape: tuple[tuple[str, str], ...] = ()
-    door: Port = 0
+    fingerprint: tuple[tuple[str, str], ...] = ()
+    listen_port: Port = 0
     started: AttemptNumber = -1
-    by: WordOrNone = ""
+    coordinator_key: WordOrNone = ""
 
 
 @value
@@ -136,7 +136,7 @@ class Leave:
     """
 
     signal: SignalNumber
-    hurry: bool = False
+    force: bool = False
     lost: Loss = ""
 
 
@@ -156,7 +156,7 @@ class Warn:
 
 
 @value
-class Claim:
+class LeaderConflict:
     """Another coordinator of this job, not a member: one of the two has to give way.
 
     run: its uid. attempt: the latest it knows of; has_begun: one that it started itself;
@@ -166,11 +166,11 @@ class Claim:
     run: Word
     attempt: AttemptNumber
     has_begun: bool
-    is_settled: bool
+    is_committed: bool
     key: Word
     address: Word
-    door: Port
-    shape: tuple[tuple[str, str], ...] = ()
+    listen_port: Port
+    fingerprint: tuple[tuple[str, str], ...] = ()
 
 
 @value
@@ -194,8 +194,8 @@ class Start:
     attempt: Count
     hosts: tuple[Host, ...]
     keys: tuple[Word, ...] = ()
-    doors: tuple[Port, ...] = ()
-    by: WordOrNone = ""
+    listen_ports: tuple[Port, ...] = ()
+    coordinator_key: WordOrNone = ""
     budget: Budget = Budget()
     before: tuple[Voters, ...] = ()
 
@@ -203,12 +203,12 @@ class Start:
     def voters(self) -> tuple[Voters, ...]:
         """The attempts that count, this one last."""
         addresses = tuple(host.address for host in self.hosts)
-        own = Voters(self.attempt, self.keys, addresses, self.doors, self.by)
+        own = Voters(self.attempt, self.keys, addresses, self.listen_ports, self.coordinator_key)
         return (*self.before, own)
 
 
 @value
-class Settled:
+class Committed:
     """No attempt before this one counts any more."""
 
     attempt: Count
@@ -220,19 +220,19 @@ class Stop:
 
     attempt: int
     reason: str
-    hurry: bool = False
+    force: bool = False
     grace_seconds: Seconds | None = None
 
 
 @value
-class Over:
+class JobEnded:
     """The job has ended; or, if verdict.goes_on, this member's part in it."""
 
     verdict: Verdict
 
 
 @value
-class Refuse:
+class Reject:
     """The joining member is not wanted, and why."""
 
     message: str
@@ -252,7 +252,7 @@ class HandOver:
     attempt: Count
     keys: tuple[Word, ...]
     address: Word
-    door: Port
+    listen_port: Port
     budget: Budget
     wait_seconds: Seconds = 0.0
     voters: tuple[Voters, ...] = ()
@@ -265,7 +265,7 @@ def sent_on(target: tuple[str, int]) -> HandOver:
 
 
 @value
-class Note:
+class Notice:
     """One line for the people at this node. culprit: show its last words with it."""
 
     text: str
@@ -282,7 +282,7 @@ class Pong:
 
 
 @value
-class Letter:
+class Envelope:
     """A message on its way. uid: of the run. attempt: the one its sender is in."""
 
     uid: str
@@ -294,7 +294,7 @@ class Letter:
 
 
 @value
-class Heard:
+class Received:
     """A member said something. is_self: it is the coordinator's own node. attempt: the one it was
     in, -1 for none.
     """
@@ -344,7 +344,7 @@ class TimerFired:
 
 
 @value
-class Tell:
+class Send:
     """Say this to these members, in this order."""
 
     members: tuple[int, ...]
@@ -378,7 +378,9 @@ class End:
 
 
 if TYPE_CHECKING:
-    ToCoordinator = Join | Started | Exited | Stopped | Leave | CannotRun | Warn | Claim | Ping
-    ToMember = Start | Settled | Stop | Over | Refuse | HandOver | Note | Pong
-    Event = Heard | Lost | GiveWay | TimerFired
-    Action = Tell | Close | SetTimer | End
+    ToCoordinator = (
+        Join | Started | Exited | Stopped | Leave | CannotRun | Warn | LeaderConflict | Ping
+    )
+    ToMember = Start | Committed | Stop | JobEnded | Reject | HandOver | Notice | Pong
+    Event = Received | Lost | GiveWay | TimerFired
+    Action = Send | Close | SetTimer | End

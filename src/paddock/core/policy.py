@@ -38,13 +38,13 @@ class Verdict:
     culprit: Exit | None = None
     exits: tuple[Exit, ...] = ()
     clean: bool = False
-    goes_on: bool = False
+    job_continues: bool = False
     restarts: int = 0
     warnings: tuple[str, ...] = ()
 
 
 @value
-class Again:
+class Retry:
     """Try again after delay_seconds; used counts restarts spent from the budget."""
 
     delay_seconds: float
@@ -53,7 +53,7 @@ class Again:
 
 
 @value
-class Enough:
+class NoRetry:
     """Do not try again, and why."""
 
     reason: str
@@ -61,24 +61,24 @@ class Enough:
 
 def decide_restart(
     restart: Restart, culprit: Exit, *, used: int, ran_seconds: float
-) -> Again | Enough:
+) -> Retry | NoRetry:
     """Whether the failure is followed by another attempt.
 
     used: restarts already spent. ran_seconds: how long the failed attempt ran.
     """
     if culprit.cause in NEVER_RESTART:
-        return Enough("the program cannot be started")
+        return NoRetry("the program cannot be started")
     if restart.max_restarts <= 0:
-        return Enough("")
+        return NoRetry("")
     if not _is_restartable(restart.restart_on, culprit):
-        return Enough(f"--restart-on {','.join(restart.restart_on)} does not cover this cause")
+        return NoRetry(f"--restart-on {','.join(restart.restart_on)} does not cover this cause")
     if ran_seconds >= restart.healthy_seconds:
         used = 0
     if used >= restart.max_restarts:
-        return Enough(f"no restart is left of {restart.max_restarts} (--max_restart)")
+        return NoRetry(f"no restart is left of {restart.max_restarts} (--max_restart)")
     delay = 0.0 if used == 0 else restart.backoff_initial_seconds * 2.0 ** min(used - 1, 32)
     delay = min(delay, restart.backoff_max_seconds)
-    return Again(delay, used + 1, f"restart {used + 1} of {restart.max_restarts}")
+    return Retry(delay, used + 1, f"restart {used + 1} of {restart.max_restarts}")
 
 
 def _is_restartable(restart_on: tuple[str, ...], culprit: Exit) -> bool:

@@ -1,9 +1,9 @@
-"""May the next attempt start although nodes of the last one are out of reach? By majority. Pure.
+"""The quorum: may the next attempt start although nodes of the last one are out of reach? Pure.
 
-Without etcd any node of an elastic job that has a door takes over from a coordinator it cannot
-reach (agent/life.py), and that one may live on behind a cut. What keeps the two apart: an attempt
-starts only with a majority of the nodes of the one before, and a node is with one coordinator at
-a time.
+Without etcd, a node of an elastic job that has a listening port takes over from a leader that it
+cannot reach (agent/leadership), and that leader may live on behind a network partition. An attempt
+therefore starts only with a majority of the nodes of the attempt before, and a node is with one
+leader at a time.
 
     a node of the last attempt                         counts
     -------------------------------------------------  --------------------------------------
@@ -12,11 +12,11 @@ a time.
     told to leave, or said that it cannot run
     is out of reach                                    as a vote that another may have
 
-Half is enough with the node that coordinated the attempt. Where none of those out of reach has a
-door nobody can take over, and no vote is needed.
+Half is enough with the node that coordinated the attempt. No vote is needed where none of the nodes
+out of reach has a listening port: none can take over.
 
-An attempt is settled, the one to count by, when a majority of the one before has started it.
-Until then both count: those that have not heard of it may go on from the one before.
+An attempt is committed, the one to count by, when a majority of the one before has started it.
+Until then both count: nodes that have not heard of it may go on from the one before.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Quorum:
         return self.voters[-1] if self.voters else None
 
     @property
-    def is_settled(self) -> bool:
+    def is_committed(self) -> bool:
         """Whether nobody can go on from an attempt before the latest."""
         return len(self.voters) == 1
 
@@ -51,7 +51,7 @@ class Quorum:
         last = self.last
         if last is None or join.started < last.attempt:
             return False
-        is_rival = join.by != last.by and not self.is_settled
+        is_rival = join.coordinator_key != last.coordinator_key and not self.is_committed
         return join.started > last.attempt or is_rival
 
     def holds(self, present: Collection[str]) -> bool:
@@ -60,7 +60,11 @@ class Quorum:
 
     def begin(self, voters: Voters) -> tuple[Voters, ...]:
         """An attempt starts; the attempts that count beside it."""
-        before = [v for v in self.voters if set(v.keys) != set(voters.keys) or v.by != voters.by]
+        before = [
+            v
+            for v in self.voters
+            if set(v.keys) != set(voters.keys) or v.coordinator_key != voters.coordinator_key
+        ]
         self.voters = [*before, voters]
         self._started = set()
         return tuple(before)
@@ -86,10 +90,12 @@ def has_majority(voters: Voters, present: Collection[str], gone: Collection[str]
     (False, True)
     """
     living = [
-        (key, door) for key, door in zip(voters.keys, voters.doors, strict=True) if key not in gone
+        (key, listen_port)
+        for key, listen_port in zip(voters.keys, voters.listen_ports, strict=True)
+        if key not in gone
     ]
     votes = sum(1 for key, _ in living if key in present)
-    if not any(door for key, door in living if key not in present):
+    if not any(listen_port for key, listen_port in living if key not in present):
         return True
     is_tie = 2 * votes == len(living)
-    return 2 * votes > len(living) or (is_tie and voters.by in present)
+    return 2 * votes > len(living) or (is_tie and voters.coordinator_key in present)

@@ -1,27 +1,27 @@
 """One node, one attempt: start, watch, stop, escalate. Mechanism only; no judgement, no I/O.
 
-    phase      event                        next       actions
-    --------   ---------------------------  --------   -----------------------------------------
-    running    process ended well           running    Report
-    running    process failed               stopping   Report, TERM to every group, SetTimer
-    running    own server ended             running    StartAgain
-    running    own server ended too often   stopping   NotAgain, then as process failed
-    running    last process ended           ended      Report, Sweep, Ended
-    running    StopOrdered                  stopping   TERM to every group, SetTimer
-    running    StopOrdered hurry            killing    KILL to every group, SetTimer
-    running    timer                        running    none
-    stopping   process ended                stopping   Report
-    stopping   last trainer ended           stopping   Report, TERM to own servers
-    stopping   last process ended           ended      Report, Sweep, Ended
-    stopping   StopOrdered, sooner end      stopping   SetTimer
-    stopping   StopOrdered                  stopping   none
-    stopping   timer | StopOrdered hurry    killing    KILL to every group, SetTimer
-    killing    process ended                killing    Report
-    killing    last process ended           ended      Report, Sweep, Ended
-    killing    timer | StopOrdered hurry    killing    KILL again, SetTimer (a process in D state)
-    any        timer before its time        same       SetTimer again
-    any        news of another attempt      same       none
-    ended      anything                     ended      none
+    phase     event                       next      actions
+    --------  --------------------------  --------  -------------------------------------------
+    running   process ended well          running   ReportExit
+    running   process failed              stopping  ReportExit, TERM to every group, SetTimer
+    running   own server ended            running   RestartServer
+    running   own server ended too often  stopping  ServerGivenUp, then as process failed
+    running   last process ended          ended     ReportExit, KillDescendants, AttemptEnded
+    running   StopOrdered                 stopping  TERM to every group, SetTimer
+    running   StopOrdered force           killing   KILL to every group, SetTimer
+    running   timer                       running   none
+    stopping  process ended               stopping  ReportExit
+    stopping  last trainer ended          stopping  ReportExit, TERM to own servers
+    stopping  last process ended          ended     ReportExit, KillDescendants, AttemptEnded
+    stopping  StopOrdered, sooner end     stopping  SetTimer
+    stopping  StopOrdered                 stopping  none
+    stopping  timer | StopOrdered force   killing   KILL to every group, SetTimer
+    killing   process ended               killing   ReportExit
+    killing   last process ended          ended     ReportExit, KillDescendants, AttemptEnded
+    killing   timer | StopOrdered force   killing   KILL again, SetTimer (a process in D state)
+    any       timer before its time       same      SetTimer again
+    any       news of another attempt     same      none
+    ended     anything                    ended     none
 
 "Sweep" ends whatever a process left behind outside its own group. "Own servers" are those that
 Paddock provides: their state is in their log, so that one that ends unasked, even well (SIGTERM
@@ -52,7 +52,7 @@ KILL_AGAIN_SECONDS = 1.0
 
 
 @value
-class Ended:
+class AttemptEnded:
     """All processes of the attempt are gone. exits: in the order they were seen."""
 
     attempt: int
@@ -60,14 +60,14 @@ class Ended:
 
 
 @value
-class Report:
+class ReportExit:
     """Tell the coordinator that a process ended."""
 
     exit: Exit
 
 
 @value
-class StartAgain:
+class RestartServer:
     """Start the server that ended so again in place; it is the restart number count of its window.
 
     exit: not reported, since it is no failure of the job.
@@ -78,7 +78,7 @@ class StartAgain:
 
 
 @value
-class NotAgain:
+class ServerGivenUp:
     """The server that ended so is not started again: its restarts are used up."""
 
     exit: Exit
@@ -100,7 +100,7 @@ class SetTimer:
 
 
 @value
-class Sweep:
+class KillDescendants:
     """End every process that descends from this attempt."""
 
 
@@ -110,7 +110,7 @@ class StopOrdered:
 
     attempt: int
     reason: str
-    hurry: bool = False
+    force: bool = False
     grace_seconds: float | None = None
 
 
@@ -120,7 +120,15 @@ class TimerFired:
 
 
 if TYPE_CHECKING:
-    Action = Ended | Report | StartAgain | NotAgain | SignalGroup | SetTimer | Sweep
+    Action = (
+        AttemptEnded
+        | ReportExit
+        | RestartServer
+        | ServerGivenUp
+        | SignalGroup
+        | SetTimer
+        | KillDescendants
+    )
     Event = Exit | StopOrdered | TimerFired
 
 
@@ -175,7 +183,7 @@ class Supervisor:
         if key not in self._alive:
             return []
         again = self._on_server_ended(event, key, now)
-        if isinstance(again, StartAgain):
+        if isinstance(again, RestartServer):
             return [again]
         self._alive.discard(key)
         signalled_at = self._signalled.get(key)
@@ -183,7 +191,7 @@ class Supervisor:
             after_ns = max(0, event.at_ns - int(signalled_at * 1e9))
             event = replace(event, by_us=True, after_signal_ns=after_ns)
         self.exits.append(event)
-        actions: list[Action] = [*([] if again is None else [again]), Report(event)]
+        actions: list[Action] = [*([] if again is None else [again]), ReportExit(event)]
         if not self._alive:
             return actions + self._end()  # * -> ended
         if event.failed and self.phase == "running":
@@ -192,7 +200,9 @@ class Supervisor:
             actions += self._stop_own_servers(now)
         return actions
 
-    def _on_server_ended(self, event: Exit, key: Key, now: float) -> StartAgain | NotAgain | None:
+    def _on_server_ended(
+        self, event: Exit, key: Key, now: float
+    ) -> RestartServer | ServerGivenUp | None:
         """What to do with the end of an own server besides, or instead of, reporting it."""
         is_ours = key in self._own_servers and self.phase == "running"
         if not is_ours or self.servers is None or not self.servers.max_restarts:
@@ -204,12 +214,12 @@ class Supervisor:
         since = now - self.servers.window_seconds
         recent = [at for at in self._restarted_at.get(key, ()) if at > since]
         if len(recent) >= self.servers.max_restarts:
-            return NotAgain(event)
+            return ServerGivenUp(event)
         self._restarted_at[key] = [*recent, now]
-        return StartAgain(event, len(recent) + 1)
+        return RestartServer(event, len(recent) + 1)
 
     def _on_stop(self, event: StopOrdered, now: float) -> list[Action]:
-        if event.hurry:
+        if event.force:
             self.reason = self.reason or event.reason
             return self._kill(now)  # running | stopping -> killing
         grace = self.grace_seconds if event.grace_seconds is None else event.grace_seconds
@@ -259,4 +269,4 @@ class Supervisor:
 
     def _end(self) -> list[Action]:
         self.phase = "ended"
-        return [Sweep(), Ended(self.attempt, tuple(self.exits))]
+        return [KillDescendants(), AttemptEnded(self.attempt, tuple(self.exits))]

@@ -1,24 +1,24 @@
 """A node's warm server: started, loaded, asked for ranks, given up. Decides only; no I/O.
 
-    phase      event                          next       actions
-    --------   ----------------------------   --------   -----------------------------------------
-    off        Wanted, probed before          loading    Serve, Load, SetTimer
-    off        Wanted                         probing    Probe, SetTimer
-    barred     Wanted                         barred     Cold
-    ready      Wanted, nothing new            forking    Fork, SetTimer
-    ready      Wanted early, nothing new      ready      Give
-    ready      Wanted, more names             loading    Load, SetTimer
-    ready      Wanted, not by this server     loading    Kill, Serve, Load, SetTimer
-    probing    Greeted                        loading    Kill, Serve, Load, SetTimer
-    loading    Loaded                         forking    Fork, SetTimer
-    loading    Loaded, wanted early           ready      Give
-    loading    Loaded, spoiled                loading    Kill, Serve, Load with fewer, SetTimer
-    loading    Died | Stuck at a name         loading    Kill, Serve, Load without it, SetTimer
-    forking    Forked                         ready      Give
-    busy       Died | Stuck | Failed          barred     Kill, Cold
-    ready      Died                           off        Kill
-    any        Cancelled                      off        Kill
-    any        not awaited                    same       none
+    phase    event                            next     actions
+    -------  -------------------------------  -------  ----------------------------------------
+    off      RanksWanted, probed before       loading  Serve, Load, CheckAfter
+    off      RanksWanted                      probing  Probe, CheckAfter
+    barred   RanksWanted                      barred   Cold
+    ready    RanksWanted, nothing new         forking  Fork, CheckAfter
+    ready    RanksWanted early, nothing new   ready    Give
+    ready    RanksWanted, more names          loading  Load, CheckAfter
+    ready    RanksWanted, not by this server  loading  Kill, Serve, Load, CheckAfter
+    probing  Greeted                          loading  Kill, Serve, Load, CheckAfter
+    loading  Loaded                           forking  Fork, CheckAfter
+    loading  Loaded, wanted early             ready    Give
+    loading  Loaded, spoiled                  loading  Kill, Serve, Load with fewer, CheckAfter
+    loading  Died | Stuck at a name           loading  Kill, Serve, Load without it, CheckAfter
+    forking  Forked                           ready    Give
+    busy     Died | Stuck | ForkFailed        barred   Kill, Cold
+    ready    Died                             off      Kill
+    any      Cancelled                        off      Kill
+    any      not awaited                      same     none
 
 "Not by this server": it has another environment, or has imported what is not among the names.
 "Wanted early": no rank is, yet. "Busy": probing, loading (at no name, or too often), forking.
@@ -49,7 +49,7 @@ FORK_SECONDS = 30.0
 
 
 @value
-class Wanted:
+class RanksWanted:
     """Ranks are to be forked. names: to be imported before. is_other: not by this server.
 
     is_early: they are to be imported only, for ranks that may come.
@@ -82,7 +82,7 @@ class Forked:
 
 
 @value
-class Failed:
+class ForkFailed:
     """It cannot be started, or no rank was forked, or none that is ours."""
 
     why: str
@@ -148,18 +148,18 @@ class Kill:
 
 
 @value
-class SetTimer:
+class CheckAfter:
     """Look after this many seconds whether it has stirred."""
 
     seconds: float
 
 
 if TYPE_CHECKING:
-    Event = Wanted | Greeted | Loaded | Forked | Failed | Died | Stuck | Cancelled
-    Action = Probe | Serve | Load | Fork | Give | Cold | Kill | SetTimer
+    Event = RanksWanted | Greeted | Loaded | Forked | ForkFailed | Died | Stuck | Cancelled
+    Action = Probe | Serve | Load | Fork | Give | Cold | Kill | CheckAfter
 
 
-class Warming:
+class WarmStart:
     """Owned by one thread. is_probed: an earlier run has seen that the interpreter can.
 
     left_out: names that are not imported -> why. failed: those that nobody can import. Both are
@@ -185,7 +185,7 @@ class Warming:
 
     def handle(self, event: Event) -> list[Action]:
         """Take one event, return what to do, in order."""
-        if isinstance(event, Wanted):
+        if isinstance(event, RanksWanted):
             return self._on_wanted(event)
         if isinstance(event, Cancelled):
             return self._off()
@@ -201,7 +201,7 @@ class Warming:
             return [Give()]
         return self._on_trouble(event)
 
-    def _on_wanted(self, event: Wanted) -> list[Action]:
+    def _on_wanted(self, event: RanksWanted) -> list[Action]:
         self._rounds = 0
         self._names = event.names
         self._is_early = event.is_early
@@ -211,7 +211,7 @@ class Warming:
             if self.is_probed:
                 return self._serve()
             self.phase = "probing"
-            return [Probe(), SetTimer(PROBE_SECONDS)]
+            return [Probe(), CheckAfter(PROBE_SECONDS)]
         assert self.phase == "ready", "one attempt at a time"
         allowed, loaded = set(self._allowed()), set(self.loaded)
         if event.is_other or loaded - allowed:
@@ -225,7 +225,7 @@ class Warming:
             return self._fork()
         return self._without(dict(event.spoiled), self._rounds + 1)
 
-    def _on_trouble(self, event: Died | Stuck | Failed) -> list[Action]:
+    def _on_trouble(self, event: Died | Stuck | ForkFailed) -> list[Action]:
         if self.phase in ("off", "barred"):
             return []
         if self.phase == "ready":
@@ -234,7 +234,7 @@ class Warming:
         how = f"gave no sign of life for {limits[self.phase]:g} s"
         if isinstance(event, Died):
             how = event.how
-        if isinstance(event, Failed):
+        if isinstance(event, ForkFailed):
             self.why = event.why
         elif self.phase == "loading" and event.at and self._rounds < ROUNDS_MAX:
             rounds = self._rounds + 1 if isinstance(event, Died) else ROUNDS_MAX
@@ -262,14 +262,14 @@ class Warming:
     def _load(self) -> list[Action]:
         self.phase = "loading"
         self.loaded = self._allowed()
-        return [Load(self.loaded), SetTimer(STUCK_SECONDS)]
+        return [Load(self.loaded), CheckAfter(STUCK_SECONDS)]
 
     def _fork(self) -> list[Action]:
         if self._is_early:
             self.phase = "ready"
             return [Give()]
         self.phase = "forking"
-        return [Fork(), SetTimer(FORK_SECONDS)]
+        return [Fork(), CheckAfter(FORK_SECONDS)]
 
     def _off(self) -> list[Action]:
         if self.phase in ("off", "barred"):

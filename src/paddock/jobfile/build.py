@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.command_line import to_seconds
-from paddock.core.job import Command, Elastic, Job, Logs, Restart, Servers
+from paddock.core.job import Elastic, Entrypoint, Job, Logs, Restart, Servers
 from paddock.core.value import replace
 from paddock.errors import Problem
 from paddock.jobfile.flags import BACKENDS, BY_NAME, DEVICE_KIND_OF_ALIAS, LEVELS
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from paddock.core.job import Mode
-    from paddock.jobfile.reader import Reader
+    from paddock.jobfile.reader import FieldReader
 
 ELASTIC_RESTARTS = 3  # --max_restart of Paddle, where it has an effect
 TAIL_WORDS = ("all", "none", "worker", "ps", "heter")
@@ -36,8 +36,8 @@ MAX_ENV = 10_000
 
 
 def build_job(
-    reader: Reader,
-    command: Command,
+    reader: FieldReader,
+    command: Entrypoint,
     extra_env: Sequence[str],
     *,
     cpu_count: int,
@@ -92,7 +92,7 @@ def build_job(
     return job
 
 
-def _with_plain(reader: Reader, job: Job) -> Job:
+def _with_plain(reader: FieldReader, job: Job) -> Job:
     """The job with every field that is what the text of a flag says (Flag.is_plain)."""
     found: dict[str, dict[str, Any]] = {"": {}}  # of the types that Job has
     for name in reader.values:
@@ -106,7 +106,7 @@ def _with_plain(reader: Reader, job: Job) -> Job:
     return replace(job, **own, **parts)
 
 
-def _read_servers(reader: Reader, mode: Mode, command: Command) -> Servers:
+def _read_servers(reader: FieldReader, mode: Mode, command: Entrypoint) -> Servers:
     if not (reader.has("server_script") or reader.has("server_restarts")):
         return Servers()
     from paddock.jobfile.servers import read_servers  # only for those who use the flags
@@ -114,7 +114,7 @@ def _read_servers(reader: Reader, mode: Mode, command: Command) -> Servers:
     return read_servers(reader, mode, command)
 
 
-def _read_devices(reader: Reader) -> tuple[tuple[str, ...] | None, str]:
+def _read_devices(reader: FieldReader) -> tuple[tuple[str, ...] | None, str]:
     """Chosen labels (None: every visible device) and the kind an alias tells."""
     if not reader.has("devices"):
         return None, ""
@@ -136,13 +136,13 @@ def _read_devices(reader: Reader) -> tuple[tuple[str, ...] | None, str]:
     return labels, kind
 
 
-def _read_host_part(reader: Reader) -> tuple[int, int]:
+def _read_host_part(reader: FieldReader) -> tuple[int, int]:
     """Of an allocation, so its numbers were checked before."""
     index, _, parts = reader.text("host_part", "0/1").partition("/")
     return int(index), int(parts)
 
 
-def _read_job_id(reader: Reader) -> str:
+def _read_job_id(reader: FieldReader) -> str:
     job_id = reader.text("job_id", "default")
     # It becomes part of file names and of keys in etcd.
     if any(c in "/\\" or not c.isprintable() or c.isspace() for c in job_id):
@@ -152,7 +152,7 @@ def _read_job_id(reader: Reader) -> str:
     return job_id
 
 
-def _read_elastic(reader: Reader, nnodes: tuple[int, int], *, by: str) -> Elastic:
+def _read_elastic(reader: FieldReader, nnodes: tuple[int, int], *, by: str) -> Elastic:
     level = reader.integer("elastic_level", -1, 1)
     if level is None:
         # Paddle's default of -1 makes every change of membership end the job, as was measured.
@@ -168,7 +168,7 @@ def _read_elastic(reader: Reader, nnodes: tuple[int, int], *, by: str) -> Elasti
     return Elastic(level, wanted=wanted)
 
 
-def _read_restart(reader: Reader, *, is_elastic: bool) -> Restart:
+def _read_restart(reader: FieldReader, *, is_elastic: bool) -> Restart:
     default = ELASTIC_RESTARTS if is_elastic else 0
     count = reader.integer("max_restart", 0, default=default)
     initial, longest = 1.0, 60.0
@@ -193,7 +193,7 @@ def _read_restart(reader: Reader, *, is_elastic: bool) -> Restart:
     )
 
 
-def _check_causes(reader: Reader, causes: tuple[str, ...]) -> None:
+def _check_causes(reader: FieldReader, causes: tuple[str, ...]) -> None:
     from paddock.core.policy import restart_words  # only for those who use the flag
 
     known = restart_words()
@@ -207,7 +207,7 @@ def _check_causes(reader: Reader, causes: tuple[str, ...]) -> None:
             reader.fault("restart_on", f"unknown cause '{cause}'", nearest(cause, known))
 
 
-def _read_logs(reader: Reader) -> Logs:
+def _read_logs(reader: FieldReader) -> Logs:
     given = reader.values.get("log_dir")
     if given is not None and not given.text.strip():
         reader.fault("log_dir", "empty", "write --log_dir log")
@@ -227,7 +227,7 @@ def _read_logs(reader: Reader) -> Logs:
     )
 
 
-def _read_streams(reader: Reader) -> tuple[tuple[int, int], ...]:
+def _read_streams(reader: FieldReader) -> tuple[tuple[int, int], ...]:
     if not any(reader.has(name) for name in STREAM_FLAGS):
         return ()
     from paddock.jobfile.dialects.torchrun import read_streams  # only for those who use the flags
@@ -235,14 +235,14 @@ def _read_streams(reader: Reader) -> tuple[tuple[int, int], ...]:
     return read_streams(reader)
 
 
-def _read_line_prefix(reader: Reader) -> str:
+def _read_line_prefix(reader: FieldReader) -> str:
     """The template as it stands: a blank at its end is meant."""
     reader.note_source("log_line_prefix_template")
     given = reader.values.get("log_line_prefix_template")
     return given.text if given is not None else ""
 
 
-def _read_tail(reader: Reader) -> tuple[str, ...]:
+def _read_tail(reader: FieldReader) -> tuple[str, ...]:
     if not reader.has("tail"):
         for name in (n for n in STREAM_FLAGS if reader.has(n)):
             reader.note_source(name, "logs.tail")
@@ -260,7 +260,7 @@ def _read_tail(reader: Reader) -> tuple[str, ...]:
     return () if words == ("none",) else words
 
 
-def _read_port_range(reader: Reader) -> tuple[int, int] | None:
+def _read_port_range(reader: FieldReader) -> tuple[int, int] | None:
     if not reader.has("port_range"):
         return None
     low_text, colon, high_text = reader.text("port_range").partition(":")
@@ -271,7 +271,7 @@ def _read_port_range(reader: Reader) -> tuple[int, int] | None:
     return low, high
 
 
-def _read_omp(reader: Reader) -> str:
+def _read_omp(reader: FieldReader) -> str:
     word = reader.text("omp_num_threads", "auto").lower()
     count = to_integer(word)
     if word in OMP_WORDS or (count is not None and 1 <= count <= 4096):
@@ -280,7 +280,7 @@ def _read_omp(reader: Reader) -> str:
     return "auto"
 
 
-def _read_extra_env(reader: Reader, words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _read_extra_env(reader: FieldReader, words: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """--env KEY=VALUE, later ones win; --backend is one of them under another name."""
     found: dict[str, str] = {}
     config = reader.text("auto_parallel_config")

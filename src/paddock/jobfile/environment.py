@@ -10,11 +10,11 @@ these there is no other way. Among variables: MAPPING, then FALLBACKS, then PET_
 from __future__ import annotations
 
 from paddock.core.endpoint import ETCD_PORT, join_endpoint, parse_endpoint, split_endpoint
-from paddock.core.job import Source
+from paddock.core.job import ValueSource
 from paddock.core.secrets import without_login
 from paddock.errors import Problem, UsageError
+from paddock.jobfile.args import ArgValue
 from paddock.jobfile.flags import BY_NAME, FLAGS
-from paddock.jobfile.words import Given
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ OPERATOR_PORTS = 20  # paddle-operator: p-0..p-19
 class EnvironmentReading:
     """Values after the environment had its say. values: as Words.values, changed in place."""
 
-    def __init__(self, values: dict[str, Given], env: Mapping[str, str]) -> None:
+    def __init__(self, values: dict[str, ArgValue], env: Mapping[str, str]) -> None:
         self.values = values
         self.notes: list[str] = []
         self.problems: list[Problem] = []
@@ -150,11 +150,11 @@ class EnvironmentReading:
             self.overridden.setdefault(variable, []).append(_words_of(given))
 
     def _set(self, name: str, variable: str, text: str) -> None:
-        source = Source("environment", variable, without_login(self.get(variable)))
-        self.values[name] = Given(text, source)
+        source = ValueSource("environment", variable, without_login(self.get(variable)))
+        self.values[name] = ArgValue(text, source)
 
 
-def _words_of(given: Given) -> str:
+def _words_of(given: ArgValue) -> str:
     """The flag as it was given.
 
     >>> _words_of(Given("1", Source("flag", "--standalone", "1")))
@@ -165,7 +165,7 @@ def _words_of(given: Given) -> str:
     return given.source.name if is_switch else f"{given.source.name} {given.source.text}"
 
 
-def apply_environment(values: dict[str, Given], env: Mapping[str, str]) -> EnvironmentReading:
+def apply_environment(values: dict[str, ArgValue], env: Mapping[str, str]) -> EnvironmentReading:
     """Apply every rule of this file to the values of the command line.
 
     >>> r = apply_environment({}, {"PADDLE_TRAINER_ENDPOINTS": "10.0.0.1:6170,10.0.0.2:6170"})
@@ -291,7 +291,9 @@ def _apply_cloud_ports(reading: EnvironmentReading, master: str) -> None:
     if is_given or not (port.isdigit() and number.isdigit()) or int(number) < 2:
         return
     first = int(port) + (1 if master.endswith(f":{port}") else 0)
-    reading.values["start_port"] = Given(str(first), Source("environment", "PADDLE_PORT", port))
+    reading.values["start_port"] = ArgValue(
+        str(first), ValueSource("environment", "PADDLE_PORT", port)
+    )
 
 
 def _apply_operator_ps(reading: EnvironmentReading) -> bool:

@@ -10,7 +10,7 @@ of paddlepaddle 3.3.1; torch/distributed/run.py (torchrun) of torch 2.15.
 
 from __future__ import annotations
 
-from paddock.command_line import HELP_ALL, Flag, Table
+from paddock.command_line import HELP_ALL, Flag, FlagTable
 from paddock.core.job import FRAMEWORKS, MODES, WARM
 
 TYPE_CHECKING = False
@@ -335,7 +335,7 @@ FOREIGN = {
     "o": "log_dir",
     "v": "log_level",
 }
-LAUNCH = Table("launch", FLAGS, FOREIGN)
+LAUNCH = FlagTable("launch", FLAGS, FOREIGN)
 BY_NAME = LAUNCH.by_name
 BY_SHORT = LAUNCH.by_short
 # Fields of a job that no flag names: (a flag of) an allocation, a file or a variable decides them.

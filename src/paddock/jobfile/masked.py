@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.core.secrets import HIDDEN, is_secret, without_login
-from paddock.jobfile.words import read_words
+from paddock.jobfile.args import read_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from paddock.core.job import Command
+    from paddock.core.job import Entrypoint
 
 # Only names that scripts hardly have themselves: not --devices, --rank, --log_dir, --timeout.
 NAMES = frozenset(
@@ -28,7 +28,7 @@ SWITCHES = ("standalone",)
 MAX_BYTES = 1 << 20  # of a script that is searched for the name
 
 
-def misplaced_note(command: Command) -> tuple[str, ...]:
+def misplaced_note(command: Entrypoint) -> tuple[str, ...]:
     """One line where the words of a Python script look like flags of the launcher.
 
     None for a flag whose name stands in the script's text: the script takes it itself.
@@ -72,7 +72,7 @@ def _known(text: str) -> set[str]:
     return {name for name in NAMES if name in text}
 
 
-def _text_of(command: Command) -> str | None:
+def _text_of(command: Entrypoint) -> str | None:
     """The text of a Python script, or of a module below this directory; None for all others."""
     path = command.program
     if command.kind == "module":

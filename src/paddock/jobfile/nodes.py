@@ -15,7 +15,7 @@ from paddock.jobfile.reader import to_integer
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.core.job import RendezvousKind, Role
-    from paddock.jobfile.reader import Reader
+    from paddock.jobfile.reader import FieldReader
 
 DEFAULT_START_PORT = 6070  # --start_port of Paddle
 DEFAULT_C10D_PORT = 29400  # torchrun, rdzv_endpoint without a port
@@ -24,7 +24,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_NODES = 100_000
 
 
-class Meeting:
+class RendezvousAddress:
     """Where the nodes meet, before the number of nodes is known."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Meeting:
         self.hostfile = ""
 
 
-def read_nnodes(reader: Reader) -> tuple[int, int] | None:
+def read_nnodes(reader: FieldReader) -> tuple[int, int] | None:
     """--nnodes as (min, max), None when absent or wrong."""
     if not reader.has("nnodes"):
         return None
@@ -60,9 +60,9 @@ def read_nnodes(reader: Reader) -> tuple[int, int] | None:
     return None
 
 
-def read_meeting(reader: Reader) -> Meeting:
+def read_meeting(reader: FieldReader) -> RendezvousAddress:
     """Where --master and its synonyms say that the nodes meet."""
-    meeting = Meeting()
+    meeting = RendezvousAddress()
     if reader.has("standalone") and reader.boolean("standalone"):
         meeting.by = "standalone"
         return meeting
@@ -91,7 +91,7 @@ def read_meeting(reader: Reader) -> Meeting:
     return meeting
 
 
-def _read_master(reader: Reader, meeting: Meeting) -> None:
+def _read_master(reader: FieldReader, meeting: RendezvousAddress) -> None:
     meeting.by = "master"
     text = reader.values["master"].text.strip()
     scheme, rest = split_scheme(text)
@@ -105,7 +105,7 @@ def _read_master(reader: Reader, meeting: Meeting) -> None:
     meeting.host, meeting.port = reader.endpoint("master", rest.rstrip("/")) or ("", 0)
 
 
-def _read_torchrun(reader: Reader, meeting: Meeting) -> None:
+def _read_torchrun(reader: FieldReader, meeting: RendezvousAddress) -> None:
     from paddock.jobfile.flags import RDZV_BACKENDS
 
     meeting.by = "rdzv_endpoint"
@@ -123,7 +123,7 @@ def _read_torchrun(reader: Reader, meeting: Meeting) -> None:
     meeting.host, meeting.port = reader.endpoint("rdzv_endpoint", text, default) or ("", 0)
 
 
-def _read_etcd(reader: Reader, meeting: Meeting, text: str) -> None:
+def _read_etcd(reader: FieldReader, meeting: RendezvousAddress, text: str) -> None:
     """``[etcd[s]://][user:password@]host[:port][,...][?ca=file]``; see etcd/address.py."""
     meeting.kind = "etcd"
     scheme, rest = split_scheme(text)
@@ -136,7 +136,7 @@ def _read_etcd(reader: Reader, meeting: Meeting, text: str) -> None:
     meeting.etcd_url = f"etcd{tls}://{login}{at}{','.join(meeting.etcd)}{question}{query}"
 
 
-def read_ips(reader: Reader) -> tuple[str, ...]:
+def read_ips(reader: FieldReader) -> tuple[str, ...]:
     """--ips, checked: no address twice, no loopback among several."""
     ips = tuple(reader.check_host("ips", i) for i in reader.items("ips"))
     for ip in dict.fromkeys(i for i in ips if ips.count(i) > 1):
@@ -161,7 +161,7 @@ def hosts_of(roles: tuple[Role, ...]) -> tuple[str, ...]:
 
 
 def decide_nodes(
-    reader: Reader, meeting: Meeting, ips: tuple[str, ...], hosts: tuple[str, ...]
+    reader: FieldReader, meeting: RendezvousAddress, ips: tuple[str, ...], hosts: tuple[str, ...]
 ) -> tuple[int, int]:
     """The number of nodes from --nnodes, --ips and the endpoint lists, which must agree."""
     given = read_nnodes(reader)
@@ -185,7 +185,7 @@ def decide_nodes(
     return given
 
 
-def _names_source(reader: Reader) -> str:
+def _names_source(reader: FieldReader) -> str:
     for name in ("servers", "trainers", "heter_workers"):
         if reader.has(name):
             return name
@@ -193,8 +193,8 @@ def _names_source(reader: Reader) -> str:
 
 
 def decide_rendezvous(
-    reader: Reader,
-    meeting: Meeting,
+    reader: FieldReader,
+    meeting: RendezvousAddress,
     ips: tuple[str, ...],
     roles: tuple[Role, ...],
     nnodes: tuple[int, int],
@@ -250,7 +250,9 @@ def decide_rendezvous(
     )
 
 
-def decide_start_port(reader: Reader, meeting: Meeting, ips: tuple[str, ...]) -> int | None:
+def decide_start_port(
+    reader: FieldReader, meeting: RendezvousAddress, ips: tuple[str, ...]
+) -> int | None:
     """The first port of the processes; None where they are chosen at the start.
 
     --ips counts from --start_port, 6070 if that is absent, as Paddle does and its documents say.
@@ -271,7 +273,7 @@ def _port_beside(roles: tuple[Role, ...], host: str) -> int:
     return port if port >= 1024 else max(taken) + 1
 
 
-def _decide_rank(reader: Reader, nnodes: tuple[int, int]) -> int | None:
+def _decide_rank(reader: FieldReader, nnodes: tuple[int, int]) -> int | None:
     rank = reader.integer("rank", -1, default=-1)
     if rank is None or rank < 0:
         return None
@@ -289,7 +291,7 @@ def _decide_rank(reader: Reader, nnodes: tuple[int, int]) -> int | None:
     return rank
 
 
-def _read_certificate(reader: Reader) -> tuple[str, str]:
+def _read_certificate(reader: FieldReader) -> tuple[str, str]:
     cert, key = reader.text("tls_cert"), reader.text("tls_key")
     if bool(cert) != bool(key):
         given, missing = ("tls_cert", "tls_key") if cert else ("tls_key", "tls_cert")

@@ -8,27 +8,27 @@ from __future__ import annotations
 import os
 
 from paddock.command_line import TRUE_WORDS
-from paddock.core.job import Command, Job, Source, make_command
+from paddock.core.job import Entrypoint, Job, ValueSource, make_command
 from paddock.core.plan import find_tail_problems
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
+from paddock.jobfile.args import read_words
 from paddock.jobfile.build import build_job
 from paddock.jobfile.environment import apply_environment
-from paddock.jobfile.reader import Reader
-from paddock.jobfile.words import read_words
+from paddock.jobfile.reader import FieldReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paddock.jobfile.words import Given, Words
+    from paddock.jobfile.args import ArgValue, LaunchArgs
 
 NO_SCRIPT = "no script is given"
 CROWD = 32  # processes on a core that are warned of: they take turns, and memory runs out
 
 
 @value
-class Parsed:
+class ParsedLaunch:
     """What a command line asks for.
 
     notes: warnings to print once, without prefix. file: the word after -f, "" if absent; with it
@@ -40,11 +40,11 @@ class Parsed:
     notes: tuple[str, ...] = ()
     file: str = ""
     is_help: bool = False
-    given: Mapping[str, Given] = {}
+    given: Mapping[str, ArgValue] = {}
     env_words: tuple[str, ...] = ()
 
 
-def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> Parsed:
+def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> ParsedLaunch:
     """Read the words after ``paddock launch``.
 
     python: the interpreter that runs scripts. Raises UsageError with every problem found.
@@ -55,7 +55,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> Parsed
     """
     words = read_words(argv)
     if words.is_help:
-        return Parsed(Job(Command("program", "")), is_help=True)
+        return ParsedLaunch(Job(Entrypoint("program", "")), is_help=True)
     problems, notes = words.problems, words.notes
     notes.extend(f"{name} is accepted and ignored: {why}" for name, why in words.ignored.items())
     values = words.values
@@ -64,11 +64,11 @@ def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> Parsed
         reading = apply_environment(values, env)
         notes.extend(reading.notes)
         problems.extend(reading.problems)
-    reader = Reader(values)
+    reader = FieldReader(values)
     file = reader.text("file")
     command = _command(words, python, problems, is_needed=not file)
     if command.program:
-        reader.sources["command"] = Source("flag", "command line", command.program)
+        reader.sources["command"] = ValueSource("flag", "command line", command.program)
     job = build_job(reader, command, words.env, cpu_count=usable_cores())
     problems.extend(reader.problems)
     worker = job.role("worker")
@@ -78,18 +78,20 @@ def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> Parsed
     notes.extend(reader.notes)
     if problems:
         raise UsageError.of(problems)
-    return Parsed(job, tuple(notes), file, given=values, env_words=tuple(words.env))
+    return ParsedLaunch(job, tuple(notes), file, given=values, env_words=tuple(words.env))
 
 
-def _command(words: Words, python: str, problems: list[Problem], *, is_needed: bool) -> Command:
+def _command(
+    words: LaunchArgs, python: str, problems: list[Problem], *, is_needed: bool
+) -> Entrypoint:
     script = words.script
     if not script:
         if is_needed and words.is_whole:
             problems.append(Problem(NO_SCRIPT, "write paddock launch [flags] train.py [arguments]"))
-        return Command("program", "", (), python)
+        return Entrypoint("program", "", (), python)
     is_module = _is_set(words, "module")
     if _is_set(words, "run_path"):
-        return Command("script", script, words.script_args, python)
+        return Entrypoint("script", script, words.script_args, python)
     is_program = _is_set(words, "no_python")
     if is_module and is_program:
         problems.append(Problem("-m and --no-python exclude each other", "leave one of them out"))
@@ -126,6 +128,6 @@ def crowd_note(job: Job, cores: int) -> tuple[str, ...]:
     return (f"{on}: was it meant? {flag} N says how many",)
 
 
-def _is_set(words: Words, name: str) -> bool:
+def _is_set(words: LaunchArgs, name: str) -> bool:
     given = words.values.get(name)
     return given is not None and given.text.lower() in TRUE_WORDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paddock.command_line import FALSE_WORDS, NO_DURATION, TRUE_WORDS, to_seconds
 from paddock.core.endpoint import is_host, parse_endpoint
-from paddock.core.job import Source
+from paddock.core.job import ValueSource
 from paddock.core.secrets import without_login
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.flags import BY_NAME
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from paddock.command_line import Flag
-    from paddock.jobfile.words import Given
+    from paddock.jobfile.args import ArgValue
 
-DEFAULT = Source("default")
+DEFAULT = ValueSource("default")
 # Nobody means more than this; it keeps a typo from asking for a million processes.
 MAX_COUNT = 100_000
 
 
-class Reader:
+class FieldReader:
     """Turns the given texts into values; remembers where each Job field came from."""
 
-    def __init__(self, values: dict[str, Given]) -> None:
+    def __init__(self, values: dict[str, ArgValue]) -> None:
         self.values = values
         self.problems: list[Problem] = []
         self.notes: list[str] = []
-        self.sources: dict[str, Source] = {}
+        self.sources: dict[str, ValueSource] = {}
 
     def has(self, name: str) -> bool:
         """Whether somebody gave this value; an empty text counts as absent, as in Paddle."""
         given = self.values.get(name)
         return given is not None and given.text != ""
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> ValueSource:
         """Where the value stood."""
         return self.values[name].source if self.has(name) else DEFAULT
 

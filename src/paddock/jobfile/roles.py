@@ -9,7 +9,7 @@ from paddock.jobfile.reader import to_integer
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.core.job import Mode
-    from paddock.jobfile.reader import Reader
+    from paddock.jobfile.reader import FieldReader
 
 PS_FLAGS = ("servers", "trainers", "server_num", "trainer_num")
 HETER_FLAGS = ("heter_workers", "heter_worker_num", "heter_devices")
@@ -18,7 +18,7 @@ MAX_PROCS_PER_NODE = 10_000
 MAX_STAGES = 1_000
 
 
-def read_mode(reader: Reader) -> Mode:
+def read_mode(reader: FieldReader) -> Mode:
     """--run_mode, or what the other flags imply."""
     heter = [n for n in HETER_FLAGS if reader.has(n)]
     servers = [n for n in PS_FLAGS if reader.has(n)]
@@ -43,7 +43,7 @@ def read_mode(reader: Reader) -> Mode:
 
 
 def read_roles(
-    reader: Reader, mode: Mode, cpu_count: int, devices: tuple[str, ...] | None
+    reader: FieldReader, mode: Mode, cpu_count: int, devices: tuple[str, ...] | None
 ) -> tuple[tuple[Role, ...], str]:
     """All roles of the job, and the kind of device --nproc_per_node asks for ("" if none)."""
     if mode in ("collective", "rpc"):
@@ -70,7 +70,7 @@ def read_roles(
     return tuple(roles), ""
 
 
-def _read_nproc(reader: Reader, cpu_count: int) -> tuple[int | None, str, int]:
+def _read_nproc(reader: FieldReader, cpu_count: int) -> tuple[int | None, str, int]:
     """--nproc_per_node: the count, None for one per device; the kind of device it asks for; how
     many where there is no device. The words are torchrun's, which takes any kind it has.
     """
@@ -94,14 +94,16 @@ def _read_nproc(reader: Reader, cpu_count: int) -> tuple[int | None, str, int]:
     return count or None, "", 1
 
 
-def _worker_count(reader: Reader, workers: tuple[str, ...], cpu_count: int) -> int | None:
+def _worker_count(reader: FieldReader, workers: tuple[str, ...], cpu_count: int) -> int | None:
     if not reader.has("trainer_num") and not workers:
         count, *_ = _read_nproc(reader, cpu_count)
         return count or 1
     return _count(reader, "trainer_num", "trainers", workers)
 
 
-def _count(reader: Reader, name: str, list_name: str, endpoints: tuple[str, ...]) -> int | None:
+def _count(
+    reader: FieldReader, name: str, list_name: str, endpoints: tuple[str, ...]
+) -> int | None:
     """Processes per node; None where a list decides. Unset means 1, as in Paddle."""
     count = reader.integer(name, 1, MAX_PROCS_PER_NODE)
     if not endpoints:
@@ -116,14 +118,14 @@ def _count(reader: Reader, name: str, list_name: str, endpoints: tuple[str, ...]
 
 
 def _read_endpoints(
-    reader: Reader, name: str, listed: list[str], *, is_port_needed: bool
+    reader: FieldReader, name: str, listed: list[str], *, is_port_needed: bool
 ) -> tuple[str, ...]:
     """One list. listed: endpoints of the lists read so far, to find doubles and default ports."""
     return _check_endpoints(reader, name, reader.items(name), listed, is_port_needed)
 
 
 def _check_endpoints(
-    reader: Reader,
+    reader: FieldReader,
     name: str,
     items: tuple[str, ...],
     listed: list[str],
@@ -153,7 +155,7 @@ def _default_endpoint(host: str, listed: list[str]) -> str:
     return join_endpoint(host, port)
 
 
-def _read_heter(reader: Reader, listed: list[str]) -> list[Role]:
+def _read_heter(reader: FieldReader, listed: list[str]) -> list[Role]:
     """One role per heter stage, from 2 on; stage 1 is the workers'."""
     lists = _stages(reader, "heter_workers")
     counts = _stages(reader, "heter_worker_num")
@@ -184,7 +186,7 @@ def _read_heter(reader: Reader, listed: list[str]) -> list[Role]:
     return roles
 
 
-def _stages(reader: Reader, name: str) -> list[str]:
+def _stages(reader: FieldReader, name: str) -> list[str]:
     if not reader.has(name):
         return []
     text = reader.text(name).rstrip(";")
@@ -195,7 +197,7 @@ def _stages(reader: Reader, name: str) -> list[str]:
     return stages
 
 
-def _stage_count(reader: Reader, text: str, listed: int) -> int:
+def _stage_count(reader: FieldReader, text: str, listed: int) -> int:
     count = to_integer(text)
     if count is None or not 1 <= count <= MAX_PROCS_PER_NODE:
         reader.fault(
@@ -213,7 +215,7 @@ def _stage_count(reader: Reader, text: str, listed: int) -> int:
     return count
 
 
-def _heter_devices(reader: Reader, nstages: int) -> list[str]:
+def _heter_devices(reader: FieldReader, nstages: int) -> list[str]:
     """One device per stage; a single one is for all; "cpu" if absent.
 
     Paddle demands the flag, its own documentation omits it.

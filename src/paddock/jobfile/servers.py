@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from paddock.core.job import Command, Servers, Source, make_command
+from paddock.core.job import Entrypoint, Servers, ValueSource, make_command
 from paddock.core.value import replace
 
 TYPE_CHECKING = False
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import ast
 
     from paddock.core.job import Job, Mode
-    from paddock.jobfile.reader import Reader
+    from paddock.jobfile.reader import FieldReader
 
 MAX_SCRIPT_BYTES = 1 << 20
 MAX_RESTARTS = 1000
@@ -29,7 +29,7 @@ SERVER_CALLS = frozenset({"run_server", "init_server", "is_server"})
 SERVER_WORDS = frozenset({"TRAINING_ROLE", "PADDLE_ROLE", "PSERVER"})
 
 
-def read_servers(reader: Reader, mode: Mode, command: Command) -> Servers:
+def read_servers(reader: FieldReader, mode: Mode, command: Entrypoint) -> Servers:
     """--server_script and --server_restarts; no I/O. command: of the job."""
     for name in ("server_script", "server_restarts"):
         # With -f the file will say what roles there are (paddlejob.py).
@@ -50,13 +50,13 @@ def read_servers(reader: Reader, mode: Mode, command: Command) -> Servers:
     return replace(servers, max_restarts=servers.max_restarts if count is None else count)
 
 
-def chosen(command: Command, by: str) -> Servers:
+def chosen(command: Entrypoint, by: str) -> Servers:
     """The servers run this command. by: what the user wrote, for people."""
     shown = "paddock pserver" if is_pserver(command) else command.program
     return Servers(command, False, is_pserver(command), why=f"servers run {shown} ({by})")
 
 
-def to_command(words: list[str], python: str) -> Command:
+def to_command(words: list[str], python: str) -> Entrypoint:
     """The command of --server_script, split into words; "pserver" is Paddock's own.
 
     >>> to_command(["pserver", "--ack", "disk"], "py").argv()
@@ -66,11 +66,11 @@ def to_command(words: list[str], python: str) -> Command:
     """
     program, *args = words
     if program == "pserver":
-        return Command("module", "paddock", ("pserver", *args), python)
+        return Entrypoint("module", "paddock", ("pserver", *args), python)
     return make_command(program, tuple(args), python, False, False)
 
 
-def is_pserver(command: Command) -> bool:
+def is_pserver(command: Entrypoint) -> bool:
     """Whether a command runs Paddock's own server.
 
     >>> is_pserver(Command("program", "/usr/bin/paddock", ("pserver", "--ack", "disk")))
@@ -122,7 +122,7 @@ def decide_servers(job: Job) -> Job:
             "server itself (--server_script same would start it as a server)"
         )
         servers = replace(servers, command=command, is_provided=True, why=why)
-        sources = {**job.sources, "servers.command": Source("file", path, PACKAGE)}
+        sources = {**job.sources, "servers.command": ValueSource("file", path, PACKAGE)}
         return replace(job, servers=servers, sources=sources)
     return replace(job, servers=servers)
 
@@ -140,7 +140,7 @@ def uses_ps(job: Job, folder: str = "") -> bool:
     return any(_uses_package(node) for path in paths for node in _parse(_read(path)))
 
 
-def script_path(command: Command) -> str:
+def script_path(command: Entrypoint) -> str:
     """The file behind a script or a module below this directory; "" when it is not Python."""
     if command.kind == "script":
         return command.program

@@ -9,8 +9,8 @@ import shlex
 
 from paddock.core.secrets import is_secret
 from paddock.core.value import value
+from paddock.jobfile.args import read_words
 from paddock.jobfile.flags import LAUNCH
-from paddock.jobfile.words import read_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ LAST_WORDS_SECONDS = 2.0
 KEPT_BYTES = 1 << 13
 
 
-class Way:
+class OutputSink:
     """A descriptor that leads where another one does, and never blocks once it is open."""
 
     def __init__(self, given: int) -> None:
@@ -79,13 +79,13 @@ class Console:
 
     def __init__(self, stdout: int, stderr: int, epoll: select.epoll) -> None:
         self._epoll = epoll
-        self._out = self._err = Way(stdout)
+        self._out = self._err = OutputSink(stdout)
         if not is_one_place(stdout, stderr):  # one way keeps the order on one terminal
-            self._err = Way(stderr)
-        self._queue: deque[tuple[Way, bytes | memoryview]] = deque()
+            self._err = OutputSink(stderr)
+        self._queue: deque[tuple[OutputSink, bytes | memoryview]] = deque()
         self._bytes = 0
         self._waits_for: int | None = None
-        self._dead: set[Way] = set()
+        self._dead: set[OutputSink] = set()
         self._at_line_start = True
         self._shown = b""  # the last of what processes wrote where we write, too
         self._is_open = False
@@ -116,7 +116,7 @@ class Console:
         self._keep(self._err, data)
         self._put(self._err, data)
 
-    def _keep(self, way: Way, data: bytes) -> None:
+    def _keep(self, way: OutputSink, data: bytes) -> None:
         if way is self._err:
             self._shown = (self._shown + data[-KEPT_BYTES:])[-KEPT_BYTES:]
 
@@ -130,7 +130,7 @@ class Console:
         """The launcher's own lines: they begin on a line of their own."""
         self._put(self._err, data if self._at_line_start else b"\n" + data)
 
-    def _put(self, way: Way, data: bytes) -> None:
+    def _put(self, way: OutputSink, data: bytes) -> None:
         if way in self._dead or not data:
             return
         self._at_line_start = data.endswith(b"\n")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 
 from paddock.accel import (
+    DetectedDevices,
     Device,
-    Found,
     accelerator,
     choose_devices,
     found_by_command,
@@ -42,12 +42,12 @@ def find_devices(job: Job, env: Mapping[str, str], *, asks_smi: bool = os.name =
     """
     worker = job.role("worker")
     nproc = worker.count if worker else None
-    found = Found()
+    found = DetectedDevices()
     if job.device_kind != "cpu" and job.devices != ("cpu",):
         found = _look(env, job.device_kind)
-        if asks_smi and found == Found() and job.device_kind in ("", "gpu"):
-            found = _ask(Found("gpu", is_counted=False), env)
-            found = found if found.is_counted else Found()
+        if asks_smi and found == DetectedDevices() and job.device_kind in ("", "gpu"):
+            found = _ask(DetectedDevices("gpu", is_counted=False), env)
+            found = found if found.is_counted else DetectedDevices()
         elif needs_command(found, env, job.devices):
             found = _ask(found, env)
     source = job.sources.get("devices")
@@ -107,27 +107,31 @@ def _narrowed(devices: Devices, env: Mapping[str, str], *, is_part: bool) -> Dev
     )
 
 
-def _look(env: Mapping[str, str], kind: str) -> Found:
+def _look(env: Mapping[str, str], kind: str) -> DetectedDevices:
     kind = kind or kind_of_plugin(env)
     named = kind_of_env(env, kind)
     if named:
         beside = () if kind else kinds_beside(named)
         own = next((k for k in beside if _traced(k) is not None), named)
-        return Found(own, is_counted=False)
+        return DetectedDevices(own, is_counted=False)
     for wanted in kinds_to_probe(env, kind):
         found = _traced(wanted)
         if found is not None:
             return found
     # Only the plug-in could tell; the user said that it is there.
-    return Found(kind, is_counted=False) if kind == kind_of_plugin(env) != "" else Found()
+    return (
+        DetectedDevices(kind, is_counted=False)
+        if kind == kind_of_plugin(env) != ""
+        else DetectedDevices()
+    )
 
 
-def _traced(kind: str) -> Found | None:
+def _traced(kind: str) -> DetectedDevices | None:
     matches = {t.pattern: len(_matching(t.pattern)) for t in accelerator(kind).traces}
     return found_by_paths(kind, matches)
 
 
-def _ask(found: Found, env: Mapping[str, str]) -> Found:
+def _ask(found: DetectedDevices, env: Mapping[str, str]) -> DetectedDevices:
     """Run the vendor's command; what the paths said stands when there is none."""
     import subprocess
 
@@ -151,7 +155,7 @@ def _ask(found: Found, env: Mapping[str, str]) -> Found:
                 return answer
     if known.fallback and not found.devices:
         count = len(_matching(known.fallback))
-        return Found(found.kind, tuple(Device(str(number)) for number in range(count)))
+        return DetectedDevices(found.kind, tuple(Device(str(number)) for number in range(count)))
     return found
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from paddock.core.exits import Exit
     from paddock.local.loop import Loop
     from paddock.local.node import NodeRunner
-    from paddock.local.output import Output, Stream
+    from paddock.local.output import OutputThread, ProcessStream
 
 EVIDENCE_SECONDS = 0.3  # on a loaded machine the output thread may be that late
 TAIL_LIMIT = 4096
@@ -21,7 +21,7 @@ ERROR_FILE_BYTES = 1 << 20
 class Endings:
     """Passes ends on with what is known of them. Owned by the loop's thread."""
 
-    def __init__(self, runner: NodeRunner, loop: Loop, output: Output) -> None:
+    def __init__(self, runner: NodeRunner, loop: Loop, output: OutputThread) -> None:
         """runner: whose `events` hear of the exits."""
         self._loop = loop
         self._output = output
@@ -35,7 +35,7 @@ class Endings:
 
         self._oom_kills = oom_kills()
 
-    def report(self, exit_: Exit, stream: Stream | None) -> None:
+    def report(self, exit_: Exit, stream: ProcessStream | None) -> None:
         """Pass an exit on with the evidence from its output; soon, even if output is stuck."""
         if exit_.ok or stream is None:
             self._runner.events.exited(exit_)

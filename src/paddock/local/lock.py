@@ -18,7 +18,7 @@ import os
 PREFIX = "owner."
 
 
-class Lock:
+class DirectoryLock:
     """Of a directory. is_held: this process may write there. hint: what else to say if not."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Lock:
         self._fd, self._path = -1, ""
 
 
-def lock(fd: int, folder: str) -> Lock:
+def lock(fd: int, folder: str) -> DirectoryLock:
     """Lock by this open file, which is kept or closed, or else by an owner file in the folder."""
     import fcntl
 
@@ -46,14 +46,14 @@ def lock(fd: int, folder: str) -> Lock:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
-        return Lock(is_held=False)
+        return DirectoryLock(is_held=False)
     except OSError:
         os.close(fd)
         return _own(folder)
-    return Lock(fd)
+    return DirectoryLock(fd)
 
 
-def _own(folder: str) -> Lock:
+def _own(folder: str) -> DirectoryLock:
     numbers = sorted(
         int(name[len(PREFIX) :])
         for name in os.listdir(folder)
@@ -63,19 +63,19 @@ def _own(folder: str) -> Lock:
     for path in paths:
         if not _is_gone(path):
             hint = f" (locks do not work there: if that job is gone, delete {path})"
-            return Lock(is_held=False, hint=hint)
+            return DirectoryLock(is_held=False, hint=hint)
     mine = os.path.join(folder, f"{PREFIX}{numbers[-1] + 1 if numbers else 1}")
     try:
         fd = os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        return Lock(is_held=False)
+        return DirectoryLock(is_held=False)
     try:
         os.write(fd, process_text(os.getpid()).encode())
     finally:
         os.close(fd)
     for path in paths:
         _remove(path)
-    return Lock(path=mine)
+    return DirectoryLock(path=mine)
 
 
 def process_text(pid: int) -> str:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
-    from paddock.local.lock import Lock
-    from paddock.local.times import Times
+    from paddock.local.lock import DirectoryLock
+    from paddock.local.times import LineTimes
 
 FILE_MODE = 0o600
 # Windows has none of them.
@@ -95,7 +95,7 @@ class LogDir:
         self._seen: set[str] = set()
         wanted = log_folder(job.logs.directory)
         self.path = self.shown = wanted
-        self._lock: Lock | None = None
+        self._lock: DirectoryLock | None = None
         self._times = ""  # where the times are, if not beside their logs
         try:
             if run_id and has_own_folder(job):
@@ -187,9 +187,9 @@ class LogDir:
                 return fd  # a full disk is reported when output is lost
         return fd
 
-    def open_times(self, proc: Proc, attempt: int) -> Times | None:
+    def open_times(self, proc: Proc, attempt: int) -> LineTimes | None:
         """What says when the lines of a log came; before its log is opened. None: there is none."""
-        from paddock.local.times import SUFFIX, Times  # only for those that are recorded
+        from paddock.local.times import SUFFIX, LineTimes  # only for those that are recorded
 
         if not self.has_times:
             return None
@@ -202,7 +202,7 @@ class LogDir:
             offset = 0 if flags & os.O_TRUNC else os.stat(path).st_size
             fd = _open_regular(place + SUFFIX, flags)
             has_end = bool(self._times)
-            return Times(fd, offset, proc.role, proc.rank, attempt, has_end=has_end)
+            return LineTimes(fd, offset, proc.role, proc.rank, attempt, has_end=has_end)
         except OSError:
             return None
 
@@ -329,7 +329,7 @@ def _make_directory(path: str, mode: int) -> None:
         os.chmod(path, made | 0o700)
 
 
-def _lock(path: str) -> Lock:
+def _lock(path: str) -> DirectoryLock:
     from paddock.local.lock import lock  # a directory of the run's own needs none
 
     inner = os.path.join(path, ".paddock")

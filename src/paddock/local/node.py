@@ -18,15 +18,15 @@ from paddock.core.exits import Exit
 from paddock.core.hosts import SERVICES, host_of, with_ports
 from paddock.core.supervisor import (
     SIGKILL,
-    Ended,
-    NotAgain,
-    Report,
+    AttemptEnded,
+    KillDescendants,
+    ReportExit,
+    RestartServer,
+    ServerGivenUp,
     SetTimer,
     SignalGroup,
-    StartAgain,
     StopOrdered,
     Supervisor,
-    Sweep,
     TimerFired,
 )
 from paddock.core.value import value
@@ -36,7 +36,7 @@ from paddock.local.logs import LAUNCHER_LOG, LogDir
 from paddock.local.loop import READ, Loop
 from paddock.local.ports import hold_ports
 from paddock.local.spawn import (
-    Child,
+    ChildProcess,
     Streams,
     allow_files,
     open_pidfd,
@@ -58,12 +58,12 @@ if TYPE_CHECKING:
     from paddock.core.plan import Plan, Proc
     from paddock.core.supervisor import Action, Event
     from paddock.local.hook import Hook
-    from paddock.local.output import Output, Stream
+    from paddock.local.output import OutputThread, ProcessStream
     from paddock.local.ports import HeldPorts
-    from paddock.local.warm.process import Kept
+    from paddock.local.warm.process import DaemonLoop
     from paddock.local.warm.server import WarmServer
 
-    Opened = list[tuple[Proc, tuple[Stream, tuple[int, int]]]]
+    Opened = list[tuple[Proc, tuple[ProcessStream, tuple[int, int]]]]
 
     class NodeEvents(Protocol):
         """What a NodeRunner reports to its member, on the loop's thread."""
@@ -99,7 +99,7 @@ class LaunchContext:
     pod_name: str
     run_id: str = ""
     folder: str = ""
-    kept: Kept | None = None
+    kept: DaemonLoop | None = None
 
 
 class NodeRunner:
@@ -107,7 +107,7 @@ class NodeRunner:
 
     events: NodeEvents
 
-    def __init__(self, job: Job, context: LaunchContext, loop: Loop, output: Output) -> None:
+    def __init__(self, job: Job, context: LaunchContext, loop: Loop, output: OutputThread) -> None:
         """Look for devices, once. Raises UsageError."""
         self.job = job
         self.notes: tuple[str, ...] = ()  # about the latest start, for people
@@ -127,7 +127,7 @@ class NodeRunner:
         self._warm: WarmServer | None = None
         self._server_dirs: list[str] = []  # of this node's servers, over all attempts
         self._supervisor: Supervisor | None = None
-        self._children: dict[tuple[str, int], Child] = {}
+        self._children: dict[tuple[str, int], ChildProcess] = {}
         self._plan: Plan | None = None
         self._shared: SharedEnv | None = None
         self._streams: Streams | None = None
@@ -299,7 +299,7 @@ class NodeRunner:
             self._held.unbind()
 
     def _spawn(
-        self, proc: Proc, null: int, stream: Stream, ends: tuple[int, int], pid: int = 0
+        self, proc: Proc, null: int, stream: ProcessStream, ends: tuple[int, int], pid: int = 0
     ) -> Exit | None:
         """Start a process; why that failed, or None. Closes the write ends of its output.
 
@@ -314,7 +314,7 @@ class NodeRunner:
         finally:
             for write_fd in set(ends):
                 os.close(write_fd)
-        self._children[(proc.role, proc.rank)] = Child(proc, pid, open_pidfd(pid), stream)
+        self._children[(proc.role, proc.rank)] = ChildProcess(proc, pid, open_pidfd(pid), stream)
         return None
 
     def _env_of(self, proc: Proc) -> dict[str, str]:
@@ -327,7 +327,7 @@ class NodeRunner:
             self._log_dir.write_private(os.path.basename(path), json.dumps(content))
         return env.env
 
-    def _watch(self, child: Child) -> None:
+    def _watch(self, child: ChildProcess) -> None:
         self._loop.watch(child.pidfd, READ, lambda _events: self._on_ended(child))
 
     # ------------------------------------------------------------- warm start
@@ -355,13 +355,13 @@ class NodeRunner:
         """
         assert self._warm is not None and self._shared is not None and self._plan is not None
         assert self._log_dir is not None
-        from paddock.local.warm.server import Order
+        from paddock.local.warm.server import ForkOrder
 
-        orders: list[Order] = []
+        orders: list[ForkOrder] = []
         mine = [each for each in opened if each[0].role == "worker"]
         for proc, (_, ends) in mine:
             learn = "" if orders else f"{self._log_dir.run_dir}/imports-{self._plan.attempt}"
-            orders.append(Order(self._env_of(proc), _has_stdin(proc), *ends, learn))
+            orders.append(ForkOrder(self._env_of(proc), _has_stdin(proc), *ends, learn))
         common, differing = common_env(self._shared, [order.env for order in orders])
 
         def forked(pids: Sequence[int] | None) -> None:
@@ -390,10 +390,10 @@ class NodeRunner:
 
     # ----------------------------------------------------------------- events
 
-    def stop(self, reason: str, *, hurry: bool = False, grace_seconds: float | None = None) -> None:
+    def stop(self, reason: str, *, force: bool = False, grace_seconds: float | None = None) -> None:
         """Stop the running attempt: SIGTERM, grace, SIGKILL. hurry: SIGKILL at once."""
         if self._supervisor is not None:
-            order = StopOrdered(self._supervisor.attempt, reason, hurry, grace_seconds)
+            order = StopOrdered(self._supervisor.attempt, reason, force, grace_seconds)
             self._feed(order)
             if self._waiting:
                 self._cancel_fork()
@@ -427,7 +427,7 @@ class NodeRunner:
             if self._supervisor is not None and child.key in self._supervisor.alive:
                 os.kill(child.pid, number)
 
-    def _on_ended(self, child: Child) -> None:
+    def _on_ended(self, child: ChildProcess) -> None:
         at_ns = monotonic_ns()
         self._loop.unwatch(child.pidfd)
         # WNOWAIT: the zombie keeps its pid, and with it the group id, until the attempt is over.
@@ -458,7 +458,7 @@ class NodeRunner:
 
     def _do_all(self, actions: list[Action]) -> None:
         for number, action in enumerate(actions):
-            if isinstance(action, Sweep):
+            if isinstance(action, KillDescendants):
                 self._sweep(actions[number + 1 :])
                 return
             self._do(action)
@@ -468,15 +468,15 @@ class NodeRunner:
             self._signal_group(action)
         elif isinstance(action, SetTimer):
             self._loop.at("node", action.at, self._on_timer)
-        elif isinstance(action, Report):
+        elif isinstance(action, ReportExit):
             child = self._children.get((action.exit.role, action.exit.rank))
             self._endings.report(action.exit, None if child is None else child.stream)
-        elif isinstance(action, StartAgain):
+        elif isinstance(action, RestartServer):
             self._restart_server(action.exit, action.count)
-        elif isinstance(action, NotAgain):
+        elif isinstance(action, ServerGivenUp):
             why = f"not restarted: {self._budget_text()} are used up"
             self.events.say("WARNING", f"{self._end_text(action.exit)}; {why}")
-        elif isinstance(action, Ended):
+        elif isinstance(action, AttemptEnded):
             self._end(action.attempt)
 
     def _signal_group(self, action: SignalGroup) -> None:

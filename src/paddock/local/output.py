@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from threading import Thread
 
-    from paddock.local.times import Times
+    from paddock.local.times import LineTimes
 
 CHUNK_BYTES = 1 << 16
 TAIL_BYTES = 1 << 14
@@ -37,7 +37,7 @@ TRACEBACKS = (b"Traceback (most recent call last)", b"SyntaxError: ", b"Indentat
               b"TabError: ")  # fmt: skip
 
 
-class Stream:
+class ProcessStream:
     """The output of one process. Fields below are written by the output thread only.
 
     Where the console keeps stderr apart, the process has a second stream for it, ``errors``, whose
@@ -72,16 +72,16 @@ class Stream:
         self.is_still = bool(prefix)  # of a progress line the console gets the last state only
         self.noise: Noise | None = None  # what is left out of the console, if anything is
         self.whole = self
-        self.errors: Stream | None = None
-        self.times: Times | None = None  # when its lines came, with --record
+        self.errors: ProcessStream | None = None
+        self.times: LineTimes | None = None  # when its lines came, with --record
         self.error_file = ""  # where torch's @record says what happened
 
     def set_apart(self, fd: int, shown: bool) -> None:
         """Take stderr from a pipe of its own."""
-        self.errors = Stream(self.key, fd, -1, self.path, shown, self.prefix)
+        self.errors = ProcessStream(self.key, fd, -1, self.path, shown, self.prefix)
         self.errors.whole = self
 
-    def both(self) -> list[Stream]:
+    def both(self) -> list[ProcessStream]:
         """This one, and that of stderr if it is apart; the last words are read last."""
         return [self] if self.errors is None else [self, self.errors]
 
@@ -90,7 +90,7 @@ class Stream:
         return b"".join(self.tail)[-TAIL_BYTES:]
 
 
-class Output:
+class OutputThread:
     """The output thread and what is posted to it."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Output:
         self._has_own_screen = has_own_screen
         self._stdout, self._stderr = stdout, stderr
         self._epoll = select.epoll()
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, ProcessStream] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._epoll.register(self._wake_read, select.EPOLLIN)
@@ -162,7 +162,7 @@ class Output:
         """Call this in the output thread, in order with what is written."""
         self._post(call)
 
-    def add(self, streams: list[Stream]) -> None:
+    def add(self, streams: list[ProcessStream]) -> None:
         """Begin to read the pipes of new processes."""
 
         def begin() -> None:
@@ -177,7 +177,7 @@ class Output:
 
         self._post(begin)
 
-    def drain(self, streams: list[Stream], done: Callable[[], None] | None = None) -> None:
+    def drain(self, streams: list[ProcessStream], done: Callable[[], None] | None = None) -> None:
         """Read what is left of these pipes, close them and their files, then call ``done``.
 
         ``done`` runs in the output thread: it should only post to the caller's loop.
@@ -193,7 +193,7 @@ class Output:
 
         self._post(finish)
 
-    def peek(self, stream: Stream, done: Callable[[bytes, int], None]) -> None:
+    def peek(self, stream: ProcessStream, done: Callable[[bytes, int], None]) -> None:
         """Read what a process that just ended has written.
 
         ``done(last bytes, when a traceback last came in ns or 0)`` runs in the output thread.
@@ -272,7 +272,7 @@ class Output:
         except BlockingIOError:
             return
 
-    def _read_once(self, stream: Stream) -> bool:
+    def _read_once(self, stream: ProcessStream) -> bool:
         """Take one chunk; False at the end of the stream or when nothing is there."""
         try:
             data = os.read(stream.fd, CHUNK_BYTES)
@@ -303,13 +303,13 @@ class Output:
             self._show(stream, data)
         return True
 
-    def _read_rest(self, stream: Stream) -> None:
+    def _read_rest(self, stream: ProcessStream) -> None:
         """Read until the pipe is empty. Bounded: what a survivor still writes is not awaited."""
         for _ in range(4096):
             if not self._read_once(stream):
                 return
 
-    def _close(self, stream: Stream) -> None:
+    def _close(self, stream: ProcessStream) -> None:
         if not stream.is_open:
             return
         stream.is_open = False
@@ -331,7 +331,7 @@ class Output:
 
     # -------------------------------------------------------------- files
 
-    def _to_file(self, stream: Stream, data: bytes) -> None:
+    def _to_file(self, stream: ProcessStream, data: bytes) -> None:
         if stream.file_fd < 0:
             return
         try:
@@ -360,14 +360,14 @@ class Output:
 
     # ------------------------------------------------------------- console
 
-    def _put(self, stream: Stream, data: bytes) -> None:
+    def _put(self, stream: ProcessStream, data: bytes) -> None:
         self._tell_folded()
         if stream.whole is stream or self._has_own_screen:
             self._console.show(data)
         else:
             self._console.show_errors(data)
 
-    def _put_lines(self, stream: Stream, data: bytes) -> None:
+    def _put_lines(self, stream: ProcessStream, data: bytes) -> None:
         if stream.noise is not None:
             before = stream.noise.folded
             data = stream.noise.take(data)
@@ -383,7 +383,7 @@ class Output:
             path = next(iter(self._folded)) if len(self._folded) == 1 else ""
             self._console.say(self._fold_text(sum(self._folded.values()), path).encode())
 
-    def _show(self, stream: Stream, data: bytes) -> None:
+    def _show(self, stream: ProcessStream, data: bytes) -> None:
         whole = stream.partial + data if stream.partial else data
         end = whole.rfind(b"\n") + 1
         if end:
@@ -426,7 +426,7 @@ class Output:
                 self._epoll.register(stream.fd, select.EPOLLIN)
 
 
-def _lines(stream: Stream, data: bytes) -> bytes:
+def _lines(stream: ProcessStream, data: bytes) -> bytes:
     if not stream.is_still:
         return _decoded(data)
     if b"\r" not in data:
@@ -438,7 +438,7 @@ def _lines(stream: Stream, data: bytes) -> bytes:
     )
 
 
-def _may_flush(stream: Stream) -> bool:
+def _may_flush(stream: ProcessStream) -> bool:
     """Whether a line that has no end yet may be shown: nothing before it, and no redrawn state."""
     is_redrawn = stream.is_still and b"\r" in stream.partial
     return bool(stream.partial) and not (stream.prefix or is_redrawn)

@@ -288,14 +288,14 @@ class PortableRun:
                 continue
             if isinstance(event, int):
                 self._say("INFO", f"Terminating with signal {int(event)}")
-                self._stop("signal", hurry=self._signal != 0)
+                self._stop("signal", force=self._signal != 0)
                 self._signal = self._signal or int(event)
             else:
                 self._feed(event)
 
-    def _stop(self, why: str, *, hurry: bool = False) -> None:
+    def _stop(self, why: str, *, force: bool = False) -> None:
         self.why = self.why or why
-        self._feed(StopOrdered(0, why, hurry))
+        self._feed(StopOrdered(0, why, force))
 
     def _feed(self, event: Event) -> None:
         for action in self.supervisor.handle(event, monotonic()):

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from paddock.local.output import Output
+    from paddock.local.output import OutputThread
 
 FILE_MODE = 0o600
 ERROR = "error"
@@ -24,7 +24,7 @@ READ_BYTES = 1 << 26
 class RecordFolder:
     """Owned by the loop's thread, which only posts to the output thread."""
 
-    def __init__(self, path: str, output: Output, flag: str = "--record") -> None:
+    def __init__(self, path: str, output: OutputThread, flag: str = "--record") -> None:
         """Makes the directory if there is none. flag: what named it. Raises UsageError."""
         self.path = os.path.abspath(path)
         self._output = output

@@ -76,7 +76,7 @@ def is_recorded(job: Job, env: Mapping[str, str]) -> bool:
     return not is_part and env.get("PADDOCK_KEEP_RUNS") != "0"
 
 
-class Entry:
+class RunEntry:
     """Of one run in the registry. folder: "" when there can be none; problem says why then."""
 
     def __init__(self, run_id: str, folder: str, problem: str = "") -> None:
@@ -85,12 +85,12 @@ class Entry:
         self.problem = problem
 
 
-def take_entry(env: Mapping[str, str], name: str) -> Entry:
+def take_entry(env: Mapping[str, str], name: str) -> RunEntry:
     """An id that no other run of this user has, with its directory."""
     above = registry_folder(env)
     if above.startswith(NOWHERE):
         problem = "there is no home directory: set XDG_STATE_HOME to a directory of yours"
-        return Entry(f"{name}-{os.urandom(2).hex()}", "", problem)
+        return RunEntry(f"{name}-{os.urandom(2).hex()}", "", problem)
     run_id = ""
     for _ in range(DRAWS):
         run_id = f"{name}-{os.urandom(2).hex()}"
@@ -104,9 +104,9 @@ def take_entry(env: Mapping[str, str], name: str) -> Entry:
         except FileExistsError:
             continue
         except OSError as error:
-            return Entry(run_id, "", f"{error.filename or above}: {error.strerror}")
-        return Entry(run_id, folder)
-    return Entry(run_id, "", f"{above}: no free id was found for '{name}'")
+            return RunEntry(run_id, "", f"{error.filename or above}: {error.strerror}")
+        return RunEntry(run_id, folder)
+    return RunEntry(run_id, "", f"{above}: no free id was found for '{name}'")
 
 
 def json_text(content: object) -> str:

@@ -14,7 +14,7 @@ from paddock.core.exits import Exit
 from paddock.core.value import replace
 from paddock.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_OWN_FAULT, UsageError
 from paddock.local.console import is_one_place, prefix_of, shown_keys
-from paddock.local.output import Stream
+from paddock.local.output import ProcessStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,12 +62,12 @@ PIPE_BYTES = 1 << 18
 F_SETPIPE_SZ = 1031  # fcntl.h
 
 
-class Child:
+class ChildProcess:
     """A started process."""
 
     __slots__ = ("key", "pid", "pidfd", "proc", "stream")
 
-    def __init__(self, proc: Proc, pid: int, pidfd: int, stream: Stream) -> None:
+    def __init__(self, proc: Proc, pid: int, pidfd: int, stream: ProcessStream) -> None:
         self.proc = proc
         self.key = (proc.role, proc.rank)
         self.pid = pid
@@ -140,7 +140,7 @@ class Streams:
         self._shown = shown_keys(job.logs.tail, procs)
         self._has_one_console = bool(job.record) or is_one_place(1, 2)
 
-    def open(self, proc: Proc, again: int = 0) -> tuple[Stream, tuple[int, int]]:
+    def open(self, proc: Proc, again: int = 0) -> tuple[ProcessStream, tuple[int, int]]:
         """Pipes and the log behind them, and what becomes stdout and stderr.
 
         again: 0 for the first start in this attempt. Raises UsageError.
@@ -159,7 +159,7 @@ class Streams:
             file_fd = self._log_dir.open(proc, max(1, plan.attempt), "")
         else:
             file_fd = self._log_dir.open(proc, plan.attempt, header)
-        stream = Stream(
+        stream = ProcessStream(
             (proc.role, proc.rank),
             read_fd,
             file_fd,

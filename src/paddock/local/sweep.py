@@ -23,7 +23,7 @@ ROUND_SECONDS = 0.02  # between two looks at those that do not end; pidfds tell 
 ROUND_MAX = 256  # processes
 
 
-class Sweep:
+class SweepProgress:
     """How far it has come. keep: children that are not to be ended, of each moment."""
 
     def __init__(self, *keep: Set[int]) -> None:
@@ -62,7 +62,7 @@ def end_descendants(*, keep: frozenset[int] = frozenset()) -> int:
     """Wait until they are ended; returns how many were killed."""
     from select import poll
 
-    sweep = Sweep(keep)
+    sweep = SweepProgress(keep)
     deadline = monotonic() + SWEEP_SECONDS
     while (left := sweep.round()) is not None and monotonic() < deadline:
         if left:
@@ -81,7 +81,7 @@ def sweep_on(loop: Loop, done: Callable[[int], None], *keep: Set[int]) -> None:
 
     keep: looked at anew in each round: children may be added meanwhile.
     """
-    sweep = Sweep(*keep)
+    sweep = SweepProgress(*keep)
     deadline = monotonic() + SWEEP_SECONDS
     fds: list[int] = []
     timer = f"sweep {id(sweep)}"  # there may be two at a time

@@ -95,7 +95,7 @@ def cancel_text(
     bad = sum(not e.ok for e in ranks)
     end = "all ranks exited cleanly" if ranks else "no rank was running"
     end = f"{count(bad, 'rank')} did not exit cleanly" if bad else end
-    if verdict.goes_on:
+    if verdict.job_continues:
         return f"this node left after {by}{who}, the job continues without it; {end}"
     return f"stopped by {by}{who}; {end}"
 

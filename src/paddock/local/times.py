@@ -27,7 +27,7 @@ _RANK = (1 << 32) - 1
 _ATTEMPT = (1 << 24) - 1
 
 
-class Times:
+class LineTimes:
     """The times of one log. Owned by the output thread once its process has started."""
 
     def __init__(

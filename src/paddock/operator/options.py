@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from paddock.command_line import FALSE_WORDS, TRUE_WORDS, Flag, Table, flag, nearest, read_line
+from paddock.command_line import FALSE_WORDS, TRUE_WORDS, Flag, FlagTable, flag, nearest, read_line
 from paddock.errors import Problem, UsageError
 from paddock.operator.decision import SCHEDULERS, Settings
 
@@ -56,7 +56,7 @@ FLAGS = (
          status="ignored"),
 )
 # fmt: on
-TABLE = Table("operator run", FLAGS, goes_single=True)
+TABLE = FlagTable("operator run", FLAGS, goes_single=True)
 
 
 @dataclass(frozen=True, slots=True)

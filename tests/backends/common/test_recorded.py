@@ -8,13 +8,13 @@ import pytest
 
 from paddock.backends.common.recorded import end_of
 from paddock.backends.mpi.state import status_of as of_mpi
-from paddock.backends.slurm.parse import Told
+from paddock.backends.slurm.parse import JobDirectoryState
 from paddock.backends.slurm.parse import status_of as of_slurm
 from paddock.backends.ssh.state import status_of as of_ssh
-from paddock.backends.words import Rank
+from paddock.backends.types import RankStatus
 
 if TYPE_CHECKING:
-    from paddock.backends.words import State
+    from paddock.backends.types import State
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 )
 def test_the_table_row_by_row(job: State, ranks: str, note: str, state: State) -> None:
     """One table for all backends whose launchers tell of ranks."""
-    found = [Rank("worker", at, word) for at, word in enumerate(ranks.split())]
+    found = [RankStatus("worker", at, word) for at, word in enumerate(ranks.split())]
     assert end_of(job, found, note) == state
 
 
@@ -48,7 +48,7 @@ def test_backends_agree_on_hosts_that_were_only_stopped() -> None:
     verdict = {"kind": "fail", "code": 7, "text": "worker 1 on h1 exited with code 7"}
     whole = {"nodes": nodes, "verdict": verdict, "at": 1.0}
     own = {"state": "failed", "code": 7}
-    told = Told(state={"state": "failed", "code": 7}, whole=whole, verdict=verdict)
+    told = JobDirectoryState(state={"state": "failed", "code": 7}, whole=whole, verdict=verdict)
     for status in (
         of_ssh(["h0", "h1", "h2"], [{**own, "whole": whole}, own, own], 2.0),
         of_mpi(own, whole, verdict, 2.0),

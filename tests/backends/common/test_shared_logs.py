@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING
 
 from paddock.backends.mpi.driver import Mpi
 from paddock.backends.node.jobdir import process_of
-from paddock.backends.registry import Run
-from paddock.backends.words import Handle, Piece, Query
+from paddock.backends.registry import RegisteredJob
+from paddock.backends.types import Handle, LogChunk, LogQuery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 
-def pieces(folder: Path, query: Query) -> Iterator[Piece]:
+def pieces(folder: Path, query: LogQuery) -> Iterator[LogChunk]:
     """The logs of a job of MPI in this directory."""
     host = socket.gethostname()
     details = {"folder": str(folder), "host": host}
-    return Mpi().logs(Run(folder, "j", "j", Handle("mpi", host, "j"), "", 1, 0.0, details), query)
+    return Mpi().logs(
+        RegisteredJob(folder, "j", "j", Handle("mpi", host, "j"), "", 1, 0.0, details), query
+    )
 
 
 def write(folder: Path, host: str, rank: int, at_ns: int, data: bytes) -> None:
@@ -38,8 +40,8 @@ def test_lines_of_all_hosts_are_one_stream(tmp_path: Path) -> None:
     """Named by the directories, ordered by time."""
     write(tmp_path, "node-a", 0, 2000, b"second\n")
     write(tmp_path, "node-b", 1, 1000, b"first\n")
-    assert list(pieces(tmp_path, Query())) == [
-        Piece(1000, "node-b rank 1", b"first\n"), Piece(2000, "node-a rank 0", b"second\n"),
+    assert list(pieces(tmp_path, LogQuery())) == [
+        LogChunk(1000, "node-b rank 1", b"first\n"), LogChunk(2000, "node-a rank 0", b"second\n"),
     ]  # fmt: skip
 
 
@@ -49,11 +51,11 @@ def test_a_job_is_followed_until_its_attendant_has_ended(tmp_path: Path) -> None
     (tmp_path / ".paddock").mkdir()
     state = tmp_path / ".paddock" / "state.json"
     state.write_text(json.dumps({"state": "running", "process": process_of(os.getpid())}))
-    stream = pieces(tmp_path, Query(follow=True))
+    stream = pieces(tmp_path, LogQuery(follow=True))
     assert next(stream).data == b"a\n"
     with (tmp_path / "log" / "node-a" / "workerlog.0").open("ab") as file:
         file.write(b"b\n")
     assert next(stream).data == b"b\n"
     state.write_text(json.dumps({"state": "succeeded", "process": None}))
     assert list(stream) == []
-    assert list(pieces(tmp_path, Query(follow=True)))[-1].data == b"a\nb\n"
+    assert list(pieces(tmp_path, LogQuery(follow=True)))[-1].data == b"a\nb\n"

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.node import files
-from paddock.backends.node.store import Store
+from paddock.backends.node.store import ContentStore
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Host:
     """A host with a store of its own. spoil: what happens to a body on its way."""
 
     def __init__(self, folder: Path) -> None:
-        self.store = Store(str(folder / "cache" / "blobs"))
+        self.store = ContentStore(str(folder / "cache" / "blobs"))
         self.asked: list[str] = []
         self.spoil: Callable[[str, bytes], bytes] = lambda _op, body: body
 

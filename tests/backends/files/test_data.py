@@ -7,18 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.backends.files.data import deal, number_of, shares, unevenness, union
-from paddock.backends.node.manifest import Entry, Manifest, make_manifest
+from paddock.backends.node.manifest import PackageEntry, PackageManifest, make_manifest
 from paddock.errors import UsageError
 
 
-def package(*sizes: int) -> Manifest:
+def package(*sizes: int) -> PackageManifest:
     """A script, a dictionary and so many shards of those sizes."""
     shards = [
-        Entry(f"data/train.txt-{number:05d}", "file", 0o644, size, f"{number:064x}")
+        PackageEntry(f"data/train.txt-{number:05d}", "file", 0o644, size, f"{number:064x}")
         for number, size in enumerate(sizes)
     ]
-    rest = [Entry("data", "dir", 0o755), Entry("data/words", "file", 0o644, 7, "e" * 64)]
-    return make_manifest([*shards, *rest, Entry("train.py", "file", 0o644, 9, "f" * 64)])
+    rest = [
+        PackageEntry("data", "dir", 0o755),
+        PackageEntry("data/words", "file", 0o644, 7, "e" * 64),
+    ]
+    return make_manifest([*shards, *rest, PackageEntry("train.py", "file", 0o644, 9, "f" * 64)])
 
 
 def messages(paths: list[str], nnodes: int) -> list[str]:

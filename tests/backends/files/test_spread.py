@@ -18,14 +18,14 @@ from paddock.backends.files.data import shares
 from paddock.backends.files.package import Package, scan
 from paddock.backends.files.spread import Spread, tree
 from paddock.backends.node import relay
-from paddock.backends.node.store import Store
+from paddock.backends.node.store import ContentStore
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from paddock.backends.node.manifest import Manifest
+    from paddock.backends.node.manifest import PackageManifest
 
 HOSTS = 12
 HERE = "127.0.0.1"
@@ -57,7 +57,7 @@ def spread_to(
     package: Package,
     where: Path,
     *,
-    manifests: Sequence[Manifest] = (),
+    manifests: Sequence[PackageManifest] = (),
     addresses: Sequence[str] = (HERE,) * HOSTS,
 ) -> list[int]:
     """The package to all of them; how many bytes the laptop sent to each."""
@@ -199,7 +199,7 @@ def test_a_host_that_dies_fails_alone(package: Package, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def stores(package: Package, tmp_path: Path) -> Iterator[tuple[Store, Store]]:
+def stores(package: Package, tmp_path: Path) -> Iterator[tuple[ContentStore, ContentStore]]:
     """One that has all of the package and gives it, and one that has nothing."""
     host, other = Host(tmp_path / "giver"), Host(tmp_path / "taker")
     Spread(package, [package.manifest], [HERE]).send(0, host.ask, str(tmp_path / "jobs" / "giver"))
@@ -208,7 +208,7 @@ def stores(package: Package, tmp_path: Path) -> Iterator[tuple[Store, Store]]:
 
 
 def test_nobody_gets_a_content_without_the_key(
-    package: Package, stores: tuple[Store, Store]
+    package: Package, stores: tuple[ContentStore, ContentStore]
 ) -> None:
     giver, taker = stores
     hashes = list(package.manifest.blobs)
@@ -218,7 +218,9 @@ def test_nobody_gets_a_content_without_the_key(
     assert relay.take(taker, KEY, hashes, HERE, port) == len(hashes)
 
 
-def test_what_was_not_offered_is_not_given(package: Package, stores: tuple[Store, Store]) -> None:
+def test_what_was_not_offered_is_not_given(
+    package: Package, stores: tuple[ContentStore, ContentStore]
+) -> None:
     giver, taker = stores
     first, second, *_ = package.manifest.blobs
     port = relay.offer(giver, KEY, [first], HERE)
@@ -229,7 +231,7 @@ def test_what_was_not_offered_is_not_given(package: Package, stores: tuple[Store
 
 
 def test_nothing_is_asked_of_one_who_does_not_have_the_key(
-    package: Package, stores: tuple[Store, Store]
+    package: Package, stores: tuple[ContentStore, ContentStore]
 ) -> None:
     with socket.create_server((HERE, 0)) as door, ThreadPoolExecutor(1) as pool:
 
@@ -247,7 +249,7 @@ def test_nothing_is_asked_of_one_who_does_not_have_the_key(
         assert heard.result() == b""
 
 
-def test_a_giver_that_cannot_be_reached_is_said(stores: tuple[Store, Store]) -> None:
+def test_a_giver_that_cannot_be_reached_is_said(stores: tuple[ContentStore, ContentStore]) -> None:
     with socket.socket() as probe:
         probe.bind((HERE, 0))
         port = probe.getsockname()[1]

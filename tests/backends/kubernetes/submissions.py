@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from paddock.backends.flags import split_words
-from paddock.backends.words import Site, Submission
+from paddock.backends.types import Site, Submission
 from paddock.jobfile.parse import parse
 
 if TYPE_CHECKING:

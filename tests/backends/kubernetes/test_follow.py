@@ -10,8 +10,8 @@ import pytest
 
 from kube.scripted import answer, stream, talking
 from paddock.backends.kubernetes import follow
-from paddock.backends.kubernetes.parse import INDEX_LABELS, LOST, Seen
-from paddock.backends.words import Query
+from paddock.backends.kubernetes.parse import INDEX_LABELS, LOST, ObservedJob
+from paddock.backends.types import LogQuery
 from paddock.errors import UsageError
 from paddock.kube.objects import Pod
 
@@ -36,7 +36,7 @@ def test_a_stream_that_breaks_is_taken_up_where_it_broke(monkeypatch: pytest.Mon
     async def scenario() -> tuple[list[bytes], list[str]]:
         async with talking(*scripts) as (server, client):
             pod = msgspec.convert(RUNS, Pod)
-            pieces = follow._pieces(client, "ml", "a-0", pod, Query(), is_followed=True)
+            pieces = follow._pieces(client, "ml", "a-0", pod, LogQuery(), is_followed=True)
             said = [piece.data async for piece in pieces]
             return said, [asked.query.get("sinceTime", "") for asked in server.asked]
 
@@ -55,16 +55,16 @@ def test_pods_whose_logs_cannot_be_read_do_not_keep_back_the_others() -> None:
         }, Pod)
         for i in range(3)
     ]  # fmt: skip
-    seen = Seen("job", {}, pods, ("a-0", "a-1", "a-2"), {"worker": 1}, 1.0)
+    seen = ObservedJob("job", {}, pods, ("a-0", "a-1", "a-2"), {"worker": 1}, 1.0)
 
-    async def look(_client: HttpClient) -> Seen:
+    async def look(_client: HttpClient) -> ObservedJob:
         return seen
 
     async def scenario() -> tuple[list[bytes], str, int]:
         said = []
         async with talking(answer(500, {"message": "no route"}), stream(FIRST)) as (server, client):
             try:
-                async for piece in follow._whole(client, "ml", look, Query()):
+                async for piece in follow._whole(client, "ml", look, LogQuery()):
                     said.append(piece.data)
             except UsageError as error:
                 return said, str(error), len(server.asked)

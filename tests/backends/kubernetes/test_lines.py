@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paddock.backends.kubernetes.lines import is_wanted, piece_of, since_parameter, split_time
-from paddock.backends.words import Query
+from paddock.backends.types import LogQuery
 
 LINE = b"2026-01-01T00:00:05.5Z [rank 3] loss 0.25\n"
 
@@ -37,15 +37,15 @@ AT = split_time(LINE)[0] / 1e9
 @pytest.mark.parametrize(
     ("query", "wanted"),
     [
-        (Query(), True),
-        (Query(ranks=(3,)), True),
-        (Query(ranks=(0,)), False),
-        (Query(since=AT + 0.1), False),
-        (Query(since=AT - 0.1), True),
-        (Query(until=AT - 0.1), False),
+        (LogQuery(), True),
+        (LogQuery(ranks=(3,)), True),
+        (LogQuery(ranks=(0,)), False),
+        (LogQuery(since=AT + 0.1), False),
+        (LogQuery(since=AT - 0.1), True),
+        (LogQuery(until=AT - 0.1), False),
     ],
 )
-def test_a_query_takes_lines_by_rank_and_time(query: Query, wanted: bool) -> None:
+def test_a_query_takes_lines_by_rank_and_time(query: LogQuery, wanted: bool) -> None:
     assert is_wanted(*piece_of("a-1", LINE), query) is wanted
 
 

@@ -19,21 +19,23 @@ from paddock.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from paddock.backends.kubernetes.objects import Object
-    from paddock.backends.words import Plan, Submission
+    from paddock.backends.kubernetes.objects import PlannedObject
+    from paddock.backends.types import Submission, SubmissionPlan
 
 SENT = Sent(b"program", b"")
 
 
-def made(of: Submission, form: str = "job", sent: Sent = SENT, **patch: object) -> list[Object]:
+def made(
+    of: Submission, form: str = "job", sent: Sent = SENT, **patch: object
+) -> list[PlannedObject]:
     return objects_of(of, read_options(of), form, sent, patch)
 
 
-def planned(of: Submission, form: str = "job") -> Plan:
+def planned(of: Submission, form: str = "job") -> SubmissionPlan:
     return plan_of(of, read_options(of), form, made(of, form))
 
 
-def pod_of(found: list[Object], form: str = "job", role: str = "worker") -> dict[str, Any]:
+def pod_of(found: list[PlannedObject], form: str = "job", role: str = "worker") -> dict[str, Any]:
     spec: Any = found[0].manifest["spec"]
     if form == "paddlejob":
         spec = spec[role]
@@ -43,7 +45,7 @@ def pod_of(found: list[Object], form: str = "job", role: str = "worker") -> dict
     return pod
 
 
-def args_of(found: list[Object], form: str = "job", role: str = "worker") -> list[str]:
+def args_of(found: list[PlannedObject], form: str = "job", role: str = "worker") -> list[str]:
     args: list[str] = pod_of(found, form, role)["containers"][0]["args"]
     return args
 

@@ -14,8 +14,8 @@ from paddock.backends.kubernetes.options import read_options
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:
-    from paddock.backends.kubernetes.objects import Object
-    from paddock.backends.words import Submission
+    from paddock.backends.kubernetes.objects import PlannedObject
+    from paddock.backends.types import Submission
 
 FILE: dict[str, Any] = {
     "kind": "PaddleJob",
@@ -42,7 +42,7 @@ def of_file(**extra: str) -> Submission:
     return replace(submission("t.py", options={}, **extra), file=json.dumps(FILE))
 
 
-def made(of: Submission, form: str = "paddlejob") -> list[Object]:
+def made(of: Submission, form: str = "paddlejob") -> list[PlannedObject]:
     return objects_of(of, read_options(of), form, Sent(), {})
 
 

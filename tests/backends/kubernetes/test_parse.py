@@ -12,7 +12,7 @@ from paddock.backends.kubernetes.objects import STOPPED
 from paddock.backends.kubernetes.parse import (
     PHASES,
     VOLCANO_PHASES,
-    Seen,
+    ObservedJob,
     has_report,
     hopeless,
     pod_state,
@@ -22,7 +22,7 @@ from paddock.kube.client import KubeError
 from paddock.kube.objects import Pod
 
 if TYPE_CHECKING:
-    from paddock.backends.words import State, Status
+    from paddock.backends.types import JobStatus, State
 
 NAMES = ("a-0", "a-1")
 LOG_OF_A_FAILURE = (
@@ -74,8 +74,8 @@ def job(*conditions: str, stopped: bool = False, suspended: bool = False, **meta
     }
 
 
-def seen(top: Any, *pods: Pod, form: str = "job", events: tuple[str, ...] = ()) -> Status:
-    return status_of(Seen(form, top, pods, NAMES, {"worker": 2}, 100.0, events))
+def seen(top: Any, *pods: Pod, form: str = "job", events: tuple[str, ...] = ()) -> JobStatus:
+    return status_of(ObservedJob(form, top, pods, NAMES, {"worker": 2}, 100.0, events))
 
 
 RUNNING = (pod(0), pod(1))
@@ -193,7 +193,9 @@ def test_a_sentence_that_a_long_traceback_pushed_out_is_read_from_the_log() -> N
     one = pod(1, "Failed", code=7, message="  File x\nValueError: odd")
     assert not has_report(one)
     top = job("Failed")
-    found = status_of(Seen("job", top, (one,), NAMES, {"worker": 1}, 1.0, tail=LOG_OF_A_FAILURE))
+    found = status_of(
+        ObservedJob("job", top, (one,), NAMES, {"worker": 1}, 1.0, tail=LOG_OF_A_FAILURE)
+    )
     assert found.why == "a-1: rank 1 on a-1 exited with code 7"
 
 
@@ -239,7 +241,7 @@ def test_a_pod_that_was_made_again_counts_and_not_the_one_before() -> None:
 
 def test_servers_of_a_pod_are_told_beside_its_trainers() -> None:
     roles = {"server": 1, "worker": 2}
-    found = status_of(Seen("job", job(), RUNNING, NAMES, roles, 100.0))
+    found = status_of(ObservedJob("job", job(), RUNNING, NAMES, roles, 100.0))
     assert [(rank.role, rank.rank) for rank in found.nodes[1].ranks] == [
         ("server", 1), ("worker", 2), ("worker", 3),
     ]  # fmt: skip
@@ -250,7 +252,7 @@ def test_a_pod_of_one_process_has_it_in_its_name() -> None:
     pods = [msgspec.convert({"metadata": {"name": name}, "status": {"phase": "Running"}}, Pod)
             for name in names]  # fmt: skip
     top: Any = {"metadata": {}, "spec": {}, "status": {"phase": "Running"}}
-    found = status_of(Seen("paddlejob", top, pods, names, {}, 100.0))
+    found = status_of(ObservedJob("paddlejob", top, pods, names, {}, 100.0))
     assert [(rank.role, rank.rank) for node in found.nodes for rank in node.ranks] == [
         ("server", 0), ("worker", 1), ("server", 2), ("worker", 3),
     ]  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 
 from kube.scripted import answer, refusal, talking
 from paddock.backends.kubernetes import api
-from paddock.backends.kubernetes.parse import INDEX_LABELS, Seen
+from paddock.backends.kubernetes.parse import INDEX_LABELS, ObservedJob
 from paddock.kube.client import KubeError
 from paddock.kube.objects import Pod
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TOP = {"metadata": {"name": "a", "uid": "1"}}
 POD = {"metadata": {"name": "a-0-xyz", "uid": "2", "labels": {INDEX_LABELS[0]: "0"}}}
-SEEN = Seen("job", TOP, (msgspec.convert(POD, Pod),), ("a-0",), {"worker": 1}, 1.0)
+SEEN = ObservedJob("job", TOP, (msgspec.convert(POD, Pod),), ("a-0",), {"worker": 1}, 1.0)
 MODIFIED = refusal(409, "Conflict", "it was modified")
 ANOTHER = refusal(
     409, "Conflict", "Precondition failed: UID in precondition: 2, UID in object meta: 3"

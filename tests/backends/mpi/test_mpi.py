@@ -13,7 +13,7 @@ from paddock.backends.mpi.command import Mpirun, complaints, read_version
 from paddock.backends.mpi.driver import Mpi
 from paddock.backends.mpi.plan import plan_of
 from paddock.backends.mpi.state import status_of
-from paddock.backends.words import Site, Submission
+from paddock.backends.types import Site, Submission
 from paddock.errors import UsageError
 from paddock.jobfile.parse import parse
 

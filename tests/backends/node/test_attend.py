@@ -12,7 +12,7 @@ import pytest
 from local.jobs import wait_until
 from paddock.backends.node import attend
 from paddock.backends.node.jobdir import control_socket, inner, node_state, read_json
-from paddock.backends.node.main import Host
+from paddock.backends.node.main import HostSession
 from paddock.backends.node.wire import Wire
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def up(job: Path) -> dict[str, int]:
 
 def stop(job: Path, *, now: bool) -> None:
     row = {"root": str(job.parent), "id": job.name, "now": now}
-    assert Host(Wire(0, 1), "")._stop(row) == {"was_running": True}
+    assert HostSession(Wire(0, 1), "")._stop(row) == {"was_running": True}
 
 
 def state(job: Path) -> object:

@@ -21,7 +21,7 @@ from paddock.backends.node.jobdir import (
     unsafe_folder,
     write_json,
 )
-from paddock.backends.node.main import Host
+from paddock.backends.node.main import HostSession
 from paddock.backends.node.names import take_name
 from paddock.backends.node.wire import Wire
 from paddock.errors import UsageError
@@ -90,7 +90,7 @@ def test_what_tells_a_jobs_directory_is_deleted_last(
 
     monkeypatch.setattr("shutil.rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
-        Host(Wire(0, 1), "")._delete({"root": str(tmp_path), "id": "train-3f2a"})
+        HostSession(Wire(0, 1), "")._delete({"root": str(tmp_path), "id": "train-3f2a"})
     assert os.listdir(directory) == [".paddock"]
 
 
@@ -106,7 +106,7 @@ def test_a_job_that_ends_while_it_is_told_to_is_no_fault(
     (directory / ".paddock/state.json").write_text(json.dumps(state), "utf-8")
     monkeypatch.setattr(main, "is_alive", lambda _process: True)  # as it was a moment ago
     row = {"root": str(tmp_path), "id": "train-3f2a"}
-    assert Host(Wire(0, 1), "")._stop(row) == {"was_running": False}
+    assert HostSession(Wire(0, 1), "")._stop(row) == {"was_running": False}
 
 
 def test_a_job_that_starts_while_it_is_looked_at_keeps_its_name(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from paddock.backends.node import logs
 from paddock.backends.node.logs import rows
-from paddock.backends.words import Query
+from paddock.backends.types import LogQuery
 from paddock.local.times import RECORD_BYTES, ROLES, SUFFIX
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 NS = 1_000_000_000
 THEN = (int(time.time()) - 1000) * NS  # all of these tests is past
-ALL = Query()
-FOLLOW = Query(follow=True)
+ALL = LogQuery()
+FOLLOW = LogQuery(follow=True)
 
 
 class Written:
@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def told(
-    tmp_path: Path, query: Query = ALL, *, is_shared: bool = False
+    tmp_path: Path, query: LogQuery = ALL, *, is_shared: bool = False
 ) -> list[tuple[float, str, bytes]]:
     """The rows, with times as they were said."""
     found = rows(str(tmp_path), query, host="h2", is_shared=is_shared)
@@ -95,7 +95,7 @@ def test_another_attempt_may_have_another_rank(tmp_path: Path, folder: Path) -> 
         (1, "h2 rank 1", b"one\n"), (2, "h2 rank 0", b"\n----- attempt 1 -----\n"),
         (3, "h2 rank 0", b"two\n"),
     ]  # fmt: skip
-    assert [data for _, _, data in told(tmp_path, Query(ranks=(1,)))] == [b"one\n"]
+    assert [data for _, _, data in told(tmp_path, LogQuery(ranks=(1,)))] == [b"one\n"]
 
 
 def test_only_some_ranks_are_told(tmp_path: Path, folder: Path) -> None:
@@ -103,7 +103,7 @@ def test_only_some_ranks_are_told(tmp_path: Path, folder: Path) -> None:
     Written(folder / "workerlog.0").begin(4).say(1, b"4\n")
     Written(folder / "workerlog.1").begin(5).say(1, b"5\n")
     Written(folder / "serverlog.0").begin(5, "ps").say(1, b"s\n")
-    assert [data for _, _, data in told(tmp_path, Query(ranks=(5, 9)))] == [b"5\n"]
+    assert [data for _, _, data in told(tmp_path, LogQuery(ranks=(5, 9)))] == [b"5\n"]
 
 
 def test_a_span_of_time_begins_and_ends_with_whole_lines(tmp_path: Path, folder: Path) -> None:
@@ -111,9 +111,9 @@ def test_a_span_of_time_begins_and_ends_with_whole_lines(tmp_path: Path, folder:
     log = Written(folder / "workerlog.0").begin(0)
     log.say(1, b"a\nb").say(2, b"b\nc\n").say(3, b"d\n").say(4, b"e\n")
     then = THEN / NS
-    query = Query(since=then + 1.5, until=then + 3.5)
+    query = LogQuery(since=then + 1.5, until=then + 3.5)
     assert [data for _, _, data in told(tmp_path, query)] == [b"c\n", b"d\n"]
-    later = Query(since=then + 3.5)
+    later = LogQuery(since=then + 3.5)
     assert [data for _, _, data in told(tmp_path, later)] == [b"e\n"]
 
 
@@ -126,7 +126,7 @@ def test_only_the_last_lines_of_all_logs_are_told(
 ) -> None:
     Written(folder / "workerlog.0").begin(0).say(1, b"a\n").say(3, b"2\n3")
     Written(folder / "workerlog.1").begin(1).say(2, b"1\n")
-    assert [data for _, _, data in told(tmp_path, Query(tail=tail))] == said
+    assert [data for _, _, data in told(tmp_path, LogQuery(tail=tail))] == said
 
 
 def test_what_follows_the_last_lines_is_told_whole(tmp_path: Path, folder: Path) -> None:
@@ -136,7 +136,7 @@ def test_what_follows_the_last_lines_is_told_whole(tmp_path: Path, folder: Path)
         log.say(2, b"3\n4\n")
 
     ends = iter((False, True))
-    query = Query(follow=True, tail=1)
+    query = LogQuery(follow=True, tail=1)
     found = rows(str(tmp_path), query, is_over=lambda: next(ends), nap=grow)
     assert [data for _, _, data in found if data] == [b"2\n", b"3\n4\n"]
 
@@ -154,7 +154,7 @@ def test_a_log_without_times_is_told_as_of_its_last_change(tmp_path: Path, folde
     log = Written(folder / "workerlog.7", has_times=False).say(0, b"a\nb\nc")
     os.utime(log.path, ns=(THEN + 5 * NS, THEN + 5 * NS))
     assert told(tmp_path) == [(5, "h2 workerlog.7", b"a\nb\n"), (5, "h2 workerlog.7", b"c\n")]
-    assert told(tmp_path, Query(ranks=(7,))) == []
+    assert told(tmp_path, LogQuery(ranks=(7,))) == []
 
 
 @pytest.mark.parametrize("kept", range(RECORD_BYTES * 4))

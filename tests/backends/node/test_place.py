@@ -13,10 +13,10 @@ import pytest
 from backends.files.hosts import Host, tree
 from paddock.backends.files.package import Package, deliver, place_locally, scan
 from paddock.backends.node import place as place_module
-from paddock.backends.node.manifest import Entry, Manifest, make_manifest, unpack
+from paddock.backends.node.manifest import PackageEntry, PackageManifest, make_manifest, unpack
 from paddock.backends.node.place import build, place
 from paddock.backends.node.receiver import Receiver
-from paddock.backends.node.store import Store
+from paddock.backends.node.store import ContentStore
 from paddock.errors import PaddockError, UsageError
 
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -160,30 +160,33 @@ def test_a_directory_that_is_not_empty_stays_as_it_is(
 @pytest.mark.parametrize(
     ("entries", "said"),
     [
-        ([Entry("/etc/x", "file", 0, 0, EMPTY)], "no path below"),
-        ([Entry("a/../b", "file", 0, 0, EMPTY)], "no path below"),
-        ([Entry("..", "dir")], "no path below"),
-        ([Entry("", "dir")], "no path below"),
-        ([Entry("a\0b", "dir")], "is no name"),
-        ([Entry("\ud800", "dir")], "is no name"),
-        ([Entry("a" * 256, "dir")], "is no name"),
-        ([Entry(".paddock", "dir")], "is a name that is ours"),
-        ([Entry("a", "dir"), Entry("a", "dir")], "is there twice"),
-        ([Entry("a", "link", target="b"), Entry("a/x", "file", 0, 0, EMPTY)], "is in no directory"),
-        ([Entry("a", "link", target="../b")], "leads outside"),
-        ([Entry("a", "link", target="/etc")], "leads outside"),
-        ([Entry("a", "link", target="")], "leads nowhere"),
-        ([Entry("a", "link", target="a")], "leads outside"),
-        ([Entry("a", "file", 0o4755, 0, EMPTY)], "impossible mode"),
-        ([Entry("a", "file", 0, -1, EMPTY)], "impossible mode or size"),
-        ([Entry("a", "file", 0, 0, "../../x" * 8 + "abcdefgh")], "has no SHA-256"),
-        ([Entry("a", "fifo")], "unknown kind"),
+        ([PackageEntry("/etc/x", "file", 0, 0, EMPTY)], "no path below"),
+        ([PackageEntry("a/../b", "file", 0, 0, EMPTY)], "no path below"),
+        ([PackageEntry("..", "dir")], "no path below"),
+        ([PackageEntry("", "dir")], "no path below"),
+        ([PackageEntry("a\0b", "dir")], "is no name"),
+        ([PackageEntry("\ud800", "dir")], "is no name"),
+        ([PackageEntry("a" * 256, "dir")], "is no name"),
+        ([PackageEntry(".paddock", "dir")], "is a name that is ours"),
+        ([PackageEntry("a", "dir"), PackageEntry("a", "dir")], "is there twice"),
+        (
+            [PackageEntry("a", "link", target="b"), PackageEntry("a/x", "file", 0, 0, EMPTY)],
+            "is in no directory",
+        ),
+        ([PackageEntry("a", "link", target="../b")], "leads outside"),
+        ([PackageEntry("a", "link", target="/etc")], "leads outside"),
+        ([PackageEntry("a", "link", target="")], "leads nowhere"),
+        ([PackageEntry("a", "link", target="a")], "leads outside"),
+        ([PackageEntry("a", "file", 0o4755, 0, EMPTY)], "impossible mode"),
+        ([PackageEntry("a", "file", 0, -1, EMPTY)], "impossible mode or size"),
+        ([PackageEntry("a", "file", 0, 0, "../../x" * 8 + "abcdefgh")], "has no SHA-256"),
+        ([PackageEntry("a", "fifo")], "unknown kind"),
     ],
 )
 def test_a_host_makes_nothing_that_is_not_safe(
-    host: Host, tmp_path: Path, entries: list[Entry], said: str
+    host: Host, tmp_path: Path, entries: list[PackageEntry], said: str
 ) -> None:
-    package = Package(b"/", Manifest(tuple(entries)))
+    package = Package(b"/", PackageManifest(tuple(entries)))
     with pytest.raises(PaddockError, match=said):
         send(host, package, tmp_path / "jobs" / "1")
     with pytest.raises(PaddockError, match=said):
@@ -209,7 +212,7 @@ def test_a_stream_may_be_cut_anywhere(package: Package, tmp_path: Path) -> None:
     hashes = list(package.manifest.blobs)
     stream = b"".join(package.frames(hashes, []))
     for size in (1, 7, 39, 41, 1 << 20):
-        store = Store(str(tmp_path / str(size) / "blobs"))
+        store = ContentStore(str(tmp_path / str(size) / "blobs"))
         receiver = Receiver(store)
         for at in range(0, len(stream), size):
             receiver.feed(stream[at : at + size])
@@ -289,7 +292,7 @@ def test_trimming_looks_past_what_is_being_received(
     old = Path(host.store.new) / "old"
     old.write_bytes(b"x")
     os.utime(old, (1, 1))
-    removed = Store(host.store.folder, limit_bytes=0).trim(time.time() + 9000)
+    removed = ContentStore(host.store.folder, limit_bytes=0).trim(time.time() + 9000)
     assert removed == sum(size for size in package.manifest.blobs.values())
     assert old.exists()
 
@@ -298,7 +301,7 @@ def test_contents_unused_for_longest_go_first_and_never_the_latest(
     package: Package, tmp_path: Path, host: Host
 ) -> None:
     send(host, package, tmp_path / "jobs" / "1")
-    store = Store(host.store.folder, limit_bytes=0)
+    store = ContentStore(host.store.folder, limit_bytes=0)
     now = os.stat(store.path(EMPTY)).st_mtime
     assert store.trim(now) == 0
     largest = max(package.manifest.files, key=lambda entry: entry.size)
@@ -331,13 +334,13 @@ def test_a_store_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     folder.chmod(0o777)
     with pytest.raises(PaddockError, match="others may write"):
-        Store(str(folder))
+        ContentStore(str(folder))
 
 
 def test_a_host_without_a_place_for_a_store_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(PaddockError, match="Not a directory"):
-        Store(str(tmp_path / "file" / "blobs"))
+        ContentStore(str(tmp_path / "file" / "blobs"))
 
 
 # --------------------------------------------------------------------------- shared file systems

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from local.jobs import World
 from paddock.backends.node.logs import rows
-from paddock.backends.words import Query
+from paddock.backends.types import LogQuery
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ def test_what_two_ranks_said_in_turns_is_told_in_turns(tmp_path: Path) -> None:
         assert world.run(*words, script).code == 0
     finally:
         world.close()
-    found = list(rows(str(tmp_path), Query(), host="h"))
+    found = list(rows(str(tmp_path), LogQuery(), host="h"))
     said = [(label, line) for _, label, data in found for line in data.decode().split("\n")]
     turns = [(label, line) for label, line in said if line and not line.startswith("-----")]
     assert turns == [

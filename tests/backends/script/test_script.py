@@ -13,18 +13,18 @@ import pytest
 
 from backends.script.pbs import PROFILE, install
 from local.jobs import wait_until
-from paddock.backends.registry import IdTaken, Registry
+from paddock.backends.registry import IdTakenError, Registry
 from paddock.backends.script.driver import Script
 from paddock.backends.script.parse import find_id, status_of
 from paddock.backends.script.render import fill
 from paddock.backends.sites.find import find_site
-from paddock.backends.words import Handle, Query, Submission
+from paddock.backends.types import Handle, LogQuery, Submission
 from paddock.cli.main import run as main
 from paddock.errors import PaddockError, UsageError
 from paddock.jobfile.parse import parse
 
 if TYPE_CHECKING:
-    from paddock.backends.registry import Run
+    from paddock.backends.registry import RegisteredJob
 
 TRAIN = """\
 import os, sys, time
@@ -63,7 +63,7 @@ class Place:
                            is_detached=True, token="k" * 32)  # fmt: skip
         return replace(plain, **more)  # type: ignore[arg-type]  # fields of a test's choice
 
-    def submit(self, *words: str, **more: object) -> Run:
+    def submit(self, *words: str, **more: object) -> RegisteredJob:
         """The run of a submission that was handed over."""
         submission = self.submission(*words, **more)  # type: ignore[arg-type]
         plan = self.script.plan(submission)
@@ -76,7 +76,7 @@ class Place:
             raise
         return run
 
-    def until(self, run: Run, state: str) -> None:
+    def until(self, run: RegisteredJob, state: str) -> None:
         """Wait until a job is in this state; one that has ended in another has said why."""
 
         def is_so() -> bool:
@@ -98,7 +98,9 @@ def test_job_runs_and_its_end_is_known(place: Place) -> None:
     run = place.submit("0", "0", "q'\"q $(id) 中\n文", env=(("MORE", "$(id) 'x'"),))
     assert run.details["number"] == "1001"
     place.until(run, "succeeded")
-    (text,) = [p.data.decode() for p in place.script.logs(run, Query()) if b"two words" in p.data]
+    (text,) = [
+        p.data.decode() for p in place.script.logs(run, LogQuery()) if b"two words" in p.data
+    ]
     assert "two words $(id) 'x' ['0', '0', 'q\\'\"q $(id) 中\\n文']" in text
     assert (
         place.folder / "bin" / "1001.words"
@@ -194,7 +196,7 @@ def test_directory_of_another_job_is_left_as_it_is(place: Place) -> None:
     there = place.folder / "j" / "train-1a2b"
     there.mkdir(parents=True)
     (there / "result").write_text("dear")
-    with pytest.raises(IdTaken, match="train-1a2b is there already"):
+    with pytest.raises(IdTakenError, match="train-1a2b is there already"):
         place.submit("0", "0", takes_name=True)
     assert [path.name for path in there.iterdir()] == ["result"]
 
@@ -322,7 +324,7 @@ def test_mpirun_starts_a_launcher_on_every_node(place: Place) -> None:
     job = parse(["--nnodes", "2", "train.py", "0", "0"], {}, python="python3").job
     done = place.submit("0", "0", job=job, env=(("MORE", "m"),))
     place.until(done, "succeeded")
-    lines = [p.data.decode() for p in place.script.logs(done, Query()) if b"two words" in p.data]
+    lines = [p.data.decode() for p in place.script.logs(done, LogQuery()) if b"two words" in p.data]
     assert len(lines) == 2
     assert all("two words m" in line for line in lines)
 

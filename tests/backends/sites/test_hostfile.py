@@ -11,7 +11,7 @@ from paddock.backends.sites.hostfile import (
     parse_hostfile,
     parse_hosts,
 )
-from paddock.backends.words import Site
+from paddock.backends.types import Site
 from paddock.errors import UsageError
 
 OPEN_MPI = """\

@@ -15,7 +15,7 @@ from paddock.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.backends.words import Site
+    from paddock.backends.types import Site
 
     Find = Callable[..., Site]
 

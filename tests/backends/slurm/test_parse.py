@@ -10,33 +10,33 @@ from paddock.backends.slurm.errors import complaint, is_unknown_job
 from paddock.backends.slurm.parse import (
     REASONS,
     STATES,
-    Row,
-    Told,
+    JobDirectoryState,
+    SqueueRow,
     read_sacct,
     read_squeue,
     status_of,
 )
-from paddock.backends.words import FINAL, State
+from paddock.backends.types import FINAL, State
 from paddock.errors import PaddockError
 
 CAPTURED = Path(__file__).parent / "captured"
 NOW = 1000.0
 
 
-def state_of(row: Row | None, told: Told | None = None) -> str:
-    return status_of([row] if row else [], {"": told or Told()}, NOW).state
+def state_of(row: SqueueRow | None, told: JobDirectoryState | None = None) -> str:
+    return status_of([row] if row else [], {"": told or JobDirectoryState()}, NOW).state
 
 
 @pytest.mark.parametrize(("word", "state"), [(word, state) for word, (state, _) in STATES.items()])
 def test_a_state_of_slurm_is_one_of_ours(word: str, state: State) -> None:
     """RUNNING is starting until a rank is up."""
     wanted = "starting" if state == "running" else state
-    assert state_of(Row("1", "", word)) == wanted
+    assert state_of(SqueueRow("1", "", word)) == wanted
 
 
 def test_a_state_that_is_not_known_is_no_state() -> None:
     with pytest.raises(PaddockError, match="MELTING, which is not known"):
-        state_of(Row("1", "", "MELTING"))
+        state_of(SqueueRow("1", "", "MELTING"))
 
 
 UP = {"nodes": [{"host": "h1", "ranks": [{"role": "worker", "rank": 0, "state": "running"}]}]}
@@ -45,47 +45,67 @@ UP = {"nodes": [{"host": "h1", "ranks": [{"role": "worker", "rank": 0, "state": 
 @pytest.mark.parametrize(
     ("row", "told", "wanted"),
     [
-        (Row("1", "", "RUNNING"), Told(whole=UP), "running"),
-        (Row("1", "", "RUNNING"), Told(whole=UP, is_stopped=True), "stopping"),
-        (Row("1", "", "COMPLETING"), Told({"state": "succeeded", "code": 0}), "succeeded"),
-        (Row("1", "", "FAILED"), Told({"state": "cancelled", "code": 143}), "cancelled"),
-        (Row("1", "", "FAILED", code=143), Told(is_stopped=True), "cancelled"),
-        (Row("1", "", "NODE_FAIL"), Told({"state": "running"}), "failed"),
-        (Row("1", "", "PENDING", restarts=1), Told({"state": "pending", "attempt": 0}), "pending"),
-        (Row("1", "", "RUNNING", restarts=1), Told({"state": "failed", "attempt": 0}), "starting"),
-        (None, Told({"state": "failed", "code": 7}), "failed"),
-        (None, Told({"state": "running"}), "lost"),
-        (None, Told(), "lost"),
+        (SqueueRow("1", "", "RUNNING"), JobDirectoryState(whole=UP), "running"),
+        (SqueueRow("1", "", "RUNNING"), JobDirectoryState(whole=UP, is_stopped=True), "stopping"),
+        (
+            SqueueRow("1", "", "COMPLETING"),
+            JobDirectoryState({"state": "succeeded", "code": 0}),
+            "succeeded",
+        ),
+        (
+            SqueueRow("1", "", "FAILED"),
+            JobDirectoryState({"state": "cancelled", "code": 143}),
+            "cancelled",
+        ),
+        (SqueueRow("1", "", "FAILED", code=143), JobDirectoryState(is_stopped=True), "cancelled"),
+        (SqueueRow("1", "", "NODE_FAIL"), JobDirectoryState({"state": "running"}), "failed"),
+        (
+            SqueueRow("1", "", "PENDING", restarts=1),
+            JobDirectoryState({"state": "pending", "attempt": 0}),
+            "pending",
+        ),
+        (
+            SqueueRow("1", "", "RUNNING", restarts=1),
+            JobDirectoryState({"state": "failed", "attempt": 0}),
+            "starting",
+        ),
+        (None, JobDirectoryState({"state": "failed", "code": 7}), "failed"),
+        (None, JobDirectoryState({"state": "running"}), "lost"),
+        (None, JobDirectoryState(), "lost"),
     ],
 )
 def test_the_job_directory_says_what_slurm_does_not(
-    row: Row | None, told: Told, wanted: str
+    row: SqueueRow | None, told: JobDirectoryState, wanted: str
 ) -> None:
     assert state_of(row, told) == wanted
 
 
 def test_a_failed_job_says_which_rank_was_first() -> None:
-    told = Told({"state": "failed", "code": 7, "why": ""}, verdict={"text": "worker 4 exited"})
-    status = status_of([Row("1", "", "FAILED", code=7)], {"": told}, NOW)
+    told = JobDirectoryState(
+        {"state": "failed", "code": 7, "why": ""}, verdict={"text": "worker 4 exited"}
+    )
+    status = status_of([SqueueRow("1", "", "FAILED", code=7)], {"": told}, NOW)
     assert (status.code, status.why) == (7, "worker 4 exited")
 
 
 def test_a_script_that_never_began_points_at_the_shared_directory() -> None:
     """Slurm says no more than that it failed."""
-    status = status_of([Row("1", "", "FAILED", code=181)], {"": Told()}, NOW)
+    status = status_of([SqueueRow("1", "", "FAILED", code=181)], {"": JobDirectoryState()}, NOW)
     assert status.code == 181 and "do not see the job's directory" in status.why
 
 
 def test_a_waiting_job_says_what_for() -> None:
-    status = status_of([Row("1", "", "PENDING", "Resources")], {"": Told()}, NOW)
+    status = status_of([SqueueRow("1", "", "PENDING", "Resources")], {"": JobDirectoryState()}, NOW)
     assert status.why == "waits for free nodes (Resources)"
-    status = status_of([Row("1", "", "PENDING", "SomethingNew")], {"": Told()}, NOW)
+    status = status_of(
+        [SqueueRow("1", "", "PENDING", "SomethingNew")], {"": JobDirectoryState()}, NOW
+    )
     assert status.why == "SomethingNew"
 
 
 def test_attempts_of_slurm_and_of_the_launcher_are_added() -> None:
-    told = Told({"state": "running", "attempt": 2}, whole={**UP, "attempt": 1})
-    assert status_of([Row("1", "", "RUNNING", restarts=2)], {"": told}, NOW).attempt == 3
+    told = JobDirectoryState({"state": "running", "attempt": 2}, whole={**UP, "attempt": 1})
+    assert status_of([SqueueRow("1", "", "RUNNING", restarts=2)], {"": told}, NOW).attempt == 3
 
 
 @pytest.mark.parametrize(
@@ -100,14 +120,17 @@ def test_attempts_of_slurm_and_of_the_launcher_are_added() -> None:
     ],
 )
 def test_an_array_is_what_its_jobs_are(words: list[str], wanted: str) -> None:
-    rows = [Row(str(n), str(n), word) for n, word in enumerate(words, 1)]
+    rows = [SqueueRow(str(n), str(n), word) for n, word in enumerate(words, 1)]
     status = status_of(rows, {}, NOW)
     assert status.state == wanted
     assert [node.name for node in status.nodes] == ["task 1", "task 2"]
 
 
 def test_an_array_that_slurm_has_forgotten_is_in_its_directories() -> None:
-    told = {"1": Told({"state": "succeeded", "code": 0}), "2": Told({"state": "failed", "code": 3})}
+    told = {
+        "1": JobDirectoryState({"state": "succeeded", "code": 0}),
+        "2": JobDirectoryState({"state": "failed", "code": 3}),
+    }
     status = status_of([], told, NOW)
     assert (status.state, status.code) == ("failed", 3)
 

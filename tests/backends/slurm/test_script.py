@@ -22,7 +22,7 @@ from paddock.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.backends.words import Submission
+    from paddock.backends.types import Submission
 
 HERE = Path(__file__).parent
 ROOT = Path("/shared/jobs")

@@ -13,7 +13,7 @@ from paddock.backends.ssh.attached import Attached
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
-    from paddock.backends.ssh.fleet import Fleet
+    from paddock.backends.ssh.fleet import HostGroup
 
 
 def _say(text: str) -> None:
@@ -23,7 +23,7 @@ def _say(text: str) -> None:
 def console() -> Attached:
     """Of three hosts."""
     channels = [SimpleNamespace(target=SimpleNamespace(login=f"h{n}")) for n in (1, 2, 3)]
-    return Attached(cast("Fleet", SimpleNamespace(channels=channels)), [], _say)
+    return Attached(cast("HostGroup", SimpleNamespace(channels=channels)), [], _say)
 
 
 def test_of_other_hosts_what_their_ranks_show(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

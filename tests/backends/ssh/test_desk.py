@@ -12,13 +12,13 @@ from paddock.backends.ssh import fleet
 from paddock.backends.ssh.channel import HostError
 from paddock.backends.ssh.command import Target
 from paddock.backends.ssh.driver import Ssh
-from paddock.backends.words import Handle, Status
+from paddock.backends.types import Handle, JobStatus
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from paddock.backends.registry import Run
+    from paddock.backends.registry import RegisteredJob
 
 
 class Hosts:
@@ -59,7 +59,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> Hosts:
     return made
 
 
-def runs_on(registry: Registry, *rows: str) -> list[Run]:
+def runs_on(registry: Registry, *rows: str) -> list[RegisteredJob]:
     """A job for each list of hosts."""
     found = []
     for number, names in enumerate(rows):
@@ -76,7 +76,7 @@ def test_each_host_is_connected_to_once_for_all_jobs(hosts: Hosts, tmp_path: Pat
     registry = Registry({"XDG_STATE_HOME": str(tmp_path)})
     runs = runs_on(registry, "h1,h2", "h1,h3", "h2,h1", "h2", "h3", "h3")
     found = Ssh().statuses(runs, is_brief=True)
-    states = [each.state if isinstance(each, Status) else each.message for each in found]
+    states = [each.state if isinstance(each, JobStatus) else each.message for each in found]
     silent = "h3: it has not answered for 6 s"
     assert states == ["running", "running", "running", "lost", silent, silent]
     assert sorted(hosts.connected) == [("h1", 3), ("h2", 3), ("h3", 3)]
@@ -94,5 +94,5 @@ def test_an_entry_that_says_no_hosts_keeps_no_other_back(hosts: Hosts, tmp_path:
     registry = Registry({"XDG_STATE_HOME": str(tmp_path)})
     torn = registry.add("torn", Handle("ssh", "lab", "torn-0000"), "train.py", 1)
     first, second = Ssh().statuses([torn, *runs_on(registry, "h1")])
-    assert isinstance(first, PaddockError) and isinstance(second, Status)
+    assert isinstance(first, PaddockError) and isinstance(second, JobStatus)
     assert hosts.closed == ["h1"]

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from paddock.backends.ssh import transfer
-from paddock.backends.ssh.transfer import Progress
+from paddock.backends.ssh.transfer import TransferProgress
 
 
 class Terminal(io.StringIO):
@@ -21,7 +21,7 @@ def test_a_terminal_sees_how_much_has_gone(
 ) -> None:
     """Of all that was asked for so far; the line is gone at the end."""
     monkeypatch.setattr(transfer, "SHOWN_SECONDS", 0.0)
-    progress = Progress(stream)
+    progress = TransferProgress(stream)
     parts = [b"x" * 1024, b"x" * 1024]
     assert list(progress.watch({"op": "place", "bytes": 5}, [b"hosts"])) == [b"hosts"]
     assert list(progress.watch({"op": "put", "bytes": 2048}, parts)) == parts

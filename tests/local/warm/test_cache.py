@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.core.job import Command
-from paddock.local.warm.learned import FILES_MAX, Learned, folder, learned_of
+from paddock.core.job import Entrypoint
+from paddock.local.warm.learned import FILES_MAX, ImportProfile, folder, learned_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 STAMP = "an interpreter"
 
 
-def make(place: Path) -> Learned:
+def make(place: Path) -> ImportProfile:
     """Of a script, in this cache."""
-    return learned_of(Command("script", "a.py", (), "python"), {"XDG_CACHE_HOME": str(place)}, "/")
+    return learned_of(
+        Entrypoint("script", "a.py", (), "python"), {"XDG_CACHE_HOME": str(place)}, "/"
+    )
 
 
-def kept(place: Path) -> Learned:
+def kept(place: Path) -> ImportProfile:
     """One that knows something, and has kept it."""
     learned = make(place)
     learned.names, learned.left_out, learned.is_probed = ["json", "re"], {"x": "why"}, True
@@ -177,7 +179,7 @@ def test_without_a_home_nothing_is_written_beside_the_job(
     """A container's user may have none: "~" is a directory of that name then."""
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     monkeypatch.chdir(tmp_path)
-    learned = learned_of(Command("script", "a.py", (), "python"), {}, "/")
+    learned = learned_of(Entrypoint("script", "a.py", (), "python"), {}, "/")
     learned.read(STAMP)
     assert learned.note == ""
     assert "no home directory; set XDG_CACHE_HOME" in learned.write(STAMP)

@@ -21,7 +21,7 @@ from local.warm.pack import IN_ASCII, Pack
 from paddock.cli import keeper
 from paddock.cli.keeper import KEPT_MAX
 from paddock.local.warm import keep
-from paddock.local.warm.keep import Place
+from paddock.local.warm.keep import DaemonDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -319,7 +319,7 @@ def test_who_cannot_be_reached_is_not_called_busy(kept: Kept) -> None:
 def test_who_is_silent_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is stopped, or imports for very long."""
     monkeypatch.setattr(keep, "ANSWER_SECONDS", 0.01)
-    place = Place(str(tmp_path), "key")
+    place = DaemonDirectory(str(tmp_path), "key")
     lock = place.take()
     with place.listen():
         assert keep._reach(place, job("train.py")) == "does not answer (paddock warm stop)"
@@ -332,7 +332,7 @@ def test_who_was_stopped_late_ends(kept: Kept) -> None:
     _, launcher, _ = kept.pids()
     os.kill(launcher, signal.SIGSTOP)
     (path,) = (kept.world.folder / "paddock").glob("*.lock")
-    connection = Place(str(path.parent), path.stem).connect()
+    connection = DaemonDirectory(str(path.parent), path.stem).connect()
     assert connection is not None
     connection.close()
     path.unlink()
@@ -440,7 +440,7 @@ def test_few_are_kept(kept: Kept) -> None:
     """The one that nobody has asked for longest goes; one that has a job stays."""
     folder = kept.world.folder / "paddock"
     folder.mkdir(mode=0o700)
-    places = [Place(str(folder), f"{at}") for at in range(KEPT_MAX + 1)]
+    places = [DaemonDirectory(str(folder), f"{at}") for at in range(KEPT_MAX + 1)]
     for at, place in enumerate(places):
         assert place.take() is not None
         row = {"pid": os.getpid(), "script": "other.py", "state": "idle" if at else "busy"}
@@ -525,7 +525,7 @@ def test_a_file_that_an_argument_names_is_there(kept: Kept) -> None:
 def test_who_is_not_asked_for_long_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And removes what it was found by."""
     monkeypatch.setattr(keeper, "KEPT_SECONDS", 0.05)
-    place = Place(str(tmp_path), "key")
+    place = DaemonDirectory(str(tmp_path), "key")
     pid = os.fork()  # its loop is its own
     if not pid:
         code = 99
@@ -534,7 +534,7 @@ def test_who_is_not_asked_for_long_ends(tmp_path: Path, monkeypatch: pytest.Monk
             listener = place.listen()
             facts = {"place": [place.folder, place.key], "lock": lock, "script": "train.py"}
             facts |= {"listener": listener.detach(), "guardian": os.getppid()}
-            made = keeper.Keeper(facts)
+            made = keeper.LauncherDaemon(facts)
             code = 0 if made.wait() is None else 1
             made.leave()
         finally:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.local.warm.learned import Learned, lines_of, touching
+from paddock.local.warm.learned import ImportProfile, lines_of, touching
 
 if TYPE_CHECKING:
     from local.jobs import World
@@ -28,16 +28,16 @@ COLD, WARM = False, True
 
 
 @pytest.fixture
-def learned(tmp_path: Path) -> Learned:
+def learned(tmp_path: Path) -> ImportProfile:
     """Of a script of which nothing is known yet."""
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    found = Learned(str(tmp_path / "cache" / "one.json"))
+    found = ImportProfile(str(tmp_path / "cache" / "one.json"))
     found.script = str(script)
     return found
 
 
-def noted(learned: Learned, words: str) -> str:
+def noted(learned: ImportProfile, words: str) -> str:
     """What the rank writes: a module, VARIABLE@line, or .module for one of the user's."""
     lines = []
     for word in words.split():
@@ -68,7 +68,7 @@ RUNS = [
 
 @pytest.mark.parametrize(("runs", "said"), [r[1:] for r in RUNS], ids=[r[0] for r in RUNS])
 def test_names_count_up_to_what_changes_the_others(
-    learned: Learned, runs: list[tuple[str, str]], said: str
+    learned: ImportProfile, runs: list[tuple[str, str]], said: str
 ) -> None:
     """What is imported before the script must not miss what the script does first."""
     for words, names in runs:
@@ -87,7 +87,7 @@ def test_names_count_up_to_what_changes_the_others(
         ("gevent a", "each process imports 1 module by itself, after gevent, which patches them"),
     ],
 )  # fmt: skip
-def test_why_names_are_not_all_is_told(learned: Learned, words: str, late: str) -> None:
+def test_why_names_are_not_all_is_told(learned: ImportProfile, words: str, late: str) -> None:
     """With what to do about it."""
     learned.add(noted(learned, words), was_warm=COLD)
     assert learned.late == late.format(script=learned.script)
@@ -105,7 +105,7 @@ EDITS = [
 
 @pytest.mark.parametrize(("old", "new", "is_forgotten"), EDITS, ids=[e[0] for e in EDITS])
 def test_another_order_of_variables_and_imports_is_learned_anew(
-    learned: Learned, old: str, new: str, is_forgotten: bool
+    learned: ImportProfile, old: str, new: str, is_forgotten: bool
 ) -> None:
     """Before the next start, not after it; other edits cost nothing."""
     learned.add(noted(learned, "a X@2 b"), was_warm=COLD)
@@ -116,7 +116,7 @@ def test_another_order_of_variables_and_imports_is_learned_anew(
     assert learned.names == ([] if is_forgotten else ["a"])
 
 
-def test_an_edit_while_the_script_runs_is_of_the_next_start(learned: Learned) -> None:
+def test_an_edit_while_the_script_runs_is_of_the_next_start(learned: ImportProfile) -> None:
     """What a run has learned at its end is of the text that it was started with."""
     assert learned.check() == ""
     Path(learned.script).write_text('import os\nos.environ["Z"] = "1"\n' + SCRIPT)
@@ -151,7 +151,7 @@ def test_what_a_script_does_to_its_imports_is_found(text: str, found: str) -> No
         assert [what for _, what in touching(text.encode())] == ([found] if found else [])
 
 
-def test_another_value_in_such_a_line_is_the_same_bar(learned: Learned) -> None:
+def test_another_value_in_such_a_line_is_the_same_bar(learned: ImportProfile) -> None:
     """What it changes counts, and not to what: nothing was imported after it."""
     script = "import a\na.set_seed(1)\nimport b\n"
     Path(learned.script).write_text(script)
@@ -164,7 +164,7 @@ def test_another_value_in_such_a_line_is_the_same_bar(learned: Learned) -> None:
     assert learned.names == ["a"]
 
 
-def test_a_line_that_moved_is_the_same_bar(learned: Learned) -> None:
+def test_a_line_that_moved_is_the_same_bar(learned: ImportProfile) -> None:
     """Lines that are added above it change its number only."""
     learned.add(noted(learned, "a X@2 b"), was_warm=COLD)
     Path(learned.script).write_text("\n\n" + SCRIPT)
@@ -187,7 +187,7 @@ def test_a_script_without_bars_may_change_its_imports(
 
 @pytest.mark.parametrize("change", ["interpreter", "package"])
 def test_reasons_are_of_one_interpreter_and_its_packages(
-    learned: Learned, tmp_path: Path, change: str
+    learned: ImportProfile, tmp_path: Path, change: str
 ) -> None:
     """A module that could not be forked may be another one now."""
     site = tmp_path / "site"
@@ -197,13 +197,13 @@ def test_reasons_are_of_one_interpreter_and_its_packages(
     learned.left_out["b"] = "it starts a thread"
     assert learned.write("python3.11") == ""
 
-    same = Learned(learned.path)
+    same = ImportProfile(learned.path)
     same.read("python3.11")
     assert (same.names, same.bar, same.left_out) == (["a", "b"], learned.bar, learned.left_out)
     if change == "package":
         (site / "b-2.0.dist-info").mkdir()
         os.utime(site, (1, 1))
-    other = Learned(learned.path)
+    other = ImportProfile(learned.path)
     other.read("python3.12" if change == "interpreter" else "python3.11")
     assert (other.names, other.left_out, other.note) == (["a", "b"], {}, "")
 
@@ -258,7 +258,7 @@ def test_modules_that_read_a_ranks_variable_are_named(world: World, site: Path) 
     told = [("seen", rank, *[rank] * len(names)) for rank in ("0", "1")]
     assert sorted(world.events.wait("seen", count=4)) == sorted(told * 2)
     (cache,) = (world.folder / "cache" / "paddock" / "warm").iterdir()
-    found = Learned(str(cache))
+    found = ImportProfile(str(cache))
     found.read(None)
     assert found.left_out == {
         name: f"{name} reads {what} between ranks"

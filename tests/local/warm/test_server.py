@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.core.job import Command
+from paddock.core.job import Entrypoint
 from paddock.local.loop import Loop
 from paddock.local.sweep import ROUND_SECONDS, children_of_self
 from paddock.local.warm.server import WarmServer
@@ -47,7 +47,7 @@ def in_a_process(do: Callable[[], None]) -> None:
 def make_server(loop: Loop, folder: Path, notes: list[str]) -> WarmServer:
     """Of the interpreter in this folder."""
     env = {"XDG_CACHE_HOME": str(folder), "PATH": os.defpath}
-    command = Command("script", "train.py", (), str(folder / "python"))
+    command = Entrypoint("script", "train.py", (), str(folder / "python"))
     return WarmServer(loop, command, env, lambda _level, note: notes.append(note))
 
 

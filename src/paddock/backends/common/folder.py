@@ -20,16 +20,16 @@ from paddock.backends.merge import merge
 from paddock.backends.node import names
 from paddock.backends.node.jobdir import INNER, read_json
 from paddock.backends.node.logs import rows
-from paddock.backends.registry import IdTaken
-from paddock.backends.words import DEFAULT_ROOT, FETCHED
+from paddock.backends.registry import IdTakenError
+from paddock.backends.types import DEFAULT_ROOT, FETCHED
 from paddock.errors import PaddockError, Problem, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from paddock.backends.backend import Say
-    from paddock.backends.registry import Run
-    from paddock.backends.words import Handle, Piece, Query, Site, Status, Submission
+    from paddock.backends.registry import RegisteredJob
+    from paddock.backends.types import Handle, JobStatus, LogChunk, LogQuery, Site, Submission
 
 HAND_OVER_SECONDS = 300.0  # longer than any queue's command may take
 SHOWN_MAX = 8  # files that a fetch could not bring
@@ -46,7 +46,7 @@ class FolderBackend:
     begun: str
     ask_seconds = 0.0
 
-    def status(self, run: Run) -> Status:
+    def status(self, run: RegisteredJob) -> JobStatus:
         """The status of a job, asked now. Raises PaddockError when it cannot be asked."""
         raise NotImplementedError
 
@@ -78,7 +78,7 @@ class FolderBackend:
         """The directories of the tasks of an array that have begun; none of another job."""
         return []
 
-    def logs(self, run: Run, query: Query) -> Iterator[Piece]:
+    def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
         """Lines of all hosts, in the order of their clocks."""
         folder = Path(run.details["folder"])
         is_over, asked_at = False, 0.0
@@ -98,7 +98,7 @@ class FolderBackend:
         parts = self.tasks(folder) or [folder]
         return merge([(lines_of(part), 0) for part in parts], query.tail)
 
-    def fetch(self, run: Run, to: Path, say: Say) -> None:
+    def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
         """Copy logs, of an array those of each task, and `output/` of the working directory."""
         folder = Path(run.details["folder"])
         copied = copy(folder, Path(run.details.get("cwd") or folder), to)
@@ -106,7 +106,7 @@ class FolderBackend:
             copy(part, part, to / part.name)
         say("fetched " + ", ".join(copied))
 
-    def delete(self, run: Run) -> None:
+    def delete(self, run: RegisteredJob) -> None:
         """Remove the job's directory."""
         remove(Path(run.details["folder"]))
 
@@ -165,7 +165,7 @@ def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Sa
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.mkdir(mode=0o700)
     except FileExistsError as error:
-        raise IdTaken(f"{folder} is there already") from error
+        raise IdTakenError(f"{folder} is there already") from error
     except OSError as error:
         raise UsageError(
             f"the job directory {folder} cannot be made: {error.strerror}",

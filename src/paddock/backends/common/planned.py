@@ -15,7 +15,7 @@ from paddock.jobfile.masked import masked_words
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from paddock.backends.words import Submission
+    from paddock.backends.types import Submission
 
 # Programs are found by PATH; the others say who the user is, and how texts are written.
 BASE = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ")

@@ -18,20 +18,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.words import Node, Rank, role_word
+from paddock.backends.types import NodeStatus, RankStatus, role_word
 from paddock.errors import EXIT_SIGNAL_BASE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from paddock.backends.words import State
+    from paddock.backends.types import State
 
 VERDICTS: dict[str, State] = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
 EXIT_CANCELLED = EXIT_SIGNAL_BASE + 15
 STANDS_BY = "stands by"  # the note of a host that is not needed (agent/record.py)
 
 
-def nodes_of(whole: Mapping[str, Any]) -> tuple[Node, ...]:
+def nodes_of(whole: Mapping[str, Any]) -> tuple[NodeStatus, ...]:
     """The hosts of a job that runs; none of a record that is damaged."""
     try:
         return tuple(_node(each) for each in whole.get("nodes") or ())
@@ -39,34 +39,36 @@ def nodes_of(whole: Mapping[str, Any]) -> tuple[Node, ...]:
         return ()
 
 
-def ended(nodes: Iterable[Node], job: State) -> tuple[Node, ...]:
+def ended(nodes: Iterable[NodeStatus], job: State) -> tuple[NodeStatus, ...]:
     """The hosts of a job that has ended; what was still running has been ended by us."""
     return tuple(_ended(node, job) for node in nodes)
 
 
-def rank_of(row: Mapping[str, Any]) -> Rank:
+def rank_of(row: Mapping[str, Any]) -> RankStatus:
     """One process, as launchers record it."""
-    return Rank(role_word(str(row["role"])), int(row["rank"]), str(row["state"]), row.get("code"))
+    return RankStatus(
+        role_word(str(row["role"])), int(row["rank"]), str(row["state"]), row.get("code")
+    )
 
 
-def _node(row: Mapping[str, Any]) -> Node:
+def _node(row: Mapping[str, Any]) -> NodeStatus:
     ranks = tuple(map(rank_of, row.get("ranks") or ()))
     is_up = any(rank.state == "running" for rank in ranks)
-    return Node(
+    return NodeStatus(
         str(row.get("host", "")), "running" if is_up else "starting", ranks,
         note=str(row.get("note") or ""),
     )  # fmt: skip
 
 
-def _ended(node: Node, job: State) -> Node:
+def _ended(node: NodeStatus, job: State) -> NodeStatus:
     ranks = tuple(
-        Rank(r.role, r.rank, "ended" if r.state == "running" else r.state, r.code)
+        RankStatus(r.role, r.rank, "ended" if r.state == "running" else r.state, r.code)
         for r in node.ranks
     )
-    return Node(node.name, end_of(job, ranks, node.note), ranks, node.note)
+    return NodeStatus(node.name, end_of(job, ranks, node.note), ranks, node.note)
 
 
-def end_of(job: State, ranks: Sequence[Rank], note: str = "") -> State:
+def end_of(job: State, ranks: Sequence[RankStatus], note: str = "") -> State:
     """How a host has ended, by the table above. note: of the launchers, on the host.
 
     >>> end_of("failed", [Rank("worker", 0, "ended")])

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from paddock.backends.files.ignore import translate
-from paddock.backends.node.manifest import Manifest, listed, make_manifest, raw, shown
+from paddock.backends.node.manifest import PackageManifest, listed, make_manifest, raw, shown
 from paddock.backends.node.store import size_text
 from paddock.errors import Problem, UsageError
 
@@ -69,8 +69,8 @@ def number_of(path: str) -> int | None:
 
 
 def shares(
-    manifest: Manifest, pattern: str, nnodes: int, say: Callable[[str], None]
-) -> list[Manifest]:
+    manifest: PackageManifest, pattern: str, nnodes: int, say: Callable[[str], None]
+) -> list[PackageManifest]:
     """Each node's part of a package: all but the files that are dealt to others.
 
     pattern: a glob of paths below the package. Raises UsageError.
@@ -101,6 +101,6 @@ def unevenness(totals: Sequence[int]) -> str:
     )
 
 
-def union(manifests: Iterable[Manifest]) -> Manifest:
+def union(manifests: Iterable[PackageManifest]) -> PackageManifest:
     """What hosts get that share one directory: the parts of all of them."""
     return make_manifest({e.path: e for each in manifests for e in each.entries}.values())

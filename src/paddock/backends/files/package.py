@@ -32,8 +32,8 @@ from paddock.backends.files.ignore import (
 from paddock.backends.node.files import split_hashes
 from paddock.backends.node.manifest import (
     RESERVED,
-    Entry,
-    Manifest,
+    PackageEntry,
+    PackageManifest,
     changed_problem,
     leads_outside,
     make_manifest,
@@ -73,7 +73,7 @@ class Package:
     """A directory that was read. left_out: how many files and directories were ignored."""
 
     root: bytes
-    manifest: Manifest
+    manifest: PackageManifest
     left_out: int = 0
 
     def __str__(self) -> str:
@@ -82,11 +82,11 @@ class Package:
         count = len(self.manifest.files)
         return f"{count:,} file{'s' * (count != 1)}, {total}{ignored}"
 
-    def open(self, entry: Entry) -> int:
+    def open(self, entry: PackageEntry) -> int:
         """A descriptor of one of its files. Raises OSError."""
         return os.open(os.path.join(self.root, raw(entry.path)), READ_FLAGS)
 
-    def read(self, entry: Entry) -> bytes:
+    def read(self, entry: PackageEntry) -> bytes:
         """All of one of its files. Raises UsageError when it is another one by now."""
         try:
             data = b"".join(chunks(self.open(entry), entry.size))
@@ -170,7 +170,7 @@ def scan(
 def deliver(
     ask: Ask,
     package: Package,
-    manifest: Manifest,
+    manifest: PackageManifest,
     directory: str,
     take: Callable[[list[str]], None] | None = None,
 ) -> int:
@@ -216,7 +216,7 @@ def place_locally(
     say: Callable[[str], None],
     *,
     data: str = "",
-) -> Manifest:
+) -> PackageManifest:
     """Make `directory`, on a file system that all hosts share, from a package. Raises PaddockError.
 
     Every file is compared with the manifest while it is copied; it is there whole, or not at all.
@@ -235,7 +235,7 @@ class _Walk:
     root: bytes
     data: list[re.Pattern[bytes]]
     limit_files: int
-    found: dict[str, tuple[Entry, os.stat_result]] = field(default_factory=dict)
+    found: dict[str, tuple[PackageEntry, os.stat_result]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     left_out: int = 0
     by_git: set[bytes] = field(default_factory=set)
@@ -243,7 +243,9 @@ class _Walk:
 
     def run(self) -> None:
         """Fill `found`, and stop where there is far too much."""
-        passed: dict[str, tuple[Entry, os.stat_result]] = {}  # ignored, but data may be below
+        passed: dict[
+            str, tuple[PackageEntry, os.stat_result]
+        ] = {}  # ignored, but data may be below
         todo = [(b"", Rules(), False, False)]
         while todo and len(self.found) <= 2 * self.limit_files:
             base, rules, is_passed, has_git = todo.pop()
@@ -295,18 +297,20 @@ class _Walk:
         depth = path.count(b"/")
         return depth < len(self.data) - 1 and self.data[depth].fullmatch(path) is not None
 
-    def _entry(self, path: bytes, each: os.DirEntry[bytes]) -> tuple[Entry, os.stat_result] | None:
+    def _entry(
+        self, path: bytes, each: os.DirEntry[bytes]
+    ) -> tuple[PackageEntry, os.stat_result] | None:
         text = _text(path)
         try:
             status = each.stat(follow_symlinks=False)
             kind = stat.S_IFMT(status.st_mode)
             mode = stat.S_IMODE(status.st_mode) & 0o777
             if kind == stat.S_IFREG:
-                return Entry(text, "file", mode, status.st_size), status
+                return PackageEntry(text, "file", mode, status.st_size), status
             if kind == stat.S_IFDIR:
-                return Entry(text, "dir", mode), status
+                return PackageEntry(text, "dir", mode), status
             if kind == stat.S_IFLNK:
-                return Entry(text, "link", target=_text(os.readlink(each.path))), status
+                return PackageEntry(text, "link", target=_text(os.readlink(each.path))), status
         except OSError as error:
             self.problems.append(_unreadable(text, error))
             return None
@@ -349,7 +353,9 @@ def _rules_of(root: bytes, base: bytes, names: set[bytes], above: Rules) -> Rule
     return Rules(base, tuple(rules), above) if rules else above
 
 
-def _hashed(root: bytes, entry: Entry, status: os.stat_result, hashes: Hashes) -> Entry:
+def _hashed(
+    root: bytes, entry: PackageEntry, status: os.stat_result, hashes: Hashes
+) -> PackageEntry:
     """The entry with its content's hash: of a file that grows meanwhile, of its first bytes.
 
     Raises UsageError when it changes otherwise.
@@ -375,7 +381,7 @@ def _hashed(root: bytes, entry: Entry, status: os.stat_result, hashes: Hashes) -
         sha256 = seen.hexdigest()
         if is_same:
             hashes.remember(after, sha256)
-    return Entry(entry.path, "file", entry.mode, entry.size, sha256)
+    return PackageEntry(entry.path, "file", entry.mode, entry.size, sha256)
 
 
 def _moment(status: os.stat_result) -> tuple[int, ...]:
@@ -386,7 +392,7 @@ def _moment(status: os.stat_result) -> tuple[int, ...]:
 
 def _check_limits(
     directory: str,
-    found: Mapping[str, tuple[Entry, os.stat_result]],
+    found: Mapping[str, tuple[PackageEntry, os.stat_result]],
     limit_bytes: int,
     limit_files: int,
 ) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from paddock.backends.files.package import Ask, Package
-    from paddock.backends.node.manifest import Manifest
+    from paddock.backends.node.manifest import PackageManifest
 
 HOSTS_MIN = 9  # fewer all get it from the laptop
 WIDTH = 2
@@ -45,7 +45,7 @@ class Spread:
     def __init__(
         self,
         package: Package,
-        manifests: Sequence[Manifest],
+        manifests: Sequence[PackageManifest],
         addresses: Sequence[str],
         *,
         hosts_min: int = HOSTS_MIN,

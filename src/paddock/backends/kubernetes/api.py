@@ -13,7 +13,7 @@ from paddock.backends.kubernetes.objects import (
     MANAGED_BY,
     MANAGER,
     STOPPED,
-    Object,
+    PlannedObject,
     owned,
 )
 from paddock.backends.kubernetes.parse import container_of, hopeless, is_lost, newest_pods, note_of
@@ -26,7 +26,7 @@ from paddock.kube.objects import rfc3339
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from paddock.backends.kubernetes.parse import Seen
+    from paddock.backends.kubernetes.parse import ObservedJob
     from paddock.errors import PaddockError
     from paddock.kube.objects import Pod
 
@@ -62,7 +62,7 @@ def namespace_of(kubeconfig: str, context: str) -> str:
 async def make(
     client: HttpClient,
     namespace: str,
-    objects: Sequence[Object],
+    objects: Sequence[PlannedObject],
     *,
     is_held: bool,
     keep: Callable[[str], None],
@@ -94,14 +94,14 @@ async def make(
     return uid
 
 
-async def undo(client: HttpClient, namespace: str, top: Object, uid: str) -> None:
+async def undo(client: HttpClient, namespace: str, top: PlannedObject, uid: str) -> None:
     """Remove a job by its uid; Kubernetes removes what it owned."""
     if uid:
         with contextlib.suppress(KubeError):
             await client.delete(top.resource, namespace, top.name, uid=uid)
 
 
-async def settle(client: HttpClient, namespace: str, top: Object, uid: str) -> None:
+async def settle(client: HttpClient, namespace: str, top: PlannedObject, uid: str) -> None:
     """Wait a moment for what goes wrong at once. Raises UsageError when there is no hope."""
     deadline = time.monotonic() + SETTLE_SECONDS_MAX
     while time.monotonic() < deadline:
@@ -180,7 +180,7 @@ async def listed(client: HttpClient, namespace: str) -> list[tuple[str, dict[str
     return found
 
 
-async def end(client: HttpClient, seen: Seen, namespace: str, *, now: bool) -> None:
+async def end(client: HttpClient, seen: ObservedJob, namespace: str, *, now: bool) -> None:
     """Ask a job to end, and note on it that it was asked. Kueue would start a suspended one again:
     such a job is deleted.
 

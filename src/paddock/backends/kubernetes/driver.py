@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.backends.kubernetes.forms import PADDLE, RESOURCES
 from paddock.backends.kubernetes.objects import ANNOTATION, is_held, told
-from paddock.backends.kubernetes.planner import Planner, planned
-from paddock.backends.words import Handle
+from paddock.backends.kubernetes.planner import KubernetesPlanner, planned
+from paddock.backends.types import Handle
 from paddock.errors import UsageError, extra_hint
 
 try:
     from paddock.backends.kubernetes import api, follow
     from paddock.backends.kubernetes.api import explained
     from paddock.backends.kubernetes.parse import (
-        Seen,
+        ObservedJob,
         first_failed,
         has_report,
         newest_pods,
@@ -39,17 +39,26 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from paddock.backends.backend import Say
-    from paddock.backends.registry import Run
-    from paddock.backends.words import Piece, Plan, Query, Site, Status, Submission
+    from paddock.backends.registry import RegisteredJob
+    from paddock.backends.types import (
+        JobStatus,
+        LogChunk,
+        LogQuery,
+        Site,
+        Submission,
+        SubmissionPlan,
+    )
     from paddock.kube.http_client import HttpClient
 
     T = TypeVar("T")
 
 
-class Kubernetes(Planner):
+class Kubernetes(KubernetesPlanner):
     """A namespace of a cluster that the user's kubeconfig names."""
 
-    def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
+    def submit(
+        self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
+    ) -> int | None:
         """Make the objects, the job first, and start it. It goes on without us."""
         found = planned(submission)
         objects, kubeconfig = found.objects, _kubeconfig(submission.site)
@@ -77,11 +86,11 @@ class Kubernetes(Planner):
         self._ask(run, make)
         return None
 
-    def status(self, run: Run) -> Status:
+    def status(self, run: RegisteredJob) -> JobStatus:
         """Ask for the job and its pods."""
         return status_of(self._look(run), was_stopped=bool(run.details.get("is_stopped")))
 
-    def logs(self, run: Run, query: Query) -> Iterator[Piece]:
+    def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
         """Lines of all pods that are there."""
         if query.follow and query.tail is not None:
             raise UsageError("--tail with --follow is not known here", hint="--since 1m --follow")
@@ -92,7 +101,7 @@ class Kubernetes(Planner):
         except KubeError as error:
             raise explained(error, f"logs of {run.handle}", run.handle.place) from error
 
-    def stop(self, run: Run, *, now: bool) -> None:
+    def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """Suspend it: its pods get SIGTERM and its grace; the job itself stays, to be asked."""
         seen = self._look(run)
         if seen.top is None:
@@ -100,21 +109,21 @@ class Kubernetes(Planner):
         run.keep(is_stopped=True)
         self._ask(run, lambda client: api.end(client, seen, run.handle.place, now=now))
 
-    def fetch(self, run: Run, to: Path, say: Say) -> None:
+    def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
         """The pods' logs. What a job wrote is on its volumes, or gone with its pods."""
-        from paddock.backends.words import Query
+        from paddock.backends.types import LogQuery
 
         names, folder = set(newest_pods(self._look(run))), to / "log"
         for name in names:
             (folder / name).mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             files = {n: stack.enter_context(open(folder / n / "console.log", "wb")) for n in names}
-            for piece in self.logs(run, Query()):
+            for piece in self.logs(run, LogQuery()):
                 pod, _, process = piece.label.partition(" ")
                 files[pod].write((f"[{process}] ".encode() if process else b"") + piece.data)
         say(f"fetched {len(files)} logs into {folder}; output/ is where your volumes are")
 
-    def delete(self, run: Run) -> None:
+    def delete(self, run: RegisteredJob) -> None:
         """Remove the job; Kubernetes removes what belongs to it."""
         seen = self._look(run)
         if seen.top is None:
@@ -144,11 +153,11 @@ class Kubernetes(Planner):
 
     # ------------------------------------------------------------------- helpers
 
-    def _look(self, run: Run) -> Seen:
+    def _look(self, run: RegisteredJob) -> ObservedJob:
         self._learn(run)
         return self._ask(run, lambda client: _see(client, run))
 
-    def _learn(self, run: Run) -> None:
+    def _learn(self, run: RegisteredJob) -> None:
         """What is kept of a run; of one that was only named, what the job itself says."""
         if "form" in run.details:
             return
@@ -161,14 +170,14 @@ class Kubernetes(Planner):
                 return
         raise UsageError(f"{run.handle}: no such job of paddock is in namespace '{place}'")
 
-    def _ask(self, run: Run, work: Callable[[HttpClient], Awaitable[T]]) -> T:
+    def _ask(self, run: RegisteredJob, work: Callable[[HttpClient], Awaitable[T]]) -> T:
         try:
             return api.ask(run.details["kubeconfig"], run.details["context"], work)
         except KubeError as error:
             raise explained(error, str(run.handle), run.handle.place) from error
 
 
-async def _see(client: HttpClient, run: Run) -> Seen:
+async def _see(client: HttpClient, run: RegisteredJob) -> ObservedJob:
     form, place, name = run.details["form"], run.handle.place, run.handle.name
     top = await api.top_of(client, form, place, name, run.details["uid"])
     pods = await api.pods_of(client, place, name) if top is not None else ()
@@ -176,7 +185,7 @@ async def _see(client: HttpClient, run: Run) -> Seen:
     if top is not None and not pods:
         events = await api.refusals_of(client, place, top["metadata"]["uid"])
     names, roles = run.details["names"], run.details["roles"]
-    seen = Seen(form, top, pods, names, roles, time.time(), events)
+    seen = ObservedJob(form, top, pods, names, roles, time.time(), events)
     found = newest_pods(seen)
     failed = found.get(first_failed(found))
     if failed is None or has_report(failed):

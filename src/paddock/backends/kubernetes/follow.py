@@ -28,12 +28,12 @@ if TYPE_CHECKING:
         Mapping,
     )
 
-    from paddock.backends.kubernetes.parse import Seen
-    from paddock.backends.words import Piece, Query
+    from paddock.backends.kubernetes.parse import ObservedJob
+    from paddock.backends.types import LogChunk, LogQuery
     from paddock.kube.http_client import HttpClient
     from paddock.kube.objects import Pod
 
-    Look = Callable[[HttpClient], Awaitable[Seen]]
+    Look = Callable[[HttpClient], Awaitable[ObservedJob]]
 
 POLL_SECONDS = 1.0
 # Lines of different pods that come within this time are put in order of their times.
@@ -43,8 +43,8 @@ NO_LOG = (400, 404)
 
 
 def stream(
-    kubeconfig: str, context: str, namespace: str, look: Look, query: Query
-) -> Iterator[Piece]:
+    kubeconfig: str, context: str, namespace: str, look: Look, query: LogQuery
+) -> Iterator[LogChunk]:
     """Lines in order of time; with follow until the job has ended. Raises KubeError, UsageError.
 
     The loop runs while the next piece is waited for.
@@ -65,8 +65,8 @@ def stream(
 
 
 async def _whole(
-    client: HttpClient, namespace: str, look: Look, query: Query
-) -> AsyncGenerator[Piece, None]:
+    client: HttpClient, namespace: str, look: Look, query: LogQuery
+) -> AsyncGenerator[LogChunk, None]:
     pods = newest_pods(await look(client))
     missing = {name: LOST for name, pod in pods.items() if is_lost(pod)}
     streams = [
@@ -74,7 +74,7 @@ async def _whole(
         for name, pod in pods.items()
         if name not in missing
     ]
-    heap: list[tuple[int, int, Piece]] = []
+    heap: list[tuple[int, int, LogChunk]] = []
     for number, one in enumerate(streams):
         await _push(heap, number, one)
     while heap:
@@ -86,8 +86,8 @@ async def _whole(
 
 
 async def _noted(
-    missing: dict[str, str], name: str, pieces: AsyncIterator[Piece]
-) -> AsyncIterator[Piece]:
+    missing: dict[str, str], name: str, pieces: AsyncIterator[LogChunk]
+) -> AsyncIterator[LogChunk]:
     """The same; why it breaks off is noted."""
     try:
         async for piece in pieces:
@@ -101,16 +101,18 @@ def _complain(missing: Mapping[str, str]) -> None:
         raise UsageError.of([Problem(f"logs of {name}: {why}") for name, why in missing.items()])
 
 
-async def _push(heap: list[tuple[int, int, Piece]], number: int, one: AsyncIterator[Piece]) -> None:
+async def _push(
+    heap: list[tuple[int, int, LogChunk]], number: int, one: AsyncIterator[LogChunk]
+) -> None:
     with contextlib.suppress(StopAsyncIteration):
         piece = await anext(one)
         heapq.heappush(heap, (piece.at_ns, number, piece))
 
 
 async def _follow(
-    client: HttpClient, namespace: str, look: Look, query: Query
-) -> AsyncGenerator[Piece, None]:
-    queue: asyncio.Queue[Piece] = asyncio.Queue(maxsize=10_000)
+    client: HttpClient, namespace: str, look: Look, query: LogQuery
+) -> AsyncGenerator[LogChunk, None]:
+    queue: asyncio.Queue[LogChunk] = asyncio.Queue(maxsize=10_000)
     tasks: dict[str, asyncio.Task[None]] = {}
     overseer = asyncio.ensure_future(_oversee(client, namespace, look, query, queue, tasks))
     try:
@@ -140,8 +142,8 @@ async def _oversee(
     client: HttpClient,
     namespace: str,
     look: Look,
-    query: Query,
-    queue: asyncio.Queue[Piece],
+    query: LogQuery,
+    queue: asyncio.Queue[LogChunk],
     tasks: dict[str, asyncio.Task[None]],
 ) -> None:
     """Follow every pod that comes, until the job has ended and all was read."""
@@ -177,10 +179,10 @@ async def _pieces(
     namespace: str,
     name: str,
     pod: Pod,
-    query: Query,
+    query: LogQuery,
     *,
     is_followed: bool,
-) -> AsyncIterator[Piece]:
+) -> AsyncIterator[LogChunk]:
     """One pod's lines; a stream that breaks while the pod is there is taken up where it broke."""
     params = {"timestamps": "true", "container": container_of(pod)}
     params |= {"follow": "true"} if is_followed else {}

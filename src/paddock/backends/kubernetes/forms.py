@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.kubernetes.words import PORT
-from paddock.backends.words import role_word
+from paddock.backends.types import role_word
 from paddock.core.job import Role
 from paddock.core.value import replace
 from paddock.errors import UsageError
@@ -19,7 +19,7 @@ from paddock.kube.resource import GROUP, Resource
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paddock.backends.kubernetes.options import Options
+    from paddock.backends.kubernetes.options import KubernetesOptions
     from paddock.core.job import Job
     from paddock.kube.client import Manifest
 
@@ -35,7 +35,7 @@ TRAINER, PSERVER = "trainer", "pserver"
 ORDER = ("ps", "worker", "heter")
 
 
-def job_spec(job: Job, options: Options, name: str, template: Manifest) -> Manifest:
+def job_spec(job: Job, options: KubernetesOptions, name: str, template: Manifest) -> Manifest:
     """Spec of an Indexed Job. It waits, suspended, until all of its objects are there.
 
     An index fails alone: the launchers end one another, and every log stays. A pod that the
@@ -68,7 +68,9 @@ def pods_of(job: Job) -> dict[str, int]:
     return {role.name: processes(job, role.name) for role in job.roles}
 
 
-def paddle_spec(job: Job, options: Options, templates: Mapping[str, Manifest]) -> Manifest:
+def paddle_spec(
+    job: Job, options: KubernetesOptions, templates: Mapping[str, Manifest]
+) -> Manifest:
     """Spec of a PaddleJob."""
     roles = pods_of(job)
     found: Manifest = {"suspend": True, "cleanPodPolicy": "Never"}
@@ -89,7 +91,7 @@ def paddle_spec(job: Job, options: Options, templates: Mapping[str, Manifest]) -
 
 
 def volcano_spec(
-    job: Job, options: Options, name: str, templates: Mapping[str, Manifest]
+    job: Job, options: KubernetesOptions, name: str, templates: Mapping[str, Manifest]
 ) -> Manifest:
     """Spec of a Job of Volcano: every pod or none; its end is that of the first trainer."""
     tasks = []
@@ -192,7 +194,7 @@ def serves(pod: str, name: str) -> bool:
     return pod.startswith((f"{name}-ps-", f"{name}-{PSERVER}-"))
 
 
-def pod_group(options: Options, name: str, members: int) -> Manifest:
+def pod_group(options: KubernetesOptions, name: str, members: int) -> Manifest:
     """A PodGroup's spec, for an Indexed Job."""
     found: Manifest = {"minMember": members}
     if options.scheduler == "volcano":
@@ -201,7 +203,9 @@ def pod_group(options: Options, name: str, members: int) -> Manifest:
     return found
 
 
-def gang_labels(options: Options, name: str, form: str) -> tuple[dict[str, str], dict[str, str]]:
+def gang_labels(
+    options: KubernetesOptions, name: str, form: str
+) -> tuple[dict[str, str], dict[str, str]]:
     """(labels, annotations) that pods of an Indexed Job carry for their scheduler."""
     if form != "job" or options.scheduler not in ("volcano", "coscheduling"):
         return {}, {}

@@ -12,10 +12,10 @@ import re
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from paddock.backends.words import Piece
+from paddock.backends.types import LogChunk
 
 if TYPE_CHECKING:
-    from paddock.backends.words import Query
+    from paddock.backends.types import LogQuery
 
 LINE = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z ?(.*)", re.DOTALL)
 # What `launch` puts before a line of a process.
@@ -23,7 +23,7 @@ PROCESS = re.compile(rb"\[(rank|server|heter worker) (\d+)\] ")
 NS = 1_000_000_000
 
 
-def piece_of(pod: str, line: bytes) -> tuple[Piece, int | None]:
+def piece_of(pod: str, line: bytes) -> tuple[LogChunk, int | None]:
     """A line of a pod's log and the worker it is from; None for a server's, and the launcher's.
 
     >>> piece, rank = piece_of("a-1", b"1970-01-01T00:00:01.5Z [rank 3] loss 0.25\\n")
@@ -33,9 +33,9 @@ def piece_of(pod: str, line: bytes) -> tuple[Piece, int | None]:
     at_ns, said = split_time(line)
     found = PROCESS.match(said)
     if found is None:
-        return Piece(at_ns, pod, said), None
+        return LogChunk(at_ns, pod, said), None
     role, rank = found[1].decode(), int(found[2])
-    piece = Piece(at_ns, f"{pod} {role} {rank}", said[found.end() :])
+    piece = LogChunk(at_ns, f"{pod} {role} {rank}", said[found.end() :])
     return piece, rank if role == "rank" else None
 
 
@@ -49,7 +49,7 @@ def split_time(line: bytes) -> tuple[int, bytes]:
     return int(at.timestamp()) * NS + fraction, found[3]
 
 
-def is_wanted(piece: Piece, rank: int | None, query: Query) -> bool:
+def is_wanted(piece: LogChunk, rank: int | None, query: LogQuery) -> bool:
     """Whether a query asks for this line; servers' and the launcher's lines are of none."""
     if query.ranks and rank not in query.ranks:
         return False

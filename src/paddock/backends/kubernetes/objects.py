@@ -28,15 +28,15 @@ from paddock.backends.kubernetes.words import (
     meeting_words,
     split_flags,
 )
-from paddock.backends.words import Plan, Step
+from paddock.backends.types import PlanStep, SubmissionPlan
 from paddock.errors import UsageError
 from paddock.kube.resource import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from paddock.backends.kubernetes.options import Options
-    from paddock.backends.words import Submission
+    from paddock.backends.kubernetes.options import KubernetesOptions
+    from paddock.backends.types import Submission
     from paddock.kube.client import Manifest
 
 # As they are sent and read here; those of paddock.kube.client need msgspec, which a plan does not.
@@ -63,7 +63,7 @@ HIDDEN = "<set when it is submitted>"
 
 
 @dataclass(frozen=True)
-class Object:
+class PlannedObject:
     """One object that is made."""
 
     resource: Resource[Any]
@@ -95,14 +95,18 @@ class Sent:
 
 
 def objects_of(
-    submission: Submission, options: Options, form: str, sent: Sent, patch: Mapping[str, object]
-) -> list[Object]:
+    submission: Submission,
+    options: KubernetesOptions,
+    form: str,
+    sent: Sent,
+    patch: Mapping[str, object],
+) -> list[PlannedObject]:
     """The objects, the job first. Their namespace is the one they are made in."""
     if not (options.image or is_file(submission, form)):
         raise UsageError(NO_IMAGE[0], hint=NO_IMAGE[1])
     name = object_name(submission.run_id)
     labels = {MANAGED_BY: MANAGER, LABEL_RUN: name}
-    maps: list[Object] = []
+    maps: list[PlannedObject] = []
     for key, data in (
         ("program.zip", sent.program),
         ("work.tar.gz", sent.work),
@@ -112,7 +116,7 @@ def objects_of(
             coded = base64.b64encode(data).decode("ascii")
             meta: Manifest = {"name": f"{name}-{key.partition('.')[0]}", "labels": labels}
             content: Manifest = {"metadata": meta, "immutable": True, "binaryData": {key: coded}}
-            maps.append(Object(CONFIG_MAPS, content))
+            maps.append(PlannedObject(CONFIG_MAPS, content))
     kept: Manifest = {"name": name, "labels": labels}
     secret: Manifest = {"metadata": kept, "immutable": True, "stringData": _secrets(submission)}
     spec = _spec(submission, options, form, name, labels, [one.name for one in maps], patch)
@@ -125,13 +129,15 @@ def objects_of(
         "labels": of_file["labels"] | labels | _queue(options),
         "annotations": of_file["annotations"] | {ANNOTATION: noted},
     }
-    found = [Object(forms.RESOURCES[form], {"metadata": top, "spec": spec})]
-    found += [Object(SECRETS, secret), *maps]
+    found = [PlannedObject(forms.RESOURCES[form], {"metadata": top, "spec": spec})]
+    found += [PlannedObject(SECRETS, secret), *maps]
     if form == "job":
-        found.append(Object(SERVICES, _service(name, labels)))
+        found.append(PlannedObject(SERVICES, _service(name, labels)))
         if options.scheduler in GROUPS:
             group = forms.pod_group(options, name, submission.job.nnodes_max)
-            found.append(Object(GROUPS[options.scheduler], {"metadata": dict(kept), "spec": group}))
+            found.append(
+                PlannedObject(GROUPS[options.scheduler], {"metadata": dict(kept), "spec": group})
+            )
     return found
 
 
@@ -148,7 +154,7 @@ def pod_names(submission: Submission, form: str) -> list[str]:
     return forms.pod_names(submission.job, form, name)
 
 
-def owned(found: Object, owner: Object, uid: str) -> Object:
+def owned(found: PlannedObject, owner: PlannedObject, uid: str) -> PlannedObject:
     """The same, removed by Kubernetes when its owner is gone."""
     reference: Manifest = {
         "apiVersion": owner.resource.api_version, "kind": owner.resource.kind,
@@ -156,17 +162,17 @@ def owned(found: Object, owner: Object, uid: str) -> Object:
     }  # fmt: skip
     metadata = found.manifest["metadata"]
     assert isinstance(metadata, dict)
-    return Object(
+    return PlannedObject(
         found.resource, {**found.manifest, "metadata": {**metadata, "ownerReferences": [reference]}}
     )
 
 
-def is_held(options: Options, form: str) -> bool:
+def is_held(options: KubernetesOptions, form: str) -> bool:
     """Whether the job waits, suspended, for us. Kueue lets a Job go itself; Volcano's cannot."""
     return form == "paddlejob" or (form == "job" and options.scheduler != "kueue")
 
 
-def told(submission: Submission, options: Options, form: str) -> dict[str, object]:
+def told(submission: Submission, options: KubernetesOptions, form: str) -> dict[str, object]:
     """What a lost registry is made anew from. The launcher's flags stand in the pods as well."""
     job = submission.job
     # A pod for each process, or of a launcher of whose words we know nothing.
@@ -178,7 +184,9 @@ def told(submission: Submission, options: Options, form: str) -> dict[str, objec
     }  # fmt: skip
 
 
-def plan_of(submission: Submission, options: Options, form: str, found: list[Object]) -> Plan:
+def plan_of(
+    submission: Submission, options: KubernetesOptions, form: str, found: list[PlannedObject]
+) -> SubmissionPlan:
     """What will be done with these objects."""
     namespace = options.namespace or NAMESPACE
     name = found[0].name
@@ -190,7 +198,7 @@ def plan_of(submission: Submission, options: Options, form: str, found: list[Obj
         for i, pod in enumerate(pod_names(submission, form))
     )
     steps = [
-        Step(
+        PlanStep(
             namespace,
             f"create {one.resource.kind} {one.name}",
             ("POST", one.resource.path(namespace)),
@@ -199,7 +207,7 @@ def plan_of(submission: Submission, options: Options, form: str, found: list[Obj
     ]
     if is_held(options, form):
         path = found[0].resource.path(namespace, name)
-        steps.append(Step(namespace, f"start {name}: spec.suspend false", ("PATCH", path)))
+        steps.append(PlanStep(namespace, f"start {name}: spec.suspend false", ("PATCH", path)))
     files: dict[str, str] = {}
     reasons: dict[str, set[str]] = {}
     for one in (found[0], *(owned(o, found[0], "<uid of the job>") for o in found[1:])):
@@ -209,15 +217,16 @@ def plan_of(submission: Submission, options: Options, form: str, found: list[Obj
             reasons.setdefault(line.strip(), set()).add(reason_of(submission, path, line))
     # A line that stands in several places for several reasons is left without one.
     why = {line: told for line, (told, *others) in reasons.items() if told and not others}
-    return Plan(rows, tuple(steps), files, _cannot(submission, options, form), why)
+    return SubmissionPlan(rows, tuple(steps), files, _cannot(submission, options, form), why)
 
 
-def _devices(options: Options) -> str:
+def _devices(options: KubernetesOptions) -> str:
     return ", ".join(f"{n} {r}" for r, n in options.devices.items()) or "cpu"
 
 
 def _spec(
-    submission: Submission, options: Options, form: str, name: str, labels: Mapping[str, str],
+    submission: Submission, options: KubernetesOptions, form: str, name: str, labels: Mapping[str,
+    str],
     maps: list[str], patch: Mapping[str, object],
 ) -> Manifest:  # fmt: skip
     job = submission.job
@@ -290,11 +299,11 @@ def _service(name: str, labels: Mapping[str, str]) -> Manifest:
     }
 
 
-def _queue(options: Options) -> dict[str, str]:
+def _queue(options: KubernetesOptions) -> dict[str, str]:
     return {forms.KUEUE_QUEUE: options.queue} if options.scheduler == "kueue" else {}
 
 
-def _visible(found: Object) -> Manifest:
+def _visible(found: PlannedObject) -> Manifest:
     """As a plan may show it: no values of variables, no archives."""
     shown: Manifest = {
         "apiVersion": found.resource.api_version, "kind": found.resource.kind, **found.manifest,
@@ -330,7 +339,7 @@ def _summary(data: bytes) -> str:
     return f"<{len(data) / 1000:.0f} kB, sha256 {hashlib.sha256(data).hexdigest()}>"
 
 
-def _cannot(submission: Submission, options: Options, form: str) -> tuple[str, ...]:
+def _cannot(submission: Submission, options: KubernetesOptions, form: str) -> tuple[str, ...]:
     """What of the user's wishes a cluster cannot honour."""
     found = [*foreign("kubernetes", submission.extra)]
     if is_file(submission, form):

@@ -11,7 +11,7 @@ from paddock.errors import Problem, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from paddock.backends.words import Submission
+    from paddock.backends.types import Submission
     from paddock.kube.client import Manifest
 
 FORMS = ("job", "paddlejob", "volcano-job")
@@ -40,7 +40,7 @@ class Volume:
 
 
 @dataclass(frozen=True)
-class Options:
+class KubernetesOptions:
     """Texts are "" where nothing is said. devices: resource name -> number. server_...: of pods
     that run servers only; what is "" there is as of all, but devices, of which they have none."""
 
@@ -69,7 +69,7 @@ class Options:
     trainer_num: int = 0
 
     @property
-    def of_servers(self) -> Options:
+    def of_servers(self) -> KubernetesOptions:
         """The same for a pod that runs servers only."""
         return replace(
             self,
@@ -79,13 +79,13 @@ class Options:
         )
 
 
-def read_options(submission: Submission) -> Options:
+def read_options(submission: Submission) -> KubernetesOptions:
     """The options of a submission; --words win over the site. Raises UsageError with every problem.
 
     program: "sent" with the job, or "image" where the image has Paddock.
     """
-    reading = _Reading({**submission.site.options, **submission.extra})
-    found = Options(
+    reading = _OptionsReader({**submission.site.options, **submission.extra})
+    found = KubernetesOptions(
         image=reading.text("image"),
         namespace=reading.name("namespace", LABEL),
         form=reading.one_of("form", FORMS),
@@ -138,7 +138,7 @@ def object_name(run_id: str) -> str:
     return f"{plain or 'job'}-{digits.lower()}"
 
 
-class _Reading:
+class _OptionsReader:
     """Reads texts, lists and tables; a command line has texts only."""
 
     def __init__(self, given: Mapping[str, object]) -> None:

@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.backends.kubernetes.objects import STOPPED
 from paddock.backends.kubernetes.pods import CONTAINER, DEFAULT_CONTAINER
-from paddock.backends.words import Node, Rank, Status, role_word
+from paddock.backends.types import JobStatus, NodeStatus, RankStatus, role_word
 from paddock.kube.objects import seconds
 from paddock.local.text import FIRST_FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paddock.backends.words import State
+    from paddock.backends.types import State
     from paddock.kube.objects import Pod, Terminated
 
 PHASES: dict[str, State] = {
@@ -72,7 +72,7 @@ WHY_MAX = 300  # characters
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedJob:
     """What was read of a job. top: the job as it is, None when it is not there.
 
     names: how its pods are called, in order. roles: processes of each by role, where a pod has
@@ -91,13 +91,13 @@ class Seen:
     tail: str = ""
 
 
-def status_of(seen: Seen, *, was_stopped: bool = False) -> Status:
+def status_of(seen: ObservedJob, *, was_stopped: bool = False) -> JobStatus:
     """The state of the job, and of each node. was_stopped: by us, as far as we remember."""
     newest = newest_pods(seen)
     if seen.top is None and was_stopped:
-        return Status("cancelled", seen.at, BY_US)
+        return JobStatus("cancelled", seen.at, BY_US)
     if seen.top is None:
-        return Status("lost", seen.at, "it is not in the cluster any more")
+        return JobStatus("lost", seen.at, "it is not in the cluster any more")
     nodes = tuple(_node(i, name, newest.get(name), seen) for i, name in enumerate(seen.names))
     state, why, since = _top(seen, nodes)
     code: int | None = None
@@ -112,13 +112,13 @@ def status_of(seen: Seen, *, was_stopped: bool = False) -> Status:
     attempt = _number(
         _status(seen.top).get("attempt" if seen.form == "paddlejob" else "retryCount")
     )
-    return Status(
+    return JobStatus(
         state, seen.at, _short(why), code, since,
         failed_at=min(failures(seen.pods), default=0.0), attempt=attempt, nodes=nodes,
     )  # fmt: skip
 
 
-def newest_pods(seen: Seen) -> dict[str, Pod]:
+def newest_pods(seen: ObservedJob) -> dict[str, Pod]:
     """The pod of each name; Kubernetes adds to the names of an Indexed Job."""
     found: dict[str, Pod] = {}
     for pod in sorted(seen.pods, key=lambda pod: seconds(pod.metadata.creationTimestamp)):
@@ -236,7 +236,7 @@ def culprit_sentence(text: str) -> str:
 # ------------------------------------------------------------------------------------------ parts
 
 
-def _top(seen: Seen, nodes: Sequence[Node]) -> tuple[State, str, float]:
+def _top(seen: ObservedJob, nodes: Sequence[NodeStatus]) -> tuple[State, str, float]:
     """(state, why, since) by what the job itself says."""
     assert seen.top is not None
     meta, spec, status = (_table(seen.top, name) for name in ("metadata", "spec", "status"))
@@ -270,7 +270,9 @@ def _top(seen: Seen, nodes: Sequence[Node]) -> tuple[State, str, float]:
     return state, why, since
 
 
-def _of_conditions(status: Mapping[str, Any], nodes: Sequence[Node]) -> tuple[State, str, float]:
+def _of_conditions(
+    status: Mapping[str, Any], nodes: Sequence[NodeStatus]
+) -> tuple[State, str, float]:
     conditions = status.get("conditions")
     for one in conditions if isinstance(conditions, list) else ():
         if isinstance(one, dict) and one.get("status") == "True":
@@ -282,7 +284,7 @@ def _of_conditions(status: Mapping[str, Any], nodes: Sequence[Node]) -> tuple[St
     return _of_nodes(nodes), "", seconds(status.get("startTime"))
 
 
-def _of_nodes(nodes: Sequence[Node]) -> State:
+def _of_nodes(nodes: Sequence[NodeStatus]) -> State:
     states = [node.state for node in nodes]
     if "unknown" in states and set(states) <= {"unknown", "succeeded", "failed"}:
         return "unknown"
@@ -293,29 +295,29 @@ def _of_nodes(nodes: Sequence[Node]) -> State:
     return "stopping" if "stopping" in states else "pending"
 
 
-def _has_failed(nodes: Sequence[Node]) -> bool:
+def _has_failed(nodes: Sequence[NodeStatus]) -> bool:
     return any(node.state == "failed" for node in nodes)
 
 
-def _is_anybody_left(nodes: Sequence[Node]) -> bool:
+def _is_anybody_left(nodes: Sequence[NodeStatus]) -> bool:
     return any(node.state in ("starting", "running", "stopping", "unknown") for node in nodes)
 
 
-def _node(index: int, name: str, pod: Pod | None, seen: Seen) -> Node:
+def _node(index: int, name: str, pod: Pod | None, seen: ObservedJob) -> NodeStatus:
     if pod is None:
-        return Node(name, "pending")
+        return NodeStatus(name, "pending")
     state = pod_state(pod)
     said = {"running": "running", "succeeded": "succeeded", "failed": "failed"}.get(state)
     code = _code(pod)
     places = [(_role(name), _place(name))]
     if seen.roles:
         places = [(r, index * count + i) for r, count in seen.roles.items() for i in range(count)]
-    ranks = tuple(Rank(role, rank, said, code) for role, rank in places if said is not None)
+    ranks = tuple(RankStatus(role, rank, said, code) for role, rank in places if said is not None)
     where = f"on {pod.spec.nodeName}" if pod.spec.nodeName else ""
-    return Node(name, state, ranks, _short("; ".join(filter(None, (where, note_of(pod))))))
+    return NodeStatus(name, state, ranks, _short("; ".join(filter(None, (where, note_of(pod))))))
 
 
-def _after(node: Node, state: State) -> Node:
+def _after(node: NodeStatus, state: State) -> NodeStatus:
     """A node whose pod is gone, when the job has ended: it will not come any more."""
     if node.state != "pending" or state not in GONE:
         return node
@@ -345,7 +347,7 @@ def _ended_at(pod: Pod) -> float:
     return min((seconds(end) for end in ends), default=0.0)
 
 
-def _blame(pods: Mapping[str, Pod], seen: Seen) -> tuple[int, str]:
+def _blame(pods: Mapping[str, Pod], seen: ObservedJob) -> tuple[int, str]:
     """(exit code, sentence) of a failed job."""
     last = _number(_table(_status(seen.top), "lastFailure").get("exitCode")) or 1
     name = first_failed(pods)
@@ -362,7 +364,7 @@ def _ended(ended: Terminated) -> str:
     return sentence or f"exit code {ended.exitCode}"
 
 
-def _waits(nodes: Sequence[Node]) -> str:
+def _waits(nodes: Sequence[NodeStatus]) -> str:
     """What a job waits for: the first pod that says so, and how many do."""
     waiting = [n for n in nodes if n.state in ("pending", "starting") and n.note]
     told = [n for n in waiting if ": " in n.note] or waiting

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.backends.kubernetes.forms import default_form, with_roles
-from paddock.backends.kubernetes.objects import Object, Sent, is_file, objects_of, plan_of
-from paddock.backends.kubernetes.options import Options, read_options
+from paddock.backends.kubernetes.objects import PlannedObject, Sent, is_file, objects_of, plan_of
+from paddock.backends.kubernetes.options import KubernetesOptions, read_options
 from paddock.backends.kubernetes.pack import pack
 from paddock.errors import UsageError, extra_hint
 
 if TYPE_CHECKING:
-    from paddock.backends.words import Plan, Submission
+    from paddock.backends.types import Submission, SubmissionPlan
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,15 @@ class Planned:
     """What a submission becomes. submission: with the roles of its site; objects: the job first."""
 
     submission: Submission
-    options: Options
+    options: KubernetesOptions
     form: str
-    objects: list[Object]
+    objects: list[PlannedObject]
 
 
-class Planner:
+class KubernetesPlanner:
     """What `--dry-run` and `explain` need of this backend."""
 
-    def plan(self, submission: Submission) -> Plan:
+    def plan(self, submission: Submission) -> SubmissionPlan:
         """What will be done; asks nobody."""
         found = planned(submission)
         return plan_of(found.submission, found.options, found.form, found.objects)
@@ -54,7 +54,7 @@ def planned(submission: Submission) -> Planned:
     return Planned(submission, options, form, objects)
 
 
-def _sent(submission: Submission, options: Options) -> Sent:
+def _sent(submission: Submission, options: KubernetesOptions) -> Sent:
     from paddock.backends.files.program import build
 
     return Sent(

@@ -10,7 +10,7 @@ from paddock.backends.kubernetes.words import FOLDER, SENT, START
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paddock.backends.kubernetes.options import Options
+    from paddock.backends.kubernetes.options import KubernetesOptions
     from paddock.kube.client import Manifest
 
 CONTAINER = "paddock"
@@ -22,7 +22,7 @@ GRACE_MORE_SECONDS = 5
 
 
 def template_of(
-    options: Options,
+    options: KubernetesOptions,
     *,
     labels: Mapping[str, str],
     argv: Sequence[str],
@@ -108,7 +108,7 @@ def _merged_by_name(before: list[Any], change: list[Any]) -> list[Any]:
     return list(found.values())
 
 
-def _resources(options: Options) -> Manifest:
+def _resources(options: KubernetesOptions) -> Manifest:
     """What is asked for is also the limit, but for processors: a launcher that is held back misses
     its lease, and ranks that are slow all others."""
     amounts = {"cpu": options.cpu, "memory": options.memory, "ephemeral-storage": options.storage}
@@ -117,7 +117,7 @@ def _resources(options: Options) -> Manifest:
     return _without_empty({"requests": wanted, "limits": limits})
 
 
-def _mounts(options: Options, is_sent: bool) -> list[Manifest]:
+def _mounts(options: KubernetesOptions, is_sent: bool) -> list[Manifest]:
     found: list[Manifest] = [
         {"name": "paddock", "mountPath": FOLDER},
         {"name": "shared-memory", "mountPath": SHARED_MEMORY},
@@ -130,7 +130,7 @@ def _mounts(options: Options, is_sent: bool) -> list[Manifest]:
     return found
 
 
-def _volumes(options: Options, maps: Sequence[str]) -> list[Manifest]:
+def _volumes(options: KubernetesOptions, maps: Sequence[str]) -> list[Manifest]:
     found: list[Manifest] = [
         {"name": "paddock", "emptyDir": {}},
         {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},

@@ -14,7 +14,7 @@ from paddock.jobfile.flags import LAUNCH
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from paddock.backends.words import Submission
+    from paddock.backends.types import Submission
 
 PORT = 36767  # where the launchers of a job meet; every pod has an address of its own
 FOLDER = "/paddock"

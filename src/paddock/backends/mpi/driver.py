@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.backends.common import folder as folders
 from paddock.backends.common.planned import of_command
-from paddock.backends.merge import Screen
+from paddock.backends.merge import MergedConsole
 from paddock.backends.mpi.command import TOKEN, Mpirun, complaints, read_version
 from paddock.backends.mpi.plan import SCRIPT, START_FILE, plan_of
 from paddock.backends.mpi.state import status_of, why_mpirun_ended
@@ -24,7 +24,7 @@ from paddock.backends.node import attend
 from paddock.backends.node.jobdir import CONSOLE, INNER, is_alive, node_state, read_json
 from paddock.backends.node.names import alive_state
 from paddock.backends.sites.hostfile import hosts_of
-from paddock.backends.words import ALIVE, Handle
+from paddock.backends.types import ALIVE, Handle
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
 from paddock.local.console import write_all
 
@@ -32,8 +32,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from paddock.backends.backend import Say
-    from paddock.backends.registry import Run
-    from paddock.backends.words import Piece, Plan, Query, Site, Status, Submission
+    from paddock.backends.registry import RegisteredJob
+    from paddock.backends.types import (
+        JobStatus,
+        LogChunk,
+        LogQuery,
+        Site,
+        Submission,
+        SubmissionPlan,
+    )
 
 COMMANDS = ("mpirun", "mpiexec", "mpiexec.hydra")
 # Each tells mpirun its hosts: Slurm, PBS, LSF, Grid Engine.
@@ -51,7 +58,7 @@ class Mpi(folders.FolderBackend):
 
     name, begun = "mpi", "state.json"
 
-    def plan(self, submission: Submission) -> Plan:
+    def plan(self, submission: Submission) -> SubmissionPlan:
         """What will be done. Asks mpirun for its version; with --servers_on, for addresses."""
         place = folders.root_of(submission.site) / submission.run_id
         mpirun = find_mpirun(submission.site)
@@ -64,7 +71,9 @@ class Mpi(folders.FolderBackend):
             submission, mpirun, str(place), cwd, is_root=is_root, is_allocated=is_allocated
         )
 
-    def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
+    def submit(
+        self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
+    ) -> int | None:
         """Make the directory and start the attendant; then stay, unless the job is detached."""
         place = folders.root_of(submission.site) / submission.run_id
         host = socket.gethostname()
@@ -91,7 +100,7 @@ class Mpi(folders.FolderBackend):
             if lease >= 0:
                 os.close(lease)
 
-    def _wait_until_begun(self, run: Run, count: int) -> None:
+    def _wait_until_begun(self, run: RegisteredJob, count: int) -> None:
         """Until every host has what it needs. Raises UsageError, and then nothing is left."""
         place = _here(run)
         begun = [place / INNER / f"begun-{rank}" for rank in range(count)]
@@ -113,7 +122,7 @@ class Mpi(folders.FolderBackend):
             folders.remove(place)
             raise
 
-    def _stay(self, run: Run, say: Say) -> int:
+    def _stay(self, run: RegisteredJob, say: Say) -> int:
         """The console until the job has ended; Ctrl-C ends it, a second one at once."""
         asked: list[int] = []
         before = {
@@ -122,7 +131,7 @@ class Mpi(folders.FolderBackend):
         }
         place, has_stopped = Path(run.details["folder"]), False
         gone_at = math.inf
-        screen = Screen() if os.isatty(1) else None  # hosts write what the console has
+        screen = MergedConsole() if os.isatty(1) else None  # hosts write what the console has
         try:
             with open(place / "log" / CONSOLE, "rb") as file:
                 while True:
@@ -153,7 +162,7 @@ class Mpi(folders.FolderBackend):
 
     # -------------------------------------------------------------------- later
 
-    def status(self, run: Run) -> Status:
+    def status(self, run: RegisteredJob) -> JobStatus:
         """What the attendant and the launchers have written. Raises PaddockError elsewhere."""
         place = _here(run)
         row = node_state(str(place))
@@ -163,12 +172,12 @@ class Mpi(folders.FolderBackend):
             row["why"] = _why(place, int(row["code"]))
         return status_of(row, whole, verdict, time.time())
 
-    def logs(self, run: Run, query: Query) -> Iterator[Piece]:
+    def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
         """Lines of all hosts, in the order of their clocks. Raises PaddockError elsewhere."""
         _here(run)
         return super().logs(run, query)
 
-    def stop(self, run: Run, *, now: bool) -> None:
+    def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """Tell the first launcher, by a file, or the attendant, which tells mpirun."""
         place = _here(run)
         state = read_json(str(place / INNER / "state.json")) or {}
@@ -179,7 +188,7 @@ class Mpi(folders.FolderBackend):
             folders.write(place / INNER / name, f"{time.time()}\n")
         os.kill(int(process["pid"]), signal.SIGTERM)
 
-    def delete(self, run: Run) -> None:
+    def delete(self, run: RegisteredJob) -> None:
         """Remove the job's directory."""
         place = _here(run)
         if node_state(str(place))["state"] in ALIVE:
@@ -250,7 +259,7 @@ def _cwd(submission: Submission, place: Path) -> Path:
     return place if submission.package else Path.cwd()
 
 
-def _here(run: Run) -> Path:
+def _here(run: RegisteredJob) -> Path:
     """The job's directory, if its attendant is on this machine. Raises PaddockError."""
     host = run.details.get("host") or run.handle.place
     if host != socket.gethostname():

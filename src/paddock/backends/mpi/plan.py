@@ -22,7 +22,7 @@ from paddock.backends.mpi.command import (
 )
 from paddock.backends.node.jobdir import INNER
 from paddock.backends.sites.hostfile import hosts_of
-from paddock.backends.words import Plan, Step
+from paddock.backends.types import PlanStep, SubmissionPlan
 from paddock.core.endpoint import join_endpoint
 from paddock.errors import Problem, UsageError
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from paddock.backends.mpi.command import Mpirun
     from paddock.backends.sites.hostfile import HostLine
-    from paddock.backends.words import Submission
+    from paddock.backends.types import Submission
 
 SCRIPT = f"{INNER}/mpirun.sh"
 START_FILE = f"{INNER}/start.sh"
@@ -48,7 +48,7 @@ def plan_of(
     *,
     is_root: bool = False,
     is_allocated: bool = False,
-) -> Plan:
+) -> SubmissionPlan:
     """What will be done; asks nobody. Raises UsageError with every problem.
 
     folder: the job's directory. cwd: the working directory of ranks. Without hosts mpirun takes
@@ -94,13 +94,13 @@ def plan_of(
         files[f"{folder}/{INNER}/launch.json"] = submission.file
     what = making(submission, folder, "the launcher")
     steps = (
-        Step("here", f"{what}; the hosts must see it"),
-        Step("here", "start", tuple(word for group, _ in rows for word in group)),
+        PlanStep("here", f"{what}; the hosts must see it"),
+        PlanStep("here", "start", tuple(word for group, _ in rows for word in group)),
     )
     cannot = foreign("mpi", submission.extra)
     if not (hosts or is_allocated):
         cannot += ("no hosts are named, so that all runs on this machine: --hosts, --hostfile",)
-    return Plan(_table(submission, hosts, count), steps, files, cannot, why)
+    return SubmissionPlan(_table(submission, hosts, count), steps, files, cannot, why)
 
 
 def _shell(lines: Sequence[str], grace_seconds: float) -> str:

@@ -19,7 +19,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.common.recorded import EXIT_CANCELLED, VERDICTS, ended, nodes_of
-from paddock.backends.words import ALIVE, State, Status
+from paddock.backends.types import ALIVE, JobStatus, State
 from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ LOST = re.compile(r"^\s*Remote daemon: .* on node (\S+)$", re.M)  # Open MPI 4 a
 
 def status_of(
     row: Mapping[str, Any], whole: Mapping[str, Any], verdict: Mapping[str, Any], as_of: float
-) -> Status:
+) -> JobStatus:
     """The status. row: node_state (node/jobdir.py); whole, verdict: what the launchers wrote."""
     state: State = row["state"]
     verdict = verdict or whole.get("verdict") or {}
@@ -53,7 +53,7 @@ def status_of(
     why = str(verdict.get("text") or row.get("why") or "")
     if state in ALIVE:
         why, code = str(whole.get("waiting_for") or ""), None
-    return Status(
+    return JobStatus(
         state,
         as_of,
         why="" if state == "succeeded" else why,

@@ -12,7 +12,7 @@ import sys
 
 import paddock
 from paddock.errors import UsageError, problem_text
-from paddock.jobfile.words import record_of
+from paddock.jobfile.args import record_of
 from paddock.local.record import keep_error
 
 TYPE_CHECKING = False

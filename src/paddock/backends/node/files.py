@@ -20,7 +20,7 @@ import os
 from paddock.backends.node.manifest import unpack
 from paddock.backends.node.place import check_room, place
 from paddock.backends.node.receiver import Receiver
-from paddock.backends.node.store import CHUNK_BYTES, Store, default_folder, told
+from paddock.backends.node.store import CHUNK_BYTES, ContentStore, default_folder, told
 from paddock.errors import PaddockError
 
 TYPE_CHECKING = False
@@ -42,12 +42,12 @@ OPS = ("put", "place", "offer", "take")
 LIST_BYTES_MAX = 64 << 20
 
 
-def serve(request: Mapping[str, Any], wire: Connection, store: Store | None = None) -> None:
+def serve(request: Mapping[str, Any], wire: Connection, store: ContentStore | None = None) -> None:
     """Answer one request of OPS; "directory" in it is the job's."""
     body = _Body(wire, int(request["bytes"]))
     try:
         if store is None:
-            store = Store(default_folder(os.environ))
+            store = ContentStore(default_folder(os.environ))
         row, hashes = _answer(request, body, store)
     except PaddockError as error:
         row, hashes = {"error": error.message, "hint": error.hint}, []
@@ -66,7 +66,7 @@ def split_hashes(data: bytes) -> list[str]:
 
 
 def _answer(
-    request: Mapping[str, Any], body: _Body, store: Store
+    request: Mapping[str, Any], body: _Body, store: ContentStore
 ) -> tuple[dict[str, object], list[str]]:
     if request["op"] == "put":
         return {"received": _put(body, store)}, []
@@ -79,7 +79,7 @@ def _answer(
     return ({"missing": len(missing)} if missing else {"placed": True}), missing
 
 
-def _put(body: _Body, store: Store) -> int:
+def _put(body: _Body, store: ContentStore) -> int:
     receiver = Receiver(store)
     try:
         for piece in body:
@@ -89,7 +89,7 @@ def _put(body: _Body, store: Store) -> int:
         receiver.drop()
 
 
-def _relay(request: Mapping[str, Any], data: bytes, store: Store) -> dict[str, object]:
+def _relay(request: Mapping[str, Any], data: bytes, store: ContentStore) -> dict[str, object]:
     from paddock.backends.node import relay  # threads and sockets: for many hosts only
 
     key, hashes = data[: relay.KEY_BYTES], split_hashes(data[relay.KEY_BYTES :])
@@ -102,7 +102,7 @@ def _relay(request: Mapping[str, Any], data: bytes, store: Store) -> dict[str, o
     return {}
 
 
-def _place(data: bytes, directory: str, store: Store) -> list[str]:
+def _place(data: bytes, directory: str, store: ContentStore) -> list[str]:
     """Make the directory, or come back with what is missing for that."""
     manifest = unpack(data)
     blobs = manifest.blobs

@@ -20,14 +20,14 @@ import stat
 import time
 from collections import deque
 
-from paddock.backends.words import process_name
+from paddock.backends.types import process_name
 from paddock.local.times import RECORD_BYTES, SUFFIX, read_times
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from paddock.backends.words import Query
+    from paddock.backends.types import LogQuery
 
     Row = tuple[int, str, bytes]
 
@@ -41,7 +41,7 @@ READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 def rows(
     directory: str,
-    query: Query,
+    query: LogQuery,
     *,
     host: str = "",
     is_shared: bool = False,
@@ -55,9 +55,11 @@ def rows(
     """
     top = os.path.join(directory, "log")
 
-    def find() -> Iterator[Log]:
+    def find() -> Iterator[LogFile]:
         for path, below in _find(top):
-            yield Log(path, below if is_shared and below else host or os.uname().nodename, query)
+            yield LogFile(
+                path, below if is_shared and below else host or os.uname().nodename, query
+            )
 
     found = _rows(find, query, is_over, nap)
     return found if query.tail is None else last_lines(found, query.tail)
@@ -66,7 +68,7 @@ def rows(
 def launch_rows(
     directory: str,
     place: str,
-    query: Query,
+    query: LogQuery,
     *,
     host: str,
     is_over: Callable[[], bool],
@@ -79,9 +81,9 @@ def launch_rows(
     that what was appended to a log since is not its.
     """
 
-    def find() -> Iterator[Log]:
+    def find() -> Iterator[LogFile]:
         for name, path in launch_logs(directory, place):
-            yield Log(path, host, query, os.path.join(directory, name), is_closed=is_closed)
+            yield LogFile(path, host, query, os.path.join(directory, name), is_closed=is_closed)
 
     found = _rows(find, query, is_over, nap)
     return found if query.tail is None else last_lines(found, query.tail)
@@ -122,12 +124,12 @@ def last_lines(rows: Iterable[Row], tail: int) -> Iterator[Row]:
 
 
 def _rows(
-    find: Callable[[], Iterator[Log]],
-    query: Query,
+    find: Callable[[], Iterator[LogFile]],
+    query: LogQuery,
     is_over: Callable[[], bool],
     nap: Callable[[float], None],
 ) -> Iterator[Row]:
-    logs: dict[str, Log] = {}
+    logs: dict[str, LogFile] = {}
     said_ns = 0
     while True:
         is_last = not query.follow or is_over()
@@ -159,11 +161,11 @@ def _find(folder: str, below: str = "", depth: int = DEPTH) -> Iterator[tuple[st
             yield from _find(entry.path, below or entry.name, depth - 1)
 
 
-class Log:
+class LogFile:
     """One log file and its times, read as they grow."""
 
     def __init__(
-        self, path: str, host: str, query: Query, base: str = "", *, is_closed: bool = False
+        self, path: str, host: str, query: LogQuery, base: str = "", *, is_closed: bool = False
     ) -> None:
         """base: of the times, if they are not beside it: they tell which part is this run's."""
         self.path = path

@@ -62,7 +62,7 @@ MADE = "made.json"  # by which submitter: hosts see by it that they share a dire
 
 def serve(program: str) -> None:
     """Answer requests on the standard input. program: the directory of this archive's content."""
-    host = Host(Wire(0, 1), program)
+    host = HostSession(Wire(0, 1), program)
     try:
         host.serve()
     except (WireEnded, BrokenPipeError, KeyboardInterrupt):
@@ -70,7 +70,7 @@ def serve(program: str) -> None:
     os._exit(0)  # closes the lease of an attached job
 
 
-class Host:
+class HostSession:
     """One connection to this host."""
 
     def __init__(self, wire: Wire, program: str) -> None:
@@ -281,13 +281,13 @@ class Host:
     def _logs(self, row: Row) -> Row:
         """Rows of logs.py, a message each; its clock first. While it follows, `ping` goes on."""
         from paddock.backends.node import logs
-        from paddock.backends.words import Query
+        from paddock.backends.types import LogQuery
 
         directory = _directory(row)
         # Times are by the asker's clock; ours may be another.
         ahead = time.time() - float(row["asked_at"])
         since, until = (float(row[k]) + ahead if row[k] else 0.0 for k in ("since", "until"))
-        query = Query(tuple(row["ranks"]), since, until, bool(row["follow"]), row["tail"])
+        query = LogQuery(tuple(row["ranks"]), since, until, bool(row["follow"]), row["tail"])
         self._wire.send({"re": "clock", "now_ns": time.time_ns()})
 
         def is_over() -> bool:
@@ -350,9 +350,9 @@ class Host:
         return {}
 
     def _clear(self, _row: Row) -> Row:
-        from paddock.backends.node.store import Store, default_folder
+        from paddock.backends.node.store import ContentStore, default_folder
 
-        store = Store(default_folder(os.environ))
+        store = ContentStore(default_folder(os.environ))
         count, size = store.clear()
         return {"count": count, "size": size, "folder": store.folder}
 

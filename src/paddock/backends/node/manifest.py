@@ -28,7 +28,7 @@ _HEX = frozenset("0123456789abcdef")
 
 
 @value
-class Entry:
+class PackageEntry:
     """One thing in a package.
 
     path: below its root, joined by "/". mode: permission bits. size: bytes of a file. sha256: of
@@ -44,13 +44,13 @@ class Entry:
 
 
 @value
-class Manifest:
+class PackageManifest:
     """The entries of a package, by path: a directory stands before what is in it."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[PackageEntry, ...]
 
     @property
-    def files(self) -> list[Entry]:
+    def files(self) -> list[PackageEntry]:
         """Its files."""
         return [entry for entry in self.entries if entry.kind == "file"]
 
@@ -69,10 +69,10 @@ class Manifest:
         """SHA-256 -> size of every different content."""
         return {entry.sha256: entry.size for entry in self.entries if entry.kind == "file"}
 
-    def without(self, paths: Iterable[str]) -> Manifest:
+    def without(self, paths: Iterable[str]) -> PackageManifest:
         """The rest, when some files are left out."""
         left_out = frozenset(paths)
-        return Manifest(tuple(e for e in self.entries if e.path not in left_out))
+        return PackageManifest(tuple(e for e in self.entries if e.path not in left_out))
 
     def pack(self) -> bytes:
         """As bytes, for the way to a host."""
@@ -80,18 +80,18 @@ class Manifest:
         return json.dumps([VERSION, rows], separators=(",", ":")).encode("ascii")
 
 
-def make_manifest(entries: Iterable[Entry]) -> Manifest:
+def make_manifest(entries: Iterable[PackageEntry]) -> PackageManifest:
     """The manifest of those entries, in order."""
-    return Manifest(tuple(sorted(entries, key=lambda entry: entry.path)))
+    return PackageManifest(tuple(sorted(entries, key=lambda entry: entry.path)))
 
 
-def unpack(data: bytes) -> Manifest:
+def unpack(data: bytes) -> PackageManifest:
     """What ``pack`` made. Raises PaddockError for anything else, and for whatever is not safe."""
     try:
         version, rows = json.loads(data)
         if version != VERSION:
             raise ValueError(f"version {version}")
-        entries = tuple(Entry(*row) for row in rows)
+        entries = tuple(PackageEntry(*row) for row in rows)
         if not all(map(_is_typed, entries)):
             raise ValueError("a field of another type")
     except (ValueError, TypeError, RecursionError) as error:
@@ -99,7 +99,7 @@ def unpack(data: bytes) -> Manifest:
     problems = find_problems(entries)
     if problems:
         raise PaddockError("the list of files is refused: " + listed(problems))
-    return Manifest(entries)
+    return PackageManifest(entries)
 
 
 def listed(items: list[str]) -> str:
@@ -131,7 +131,7 @@ def raw(path: str) -> bytes:
     return path.encode("utf-8", "surrogateescape")
 
 
-def find_problems(entries: Iterable[Entry]) -> list[str]:
+def find_problems(entries: Iterable[PackageEntry]) -> list[str]:
     """Everything that must not be made on a host, one sentence each."""
     found: list[str] = []
     kinds: dict[str, str] = {}
@@ -181,12 +181,12 @@ def leads_outside(path: str, links: Mapping[str, str]) -> bool:
     return False
 
 
-def _is_typed(entry: Entry) -> bool:
+def _is_typed(entry: PackageEntry) -> bool:
     texts = (entry.path, entry.kind, entry.sha256, entry.target)
     return all(type(each) is str for each in texts) and type(entry.mode) is type(entry.size) is int
 
 
-def _fault(entry: Entry, kinds: Mapping[str, str]) -> str:
+def _fault(entry: PackageEntry, kinds: Mapping[str, str]) -> str:
     """What is wrong with one entry; kinds: of those before it."""
     parts = entry.path.split("/")
     try:

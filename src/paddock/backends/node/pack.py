@@ -40,7 +40,7 @@ def pack(places: Mapping[str, str], send: Callable[[bytes], None]) -> list[str]:
             self.inodes.clear()  # a second name of a file comes as a file
 
         def addfile(self, tarinfo: tarfile.TarInfo, fileobj: Any = None) -> None:
-            whole = _Whole(fileobj, tarinfo.size)
+            whole = _SizedFile(fileobj, tarinfo.size)
             super().addfile(tarinfo, whole if fileobj is not None else None)
             if whole.lacks:
                 left_out.append(f"{tarinfo.name}: it became shorter while it was read")
@@ -59,7 +59,7 @@ def pack(places: Mapping[str, str], send: Callable[[bytes], None]) -> list[str]:
     return left_out[:LEFT_OUT_MAX]
 
 
-class _Whole:
+class _SizedFile:
     """A file of the size that was announced: what it lacks by now is zeros. lacks: how much."""
 
     def __init__(self, file: Any, size: int) -> None:

@@ -21,22 +21,26 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from paddock.backends.node.manifest import Entry, Manifest
-    from paddock.backends.node.store import Store
+    from paddock.backends.node.manifest import PackageEntry, PackageManifest
+    from paddock.backends.node.store import ContentStore
 
 NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 OURS = {RESERVED, "nodes"}  # what prepare makes (main.py)
 OWNERS = 0o700  # what its owner may always do in a directory: the job writes there, delete removes
 
 
-def place(manifest: Manifest, directory: str, store: Store) -> None:
+def place(manifest: PackageManifest, directory: str, store: ContentStore) -> None:
     """Make `directory` from contents of the store; all must be there. Raises PaddockError."""
     with store.in_use():
         build(manifest, directory, lambda entry: store.open(entry.sha256), is_checked=True)
 
 
 def build(
-    manifest: Manifest, directory: str, source: Callable[[Entry], int], *, is_checked: bool
+    manifest: PackageManifest,
+    directory: str,
+    source: Callable[[PackageEntry], int],
+    *,
+    is_checked: bool,
 ) -> None:
     """Make `directory`, which may be there with our own files in it, with what the manifest says.
 
@@ -72,7 +76,7 @@ def build(
             raise
 
 
-def _is_new(directory: str, manifest: Manifest) -> bool:
+def _is_new(directory: str, manifest: PackageManifest) -> bool:
     """Whether all of a directory is to be made. Raises PaddockError when it has what is not ours.
 
     A job's directory has been prepared, with our own files in it (main.py); they stay.
@@ -114,7 +118,7 @@ def check_room(where: str, needed: int) -> None:
 
 
 def _fill(
-    manifest: Manifest, root: int, source: Callable[[Entry], int], *, is_checked: bool
+    manifest: PackageManifest, root: int, source: Callable[[PackageEntry], int], *, is_checked: bool
 ) -> None:
     for entry in manifest.entries:
         name = raw(entry.path)
@@ -130,7 +134,12 @@ def _fill(
 
 
 def _copy(
-    entry: Entry, name: bytes, root: int, source: Callable[[Entry], int], *, is_checked: bool
+    entry: PackageEntry,
+    name: bytes,
+    root: int,
+    source: Callable[[PackageEntry], int],
+    *,
+    is_checked: bool,
 ) -> None:
     come = source(entry)
     try:
@@ -168,7 +177,7 @@ def _copy_in_kernel(come: int, go: int, size: int) -> bool:
     return not left
 
 
-def _copy_checked(entry: Entry, come: int, go: int) -> None:
+def _copy_checked(entry: PackageEntry, come: int, go: int) -> None:
     seen = hashlib.sha256()
     for chunk in chunks(os.dup(come), entry.size):
         seen.update(chunk)

@@ -16,7 +16,7 @@ from paddock.errors import PaddockError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.backends.node.store import Store
+    from paddock.backends.node.store import ContentStore
 
 HEAD_BYTES = 40
 ABANDONED_SECONDS = 60.0  # nobody takes so long between making a file and locking it
@@ -33,10 +33,10 @@ class Receiver:
     After a problem the rest of the stream is passed over; finish() tells it.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ContentStore) -> None:
         self._store = store
         self._head = b""
-        self._coming: _Coming | None = None
+        self._coming: _PartialContent | None = None
         self._problem: PaddockError | None = None
         self._count = 0
         with told(store.folder):
@@ -78,7 +78,7 @@ class Receiver:
                 if len(self._head) < HEAD_BYTES:
                     return
                 size = int.from_bytes(self._head[32:], "big")
-                self._coming = _Coming(self._store, self._head[:32].hex(), size)
+                self._coming = _PartialContent(self._store, self._head[:32].hex(), size)
                 self._head = b""
             part = data[: self._coming.left]
             data = data[len(part) :]
@@ -89,10 +89,10 @@ class Receiver:
                 self._count += 1
 
 
-class _Coming:
+class _PartialContent:
     """One content that is not whole yet. left: bytes to come."""
 
-    def __init__(self, store: Store, sha256: str, size: int) -> None:
+    def __init__(self, store: ContentStore, sha256: str, size: int) -> None:
         self.left = size
         self._sha256 = sha256
         self._path = store.path(sha256)

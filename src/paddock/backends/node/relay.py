@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from paddock.backends.node.store import Store
+    from paddock.backends.node.store import ContentStore
 
 KEY_BYTES = NONCE_BYTES = PROOF_BYTES = 32
 SILENCE_SECONDS = 10.0  # of the other side, until it is given up
@@ -38,7 +38,7 @@ TAKERS_MAX = 16  # at a time
 _GIVERS: dict[str, Giver] = {}
 
 
-def offer(store: Store, key: bytes, hashes: Iterable[str], address: str) -> int:
+def offer(store: ContentStore, key: bytes, hashes: Iterable[str], address: str) -> int:
     """Give those contents to whoever has the key, until withdraw(). Returns the port."""
     withdraw(store)
     with told(address):
@@ -46,14 +46,14 @@ def offer(store: Store, key: bytes, hashes: Iterable[str], address: str) -> int:
     return giver.port
 
 
-def withdraw(store: Store) -> None:
+def withdraw(store: ContentStore) -> None:
     """Give nothing any more."""
     giver = _GIVERS.pop(store.folder, None)
     if giver is not None:
         giver.close()
 
 
-def take(store: Store, key: bytes, hashes: list[str], address: str, port: int) -> int:
+def take(store: ContentStore, key: bytes, hashes: list[str], address: str, port: int) -> int:
     """Fetch contents from a giver. Returns how many came. Raises PaddockError."""
     receiver = Receiver(store)
     try:
@@ -72,7 +72,9 @@ def take(store: Store, key: bytes, hashes: list[str], address: str, port: int) -
 class Giver:
     """Answers takers, each in a thread of its own."""
 
-    def __init__(self, store: Store, key: bytes, hashes: frozenset[str], address: str) -> None:
+    def __init__(
+        self, store: ContentStore, key: bytes, hashes: frozenset[str], address: str
+    ) -> None:
         self._store = store
         self._key = key
         self._hashes = hashes

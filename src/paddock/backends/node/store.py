@@ -28,7 +28,7 @@ CHUNK_BYTES = 1 << 20
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Store:
+class ContentStore:
     """The contents that one user has on this host."""
 
     def __init__(self, folder: str, limit_bytes: int = LIMIT_BYTES) -> None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from paddock.backends.common.folder import FolderBackend, as_usage, remove, root_of, write
 from paddock.backends.common.planned import env_text, of_command
 from paddock.backends.node.jobdir import INNER, last_error, read_json
-from paddock.backends.registry import Run
+from paddock.backends.registry import RegisteredJob
 from paddock.backends.script.parse import find_id, find_state, status_of
 from paddock.backends.script.render import again, fill, plan_of
 from paddock.backends.sites.check import SECRET_HINT
 from paddock.backends.text import clean
-from paddock.backends.words import Handle, Piece
+from paddock.backends.types import Handle, LogChunk
 from paddock.core.secrets import HIDDEN
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.local.record import ERROR
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from paddock.backends.backend import Say
-    from paddock.backends.words import Plan, Query, Site, Status, Submission
+    from paddock.backends.types import JobStatus, LogQuery, Site, Submission, SubmissionPlan
 
 COMMAND_SECONDS_MAX = 120.0
 POLL_SECONDS = 2.0
@@ -44,7 +44,7 @@ class Script(FolderBackend):
 
     name, begun, ask_seconds = "script", "id", 2.0
 
-    def plan(self, submission: Submission) -> Plan:
+    def plan(self, submission: Submission) -> SubmissionPlan:
         """What will be done; reads the files that the site names, and asks nobody."""
         given = submission.extra.get("from", "")
         if given:
@@ -53,7 +53,9 @@ class Script(FolderBackend):
         texts = {name: _read(path) for name in TEXTS if (path := submission.site.text(name))}
         return plan_of(submission, str(_place(submission)), texts)
 
-    def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
+    def submit(
+        self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
+    ) -> int | None:
         """Make the directory, and run submit.sh in it. The job is the site's."""
         place = _place(submission)
         is_new = "from" not in submission.extra
@@ -94,12 +96,14 @@ class Script(FolderBackend):
         details = {"folder": str(folder), "site": row, "number": _number(folder)}
         handle = Handle("script", str(row["name"]), folder.name)
         try:
-            status = self.status(Run(folder, folder.name, "", handle, "", 1, 0.0, details))
+            status = self.status(
+                RegisteredJob(folder, folder.name, "", handle, "", 1, 0.0, details)
+            )
         except PaddockError as error:
             return f"unknown ({error.message})"
         return "" if status.is_final else status.state
 
-    def _refuse_running(self, run: Run) -> None:
+    def _refuse_running(self, run: RegisteredJob) -> None:
         place = Path(run.details["folder"])
         number = _number(place)
         if not number:
@@ -114,7 +118,7 @@ class Script(FolderBackend):
 
     # -------------------------------------------------------------------- later
 
-    def status(self, run: Run) -> Status:
+    def status(self, run: RegisteredJob) -> JobStatus:
         """What the site's command says, and what the job itself has written."""
         place, site = Path(run.details["folder"]), run.details["site"]
         own = read_json(str(place / INNER / "state.json")) or {}
@@ -137,7 +141,7 @@ class Script(FolderBackend):
             )
         return found
 
-    def logs(self, run: Run, query: Query) -> Iterator[Piece]:
+    def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
         """What the site's command prints; without one, what lies in the job's directory."""
         if "logs" not in run.details["site"]["commands"]:
             yield from super().logs(run, query)
@@ -158,14 +162,14 @@ class Script(FolderBackend):
             data = _checked(run, "logs").encode("utf-8", "surrogateescape")
             end = len(data) if is_over else data.rfind(b"\n") + 1
             if end > shown:
-                yield Piece(time.time_ns(), run.name, data[shown:end])
+                yield LogChunk(time.time_ns(), run.name, data[shown:end])
                 shown = end
             if is_over:
                 return
             # sleep: a command tells nobody that there is more
             time.sleep(POLL_SECONDS)
 
-    def stop(self, run: Run, *, now: bool) -> None:
+    def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """The site's command, for this job's id only."""
         commands = run.details["site"]["commands"]
         name = "stop_now" if now and "stop_now" in commands else "stop"
@@ -177,7 +181,7 @@ class Script(FolderBackend):
         _checked(run, name)
         write(Path(run.details["folder"]) / INNER / "stop", f"{time.time()}\n")
 
-    def fetch(self, run: Run, to: Path, say: Say) -> None:
+    def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
         """Copy log/ and output/ of the directory, or what the logs command prints."""
         place = Path(run.details["folder"])
         if "logs" in run.details["site"]["commands"]:
@@ -247,7 +251,7 @@ def _read(path: str, errors: str = "strict") -> str:
         raise UsageError(f"{path} cannot be read: {error}") from error
 
 
-def _command(run: Run, name: str) -> tuple[int, str, str]:
+def _command(run: RegisteredJob, name: str) -> tuple[int, str, str]:
     """Run one of the site's commands for this job: code, output, errors."""
     site, number = run.details["site"], run.details.get("number")
     if not number:
@@ -257,7 +261,7 @@ def _command(run: Run, name: str) -> tuple[int, str, str]:
     return _run(site, ["-c", text], Path(run.details["folder"]), text)
 
 
-def _checked(run: Run, name: str) -> str:
+def _checked(run: RegisteredJob, name: str) -> str:
     """What one of the site's commands prints. Raises PaddockError with what it complains of."""
     code, out, err = _command(run, name)
     if code:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, get_args
 
 from paddock.backends.common.recorded import EXIT_CANCELLED, ended, nodes_of
-from paddock.backends.words import FINAL, State, Status
+from paddock.backends.types import FINAL, JobStatus, State
 from paddock.command_line import nearest
 from paddock.errors import Problem
 
@@ -63,7 +63,7 @@ def status_of(
     *,
     is_asked: bool,
     whole: Mapping[str, Any] | None = None,
-) -> Status | None:
+) -> JobStatus | None:
     """The job's status; None where nobody knows.
 
     told: what the site's command said. own: what the job itself wrote (state.json): it knows best
@@ -79,7 +79,7 @@ def status_of(
         end = "succeeded" if code == 0 else "failed"
     nodes = nodes_of(whole or {})
     if told is not None and told not in FINAL:
-        return Status("stopping" if is_asked or end else told, as_of, nodes=nodes)
+        return JobStatus("stopping" if is_asked or end else told, as_of, nodes=nodes)
     state = end or told
     if state is None:
         return None
@@ -89,4 +89,4 @@ def status_of(
         code = {"succeeded": 0, "cancelled": EXIT_CANCELLED}.get(state)
     why = "" if state == "succeeded" else str(own.get("why") or "")
     since = float(own.get("at") or 0.0)
-    return Status(state, as_of, why=why, code=code, since=since, nodes=ended(nodes, state))
+    return JobStatus(state, as_of, why=why, code=code, since=since, nodes=ended(nodes, state))

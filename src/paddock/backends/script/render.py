@@ -17,14 +17,14 @@ from paddock.backends.common.planned import job_text, making, ranks_of_node
 from paddock.backends.flags import foreign
 from paddock.backends.node.jobdir import INNER
 from paddock.backends.script.parse import PLACE, pattern_problems
-from paddock.backends.words import Plan, Step
+from paddock.backends.types import PlanStep, SubmissionPlan
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from paddock.backends.words import Site, Submission
+    from paddock.backends.types import Site, Submission
 
 COMMANDS = ("submit", "status", "logs", "stop", "stop_now")
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -60,7 +60,7 @@ REASONS = {
 }
 
 
-def plan_of(submission: Submission, folder: str, texts: Mapping[str, str]) -> Plan:
+def plan_of(submission: Submission, folder: str, texts: Mapping[str, str]) -> SubmissionPlan:
     """What will be done; asks nobody. Raises UsageError with every problem.
 
     texts: of the files that the site names: before_hook, end_hook, job_script.
@@ -110,11 +110,11 @@ def plan_of(submission: Submission, folder: str, texts: Mapping[str, str]) -> Pl
         files[f"{folder}/{INNER}/launch.json"] = submission.file
     what = making(submission, folder, "the launcher, a key for this job")
     what += "".join(f", {name}" for name in site.texts("files"))
-    steps = [Step("here", what)]
+    steps = [PlanStep("here", what)]
     if submission.env:
         names = " ".join(name for name, _ in submission.env)
-        steps.append(Step("here", f"write {INNER}/env, for you alone, with {names}"))
-    steps.append(Step("here", "submit", ("sh", f"{folder}/submit.sh")))
+        steps.append(PlanStep("here", f"write {INNER}/env, for you alone, with {names}"))
+    steps.append(PlanStep("here", "submit", ("sh", f"{folder}/submit.sh")))
     why = REASONS | {
         submit: site.sources.get("submit", "submit of the site"),
         target["TARGET"]: site.sources.get("run", "on the node that runs job.sh"),
@@ -122,14 +122,18 @@ def plan_of(submission: Submission, folder: str, texts: Mapping[str, str]) -> Pl
     }
     source = site.sources.get("config", "config of the site")
     why |= dict.fromkeys(config.splitlines(), source)
-    return Plan(_rows(submission), tuple(steps), files, foreign("script", submission.extra), why)
+    return SubmissionPlan(
+        _rows(submission), tuple(steps), files, foreign("script", submission.extra), why
+    )
 
 
-def again(folder: str, row: Mapping[str, object]) -> Plan:
+def again(folder: str, row: Mapping[str, object]) -> SubmissionPlan:
     """`--from DIR`: what is there is submitted once more, as it is now. row: its job.json."""
     nnodes = int(str(row.get("nnodes") or 1))
     rows = tuple((str(index), "chosen by the site", "as rendered", "") for index in range(nnodes))
-    return Plan(rows, (Step("here", "submit once more", ("sh", f"{folder}/submit.sh")),))
+    return SubmissionPlan(
+        rows, (PlanStep("here", "submit once more", ("sh", f"{folder}/submit.sh")),)
+    )
 
 
 def values_of(submission: Submission, folder: str) -> dict[str, str]:

@@ -27,7 +27,7 @@ from paddock.backends.sites.profile import (
     read_text,
 )
 from paddock.backends.table import BACKENDS
-from paddock.backends.words import Site
+from paddock.backends.types import Site
 from paddock.command_line import nearest
 from paddock.errors import UsageError
 

@@ -17,7 +17,7 @@ from paddock.errors import Problem, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from paddock.backends.words import Site
+    from paddock.backends.types import Site
 
 SLOTS = ("slots", "cpu", "count")  # Open MPI's names of one thing
 IGNORED = ("max_slots", "max-slots")

@@ -16,22 +16,22 @@ from paddock.backends.slurm.errors import complaint, is_unknown_job
 from paddock.backends.slurm.parse import (
     SACCT_FORMAT,
     SQUEUE_FORMAT,
-    Row,
+    SqueueRow,
     read_sacct,
     read_squeue,
     status_of,
 )
 from paddock.backends.slurm.plan import plan_of
 from paddock.backends.slurm.script import ENV, MARK, after_handles, env_file, option
-from paddock.backends.words import Handle
+from paddock.backends.types import Handle
 from paddock.errors import PaddockError, Problem, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from paddock.backends.backend import Say
-    from paddock.backends.registry import Run
-    from paddock.backends.words import Plan, Site, Status, Submission
+    from paddock.backends.registry import RegisteredJob
+    from paddock.backends.types import JobStatus, Site, Submission, SubmissionPlan
 
 COMMAND_SECONDS_MAX = 60.0
 ENDED = ("succeeded", "failed", "cancelled")
@@ -45,11 +45,13 @@ class Slurm(FolderBackend):
     name, begun = "slurm", folders.NOTE
     ask_seconds = 2.0  # Slurm is not asked more often than it likes
 
-    def plan(self, submission: Submission) -> Plan:
+    def plan(self, submission: Submission) -> SubmissionPlan:
         """What will be done; asks nobody."""
         return plan_of(submission, root_of(submission.site))
 
-    def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
+    def submit(
+        self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
+    ) -> int | None:
         """Make the job directory and hand its script to sbatch. The job is detached."""
         folder = root_of(submission.site) / submission.run_id
         place = _Commands(submission.site.text("bin"), option(submission, "cluster"))
@@ -110,14 +112,14 @@ class Slurm(FolderBackend):
 
     # -------------------------------------------------------------------- later
 
-    def status(self, run: Run) -> Status:
+    def status(self, run: RegisteredJob) -> JobStatus:
         """Ask the controller, then accounting, then the job's own directory."""
         folder = Path(run.details["folder"])
         number = _number_of(run)
         rows = _commands_of(run).rows(number) if number else []
         return status_of(rows, folders.told(folder), time.time())
 
-    def stop(self, run: Run, *, now: bool) -> None:
+    def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """Tell the script, which tells the launchers; the second time, or now: Slurm ends it."""
         folder, place, number = Path(run.details["folder"]), _commands_of(run), _number_of(run)
         if not number:
@@ -207,7 +209,7 @@ class _Commands:
                 return value.strip()
         return self.cluster or "slurm"
 
-    def rows(self, number: str, *, is_accounting_asked: bool = True) -> list[Row]:
+    def rows(self, number: str, *, is_accounting_asked: bool = True) -> list[SqueueRow]:
         """What Slurm says of a job, or of each of an array; [] when it has forgotten."""
         try:
             said = self.run(
@@ -240,11 +242,11 @@ class _Commands:
         return found
 
 
-def _commands_of(run: Run) -> _Commands:
+def _commands_of(run: RegisteredJob) -> _Commands:
     return _Commands(run.details.get("bin", ""), run.details.get("cluster", ""))
 
 
-def _number_of(run: Run) -> str:
+def _number_of(run: RegisteredJob) -> str:
     """The job's number; also of one whose submitter died before it could write it down."""
     if number := run.details.get("number"):
         return str(number)

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from paddock.backends.node.jobdir import INNER, last_error, read_json, write_json
-from paddock.backends.slurm.parse import Told
+from paddock.backends.slurm.parse import JobDirectoryState
 from paddock.backends.slurm.script import ENV
 from paddock.errors import PaddockError
 
@@ -44,16 +44,16 @@ def forget_secrets(folder: Path) -> None:
         (folder / INNER / name).unlink(missing_ok=True)
 
 
-def told(folder: Path) -> dict[str, Told]:
+def told(folder: Path) -> dict[str, JobDirectoryState]:
     """What lies there, by array index; "" for a job that is no array."""
     is_stopped = (folder / INNER / "stop").exists()
     found = {p.name: _told(p, is_stopped=is_stopped) for p in tasks_of(folder)}
     return found or {"": _told(folder, is_stopped=is_stopped)}
 
 
-def _told(folder: Path, *, is_stopped: bool) -> Told:
+def _told(folder: Path, *, is_stopped: bool) -> JobDirectoryState:
     inner = folder / INNER
-    return Told(
+    return JobDirectoryState(
         state=read_json(str(inner / "state.json")) or {},
         whole=read_json(str(inner / "status.json")) or {},
         verdict=read_json(str(inner / "verdict.json")) or {},

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.common.recorded import ended, nodes_of
-from paddock.backends.words import FINAL, Node, State, Status
+from paddock.backends.types import FINAL, JobStatus, NodeStatus, State
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ REASONS = {
 
 
 @dataclass(frozen=True)
-class Row:
+class SqueueRow:
     """What Slurm says of one job, or one of an array. Times in seconds since 1970, 0.0 unknown."""
 
     number: str
@@ -96,7 +96,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Told:
+class JobDirectoryState:
     """What lies in a job directory: state.json, status.json, verdict.json, stop; why a launcher
     ended before there was a verdict.
     """
@@ -108,7 +108,7 @@ class Told:
     last_error: str = ""
 
 
-def read_squeue(text: str) -> list[Row]:
+def read_squeue(text: str) -> list[SqueueRow]:
     """Rows of squeue --Format=SQUEUE_FORMAT."""
     rows = []
     for line in text.splitlines():
@@ -119,13 +119,14 @@ def read_squeue(text: str) -> list[Row]:
             cell.strip() for cell in cells[: len(FIELDS)]
         )
         rows.append(
-            Row(number, array.partition("_")[2].strip("[]"), state, reason, _wait_status(code),
+            SqueueRow(number, array.partition("_")[2].strip("[]"), state, reason,
+                _wait_status(code),
                 int(restarts) if restarts.isdecimal() else None, _time(start), _time(end), nodes)
         )  # fmt: skip
     return rows
 
 
-def read_sacct(text: str) -> list[Row]:
+def read_sacct(text: str) -> list[SqueueRow]:
     """Rows of sacct --parsable2 --allocations --format=SACCT_FORMAT."""
     rows = []
     for line in text.splitlines():
@@ -135,7 +136,7 @@ def read_sacct(text: str) -> list[Row]:
         number, array, state, reason, code, start, end, nodes = cells[:8]
         word = state.split(" ")[0]  # "CANCELLED by 1000"
         rows.append(
-            Row(number, array.partition("_")[2].strip("[]"), word, reason, _pair(code), None,
+            SqueueRow(number, array.partition("_")[2].strip("[]"), word, reason, _pair(code), None,
                 _time(start), _time(end), nodes)
         )  # fmt: skip
     return rows
@@ -162,15 +163,17 @@ def _time(text: str) -> float:
     return float(text) if text.isdecimal() else 0.0
 
 
-def status_of(rows: Sequence[Row], told: Mapping[str, Told], now: float) -> Status:
+def status_of(
+    rows: Sequence[SqueueRow], told: Mapping[str, JobDirectoryState], now: float
+) -> JobStatus:
     """The job's status. told: by array index, "" for a job that is no array.
 
     Raises PaddockError for a state that is not known here: it would be a guess.
     """
     if not rows:
         tasks = [task for task in told if task] or [""]
-        rows = [Row("", task, "") for task in tasks]
-    each = [_one(row, told.get(row.task, Told()), now) for row in rows]
+        rows = [SqueueRow("", task, "") for task in tasks]
+    each = [_one(row, told.get(row.task, JobDirectoryState()), now) for row in rows]
     if len(rows) == 1 and not rows[0].task:
         return each[0]
     pairs = sorted(zip(rows, each, strict=True), key=lambda pair: _order(pair[0].task))
@@ -188,9 +191,9 @@ def _order(task: str) -> tuple[int, str]:
     return (int(first) if first.isdecimal() else 0, task)
 
 
-def _task_node(task: str, status: Status) -> Node:
+def _task_node(task: str, status: JobStatus) -> NodeStatus:
     ranks = tuple(rank for node in status.nodes for rank in node.ranks)
-    return Node(f"task {task}", status.state, ranks, note=status.why)
+    return NodeStatus(f"task {task}", status.state, ranks, note=status.why)
 
 
 def _of_all(states: Sequence[State]) -> State:
@@ -203,7 +206,7 @@ def _of_all(states: Sequence[State]) -> State:
     return next((state for state in ended if state in states), "succeeded")
 
 
-def _one(row: Row, told: Told, now: float) -> Status:
+def _one(row: SqueueRow, told: JobDirectoryState, now: float) -> JobStatus:
     """One job, or one of an array."""
     said = str(told.state.get("state", ""))
     attempt = _number(told.state.get("attempt"))
@@ -226,13 +229,13 @@ def _one(row: Row, told: Told, now: float) -> Status:
         code = 0 if state == "succeeded" else row.code or None
         return _ended(state, told, now, why=why, code=code, since=row.end, attempt=attempt)
     if state == "pending":
-        return Status("pending", now, why=_reason(row.reason) or why, attempt=attempt)
+        return JobStatus("pending", now, why=_reason(row.reason) or why, attempt=attempt)
     nodes = _nodes(told, "running") if is_of_now else ()
     if state == "running" and told.is_stopped:
         state = "stopping"
     elif state == "running" and not any(node.ranks for node in nodes):
         state, why = "starting", str(told.whole.get("waiting_for") or why) if is_of_now else why
-    return Status(
+    return JobStatus(
         state, now, why=why, since=row.start, attempt=attempt + _number(told.whole.get("attempt")),
         nodes=tuple(replace(node, state=state) for node in nodes),
     )  # fmt: skip
@@ -240,14 +243,14 @@ def _one(row: Row, told: Told, now: float) -> Status:
 
 def _ended(
     state: State,
-    told: Told,
+    told: JobDirectoryState,
     now: float,
     *,
     why: str,
     code: int | None = None,
     since: float = 0.0,
     attempt: int = 0,
-) -> Status:
+) -> JobStatus:
     """What the job's own files add to its end."""
     has_said = told.state.get("state") in FINAL
     own = str(told.state.get("why") or "") if has_said else "paddock stop" * told.is_stopped
@@ -258,7 +261,7 @@ def _ended(
         shown = own or why
     else:
         shown = ": ".join(text for text in (own or why, said) if text)
-    return Status(
+    return JobStatus(
         state, now, why=shown, code=code, since=since,
         attempt=attempt + _number(told.whole.get("attempt")), nodes=_nodes(told, state),
     )  # fmt: skip
@@ -270,7 +273,7 @@ def _reason(word: str) -> str:
     return f"{known} ({word})" if known else word if known is None else ""
 
 
-def _nodes(told: Told, state: State) -> tuple[Node, ...]:
+def _nodes(told: JobDirectoryState, state: State) -> tuple[NodeStatus, ...]:
     """Hosts and ranks as the coordinator wrote them down. state: of the job."""
     nodes = nodes_of(told.whole)
     return ended(nodes, state) if state in FINAL else nodes

@@ -15,16 +15,16 @@ from paddock.backends.slurm.script import (
     option,
     script_text,
 )
-from paddock.backends.words import Plan, Step
+from paddock.backends.types import PlanStep, SubmissionPlan
 from paddock.errors import Problem, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from paddock.backends.words import Submission
+    from paddock.backends.types import Submission
 
 
-def plan_of(submission: Submission, root: Path) -> Plan:
+def plan_of(submission: Submission, root: Path) -> SubmissionPlan:
     """What will be done; asks nobody. Raises UsageError."""
     problems = [Problem(f"--env {name}: {why}") for name, why in _bad_names(submission)]
     if problems:
@@ -39,16 +39,16 @@ def plan_of(submission: Submission, root: Path) -> Plan:
     if submission.file:
         files[str(folder / INNER / "launch.json")] = submission.file
     what = making(submission, str(folder), "the launcher and a key for this job")
-    steps = [Step("here", what)]
+    steps = [PlanStep("here", what)]
     if submission.env:
         names = " ".join(name for name, _ in submission.env)
-        steps.append(Step("here", f"write {INNER}/{ENV}, for you alone, with {names}"))
-    steps.append(Step("here", "hand it to Slurm", ("sbatch", "--parsable", str(script))))
+        steps.append(PlanStep("here", f"write {INNER}/{ENV}, for you alone, with {names}"))
+    steps.append(PlanStep("here", "hand it to Slurm", ("sbatch", "--parsable", str(script))))
     each = ranks_of_node(submission)
     devices = option(submission, "gres") or "found there"
     high = submission.job.nnodes_max
     rows = tuple((str(index), "chosen by Slurm", each, devices) for index in range(high))
-    return Plan(
+    return SubmissionPlan(
         rows,
         tuple(steps),
         files,

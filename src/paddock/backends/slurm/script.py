@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paddock.backends.common.planned import BASE, env_text
-from paddock.backends.words import Handle, parse_handle
+from paddock.backends.types import Handle, parse_handle
 from paddock.command_line import read_line
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.flags import LAUNCH
@@ -24,7 +24,7 @@ from paddock.local.record import ERROR
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from paddock.backends.words import Submission
+    from paddock.backends.types import Submission
 
 INNER = ".paddock"
 ENV = "env"  # the file with what --env sets
@@ -49,7 +49,7 @@ STATE_FORMAT = r"""{"state": "%s", "code": %s, "why": "%s", "at": %s, "attempt":
 
 
 @dataclass(frozen=True)
-class Line:
+class ScriptLine:
     """One line of the script, and why it is there."""
 
     text: str
@@ -67,17 +67,17 @@ def _source(submission: Submission, name: str) -> str:
     return submission.site.sources.get(name) or f"{name} of site {submission.site.name}"
 
 
-def build_script(submission: Submission, folder: str) -> tuple[Line, ...]:
+def build_script(submission: Submission, folder: str) -> tuple[ScriptLine, ...]:
     """The script. folder: the job directory. Raises UsageError with all that cannot be said."""
     return (
-        Line("#!/bin/sh"),
+        ScriptLine("#!/bin/sh"),
         *_head(submission, folder),
         *_functions(submission, folder),
         *_body(submission, folder),
     )
 
 
-def script_text(lines: tuple[Line, ...]) -> str:
+def script_text(lines: tuple[ScriptLine, ...]) -> str:
     """What sbatch reads."""
     return "".join(f"{line.text}\n" for line in lines)
 
@@ -114,7 +114,7 @@ def sbatch_word(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _head(submission: Submission, folder: str) -> Iterator[Line]:
+def _head(submission: Submission, folder: str) -> Iterator[ScriptLine]:
     job = submission.job
     rows = [
         ("job-name", submission.name, "--name"),
@@ -151,10 +151,12 @@ def _head(submission: Submission, folder: str) -> Iterator[Line]:
     if bad:
         raise UsageError.of([Problem(f"--{n}: sbatch takes one line of text") for n in bad])
     for name, value, why in rows:
-        yield Line(f"#SBATCH --{name}" + (f"={sbatch_word(value)}" if value else ""), why)
+        yield ScriptLine(f"#SBATCH --{name}" + (f"={sbatch_word(value)}" if value else ""), why)
     for raw in _raw_lines(submission):
         text = raw if raw.startswith("#SBATCH") else f"#SBATCH {raw}"
-        yield Line(text, submission.site.sources.get("sbatch_lines", "sbatch_lines of the site"))
+        yield ScriptLine(
+            text, submission.site.sources.get("sbatch_lines", "sbatch_lines of the site")
+        )
 
 
 def _raw_lines(submission: Submission) -> tuple[str, ...]:
@@ -166,36 +168,40 @@ def _raw_lines(submission: Submission) -> tuple[str, ...]:
     return tuple(str(line).strip() for line in lines if str(line).strip())
 
 
-def _functions(submission: Submission, folder: str) -> Iterator[Line]:
+def _functions(submission: Submission, folder: str) -> Iterator[ScriptLine]:
     quoted = shlex.quote(folder)
     if option(submission, "array"):
-        yield Line(f'job={quoted}/"$SLURM_ARRAY_TASK_ID"', "a directory for each of the array")
+        yield ScriptLine(
+            f'job={quoted}/"$SLURM_ARRAY_TASK_ID"', "a directory for each of the array"
+        )
     else:
-        yield Line(f"job={quoted}")
-    yield Line(f'inner="$job"/{INNER}')
-    yield Line("umask 077", "nobody else reads the job's files")
-    yield Line("unset SLURM_EXPORT_ENV", "else steps would lack what the nodes' prolog has set")
-    yield Line(
+        yield ScriptLine(f"job={quoted}")
+    yield ScriptLine(f'inner="$job"/{INNER}')
+    yield ScriptLine("umask 077", "nobody else reads the job's files")
+    yield ScriptLine(
+        "unset SLURM_EXPORT_ENV", "else steps would lack what the nodes' prolog has set"
+    )
+    yield ScriptLine(
         f'state() {{ printf \'{STATE_FORMAT}\' "$1" "$2" "$3" "$(date +%s)"'
         ' "${SLURM_RESTART_COUNT:-0}" >"$inner/state.json.$$" &&'
         ' mv "$inner/state.json.$$" "$inner/state.json"; }',
         "how the job is, whole or not at all: what Slurm forgets",
     )
-    yield Line(
+    yield ScriptLine(
         'in_slurm() { squeue --noheader --jobs="$SLURM_JOB_ID" --format="%T %r" |'
         " grep . || echo RUNNING; }",
         "RUNNING, or what Slurm does to it; a controller that does not answer does nothing",
     )
     wait = 'until [ -s "$0/pid.$SLURM_NODEID" ]; do sleep 0.2; done'
-    yield Line(
+    yield ScriptLine(
         'told=0; tell() { [ $((told += 1)) = 1 ] || return 0; case "$(in_slurm)" in RUNNING*)'
         ' (srun --overlap --input=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1'
         f' sh -c \'{wait}; kill -TERM "$(cat "$0/pid.$SLURM_NODEID")"\' "$inner" &) ;; esac; }}',
         "the launchers are told to end, once, and not their ranks; if Slurm ends the job,"
         " it tells all; in a subshell, for $! is the launchers'",
     )
-    yield Line("trap tell TERM", "from --signal, paddock stop, or scancel --batch")
-    yield Line('mkdir -p "$inner" "$job/log"')
+    yield ScriptLine("trap tell TERM", "from --signal, paddock stop, or scancel --batch")
+    yield ScriptLine('mkdir -p "$inner" "$job/log"')
 
 
 def split_env(flags: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -234,14 +240,14 @@ def launch_words(submission: Submission) -> tuple[str, ...]:
     return (*words, *script)
 
 
-def _body(submission: Submission, folder: str) -> Iterator[Line]:
+def _body(submission: Submission, folder: str) -> Iterator[ScriptLine]:
     job = submission.job
     files = " ".join(f'"$inner/{name}"' for name in ("status.json", "verdict.json", ERROR))
-    yield Line(f'rm -f {files} "$inner"/pid.*', "of the attempt before")
-    yield Line("state running null ''")
+    yield ScriptLine(f'rm -f {files} "$inner"/pid.*', "of the attempt before")
+    yield ScriptLine("state running null ''")
     where = submission.workspace or folder
     why = "--workspace" if submission.workspace else "where the package is"
-    yield Line(
+    yield ScriptLine(
         f"cd {shlex.quote(where)} || {{ state failed 2 'the working directory is not on the node';"
         f" {_forget(submission, folder)}exit 2; }}", why,
     )  # fmt: skip
@@ -253,7 +259,7 @@ def _body(submission: Submission, folder: str) -> Iterator[Line]:
     ours = f'--log_dir "$job/log/{{node}}" --record "$inner" --token_file {program}/token'
     file = f" -f {program}/launch.json" if submission.file else ""
     words = launch_words(submission)
-    yield Line(
+    yield ScriptLine(
         'srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --input=none --cpu-bind=none'
         f" --wait={wait} --kill-on-bad-exit=0" + (" --no-kill" if job.is_elastic else "") + " \\",
         "a launcher on each node; they end each other, in order, and srun what is left",
@@ -261,20 +267,20 @@ def _body(submission: Submission, folder: str) -> Iterator[Line]:
     first, file_of_env = FIRST_WORDS, ""
     if env_file(submission):
         first, file_of_env = f"{READ_ENV}{first}", f"{program}/{ENV} "
-    yield Line(f"  sh -c '{first}' \"$inner\" {file_of_env}\\",
+    yield ScriptLine(f"  sh -c '{first}' \"$inner\" {file_of_env}\\",
                "whether there is a Python; its number, for the signal above")  # fmt: skip
     start = f"{shlex.quote(python)} {program}/program/__main__.py launch --tail none"
-    yield Line(f"  {start} {ours}{file} \\",
+    yield ScriptLine(f"  {start} {ours}{file} \\",
                "interpreter; logs and records in the job directory; the key in a file")  # fmt: skip
-    yield Line(f"  {shlex.join(words)} &", "your own words")
-    yield Line("srun=$!")
-    yield Line(f"if [ -e {_stop_file(folder)} ]; then tell; fi",
+    yield ScriptLine(f"  {shlex.join(words)} &", "your own words")
+    yield ScriptLine("srun=$!")
+    yield ScriptLine(f"if [ -e {_stop_file(folder)} ]; then tell; fi",
                "a signal that came before this script could hear it")  # fmt: skip
-    yield Line(
+    yield ScriptLine(
         'wait "$srun"; code=$?; while kill -0 "$srun" 2>/dev/null; do wait "$srun"; code=$?; done',
         "a signal interrupts wait, not srun",
     )
-    yield Line('rm -f "$inner"/pid.*')
+    yield ScriptLine('rm -f "$inner"/pid.*')
     yield from _ending(submission, folder)
 
 
@@ -285,35 +291,37 @@ def _requeues(submission: Submission) -> int:
     return int(text)
 
 
-def _ending(submission: Submission, folder: str) -> Iterator[Line]:
+def _ending(submission: Submission, folder: str) -> Iterator[ScriptLine]:
     limit = _requeues(submission)
-    yield Line(
+    yield ScriptLine(
         'again=; if grep -qs \'"kind": "fail", "code": 125\' "$inner/verdict.json"; then'
         " code=125; again='a node was lost'",
         "the launchers say so; srun may have been ended by Slurm, for the same reason",
     )
-    yield Line(
+    yield ScriptLine(
         "elif [ \"$code\" = 143 ]; then again='asked to end in time'; fi", "time limit, preemption"
     )
-    yield Line("now=$(in_slurm)")
-    yield Line("if [ \"$code\" = 0 ]; then state succeeded 0 ''")
-    yield Line(
+    yield ScriptLine("now=$(in_slurm)")
+    yield ScriptLine("if [ \"$code\" = 0 ]; then state succeeded 0 ''")
+    yield ScriptLine(
         f'elif [ -e {_stop_file(folder)} ]; then state cancelled "$code" "paddock stop"',
         "told by that file",
     )
-    yield Line('else case "$again/$now" in')
-    yield Line(f'  ?*/RUNNING*) if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {limit} ]; then')
-    yield Line('      state pending null "$again: back into the queue"')
-    yield Line('      scontrol requeue "$SLURM_JOB_ID" && exit "$code"',
+    yield ScriptLine('else case "$again/$now" in')
+    yield ScriptLine(f'  ?*/RUNNING*) if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {limit} ]; then')
+    yield ScriptLine('      state pending null "$again: back into the queue"')
+    yield ScriptLine('      scontrol requeue "$SLURM_JOB_ID" && exit "$code"',
                f"the number of the attempt is kept by Slurm; {limit} times at most")  # fmt: skip
-    yield Line('    fi; state failed "$code" "$again, and no requeue is left" ;;')
-    yield Line("  *TimeLimit*) state failed \"$code\" 'the time limit is reached' ;;")
-    yield Line("  asked*) state cancelled \"$code\" 'Slurm ended it: scancel, or preemption' ;;")
-    yield Line("  *) state failed \"$code\" '' ;;")
-    yield Line("esac; fi")
+    yield ScriptLine('    fi; state failed "$code" "$again, and no requeue is left" ;;')
+    yield ScriptLine("  *TimeLimit*) state failed \"$code\" 'the time limit is reached' ;;")
+    yield ScriptLine(
+        "  asked*) state cancelled \"$code\" 'Slurm ended it: scancel, or preemption' ;;"
+    )
+    yield ScriptLine("  *) state failed \"$code\" '' ;;")
+    yield ScriptLine("esac; fi")
     if forget := _forget(submission, folder):
-        yield Line(forget.removesuffix("; "), "no secret stays behind")
-    yield Line('exit "$code"')
+        yield ScriptLine(forget.removesuffix("; "), "no secret stays behind")
+    yield ScriptLine('exit "$code"')
 
 
 def _stop_file(folder: str) -> str:

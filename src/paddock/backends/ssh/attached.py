@@ -11,8 +11,8 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.backend import EndUnknown
-from paddock.backends.merge import Screen, for_terminal
+from paddock.backends.backend import EndUnknownError
+from paddock.backends.merge import MergedConsole, for_terminal
 from paddock.backends.node.jobdir import SCREEN
 from paddock.backends.node.logs import LINE_BYTES
 from paddock.backends.node.main import ATTACHED_LEASE_SECONDS
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from paddock.backends.backend import Say
     from paddock.backends.ssh.channel import Channel
-    from paddock.backends.ssh.fleet import Fleet
+    from paddock.backends.ssh.fleet import HostGroup
 
     News = tuple[int, dict[str, Any] | PaddockError, bytes]
 
@@ -42,7 +42,7 @@ class Attached:
     What their launchers say is kept. If the first host is lost, the next one goes on with it.
     """
 
-    def __init__(self, fleet: Fleet, requests: list[dict[str, Any]], say: Say) -> None:
+    def __init__(self, fleet: HostGroup, requests: list[dict[str, Any]], say: Say) -> None:
         self._fleet = fleet
         self._requests = requests  # what tells each host which job is meant
         self._has_stopped = False
@@ -55,7 +55,9 @@ class Attached:
         self._teller = 0  # the host whose launcher is heard
         self._ended: dict[int, dict[str, Any] | PaddockError] = {}
         self._asked = 0
-        self._screen = Screen() if os.isatty(1) else None  # a file has what was said as it is
+        self._screen = (
+            MergedConsole() if os.isatty(1) else None
+        )  # a file has what was said as it is
 
     def run(self) -> int:
         """Until all hosts have ended; the job's exit code."""
@@ -163,7 +165,7 @@ class Attached:
             return int(codes[0])
         if all(isinstance(row, PaddockError) for row in rows):
             names = [channel.target.login for channel in self._fleet.channels]
-            raise EndUnknown(
+            raise EndUnknownError(
                 f"the connection to {', '.join(names)} was lost, and the job ends because of it,"
                 f" within {ATTACHED_LEASE_SECONDS:g} s and its --grace; how it ended is unknown"
                 " until a host can be asked"

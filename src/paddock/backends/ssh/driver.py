@@ -9,13 +9,13 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from paddock.backends.backend import NotAllTold
+from paddock.backends.backend import NotAllReachedError
 from paddock.backends.node.store import size_text
-from paddock.backends.registry import IdTaken, damaged
+from paddock.backends.registry import IdTakenError, damaged
 from paddock.backends.ssh.attached import Attached
 from paddock.backends.ssh.channel import Channel
 from paddock.backends.ssh.command import HERE, Target
-from paddock.backends.ssh.fleet import Desk, Fleet, all_or_none, at_all, tried
+from paddock.backends.ssh.fleet import ConnectionPool, HostGroup, all_or_none, at_all, tried
 from paddock.backends.ssh.plan import (
     chosen,
     filled,
@@ -26,7 +26,7 @@ from paddock.backends.ssh.plan import (
     user_words,
 )
 from paddock.backends.ssh.state import checked, found_jobs, status_of
-from paddock.backends.words import ALIVE, FETCHED, Handle
+from paddock.backends.types import ALIVE, FETCHED, Handle
 from paddock.errors import PaddockError, Problem
 
 if TYPE_CHECKING:
@@ -34,18 +34,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from paddock.backends.backend import Say
-    from paddock.backends.registry import Run
-    from paddock.backends.words import Piece, Plan, Query, Site, Status, Submission
+    from paddock.backends.registry import RegisteredJob
+    from paddock.backends.types import (
+        JobStatus,
+        LogChunk,
+        LogQuery,
+        Site,
+        Submission,
+        SubmissionPlan,
+    )
 
 
 class Ssh:
     """Hosts that the user's own ssh reaches."""
 
-    def plan(self, submission: Submission) -> Plan:
+    def plan(self, submission: Submission) -> SubmissionPlan:
         """What will be done; asks nobody."""
         return plan_of(submission, self._targets(submission.site))
 
-    def submit(self, submission: Submission, plan: Plan, run: Run, say: Say) -> int | None:
+    def submit(
+        self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
+    ) -> int | None:
         """Connect, prepare, send, start; then stay, unless it is detached."""
         targets = chosen(submission, self._targets(submission.site))
         root = root_of(submission.site)
@@ -59,7 +68,7 @@ class Ssh:
             may_run=[],
         )
         say(f"connecting to {len(targets)} hosts" if len(targets) > 1 else "connecting")
-        fleet = Fleet(targets)
+        fleet = HostGroup(targets)
         try:
             hellos = fleet.each(
                 lambda _i, channel: channel.ask(
@@ -82,9 +91,9 @@ class Ssh:
     def _start(
         self,
         submission: Submission,
-        fleet: Fleet,
+        fleet: HostGroup,
         hellos: Sequence[dict[str, Any]],
-        run: Run,
+        run: RegisteredJob,
         say: Say,
     ) -> None:
         targets = [channel.target for channel in fleet.channels]
@@ -150,7 +159,7 @@ class Ssh:
         run.keep(may_run=[target.login for target in targets])
         fleet.each(start)
 
-    def _undo(self, fleet: Fleet, run: Run) -> None:
+    def _undo(self, fleet: HostGroup, run: RegisteredJob) -> None:
         """Nothing was started, or not all of it: end it, and leave nothing.
 
         Where a host cannot be told any more, the entry says so (`may_run`).
@@ -175,7 +184,7 @@ class Ssh:
 
     # -------------------------------------------------------------------- later
 
-    def status(self, run: Run) -> Status:
+    def status(self, run: RegisteredJob) -> JobStatus:
         """Ask the hosts, with all patience."""
         (status,) = self.statuses([run])
         if isinstance(status, PaddockError):
@@ -183,13 +192,13 @@ class Ssh:
         return status
 
     def statuses(
-        self, runs: Sequence[Run], *, is_brief: bool = False
-    ) -> list[Status | PaddockError]:
+        self, runs: Sequence[RegisteredJob], *, is_brief: bool = False
+    ) -> list[JobStatus | PaddockError]:
         """Ask the first hosts, which know the whole; and all of them where that is not enough.
 
         A host that cannot be asked is said to be unknown, if others answer.
         """
-        desk = Desk(is_brief=is_brief)
+        desk = ConnectionPool(is_brief=is_brief)
         targets = [tried(lambda run: tuple(self._run_targets(run)), run) for run in runs]
         rows: list[list[dict[str, Any] | PaddockError]] = [
             [each] if isinstance(each, PaddockError) else [] for each in targets
@@ -218,14 +227,14 @@ class Ssh:
             for at, hosts in enumerate(targets)
         ]
 
-    def logs(self, run: Run, query: Query) -> Iterator[Piece]:
+    def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
         """Lines of all hosts, in order of time."""
         from paddock.backends.ssh.lines import merged
 
         requests = [self._base(run, index) for index in range(len(self._run_targets(run)))]
         return merged(self._run_targets(run), requests, query)
 
-    def stop(self, run: Run, *, now: bool) -> None:
+    def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """Ask every host; a job of several nodes ends with any of them."""
         results = self._each(run, "stop", now=now)
         silent = [row for row in results if isinstance(row, PaddockError)]
@@ -237,11 +246,11 @@ class Ssh:
             if run.details.get("is_elastic"):
                 then = "the job is elastic, and may go on there"
             hint = f"the others are told; {then}. When it answers: paddock stop {run.run_id}"
-            raise NotAllTold.of(
+            raise NotAllReachedError.of(
                 [Problem(f"{row.message}; it is not told to end", hint) for row in silent]
             )
 
-    def fetch(self, run: Run, to: Path, say: Say) -> None:
+    def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
         """log/HOST/ of every host, and output/; in output/HOST/ where several have one."""
         from paddock.backends.ssh.transfer import fetch_into
 
@@ -268,9 +277,9 @@ class Ssh:
                 say(f"{target.login}: {result}")
         all_or_none(results)
 
-    def delete(self, run: Run) -> None:
+    def delete(self, run: RegisteredJob) -> None:
         """Remove the job's directory from every host; from none, if one cannot be asked."""
-        fleet = Fleet(self._run_targets(run))
+        fleet = HostGroup(self._run_targets(run))
         try:
             fleet.each(lambda index, channel: channel.ask("delete", **self._base(run, index)))
         finally:
@@ -307,19 +316,19 @@ class Ssh:
     def _targets(self, site: Site) -> tuple[Target, ...]:
         return targets_of(site)
 
-    def _run_targets(self, run: Run) -> list[Target]:
+    def _run_targets(self, run: RegisteredJob) -> list[Target]:
         try:
             return [Target(**row) for row in run.details["targets"]]
         except TypeError as error:
             raise damaged(run.folder) from error
 
-    def _base(self, run: Run, index: int = 0) -> dict[str, Any]:
+    def _base(self, run: RegisteredJob, index: int = 0) -> dict[str, Any]:
         """What tells one host which job, and which part of a shared directory, is meant."""
         parts = run.details.get("parts") or []
         part = parts[index] if index < len(parts) else ""
         return {"root": run.details["root"], "id": run.details["id"], "part": part}
 
-    def _each(self, run: Run, op: str, **row: Any) -> list[dict[str, Any] | PaddockError]:
+    def _each(self, run: RegisteredJob, op: str, **row: Any) -> list[dict[str, Any] | PaddockError]:
         """Connect to each host, ask, and close again."""
 
         def ask(pair: tuple[int, Target]) -> dict[str, Any]:
@@ -334,10 +343,10 @@ def _refuse_taken(targets: Sequence[Target], rows: Sequence[dict[str, Any]], run
     """Raises IdTaken when a host has a directory of that id already."""
     for target, row in zip(targets, rows, strict=False):
         if row.get("is_taken"):
-            raise IdTaken(f"{target.login}: there is a job {run_id} already")
+            raise IdTakenError(f"{target.login}: there is a job {run_id} already")
 
 
-def _is_told(run: Run, rows: Sequence[dict[str, Any] | PaddockError]) -> bool:
+def _is_told(run: RegisteredJob, rows: Sequence[dict[str, Any] | PaddockError]) -> bool:
     """Whether the first host has told of the whole job, which goes on."""
     if not rows or isinstance(rows[0], PaddockError) or run.details.get("is_elastic"):
         return False
@@ -346,7 +355,7 @@ def _is_told(run: Run, rows: Sequence[dict[str, Any] | PaddockError]) -> bool:
     return bool(first["state"] in ALIVE and whole.get("nodes") and not whole["verdict"])
 
 
-def _status_of(told: tuple[Sequence[Target], Sequence[dict[str, Any] | PaddockError]]) -> Status:
+def _status_of(told: tuple[Sequence[Target], Sequence[dict[str, Any] | PaddockError]]) -> JobStatus:
     """Raises UsageError with all that is wrong when no host answers."""
     targets, rows = told
     if all(isinstance(row, PaddockError) for row in rows):

@@ -46,7 +46,7 @@ def all_or_none(results: Sequence[R | PaddockError]) -> list[R]:
     return [r for r in results if not isinstance(r, PaddockError)]
 
 
-class Fleet:
+class HostGroup:
     """A connection to each host, in the order of the nodes."""
 
     def __init__(self, targets: Sequence[Target], ssh: str = "ssh") -> None:
@@ -67,7 +67,7 @@ class Fleet:
         at_all(self.channels, lambda channel: channel.close())
 
 
-class Desk:
+class ConnectionPool:
     """Questions about many jobs: each host is connected to once, and asked one after another.
 
     One that cannot be asked is not tried again. is_brief: nor waited for as long.

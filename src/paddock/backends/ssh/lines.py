@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from paddock.backends.ssh.command import Target
-    from paddock.backends.words import Piece, Query
+    from paddock.backends.types import LogChunk, LogQuery
 
     Row = tuple[int, str, bytes]
 
@@ -25,8 +25,8 @@ AHEAD = 64  # messages of a host that may wait for those of others
 
 
 def merged(
-    targets: Sequence[Target], requests: Sequence[dict[str, Any]], query: Query
-) -> Iterator[Piece]:
+    targets: Sequence[Target], requests: Sequence[dict[str, Any]], query: LogQuery
+) -> Iterator[LogChunk]:
     """Pieces of all hosts, in the order of time. One that cannot be asked, or is lost, does not
     keep back the others' lines: at the end it raises UsageError with all such hosts.
     """
@@ -44,7 +44,7 @@ def merged(
 class _Host:
     """One host's rows, read ahead by a thread of its own."""
 
-    def __init__(self, target: Target, request: dict[str, Any], query: Query) -> None:
+    def __init__(self, target: Target, request: dict[str, Any], query: LogQuery) -> None:
         self._news: queue.Queue[Row | PaddockError | None] = queue.Queue(AHEAD)
         self._ahead: queue.Queue[int] = queue.Queue(1)
         self.error: PaddockError | None = None

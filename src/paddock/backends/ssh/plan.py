@@ -14,14 +14,14 @@ from paddock.backends.common.planned import ranks_of_node
 from paddock.backends.flags import foreign
 from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.ssh.command import CONNECT_SECONDS, Target
-from paddock.backends.words import DEFAULT_ROOT, Plan, Step
+from paddock.backends.types import DEFAULT_ROOT, PlanStep, SubmissionPlan
 from paddock.core.endpoint import join_endpoint
 from paddock.errors import Problem, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paddock.backends.words import Site, Submission
+    from paddock.backends.types import Site, Submission
 
 ADDRESS, PORT = "$ADDRESS_0", "$PORT_0"
 JOB_FILE = "$JOB/.paddock/launch.json"  # what -f named
@@ -91,7 +91,7 @@ def user_words(submission: Submission) -> tuple[str, ...]:
     return (*submission.flags, *script)
 
 
-def plan_of(submission: Submission, targets: Sequence[Target]) -> Plan:
+def plan_of(submission: Submission, targets: Sequence[Target]) -> SubmissionPlan:
     """What will be done; asks nobody."""
     targets = chosen(submission, targets)
     each = ranks_of_node(submission)
@@ -105,13 +105,15 @@ def plan_of(submission: Submission, targets: Sequence[Target]) -> Plan:
             what += f", and what is in {submission.package} in it"
         if target.has_ps:
             what += "; numpy is asked for: paddock.ps goes with the launcher"
-        steps.append(Step(target.login, what))
+        steps.append(PlanStep(target.login, what))
     for index, target in enumerate(targets):
         words = (*launch_words(submission, targets, index), *user_words(submission))
         where = submission.workspace or directory
         python = target.python or "python3"
-        steps.append(Step(target.login, f"in {where}", (python, "$PADDOCK", "launch", *words)))
-    return Plan(rows, tuple(steps), cannot=foreign(submission.site.backend, submission.extra))
+        steps.append(PlanStep(target.login, f"in {where}", (python, "$PADDOCK", "launch", *words)))
+    return SubmissionPlan(
+        rows, tuple(steps), cannot=foreign(submission.site.backend, submission.extra)
+    )
 
 
 def filled(words: Sequence[str], known: Mapping[str, str]) -> list[str]:

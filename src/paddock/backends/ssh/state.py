@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.backends.common.recorded import VERDICTS, end_of, rank_of
 from paddock.backends.ssh.command import Target
-from paddock.backends.words import ALIVE, FINAL, Node, Rank, State, Status, role_word
+from paddock.backends.types import ALIVE, FINAL, JobStatus, NodeStatus, RankStatus, State, role_word
 from paddock.errors import EXIT_SIGNAL_BASE
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _login(row: Mapping[str, Any]) -> tuple[str, int]:
     return target.login, _integer(row.get("port"), 0) or 0
 
 
-def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: float) -> Status:
+def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: float) -> JobStatus:
     """The job's status. rows: what node_state (node/jobdir.py) said, in the order of the nodes.
 
     Only the first row, when the coordinator there has told of the whole job and it goes on.
@@ -175,7 +175,7 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
         ]
     if state == "cancelled" and any(row["state"] == "cancelled" for row in rows):
         why = TOLD
-    return Status(
+    return JobStatus(
         state,
         as_of,
         why="" if state == "succeeded" else why,
@@ -230,22 +230,22 @@ def _reason(
     return "; ".join(found if state == "unknown" else found[:1]), code
 
 
-def _node(name: str, row: Mapping[str, Any] | None, told: Mapping[str, Any] | None) -> Node:
+def _node(name: str, row: Mapping[str, Any] | None, told: Mapping[str, Any] | None) -> NodeStatus:
     """One host: what it says itself, and what the coordinator has told of its ranks."""
     ranks = [rank_of(each) for each in (told or {}).get("ranks", ())]
     is_up = any(rank.state == "running" for rank in ranks)
     if row is None:
         note = str((told or {}).get("note") or "")
         state: State = "lost" if note else "running" if is_up else "starting"
-        return Node(name, state, tuple(ranks), note)
+        return NodeStatus(name, state, tuple(ranks), note)
     state = row["state"]
     if not ranks:
         for each in row.get("ranks") or {}:
             role, _, rank = str(each).partition(" ")
             number = int(rank) if rank.isdecimal() and len(rank) < 10 else -1
-            ranks.append(Rank(role_word(role), number, "running"))
+            ranks.append(RankStatus(role_word(role), number, "running"))
         ranks.sort(key=lambda rank: (rank.role, rank.rank))
     if state not in ALIVE:  # whatever was told before
         ranks = [replace(r, state="ended") if r.state == "running" else r for r in ranks]
     note = str(row.get("why") or (told or {}).get("note") or "")
-    return Node(name, state, tuple(ranks), note)
+    return NodeStatus(name, state, tuple(ranks), note)

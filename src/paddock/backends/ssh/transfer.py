@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from paddock.backends.backend import Say
     from paddock.backends.files.package import Ask
     from paddock.backends.ssh.channel import Channel
-    from paddock.backends.ssh.fleet import Fleet
-    from paddock.backends.words import Submission
+    from paddock.backends.ssh.fleet import HostGroup
+    from paddock.backends.types import Submission
 
 
 SHOWN_SECONDS = 0.2
 
 
-class Progress:
+class TransferProgress:
     """How much of what hosts lack has gone; a line that a terminal sees change."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -72,7 +72,7 @@ class Progress:
 
 def send_package(
     submission: Submission,
-    fleet: Fleet,
+    fleet: HostGroup,
     base: dict[str, Any],
     parts: Sequence[str],
     addresses: Sequence[str],
@@ -93,7 +93,7 @@ def send_package(
     say(f"code: {package}")
 
     alone = [address if not part else "" for address, part in zip(addresses, parts, strict=True)]
-    spread, progress = Spread(package, manifests, alone), Progress(sys.stderr)
+    spread, progress = Spread(package, manifests, alone), TransferProgress(sys.stderr)
 
     def asking(channel: Channel) -> Ask:
         def ask(row: Mapping[str, Any], body: Iterable[bytes]) -> tuple[Mapping[str, Any], bytes]:
@@ -155,7 +155,7 @@ def fetch_into(
                     tar.extract(_checked(entry, request["names"], folder), folder)
                     if entry.isfile():
                         sizes.setdefault(top, []).append(entry.size)
-                except _RefusedError as error:
+                except _RejectedEntryError as error:
                     left_out.append(clean(str(error)))
         while not source.is_over:
             source.read(1 << 16)
@@ -184,7 +184,7 @@ def _placed(name: str, places: Mapping[str, str]) -> str:
     return places.get(top, top) + slash + rest
 
 
-class _RefusedError(Exception):
+class _RejectedEntryError(Exception):
     """An entry that is not brought."""
 
 
@@ -202,17 +202,21 @@ def _checked(entry: tarfile.TarInfo, asked: Sequence[str], folder: Path) -> tarf
         down = itertools.dropwhile(lambda part: part == "..", PurePosixPath(entry.linkname).parts)
         # ".." behind a name leads elsewhere once that name is a link, too.
         if os.path.isabs(entry.linkname) or ".." in down or os.path.commonpath((top, end)) != top:
-            raise _RefusedError(f"{name!r} is a link to {entry.linkname!r}, which leads outside")
+            raise _RejectedEntryError(
+                f"{name!r} is a link to {entry.linkname!r}, which leads outside"
+            )
     elif (folder / name).is_symlink():
-        raise _RefusedError(f"{name!r} leads through a link")
+        raise _RejectedEntryError(f"{name!r} leads through a link")
     elif entry.islnk():
         _refuse(entry.linkname, asked, folder)
         other = folder / entry.linkname
         # Of one that is not there, tarfile would bring what the archive said, unchecked.
         if other.is_symlink() or not other.is_file():
-            raise _RefusedError(f"{name!r} is a link to {entry.linkname!r}, which is no file here")
+            raise _RejectedEntryError(
+                f"{name!r} is a link to {entry.linkname!r}, which is no file here"
+            )
     elif not entry.isfile() and not entry.isdir():
-        raise _RefusedError(f"{name!r} is no file")
+        raise _RejectedEntryError(f"{name!r} is no file")
     (folder / name).parent.mkdir(parents=True, exist_ok=True)  # hosts send at the same time
     entry.uid, entry.gid, entry.uname, entry.gname = os.getuid(), os.getgid(), "", ""
     entry.mode = 0o755 if entry.isdir() else entry.mode & 0o755 | 0o600
@@ -222,8 +226,8 @@ def _checked(entry: tarfile.TarInfo, asked: Sequence[str], folder: Path) -> tarf
 def _refuse(name: str, asked: Sequence[str], folder: Path) -> None:
     parts = PurePosixPath(name).parts
     if parts[:1] == () or parts[0] not in asked:
-        raise _RefusedError(f"{name!r} was not asked for")
+        raise _RejectedEntryError(f"{name!r} was not asked for")
     if ".." in parts:
-        raise _RefusedError(f"{name!r} leads outside")
+        raise _RejectedEntryError(f"{name!r} leads outside")
     if any((folder / each).is_symlink() for each in list(PurePosixPath(name).parents)[:-1]):
-        raise _RefusedError(f"{name!r} leads through a link")
+        raise _RejectedEntryError(f"{name!r} leads through a link")

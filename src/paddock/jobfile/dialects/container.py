@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from paddock.command_line import TRUE_WORDS
-from paddock.core.job import Source, make_command
+from paddock.core.job import ValueSource, make_command
 from paddock.errors import Problem
-from paddock.jobfile.words import Given, read_words
+from paddock.jobfile.args import ArgValue, read_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from paddock.core.job import Command
+    from paddock.core.job import Entrypoint
 
 # Field of a container -> why it has no effect on one machine.
 CONTAINER = {
@@ -64,8 +64,8 @@ class PodReading:
     """What a pod template says. command: None if it names none."""
 
     def __init__(self) -> None:
-        self.command: Command | None = None
-        self.values: dict[str, Given] = {}
+        self.command: Entrypoint | None = None
+        self.values: dict[str, ArgValue] = {}
         self.env: dict[str, str] = {}
         self.grace_seconds = 0
         self.problems: list[Problem] = []
@@ -224,7 +224,9 @@ def _read_command(pod: PodReading, path: str, words: list[str], python: str) -> 
         f"{path}.args: {name} is accepted and ignored: {why}" for name, why in read.ignored.items()
     )
     pod.values = {
-        name: Given(given.text, Source("file", f"{path}.args {given.source.name}", given.text))
+        name: ArgValue(
+            given.text, ValueSource("file", f"{path}.args {given.source.name}", given.text)
+        )
         for name, given in read.values.items()
         if name not in ("module", "no_python", "file", "env", "ignore_env")
     }
@@ -295,7 +297,7 @@ def _after_switches(words: list[str]) -> int:
     return at
 
 
-def _plain_command(words: list[str], python: str) -> Command:
+def _plain_command(words: list[str], python: str) -> Entrypoint:
     """A command without a launcher; a Python script runs with this machine's Python."""
     if _is_python(words[0]):
         at = _after_switches(words)

@@ -15,7 +15,7 @@ SLOT_WORDS = ("slots", "cpu", "count")  # Open MPI takes all three
 
 
 @value
-class Machine:
+class HostfileLine:
     """A line of a hostfile. slots: processes it may run."""
 
     host: str
@@ -89,7 +89,7 @@ def _check(is_right: object, text: str) -> None:
         )
 
 
-def read_hostfile(text: str) -> tuple[Machine, ...]:
+def read_hostfile(text: str) -> tuple[HostfileLine, ...]:
     """The machines of a hostfile, in its order; ``#`` begins a remark.
 
     A line is ``host``, ``user@host``, ``host slots=2 max_slots=4`` (Open MPI) or ``host:2``
@@ -121,4 +121,4 @@ def read_hostfile(text: str) -> tuple[Machine, ...]:
         found[name] = found.get(name, 0) + int(slots)
     if problems:
         raise UsageError.of(problems)
-    return tuple(Machine(host, slots) for host, slots in found.items())
+    return tuple(HostfileLine(host, slots) for host, slots in found.items())

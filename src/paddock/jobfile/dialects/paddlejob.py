@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import os
 
-from paddock.core.job import Source
+from paddock.core.job import ValueSource
 from paddock.core.value import replace
 from paddock.errors import Problem, UsageError
+from paddock.jobfile.args import ArgValue
 from paddock.jobfile.build import build_job
 from paddock.jobfile.dialects.container import UNKNOWN, PodReading, read_pod, unknown_field
 from paddock.jobfile.document import load_document
 from paddock.jobfile.environment import FALLBACKS, MAPPING
-from paddock.jobfile.parse import Parsed
-from paddock.jobfile.reader import Reader
-from paddock.jobfile.words import Given
+from paddock.jobfile.parse import ParsedLaunch
+from paddock.jobfile.reader import FieldReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from paddock.core.job import Command, Job
+    from paddock.core.job import Entrypoint, Job
 
 GROUP = "batch.paddlepaddle.org"
 ROLES = ("worker", "ps", "heter")
@@ -52,7 +52,7 @@ NODE_FLAGS = (
 )  # fmt: skip
 
 
-class _Reading:
+class _PaddleJobReader:
     """What has been found so far."""
 
     def __init__(self) -> None:
@@ -71,20 +71,20 @@ class _Reading:
         self.problems.append(Problem(f"{path}: {what}", hint))
 
 
-def resolve_file(parsed: Parsed) -> Parsed:
+def resolve_file(parsed: ParsedLaunch) -> ParsedLaunch:
     """Complete a command line that names a file with -f. Does I/O: reads that file."""
     job, not_honoured = job_from_document(load_document(parsed.file), parsed)
     notes = tuple(f"{parsed.file}: {line}" for line in not_honoured)
     return replace(parsed, job=job, notes=(*parsed.notes, *notes))
 
 
-def job_from_document(doc: Mapping[str, object], base: Parsed) -> tuple[Job, list[str]]:
+def job_from_document(doc: Mapping[str, object], base: ParsedLaunch) -> tuple[Job, list[str]]:
     """The Job of a PaddleJob, and one line per thing that cannot be honoured here.
 
     base: what flags and environment said; they win over the file. Raises UsageError with every
     problem, each with its path in the document.
     """
-    reading = _Reading()
+    reading = _PaddleJobReader()
     spec = _read_head(doc, reading)
     for role in ROLES:
         if spec.get(role) is not None:
@@ -100,7 +100,7 @@ def job_from_document(doc: Mapping[str, object], base: Parsed) -> tuple[Job, lis
     for listed, counted in (("servers", "server_num"), ("trainers", "trainer_num")):
         if listed in base.given and counted not in base.given:
             values.pop(counted, None)
-    reader = Reader(values)
+    reader = FieldReader(values)
     env = [f"{name}={text}" for name, text in _plain_env(reading).items()]
     job = build_job(reader, command, (*env, *base.env_words), cpu_count=os.cpu_count() or 1)
     reading.problems.extend(reader.problems)
@@ -111,12 +111,12 @@ def job_from_document(doc: Mapping[str, object], base: Parsed) -> tuple[Job, lis
     job = _with_server_command(job, reading, base)
     at_command = base.job.sources.get("command")
     if not base.job.command.program or at_command is None:
-        at_command = Source("file", "spec.worker.template.spec.containers[0].command")
+        at_command = ValueSource("file", "spec.worker.template.spec.containers[0].command")
     sources = {**job.sources, "command": at_command}
     return replace(job, sources=sources), [*reading.not_honoured, *reader.notes]
 
 
-def _read_head(doc: Mapping[str, object], reading: _Reading) -> dict[str, object]:
+def _read_head(doc: Mapping[str, object], reading: _PaddleJobReader) -> dict[str, object]:
     """Check apiVersion and kind; returns spec, {} if it is unusable."""
     version, kind = doc.get("apiVersion"), doc.get("kind")
     if kind != "PaddleJob":
@@ -144,7 +144,7 @@ def _read_head(doc: Mapping[str, object], reading: _Reading) -> dict[str, object
     return spec
 
 
-def _read_role(name: str, content: object, reading: _Reading, python: str) -> None:
+def _read_role(name: str, content: object, reading: _PaddleJobReader, python: str) -> None:
     path = f"spec.{name}"
     if not isinstance(content, dict):
         reading.fault(path, "not a mapping", "write replicas and template under it")
@@ -174,7 +174,7 @@ def _read_role(name: str, content: object, reading: _Reading, python: str) -> No
     reading.pods[name] = pod
 
 
-def _read_rest(spec: Mapping[str, object], reading: _Reading) -> None:
+def _read_rest(spec: Mapping[str, object], reading: _PaddleJobReader) -> None:
     for key, content in spec.items():
         if key in ROLES or key == "withGloo" or content is None:
             continue
@@ -185,11 +185,11 @@ def _read_rest(spec: Mapping[str, object], reading: _Reading) -> None:
             reading.not_honoured.append(unknown_field(f"spec.{key}", key, KNOWN))
 
 
-def _choose_command(reading: _Reading, base: Job) -> Command:
+def _choose_command(reading: _PaddleJobReader, base: Job) -> Entrypoint:
     """The command line's, else the workers', else the servers'."""
     if base.command.program:
         return base.command
-    chosen: Command | None = None
+    chosen: Entrypoint | None = None
     by = ""
     for role in ROLES:
         pod = reading.pods.get(role)
@@ -219,7 +219,7 @@ def _choose_command(reading: _Reading, base: Job) -> Command:
     return chosen
 
 
-def _with_server_command(job: Job, reading: _Reading, base: Parsed) -> Job:
+def _with_server_command(job: Job, reading: _PaddleJobReader, base: ParsedLaunch) -> Job:
     """The servers' container names what they run, unless the command line names the script."""
     pod = reading.pods.get("ps")
     own = pod.command if pod is not None and not base.job.command.program else None
@@ -231,15 +231,15 @@ def _with_server_command(job: Job, reading: _Reading, base: Parsed) -> Job:
         own = to_command(list(own.args), base.job.command.python)
     path = "spec.ps.template.spec.containers[0].command"
     servers = replace(chosen(own, path), max_restarts=job.servers.max_restarts)
-    source = Source("file", path, own.program)
+    source = ValueSource("file", path, own.program)
     return replace(job, servers=servers, sources={**job.sources, "servers.command": source})
 
 
 def _values(
-    doc: Mapping[str, object], spec: Mapping[str, object], reading: _Reading, base: Job
-) -> dict[str, Given]:
+    doc: Mapping[str, object], spec: Mapping[str, object], reading: _PaddleJobReader, base: Job
+) -> dict[str, ArgValue]:
     """The document as named texts, like those of a command line."""
-    values: dict[str, Given] = {}
+    values: dict[str, ArgValue] = {}
     for role in ("ps", "heter", "worker"):  # the workers' pod has the last word
         pod = reading.pods.get(role)
         if pod is None:
@@ -249,11 +249,11 @@ def _values(
         for variable, name in (*MAPPING, *FALLBACKS):
             if variable in pod.env:
                 text = pod.env[variable]
-                values[name] = Given(text, Source("file", f"{path}.env.{variable}", text))
+                values[name] = ArgValue(text, ValueSource("file", f"{path}.env.{variable}", text))
         if pod.grace_seconds:
             grace = str(pod.grace_seconds)
             where = f"spec.{role}.template.spec.terminationGracePeriodSeconds"
-            values["grace"] = Given(grace, Source("file", where, grace))
+            values["grace"] = ArgValue(grace, ValueSource("file", where, grace))
     for name in NODE_FLAGS:
         if name in values:
             given = values.pop(name)
@@ -263,20 +263,20 @@ def _values(
     env = _plain_env(reading)
     if env:
         where = "spec.worker.template.spec.containers[0].env"
-        values["env"] = Given(",".join(env), Source("file", where, ",".join(env)))
+        values["env"] = ArgValue(",".join(env), ValueSource("file", where, ",".join(env)))
     _add_counts(values, reading, base)
     if spec.get("withGloo") is not None:
         text = str(spec["withGloo"])
-        values["with_gloo"] = Given(text, Source("file", "spec.withGloo", text))
+        values["with_gloo"] = ArgValue(text, ValueSource("file", "spec.withGloo", text))
     metadata = doc.get("metadata")
     job_id = metadata.get("name") if isinstance(metadata, dict) else None
     if isinstance(job_id, str) and job_id:
-        values["job_id"] = Given(job_id, Source("file", "metadata.name", job_id))
+        values["job_id"] = ArgValue(job_id, ValueSource("file", "metadata.name", job_id))
     return values
 
 
 def _tell_overridden(
-    values: Mapping[str, Given], given: Mapping[str, Given], reading: _Reading
+    values: Mapping[str, ArgValue], given: Mapping[str, ArgValue], reading: _PaddleJobReader
 ) -> None:
     """What the file says and a variable of this shell decides; a flag is there to do so."""
     for name, before in values.items():
@@ -288,11 +288,11 @@ def _tell_overridden(
             )
 
 
-def _add_counts(values: dict[str, Given], reading: _Reading, base: Job) -> None:
+def _add_counts(values: dict[str, ArgValue], reading: _PaddleJobReader, base: Job) -> None:
     """Replicas as processes per node; with --nnodes they are shared out evenly."""
     nnodes = base.nnodes_max
 
-    def count_of(role: str, each: int = 1) -> Given:
+    def count_of(role: str, each: int = 1) -> ArgValue:
         replicas = reading.replicas[role]
         path = f"spec.{role}.replicas"
         if replicas * each % nnodes or base.nnodes_min != nnodes:
@@ -300,7 +300,7 @@ def _add_counts(values: dict[str, Given], reading: _Reading, base: Job) -> None:
             reading.fault(path, f"{replicas} replicas do not fit --nnodes {shown}",
                           "leave --nnodes out, or choose a number that divides them")  # fmt: skip
         total = max(1, replicas * each // nnodes)
-        return Given(str(total), Source("file", path, str(replicas)))
+        return ArgValue(str(total), ValueSource("file", path, str(replicas)))
 
     for name in ("server_num", "trainer_num", "heter_worker_num", "servers", "trainers"):
         values.pop(name, None)
@@ -320,7 +320,7 @@ def _add_counts(values: dict[str, Given], reading: _Reading, base: Job) -> None:
         values.pop("run_mode", None)
 
 
-def _processes_each(values: dict[str, Given], reading: _Reading) -> int:
+def _processes_each(values: dict[str, ArgValue], reading: _PaddleJobReader) -> int:
     """Processes of one replica: the inner --nproc_per_node, else one per inner device, else 1.
 
     The device labels themselves are those of a pod that is not here.
@@ -340,7 +340,7 @@ def _processes_each(values: dict[str, Given], reading: _Reading) -> int:
     return each
 
 
-def _plain_env(reading: _Reading) -> dict[str, str]:
+def _plain_env(reading: _PaddleJobReader) -> dict[str, str]:
     """The variables of all containers; the workers' win, since all share one environment."""
     env: dict[str, str] = {}
     for role in ("ps", "heter", "worker"):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from paddock.command_line import TRUE_WORDS
 from paddock.core.endpoint import is_host, join_endpoint, split_endpoint, split_scheme
-from paddock.core.job import Source
+from paddock.core.job import ValueSource
 from paddock.errors import Problem, UsageError
+from paddock.jobfile.args import ArgValue
 from paddock.jobfile.dialects.allocation import SIGNS, read_allocation
 from paddock.jobfile.reader import to_integer
-from paddock.jobfile.words import Given
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _meet(reading: EnvironmentReading, found: Allocation) -> None:
         scheme, host = split_scheme(master.text.strip())
         if found.port and not scheme and is_host(host.strip("[]")) and not split_endpoint(host)[1]:
             text = join_endpoint(host.strip("[]"), found.port)
-            values["master"] = Given(text, master.source)
+            values["master"] = ArgValue(text, master.source)
         return
     if any(name in values for name in MEETINGS):
         return
@@ -137,8 +137,8 @@ def _meet(reading: EnvironmentReading, found: Allocation) -> None:
 
 def _give(reading: EnvironmentReading, name: str, text: str, variable: str) -> None:
     if text and name not in reading.values:
-        source = Source("environment", variable, reading.get(variable))
-        reading.values[name] = Given(text, source)
+        source = ValueSource("environment", variable, reading.get(variable))
+        reading.values[name] = ArgValue(text, source)
 
 
 def _check_trainers(reading: EnvironmentReading) -> None:

@@ -7,17 +7,17 @@ torch/distributed/elastic/multiprocessing/api.py (Std, DefaultLogsSpecs), torch 
 from __future__ import annotations
 
 from paddock.command_line import to_seconds
-from paddock.core.job import Source
+from paddock.core.job import ValueSource
 from paddock.core.secrets import without_login
+from paddock.jobfile.args import ArgValue
 from paddock.jobfile.environment import TORCHRUN_RANK
 from paddock.jobfile.flags import BY_NAME
 from paddock.jobfile.reader import to_integer
-from paddock.jobfile.words import Given
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.jobfile.environment import EnvironmentReading
-    from paddock.jobfile.reader import Reader
+    from paddock.jobfile.reader import FieldReader
 
 PET_PREFIX = "PET_"
 # One variable for each of torchrun's flags, PET_ and its name in capitals.
@@ -72,14 +72,14 @@ def apply_pet(reading: EnvironmentReading) -> None:
             continue
         if name in ADDRESSES and has_meeting:
             continue
-        source = Source("environment", variable, without_login(text))
-        reading.values[name] = Given(text, source)
+        source = ValueSource("environment", variable, without_login(text))
+        reading.values[name] = ArgValue(text, source)
         used.append(f"{variable}={without_login(text)}")
     if used:
         reading.notes.append(f"from the environment, as in torchrun: {' '.join(used)}")
 
 
-def apply_rdzv_conf(reader: Reader) -> None:
+def apply_rdzv_conf(reader: FieldReader) -> None:
     """--rdzv-conf KEY=VALUE,...: the waits become values of ours, unless those are given."""
     if not reader.has("rdzv_conf"):
         return
@@ -98,7 +98,9 @@ def apply_rdzv_conf(reader: Reader) -> None:
         if to_seconds(text) is None:
             reader.fault("rdzv_conf", f"{key}={text} is not a number of seconds")
         elif name not in reader.values:
-            reader.values[name] = Given(text, Source(source.kind, source.name, f"{key}={text}"))
+            reader.values[name] = ArgValue(
+                text, ValueSource(source.kind, source.name, f"{key}={text}")
+            )
     for key in [k for k in found if k not in CONF_WITHOUT_EFFECT]:
         from paddock.command_line import nearest
 
@@ -109,7 +111,7 @@ def apply_rdzv_conf(reader: Reader) -> None:
         reader.notes.append(f"{source.name}: {unused} has no counterpart and is ignored")
 
 
-def read_streams(reader: Reader) -> tuple[tuple[int, int], ...]:
+def read_streams(reader: FieldReader) -> tuple[tuple[int, int], ...]:
     """What the console shows of each local rank: (rank, 0 to 3), ALL_RANKS for those not named.
 
     As in torchrun: a stream is shown unless it is redirected and not teed, or its rank is not in
@@ -131,7 +133,7 @@ def read_streams(reader: Reader) -> tuple[tuple[int, int], ...]:
     return tuple((rank, shown(rank)) for rank in sorted(named))
 
 
-def _stream_map(reader: Reader, name: str) -> dict[int, int] | None:
+def _stream_map(reader: FieldReader, name: str) -> dict[int, int] | None:
     """Std.from_str: 3 is {ALL_RANKS: 3}, 0:1,1:2 is {0: 1, 1: 2}."""
     if not reader.has(name):
         return None
@@ -152,7 +154,7 @@ def _stream_map(reader: Reader, name: str) -> dict[int, int] | None:
     return found
 
 
-def _filter(reader: Reader) -> frozenset[int] | None:
+def _filter(reader: FieldReader) -> frozenset[int] | None:
     if not reader.has("local_ranks_filter"):
         return None
     ranks = [to_integer(item) for item in reader.items("local_ranks_filter")]
@@ -161,7 +163,7 @@ def _filter(reader: Reader) -> frozenset[int] | None:
     return frozenset(rank for rank in ranks if rank is not None)
 
 
-def check_others(reader: Reader) -> None:
+def check_others(reader: FieldReader) -> None:
     """The flags that are accepted in one meaning only."""
     for name in reader.items("signals_to_handle"):
         if name.upper() not in SIGNALS:

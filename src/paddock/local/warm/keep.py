@@ -62,7 +62,7 @@ STATUS = ("Umask", "Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "SigIgn", "C
 FILES = ("limits", "cgroup", "oom_score_adj", "coredump_filter", "personality")
 
 
-class Place:
+class DaemonDirectory:
     """Of one launcher that stays."""
 
     def __init__(self, folder: str, key: str) -> None:
@@ -127,7 +127,7 @@ class Place:
         return None
 
 
-def place_of(job: Job, env: Mapping[str, str], python: str) -> Place:
+def place_of(job: Job, env: Mapping[str, str], python: str) -> DaemonDirectory:
     """Where a launcher is that may run this job. Raises OSError.
 
     python: which runs Paddock.
@@ -141,7 +141,7 @@ def place_of(job: Job, env: Mapping[str, str], python: str) -> Place:
     text = "\0".join(map(str, words)).encode("utf-8", "surrogateescape")
     folder = folder_of(env)
     make_folder(folder)
-    return Place(folder, hashlib.sha256(text).hexdigest()[:32])
+    return DaemonDirectory(folder, hashlib.sha256(text).hexdigest()[:32])
 
 
 def folder_of(env: Mapping[str, str]) -> str:
@@ -180,10 +180,10 @@ def _state_of_process() -> Iterator[object]:
     yield from (os.readlink("/proc/self/root"), os.nice(0))
 
 
-class Found:
+class RunningDaemon:
     """A launcher that stays: its pid, script, "idle", "busy" or "importing", and since when."""
 
-    def __init__(self, place: Place, row: Mapping[str, object]) -> None:
+    def __init__(self, place: DaemonDirectory, row: Mapping[str, object]) -> None:
         self.place = place
         self.pid = int(str(row["pid"]))
         self.script = str(row["script"])
@@ -210,7 +210,7 @@ class Found:
             connection.close()
 
 
-def all_found(env: Mapping[str, str]) -> list[Found]:
+def all_found(env: Mapping[str, str]) -> list[RunningDaemon]:
     """Of this user, in this machine; removes what one that was killed has left."""
     folder = folder_of(env)
     try:
@@ -222,7 +222,7 @@ def all_found(env: Mapping[str, str]) -> list[Found]:
     for name in names:
         if not name.endswith(".lock"):
             continue
-        place = Place(folder, name[: -len(".lock")])
+        place = DaemonDirectory(folder, name[: -len(".lock")])
         try:
             fd = place.take()
             if fd is not None:
@@ -230,7 +230,7 @@ def all_found(env: Mapping[str, str]) -> list[Found]:
                 os.close(fd)
                 continue
             with open(place.lock, encoding="ascii") as f:
-                found.append(Found(place, json.loads(f.read())))
+                found.append(RunningDaemon(place, json.loads(f.read())))
         except (OSError, ValueError, KeyError):
             continue  # it is just starting, or ending, or no lock of ours
     return found
@@ -245,7 +245,7 @@ def _pss_kb(pid: int) -> int:
         return 0
 
 
-class Request:
+class LaunchRequest:
     """A launch: the words after `paddock launch`, the environment, the directory."""
 
     def __init__(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
@@ -260,7 +260,7 @@ class Request:
         connection.sendall(data)
 
 
-def receive(connection: socket.socket) -> tuple[Request, list[int]] | None:
+def receive(connection: socket.socket) -> tuple[LaunchRequest, list[int]] | None:
     """A launch and its files; None where the client has gone, or says what is none."""
     import socket
 
@@ -278,7 +278,7 @@ def receive(connection: socket.socket) -> tuple[Request, list[int]] | None:
         if len(fds) != 3:
             raise ValueError("no files")
         connection.settimeout(None)
-        return Request(row["argv"], row["env"], row["cwd"]), fds
+        return LaunchRequest(row["argv"], row["env"], row["cwd"]), fds
     except (OSError, ValueError, KeyError, TypeError):
         for fd in fds:
             os.close(fd)
@@ -299,7 +299,7 @@ def launch_there(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> int |
             why = f"{folder_of(env)}: {error.strerror}"
         else:
             if not isinstance(found, str):
-                return _hand_over(found, Request(list(argv), dict(env), os.getcwd()))
+                return _hand_over(found, LaunchRequest(list(argv), dict(env), os.getcwd()))
             why = f"the one that is kept {found}"
     if why:
         sys.stderr.write(f"paddock: warning: not kept: {why}; this launch is as with --warm on\n")
@@ -320,7 +320,7 @@ def _why_here(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> str | No
     return next((why for name, why in HOSTS.items() if name in env), None)
 
 
-def _reach(place: Place, job: Job) -> _Connection | str:
+def _reach(place: DaemonDirectory, job: Job) -> _Connection | str:
     """A launcher that stays, and is idle, started if there is none; or what is with it."""
     for _ in range(2):  # it may end just when we come
         lock = place.take()
@@ -344,7 +344,7 @@ def _reach(place: Place, job: Job) -> _Connection | str:
     return "does not answer (paddock warm stop)"
 
 
-def _start(place: Place, lock: int, job: Job) -> None:
+def _start(place: DaemonDirectory, lock: int, job: Job) -> None:
     """Start one. It is the lock's only holder when ours is closed. Raises OSError."""
     os.pwrite(lock, b" " * STATE_BYTES, 0)  # a full disk is met here, where it can be told
     command = job.command
@@ -382,7 +382,7 @@ class _Connection:
         self.guardian = os.pidfd_open(guardian)
 
 
-def _hand_over(connection: _Connection, request: Request) -> int:
+def _hand_over(connection: _Connection, request: LaunchRequest) -> int:
     """Have it launched; returns the exit code."""
     import signal
 
@@ -395,10 +395,10 @@ def _hand_over(connection: _Connection, request: Request) -> int:
     def forward(number: int, _frame: object) -> None:
         nonlocal asked
         asked += number not in (signal.SIGUSR1, signal.SIGUSR2)
-        hurry = signal.SIGCONT if asked < ASKED_MAX else SIGKILL
+        force = signal.SIGCONT if asked < ASKED_MAX else SIGKILL
         try:  # not to its pid: it may run another's job when we hear of it (Ctrl-Z)
             connection.socket.send(bytes([number]))
-            signal.pidfd_send_signal(connection.launcher, hurry)
+            signal.pidfd_send_signal(connection.launcher, force)
         except OSError:
             return  # the job is over
 

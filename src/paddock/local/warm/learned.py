@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from paddock.core.job import Command
+    from paddock.core.job import Entrypoint
 
 FILES_MAX = 256  # scripts remembered
 READ_BYTES = 1 << 24
@@ -48,7 +48,7 @@ PATCHING = ("gevent", "eventlet")
 FOR_ITSELF = ("sys", "os", "warnings", "logging", "time", "argparse", "pathlib", "signal", "gc")
 
 
-class Learned:
+class ImportProfile:
     """What is known of one script.
 
     script, base: its path, and its directory with a slash; own files are kept below that.
@@ -242,8 +242,8 @@ class Learned:
 
 
 def learned_of(
-    command: Command, env: Mapping[str, str], cwd: str, *, is_submitted: bool = False
-) -> Learned:
+    command: Entrypoint, env: Mapping[str, str], cwd: str, *, is_submitted: bool = False
+) -> ImportProfile:
     """Of this command line's script, as far as earlier runs have learned.
 
     is_submitted: every submission has a directory of its own. So what tells a script from another
@@ -256,19 +256,21 @@ def learned_of(
     what = "\0".join((command.python, command.kind, where))
     name = hashlib.sha256(what.encode("utf-8", "surrogateescape")).hexdigest()[:32]
     place = folder(env)
-    learned = Learned(place and os.path.join(place, f"{name}.json"))
+    learned = ImportProfile(place and os.path.join(place, f"{name}.json"))
     learned.script = script or command.program
     learned.base = os.path.join(os.path.dirname(script) if script else cwd, "")
     return learned
 
 
-def all_learned(env: Mapping[str, str]) -> list[Learned]:
+def all_learned(env: Mapping[str, str]) -> list[ImportProfile]:
     """Of every script, sorted by path; what cannot be used is left out."""
     try:
         names = sorted(os.listdir(folder(env)))
     except OSError:
         return []
-    found = [Learned(os.path.join(folder(env), name)) for name in names if name.endswith(".json")]
+    found = [
+        ImportProfile(os.path.join(folder(env), name)) for name in names if name.endswith(".json")
+    ]
     for learned in found:
         learned.read(None)
     return sorted((each for each in found if not each.note), key=lambda each: each.script)
@@ -296,7 +298,7 @@ def make_folder(path: str) -> None:
             raise PermissionError(1, "its directory is not this user's alone") from None
 
 
-def interpreter(command: Command, env: Mapping[str, str]) -> str:
+def interpreter(command: Entrypoint, env: Mapping[str, str]) -> str:
     """What tells one interpreter, and how it was asked to be, from another."""
     path = command.python
     if os.sep not in path:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 
-from paddock.core.job import Command
+from paddock.core.job import Entrypoint
 from paddock.local.loop import READ
 from paddock.local.spawn import DEFAULT_SIGNALS
 
@@ -50,7 +50,7 @@ class WarmProcess:
     def __init__(self, loop: Loop) -> None:
         self.driver: WarmDriver | None = None
         self._loop = loop
-        self._inbox = Inbox()
+        self._inbox = MessageReader()
         self._output = [b"", b""]
         self._fds: list[int] = []  # all of ours
         self._orders: list[int] = []  # which it has not answered
@@ -259,7 +259,7 @@ class WarmProcess:
 # ---------------------------------------------------- what outlives a launch (--warm keep)
 
 
-class Rest:
+class WarmState:
     """A warm server between two launches, ready to fork.
 
     command, env: it was started with. differing: names of variables that it did not get.
@@ -267,7 +267,7 @@ class Rest:
     files: of these modules. stamp: of the files, when they were read.
     """
 
-    def __init__(self, process: WarmProcess, command: Command) -> None:
+    def __init__(self, process: WarmProcess, command: Entrypoint) -> None:
         self.process = process
         self.command = command
         self.env: dict[str, str] = {}
@@ -279,12 +279,12 @@ class Rest:
         self.stamp = ""
 
 
-class Kept:
+class DaemonLoop:
     """The loop of a launcher that stays, and the warm server that the last launch has left."""
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self.rest: Rest | None = None
+        self.rest: WarmState | None = None
 
     def write(self) -> int:
         """Into a file in memory, which an exec(2) leaves open."""
@@ -307,8 +307,8 @@ class Kept:
         process = WarmProcess(self.loop)
         process.take_over(row.pop("process"))
         words = row.pop("command")
-        command = Command(**{**words, "args": tuple(words["args"])})
-        self.rest = Rest(process, command)
+        command = Entrypoint(**{**words, "args": tuple(words["args"])})
+        self.rest = WarmState(process, command)
         vars(self.rest).update({**row, "loaded": tuple(row["loaded"])})
 
 
@@ -344,7 +344,7 @@ def unpack(data: bytes) -> Lists:
     return lists
 
 
-class Inbox:
+class MessageReader:
     """Puts together what comes over the socket: ``kind length`` on a line, then that many bytes."""
 
     def __init__(self) -> None:

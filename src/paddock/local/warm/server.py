@@ -12,36 +12,36 @@ from time import monotonic
 from paddock.core.value import value
 from paddock.core.warming import (
     Cancelled,
+    CheckAfter,
     Cold,
     Died,
-    Failed,
     Fork,
     Forked,
+    ForkFailed,
     Give,
     Greeted,
     Kill,
     Load,
     Loaded,
     Probe,
+    RanksWanted,
     Serve,
-    SetTimer,
     Stuck,
-    Wanted,
-    Warming,
+    WarmStart,
 )
 from paddock.local.sweep import children_of_self, sweep_on
 from paddock.local.text import count
 from paddock.local.warm.learned import interpreter, learned_of, stamp_of
-from paddock.local.warm.process import Rest, WarmProcess
+from paddock.local.warm.process import WarmProcess, WarmState
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from paddock.core.job import Command
+    from paddock.core.job import Entrypoint
     from paddock.core.warming import Action, Event
     from paddock.local.loop import Loop
-    from paddock.local.warm.process import Kept, Lists
+    from paddock.local.warm.process import DaemonLoop, Lists
 
     Then = Callable[[Sequence[int] | None], None]
 
@@ -56,7 +56,7 @@ PASSING = (
 
 
 @value
-class Order:
+class ForkOrder:
     """One rank to fork. stdin: False for /dev/null, True for the launcher's own.
 
     stdout, stderr: descriptors of the launcher. learn: where it notes what it imports, "" for not.
@@ -75,12 +75,12 @@ class WarmServer:
     def __init__(
         self,
         loop: Loop,
-        command: Command,
+        command: Entrypoint,
         env: Mapping[str, str],
         on_note: Callable[[str, str], None],
         *,
         is_submitted: bool = False,
-        kept: Kept | None = None,
+        kept: DaemonLoop | None = None,
     ) -> None:
         """kept: what the launch before has left, and where this one leaves its own."""
         self._loop = loop
@@ -88,7 +88,7 @@ class WarmServer:
         self._on_note = on_note
         self._interpreter = interpreter(command, env)
         self.learned = learned_of(command, env, os.getcwd(), is_submitted=is_submitted)
-        self._machine: Warming | None = None
+        self._machine: WarmStart | None = None
         self._process: WarmProcess | None = None
         self._seen = b""  # of its progress, when the timer was set
         self._seconds = 0.0
@@ -96,7 +96,7 @@ class WarmServer:
         self._server_env: dict[str, str] | None = None
         self._differing: list[str] = []
         self._ports: list[bytes] = []
-        self._orders: Sequence[Order] = ()
+        self._orders: Sequence[ForkOrder] = ()
         self._before: Callable[[], None] | None = None
         self._then: Then | None = None
         self._told = ""
@@ -119,7 +119,7 @@ class WarmServer:
         self,
         env: Mapping[str, str],
         differing: Sequence[str],
-        orders: Sequence[Order],
+        orders: Sequence[ForkOrder],
         *,
         ports: Sequence[int],
         before: Callable[[], None],
@@ -146,7 +146,7 @@ class WarmServer:
             return
         self._want()
 
-    def prepare(self, rest: Rest, then: Callable[[], None]) -> None:
+    def prepare(self, rest: WarmState, then: Callable[[], None]) -> None:
         """Import what the next launch will ask for, if it is like the last.
 
         then(): that is done, or cannot be.
@@ -161,7 +161,7 @@ class WarmServer:
     def _want(self, *, is_early: bool = False) -> None:
         is_other = self._is_stale or self._env != self._server_env
         self._is_stale = False
-        self._feed(Wanted(tuple(self.learned.names), is_other, is_early))
+        self._feed(RanksWanted(tuple(self.learned.names), is_other, is_early))
 
     def _begin(self) -> None:
         self.learned.read(self._interpreter)
@@ -169,14 +169,14 @@ class WarmServer:
         note = self.learned.note or changed
         if note:
             self._on_note("WARNING", f"warm: {note}")
-        machine = self._machine = Warming(
+        machine = self._machine = WarmStart(
             self.learned.left_out, self.learned.failed, is_probed=self.learned.is_probed
         )
         if self._kept is not None and self._kept.rest is not None:
             self._resume(machine, self._kept.rest)
             self._kept.rest = None
 
-    def _resume(self, machine: Warming, rest: Rest) -> None:
+    def _resume(self, machine: WarmStart, rest: WarmState) -> None:
         """Go on with what the launch before has left."""
         if rest.process.is_dead:
             rest.process.kill()
@@ -188,11 +188,11 @@ class WarmServer:
         self._is_stale = self._stamp != self._stamp_now()
         self._is_old = True
 
-    def _rest(self) -> Rest | None:
+    def _rest(self) -> WarmState | None:
         """What the next launch may go on with."""
         if self._machine is None or self._process is None or self._machine.phase != "ready":
             return None
-        rest = Rest(self._process, self._command)
+        rest = WarmState(self._process, self._command)
         rest.env, rest.differing = self._server_env or {}, self._differing
         rest.loaded, rest.skipped = self._machine.loaded, sorted(self._machine.skipped)
         rest.took, rest.files, rest.stamp = self._took, self._files, self._stamp
@@ -254,7 +254,7 @@ class WarmServer:
             self._load(action.names)
         elif isinstance(action, Fork):
             self._order_ranks()
-        elif isinstance(action, SetTimer):
+        elif isinstance(action, CheckAfter):
             self._set_timer(action.seconds)
         elif isinstance(action, Kill):
             self._kill()
@@ -288,7 +288,7 @@ class WarmServer:
     def _fail_soon(self, why: str) -> None:
         """Not at once: the machine is still giving its orders."""
         process = self._process
-        self._loop.post(lambda: self._feed(Failed(why)) if process is self._process else None)
+        self._loop.post(lambda: self._feed(ForkFailed(why)) if process is self._process else None)
 
     # ---------------------------------------------------------------- process
 
@@ -327,7 +327,7 @@ class WarmServer:
         elif kind == "forked":
             self._on_forked([int(word) for word in lists[0]])
         elif kind == "failed":
-            self._feed(Failed(lists[0][0].decode("utf-8", "replace")))
+            self._feed(ForkFailed(lists[0][0].decode("utf-8", "replace")))
 
     def _on_loaded(self, lists: Lists) -> None:
         self._took = int(lists[0][0]) / 1000
@@ -340,7 +340,7 @@ class WarmServer:
     def _on_forked(self, pids: list[int]) -> None:
         ours = set(children_of_self())
         if not ours.issuperset(pids):
-            self._feed(Failed("the ranks it forks are not this launcher's children"))
+            self._feed(ForkFailed("the ranks it forks are not this launcher's children"))
             return
         self._feed(Forked())
         self._tell(len(pids))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from paddock.command_line import Flag, Table, flag, read_line, spelled, to_seconds
+from paddock.command_line import Flag, FlagTable, flag, read_line, spelled, to_seconds
 from paddock.errors import Problem, UsageError
 from paddock.ps.endpoint import bare, split_endpoint
 from paddock.ps.server.place import IsOwn, count_here, find_index, own_endpoint
@@ -229,7 +229,7 @@ def _table() -> Iterator[Flag]:
         yield Flag(name, "text", "", why, "Accepted, without effect", status="ignored", bare="1")
 
 
-TABLE = Table("pserver", _table(), goes_single=True)
+TABLE = FlagTable("pserver", _table(), goes_single=True)
 OPTIONS = tuple(
     one for one in TABLE.flags if one.env or (one.status == "normal" and one.name != "help")
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paddock.command_line import Table, flag, read_line
+from paddock.command_line import FlagTable, flag, read_line
 from paddock.errors import Problem, UsageError
 
 # fmt: off
-TABLE = Table("rec", (
+TABLE = FlagTable("rec", (
     flag("model", "CONFIG", "a config.yaml, the directory of one, or a bundled model: "
          "paddlerec.models.rank.dnn", "m", aliases=("config_yaml",)),
     flag("backend", "FILE", "backend.yaml, or a site of paddock submit: slurm, ssh,hosts=h1;h2, "

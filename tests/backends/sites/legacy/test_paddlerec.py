@@ -17,7 +17,7 @@ from paddock.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.backends.words import Site
+    from paddock.backends.types import Site
 
     Read = Callable[..., Site]
     Specs = Callable[..., dict[str, Any]]

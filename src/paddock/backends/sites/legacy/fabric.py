@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from paddock.backends.flags import OWN, TABLE
 from paddock.backends.sites.check import secret_problems
 from paddock.backends.sites.hostfile import hosts_of, parse_hosts
-from paddock.backends.words import Site
+from paddock.backends.types import Site
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.flags import BY_NAME, BY_SHORT

@@ -10,7 +10,7 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from paddock.backends.sites.check import secret_problems
-from paddock.backends.words import Site
+from paddock.backends.types import Site
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError
 from paddock.local.runs import as_name

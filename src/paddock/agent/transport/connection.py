@@ -6,7 +6,7 @@ import socket
 import struct
 from collections import deque
 
-from paddock.agent.wire import LineReader, WireError
+from paddock.agent.transport.wire import LineReader, WireError
 from paddock.local.loop import READ, WRITE
 
 TYPE_CHECKING = False
@@ -20,7 +20,7 @@ READ_BYTES = 1 << 18
 OUT_LIMIT_BYTES = 64 << 20
 
 
-class Connection:
+class LineConnection:
     """Owned by the loop's thread. on_line(line) for each line; on_closed(why, is_orderly) once.
 
     is_orderly: the other side closed it, or its kernel when it died. Otherwise it broke (also when

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.agent import meet as meeting
-from paddock.agent.election_words import Elected, Following, LeaderRecord
-from paddock.agent.meet import meet, meet_when_known
-from paddock.agent.sockets import Net
-from paddock.core.job import Command, Job, Rendezvous
+from paddock.agent import rendezvous as meeting
+from paddock.agent.etcd_election.messages import Elected, Following, LeaderRecord
+from paddock.agent.rendezvous import meet, meet_when_known
+from paddock.agent.transport.sockets import Network
+from paddock.core.job import Entrypoint, Job, Rendezvous
 from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, PaddockError, UsageError
 from paddock.local.loop import Loop
@@ -21,7 +21,7 @@ from paddock.local.loop import Loop
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from paddock.agent.life_words import Event
+    from paddock.agent.leadership.messages import Event
 
 FAR = "198.51.100.1"
 
@@ -35,13 +35,13 @@ class Desk:
         env: dict[str, str] | None = None,
         bindable: tuple[str, ...] = (),
     ) -> None:
-        self.job = replace(Job(Command("script", "train.py")), rendezvous=rendezvous)
+        self.job = replace(Job(Entrypoint("script", "train.py")), rendezvous=rendezvous)
         self.env = env or {}
         self.loop = Loop()
         self.is_ended = False
-        self.place = self.run = self.member = self.net = self.reporter = self
+        self.leadership = self.run = self.member = self.net = self.reporter = self
         self.address = self.source = ""
-        self.door: str | None = None
+        self.listener: str | None = None
         self.said: list[str] = []
         self.events: list[Event] = []
         self.failed: list[PaddockError] = []
@@ -104,16 +104,16 @@ POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
 def test_whoever_can_bind_the_port_coordinates(
     desks: list[Desk], rendezvous: Rendezvous, bindable: tuple[str, ...], coordinates_as: str
 ) -> None:
-    """The table at the top of meet.py."""
+    """The table at the top of rendezvous.py."""
     desks.append(desk := Desk(rendezvous, bindable=bindable))
     addresses = [FAR] if rendezvous.host == MASTER.host else [rendezvous.host]
     meet(desk, rendezvous, addresses)  # type: ignore[arg-type]  # all in one
     if coordinates_as:
         assert desk.events == [Elected(0, None)]
-        assert (desk.address, desk.door) == (coordinates_as, bindable[0])
+        assert (desk.address, desk.listener) == (coordinates_as, bindable[0])
     else:
         assert desk.events == [Following(LeaderRecord("", addresses[0], 1, ""), 0)]
-        assert (desk.address, desk.door) == ("", None)
+        assert (desk.address, desk.listener) == ("", None)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_host_that_knows_itself_by_loopback_is_reached_by_the_others(
     rendezvous = replace(MASTER, host="this-host", node_rank=node_rank)
     desks.append(desk := Desk(rendezvous, bindable=bindable))
     meet(desk, rendezvous, ["127.0.1.1"])  # type: ignore[arg-type]  # all in one
-    assert desk.door == (coordinates_as or None)
+    assert desk.listener == (coordinates_as or None)
     if follows:
         assert desk.events == [Following(LeaderRecord("", follows, 1, ""), 0)]
     else:
@@ -237,56 +237,56 @@ def test_an_address_that_is_none_of_ours_fails_as_a_word_of_the_user(desks: list
 
 
 @pytest.fixture
-def net() -> Iterator[Net]:
+def net() -> Iterator[Network]:
     """A way to others on a loop of its own."""
     loop = Loop()
-    yield Net(loop, None, None)
+    yield Network(loop, None, None)
     loop.close()
 
 
-def test_a_port_that_is_taken_is_not_ours_to_coordinate(net: Net) -> None:
+def test_a_port_that_is_taken_is_not_ours_to_coordinate(net: Network) -> None:
     """Whoever is there coordinates, or is told apart at the handshake."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         assert net.bind("127.0.0.1", server.getsockname()[1]) is None
 
 
-def test_of_two_who_bind_a_port_at_once_one_coordinates(net: Net) -> None:
+def test_of_two_who_bind_a_port_at_once_one_coordinates(net: Network) -> None:
     """The kernel lets both bind it and one listen: who cannot looks for the other."""
     with socket.socket() as early:
         early.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         early.bind(("127.0.0.1", 0))
         where = early.getsockname()
-        door = net.bind(*where)
-        assert door is not None
+        listener = net.bind(*where)
+        assert listener is not None
         assert net.bind(*where) is None
         with pytest.raises(OSError, match="already in use"):
             early.listen()
     socket.create_connection(where).close()  # the other is not refused meanwhile
-    door.close()
+    listener.close()
 
 
-def test_an_address_of_another_host_cannot_be_listened_on(net: Net) -> None:
+def test_an_address_of_another_host_cannot_be_listened_on(net: Network) -> None:
     """This is how a node finds out that it is not the master."""
     assert net.bind(FAR, 7000) is None
 
 
-def test_who_comes_before_the_door_is_open_is_refused(net: Net) -> None:
+def test_who_comes_before_the_door_is_open_is_refused(net: Network) -> None:
     """Not kept waiting by a kernel for a coordinator that may never be."""
-    door = net.bind("127.0.0.1", 0)
-    assert door is not None
+    listener = net.bind("127.0.0.1", 0)
+    assert listener is not None
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", door.port))
-    door.close()
+        socket.create_connection(("127.0.0.1", listener.port))
+    listener.close()
 
 
-def test_a_port_that_was_given_away_can_be_used(net: Net) -> None:
+def test_a_port_that_was_given_away_can_be_used(net: Network) -> None:
     """A job that nobody can join any more gives it to its ranks; who was let in stays."""
-    door = net.bind("127.0.0.1", 0)
-    assert door is not None
-    door.open(lambda incoming: incoming.drop(), lambda: False)
-    socket.create_connection(("127.0.0.1", door.port)).close()
-    door.close()
-    with closing(socket.create_server(("127.0.0.1", door.port))) as other:
-        socket.create_connection(("127.0.0.1", door.port)).close()
+    listener = net.bind("127.0.0.1", 0)
+    assert listener is not None
+    listener.open(lambda incoming: incoming.drop(), lambda: False)
+    socket.create_connection(("127.0.0.1", listener.port)).close()
+    listener.close()
+    with closing(socket.create_server(("127.0.0.1", listener.port))) as other:
+        socket.create_connection(("127.0.0.1", listener.port)).close()
         other.accept()[0].close()
-    door.close()  # once more does no harm
+    listener.close()  # once more does no harm

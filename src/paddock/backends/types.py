@@ -111,7 +111,7 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """One thing that will be done, at one place. argv: the words that are executed there."""
 
     where: str
@@ -120,7 +120,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SubmissionPlan:
     """What a submission comes to. `--dry-run` shows it, and the driver carries it out.
 
     rows: the table (node, host, ranks, devices). files: what is written, by path. cannot: what
@@ -129,14 +129,14 @@ class Plan:
     """
 
     rows: tuple[tuple[str, str, str, str], ...]
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     files: Mapping[str, str] = field(default_factory=dict)
     cannot: tuple[str, ...] = ()
     why: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Rank:
+class RankStatus:
     """One process of a job. state: running, succeeded, failed or ended (by us). code: its exit."""
 
     role: str
@@ -165,17 +165,17 @@ def process_name(role: str, rank: int) -> str:
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeStatus:
     """One host of a job, as its backend knows it now."""
 
     name: str
     state: State
-    ranks: tuple[Rank, ...] = ()
+    ranks: tuple[RankStatus, ...] = ()
     note: str = ""
 
 
 @dataclass(frozen=True)
-class Status:
+class JobStatus:
     """The truth about a job, asked at `as_of` (seconds since 1970).
 
     why: what it waits for, or what ended it: one sentence. since: when it entered its state, as
@@ -190,7 +190,7 @@ class Status:
     since: float = 0.0
     failed_at: float = 0.0
     attempt: int = 0
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[NodeStatus, ...] = ()
 
     @property
     def is_final(self) -> bool:
@@ -204,7 +204,7 @@ class Status:
 
 
 @dataclass(frozen=True)
-class Query:
+class LogQuery:
     """Which lines of a job's logs are wanted. Times in seconds since 1970, 0.0 for no limit.
 
     ranks: () means all. follow: until the job has ended. tail: only so many of the last lines, and
@@ -218,7 +218,7 @@ class Query:
     tail: int | None = None
 
 
-class Piece(NamedTuple):
+class LogChunk(NamedTuple):
     """Whole lines of one process. at_ns: when they were written, wall clock of the asker.
 
     label: host and process, as the prefix of the lines shows it.

@@ -20,11 +20,11 @@ import hashlib
 import hmac
 import json
 
-from paddock.agent.checks import RANGES, find_fault, is_word
+from paddock.agent.transport.checks import RANGES, find_fault, is_word
 from paddock.core import messages
 from paddock.core.exits import Exit
 from paddock.core.hosts import Host
-from paddock.core.messages import Budget, Letter, Voters
+from paddock.core.messages import Budget, Envelope, Voters
 from paddock.core.policy import Verdict
 from paddock.errors import PaddockError
 
@@ -46,9 +46,9 @@ _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 _PARTS = (Budget, Exit, Host, Verdict, Voters)
 _MESSAGES: tuple[type, ...] = (
     messages.Join, messages.Started, messages.Exited, messages.Stopped, messages.Leave,
-    messages.CannotRun, messages.Warn, messages.Claim, messages.Ping, messages.Start,
-    messages.Settled, messages.Stop, messages.Over, messages.Refuse, messages.HandOver,
-    messages.Note, messages.Pong,
+    messages.CannotRun, messages.Warn, messages.LeaderConflict, messages.Ping, messages.Start,
+    messages.Committed, messages.Stop, messages.JobEnded, messages.Reject, messages.HandOver,
+    messages.Notice, messages.Pong,
 )  # fmt: skip
 _CLASSES: dict[str, type] = {c.__name__: c for c in (*_MESSAGES, *_PARTS)}
 _PRIMITIVE: dict[str, frozenset[type]] = {
@@ -122,20 +122,20 @@ class Signer:
 # ------------------------------------------------------------------- messages
 
 
-def encode(letter: Letter) -> bytes:
+def encode(envelope: Envelope) -> bytes:
     """A letter as one line of JSON, without the line end."""
-    plain = _plain(letter.message)
+    plain = _plain(envelope.message)
     hosts = plain.get("hosts", ())
     if hosts:
         text = json.dumps(hosts, separators=(",", ":")).encode()
         if len(text) >= PACKED_FROM_BYTES:
             plain["hosts"] = _packed(text)
     return json.dumps(
-        {"uid": letter.uid, "in": letter.attempt, **plain}, separators=(",", ":")
+        {"uid": envelope.uid, "in": envelope.attempt, **plain}, separators=(",", ":")
     ).encode()
 
 
-def decode(text: bytes) -> Letter:
+def decode(text: bytes) -> Envelope:
     """The letter in a line. Raises WireError; never anything else."""
     try:
         item = _text_checked(text, json.loads(text))
@@ -149,7 +149,7 @@ def decode(text: bytes) -> Letter:
         raise WireError(f"a message that cannot be read came: {error}") from error
     if type(found) not in _MESSAGES:
         raise WireError("a line that is no message came")
-    return Letter(uid, attempt, found)
+    return Envelope(uid, attempt, found)
 
 
 def decode_fields(cls: type[T], text: bytes) -> T:

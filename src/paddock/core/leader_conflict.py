@@ -19,57 +19,62 @@ in the last attempt, whose coordinator comes before all others.
 
 from __future__ import annotations
 
+from paddock.core.member_table import find_difference
 from paddock.core.messages import Budget, HandOver
-from paddock.core.roster import find_difference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
     from paddock.core.job import Job
-    from paddock.core.messages import Claim, Voters
-    from paddock.core.state import State
+    from paddock.core.messages import LeaderConflict, Voters
+    from paddock.core.state import MembershipState
 
     Loser = Literal["us", "them", "none"]
     Shape = tuple[tuple[str, str], ...]
 
 
-def who_gives_way(claim: Claim, state: State, key: str) -> Loser:
+def who_gives_way(conflict: LeaderConflict, state: MembershipState, key: str) -> Loser:
     """state, key: of the node that is asked."""
     last = state.quorum.last
-    if claim.run != state.uid:
-        is_ours = find_difference(describe_job(state.job, state.roster.shape), claim.shape) is None
-        return "us" if claim.has_begun and is_ours else "none"
-    if last is None or claim.attempt != last.attempt:
-        return "us" if last is None or claim.attempt > last.attempt else "them"
-    if claim.has_begun and claim.key != last.by:
-        if claim.is_settled != state.quorum.is_settled:
-            return "us" if claim.is_settled else "them"
-        return "us" if claim.key < last.by else "them"
-    return "us" if not state.begun and seat(claim.key, last) < seat(key, last) else "them"
+    if conflict.run != state.uid:
+        is_ours = (
+            find_difference(
+                describe_job(state.job, state.member_table.fingerprint), conflict.fingerprint
+            )
+            is None
+        )
+        return "us" if conflict.has_begun and is_ours else "none"
+    if last is None or conflict.attempt != last.attempt:
+        return "us" if last is None or conflict.attempt > last.attempt else "them"
+    if conflict.has_begun and conflict.key != last.coordinator_key:
+        if conflict.is_committed != state.quorum.is_committed:
+            return "us" if conflict.is_committed else "them"
+        return "us" if conflict.key < last.coordinator_key else "them"
+    return "us" if not state.begun and seat(conflict.key, last) < seat(key, last) else "them"
 
 
-def describe_job(job: Job, shape: Shape) -> Shape:
+def describe_job(job: Job, fingerprint: Shape) -> Shape:
     """By what two runs are known to be of one job: what is equal on all nodes, and the script."""
-    return (*shape, ("the script", job.command.program.rpartition("/")[2]))
+    return (*fingerprint, ("the script", job.command.program.rpartition("/")[2]))
 
 
-def settle(claim: Claim, state: State) -> HandOver | None:
+def resolve_conflict(conflict: LeaderConflict, state: MembershipState) -> HandOver | None:
     """Where to send the one that gives way: to the other. None when neither does."""
-    own = state.roster.own
-    if own is None or own.leaving or own.key == claim.key:
+    own = state.member_table.own
+    if own is None or own.leaving or own.key == conflict.key:
         return None
-    loser = who_gives_way(claim, state, own.key)
-    attempt = max(state.attempt, claim.attempt) + 1
+    loser = who_gives_way(conflict, state, own.key)
+    attempt = max(state.attempt, conflict.attempt) + 1
     if loser == "us":
-        return HandOver(attempt, (claim.key,), claim.address, claim.door, Budget())
+        return HandOver(attempt, (conflict.key,), conflict.address, conflict.listen_port, Budget())
     if loser == "them":
-        return HandOver(attempt, (own.key,), own.host.address, own.door, Budget())
+        return HandOver(attempt, (own.key,), own.host.address, own.listen_port, Budget())
     return None
 
 
 def seat(key: str, last: Voters) -> int:
     """The place of a node in the order of who coordinates next."""
-    if key == last.by:
+    if key == last.coordinator_key:
         return -1
     return last.keys.index(key) if key in last.keys else len(last.keys)

@@ -1,12 +1,12 @@
-"""Carries out a node's place in a job (life.py): a coordinator with its door, or a client."""
+"""Carries out what leadership_state.py decides: this node leads the job, or follows its leader."""
 
 from __future__ import annotations
 
-from paddock.agent import life_words
-from paddock.agent.client import Client, ClientEvents
-from paddock.agent.invite import invite
-from paddock.agent.life import Life
-from paddock.agent.reign import Reign
+from paddock.agent.leadership import messages
+from paddock.agent.leadership.leadership_state import LeadershipState
+from paddock.agent.leadership.session import LeaderSession
+from paddock.agent.transport.client import ClientEvents, CoordinatorClient
+from paddock.agent.transport.invite import invite
 from paddock.core.endpoint import join_endpoint
 from paddock.errors import PaddockError, UsageError
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from paddock.agent.life import Succession
-    from paddock.agent.reign import OwnLauncher
-    from paddock.agent.sockets import Listener, Net
-    from paddock.core.messages import Ending, Letter, Start
+    from paddock.agent.leadership.leadership_state import Succession
+    from paddock.agent.leadership.session import OwnLauncher
+    from paddock.agent.transport.sockets import Listener, Network
+    from paddock.core.messages import Ending, Envelope, Start
 
     class Elector(Protocol):
         """How the leader of a job is found: election.py for etcd, majority.py for its nodes.
@@ -34,49 +34,49 @@ if TYPE_CHECKING:
         @property
         def succession(self) -> Succession: ...
         @property
-        def first(self) -> life_words.Target | None: ...
+        def first(self) -> messages.Target | None: ...
         @property
-        def find_first(self) -> Callable[[], None]: ...
+        def find_rendezvous_address(self) -> Callable[[], None]: ...
         @property
         def keeps_port(self) -> bool: ...
-        def bind(self, order: life_words.Lead) -> Listener | None: ...
+        def bind(self, order: messages.Lead) -> Listener | None: ...
         def learn_uid(self, uid: str) -> None: ...
         def may_start(self, start: Start, go: Callable[[], None]) -> None: ...
-        def on_leading(self, order: life_words.Lead) -> None: ...
+        def on_leading(self, order: messages.Lead) -> None: ...
         def on_leading_over(self) -> None: ...
         def on_joining(self, seen_as: str, address: str) -> None: ...
-        def on_following(self, uid: str, target: life_words.Target) -> None: ...
+        def on_following(self, uid: str, target: messages.Target) -> None: ...
         def on_following_over(self) -> None: ...
         def leader_died(self, nonce: str) -> None: ...
 
 
-class Place(ClientEvents):
+class Leadership(ClientEvents):
     """Owned by the loop's thread. Before anything else it is told how leaders are found."""
 
     elector: Elector
-    life: Life
+    state: LeadershipState
 
-    def __init__(self, run: OwnLauncher, net: Net, key: bytes) -> None:
+    def __init__(self, run: OwnLauncher, net: Network, key: bytes) -> None:
         self.run = run
         self.net = net
         self.key = key
-        self.reign: Reign | None = None
-        self.client: Client | None = None
+        self.session: LeaderSession | None = None
+        self.client: CoordinatorClient | None = None
         self.address = ""  # by which others reach our coordinator
         self.port = 0
-        self.door: Listener | None = None  # where it would listen
+        self.listener: Listener | None = None  # where it would listen
         self.source = ""
         run.member.follower = self
 
     def elect_by(self, elector: Elector) -> None:
         """Say how leaders are found, once."""
         self.elector = elector
-        self.life = Life(self.run.job, elector.succession)
+        self.state = LeadershipState(self.run.job, elector.succession)
 
-    def now(self) -> life_words.Now:
+    def now(self) -> messages.LocalState:
         """What the machine has to know of the rest of this node."""
         member = self.run.member
-        return life_words.Now(
+        return messages.LocalState(
             self.run.loop.now(),
             self.run.loop.wall(),
             member.is_running,
@@ -90,82 +90,82 @@ class Place(ClientEvents):
 
     def idle(self) -> None:
         """Nothing of this node runs any more, and it has no link."""
-        self.handle(life_words.Idle())
+        self.handle(messages.Idle())
 
-    def handle(self, event: life_words.Event) -> None:
+    def handle(self, event: messages.Event) -> None:
         """Take one event, carry out what follows."""
-        if self.run.member.exit_code is None or self.reign is not None:
-            for order in self.life.handle(event, self.now()):
+        if self.run.member.exit_code is None or self.session is not None:
+            for order in self.state.handle(event, self.now()):
                 self.carry_out(order)
 
-    def carry_out(self, order: life_words.Order) -> None:
+    def carry_out(self, order: messages.Order) -> None:
         """Do what the machine orders."""
         member, loop = self.run.member, self.run.loop
-        if isinstance(order, life_words.Say):
+        if isinstance(order, messages.PrintLine):
             member.say(order.level, order.text)
-        elif isinstance(order, life_words.Halt):
+        elif isinstance(order, messages.StopRanks):
             member.disconnect()
-            member.halt(order.reason, hurry=order.hurry, grace_seconds=order.grace_seconds)
-        elif isinstance(order, life_words.SetTimer):
-            loop.at("life", order.at, lambda: self.handle(life_words.TimerFired()))
-        elif isinstance(order, life_words.Lead):
+            member.halt(order.reason, force=order.force, grace_seconds=order.grace_seconds)
+        elif isinstance(order, messages.SetTimer):
+            loop.at("life", order.at, lambda: self.handle(messages.TimerFired()))
+        elif isinstance(order, messages.Lead):
             self._lead(order)
-        elif isinstance(order, life_words.Follow):
+        elif isinstance(order, messages.Connect):
             self._follow(order)
-        elif isinstance(order, life_words.Unfollow):
+        elif isinstance(order, messages.Disconnect):
             self._unfollow(breaks=order.breaks)
-        elif isinstance(order, life_words.Abdicate):
-            self.abdicate()
-        elif isinstance(order, life_words.GiveUp):
+        elif isinstance(order, messages.StepDown):
+            self.step_down()
+        elif isinstance(order, messages.GiveUp):
             self.give_up(order.error)
         else:
             self.elector.leader_died(order.nonce)
 
     # ------------------------------------------------------------ coordinating
 
-    def _lead(self, order: life_words.Lead) -> None:
+    def _lead(self, order: messages.Lead) -> None:
         run = self.run
         bind = self.net.bind
         try:
-            door = self.elector.bind(order) or self.door
-            door = door or bind(self.address, self.port) or bind("", self.port)
-            if door is None:
+            listener = self.elector.bind(order) or self.listener
+            listener = listener or bind(self.address, self.port) or bind("", self.port)
+            if listener is None:
                 raise UsageError(
                     f"no port can be bound on {self.address}",
                     hint="give an address of this host with --host",
                 )
             run.hold_end()
-            self.reign = Reign(
-                run, order, door, self.key, may_start=self.elector.may_start,
-                handle=self.handle, close=self.abdicate, gives_port=not self.elector.keeps_port,
+            self.session = LeaderSession(
+                run, order, listener, self.key, may_start=self.elector.may_start,
+                handle=self.handle, close=self.step_down, gives_port=not self.elector.keeps_port,
             )  # fmt: skip
-            self.door = None
-            self.life.uid = self.reign.coordinator.uid
-            self.elector.learn_uid(self.life.uid)
-            invite(run, self.key, self.address, door.port)
-            self.port = door.port  # known to the others from now on
-            self.reign.begin(self.address)
+            self.listener = None
+            self.state.uid = self.session.coordinator.uid
+            self.elector.learn_uid(self.state.uid)
+            invite(run, self.key, self.address, listener.port)
+            self.port = listener.port  # known to the others from now on
+            self.session.begin(self.address)
             self.elector.on_leading(order)
         except PaddockError as error:  # no port for a rank, say
-            self.abdicate()
+            self.step_down()
             self.give_up(error)
 
-    def abdicate(self) -> None:
+    def step_down(self) -> None:
         """Close our own coordinator, as a unit."""
         self.run.member.disconnect()
         self.elector.on_leading_over()
-        if self.reign is not None:
-            self.reign.abdicate()
-            self.reign = None
+        if self.session is not None:
+            self.session.step_down()
+            self.session = None
         self.run.end_when_over()
 
     # ------------------------------------------------------------------ joining
 
-    def _follow(self, order: life_words.Follow) -> None:
+    def _follow(self, order: messages.Connect) -> None:
         run, rendezvous = self.run, self.run.job.rendezvous
         if order.is_search:
-            self.elector.find_first()
-        self.client = Client(
+            self.elector.find_rendezvous_address()
+        self.client = CoordinatorClient(
             run.loop,
             self.net,
             run.job.job_id,
@@ -179,15 +179,15 @@ class Place(ClientEvents):
 
     def lost(self, ending: Ending, why: str, seconds_left: float) -> None:
         """The coordinator that we follow is gone."""
-        self.handle(life_words.LinkLost(ending, why, seconds_left))
+        self.handle(messages.LinkLost(ending, why, seconds_left))
 
     def failed(self, error: PaddockError) -> None:
         """It cannot be reached, or does not want us."""
-        self.handle(life_words.Unreachable(error))
+        self.handle(messages.Unreachable(error))
 
     def refused(self) -> None:
         """Its host answers, and nobody listens there."""
-        self.handle(life_words.Refused())
+        self.handle(messages.Refused())
 
     def waiting(self, where: str, why: str) -> None:
         """It does not answer yet."""
@@ -200,23 +200,25 @@ class Place(ClientEvents):
         run = self.run
         address = run.job.rendezvous.own_host or seen_as.removeprefix("::ffff:")
         self.elector.on_joining(seen_as, address)
-        self.handle(life_words.Welcomed(uid))
+        self.handle(messages.Joined(uid))
         if self.client is not client:
             return  # it is not the one we look for
         self.elector.learn_uid(uid)
         run.member.say(
             "INFO", f"joined the coordinator at {join_endpoint(*client.target)} as {address}"
         )
-        door = self.door.port if self.door is not None else 0
+        listen_port = self.listener.port if self.listener is not None else 0
         try:
-            run.member.connect(uid, client.send, address, door=door, translate=client.translate)
+            run.member.connect(
+                uid, client.send, address, listen_port=listen_port, translate=client.translate
+            )
             self.elector.on_following(uid, client.target)
         except PaddockError as error:
-            self.handle(life_words.Unreachable(error))
+            self.handle(messages.Unreachable(error))
 
-    def on_letter(self, letter: Letter) -> None:
+    def on_envelope(self, envelope: Envelope) -> None:
         """An order."""
-        self.run.member.receive(letter)
+        self.run.member.receive(envelope)
         if self.run.member.exit_code is not None:
             self._unfollow()
 
@@ -239,5 +241,5 @@ class Place(ClientEvents):
     @property
     def has_finished(self) -> bool:
         """The job ended under our own coordinator."""
-        end = self.reign.coordinator.end if self.reign is not None else None
+        end = self.session.coordinator.end if self.session is not None else None
         return end is not None and not end.handed_over

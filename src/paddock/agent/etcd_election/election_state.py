@@ -51,7 +51,7 @@ Races, and why they are harmless:
 - Our campaign was done but its reply lost: the key carries our nonce, so the next view shows us
   as the leader, and the lease to keep alive is the one on the key.
 - A leader that died is unseated by those who saw it: the transaction compares create_revision,
-  so that it cannot hit its successor. What it ran is its guardian's to end (life.py waits).
+  so that it cannot hit its successor. Its guardian ends what it ran; this node waits.
 - A leader that is alive is unseated, or its key deleted by hand: its next look tells it, and until
   then no fence of it succeeds.
 - A leader is cut off from etcd only: its members see that it has no key and let it have another
@@ -73,7 +73,7 @@ Races, and why they are harmless:
 
 from __future__ import annotations
 
-from paddock.agent import election_words
+from paddock.agent.etcd_election import messages
 from paddock.core.endpoint import join_endpoint
 from paddock.core.value import replace
 
@@ -103,7 +103,7 @@ class ElectionState:
     """One candidate's view of the election; feed it inputs, carry out its orders."""
 
     def __init__(
-        self, me: election_words.LeaderRecord, jitter: Callable[[], float], ttl_seconds: int
+        self, me: messages.LeaderRecord, jitter: Callable[[], float], ttl_seconds: int
     ) -> None:
         assert me.nonce, "without a nonce we would take another's key for ours"
         self.role: Role = "looking"
@@ -111,21 +111,19 @@ class ElectionState:
         self.generation = 0  # Of our own key while leading or reclaiming.
         self._jitter = jitter  # Uniform in [0, 1).
         self._ttl_seconds = ttl_seconds
-        self._out: list[election_words.Order] = []
-        self._asked: election_words.Request | None = None  # The request under way, or the last one.
+        self._out: list[messages.Order] = []
+        self._asked: messages.Request | None = None  # The request under way, or the last one.
         self._asked_at = 0.0
         # What we hold and know.
         self._lease = 0
-        self._reign: set[int] = set()  # Our generations since we were last Elected.
+        self._session: set[int] = set()  # Our generations since we were last Elected.
         self._followed = (0, "")  # Generation and nonce of the leader we follow.
         self._lives = False  # It answers us.
         self._keyless_since = 0.0  # Since when it has no key all the same.
         self._is_dead = False  # Its launcher has ended.
-        self._recorded: election_words.AttemptRecord | None = (
-            None  # The attempt record, while leading,
-        )
+        self._recorded: messages.AttemptRecord | None = None  # The attempt record, while leading,
         self._known = 0  # and its mod_revision.
-        self._fence: election_words.AttemptRecord | None = None  # Asked for, not settled.
+        self._fence: messages.AttemptRecord | None = None  # Asked for, not settled.
         # When.
         self._keep_at = 0.0
         self._ours_until = 0.0  # Before this our lease cannot have expired.
@@ -137,10 +135,10 @@ class ElectionState:
         self._failing_since = 0.0
         self._tell_down_after = DOWN_AFTER_SECONDS
         # How we end.
-        self._tomb: election_words.AttemptRecord | None = None
+        self._tomb: messages.AttemptRecord | None = None
         self._end_by = 0.0
 
-    def step(self, what: election_words.Input, now: float) -> tuple[election_words.Order, ...]:
+    def step(self, what: messages.Input, now: float) -> tuple[messages.Order, ...]:
         """What to do now. A request, if any, is last; its answer must be the next input."""
         self._out = []
         if self.role == "ended":
@@ -164,7 +162,7 @@ class ElectionState:
             return min(self._keep_at, self._look_at)
         return now
 
-    def _due(self, now: float) -> election_words.Request | None:
+    def _due(self, now: float) -> messages.Request | None:
         """The request that is most urgent, from what we know and not from how we got here."""
         if now < self._retry_at or self.role == "ended":
             return None
@@ -172,57 +170,55 @@ class ElectionState:
             return self._ending_due()
         if self.role in ("candidate", "reclaiming"):
             if not self._lease:
-                return election_words.Grant(self._ttl_seconds)
-            return election_words.Campaign(self.me, self._lease)
+                return messages.GrantLease(self._ttl_seconds)
+            return messages.Campaign(self.me, self._lease)
         if self.role == "leading":
             if now >= self._keep_at:
-                return election_words.KeepAlive(self._lease)
+                return messages.KeepAlive(self._lease)
             if self._fence is not None:
-                return election_words.Fence(self._signed(self._fence), self._known)
+                return messages.FenceAttempt(self._signed(self._fence), self._known)
         if self.role == "following" and self._is_dead:
-            return election_words.Unseat(self._followed[0])
+            return messages.DeleteLeaderKey(self._followed[0])
         if self.role == "looking" or now >= self._look_at:
-            return election_words.Look()
+            return messages.ReadElection()
         return None
 
-    def _take(self, what: election_words.Input, now: float) -> None:
-        if isinstance(
-            what, (election_words.View, election_words.Granted, election_words.LeaseGone)
-        ):
+    def _take(self, what: messages.Input, now: float) -> None:
+        if isinstance(what, (messages.ElectionView, messages.LeaseGranted, messages.LeaseGone)):
             self._reach()
         if self.role == "ending":
             self._take_ending(what, now)
             return
         match what:
-            case election_words.View():
+            case messages.ElectionView():
                 self._see(what, now)
-            case election_words.Granted(lease, ttl_seconds):
+            case messages.LeaseGranted(lease, ttl_seconds):
                 self._lease, self._ttl_seconds = lease, ttl_seconds
                 # Counted from the request: etcd cannot have renewed the lease any earlier.
                 self._keep_at = self._asked_at + ttl_seconds / 3
                 self._ours_until = self._asked_at + ttl_seconds
-            case election_words.LeaseGone():
+            case messages.LeaseGone():
                 self._lease = 0
                 if self.role == "leading":  # leading -> reclaiming
                     self.role = "reclaiming"
-            case election_words.Failed(error):
+            case messages.RequestFailed(error):
                 self._fail(error, now)
-            case election_words.FenceAsked(record):
+            case messages.FenceRequested(record):
                 self._ask_fence(record, now)
-            case election_words.UidLearned(uid):
+            case messages.UidLearned(uid):
                 self.me = replace(self.me, uid=uid)
-            case election_words.LeaderDied(nonce) if nonce == self._followed[1]:
+            case messages.LeaderDied(nonce) if nonce == self._followed[1]:
                 self._lives, self._is_dead = False, True
-            case election_words.LeaderLives(nonce, lives) if nonce == self._followed[1]:
+            case messages.LeaderAlive(nonce, lives) if nonce == self._followed[1]:
                 if self._lives and not lives:
                     self._look_at = now
                 self._lives = lives
-            case election_words.StopAsked(ended):
+            case messages.StopRequested(ended):
                 self._stop(ended=ended, now=now)
 
     # Views.
 
-    def _see(self, view: election_words.View, now: float) -> None:
+    def _see(self, view: messages.ElectionView, now: float) -> None:
         self._is_dead = False
         if view.leader is None:
             self._see_none(view, now)
@@ -233,11 +229,11 @@ class ElectionState:
         if self.role == "leading":
             self._recorded, self._known = view.attempt, view.attempt_modified
             self._settle_fence(now)
-            if self._fence is not None and isinstance(self._asked, election_words.Fence):
+            if self._fence is not None and isinstance(self._asked, messages.FenceAttempt):
                 self._retry_at = now + RETRY_SECONDS_MIN  # The record had moved; we know it now.
         self._look_at = now + self._pause(view)
 
-    def _pause(self, view: election_words.View) -> float:
+    def _pause(self, view: messages.ElectionView) -> float:
         """Until the next look."""
         if self.role == "leading":
             return self._ttl_seconds / 3
@@ -246,7 +242,7 @@ class ElectionState:
         pause = self._ttl_seconds if is_well else LOST_LOOK_SECONDS
         return pause * max(1.0, crowd) * (1 + self._jitter() / 4)
 
-    def _see_none(self, view: election_words.View, now: float) -> None:
+    def _see_none(self, view: messages.ElectionView, now: float) -> None:
         if self.role == "following" and self._lives:
             # Maybe its lease has run out, no more: it has as long again to get its key back.
             self._keyless_since = self._keyless_since or now
@@ -259,14 +255,14 @@ class ElectionState:
         else:
             self._retry_at = now + RETRY_SECONDS_MIN  # A campaign that nobody won: gone again.
 
-    def _campaign(self, view: election_words.View, now: float) -> None:
+    def _campaign(self, view: messages.ElectionView, now: float) -> None:
         """At once, unless a run on record may go on in which we have no part: theirs come first."""
         self._followed, self._lives = (0, ""), False
         self.role = "candidate"  # looking, following -> candidate
         if not self.me.uid and view.attempt is not None and not view.attempt.ended:
             self._retry_at = now + NEWCOMER_TTLS * self._ttl_seconds
 
-    def _see_us(self, view: election_words.View, now: float) -> None:
+    def _see_us(self, view: messages.ElectionView, now: float) -> None:
         if view.leader_lease != self._lease:
             # An earlier campaign of ours was done after all: keep the lease on the key.
             self._lease, self._keep_at, self._ours_until = view.leader_lease, now, now
@@ -276,16 +272,16 @@ class ElectionState:
         self.role = "leading"  # looking, candidate, following, reclaiming -> leading
         outdated = led and self._is_outdated(view)
         if outdated or not led:
-            self._reign.clear()
-        self._reign.add(self.generation)
+            self._session.clear()
+        self._session.add(self.generation)
         if outdated:
             self._depose(f"others led in between (generation {before} to {self.generation})")
         if outdated or not led:
-            self._post(election_words.Elected(self.generation, view.attempt))
+            self._post(messages.Elected(self.generation, view.attempt))
         elif before != self.generation:
-            self._post(election_words.Reelected(self.generation))
+            self._post(messages.Reelected(self.generation))
 
-    def _is_outdated(self, view: election_words.View) -> bool:
+    def _is_outdated(self, view: messages.ElectionView) -> bool:
         """The attempt record is not the one we left: somebody else led since."""
         if view.attempt == self._recorded:
             return False
@@ -293,7 +289,7 @@ class ElectionState:
             return self._recorded is not None and not self._recorded.ended
         return view.attempt.nonce != self.me.nonce
 
-    def _see_other(self, view: election_words.View, leader: election_words.LeaderRecord) -> None:
+    def _see_other(self, view: messages.ElectionView, leader: messages.LeaderRecord) -> None:
         if self.role in ("leading", "reclaiming"):
             self._depose(f"{leader.name!r} at {join_endpoint(leader.host, leader.port)} leads now")
             self.generation = 0
@@ -303,7 +299,7 @@ class ElectionState:
         has_it_back = self._lives and before[1] == leader.nonce
         if before != self._followed and not has_it_back:
             self._lives = False
-            self._post(election_words.Following(leader, view.leader_created))
+            self._post(messages.Following(leader, view.leader_created))
         # Our lease is left to lapse: revoking it would double the requests when 1,000 agents
         # lose one election, and a campaign of ours that arrives late is found by its nonce.
         self._lease = 0
@@ -311,19 +307,19 @@ class ElectionState:
 
     def _depose(self, reason: str) -> None:
         self._drop_fence("deposed: " + reason)
-        self._post(election_words.Deposed(reason))
+        self._post(messages.SteppedDown(reason))
 
     # Fences.
 
-    def _ask_fence(self, record: election_words.AttemptRecord, now: float) -> None:
+    def _ask_fence(self, record: messages.AttemptRecord, now: float) -> None:
         reason = ""
         if self.role not in ("leading", "reclaiming"):
             reason = "we do not coordinate"
-        elif record.generation not in self._reign:
+        elif record.generation not in self._session:
             # Asked before the launcher heard that it was Deposed, and maybe Elected again.
             reason = f"asked in generation {record.generation}, it is {self.generation} now"
         if reason:
-            self._post(election_words.Fenced(record.attempt, ok=False, reason=reason))
+            self._post(messages.AttemptFenced(record.attempt, ok=False, reason=reason))
             return
         self._drop_fence(f"attempt {record.attempt} was asked for instead")
         self._fence = record
@@ -339,16 +335,16 @@ class ElectionState:
             # Paused for longer than a lease? Keep it alive, then ask again.
             if now < self._ours_until:
                 self._fence = None
-                self._post(election_words.Fenced(wanted.attempt, ok=True))
+                self._post(messages.AttemptFenced(wanted.attempt, ok=True))
         elif found.attempt >= wanted.attempt:
             self._drop_fence(f"attempt {found.attempt} is already on record")
 
-    def _signed(self, record: election_words.AttemptRecord) -> election_words.AttemptRecord:
+    def _signed(self, record: messages.AttemptRecord) -> messages.AttemptRecord:
         return replace(record, generation=self.generation, nonce=self.me.nonce)
 
     def _drop_fence(self, reason: str) -> None:
         if self._fence is not None:
-            self._post(election_words.Fenced(self._fence.attempt, ok=False, reason=reason))
+            self._post(messages.AttemptFenced(self._fence.attempt, ok=False, reason=reason))
             self._fence = None
 
     # Outages.
@@ -358,12 +354,12 @@ class ElectionState:
         self._retry_at = 0.0
         self._failures = 0
         if self._tell_down_after > DOWN_AFTER_SECONDS:
-            self._post(election_words.EtcdBack())
+            self._post(messages.EtcdBack())
             self._tell_down_after = DOWN_AFTER_SECONDS
 
     def _fail(self, error: PaddockError, now: float) -> None:
         if not self._reached and not error.retryable:
-            self._post(election_words.ElectionFailed(error))
+            self._post(messages.ElectionFailed(error))
             self._end()
             return
         if self._failures == 0:
@@ -373,7 +369,7 @@ class ElectionState:
         self._retry_at = now + pause * (1 + self._jitter()) / 2
         seconds = now - self._failing_since
         if seconds >= self._tell_down_after:
-            self._post(election_words.EtcdDown(seconds, str(error)))
+            self._post(messages.EtcdDown(seconds, str(error)))
             self._tell_down_after = min(2 * seconds, seconds + DOWN_AGAIN_SECONDS_MAX)
 
     # The end.
@@ -386,30 +382,30 @@ class ElectionState:
         self._retry_at = 0.0
         self.role = "ending"  # any -> ending
 
-    def _ending_due(self) -> election_words.Request | None:
+    def _ending_due(self) -> messages.Request | None:
         if self._tomb is not None:
-            return election_words.Bury(self._tomb, ENDED_SECONDS)
+            return messages.WriteTombstone(self._tomb, ENDED_SECONDS)
         if self._lease:
-            return election_words.Revoke(self._lease)
+            return messages.RevokeLease(self._lease)
         self._end()
         return None
 
-    def _take_ending(self, what: election_words.Input, now: float) -> None:
+    def _take_ending(self, what: messages.Input, now: float) -> None:
         match what:
-            case election_words.View() | election_words.LeaseGone():
+            case messages.ElectionView() | messages.LeaseGone():
                 self._tomb, self._lease = None, 0
-            case election_words.Failed(error):
+            case messages.RequestFailed(error):
                 self._retry_at = now + RETRY_SECONDS_MIN
                 if now >= self._end_by or not error.retryable:
                     # One try to revoke; should that fail too, the lease lapses by itself.
                     self._lease = self._lease if self._tomb is not None else 0
                     self._tomb = None
-            case election_words.FenceAsked(record):
+            case messages.FenceRequested(record):
                 self._ask_fence(record, now)
 
     def _end(self) -> None:
         self.role = "ended"  # looking, ending -> ended
-        self._out.append(election_words.Finished())
+        self._out.append(messages.ElectionDone())
 
-    def _post(self, event: election_words.Event) -> None:
-        self._out.append(election_words.Post(event))
+    def _post(self, event: messages.Event) -> None:
+        self._out.append(messages.PublishEvent(event))

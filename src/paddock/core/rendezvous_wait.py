@@ -18,7 +18,7 @@ from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.core.state import State
+    from paddock.core.state import MembershipState
 
 # Beyond this many members not every joining is worth a line at every node: 1,024 nodes would
 # cause a million lines. The latest state is said at most once a second, and always in the end.
@@ -27,7 +27,7 @@ NOTE_SECONDS = 1.0
 
 
 @value
-class Outlook:
+class StartDecision:
     """What to do now: start, give up, or look again at wake_at. text: "" says nothing.
 
     is_over: no time is left for the job.
@@ -40,13 +40,13 @@ class Outlook:
     text: str = ""
 
 
-class Gathering:
+class RendezvousWait:
     """One wait for nodes after another."""
 
-    def __init__(self, state: State, now: float) -> None:
+    def __init__(self, state: MembershipState, now: float) -> None:
         self.job = state.job
         self._state = state
-        self._roster = state.roster
+        self._member_table = state.member_table
         self._since = now
         self._changed_at = now
         self._said_at = -NOTE_SECONDS
@@ -54,53 +54,53 @@ class Gathering:
     def begin(self, now: float) -> None:
         """Wait for the next attempt."""
         self._since = self._changed_at = now
-        self._roster.awaited.clear()
+        self._member_table.awaited.clear()
 
     def change(self, now: float) -> None:
         """A node came or went."""
         self._changed_at = now
 
-    def look(self, now: float) -> Outlook:
+    def look(self, now: float) -> StartDecision:
         """Whether it is time."""
-        spent = self._state.spent
-        if spent.is_over(now):
-            return Outlook(is_over=True, text=spent.over_text)
+        used_budget = self._state.used_budget
+        if used_budget.is_over(now):
+            return StartDecision(is_over=True, text=used_budget.over_text)
         limit_at = self._since + self.limit_seconds
         start_at = self._start_at(limit_at) if self._state.has_quorum else None
         if start_at is not None and now >= start_at:
-            return Outlook(starts=True)
+            return StartDecision(starts=True)
         if start_at is None and now >= limit_at:
-            return Outlook(gives_up=True, text=self.given_up_text())
-        wake_at = spent.until(limit_at if start_at is None else start_at)
-        if len(self._roster) > NOTES_MEMBERS and now < self._said_at + NOTE_SECONDS:
-            return Outlook(wake_at=min(wake_at, self._said_at + NOTE_SECONDS))
+            return StartDecision(gives_up=True, text=self.given_up_text())
+        wake_at = used_budget.until(limit_at if start_at is None else start_at)
+        if len(self._member_table) > NOTES_MEMBERS and now < self._said_at + NOTE_SECONDS:
+            return StartDecision(wake_at=min(wake_at, self._said_at + NOTE_SECONDS))
         self._said_at = now
         text = self.waiting_text()
-        if start_at is not None and start_at == self._roster.haunted_until:
+        if start_at is not None and start_at == self._member_table.lost_until:
             text = f"waiting {start_at - now:.1f} s until the lease of the lost node is over"
-        return Outlook(wake_at=wake_at, text=text)
+        return StartDecision(wake_at=wake_at, text=text)
 
     @property
     def limit_seconds(self) -> float:
         """How long too few nodes are put up with."""
-        if self._roster.is_first:
+        if self._member_table.is_first:
             return self.job.rendezvous.join_timeout_seconds
         return self.job.elastic.patience_seconds
 
     def _start_at(self, limit_at: float) -> float | None:
         """When the nodes that are in may start; None: they are too few."""
-        job, roster = self.job, self._roster
-        if len(roster) >= ((roster.is_first and job.elastic.wanted) or job.nnodes_max):
-            return roster.haunted_until
-        if len(roster) < job.nnodes_min or job.nnodes_min == job.nnodes_max:
+        job, member_table = self.job, self._member_table
+        if len(member_table) >= ((member_table.is_first and job.elastic.wanted) or job.nnodes_max):
+            return member_table.lost_until
+        if len(member_table) < job.nnodes_min or job.nnodes_min == job.nnodes_max:
             return None
-        return max(roster.haunted_until, min(self._settle_at(), limit_at))
+        return max(member_table.lost_until, min(self._settle_at(), limit_at))
 
     def _settle_at(self) -> float:
         """When a job with its minimum may start without its maximum."""
-        if self._roster.is_first:
+        if self._member_table.is_first:
             return self._changed_at + self.job.elastic.timeout_seconds
-        if not self._roster.awaited:
+        if not self._member_table.awaited:
             return self._since
         return self._since + self.job.elastic.timeout_seconds
 
@@ -112,16 +112,17 @@ class Gathering:
             if job.nnodes_min == job.nnodes_max
             else f"{job.nnodes_min}:{job.nnodes_max}"
         )
-        if self._roster.is_first and 0 < job.elastic.wanted < job.nnodes_max:
+        if self._member_table.is_first and 0 < job.elastic.wanted < job.nnodes_max:
             wanted = f"{job.elastic.wanted} wanted ({wanted})"
-        text = f"waiting for nodes: {len(self._roster)} of {wanted} joined ({self._roster.names()})"
+        members = self._member_table
+        text = f"waiting for nodes: {len(members)} of {wanted} joined ({members.names()})"
         if not self._state.has_quorum:
             text += ", no majority of the last attempt: the others may go on without them"
-        missing = self._roster.missing()
+        missing = self._member_table.missing()
         return f"{text}; missing {missing}" if missing else text
 
     def given_up_text(self) -> str:
         """Why no more nodes are waited for."""
-        flag = "--join-timeout" if self._roster.is_first else "--elastic_timeout"
-        before = f"{self._state.now.reason}; " if self._state.now.reason else ""
+        flag = "--join-timeout" if self._member_table.is_first else "--elastic_timeout"
+        before = f"{self._state.current.reason}; " if self._state.current.reason else ""
         return f"{before}{self.waiting_text()}; gave up after {self.limit_seconds:g} s ({flag})"

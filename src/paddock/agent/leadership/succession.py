@@ -3,7 +3,7 @@
 The nodes of the last attempt, by node rank, are the seats: at each in turn it asks for a
 coordinator, first at the address of the one it lost, and at its own it becomes one. Whether that
 one may start anything is the quorum's to say (core/quorum.py), and two of them settle it between
-themselves (core/rivals.py); so nothing here has to be exact.
+themselves (core/leader_conflict.py); so nothing here has to be exact.
 
     since the loss                         it asks
     -------------------------------------  ----------------------------------------------------
@@ -17,29 +17,29 @@ themselves (core/rivals.py); so nothing here has to be exact.
 
 from __future__ import annotations
 
-from paddock.agent.life_words import (
+from paddock.agent.leadership.messages import (
     CUT_OFF_LEASES,
     GUARDIAN_SECONDS,
-    Follow,
+    Connect,
+    Disconnect,
     GiveUp,
-    Halt,
     Lead,
     Move,
-    Say,
+    PrintLine,
     SetTimer,
-    Unfollow,
+    StopRanks,
     takes_over,
 )
 from paddock.core.endpoint import join_endpoint
-from paddock.core.inherited import SHORT_GRACE_SECONDS, Inherited
+from paddock.core.handoff import SHORT_GRACE_SECONDS, LeaderHandoff
+from paddock.core.leader_conflict import seat
 from paddock.core.messages import Budget
-from paddock.core.rivals import seat
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, PaddockError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.agent.election_words import Elected, Following
-    from paddock.agent.life_words import Event, LinkLost, Now, Order, Target
+    from paddock.agent.etcd_election.messages import Elected, Following
+    from paddock.agent.leadership.messages import Event, LinkLost, LocalState, Order, Target
     from paddock.core.job import Job
     from paddock.core.messages import HandOver, Voters
 
@@ -49,7 +49,7 @@ ROUNDS = 3  # so many rounds fit into a search
 PAUSE_SECONDS = 0.1  # between two that turn us away at once
 
 
-class Search:
+class LeaderSearch:
     """One search, from the loss of a coordinator on.
 
     lost: its address, if it has one. is_dead: its launcher has ended. safe_at: when nothing of it
@@ -59,13 +59,13 @@ class Search:
     def __init__(
         self,
         job: Job,
-        now: Now,
+        now: LocalState,
         lost: Target | None,
         safe_at: float,
         *,
         is_dead: bool,
         order: HandOver | None,
-        before: Search | None,
+        before: LeaderSearch | None,
     ) -> None:
         self._lease_seconds = job.rendezvous.lease_seconds
         # As long as a coordinator waits for us, from when it misses us: a lease after we do.
@@ -77,7 +77,7 @@ class Search:
         self.voters = now.start.voters if now.start is not None else ()
         self.gone: tuple[str, ...] = ()
         if self.voters and is_dead and order is None and now.is_start_fresh:
-            self.gone = (self.voters[-1].by,)
+            self.gone = (self.voters[-1].coordinator_key,)
         if order is not None and order.voters:
             self.voters, self.gone = order.voters, order.gone
         if before is not None and before.voters == self.voters and now.at < before.until:
@@ -102,11 +102,11 @@ class Search:
         self.next_at = now + PAUSE_SECONDS
         return turns[(self._next - 1) % len(turns)] if turns else ("", 0)
 
-    def takeover(self, now: Now) -> Inherited:
+    def takeover(self, now: LocalState) -> LeaderHandoff:
         """It is our turn: what the last attempt leaves to this node."""
         last = self.voters[-1]
-        lost = "" if last.by == now.key else last.by
-        return Inherited(
+        lost = "" if last.coordinator_key == now.key else last.coordinator_key
+        return LeaderHandoff(
             last.attempt + 1, last.keys, now.budget or Budget(), now.at + self._lease_seconds,
             lost, now.at, voters=self.voters, gone=self.gone,
         )  # fmt: skip
@@ -121,36 +121,36 @@ def _seats(key: str, last: Voters) -> list[Target | None]:
     """The addresses of those that can coordinate, in their order; None for our own turn."""
     order = sorted(range(len(last.keys)), key=lambda i: seat(last.keys[i], last))
     return [
-        None if last.keys[i] == key else (last.addresses[i], last.doors[i])
+        None if last.keys[i] == key else (last.addresses[i], last.listen_ports[i])
         for i in order
-        if last.doors[i]
+        if last.listen_ports[i]
     ]
 
 
 class MajoritySuccession:
-    """A Succession (life.py): this node asks the others in turn, and leads when it is its turn."""
+    """A Succession: this node asks the others in turn, and leads when it is its turn."""
 
     def __init__(self, job: Job) -> None:
-        self.search: Search | None = None  # the latest
+        self.search: LeaderSearch | None = None  # the latest
         self._job = job
         self._is_searching = False
         self._is_dead = False  # the launcher of the leader that was lost has ended
         # What a leader that lost us started with others has ended after this time.
         self._safe_seconds = job.rendezvous.lease_seconds * CUT_OFF_LEASES + SHORT_GRACE_SECONDS
 
-    def on_elected(self, _event: Elected, _uid: str, _now: Now) -> Move:
+    def on_elected(self, _event: Elected, _uid: str, _now: LocalState) -> Move:
         """--master is an address of this host."""
         return Move((), Lead())
 
     def on_following(self, _event: Following) -> None:
         """--master is another host's address."""
 
-    def on_stepped_down(self, now: Now) -> list[Order]:
+    def on_stepped_down(self, now: LocalState) -> list[Order]:
         """What the others may have from this node by now ends first."""
         self._begin(now, None, now.at + self._safe_seconds)
         return [SetTimer(now.at + self._safe_seconds)]
 
-    def on_leader_lost(self, event: LinkLost, text: str, target: Target, now: Now) -> Move:
+    def on_leader_lost(self, event: LinkLost, text: str, target: Target, now: LocalState) -> Move:
         """Search for it, or the next; in a job that is not elastic no other can come."""
         job = self._job
         # Nobody but a launcher, or its kernel when it died, closes a connection in order.
@@ -158,51 +158,52 @@ class MajoritySuccession:
         grace = min(SHORT_GRACE_SECONDS, event.left_seconds, job.grace_seconds)
         if not job.is_elastic:
             # With restarts, a coordinator that lives on may replace this node soon.
-            halt = Halt(text, event.is_silent, grace if job.may_begin_again else None)
-            return Move((Unfollow(), halt, GiveUp(_lost(text, is_silent=event.is_silent))))
+            halt = StopRanks(text, event.is_silent, grace if job.may_begin_again else None)
+            return Move((Disconnect(), halt, GiveUp(_lost(text, is_silent=event.is_silent))))
         # What it may have started with others ends first; and it waits for us, if it is back.
         safe_at = now.at + (GUARDIAN_SECONDS if self._is_dead else self._safe_seconds)
         search = self._begin(now, target, safe_at)
         orders = (
-            Say("WARNING", f"{text}; looking for it, or the next, for {search.seconds:g} s"),
-            Unfollow(),
-            Halt(text, event.is_silent, grace),
+            PrintLine("WARNING", f"{text}; looking for it, or the next, for {search.seconds:g} s"),
+            Disconnect(),
+            StopRanks(text, event.is_silent, grace),
         )
         seconds = max(TURN_SECONDS, safe_at - now.at)
-        return Move(orders, Follow(target, seconds, is_search=True))
+        return Move(orders, Connect(target, seconds, is_search=True))
 
-    def on_hand_over(self, order: HandOver, now: Now, *, is_leading: bool) -> Move:
+    def on_hand_over(self, order: HandOver, now: LocalState, *, is_leading: bool) -> Move:
         """Lead, if this node is the one that is named, else follow that one."""
         if not is_leading and self.is_successor(order, now):
             text = "the coordinator leaves; this node goes on for it"
             return Move(
-                (Unfollow(), Say("INFO", text)), Lead(inherited=Inherited.of(order, now.at))
+                (Disconnect(), PrintLine("INFO", text)),
+                Lead(handoff=LeaderHandoff.of(order, now.at)),
             )
-        target = (order.address, order.door)
+        target = (order.address, order.listen_port)
         where = join_endpoint(*target)
         self._begin(now, target, now.at, order)
         reason, text = "the coordinator changes", f"the job is coordinated at {where} from now on"
         if is_leading:
             reason = "another node coordinates"
             text = f"another node coordinates this job, at {where}"
-        orders: tuple[Order, ...] = () if is_leading else (Unfollow(),)
-        orders += (Say("INFO", text),)
-        orders += (Halt(reason, hurry=True),) if now.is_running else ()
+        orders: tuple[Order, ...] = () if is_leading else (Disconnect(),)
+        orders += (PrintLine("INFO", text),)
+        orders += (StopRanks(reason, force=True),) if now.is_running else ()
         # It is on its way up.
-        return Move(orders, Follow(target, 2 * TURN_SECONDS, is_search=True))
+        return Move(orders, Connect(target, 2 * TURN_SECONDS, is_search=True))
 
-    def is_successor(self, order: HandOver, now: Now) -> bool:
+    def is_successor(self, order: HandOver, now: LocalState) -> bool:
         """It is the first that is named."""
         return order.keys[0] == now.key
 
-    def on_unreachable(self, error: PaddockError, _uid: str, now: Now) -> Move:
+    def on_unreachable(self, error: PaddockError, _uid: str, now: LocalState) -> Move:
         """Ask at the next place, where there is one."""
         if self.search is None or not self._is_searching:
-            return Move((Unfollow(), GiveUp(error)))
+            return Move((Disconnect(), GiveUp(error)))
         self.search.reason = error.message
         return self.on_timer(now)
 
-    def on_welcomed(self, uid: str, joined: str, now: Now) -> Move | None:
+    def on_welcomed(self, uid: str, joined: str, now: LocalState) -> Move | None:
         """Another run is none of ours, until the one that was lost can be given up."""
         search = self.search if self._is_searching and joined != uid else None
         if search is not None and not search.takes_another_run(now.at):
@@ -210,29 +211,29 @@ class MajoritySuccession:
         self._is_dead = self._is_searching = False
         return None
 
-    def on_timer(self, now: Now) -> Move:
+    def on_timer(self, now: LocalState) -> Move:
         """following -> following | leading: the next place to ask."""
         search = self.search
         assert search is not None
         if now.at >= search.until:
-            return Move((Unfollow(), GiveUp(_not_found(search))))
+            return Move((Disconnect(), GiveUp(_not_found(search))))
         if now.at < search.next_at:
-            return Move((Unfollow(), SetTimer(search.next_at)))
+            return Move((Disconnect(), SetTimer(search.next_at)))
         where = search.step(now.first, now.at)
         if where is not None:
-            return Move((Unfollow(),), Follow(where, search.turn_seconds, is_search=True))
-        inherited = search.takeover(now)
-        return Move((Unfollow(), takes_over(inherited)), Lead(inherited=inherited))
+            return Move((Disconnect(),), Connect(where, search.turn_seconds, is_search=True))
+        handoff = search.takeover(now)
+        return Move((Disconnect(), takes_over(handoff)), Lead(handoff=handoff))
 
     def on_other(self, _event: Event) -> list[Order]:
         """A place where nobody listens is asked again when its turn comes."""
         return []
 
     def _begin(
-        self, now: Now, lost: Target | None, safe_at: float, order: HandOver | None = None
-    ) -> Search:
+        self, now: LocalState, lost: Target | None, safe_at: float, order: HandOver | None = None
+    ) -> LeaderSearch:
         self._is_searching = True
-        self.search = Search(
+        self.search = LeaderSearch(
             self._job, now, lost, safe_at, is_dead=self._is_dead, order=order, before=self.search
         )
         return self.search
@@ -248,7 +249,7 @@ def _lost(text: str, *, is_silent: bool) -> PaddockError:
     return PaddockError(text, hint=hint, exit_code=EXIT_OWN_FAULT, retryable=True)
 
 
-def _not_found(search: Search) -> PaddockError:
+def _not_found(search: LeaderSearch) -> PaddockError:
     """Neither the one that was lost nor another answers."""
     return PaddockError(
         f"no coordinator was found for {search.seconds:g} s (--elastic_timeout): {search.reason}",

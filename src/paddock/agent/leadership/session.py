@@ -5,19 +5,19 @@ What a closed one still has to say reaches nobody.
 
 from __future__ import annotations
 
-from paddock.agent.coordinator import Coordinator, CoordinatorEvents, OwnLink
-from paddock.agent.election_words import Deposed
-from paddock.agent.life_words import CoordinatorEnded
-from paddock.agent.server import Server
+from paddock.agent.coordinator import Coordinator, CoordinatorEvents, LocalLink
+from paddock.agent.etcd_election.messages import SteppedDown
+from paddock.agent.leadership.messages import CoordinatorEnded
+from paddock.agent.transport.server import CoordinatorServer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Protocol
 
-    from paddock.agent.life_words import Event, Lead
+    from paddock.agent.leadership.messages import Event, Lead
     from paddock.agent.member import Member
-    from paddock.agent.sockets import Listener
+    from paddock.agent.transport.sockets import Listener
     from paddock.core.job import Job
     from paddock.core.messages import End, Start
     from paddock.core.state import Phase
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
         @property
         def is_ended(self) -> bool: ...
         def on_news(self, coordinator: Coordinator) -> None: ...
-        def on_reign_over(self) -> None: ...
+        def on_session_over(self) -> None: ...
         def hold_end(self) -> None: ...
         def end_when_over(self) -> None: ...
         def at_end(self, close: Callable[[], None]) -> None: ...
         def new_uid(self) -> str: ...
 
 
-class Reign(CoordinatorEvents):
+class LeaderSession(CoordinatorEvents):
     """One coordinator of this node, from its opening to its close.
 
     may_start: asked for every attempt (Coordinator). handle: takes the events of its end. close:
@@ -73,14 +73,14 @@ class Reign(CoordinatorEvents):
             run.loop,
             order.uid or run.new_uid(),
             events=self,
-            inherited=order.inherited,
+            handoff=order.handoff,
         )
-        self.server = Server(run.job, run.loop, self.coordinator, listener, key=key)
-        self._own = OwnLink(self.coordinator, run.member)
+        self.server = CoordinatorServer(run.job, run.loop, self.coordinator, listener, key=key)
+        self._own = LocalLink(self.coordinator, run.member)
 
     def begin(self, address: str) -> None:
         """Our own node is the first member. Raises PaddockError."""
-        self._own.connect(address, door=self._listener.port)
+        self._own.connect(address, listen_port=self._listener.port)
 
     def may_start(self, start: Start, go: Callable[[], None]) -> None:
         """The elector decides."""
@@ -102,7 +102,7 @@ class Reign(CoordinatorEvents):
     def ended(self, end: End) -> None:
         """The job has ended here, or another coordinates."""
         if end.outdated:
-            self._handle(Deposed(end.outdated))
+            self._handle(SteppedDown(end.outdated))
         else:
             self.server.end(self._done)
 
@@ -111,8 +111,8 @@ class Reign(CoordinatorEvents):
         self._handle(CoordinatorEnded())
         self._run.end_when_over()
 
-    def abdicate(self) -> None:
+    def step_down(self) -> None:
         """At once, without a verdict."""
         self.coordinator.close()
         self.server.abandon()
-        self._run.on_reign_over()
+        self._run.on_session_over()

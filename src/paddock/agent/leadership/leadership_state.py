@@ -3,58 +3,58 @@
 Whoever elects says who coordinates: --master itself (an address is ours or it is not), etcd, or a
 coordinator that leaves. This machine makes it so, one thing after the other: what this node runs
 under one coordinator has ended before it has another. Where it goes when it has none, its
-``Succession`` decides: that of etcd (etcd_succession.py), or of a majority of nodes (search.py).
+``Succession`` decides: that of etcd (succession.py), or of a majority of nodes (succession.py).
 
-    role       event                             next       orders
-    ---------  --------------------------------  ---------  ---------------------------------------
-    seeking    Elected, nothing runs             leading    Lead
-    seeking    Following, nothing runs           following  Follow
-    seeking    Elected, Following                seeking    Halt; the rest when Idle
-    seeking    TimerFired: nobody was elected    ended      GiveUp(124)
-    seeking    TimerFired: it searches           following  Follow the next
-    following  Welcomed                          following  none: the run's uid is known
-    following  Elected, Following                seeking    Unfollow, Halt, and as above
-    following  LinkLost, no other can come       ended      Halt, GiveUp(125)
-    following  LinkLost, elastic or etcd         seeking    Unfollow, Halt; then Follow it again
-    following  LinkLost, HandOver; told to leave ended      Unfollow, Halt, GiveUp(128 + signal)
-    following  Refused: nobody listens there     following  Unseat it (etcd)
-    following  Unreachable, etcd                 seeking    Unfollow
-    following  Unreachable, searching            following  Unfollow, Follow the next (search.py)
-    following  Unreachable, it is our turn       leading    Unfollow, Lead
-    following  Unreachable, for too long         ended      GiveUp(124)
-    following  Unreachable, refused              ended      GiveUp
-    following  Welcomed by another run, early    following  Unfollow, Follow the next
-    following  both, while it may still run      seeking    Unfollow, SetTimer
-    following  HandOver to us                    leading    Unfollow, Lead
-    following  HandOver to another               following  Unfollow, Follow
-    following  HandOver, etcd                    seeking    Unfollow; who comes next is elected
-    leading    Deposed                           seeking    Abdicate, Halt in a hurry
-    leading    HandOver: it gives way            leading    Halt in a hurry
-    leading    CoordinatorEnded, gave way        following  Abdicate, Follow
-    leading    CoordinatorEnded                  ended      none: our member is told what it means
-    any        the job ended meanwhile           ended      GiveUp
-    any        ElectionFailed                    ended      GiveUp
-    any        Reelected, EtcdDown, EtcdBack     same       Say
-    ended      anything                          ended      none
+    role       event                              next       orders
+    ---------  ---------------------------------  ---------  ---------------------------------------
+    seeking    Elected, nothing runs              leading    Lead
+    seeking    Following, nothing runs            following  Connect
+    seeking    Elected, Following                 seeking    StopRanks; the rest when Idle
+    seeking    TimerFired: nobody was elected     ended      GiveUp(124)
+    seeking    TimerFired: it searches            following  Connect the next
+    following  Joined                             following  none: the run's uid is known
+    following  Elected, Following                 seeking    Disconnect, StopRanks, and as above
+    following  LinkLost, no other can come        ended      StopRanks, GiveUp(125)
+    following  LinkLost, elastic or etcd          seeking    Disconnect, StopRanks; Connect it again
+    following  LinkLost, HandOver; told to leave  ended      Disconnect, StopRanks, GiveUp(128 + n)
+    following  Refused: nobody listens there      following  RevokeLeader it (etcd)
+    following  Unreachable, etcd                  seeking    Disconnect
+    following  Unreachable, searching             following  Disconnect, Connect the next
+    following  Unreachable, it is our turn        leading    Disconnect, Lead
+    following  Unreachable, for too long          ended      GiveUp(124)
+    following  Unreachable, refused               ended      GiveUp
+    following  Joined by another run, early       following  Disconnect, Connect the next
+    following  both, while it may still run       seeking    Disconnect, SetTimer
+    following  HandOver to us                     leading    Disconnect, Lead
+    following  HandOver to another                following  Disconnect, Connect
+    following  HandOver, etcd                     seeking    Disconnect; who comes next is elected
+    leading    SteppedDown                        seeking    StepDown, StopRanks in a hurry
+    leading    HandOver: it gives way             leading    StopRanks in a hurry
+    leading    CoordinatorEnded, gave way         following  StepDown, Connect
+    leading    CoordinatorEnded                   ended      none: our member is told what it means
+    any        the job ended meanwhile            ended      GiveUp
+    any        ElectionFailed                     ended      GiveUp
+    any        Reelected, EtcdDown, EtcdBack      same       PrintLine
+    ended      anything                           ended      none
 """
 
 from __future__ import annotations
 
-from paddock.agent.election_words import Deposed, Elected, ElectionFailed, Following
-from paddock.agent.life_words import (
-    Abdicate,
+from paddock.agent.etcd_election.messages import Elected, ElectionFailed, Following, SteppedDown
+from paddock.agent.leadership.messages import (
+    Connect,
     CoordinatorEnded,
-    Follow,
+    Disconnect,
     GiveUp,
-    Halt,
+    Joined,
     Lead,
     LinkLost,
-    Say,
+    PrintLine,
     SetTimer,
+    StepDown,
+    StopRanks,
     TimerFired,
-    Unfollow,
     Unreachable,
-    Welcomed,
 )
 from paddock.core.endpoint import join_endpoint
 from paddock.core.messages import HandOver
@@ -64,7 +64,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal, Protocol
 
-    from paddock.agent.life_words import Event, Move, Now, Order, Target
+    from paddock.agent.leadership.messages import Event, LocalState, Move, Order, Target
     from paddock.core.job import Job
 
     Role = Literal["seeking", "leading", "following", "ended"]
@@ -78,19 +78,21 @@ if TYPE_CHECKING:
         on_leader_lost: text says so, for people; target: where it was.
         """
 
-        def on_elected(self, event: Elected, uid: str, now: Now) -> Move: ...
+        def on_elected(self, event: Elected, uid: str, now: LocalState) -> Move: ...
         def on_following(self, event: Following) -> None: ...
-        def on_stepped_down(self, now: Now) -> list[Order]: ...
-        def on_leader_lost(self, event: LinkLost, text: str, target: Target, now: Now) -> Move: ...
-        def on_hand_over(self, order: HandOver, now: Now, *, is_leading: bool) -> Move: ...
-        def is_successor(self, order: HandOver, now: Now) -> bool: ...
-        def on_unreachable(self, error: PaddockError, uid: str, now: Now) -> Move: ...
-        def on_welcomed(self, uid: str, joined: str, now: Now) -> Move | None: ...
-        def on_timer(self, now: Now) -> Move: ...
+        def on_stepped_down(self, now: LocalState) -> list[Order]: ...
+        def on_leader_lost(
+            self, event: LinkLost, text: str, target: Target, now: LocalState
+        ) -> Move: ...
+        def on_hand_over(self, order: HandOver, now: LocalState, *, is_leading: bool) -> Move: ...
+        def is_successor(self, order: HandOver, now: LocalState) -> bool: ...
+        def on_unreachable(self, error: PaddockError, uid: str, now: LocalState) -> Move: ...
+        def on_welcomed(self, uid: str, joined: str, now: LocalState) -> Move | None: ...
+        def on_timer(self, now: LocalState) -> Move: ...
         def on_other(self, event: Event) -> list[Order]: ...
 
 
-class Life:
+class LeadershipState:
     """One launcher's place. ``handle`` takes an event, returns orders."""
 
     def __init__(self, job: Job, succession: Succession) -> None:
@@ -99,9 +101,9 @@ class Life:
         self.uid = ""
         self._succession = succession
         self._target = ("", 0)
-        self._next: Lead | Follow | None = None
+        self._next: Lead | Connect | None = None
 
-    def handle(self, event: Event, now: Now) -> list[Order]:
+    def handle(self, event: Event, now: LocalState) -> list[Order]:
         """Take one event; return what to do, in order."""
         if self.role == "ended":
             return []
@@ -110,9 +112,9 @@ class Life:
             orders.append(self._become(self._next))
         return orders
 
-    def _become(self, what: Lead | Follow) -> Order:
+    def _become(self, what: Lead | Connect) -> Order:
         self._next = None
-        if isinstance(what, Follow):
+        if isinstance(what, Connect):
             self.role = "following"  # seeking -> following
             self._target = what.target
         else:
@@ -120,7 +122,7 @@ class Life:
             self.uid = what.uid
         return what
 
-    def _take(self, event: Event, now: Now) -> list[Order]:
+    def _take(self, event: Event, now: LocalState) -> list[Order]:
         succession = self._succession
         is_following = self.role == "following"
         if now.signal and is_following and self._is_farewell(event, now):
@@ -133,9 +135,9 @@ class Life:
         if isinstance(event, Following):
             succession.on_following(event)
             target = (event.record.host, event.record.port)
-            return self._leave_for(Follow(target), now, "the coordinator changes")
-        if isinstance(event, Deposed):
-            return self._on_deposed(event.reason, now)
+            return self._leave_for(Connect(target), now, "the coordinator changes")
+        if isinstance(event, SteppedDown):
+            return self._on_stepped_down(event.reason, now)
         if isinstance(event, LinkLost) and is_following:
             text = f"the coordinator at {self._where_it_was()} is lost: {event.why}"
             return self._move(succession.on_leader_lost(event, text, self._target, now))
@@ -143,7 +145,7 @@ class Life:
             return self._on_hand_over(event, now)
         if isinstance(event, Unreachable):
             return self._move(succession.on_unreachable(event.error, self.uid, now))
-        if isinstance(event, Welcomed):
+        if isinstance(event, Joined):
             back = succession.on_welcomed(self.uid, event.uid, now)
             if back is not None:
                 return self._move(back)
@@ -151,7 +153,7 @@ class Life:
             return [SetTimer(None)]
         if isinstance(event, CoordinatorEnded):
             self.role = "ended" if self._next is None else "seeking"  # leading -> either
-            return [SetTimer(None)] if self._next is None else [Abdicate()]
+            return [SetTimer(None)] if self._next is None else [StepDown()]
         if isinstance(event, TimerFired):
             return self._move(succession.on_timer(now))
         if isinstance(event, ElectionFailed):
@@ -165,35 +167,35 @@ class Life:
         self._next = self._of_our_run(move.next)
         return list(move.orders)
 
-    def _of_our_run(self, what: Lead | Follow | None) -> Lead | Follow | None:
+    def _of_our_run(self, what: Lead | Connect | None) -> Lead | Connect | None:
         """A node that takes over leads the run in which it was."""
-        if isinstance(what, Lead) and what.inherited and not what.inherited.is_new_run:
-            return Lead(self.uid, what.inherited)
+        if isinstance(what, Lead) and what.handoff and not what.handoff.is_new_run:
+            return Lead(self.uid, what.handoff)
         return what
 
-    def _on_deposed(self, reason: str, now: Now) -> list[Order]:
+    def _on_stepped_down(self, reason: str, now: LocalState) -> list[Order]:
         self._next = None
         was_leading, self.role = self.role == "leading", "seeking"  # leading -> seeking
         if not was_leading:
             return []
         return [
-            Say("WARNING", f"this node coordinates no longer: {reason}"),
-            Abdicate(),
-            Halt(reason, hurry=True),
+            PrintLine("WARNING", f"this node coordinates no longer: {reason}"),
+            StepDown(),
+            StopRanks(reason, force=True),
             *self._succession.on_stepped_down(now),
         ]
 
-    def _leave_for(self, what: Lead | Follow, now: Now, reason: str) -> list[Order]:
+    def _leave_for(self, what: Lead | Connect, now: LocalState, reason: str) -> list[Order]:
         """following, seeking -> seeking, and on from there when nothing runs."""
         orders: list[Order] = [SetTimer(None)] if isinstance(what, Lead) else []
         if self.role == "following":
-            orders.append(Unfollow(breaks=True))
+            orders.append(Disconnect(breaks=True))
         elif self.role == "leading":
-            orders.append(Abdicate())
+            orders.append(StepDown())
         self.role = "seeking"
         self._next = self._of_our_run(what)
         if now.is_running:
-            orders.append(Halt(reason))
+            orders.append(StopRanks(reason))
         return orders
 
     def _where_it_was(self) -> str:
@@ -202,7 +204,7 @@ class Life:
         where = join_endpoint(*self._target)
         return where if name in ("", self._target[0]) else f"{where} ({name})"
 
-    def _on_hand_over(self, order: HandOver, now: Now) -> list[Order]:
+    def _on_hand_over(self, order: HandOver, now: LocalState) -> list[Order]:
         """Planned: nothing runs, and who comes next is known, or elected in a moment."""
         role = self.role
         if role not in ("leading", "following"):
@@ -214,20 +216,20 @@ class Life:
 
     # ------------------------------------------------------------- told to leave
 
-    def _is_farewell(self, event: Event, now: Now) -> bool:
+    def _is_farewell(self, event: Event, now: LocalState) -> bool:
         """There is nobody to tell any more, and nobody waits for us; unless we are the next."""
         if isinstance(event, HandOver):
             return not self._succession.is_successor(event, now)
         return isinstance(event, LinkLost)
 
-    def _leave(self, event: Event, now: Now) -> list[Order]:
+    def _leave(self, event: Event, now: LocalState) -> list[Order]:
         is_silent = isinstance(event, LinkLost) and event.ending == "silent"
         text = (
             "told to stop while the coordinator was being lost: "
             "this node ends, the others hear of it"
         )
         error = PaddockError(text, exit_code=EXIT_SIGNAL_BASE + now.signal)
-        return [Unfollow(), Halt("told to stop", hurry=is_silent), self._end(error)]
+        return [Disconnect(), StopRanks("told to stop", force=is_silent), self._end(error)]
 
     def _end(self, error: PaddockError) -> GiveUp:
         self.role = "ended"

@@ -6,31 +6,31 @@ node's own last Start, whichever is later.
 
 from __future__ import annotations
 
-from paddock.agent.election_words import EtcdBack, EtcdDown, Reelected
-from paddock.agent.life_words import (
+from paddock.agent.etcd_election.messages import EtcdBack, EtcdDown, Reelected
+from paddock.agent.leadership.messages import (
     CUT_OFF_LEASES,
     GUARDIAN_SECONDS,
-    Follow,
+    Connect,
+    Disconnect,
     GiveUp,
-    Halt,
     Lead,
     Move,
+    PrintLine,
     Refused,
-    Say,
+    RevokeLeader,
     SetTimer,
-    Unfollow,
-    Unseat,
+    StopRanks,
     takes_over,
 )
-from paddock.core.inherited import SHORT_GRACE_SECONDS, Inherited
+from paddock.core.handoff import SHORT_GRACE_SECONDS, LeaderHandoff
 from paddock.core.messages import Budget
 from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, PaddockError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.agent.election_words import AttemptRecord, Elected, Following
-    from paddock.agent.life_words import Event, LinkLost, Now, Order, Target
+    from paddock.agent.etcd_election.messages import AttemptRecord, Elected, Following
+    from paddock.agent.leadership.messages import Event, LinkLost, LocalState, Order, Target
     from paddock.core.job import Job
     from paddock.core.messages import HandOver
 
@@ -39,7 +39,7 @@ TTL_SECONDS = 3
 
 
 class EtcdSuccession:
-    """A Succession (life.py): this node waits until etcd has elected a leader."""
+    """A Succession (leadership_state.py): this node waits until etcd has elected a leader."""
 
     def __init__(self, job: Job) -> None:
         self.generation = 0  # of the latest election of this node
@@ -48,13 +48,13 @@ class EtcdSuccession:
         self._election_seconds = job.elastic.timeout_seconds + 2 * TTL_SECONDS
         self._limit_seconds = 0.0
         self._dead: str | None = None  # the nonce of the leader whose launcher has ended
-        self._handed: Inherited | None = None  # what the leader said when it left
+        self._handed: LeaderHandoff | None = None  # what the leader said when it left
 
-    def begin(self, now: Now) -> SetTimer:
+    def begin(self, now: LocalState) -> SetTimer:
         """Somebody has to be elected within --join-timeout."""
         return self._limit(now, self._rendezvous.join_timeout_seconds)
 
-    def on_elected(self, event: Elected, uid: str, now: Now) -> Move:
+    def on_elected(self, event: Elected, uid: str, now: LocalState) -> Move:
         """Lead; end, where the run has ended meanwhile."""
         self.generation = event.generation
         record = event.previous
@@ -64,16 +64,16 @@ class EtcdSuccession:
             return Move((GiveUp(error),))
         is_alone = record is None and now.start is not None  # etcd lost its record, but not we
         if is_ours or is_alone:
-            inherited = self._inherit(record, now)
-            return Move((takes_over(inherited),), Lead(inherited=inherited))
+            handoff = self._inherit(record, now)
+            return Move((takes_over(handoff),), Lead(handoff=handoff))
         if record is None or record.ended:
             return Move((), Lead())
         # Another run, that crashed; or that goes on, and we came too late to know it.
         gone_at = now.at + self._rendezvous.lease_seconds * CUT_OFF_LEASES
-        before = Inherited(record.attempt + 1, record.members, gone_at=gone_at, is_new_run=True)
-        return Move((), Lead(inherited=before))
+        before = LeaderHandoff(record.attempt + 1, record.members, gone_at=gone_at, is_new_run=True)
+        return Move((), Lead(handoff=before))
 
-    def _inherit(self, record: AttemptRecord | None, now: Now) -> Inherited:
+    def _inherit(self, record: AttemptRecord | None, now: LocalState) -> LeaderHandoff:
         """What is known of the attempt before: the record's word, or our own if it is later."""
         lease = self._rendezvous.lease_seconds
         gone_at = now.at + lease
@@ -86,11 +86,13 @@ class EtcdSuccession:
             return handed
         if record is None or (own is not None and own.attempt >= record.attempt):
             assert own is not None
-            found = Inherited(own.attempt + 1, own.keys, now.budget or Budget(), gone_at, own.by)
+            found = LeaderHandoff(
+                own.attempt + 1, own.keys, now.budget or Budget(), gone_at, own.coordinator_key
+            )
         else:
             left = max(0.0, record.deadline - now.wall) if record.deadline else None
             budget = Budget(record.used_restarts, record.total_restarts, left)
-            found = Inherited(record.attempt + 1, record.members, budget, gone_at, record.by)
+            found = LeaderHandoff(record.attempt + 1, record.members, budget, gone_at, record.by)
         return replace(
             found, lost="" if found.lost == now.key else found.lost, lost_gone_at=lost_at
         )
@@ -99,52 +101,54 @@ class EtcdSuccession:
         """That leader's death is worth telling etcd."""
         self.leader = event.record.nonce
 
-    def on_stepped_down(self, now: Now) -> list[Order]:
+    def on_stepped_down(self, now: LocalState) -> list[Order]:
         """The next is elected in time, or the job ends."""
         return [self._limit(now, self._election_seconds)]
 
-    def on_leader_lost(self, event: LinkLost, text: str, target: Target, now: Now) -> Move:
+    def on_leader_lost(self, event: LinkLost, text: str, target: Target, now: LocalState) -> Move:
         """It may be back in a moment, at the same address."""
         # Nobody but a launcher, or its kernel when it died, closes a connection in order.
         self._dead = self.leader if event.ending == "closed" else None
         orders = (
-            Say("WARNING", f"{text}; a new one is being elected"),
-            Unfollow(),
+            PrintLine("WARNING", f"{text}; a new one is being elected"),
+            Disconnect(),
             # The others may take us for dead: then our processes must be gone before.
-            Halt(
+            StopRanks(
                 event.why,
-                hurry=event.is_silent,
+                force=event.is_silent,
                 grace_seconds=min(SHORT_GRACE_SECONDS, event.left_seconds),
             ),
             self._limit(now, self._election_seconds),
         )
-        return Move(orders, Follow(target))
+        return Move(orders, Connect(target))
 
-    def on_hand_over(self, order: HandOver, now: Now, *, is_leading: bool) -> Move:
+    def on_hand_over(self, order: HandOver, now: LocalState, *, is_leading: bool) -> Move:
         """Whoever is named, etcd elects; what the leader knows is kept should it be this node."""
         if is_leading:  # a launcher without etcd has claimed this job
-            target = (order.address, order.door)
-            return Move((Halt("another node coordinates", hurry=True),), Follow(target))
-        self._handed = Inherited.of(order, now.at)
+            target = (order.address, order.listen_port)
+            return Move((StopRanks("another node coordinates", force=True),), Connect(target))
+        self._handed = LeaderHandoff.of(order, now.at)
         text = "the coordinator leaves; another is being elected"
-        return Move((Say("INFO", text), Unfollow(), self._limit(now, self._election_seconds)))
+        return Move(
+            (PrintLine("INFO", text), Disconnect(), self._limit(now, self._election_seconds))
+        )
 
-    def is_successor(self, _order: HandOver, _now: Now) -> bool:
+    def is_successor(self, _order: HandOver, _now: LocalState) -> bool:
         """Etcd says who that is."""
         return False
 
-    def on_unreachable(self, error: PaddockError, uid: str, now: Now) -> Move:
+    def on_unreachable(self, error: PaddockError, uid: str, now: LocalState) -> Move:
         """It died before we reached it: the election names another, or the deadline ends us."""
         if error.exit_code != EXIT_DEADLINE:
-            return Move((Unfollow(), GiveUp(error)))
+            return Move((Disconnect(), GiveUp(error)))
         again = (self._limit(now, self._election_seconds),) if uid else ()
-        return Move((Unfollow(), *again))
+        return Move((Disconnect(), *again))
 
-    def on_welcomed(self, _uid: str, _joined: str, _now: Now) -> None:
+    def on_welcomed(self, _uid: str, _joined: str, _now: LocalState) -> None:
         """The leader that is elected is the right one; what was before is past."""
         self._dead = self._handed = None
 
-    def on_timer(self, _now: Now) -> Move:
+    def on_timer(self, _now: LocalState) -> Move:
         """Nobody was elected in time."""
         error = PaddockError(
             f"no coordinator was elected within {self._limit_seconds:g} s",
@@ -157,19 +161,19 @@ class EtcdSuccession:
         """How etcd does, and a leader at whose address nobody listens."""
         if isinstance(event, Refused):
             # A refusal alone is no proof: it may be on its way up, or behind a rule.
-            return [Unseat(self.leader)] if self._dead == self.leader != "" else []
+            return [RevokeLeader(self.leader)] if self._dead == self.leader != "" else []
         if isinstance(event, EtcdDown):
             text = (
                 f"etcd does not answer for {event.seconds:.0f} s ({event.reason}); "
                 "what runs goes on, no new attempt can start"
             )
-            return [Say("WARNING", text)]
+            return [PrintLine("WARNING", text)]
         if isinstance(event, EtcdBack):
-            return [Say("INFO", "etcd answers again")]
+            return [PrintLine("INFO", "etcd answers again")]
         if isinstance(event, Reelected):
             self.generation = event.generation
         return []
 
-    def _limit(self, now: Now, seconds: float) -> SetTimer:
+    def _limit(self, now: LocalState, seconds: float) -> SetTimer:
         self._limit_seconds = seconds
         return SetTimer(now.at + seconds)

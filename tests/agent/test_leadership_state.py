@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from core.tables import read_table
-from paddock.agent import life as places
-from paddock.agent.election_words import (
+from paddock.agent.etcd_election.messages import (
     AttemptRecord,
-    Deposed,
     Elected,
     ElectionFailed,
     EtcdBack,
@@ -19,63 +17,65 @@ from paddock.agent.election_words import (
     Following,
     LeaderRecord,
     Reelected,
+    SteppedDown,
 )
-from paddock.agent.etcd_succession import TTL_SECONDS, EtcdSuccession
-from paddock.agent.life import Life
-from paddock.agent.life_words import (
+from paddock.agent.etcd_election.succession import TTL_SECONDS, EtcdSuccession
+from paddock.agent.leadership import leadership_state as places
+from paddock.agent.leadership.leadership_state import LeadershipState
+from paddock.agent.leadership.messages import (
     CUT_OFF_LEASES,
     GUARDIAN_SECONDS,
     SHORT_GRACE_SECONDS,
-    Abdicate,
+    Connect,
     CoordinatorEnded,
-    Follow,
+    Disconnect,
     GiveUp,
-    Halt,
     Idle,
+    Joined,
     Lead,
     LinkLost,
-    Now,
+    LocalState,
+    PrintLine,
     Refused,
-    Say,
+    RevokeLeader,
     SetTimer,
+    StepDown,
+    StopRanks,
     TimerFired,
-    Unfollow,
     Unreachable,
-    Unseat,
-    Welcomed,
 )
-from paddock.agent.search import MajoritySuccession
+from paddock.agent.leadership.succession import MajoritySuccession
+from paddock.core.handoff import LeaderHandoff
 from paddock.core.hosts import Host
-from paddock.core.inherited import Inherited
-from paddock.core.job import Command, Elastic, Job, Rendezvous, Restart
+from paddock.core.job import Elastic, Entrypoint, Job, Rendezvous, Restart
 from paddock.core.messages import Budget, HandOver, Start
 from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, PaddockError
 
 if TYPE_CHECKING:
-    from paddock.agent.life_words import Event, Order
+    from paddock.agent.leadership.messages import Event, Order
 
 UID = "u1d"
 TCP = Rendezvous("tcp", "10.0.0.1", 7000, lease_seconds=4.0)
-FIXED = Job(Command("script", "t"), nnodes_min=2, nnodes_max=2, rendezvous=TCP)
+FIXED = Job(Entrypoint("script", "t"), nnodes_min=2, nnodes_max=2, rendezvous=TCP)
 RETRIED = replace(FIXED, restart=Restart(max_restarts=1))
 ELASTIC = replace(FIXED, nnodes_min=1, elastic=Elastic(1, 30.0))
 ETCD = replace(
     ELASTIC,
     rendezvous=replace(TCP, kind="etcd", host="", port=0, etcd=("10.0.0.9:2379",)),
 )
-IDLE = Now(100.0, wall=5000.0, key="b")
+IDLE = LocalState(100.0, wall=5000.0, key="b")
 BUSY = replace(IDLE, is_running=True)
 HERE = Elected(1, None)
 THERE = Following(LeaderRecord("a", "10.0.0.1", 7000, UID, "na"), 1)
 ELSEWHERE = Following(LeaderRecord("c", "10.0.0.3", 7003, UID), 2)
-TO_THERE = Follow(("10.0.0.1", 7000))
+TO_THERE = Connect(("10.0.0.1", 7000))
 CLOSED = LinkLost("closed", "connection closed")
 CUT = LinkLost("cut", "connection lost")
 SILENT = LinkLost("silent", "silent for 4 s")
-KILLED = Halt("cut off", hurry=True)
+KILLED = StopRanks("cut off", force=True)
 TO_US = HandOver(3, ("b", "c"), "10.0.0.2", 7002, Budget(1, 2, 50.0))
-TO_C = replace(TO_US, keys=("c", "b"), address="10.0.0.3", door=7003)
+TO_C = replace(TO_US, keys=("c", "b"), address="10.0.0.3", listen_port=7003)
 ENDED = AttemptRecord(1, 2, UID, ("a", "b"), ended=True)
 ERROR = PaddockError("it does not want us", exit_code=2)
 LATE = PaddockError("no coordinator answered", exit_code=EXIT_DEADLINE)
@@ -89,8 +89,8 @@ class Case:
     before: tuple[Event, ...]
     event: Event
     orders: tuple[Order | type[Order], ...]
-    now: Now = IDLE
-    earlier: Now = IDLE  # at the time of the events before
+    now: LocalState = IDLE
+    earlier: LocalState = IDLE  # at the time of the events before
 
 
 HOST = Host("node", "10.0.0.2")
@@ -100,16 +100,18 @@ STARTED = replace(
     start=Start(2, (HOST,) * 3, ("a", "b", "c"), (1, 2, 3), "a", Budget(1, 1, 90.0)),
     budget=Budget(1, 1, 60.0),
 )
-HEIR = replace(STARTED, start=replace(STARTED.start, doors=(0, 2, 3)))  # the first with a door
+HEIR = replace(
+    STARTED, start=replace(STARTED.start, listen_ports=(0, 2, 3))
+)  # the first with a door
 SAFE = replace(STARTED, at=102.0)  # the lost launcher's processes have ended
-BROKEN = Unfollow(breaks=True)
+BROKEN = Disconnect(breaks=True)
 LED = (HERE,)
 FOLLOWED = (THERE,)
-WELCOMED = (THERE, Welcomed(UID))
+WELCOMED = (THERE, Joined(UID))
 LOST = (*WELCOMED, CLOSED, Idle())
-AGAIN = Follow(TO_THERE.target, 1.0, is_search=True)
-AT_A = Follow(("10.0.0.2", 1), 1.0, is_search=True)
-TO_SUCCESSOR = Follow(("10.0.0.3", 7003), 2.0, is_search=True)
+AGAIN = Connect(TO_THERE.target, 1.0, is_search=True)
+AT_A = Connect(("10.0.0.2", 1), 1.0, is_search=True)
+TO_SUCCESSOR = Connect(("10.0.0.3", 7003), 2.0, is_search=True)
 
 ROWS: dict[tuple[str, str, str], list[Case]] = {
     ("seeking", "Elected, nothing runs", "leading"): [
@@ -121,91 +123,93 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
         Case(ETCD, (), THERE, (TO_THERE,)),
     ],
     ("seeking", "Elected, Following", "seeking"): [
-        Case(ETCD, (), HERE, (SetTimer(None), Halt("this node coordinates")), BUSY),
-        Case(ETCD, (), THERE, (Halt("the coordinator changes"),), BUSY),
+        Case(ETCD, (), HERE, (SetTimer(None), StopRanks("this node coordinates")), BUSY),
+        Case(ETCD, (), THERE, (StopRanks("the coordinator changes"),), BUSY),
     ],
     ("seeking", "TimerFired: nobody was elected", "ended"): [
         Case(ETCD, (), TimerFired(), (GiveUp,)),
     ],
-    ("following", "Welcomed", "following"): [
-        Case(FIXED, FOLLOWED, Welcomed(UID), (SetTimer(None),)),
+    ("following", "Joined", "following"): [
+        Case(FIXED, FOLLOWED, Joined(UID), (SetTimer(None),)),
     ],
     ("following", "Elected, Following", "seeking"): [
-        Case(ETCD, WELCOMED, ELSEWHERE, (BROKEN, Halt("the coordinator changes")), BUSY),
+        Case(ETCD, WELCOMED, ELSEWHERE, (BROKEN, StopRanks("the coordinator changes")), BUSY),
         Case(
             ETCD, WELCOMED, HERE,
-            (SetTimer(None), BROKEN, Halt("this node coordinates")), BUSY,
+            (SetTimer(None), BROKEN, StopRanks("this node coordinates")), BUSY,
         ),
     ],
     ("following", "LinkLost, no other can come", "ended"): [
-        Case(FIXED, WELCOMED, CLOSED, (Unfollow(), Halt, GiveUp), BUSY),
-        Case(RETRIED, WELCOMED, SILENT, (Unfollow(), Halt, GiveUp), BUSY),
-        Case(FIXED, WELCOMED, CLOSED, (Unfollow(), Halt, GiveUp)),
+        Case(FIXED, WELCOMED, CLOSED, (Disconnect(), StopRanks, GiveUp), BUSY),
+        Case(RETRIED, WELCOMED, SILENT, (Disconnect(), StopRanks, GiveUp), BUSY),
+        Case(FIXED, WELCOMED, CLOSED, (Disconnect(), StopRanks, GiveUp)),
     ],
     ("following", "LinkLost, elastic or etcd", "seeking"): [
-        Case(ELASTIC, WELCOMED, CLOSED, (Say, Unfollow(), Halt), BUSY),
-        Case(ETCD, WELCOMED, SILENT, (Say, Unfollow(), Halt, SetTimer(136.0)), BUSY),
+        Case(ELASTIC, WELCOMED, CLOSED, (PrintLine, Disconnect(), StopRanks), BUSY),
+        Case(ETCD, WELCOMED, SILENT, (PrintLine, Disconnect(), StopRanks, SetTimer(136.0)), BUSY),
     ],
     ("following", "Refused: nobody listens there", "following"): [
-        Case(ETCD, (*WELCOMED, CLOSED, Idle()), Refused(), (Unseat("na"),)),
+        Case(ETCD, (*WELCOMED, CLOSED, Idle()), Refused(), (RevokeLeader("na"),)),
         Case(ETCD, (*WELCOMED, CUT, Idle()), Refused(), ()),  # a rule on the way, perhaps
         Case(ETCD, WELCOMED, Refused(), ()),  # it is on its way up
         Case(ELASTIC, (*WELCOMED, CLOSED, Idle()), Refused(), ()),
     ],
     ("following", "Unreachable, etcd", "seeking"): [
-        Case(ETCD, FOLLOWED, Unreachable(LATE), (Unfollow(),)),
+        Case(ETCD, FOLLOWED, Unreachable(LATE), (Disconnect(),)),
     ],
     ("following", "Unreachable, refused", "ended"): [
-        Case(ETCD, FOLLOWED, Unreachable(ERROR), (Unfollow(), GiveUp(ERROR))),
-        Case(FIXED, FOLLOWED, Unreachable(LATE), (Unfollow(), GiveUp(LATE))),
-        Case(ELASTIC, WELCOMED, Unreachable(LATE), (Unfollow(), GiveUp(LATE))),
+        Case(ETCD, FOLLOWED, Unreachable(ERROR), (Disconnect(), GiveUp(ERROR))),
+        Case(FIXED, FOLLOWED, Unreachable(LATE), (Disconnect(), GiveUp(LATE))),
+        Case(ELASTIC, WELCOMED, Unreachable(LATE), (Disconnect(), GiveUp(LATE))),
     ],
     ("following", "HandOver to us", "leading"): [
-        Case(ELASTIC, WELCOMED, TO_US, (Unfollow(), Say, Lead)),
+        Case(ELASTIC, WELCOMED, TO_US, (Disconnect(), PrintLine, Lead)),
     ],
     ("following", "HandOver, etcd", "seeking"): [
-        Case(ETCD, WELCOMED, TO_US, (Say, Unfollow(), SetTimer)),
-        Case(ETCD, WELCOMED, TO_C, (Say, Unfollow(), SetTimer)),
+        Case(ETCD, WELCOMED, TO_US, (PrintLine, Disconnect(), SetTimer)),
+        Case(ETCD, WELCOMED, TO_C, (PrintLine, Disconnect(), SetTimer)),
     ],
     ("following", "HandOver to another", "following"): [
-        Case(ELASTIC, WELCOMED, TO_C, (Unfollow(), Say, TO_SUCCESSOR)),
+        Case(ELASTIC, WELCOMED, TO_C, (Disconnect(), PrintLine, TO_SUCCESSOR)),
     ],
     ("following", "LinkLost, HandOver; told to leave", "ended"): [
-        Case(job, WELCOMED, event, (Unfollow(), Halt, GiveUp), replace(BUSY, signal=15))
+        Case(job, WELCOMED, event, (Disconnect(), StopRanks, GiveUp), replace(BUSY, signal=15))
         for job in (FIXED, ELASTIC, ETCD)
         for event in (CLOSED, SILENT, TO_C)
     ],
     ("following", "Unreachable, searching", "following"): [
-        Case(ELASTIC, LOST, Unreachable(LATE), (Unfollow(), AGAIN), replace(IDLE, at=102.0)),
-        Case(ELASTIC, LOST, Unreachable(ERROR), (Unfollow(), AT_A), SAFE, STARTED),
+        Case(ELASTIC, LOST, Unreachable(LATE), (Disconnect(), AGAIN), replace(IDLE, at=102.0)),
+        Case(ELASTIC, LOST, Unreachable(ERROR), (Disconnect(), AT_A), SAFE, STARTED),
     ],
     ("following", "Unreachable, it is our turn", "leading"): [
-        Case(ELASTIC, LOST, Unreachable(LATE), (Unfollow(), Say, Lead), SAFE, HEIR),
+        Case(ELASTIC, LOST, Unreachable(LATE), (Disconnect(), PrintLine, Lead), SAFE, HEIR),
     ],
     ("following", "Unreachable, for too long", "ended"): [
-        Case(ELASTIC, LOST, Unreachable(LATE), (Unfollow(), GiveUp), replace(IDLE, at=138.0)),
+        Case(ELASTIC, LOST, Unreachable(LATE), (Disconnect(), GiveUp), replace(IDLE, at=138.0)),
     ],
-    ("following", "Welcomed by another run, early", "following"): [
-        Case(ELASTIC, LOST, Welcomed("other"), (Unfollow(), AT_A), SAFE, STARTED),
+    ("following", "Joined by another run, early", "following"): [
+        Case(ELASTIC, LOST, Joined("other"), (Disconnect(), AT_A), SAFE, STARTED),
     ],
     ("following", "both, while it may still run", "seeking"): [
-        Case(ELASTIC, LOST, Unreachable(ERROR), (Unfollow(), SetTimer(101.5)), STARTED, STARTED),
-        Case(ELASTIC, LOST, Welcomed("other"), (Unfollow(), SetTimer(101.5)), STARTED, STARTED),
+        Case(ELASTIC, LOST, Unreachable(ERROR), (Disconnect(), SetTimer(101.5)), STARTED, STARTED),
+        Case(ELASTIC, LOST, Joined("other"), (Disconnect(), SetTimer(101.5)), STARTED, STARTED),
     ],
     ("seeking", "TimerFired: it searches", "following"): [
-        Case(ELASTIC, (*LOST, Welcomed("other")), TimerFired(), (Unfollow(), AT_A), SAFE, STARTED),
+        Case(ELASTIC, (*LOST, Joined("other")), TimerFired(), (Disconnect(), AT_A), SAFE, STARTED),
     ],
     ("leading", "HandOver: it gives way", "leading"): [
-        Case(ELASTIC, LED, TO_C, (Say,)),
-        Case(ELASTIC, LED, TO_C, (Say, Halt("another node coordinates", hurry=True)), BUSY),
+        Case(ELASTIC, LED, TO_C, (PrintLine,)),
+        Case(ELASTIC, LED, TO_C, (PrintLine, StopRanks("another node coordinates", force=True)),
+            BUSY),
     ],
     ("leading", "CoordinatorEnded, gave way", "following"): [
-        Case(ELASTIC, (*LED, TO_C), CoordinatorEnded(), (Abdicate(), TO_SUCCESSOR)),
+        Case(ELASTIC, (*LED, TO_C), CoordinatorEnded(), (StepDown(), TO_SUCCESSOR)),
     ],
-    ("leading", "Deposed", "seeking"): [
-        Case(ELASTIC, LED, Deposed("outdated"), (Say, Abdicate(), Halt, SetTimer(105.9))),
-        Case(ETCD, LED, Deposed("cut off"), (Say, Abdicate(), KILLED, SetTimer), BUSY),
-        Case(ETCD, LED, Deposed("cut off"), (Say, Abdicate(), KILLED, SetTimer)),
+    ("leading", "SteppedDown", "seeking"): [
+        Case(ELASTIC, LED, SteppedDown("outdated"), (PrintLine, StepDown(), StopRanks,
+            SetTimer(105.9))),
+        Case(ETCD, LED, SteppedDown("cut off"), (PrintLine, StepDown(), KILLED, SetTimer), BUSY),
+        Case(ETCD, LED, SteppedDown("cut off"), (PrintLine, StepDown(), KILLED, SetTimer)),
     ],
     ("leading", "CoordinatorEnded", "ended"): [
         Case(FIXED, LED, CoordinatorEnded(), (SetTimer(None),)),
@@ -223,14 +227,15 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
         for before, now in (((), IDLE), (LED, BUSY), (WELCOMED, BUSY))
         for event, orders in (
             (Reelected(7), ()),
-            (EtcdDown(4.0, "timeout"), (Say,)),
-            (EtcdBack(), (Say("INFO", "etcd answers again"),)),
+            (EtcdDown(4.0, "timeout"), (PrintLine,)),
+            (EtcdBack(), (PrintLine("INFO", "etcd answers again"),)),
         )
     ],
     ("ended", "anything", "ended"): [
         Case(ETCD, (ElectionFailed(ERROR),), event, ())
         for event in (
-            HERE, THERE, Deposed("cut off"), CLOSED, TO_US, TO_C, Welcomed(UID), Refused(), Idle(),
+            HERE, THERE, SteppedDown("cut off"), CLOSED, TO_US, TO_C, Joined(UID), Refused(),
+            Idle(),
             TimerFired(), Unreachable(ERROR), CoordinatorEnded(), EtcdDown(4.0, "timeout"),
         )
     ],
@@ -239,14 +244,14 @@ CASES = [(row, each) for row, cases in ROWS.items() for each in cases]
 
 
 def succession_of(job: Job) -> EtcdSuccession | MajoritySuccession:
-    """As meet.py chooses."""
+    """As rendezvous.py chooses."""
     is_etcd = job.rendezvous.kind == "etcd"
     return EtcdSuccession(job) if is_etcd else MajoritySuccession(job)
 
 
-def live(job: Job, *events: Event, now: Now = IDLE) -> Life:
+def live(job: Job, *events: Event, now: LocalState = IDLE) -> LeadershipState:
     """A place after these events; nothing of this node runs meanwhile, unless now says so."""
-    life = Life(job, succession_of(job))
+    life = LeadershipState(job, succession_of(job))
     for event in events:
         life.handle(event, now)
     return life
@@ -258,7 +263,7 @@ def live(job: Job, *events: Event, now: Now = IDLE) -> Life:
     ids=lambda v: type(v.event).__name__ if isinstance(v, Case) else " ".join(v),
 )
 def test_each_row_of_the_table_holds(row: tuple[str, str, str], each: Case) -> None:
-    """The table at the top of life.py is what happens."""
+    """The table at the top of leadership_state.py is what happens."""
     role, _, after = row
     life = live(each.job, *each.before, now=each.earlier)
     before = life.role
@@ -295,7 +300,7 @@ def test_what_runs_has_ended_before_another_coordinator_is_had(event: Event, ord
     """Its processes and those of the next attempt must not run at once."""
     life = live(ETCD)
     assert order not in life.handle(event, BUSY)
-    assert life.handle(EtcdBack(), BUSY) == [Say("INFO", "etcd answers again")]
+    assert life.handle(EtcdBack(), BUSY) == [PrintLine("INFO", "etcd answers again")]
     assert life.handle(Idle(), IDLE) == [order]
     assert life.handle(Idle(), IDLE) == []
 
@@ -303,20 +308,20 @@ def test_what_runs_has_ended_before_another_coordinator_is_had(event: Event, ord
 def test_the_latest_election_counts() -> None:
     """Elected, and before its processes had ended somebody else was."""
     life = live(ETCD, HERE, ELSEWHERE, now=BUSY)
-    assert life.handle(Idle(), IDLE) == [Follow(("10.0.0.3", 7003))]
+    assert life.handle(Idle(), IDLE) == [Connect(("10.0.0.3", 7003))]
 
 
 def test_who_is_deposed_before_it_leads_does_not_lead() -> None:
     """The ghost that was never armed."""
-    life = live(ETCD, HERE, Deposed("cut off"), now=BUSY)
+    life = live(ETCD, HERE, SteppedDown("cut off"), now=BUSY)
     assert life.handle(Idle(), IDLE) == []
     assert life.role == "seeking"
 
 
 @pytest.mark.parametrize(
-    ("job", "again"), [(ELASTIC, Follow(TO_THERE.target, 1.5, is_search=True)), (ETCD, TO_THERE)]
+    ("job", "again"), [(ELASTIC, Connect(TO_THERE.target, 1.5, is_search=True)), (ETCD, TO_THERE)]
 )
-def test_a_lost_coordinator_is_looked_for_where_it_was(job: Job, again: Follow) -> None:
+def test_a_lost_coordinator_is_looked_for_where_it_was(job: Job, again: Connect) -> None:
     """It may be back in a moment; what it ran here has ended by then."""
     life = live(job, *WELCOMED)
     assert again not in life.handle(CLOSED, BUSY)
@@ -328,7 +333,7 @@ def test_with_etcd_a_coordinator_that_leaves_is_followed_by_whoever_is_elected()
     for order in (TO_US, TO_C):
         life = live(ETCD, *WELCOMED)
         orders = life.handle(order, IDLE)
-        assert [type(o) for o in orders] == [Say, Unfollow, SetTimer]
+        assert [type(o) for o in orders] == [PrintLine, Disconnect, SetTimer]
         assert orders[2] == SetTimer(IDLE.at + 30.0 + 2 * TTL_SECONDS)
         assert life.role == "seeking"
 
@@ -336,7 +341,7 @@ def test_with_etcd_a_coordinator_that_leaves_is_followed_by_whoever_is_elected()
 def test_somebody_has_to_be_elected_in_time() -> None:
     """--join-timeout at first; the message says how long, and whom to look at."""
     etcd = EtcdSuccession(ETCD)
-    life = Life(ETCD, etcd)
+    life = LeadershipState(ETCD, etcd)
     assert etcd.begin(IDLE) == SetTimer(IDLE.at + 300.0)
     (order,) = life.handle(TimerFired(), IDLE)
     assert isinstance(order, GiveUp)
@@ -347,7 +352,7 @@ def test_somebody_has_to_be_elected_in_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "event", "hurry", "grace"),
+    ("job", "event", "force", "grace"),
     [
         (FIXED, CLOSED, False, None),
         (FIXED, SILENT, True, None),
@@ -361,12 +366,12 @@ def test_somebody_has_to_be_elected_in_time() -> None:
     ],
 )
 def test_how_long_processes_have_when_the_coordinator_is_lost(
-    job: Job, event: LinkLost, hurry: bool, grace: float | None
+    job: Job, event: LinkLost, force: bool, grace: float | None
 ) -> None:
     """Where another attempt may start soon: less than it takes; after silence: nothing."""
     orders = live(job, *WELCOMED).handle(event, BUSY)
-    (halt,) = (order for order in orders if isinstance(order, Halt))
-    assert (halt.hurry, halt.grace_seconds) == (hurry, grace)
+    (halt,) = (order for order in orders if isinstance(order, StopRanks))
+    assert (halt.force, halt.grace_seconds) == (force, grace)
 
 
 def test_a_lost_coordinator_is_worth_a_try_with_the_hint_where_to_look() -> None:
@@ -396,42 +401,42 @@ RECORD = AttemptRecord(
 )
 
 
-def lead(life: Life, event: Event, now: Now) -> Lead:
+def lead(life: LeadershipState, event: Event, now: LocalState) -> Lead:
     """The order to lead that an event brings."""
     (order,) = (o for o in life.handle(event, now) if isinstance(o, Lead))
     return order
 
 
 @pytest.mark.parametrize(
-    ("record", "inherited"),
+    ("record", "handoff"),
     [
-        (None, Inherited(3, ("a", "b", "c"), Budget(1, 1, 60.0), GONE_AT, "a", CUT_OFF_AT)),
+        (None, LeaderHandoff(3, ("a", "b", "c"), Budget(1, 1, 60.0), GONE_AT, "a", CUT_OFF_AT)),
         (
             replace(RECORD, attempt=2),  # the same attempt: we know it better
-            Inherited(3, ("a", "b", "c"), Budget(1, 1, 60.0), GONE_AT, "a", CUT_OFF_AT),
+            LeaderHandoff(3, ("a", "b", "c"), Budget(1, 1, 60.0), GONE_AT, "a", CUT_OFF_AT),
         ),
-        (RECORD, Inherited(6, ("c", "d"), Budget(2, 3, 20.0), GONE_AT, "c", CUT_OFF_AT)),
+        (RECORD, LeaderHandoff(6, ("c", "d"), Budget(2, 3, 20.0), GONE_AT, "c", CUT_OFF_AT)),
         (
             replace(RECORD, deadline=0.0),
-            Inherited(6, ("c", "d"), Budget(2, 3), GONE_AT, "c", CUT_OFF_AT),
+            LeaderHandoff(6, ("c", "d"), Budget(2, 3), GONE_AT, "c", CUT_OFF_AT),
         ),
         (
             replace(RECORD, deadline=4000.0),
-            Inherited(6, ("c", "d"), Budget(2, 3, 0.0), GONE_AT, "c", CUT_OFF_AT),
+            LeaderHandoff(6, ("c", "d"), Budget(2, 3, 0.0), GONE_AT, "c", CUT_OFF_AT),
         ),
         (
             replace(RECORD, by="b"),  # it was us: our own processes have ended
-            Inherited(6, ("c", "d"), Budget(2, 3, 20.0), GONE_AT, "", CUT_OFF_AT),
+            LeaderHandoff(6, ("c", "d"), Budget(2, 3, 20.0), GONE_AT, "", CUT_OFF_AT),
         ),
     ],
     ids=["no record", "ours", "a later one", "no limit", "limit over", "by us"],
 )
 def test_whoever_takes_over_inherits_the_later_word(
-    record: AttemptRecord | None, inherited: Inherited
+    record: AttemptRecord | None, handoff: LeaderHandoff
 ) -> None:
     """A takeover resets neither --timeout nor the restarts; no attempt has a number twice."""
     order = lead(live(ETCD, *WELCOMED), Elected(2, record), STARTED)
-    assert order == Lead(UID, inherited)
+    assert order == Lead(UID, handoff)
 
 
 def test_a_takeover_waits_for_the_processes_of_a_coordinator_that_may_live() -> None:
@@ -439,64 +444,64 @@ def test_a_takeover_waits_for_the_processes_of_a_coordinator_that_may_live() -> 
     life = live(ETCD, *WELCOMED, now=STARTED)
     life.handle(CLOSED, STARTED)
     life.handle(Refused(), STARTED)
-    inherited = lead(life, Elected(2, RECORD), STARTED).inherited
-    assert inherited is not None
-    assert inherited.lost_gone_at == STARTED.at + GUARDIAN_SECONDS
+    handoff = lead(life, Elected(2, RECORD), STARTED).handoff
+    assert handoff is not None
+    assert handoff.lost_gone_at == STARTED.at + GUARDIAN_SECONDS
 
 
 def test_a_death_of_before_says_nothing_of_the_coordinator_of_now() -> None:
     """It refused us while it was starting, and fell silent an hour later."""
-    life = live(ETCD, THERE, Refused(), Welcomed(UID), now=STARTED)
-    inherited = lead(life, Elected(2, RECORD), STARTED).inherited
-    assert inherited is not None
-    assert inherited.lost_gone_at == CUT_OFF_AT
+    life = live(ETCD, THERE, Refused(), Joined(UID), now=STARTED)
+    handoff = lead(life, Elected(2, RECORD), STARTED).handoff
+    assert handoff is not None
+    assert handoff.lost_gone_at == CUT_OFF_AT
 
 
 @pytest.mark.parametrize(
-    ("record", "inherited"),
+    ("record", "handoff"),
     [
         (None, None),
         (
             replace(RECORD, uid="other"),
-            Inherited(6, RECORD.members, gone_at=CUT_OFF_AT, is_new_run=True),
+            LeaderHandoff(6, RECORD.members, gone_at=CUT_OFF_AT, is_new_run=True),
         ),
         (replace(ENDED, uid="other"), None),
     ],
     ids=["none", "crashed, or it goes on", "ended"],
 )
 def test_the_record_of_another_run_is_not_inherited(
-    record: AttemptRecord | None, inherited: Inherited | None
+    record: AttemptRecord | None, handoff: LeaderHandoff | None
 ) -> None:
     """A crashed run is no takeover: a fresh one waits for its nodes as ever, and counts on. But
     what a run that has no end on record may still be running is waited for.
     """
-    assert lead(live(ETCD), Elected(1, record), IDLE) == Lead("", inherited)
+    assert lead(live(ETCD), Elected(1, record), IDLE) == Lead("", handoff)
 
 
 def test_a_coordinator_that_leaves_hands_over_what_it_knows() -> None:
     """The uid of the run, too: members of another would not be heard."""
     order = lead(live(ELASTIC, *WELCOMED), TO_US, STARTED)
     assert order.uid == UID
-    inherited = order.inherited
-    assert inherited is not None
-    assert (inherited.attempt, inherited.keys) == (3, ("b", "c"))
-    assert inherited.budget == Budget(1, 2, 50.0)
-    assert inherited.gone_at <= STARTED.at  # nothing runs
-    assert inherited.lost_gone_at <= STARTED.at
+    handoff = order.handoff
+    assert handoff is not None
+    assert (handoff.attempt, handoff.keys) == (3, ("b", "c"))
+    assert handoff.budget == Budget(1, 2, 50.0)
+    assert handoff.gone_at <= STARTED.at  # nothing runs
+    assert handoff.lost_gone_at <= STARTED.at
 
 
 def test_a_successor_waits_for_a_node_that_was_lost_before() -> None:
     """Its lease runs on while the coordinator changes."""
     order = lead(live(ELASTIC, *WELCOMED), replace(TO_US, wait_seconds=2.5), STARTED)
-    assert order.inherited is not None
-    assert order.inherited.lost
-    assert order.inherited.lost_gone_at == STARTED.at + 2.5
+    assert order.handoff is not None
+    assert order.handoff.lost
+    assert order.handoff.lost_gone_at == STARTED.at + 2.5
 
 
 def test_a_fence_is_asked_for_under_the_latest_election() -> None:
     """Our key had gone and is ours again: an attempt under the old one would be refused."""
     etcd = EtcdSuccession(ETCD)
-    life = Life(ETCD, etcd)
+    life = LeadershipState(ETCD, etcd)
     life.handle(Elected(3, None), IDLE)
     assert etcd.generation == 3
     life.handle(Reelected(7), BUSY)

@@ -1,14 +1,14 @@
-"""The words of a node's place in a job (life.py): what it hears and what it orders. Values only."""
+"""Events and orders of the leadership machine (leadership_state.py). Values only."""
 
 from __future__ import annotations
 
-from paddock.core.inherited import SHORT_GRACE_SECONDS
+from paddock.core.handoff import SHORT_GRACE_SECONDS
 from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.agent.election_words import Event as ElectionEvent
-    from paddock.core.inherited import Inherited
+    from paddock.agent.etcd_election.messages import Event as ElectionEvent
+    from paddock.core.handoff import LeaderHandoff
     from paddock.core.messages import Budget, Ending, HandOver, Start
     from paddock.errors import PaddockError
 
@@ -19,7 +19,7 @@ GUARDIAN_SECONDS = 1.5
 
 
 @value
-class Now:
+class LocalState:
     """What the rest of this node is like at the moment of an event.
 
     start: the latest order to start that it carried out, in the run it is in; is_start_fresh: it
@@ -43,7 +43,7 @@ class Now:
 
 
 @value
-class Welcomed:
+class Joined:
     """The coordinator we follow let us in."""
 
     uid: str
@@ -101,11 +101,11 @@ class Lead:
     """Open a coordinator. uid: "" for a new run."""
 
     uid: str = ""
-    inherited: Inherited | None = None
+    handoff: LeaderHandoff | None = None
 
 
 @value
-class Follow:
+class Connect:
     """Connect to the coordinator there, within limit_seconds (0: the time for joining).
 
     is_search: it may be one place of many, not worth a word.
@@ -117,7 +117,7 @@ class Follow:
 
 
 @value
-class Unfollow:
+class Disconnect:
     """Close the link to a coordinator. breaks: it has not told us to, and must not take us for
     dead.
     """
@@ -126,21 +126,21 @@ class Unfollow:
 
 
 @value
-class Abdicate:
+class StepDown:
     """Close our own coordinator with its links, timers and consents, as a unit."""
 
 
 @value
-class Halt:
+class StopRanks:
     """Stop this node's processes. grace_seconds: None for the job's own."""
 
     reason: str
-    hurry: bool = False
+    force: bool = False
     grace_seconds: float | None = SHORT_GRACE_SECONDS
 
 
 @value
-class Unseat:
+class RevokeLeader:
     """The leader's process is gone: its key need not live until its lease ends.
 
     nonce: of its record.
@@ -150,7 +150,7 @@ class Unseat:
 
 
 @value
-class Say:
+class PrintLine:
     """A line for people."""
 
     level: str
@@ -176,22 +176,23 @@ class Move:
     """What follows a change of leader: orders at once, and next when nothing of this node runs."""
 
     orders: tuple[Order, ...]
-    next: Lead | Follow | None = None
+    next: Lead | Connect | None = None
 
 
-def takes_over(inherited: Inherited) -> Say:
+def takes_over(handoff: LeaderHandoff) -> PrintLine:
     """A line for people: this node leads a run that another led before."""
-    nodes = len(inherited.keys)
+    nodes = len(handoff.keys)
     text = f"this node coordinates from now on; the attempt before ran on {nodes} nodes"
-    return Say("WARNING", text)
+    return PrintLine("WARNING", text)
 
 
 if TYPE_CHECKING:
     Target = tuple[str, int]
     Event = (
-        ElectionEvent | Welcomed | LinkLost | Refused | Unreachable | HandOver | CoordinatorEnded
+        ElectionEvent | Joined | LinkLost | Refused | Unreachable | HandOver | CoordinatorEnded
         | Idle | TimerFired
     )  # fmt: skip
     Order = (
-        Lead | Follow | Unfollow | Abdicate | Halt | Unseat | Say | GiveUp | SetTimer
+        Lead | Connect | Disconnect | StepDown | StopRanks | RevokeLeader | PrintLine
+        | GiveUp | SetTimer
     )  # fmt: skip

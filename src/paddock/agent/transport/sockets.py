@@ -10,7 +10,7 @@ import os
 import resource
 import socket
 
-from paddock.agent.connection import Connection
+from paddock.agent.transport.connection import LineConnection
 from paddock.core.endpoint import join_endpoint
 from paddock.errors import UsageError
 from paddock.local.loop import READ, WRITE
@@ -28,7 +28,7 @@ ACCEPTS_PER_TURN = 64
 ACCEPT_AGAIN_SECONDS = 0.2
 
 
-class Net:
+class Network:
     """This host's way to others. Owned by the loop's thread."""
 
     def __init__(
@@ -63,14 +63,16 @@ class Net:
         *,
         source: str,
         seconds: float,
-        on_open: Callable[[Incoming], None],
+        on_open: Callable[[IncomingConnection], None],
         on_failed: Callable[[str, bool], None],
-    ) -> Dial:
+    ) -> OutgoingConnection:
         """Connect; one of the two is called, later or at once.
 
         on_failed(why, is_refused): is_refused: the host answers, and nobody listens there.
         """
-        return Dial(self._loop, self._client_tls, target, source, seconds, on_open, on_failed)
+        return OutgoingConnection(
+            self._loop, self._client_tls, target, source, seconds, on_open, on_failed
+        )
 
 
 def _bound(address: str, port: int) -> socket.socket:
@@ -88,7 +90,7 @@ def _bound(address: str, port: int) -> socket.socket:
     return sock
 
 
-class Incoming:
+class IncomingConnection:
     """A connection that has been made, to be taken or dropped. address: the other side's."""
 
     def __init__(
@@ -111,9 +113,9 @@ class Incoming:
         limit_bytes: int,
         on_line: Callable[[bytes], None],
         on_closed: Callable[[str, bool], None],
-    ) -> Connection:
+    ) -> LineConnection:
         """Speak over it. Raises OSError when it has gone already."""
-        return Connection(
+        return LineConnection(
             self._sock,
             self._loop,
             limit_bytes=limit_bytes,
@@ -139,12 +141,14 @@ class Listener:
         self._loop = loop
         self._tls = tls
         self._timer = f"accept {self.port}"
-        self._on_incoming: Callable[[Incoming], None] | None = None
+        self._on_incoming: Callable[[IncomingConnection], None] | None = None
         self._make_room: Callable[[], bool] = lambda: False
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._files_max = soft - min(FILES_RESERVED, soft // 2) if soft > 0 else 1 << 30
 
-    def open(self, on_incoming: Callable[[Incoming], None], make_room: Callable[[], bool]) -> None:
+    def open(
+        self, on_incoming: Callable[[IncomingConnection], None], make_room: Callable[[], bool]
+    ) -> None:
         """Listen. make_room: called when descriptors run short; True if one was freed.
 
         Raises UsageError when another listens at a port that was chosen for us.
@@ -195,14 +199,16 @@ class Listener:
             if sock.fileno() >= self._files_max and not self._make_room():
                 sock.close()
                 continue
-            came = Incoming(sock, self._loop, self._tls, str(address[0]), server_side=True)
+            came = IncomingConnection(
+                sock, self._loop, self._tls, str(address[0]), server_side=True
+            )
             try:
                 self._on_incoming(came)
             except OSError:  # it had gone before it was greeted
                 sock.close()
 
 
-class Dial:
+class OutgoingConnection:
     """A connection that is being made."""
 
     def __init__(
@@ -212,7 +218,7 @@ class Dial:
         target: tuple[str, int],
         source: str,
         seconds: float,
-        on_open: Callable[[Incoming], None],
+        on_open: Callable[[IncomingConnection], None],
         on_failed: Callable[[str, bool], None],
     ) -> None:
         self._loop = loop
@@ -269,4 +275,6 @@ class Dial:
             sock.close()
             self._fail(result or errno.ECONNREFUSED)
             return
-        self._on_open(Incoming(sock, self._loop, self._tls, self._host, server_side=False))
+        self._on_open(
+            IncomingConnection(sock, self._loop, self._tls, self._host, server_side=False)
+        )

@@ -1,4 +1,4 @@
-"""Join a job of several nodes: find out who coordinates, then be it or follow it (place.py).
+"""Join a job of several nodes: find out who coordinates, then be it or follow it (leadership.py).
 
 Who coordinates (--master host:port):
     no --master given            this node: it chooses a port and prints the command to copy
@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import os
 
-from paddock.agent.election_words import Elected, Following, LeaderRecord
-from paddock.agent.majority import MajorityElector
-from paddock.agent.place import Place
-from paddock.agent.sockets import Net
-from paddock.agent.wire import GREETING_LIMIT_BYTES
+from paddock.agent.etcd_election.messages import Elected, Following, LeaderRecord
+from paddock.agent.leadership.leadership import Leadership
+from paddock.agent.leadership.majority import MajorityElector
+from paddock.agent.transport.sockets import Network
+from paddock.agent.transport.wire import GREETING_LIMIT_BYTES
 from paddock.errors import EXIT_DEADLINE, PaddockError, UsageError
 from paddock.local.addresses import (
     UnknownNameError,
@@ -41,7 +41,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.agent.reign import OwnLauncher
+    from paddock.agent.leadership.session import OwnLauncher
     from paddock.core.job import Rendezvous
 
 CONNECT_SECONDS = 1.0
@@ -52,13 +52,13 @@ NAMES_AGAIN_SECONDS = 2.0  # and for one that has an address, at which nobody le
 def join_others(run: OwnLauncher) -> None:
     """Start this node's part in a job of several nodes."""
     rendezvous = run.job.rendezvous
-    net = Net(run.loop, server_tls(rendezvous), client_tls(rendezvous))
-    place = Place(run, net, read_key(run.job, run.env))
+    net = Network(run.loop, server_tls(rendezvous), client_tls(rendezvous))
+    leadership = Leadership(run, net, read_key(run.job, run.env))
     if rendezvous.kind == "etcd":
-        join_by_etcd(place)
+        join_by_etcd(leadership)
         return
-    elector = MajorityElector(place)
-    place.elect_by(elector)
+    elector = MajorityElector(leadership)
+    leadership.elect_by(elector)
     if rendezvous.among and rendezvous.node_rank == 0:
         if not _open_everywhere(elector, rendezvous):
             raise UsageError(
@@ -68,10 +68,10 @@ def join_others(run: OwnLauncher) -> None:
     elif rendezvous.host or rendezvous.among:
         meet_when_known(elector)
     else:
-        place.address = rendezvous.own_host or guess_address()
-        place.port = rendezvous.port
-        place.key = place.key or os.urandom(16).hex().encode()
-        place.handle(Elected(0, None))
+        leadership.address = rendezvous.own_host or guess_address()
+        leadership.port = rendezvous.port
+        leadership.key = leadership.key or os.urandom(16).hex().encode()
+        leadership.handle(Elected(0, None))
 
 
 def meet_when_known(elector: MajorityElector) -> None:
@@ -80,14 +80,14 @@ def meet_when_known(elector: MajorityElector) -> None:
     The name of a pod is published when the pod has an address, and a little later. A name server
     that does not answer must not hold up a signal: a thread asks it.
     """
-    place, run = elector.place, elector.place.run
+    leadership, run = elector.leadership, elector.leadership.run
     rendezvous = run.job.rendezvous
     deadline = run.loop.now() + rendezvous.join_timeout_seconds
     said = ""
 
     def look() -> None:
         if not run.is_ended:
-            in_thread(lambda: _find(place, rendezvous), run.loop.post, known, unknown)
+            in_thread(lambda: _find(leadership, rendezvous), run.loop.post, known, unknown)
 
     def known(addresses: list[str]) -> None:
         if not run.is_ended:
@@ -96,16 +96,16 @@ def meet_when_known(elector: MajorityElector) -> None:
             except UnknownNameError as error:
                 unknown(error)
             except PaddockError as error:
-                place.give_up(error)
+                leadership.give_up(error)
 
     def unknown(error: PaddockError) -> None:
         nonlocal said
         is_passing = isinstance(error, UnknownNameError) and error.is_passing
         if not (is_passing or "KUBERNETES_SERVICE_HOST" in run.env):
-            place.give_up(error)
+            leadership.give_up(error)
         elif run.loop.now() >= deadline:
             error.exit_code = EXIT_DEADLINE
-            place.give_up(error)
+            leadership.give_up(error)
         elif not run.is_ended:
             if error.message != said:
                 said = error.message
@@ -117,30 +117,30 @@ def meet_when_known(elector: MajorityElector) -> None:
 
 def meet(elector: MajorityElector, rendezvous: Rendezvous, addresses: list[str]) -> None:
     """Coordinate if --master is this host's, else follow. Begins nothing when a name is unknown."""
-    place = elector.place
+    leadership = elector.leadership
     is_name = rendezvous.host not in addresses
     local = [address for address in addresses if is_local(address)]
     is_inward = is_name and rendezvous.host != "localhost" and _is_inward(local)
     if rendezvous.node_rank is None or not is_inward:
         for address in addresses:
-            place.door = place.net.bind(address, rendezvous.port)
-            if place.door is not None:
-                elector.home = (address, rendezvous.port)
-                place.address = rendezvous.own_host or address
-                place.handle(Elected(0, None))
+            leadership.listener = leadership.net.bind(address, rendezvous.port)
+            if leadership.listener is not None:
+                elector.own_rendezvous_address = (address, rendezvous.port)
+                leadership.address = rendezvous.own_host or address
+                leadership.handle(Elected(0, None))
                 return
     is_first = rendezvous.node_rank == 0 and is_name and (is_inward or not local)
     if is_first and _open_everywhere(elector, rendezvous):
         return
     if is_inward and rendezvous.node_rank is not None:
         addresses = [guess_address()]
-    place.source = own_source(rendezvous)
+    leadership.source = own_source(rendezvous)
     elector.first = (addresses[0], rendezvous.port)
     if is_name:
-        elector.find_first = _asker(elector, rendezvous)
+        elector.find_rendezvous_address = _asker(elector, rendezvous)
         _ask_until_welcomed(elector)
     target = LeaderRecord("", addresses[0], rendezvous.port, "")
-    place.handle(Following(target, 0))
+    leadership.handle(Following(target, 0))
 
 
 def _is_inward(local: list[str]) -> bool:
@@ -150,21 +150,21 @@ def _is_inward(local: list[str]) -> bool:
 
 def _open_everywhere(elector: MajorityElector, rendezvous: Rendezvous) -> bool:
     """Coordinate on every address of this host, unless the port is taken."""
-    place = elector.place
-    place.door = place.net.bind("", rendezvous.port)
-    if place.door is None:
+    leadership = elector.leadership
+    leadership.listener = leadership.net.bind("", rendezvous.port)
+    if leadership.listener is None:
         return False
-    elector.home = ("", rendezvous.port)
-    place.address = rendezvous.own_host or guess_address()
-    place.handle(Elected(0, None))
+    elector.own_rendezvous_address = ("", rendezvous.port)
+    leadership.address = rendezvous.own_host or guess_address()
+    leadership.handle(Elected(0, None))
     return True
 
 
-def _find(place: Place, rendezvous: Rendezvous) -> list[str]:
+def _find(leadership: Leadership, rendezvous: Rendezvous) -> list[str]:
     """The addresses at which the coordinator may be."""
     if not rendezvous.among:
         return resolve(rendezvous)
-    return look_out(rendezvous, place.run.job.job_id)
+    return look_out(rendezvous, leadership.run.job.job_id)
 
 
 def look_out(rendezvous: Rendezvous, job_id: str) -> list[str]:
@@ -198,14 +198,14 @@ def look_out(rendezvous: Rendezvous, job_id: str) -> list[str]:
 
 def _asker(elector: MajorityElector, rendezvous: Rendezvous) -> Callable[[], None]:
     """Asks for the first address again: a pod that is made anew has another by the same name."""
-    place = elector.place
+    leadership = elector.leadership
     is_asking = False
 
     def known(addresses: list[str]) -> None:
         nonlocal is_asking
         is_asking = False
         before, elector.first = elector.first, (addresses[0], rendezvous.port)
-        if elector.first != before and not (place.life.uid or place.run.is_ended):
+        if elector.first != before and not (leadership.state.uid or leadership.run.is_ended):
             meet(elector, rendezvous, addresses)  # what we followed was the one before
 
     def unknown(_error: PaddockError) -> None:
@@ -216,42 +216,44 @@ def _asker(elector: MajorityElector, rendezvous: Rendezvous) -> Callable[[], Non
         nonlocal is_asking
         if not is_asking:
             is_asking = True
-            in_thread(lambda: _find(place, rendezvous), place.run.loop.post, known, unknown)
+            in_thread(
+                lambda: _find(leadership, rendezvous), leadership.run.loop.post, known, unknown
+            )
 
     return ask
 
 
 def _ask_until_welcomed(elector: MajorityElector) -> None:
     """A name server may still tell of the pod before, for as long as it remembers."""
-    place, loop = elector.place, elector.place.run.loop
+    leadership, loop = elector.leadership, elector.leadership.run.loop
 
     def again() -> None:
-        if not (place.life.uid or place.run.is_ended):
-            elector.find_first()
+        if not (leadership.state.uid or leadership.run.is_ended):
+            elector.find_rendezvous_address()
             _ask_until_welcomed(elector)
 
     loop.at("first", loop.now() + NAMES_AGAIN_SECONDS, again)
 
 
-def join_by_etcd(place: Place) -> None:
+def join_by_etcd(leadership: Leadership) -> None:
     """Be a candidate, and follow whoever is elected."""
-    from paddock.agent.election import Election, EtcdElector
-    from paddock.agent.etcd_succession import TTL_SECONDS
+    from paddock.agent.etcd_election.election import Election, EtcdElector
+    from paddock.agent.etcd_election.succession import TTL_SECONDS
     from paddock.etcd.address import parse_etcd_url
 
-    run = place.run
+    run = leadership.run
     rendezvous = run.job.rendezvous
     address = parse_etcd_url(rendezvous.etcd_url)
-    place.address = rendezvous.own_host or address_towards(rendezvous.etcd[0])
-    place.door = place.net.bind(place.address, 0) or place.net.bind("", 0)
-    if place.door is None:
+    leadership.address = rendezvous.own_host or address_towards(rendezvous.etcd[0])
+    leadership.listener = leadership.net.bind(leadership.address, 0) or leadership.net.bind("", 0)
+    if leadership.listener is None:
         raise UsageError(
-            f"no port can be bound on {place.address}",
+            f"no port can be bound on {leadership.address}",
             hint="give an address of this host with --host",
         )
-    place.port = place.door.port
-    record = LeaderRecord(os.uname().nodename, place.address, place.port, "")
-    elector = EtcdElector(place)
+    leadership.port = leadership.listener.port
+    record = LeaderRecord(os.uname().nodename, leadership.address, leadership.port, "")
+    elector = EtcdElector(leadership)
     election = Election(
         address,
         run.job.job_id,
@@ -260,6 +262,6 @@ def join_by_etcd(place: Place) -> None:
         ttl_seconds=TTL_SECONDS,
     )
     run.member.reporter.echo("Waiting peer ready...")
-    run.at_end(lambda: election.stop(ended=place.has_finished))
+    run.at_end(lambda: election.stop(ended=leadership.has_finished))
     elector.begin(election.ask)
     election.start()

@@ -8,7 +8,7 @@ gets the obvious one; so does ``--warm train.py``.
 from __future__ import annotations
 
 from paddock.command_line import read_line
-from paddock.core.job import Source
+from paddock.core.job import ValueSource
 from paddock.core.secrets import without_login
 from paddock.core.value import value
 from paddock.jobfile.flags import LAUNCH
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 @value
-class Given:
+class ArgValue:
     """One value as text, and where it stood."""
 
     text: str
-    source: Source
+    source: ValueSource
 
 
-class Words:
+class LaunchArgs:
     """What the words of one command line say.
 
     values: by Flag.name, the last one wins. env: every --env. script: the first word that is not
@@ -42,7 +42,7 @@ class Words:
         self.problems, self.notes = line.problems, line.notes
         self.is_help, self.is_whole = line.is_help, line.is_whole
         self.ignored = line.ignored()
-        self.values: dict[str, Given] = {}
+        self.values: dict[str, ArgValue] = {}
         self.env: list[str] = []
         for said in line.said:
             text = said.text
@@ -50,18 +50,18 @@ class Words:
                 self.env.append(text)
                 text = text.partition("=")[0]  # values may be secret: only the name is remembered
             if said.flag.status != "ignored":
-                source = Source(kind, said.name, without_login(text))
-                self.values[said.flag.name] = Given(text, source)
+                source = ValueSource(kind, said.name, without_login(text))
+                self.values[said.flag.name] = ArgValue(text, source)
 
 
-def read_words(argv: Sequence[str], kind: SourceKind = "flag") -> Words:
+def read_words(argv: Sequence[str], kind: SourceKind = "flag") -> LaunchArgs:
     """Split a command line into flags, script and the script's own words.
 
     >>> w = read_words(["--gpu=0,1", "--nnodes", "2", "train.py", "--nnodes", "5"])
     >>> {n: g.text for n, g in w.values.items()}, w.script, w.script_args
     ({'devices': '0,1', 'nnodes': '2'}, 'train.py', ('--nnodes', '5'))
     """
-    return Words(argv, kind)
+    return LaunchArgs(argv, kind)
 
 
 def record_of(argv: Sequence[str]) -> str:

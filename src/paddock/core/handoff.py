@@ -19,7 +19,7 @@ SHORT_GRACE_SECONDS = 0.9
 
 
 @value
-class Inherited:
+class LeaderHandoff:
     """What a coordinator knows of the one before it.
 
     attempt: the one to start with. is_new_run: it is another run's, whose nodes are not awaited and
@@ -40,7 +40,7 @@ class Inherited:
     gone: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, order: HandOver, now: float) -> Inherited:
+    def of(cls, order: HandOver, now: float) -> LeaderHandoff:
         """What a coordinator that leaves hands over; nothing runs."""
         return cls(
             order.attempt, order.keys, order.budget, lost="earlier",
@@ -48,10 +48,10 @@ class Inherited:
         )  # fmt: skip
 
 
-NOTHING = Inherited(0, is_new_run=True)
+NOTHING = LeaderHandoff(0, is_new_run=True)
 
 
-class Spent:
+class UsedBudget:
     """What a job has used up: restarts, and --timeout, which runs from its first start."""
 
     def __init__(self, timeout_seconds: float, before: Budget, now: float) -> None:

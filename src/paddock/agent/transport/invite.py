@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from paddock.agent.reign import OwnLauncher
+    from paddock.agent.leadership.session import OwnLauncher
     from paddock.core.job import Rendezvous
 
 # What differs between the nodes of a job: these flags of this node are not for the others.

@@ -45,11 +45,11 @@ def find_fault(part: object) -> str:
     if isinstance(part, Warn):
         return f"{len(part.text)} letters" if len(part.text) > TEXT_MAX else ""
     if isinstance(part, Start):
-        counts = (len(part.hosts), len(part.keys), len(part.doors))
+        counts = (len(part.hosts), len(part.keys), len(part.listen_ports))
         is_whole = counts[0] and len(set(counts)) == 1
         return "" if is_whole else "{} hosts, {} keys, {} doors".format(*counts)
     if isinstance(part, Voters):
-        counts = (len(part.keys), len(part.addresses), len(part.doors))
+        counts = (len(part.keys), len(part.addresses), len(part.listen_ports))
         return "" if len(set(counts)) == 1 else "{} keys, {} addresses, {} doors".format(*counts)
     if isinstance(part, HandOver):
         return "" if part.keys else "no keys"

@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
-from paddock.core.messages import Refuse
+from paddock.core.messages import Reject
 from paddock.core.plan import find_misfit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from paddock.core.inherited import Inherited
+    from paddock.core.handoff import LeaderHandoff
     from paddock.core.job import Job
     from paddock.core.messages import Join, Loss
 
 NAMES_MAX = 8
 
 
-class Peer:
+class MemberEntry:
     """A node that is in."""
 
     __slots__ = (
-        "door", "host", "is_expelled", "is_self", "key", "leaving", "loss", "node_rank", "order",
-        "place",
+        "assigned_rank",
+        "host",
+        "is_expelled",
+        "is_self",
+        "key",
+        "leaving",
+        "listen_port",
+        "loss",
+        "node_rank",
+        "order",
     )  # fmt: skip
 
     def __init__(self, join: Join, order: int, *, is_self: bool) -> None:
         self.host = join.host
         self.key = join.key
         self.node_rank = join.node_rank
-        self.door = join.door
+        self.listen_port = join.listen_port
         self.is_self = is_self
         self.order = order
-        self.place: int | None = None  # node rank in the latest plan
+        self.assigned_rank: int | None = None  # node rank in the latest plan
         self.leaving = 0  # the signal, when this node was told to end
         self.loss: Loss = ""  # nobody told it: what it lost
         self.is_expelled = False  # it must go when its processes have ended
@@ -39,33 +47,33 @@ class Peer:
     @property
     def is_spare(self) -> bool:
         """Of two that want one seat, the one that is not in the latest plan comes last."""
-        return self.place is None
+        return self.assigned_rank is None
 
 
-class Roster:
+class MemberTable:
     """The nodes that are in, by member number, and those of the last attempt that are not back."""
 
-    def __init__(self, job: Job, shape: tuple[tuple[str, str], ...] = ()) -> None:
+    def __init__(self, job: Job, fingerprint: tuple[tuple[str, str], ...] = ()) -> None:
         """shape: what must be equal on every node, by the name of its flag."""
         self.job = job
         self.is_first = True  # no attempt of this run has started yet
-        self.peers: dict[int, Peer] = {}
+        self.peers: dict[int, MemberEntry] = {}
         self.awaited: set[str] = set()  # keys of an attempt that another node coordinated
         self._by_key: dict[str, int] = {}
-        self._ghosts: dict[str, float] = {}  # until when processes of a node may live
+        self._lost_until: dict[str, float] = {}  # until when processes of a node may live
         self._joins = 0
-        self.shape = shape
+        self.fingerprint = fingerprint
 
-    def inherit(self, before: Inherited) -> None:
+    def inherit(self, before: LeaderHandoff) -> None:
         """What another node coordinated: its nodes may come back, and may still run it."""
         self.is_first = before.is_new_run
         for key in before.keys:
             if key != before.lost:
-                self.haunt(key, before.gone_at)
+                self.mark_lost_until(key, before.gone_at)
                 if not before.is_new_run:
                     self.awaited.add(key)
         if before.lost:
-            self.haunt(before.lost, before.lost_gone_at)
+            self.mark_lost_until(before.lost, before.lost_gone_at)
 
     def __len__(self) -> int:
         return len(self.peers)
@@ -74,34 +82,34 @@ class Roster:
         """The member number this launcher had when it joined before."""
         return self._by_key.get(key)
 
-    def add(self, member: int, join: Join, *, is_self: bool) -> Peer:
+    def add(self, member: int, join: Join, *, is_self: bool) -> MemberEntry:
         """A node is in; nothing of what it ran before is left."""
-        peer = Peer(join, self._joins, is_self=is_self)
+        peer = MemberEntry(join, self._joins, is_self=is_self)
         self._joins += 1
         self.peers[member] = peer
         self._by_key[join.key] = member
         self.awaited.discard(join.key)
-        self._ghosts.pop(join.key, None)
+        self._lost_until.pop(join.key, None)
         return peer
 
-    def remove(self, member: int) -> Peer | None:
+    def remove(self, member: int) -> MemberEntry | None:
         """A node is out; None when it was not in."""
         peer = self.peers.pop(member, None)
         if peer is not None and self._by_key.get(peer.key) == member:
             del self._by_key[peer.key]
         return peer
 
-    def haunt(self, key: str, until: float) -> None:
+    def mark_lost_until(self, key: str, until: float) -> None:
         """Processes of that launcher may live until then, unless it joins again before."""
-        self._ghosts[key] = max(until, self._ghosts.get(key, 0.0))
+        self._lost_until[key] = max(until, self._lost_until.get(key, 0.0))
 
     @property
-    def haunted_until(self) -> float:
+    def lost_until(self) -> float:
         """No attempt may start before this monotonic second."""
-        return max(self._ghosts.values(), default=0.0)
+        return max(self._lost_until.values(), default=0.0)
 
     @property
-    def own(self) -> Peer | None:
+    def own(self) -> MemberEntry | None:
         """The coordinator's own node, while it is in."""
         return next((p for p in self.peers.values() if p.is_self), None)
 
@@ -111,7 +119,7 @@ class Roster:
         return [i for i, p in self.peers.items() if not (p.leaving or p.is_expelled)]
 
     @property
-    def own_leaver(self) -> Peer | None:
+    def own_leaver(self) -> MemberEntry | None:
         """The coordinator's own node, if it was told to leave."""
         own = self.own
         return own if own is not None and own.leaving else None
@@ -122,13 +130,13 @@ class Roster:
 
         Nodes that have yet to come for the first attempt know this one's address only.
         """
-        rest = (i for i in self.seat_order() if i in self.staying)
+        rest = (i for i in self.rank_order() if i in self.staying)
         if self.job.rendezvous.kind == "etcd":
             return next(rest, None)
-        return next((i for i in rest if self.peers[i].door and not self.is_first), None)
+        return next((i for i in rest if self.peers[i].listen_port and not self.is_first), None)
 
     @property
-    def can_go_on(self) -> bool:
+    def can_take_over(self) -> bool:
         """Somebody stays; and one of them can coordinate, should this node leave."""
         return bool(self.staying) and (self.own_leaver is None or self.successor is not None)
 
@@ -142,14 +150,14 @@ class Roster:
             return ()
         staying = self.staying
         return tuple(
-            p.place
+            p.assigned_rank
             for i, p in self.peers.items()
-            if p.place is not None
+            if p.assigned_rank is not None
             and not p.is_self
             and len(staying) - (i in staying) >= self.job.nnodes_min
         )
 
-    def label(self, peer: Peer) -> str:
+    def label(self, peer: MemberEntry) -> str:
         """A node's name; with its pod where several nodes share a host."""
         return label(peer, self.peers.values())
 
@@ -157,19 +165,19 @@ class Roster:
         """The nodes' names, cut after eight."""
         return names_of(self.peers.values())
 
-    def refusal(self, join: Join, former: int | None) -> Refuse | None:
+    def refusal(self, join: Join, former: int | None) -> Reject | None:
         """Why a node may not join those that are in; None when it may.
 
         former: its own member number of before.
         """
-        odd = find_difference(self.shape, join.shape)
+        odd = find_difference(self.fingerprint, join.fingerprint)
         if odd is not None:
             text = f"{odd[0]} is '{odd[2]}' on {join.host.name}, '{odd[1]}' on the coordinator"
-            return Refuse(text, "give the same command on every node")
+            return Reject(text, "give the same command on every node")
         others = [p for i, p in self.peers.items() if i != former]
         return _refusal(self.job, join, others, is_first=self.is_first)
 
-    def seat_order(self) -> list[int]:
+    def rank_order(self) -> list[int]:
         """Member numbers in node-rank order, those that would be one too many last.
 
         --ips order; else --rank order; else those of the last plan as they were, then the
@@ -178,7 +186,7 @@ class Roster:
         rendezvous = self.job.rendezvous
         ips = rendezvous.ips
 
-        def sort_key(item: tuple[int, Peer]) -> tuple[object, ...]:
+        def sort_key(item: tuple[int, MemberEntry]) -> tuple[object, ...]:
             _, p = item
             if ips:
                 return (ips.index(p.host.address), p.is_spare, p.order)
@@ -186,37 +194,37 @@ class Roster:
                 return (p.node_rank, p.is_spare, p.order)
             if rendezvous.sort_ip:
                 return (address_key(p.host.address), p.key)
-            if p.place is not None:
-                return (0, p.place, (), "")
+            if p.assigned_rank is not None:
+                return (0, p.assigned_rank, (), "")
             return (1, 0 if p.is_self else 1, address_key(p.host.address), p.key)
 
         room: dict[object, int] = {}
         for ip in ips:
             room[ip] = room.get(ip, 0) + 1
-        seats: list[int] = []
+        ranked: list[int] = []
         spare: list[int] = []
         taken: dict[object, int] = {}
         for member, p in sorted(self.peers.items(), key=sort_key):
             seat: object = p.host.address if ips else p.node_rank
             taken[seat] = taken.get(seat, 0) + 1
             is_one_more = seat is not None and taken[seat] > room.get(seat, 1)
-            (spare if is_one_more else seats).append(member)
-        return seats + spare
+            (spare if is_one_more else ranked).append(member)
+        return ranked + spare
 
     def chosen(self) -> list[int]:
         """Those of them that the job has room for."""
-        return self.seat_order()[: self.job.nnodes_max]
+        return self.rank_order()[: self.job.nnodes_max]
 
     def seat(self, chosen: Iterable[int]) -> None:
         """These take part in the next attempt, in node-rank order; the others do not."""
         for peer in self.peers.values():
-            peer.place = None
+            peer.assigned_rank = None
         for place, member in enumerate(chosen):
-            self.peers[member].place = place
+            self.peers[member].assigned_rank = place
 
     def member_at(self, place: int) -> int:
         """Who has this node rank in the latest plan."""
-        return next(i for i, p in self.peers.items() if p.place == place)
+        return next(i for i, p in self.peers.items() if p.assigned_rank == place)
 
     def missing(self) -> str:
         """Whom the job still waits for, where --ips or --rank say it; else ""."""
@@ -252,18 +260,20 @@ def find_difference(
     return None
 
 
-def _refusal(job: Job, join: Join, others: Collection[Peer], *, is_first: bool) -> Refuse | None:
+def _refusal(
+    job: Job, join: Join, others: Collection[MemberEntry], *, is_first: bool
+) -> Reject | None:
     by_rank = _rank_refusal(job, join.node_rank, others, is_first=is_first)
     if by_rank is not None:
         return by_rank
     ips = job.rendezvous.ips
     if ips and join.host.address not in ips:
-        return Refuse(
+        return Reject(
             f"address {join.host.address} is not in --ips {','.join(ips)}",
             "use the same --ips on every node, and --host to say which one this is",
         )
     if len(others) >= job.nnodes_max and not job.is_elastic:
-        return Refuse(
+        return Reject(
             f"the job already has its {job.nnodes_max} nodes: {names_of(others)}",
             "is another job using this --master address? give it its own --job_id and port",
         )
@@ -271,19 +281,19 @@ def _refusal(job: Job, join: Join, others: Collection[Peer], *, is_first: bool) 
         return None
     # A latecomer that no plan can place is turned away: it must not end a job that runs.
     problem = find_misfit(job, next(iter(others)).host, join.host)
-    return Refuse(problem.message, problem.hint) if problem else None
+    return Reject(problem.message, problem.hint) if problem else None
 
 
 def _rank_refusal(
-    job: Job, rank: int | None, others: Collection[Peer], *, is_first: bool
-) -> Refuse | None:
+    job: Job, rank: int | None, others: Collection[MemberEntry], *, is_first: bool
+) -> Reject | None:
     if rank is not None and rank >= job.nnodes_max:
-        return Refuse(f"--rank {rank} is too large for {job.nnodes_max} nodes", "they start at 0")
+        return Reject(f"--rank {rank} is too large for {job.nnodes_max} nodes", "they start at 0")
     for other in others:  # one is enough: the others were compared with it
         if (other.node_rank is None) == (rank is None):
             break
         mine, theirs = ("a", "no") if rank is not None else ("no", "a")
-        return Refuse(
+        return Reject(
             f"this node gives {mine} --rank, the others give {theirs} --rank",
             "give --rank on every node or on none",
         )
@@ -293,20 +303,20 @@ def _rank_refusal(
     same = next((p for p in others if p.node_rank == rank), None)
     if same is None:
         return None
-    return Refuse(
+    return Reject(
         f"--rank {rank} is taken by {same.host.name} ({same.host.address})",
         "give every node its own --rank, or none at all",
     )
 
 
-def label(peer: Peer, peers: Iterable[Peer]) -> str:
+def label(peer: MemberEntry, peers: Iterable[MemberEntry]) -> str:
     """A node's name; with its pod where several nodes share a host."""
     name = peer.host.name
     is_shared = any(p.host.name == name and p is not peer for p in peers)
     return peer.key if is_shared else name
 
 
-def names_of(peers: Collection[Peer]) -> str:
+def names_of(peers: Collection[MemberEntry]) -> str:
     """The nodes' names, cut after eight."""
     first = [p for p, _ in zip(peers, range(NAMES_MAX), strict=False)]
     more = len(peers) - len(first)

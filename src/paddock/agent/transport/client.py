@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 
-from paddock.agent.wire import (
+from paddock.agent.transport.wire import (
     GREETING_LIMIT_BYTES,
     LINE_LIMIT_BYTES,
     Signer,
@@ -28,14 +28,14 @@ from paddock.agent.wire import (
     session_key,
 )
 from paddock.core.endpoint import join_endpoint
-from paddock.core.messages import Letter, Ping, Pong
+from paddock.core.messages import Envelope, Ping, Pong
 from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, PaddockError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.agent.connection import Connection
-    from paddock.agent.sockets import Dial, Incoming, Net
+    from paddock.agent.transport.connection import LineConnection
+    from paddock.agent.transport.sockets import IncomingConnection, Network, OutgoingConnection
     from paddock.core.exits import Exit
     from paddock.core.messages import Ending
     from paddock.local.loop import Loop
@@ -56,7 +56,7 @@ class ClientEvents:
     def joined(self, seen_as: str, uid: str) -> None:
         """The coordinator accepted us, and that is our address for it."""
 
-    def on_letter(self, letter: Letter) -> None:
+    def on_envelope(self, envelope: Envelope) -> None:
         """An order."""
 
     def lost(self, ending: Ending, why: str, seconds_left: float) -> None:
@@ -72,13 +72,13 @@ class ClientEvents:
         """The coordinator's host answers, and nobody listens there."""
 
 
-class Client:
+class CoordinatorClient:
     """Owned by the loop's thread. is_search: one place of many, of which none is worth a word."""
 
     def __init__(
         self,
         loop: Loop,
-        net: Net,
+        net: Network,
         job_id: str,
         target: tuple[str, int],
         *,
@@ -107,8 +107,8 @@ class Client:
         self._pause = RETRY_FIRST_SECONDS
         self._said_waiting = False
         self._silent_times = 0
-        self._connection: Connection | None = None
-        self._dial: Dial | None = None  # a connection that is being made
+        self._connection: LineConnection | None = None
+        self._dial: OutgoingConnection | None = None  # a connection that is being made
         self._nonce = ""
         self._server_nonce = ""
         self._state = "connecting"
@@ -138,7 +138,7 @@ class Client:
         if self._state == "connecting":
             self._retry(why)
 
-    def _connected(self, incoming: Incoming) -> None:
+    def _connected(self, incoming: IncomingConnection) -> None:
         self._dial = None
         self._state = "greeting"
         now = self._loop.now()
@@ -189,11 +189,11 @@ class Client:
 
     def _on_line(self, line: bytes) -> None:
         if self._state == "joined":
-            letter = decode(self._in.check(line))
-            if isinstance(letter.message, Pong):
-                self._on_pong(letter.message)
+            envelope = decode(self._in.check(line))
+            if isinstance(envelope.message, Pong):
+                self._on_pong(envelope.message)
             elif self._loop.now() < self._lease_until:
-                self._events.on_letter(letter)
+                self._events.on_envelope(envelope)
             else:  # we stood still: what waited for us is an order to a node taken for dead
                 self._fence()
             return
@@ -227,10 +227,10 @@ class Client:
         self._ping()  # before anything else: exits can be told in its time from the first on
         self._events.joined(self._connection.local_address, self.uid)
 
-    def send(self, letter: Letter) -> None:
+    def send(self, envelope: Envelope) -> None:
         """Send without blocking; into the void when the coordinator is gone."""
         if self._state == "joined" and self._connection is not None:
-            self._connection.send(self._out.sign(encode(letter)))
+            self._connection.send(self._out.sign(encode(envelope)))
 
     def close(self, *, breaks: bool = False) -> None:
         """Leave: what was sent before still arrives; or break it off."""
@@ -249,7 +249,7 @@ class Client:
     def _ping(self) -> None:
         if self._state != "joined":
             return
-        self.send(Letter(self.uid, -1, Ping(self._loop.now_ns())))
+        self.send(Envelope(self.uid, -1, Ping(self._loop.now_ns())))
         self._loop.at(self._timer + "ping", self._loop.now() + self._lease / 4, self._ping)
         self._loop.at(self._timer + "fence", self._lease_until, self._fence)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from paddock.agent.wire import WireError, decode_fields
+from paddock.agent.transport.wire import WireError, decode_fields
 from paddock.core.value import fields_of, value
 from paddock.errors import EXIT_USAGE, PaddockError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # What etcd holds.
 
 
-class Record:
+class EtcdRecord:
     """Kept under a key, as JSON of its fields."""
 
     def encode(self) -> bytes:
@@ -31,11 +31,11 @@ class Record:
         try:
             return decode_fields(cls, data)
         except WireError as error:
-            raise RecordError(data) from error
+            raise EtcdRecordError(data) from error
 
 
 @value
-class LeaderRecord(Record):
+class LeaderRecord(EtcdRecord):
     """Who coordinates, and where. The nonce tells two runs of one agent apart."""
 
     name: str
@@ -46,7 +46,7 @@ class LeaderRecord(Record):
 
 
 @value
-class AttemptRecord(Record):
+class AttemptRecord(EtcdRecord):
     """The last attempt that was allowed to start; ended: its job is over (a tombstone).
 
     generation: that of the Elected or Reelected under which the attempt is asked for.
@@ -66,7 +66,7 @@ class AttemptRecord(Record):
     deadline: Seconds = 0.0
 
 
-class RecordError(PaddockError):
+class EtcdRecordError(PaddockError):
     """A key of the job holds something that Paddock did not write."""
 
     def __init__(self, data: bytes) -> None:
@@ -104,14 +104,14 @@ class Following:
 
 
 @value
-class Deposed:
+class SteppedDown:
     """We coordinated and others took over: the attempt we run must end."""
 
     reason: str
 
 
 @value
-class Fenced:
+class AttemptFenced:
     """ok: the attempt may start, nobody else can start it. Otherwise it must not."""
 
     attempt: int
@@ -143,7 +143,7 @@ class ElectionFailed:
 
 
 @value
-class View:
+class ElectionView:
     """Both keys at one moment, and the revisions and lease that go with them."""
 
     leader: LeaderRecord | None = None
@@ -154,7 +154,7 @@ class View:
 
 
 @value
-class Granted:
+class LeaseGranted:
     """A new lease, or an old one anew."""
 
     lease: int
@@ -167,14 +167,14 @@ class LeaseGone:
 
 
 @value
-class Failed:
+class RequestFailed:
     """The request failed, though it may have been done."""
 
     error: PaddockError
 
 
 @value
-class FenceAsked:
+class FenceRequested:
     """Start an attempt? Fenced comes, after etcd's outage if there is one.
 
     record.generation is that of the last Elected or Reelected. A second one replaces one not yet
@@ -200,7 +200,7 @@ class LeaderDied:
 
 
 @value
-class LeaderLives:
+class LeaderAlive:
     """Whether that leader answers us, whatever etcd says."""
 
     nonce: str
@@ -208,14 +208,14 @@ class LeaderLives:
 
 
 @value
-class StopAsked:
+class StopRequested:
     """ended: the job is over, so leave the tombstone."""
 
     ended: bool
 
 
 @value
-class Woke:
+class ElectionTick:
     """Nothing but time has passed."""
 
 
@@ -223,17 +223,17 @@ class Woke:
 
 
 @value
-class Post:
+class PublishEvent:
     event: Event
 
 
 @value
-class Look:
+class ReadElection:
     pass
 
 
 @value
-class Grant:
+class GrantLease:
     ttl_seconds: int
 
 
@@ -249,7 +249,7 @@ class KeepAlive:
 
 
 @value
-class Fence:
+class FenceAttempt:
     """Record the attempt, if generation still leads and attempt's mod_revision is known."""
 
     record: AttemptRecord
@@ -257,14 +257,14 @@ class Fence:
 
 
 @value
-class Unseat:
+class DeleteLeaderKey:
     """Delete the leader key, if it is still of that generation."""
 
     generation: int
 
 
 @value
-class Bury:
+class WriteTombstone:
     """Replace the attempt record by its tombstone, for so long, if its generation still leads."""
 
     record: AttemptRecord
@@ -272,24 +272,33 @@ class Bury:
 
 
 @value
-class Revoke:
+class RevokeLease:
     lease: int
 
 
 @value
-class Finished:
+class ElectionDone:
     """Nothing is left to do; the shell's thread ends."""
 
 
 if TYPE_CHECKING:
     Event: TypeAlias = (
-        Elected | Reelected | Following | Deposed | Fenced
+        Elected | Reelected | Following | SteppedDown | AttemptFenced
         | EtcdDown | EtcdBack | ElectionFailed
     )  # fmt: skip
-    Request: TypeAlias = Look | Grant | Campaign | KeepAlive | Fence | Unseat | Bury | Revoke
-    Order: TypeAlias = Post | Request | Finished
-    Answer: TypeAlias = View | Granted | LeaseGone | Failed
+    Request: TypeAlias = (
+        ReadElection
+        | GrantLease
+        | Campaign
+        | KeepAlive
+        | FenceAttempt
+        | DeleteLeaderKey
+        | WriteTombstone
+        | RevokeLease
+    )
+    Order: TypeAlias = PublishEvent | Request | ElectionDone
+    Answer: TypeAlias = ElectionView | LeaseGranted | LeaseGone | RequestFailed
     Input: TypeAlias = (
-        Answer | FenceAsked | UidLearned | LeaderDied | LeaderLives
-        | StopAsked | Woke
+        Answer | FenceRequested | UidLearned | LeaderDied | LeaderAlive
+        | StopRequested | ElectionTick
     )  # fmt: skip

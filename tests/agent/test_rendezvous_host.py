@@ -8,9 +8,9 @@ from threading import Thread
 
 import pytest
 
-from paddock.agent import meet
-from paddock.agent.meet import look_out
-from paddock.agent.wire import greeting
+from paddock.agent import rendezvous as rendezvous_module
+from paddock.agent.rendezvous import look_out
+from paddock.agent.transport.wire import greeting
 from paddock.core.job import Rendezvous
 from paddock.local.addresses import UnknownNameError
 
@@ -38,7 +38,7 @@ def test_the_coordinator_of_this_job_is_told_from_others(
     monkeypatch: pytest.MonkeyPatch, line: bytes, is_ours: bool
 ) -> None:
     """Another job, or another program, may have that port on one of the hosts."""
-    monkeypatch.setattr(meet, "guess_address", lambda: "192.0.2.9")
+    monkeypatch.setattr(rendezvous_module, "guess_address", lambda: "192.0.2.9")
     with closing(socket.create_server(("127.0.0.2", 0))) as server:
         rendezvous = Rendezvous("tcp", port=server.getsockname()[1], among=AMONG, node_rank=1)
         there = Thread(target=answer, args=(server, line))

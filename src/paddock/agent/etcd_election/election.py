@@ -1,6 +1,6 @@
 """Leaders are found through etcd: it elects, tells where, and fences.
 
-``EtcdElector`` is this node's Elector (place.py). ``Election`` carries out the election, in a
+``EtcdElector`` is this node's Elector (leadership.py). ``Election`` carries out the election, in a
 thread of its own.
 
 ``ElectionState`` decides (election_state.py: the state table and the races); this file only
@@ -17,9 +17,9 @@ import threading
 import time
 import urllib.parse
 
-from paddock.agent import election_words
-from paddock.agent.election_state import ElectionState
-from paddock.agent.etcd_succession import TTL_SECONDS, EtcdSuccession
+from paddock.agent.etcd_election import messages
+from paddock.agent.etcd_election.election_state import ElectionState
+from paddock.agent.etcd_election.succession import TTL_SECONDS, EtcdSuccession
 from paddock.core.value import replace
 from paddock.errors import PaddockError
 from paddock.etcd.client import EtcdClient, compare, delete, put, read
@@ -29,8 +29,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.agent.life_words import Lead, Target
-    from paddock.agent.place import Place
+    from paddock.agent.leadership.leadership import Leadership
+    from paddock.agent.leadership.messages import Lead, Target
     from paddock.core.messages import Start
     from paddock.etcd.address import EtcdAddress
     from paddock.etcd.reply import KeyValue
@@ -44,20 +44,20 @@ class EtcdElector:
 
     keeps_port = True
     first = None
-    _ask: Callable[[election_words.Input], None]
+    _ask: Callable[[messages.Input], None]
 
-    def __init__(self, place: Place) -> None:
-        self.succession = EtcdSuccession(place.run.job)
-        self._place = place
+    def __init__(self, leadership: Leadership) -> None:
+        self.succession = EtcdSuccession(leadership.run.job)
+        self._leadership = leadership
         self._asked: tuple[int, Callable[[], None]] | None = None  # an attempt that waits for etcd
 
-    def begin(self, ask: Callable[[election_words.Input], None]) -> None:
+    def begin(self, ask: Callable[[messages.Input], None]) -> None:
         """Start the clock of the first election. ask: takes inputs; events come to ``handle``."""
         self._ask = ask
-        self._place.elect_by(self)
-        self._place.carry_out(self.succession.begin(self._place.now()))
+        self._leadership.elect_by(self)
+        self._leadership.carry_out(self.succession.begin(self._leadership.now()))
 
-    def find_first(self) -> None:
+    def find_rendezvous_address(self) -> None:
         """Etcd has the address of the leader."""
 
     def bind(self, order: Lead) -> None:
@@ -71,11 +71,11 @@ class EtcdElector:
 
     def on_following(self, uid: str, target: Target) -> None:
         """The leader's key may lapse and come back as long as it answers."""
-        self._ask(election_words.LeaderLives(self.succession.leader, True))
+        self._ask(messages.LeaderAlive(self.succession.leader, True))
 
     def on_following_over(self) -> None:
         """Then etcd is asked more often."""
-        self._ask(election_words.LeaderLives(self.succession.leader, False))
+        self._ask(messages.LeaderAlive(self.succession.leader, False))
 
     def on_leading_over(self) -> None:
         """Consent that was asked for is void."""
@@ -86,25 +86,26 @@ class EtcdElector:
         self._asked = (start.attempt, go)
         budget = start.budget
         left = budget.seconds_left
-        record = election_words.AttemptRecord(
-            self.succession.generation, start.attempt, self._place.life.uid, start.keys,
-            by=start.by, used_restarts=budget.used_restarts, total_restarts=budget.total_restarts,
-            deadline=self._place.run.loop.wall() + left if left is not None else 0.0,
+        record = messages.AttemptRecord(
+            self.succession.generation, start.attempt, self._leadership.state.uid, start.keys,
+            by=start.coordinator_key,
+            used_restarts=budget.used_restarts, total_restarts=budget.total_restarts,
+            deadline=self._leadership.run.loop.wall() + left if left is not None else 0.0,
         )  # fmt: skip
-        self._ask(election_words.FenceAsked(record))
+        self._ask(messages.FenceRequested(record))
 
     def learn_uid(self, uid: str) -> None:
         """To be announced, should this node be elected later."""
-        self._ask(election_words.UidLearned(uid))
+        self._ask(messages.UidLearned(uid))
 
     def leader_died(self, nonce: str) -> None:
         """Its key need not live until its lease ends."""
-        self._ask(election_words.LeaderDied(nonce))
+        self._ask(messages.LeaderDied(nonce))
 
-    def handle(self, event: election_words.Event) -> None:
+    def handle(self, event: messages.Event) -> None:
         """Take what the election tells."""
-        if not isinstance(event, election_words.Fenced):
-            self._place.handle(event)
+        if not isinstance(event, messages.AttemptFenced):
+            self._leadership.handle(event)
             return
         if self._asked is None or self._asked[0] != event.attempt:
             return
@@ -113,13 +114,21 @@ class EtcdElector:
             go()
             return
         text = f"attempt {event.attempt} may not start: {event.reason}"
-        place, loop, reign = self._place, self._place.run.loop, self._place.reign
-        place.run.member.say("WARNING", text)
+        leadership, loop, session = (
+            self._leadership,
+            self._leadership.run.loop,
+            self._leadership.session,
+        )
+        leadership.run.member.say("WARNING", text)
 
         def give_up() -> None:
-            if reign is not None and reign is place.reign and reign.coordinator.end is None:
-                place.abdicate()
-                place.give_up(PaddockError(text))
+            if (
+                session is not None
+                and session is leadership.session
+                and session.coordinator.end is None
+            ):
+                leadership.step_down()
+                leadership.give_up(PaddockError(text))
 
         # Somebody else leads, and we hear so in a moment; or nobody does, and this goes nowhere.
         loop.at("refused", loop.now() + 2 * TTL_SECONDS, give_up)
@@ -135,8 +144,8 @@ class Election:
         self,
         address: EtcdAddress,
         job_id: str,
-        me: election_words.LeaderRecord,
-        post: Callable[[election_words.Event], None],
+        me: messages.LeaderRecord,
+        post: Callable[[messages.Event], None],
         *,
         ttl_seconds: int,
     ) -> None:
@@ -146,14 +155,14 @@ class Election:
         self._request_seconds = ttl_seconds * REQUEST_TTLS
         me = replace(me, nonce=os.urandom(8).hex())
         self._state = ElectionState(me, random.random, ttl_seconds)
-        self._inbox: queue.SimpleQueue[election_words.Input] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[messages.Input] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="paddock-election", daemon=True)
 
     def start(self) -> None:
         """Takes part from now on."""
         self._thread.start()
 
-    def ask(self, what: election_words.Input) -> None:
+    def ask(self, what: messages.Input) -> None:
         """Take one input of those that come from outside: FenceAsked, UidLearned, Leader..."""
         self._inbox.put(what)
 
@@ -163,80 +172,80 @@ class Election:
         ended: the run is over; the tombstone says so for ten minutes.
         """
         if self._thread.is_alive():
-            self._inbox.put(election_words.StopAsked(ended))
+            self._inbox.put(messages.StopRequested(ended))
             self._thread.join(STOP_SECONDS_MAX)
 
     # The thread.
 
     def _run(self) -> None:
         try:
-            what: election_words.Input = election_words.Woke()
+            what: messages.Input = messages.ElectionTick()
             while True:
-                answer: election_words.Input | None = None
+                answer: messages.Input | None = None
                 for order in self._state.step(what, time.monotonic()):
-                    if isinstance(order, election_words.Finished):
+                    if isinstance(order, messages.ElectionDone):
                         return
                     answer = self._carry_out(order)
                 what = answer if answer is not None else self._wait()
         except Exception as error:  # A bug must not end in silence: the launcher is told.
             text = f"the election ended by a fault of its own: {error!r}"
-            self._post(election_words.ElectionFailed(PaddockError(text)))
+            self._post(messages.ElectionFailed(PaddockError(text)))
             raise
         finally:
             self._client.close()
 
-    def _carry_out(self, order: election_words.Order) -> election_words.Input | None:
-        if isinstance(order, election_words.Post):
+    def _carry_out(self, order: messages.Order) -> messages.Input | None:
+        if isinstance(order, messages.PublishEvent):
             self._post(order.event)
             return None
-        assert not isinstance(order, election_words.Finished)
+        assert not isinstance(order, messages.ElectionDone)
         try:
             return self._request(order)
         except EtcdLeaseGone:
-            return election_words.LeaseGone()
-        except (EtcdError, election_words.RecordError) as error:
-            return election_words.Failed(error)
+            return messages.LeaseGone()
+        except (EtcdError, messages.EtcdRecordError) as error:
+            return messages.RequestFailed(error)
 
-    def _request(self, order: election_words.Request) -> election_words.Answer:
+    def _request(self, order: messages.Request) -> messages.Answer:
         seconds = self._request_seconds
         leader, attempt = self._keys
         reads = [read(leader), read(attempt)]
         match order:
-            case election_words.Grant(ttl_seconds):
-                return election_words.Granted(*self._client.grant(ttl_seconds, seconds))
-            case election_words.KeepAlive(lease):
-                return election_words.Granted(lease, self._client.keep_alive(lease, seconds))
-            case election_words.Revoke(lease):
+            case messages.GrantLease(ttl_seconds):
+                return messages.LeaseGranted(*self._client.grant(ttl_seconds, seconds))
+            case messages.KeepAlive(lease):
+                return messages.LeaseGranted(lease, self._client.keep_alive(lease, seconds))
+            case messages.RevokeLease(lease):
                 self._client.revoke(lease, seconds)
-                return election_words.LeaseGone()
-            case election_words.Look():
+                return messages.LeaseGone()
+            case messages.ReadElection():
                 return _view(*self._client.txn((), reads, (), seconds))
-            case election_words.Campaign(record, lease):
+            case messages.Campaign(record, lease):
                 when = [compare(leader, "create_revision", 0)]
                 then = [put(leader, record.encode(), lease)]
-            case election_words.Fence(wanted, known):
+            case messages.FenceAttempt(wanted, known):
                 when = [
                     compare(leader, "create_revision", wanted.generation),
                     compare(attempt, "mod_revision", known),
                 ]
                 then = [put(attempt, wanted.encode())]
-            case election_words.Unseat(generation):
+            case messages.DeleteLeaderKey(generation):
                 when = [compare(leader, "create_revision", generation)]
                 then = [delete(leader)]
-            case election_words.Bury(tombstone, ttl_seconds):
+            case messages.WriteTombstone(tombstone, ttl_seconds):
                 lease, _ = self._client.grant(ttl_seconds, seconds)
                 when = [compare(leader, "create_revision", tombstone.generation)]
                 then = [put(attempt, tombstone.encode(), lease), delete(leader)]
         return _view(*self._client.txn(when, then + reads, reads, seconds))
 
-    def _wait(self) -> election_words.Input:
+    def _wait(self) -> messages.Input:
         """The next thing that happens: a call from outside, or the time to wake."""
         now = time.monotonic()
         wake_at = self._state.wake_at(now)
         try:
             return self._inbox.get(timeout=None if wake_at is None else max(0.0, wake_at - now))
         except queue.Empty:
-            return election_words.Woke()
+            return messages.ElectionTick()
 
 
 def job_keys(job_id: str) -> tuple[str, str]:
@@ -250,11 +259,11 @@ def job_keys(job_id: str) -> tuple[str, str]:
     return f"/paddock/{name}/leader", f"/paddock/{name}/attempt"
 
 
-def _view(leader: KeyValue | None, attempt: KeyValue | None) -> election_words.View:
-    return election_words.View(
-        leader=None if leader is None else election_words.LeaderRecord.decode(leader.value),
+def _view(leader: KeyValue | None, attempt: KeyValue | None) -> messages.ElectionView:
+    return messages.ElectionView(
+        leader=None if leader is None else messages.LeaderRecord.decode(leader.value),
         leader_created=0 if leader is None else leader.create_revision,
         leader_lease=0 if leader is None else leader.lease,
-        attempt=None if attempt is None else election_words.AttemptRecord.decode(attempt.value),
+        attempt=None if attempt is None else messages.AttemptRecord.decode(attempt.value),
         attempt_modified=0 if attempt is None else attempt.mod_revision,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from paddock.agent.wire import (
+from paddock.agent.transport.wire import (
     GREETING_LIMIT_BYTES,
     LINE_LIMIT_BYTES,
     Signer,
@@ -17,7 +17,7 @@ from paddock.agent.wire import (
     session_key,
     welcome,
 )
-from paddock.core.messages import Letter, Ping, Pong
+from paddock.core.messages import Envelope, Ping, Pong
 from paddock.local.addresses import addresses_of, canonical, in_thread, is_numeric
 
 TYPE_CHECKING = False
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Protocol
 
-    from paddock.agent.coordinator import Link
-    from paddock.agent.sockets import Incoming, Listener
+    from paddock.agent.coordinator import MemberLink
+    from paddock.agent.transport.sockets import IncomingConnection, Listener
     from paddock.core.job import Job
     from paddock.core.messages import Ending
     from paddock.local.loop import Loop
 
-    class Host(Protocol):
+    class LinkOwner(Protocol):
         """Whom the guests come to see: a coordinator, or a signpost."""
 
         uid: str
 
-        def attach(self, link: Link) -> int: ...
-        def receive(self, member: int, letter: Letter) -> None: ...
+        def attach(self, link: MemberLink) -> int: ...
+        def receive(self, member: int, envelope: Envelope) -> None: ...
         def lose(self, member: int, ending: Ending, detail: str = "") -> None: ...
         def tell_turned_away(self, who: str, why: str) -> None: ...
 
@@ -47,30 +47,32 @@ LEASE_STEP_SECONDS = 0.005  # leases are not looked at more often
 GOODBYE_SECONDS = 3.0
 
 
-class Server:
+class CoordinatorServer:
     """Owned by the loop's thread."""
 
     def __init__(
-        self, job: Job, loop: Loop, coordinator: Host, listener: Listener, *, key: bytes
+        self, job: Job, loop: Loop, coordinator: LinkOwner, listener: Listener, *, key: bytes
     ) -> None:
         self.job = job
         self.coordinator = coordinator
         self.lease_seconds = job.rendezvous.lease_seconds
         self.key = key
         self.loop = loop
-        self.guest_list = GuestList(() if key else job.rendezvous.ips, loop)
+        self.guest_list = AllowList(() if key else job.rendezvous.ips, loop)
         self._listener = listener
-        self._guests: set[Guest] = set()
+        self._pending: set[PendingConnection] = set()
         self._checked_at = loop.now()
         self._steady_at = 0.0
         self._on_empty: Callable[[], None] | None = None
-        self._written: tuple[Letter | None, bytes] = (None, b"")
-        listener.open(lambda incoming: self._guests.add(Guest(self, incoming)), self._make_room)
+        self._written: tuple[Envelope | None, bytes] = (None, b"")
+        listener.open(
+            lambda incoming: self._pending.add(PendingConnection(self, incoming)), self._make_room
+        )
         self._watch_leases()
 
     def _make_room(self) -> bool:
         """The one that came first and has not shown the key yet has to go."""
-        strangers = [g for g in self._guests if not g.is_member]
+        strangers = [g for g in self._pending if not g.is_member]
         if not strangers:
             return False
         oldest = min(strangers, key=lambda g: g.seen_at)
@@ -81,27 +83,27 @@ class Server:
     @property
     def members(self) -> int:
         """Nodes that are in, this one included."""
-        return 1 + sum(1 for guest in self._guests if guest.is_member)
+        return 1 + sum(1 for pending in self._pending if pending.is_member)
 
     @property
     def room(self) -> int:
         """How many connections a job without a key takes: members that rejoin may be in twice."""
         return self.job.nnodes_max * (2 if self.job.is_elastic else 1)
 
-    def has(self, guest: Guest) -> bool:
+    def has(self, pending: PendingConnection) -> bool:
         """Whether the connection is still there."""
-        return guest in self._guests
+        return pending in self._pending
 
-    def forget(self, guest: Guest) -> None:
+    def forget(self, pending: PendingConnection) -> None:
         """A connection is gone."""
-        self._guests.discard(guest)
-        if self._on_empty is not None and not self._guests:
+        self._pending.discard(pending)
+        if self._on_empty is not None and not self._pending:
             self._on_empty()
 
-    def write(self, letter: Letter) -> bytes:
+    def write(self, envelope: Envelope) -> bytes:
         """A letter as text; what goes to all members is written once."""
-        if letter is not self._written[0]:
-            self._written = (letter, encode(letter))
+        if envelope is not self._written[0]:
+            self._written = (envelope, encode(envelope))
         return self._written[1]
 
     @property
@@ -122,26 +124,26 @@ class Server:
         if was_paused:
             self._steady_at = now + self.lease_seconds
         again_at = now + step
-        for guest in list(self._guests):
-            if guest.is_member:
+        for pending in list(self._pending):
+            if pending.is_member:
                 if was_paused:
-                    guest.seen_at = max(guest.seen_at, now - step)
-                elif now - guest.seen_at >= self.lease_seconds:
-                    guest.expel("silent", f"{now - guest.seen_at:.1f}")
+                    pending.seen_at = max(pending.seen_at, now - step)
+                elif now - pending.seen_at >= self.lease_seconds:
+                    pending.expel("silent", f"{now - pending.seen_at:.1f}")
                     continue
                 # A lease that ends before the next round is looked at when it ends.
-                again_at = min(again_at, guest.seen_at + self.lease_seconds)
-            elif now - guest.seen_at > HANDSHAKE_SECONDS:
-                guest.expel("cut", "said nothing")
+                again_at = min(again_at, pending.seen_at + self.lease_seconds)
+            elif now - pending.seen_at > HANDSHAKE_SECONDS:
+                pending.expel("cut", "said nothing")
         self.loop.at("leases", max(again_at, now + LEASE_STEP_SECONDS), self._watch_leases)
 
     def end(self, done: Callable[[], None]) -> None:
         """Everybody was told that the job is over: call ``done`` when they have left."""
         self._close_door()
-        for guest in [g for g in self._guests if not g.is_member]:
-            guest.drop()
-            self._guests.discard(guest)
-        if not self._guests:
+        for pending in [g for g in self._pending if not g.is_member]:
+            pending.drop()
+            self._pending.discard(pending)
+        if not self._pending:
             done()
             return
         self._on_empty = done
@@ -152,19 +154,19 @@ class Server:
         self._close_door()
         self.loop.at("goodbye", None, self._watch_leases)
         self._on_empty = None
-        for guest in list(self._guests):
-            guest.drop()
-        self._guests.clear()
+        for pending in list(self._pending):
+            pending.drop()
+        self._pending.clear()
 
     def _close_door(self) -> None:
         self._listener.close()
         self.loop.at("leases", None, self._watch_leases)
 
 
-class Guest:
+class PendingConnection:
     """A connection; a member once it has shown the key. Implements coordinator.Link."""
 
-    def __init__(self, server: Server, incoming: Incoming) -> None:
+    def __init__(self, server: CoordinatorServer, incoming: IncomingConnection) -> None:
         self.server = server
         self.address = incoming.address
         self.is_member = False
@@ -177,9 +179,9 @@ class Guest:
         self._connection = incoming.take(GREETING_LIMIT_BYTES, self._on_line, self._on_closed)
         self._connection.send(greeting(server.job.job_id, self._nonce, has_key=bool(server.key)))
 
-    def send(self, letter: Letter) -> None:
+    def send(self, envelope: Envelope) -> None:
         """Send without blocking."""
-        self._connection.send(self._out.sign(self.server.write(letter)))
+        self._connection.send(self._out.sign(self.server.write(envelope)))
 
     def close(self) -> None:
         """Send what is queued and close."""
@@ -200,13 +202,13 @@ class Guest:
         if not self.is_member:
             self._shake_hands(line)
             return
-        letter = decode(self._in.check(line))
-        if isinstance(letter.message, Ping):
-            pong = Pong(letter.message.at_ns, self.server.loop.now_ns())
-            text = encode(Letter(letter.uid, letter.attempt, pong))
+        envelope = decode(self._in.check(line))
+        if isinstance(envelope.message, Ping):
+            pong = Pong(envelope.message.at_ns, self.server.loop.now_ns())
+            text = encode(Envelope(envelope.uid, envelope.attempt, pong))
             self._connection.send(self._out.sign(text))
         else:
-            self.server.coordinator.receive(self._id, letter)
+            self.server.coordinator.receive(self._id, envelope)
 
     def _shake_hands(self, line: bytes) -> None:
         if self._is_looked_up:
@@ -263,7 +265,7 @@ class Guest:
             self.server.coordinator.lose(self._id, ending, detail)
 
 
-class GuestList:
+class AllowList:
     """Who may come in without a job key: the addresses of --ips, and of the names among them.
 
     A name is looked up when somebody it could be stands at the door: the pods of a job get their
