@@ -1,19 +1,20 @@
 """Submission: the same job over ssh, Slurm, Open MPI, Kubernetes or a script, one set of verbs.
 
-    words.py        states, handles, submissions, plans, statuses: what everybody speaks
-    table.py        the backends: the only list of their names
-    backend.py      what a backend offers
-    registry.py     the runs of this user: pointers to where the truth is
-    flags.py        the words of `paddock submit` beside launch's own
-    directives.py   #PADDOCK lines of a script
-    merge.py        pieces of many processes -> one stream in order of time
-    text.py         states, plans and statuses as people read them
-    launches.py     what `paddock launch` runs on this machine: no place to submit to
-    sites/          where jobs can run: paddock.toml, sites.toml, conf.py, backend.yaml
-    files/          a directory of the user's, and the launcher itself, on their way to hosts
-    node/           what runs on those hosts
-    common/         what slurm, mpi and script share: a job is a directory that the hosts see
-    ssh/ slurm/ mpi/ kubernetes/ script/   one backend each: pure builders and parsers, one driver
+    types        job states, handles, sites, submissions, plans, statuses, log queries
+    table        the backends: the only list of their names
+    backend      the interface that every backend implements
+    registry     the entries of this user's runs: handles, details, events
+    flags        the flags of `paddock submit` beside launch's own
+    directives   #PADDOCK lines of a script
+    merge        log chunks of many processes -> one stream in order of time
+    text         states, plans and statuses as people read them
+    launches     the backend for what `paddock launch` runs on this machine; it takes no submissions
+    sites        where jobs can run: paddock.toml, sites.toml, conf.py, backend.yaml
+    files        a package and the launcher itself, on their way to hosts
+    node         the program that answers a submitter on those hosts
+    common       the folder backend that slurm, mpi and script share
+
+    ssh, slurm, mpi, kubernetes, script   one backend each: pure builders and parsers, one driver
 
 Architecture: a submission is planned (pure), shown, recorded, and then carried out as planned.
 """

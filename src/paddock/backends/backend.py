@@ -1,4 +1,4 @@
-"""What every backend offers: one class each, named in table.py, imported when it is asked for."""
+"""The interface of a backend: one class each, named in table.py, imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -32,48 +32,54 @@ class EndUnknownError(PaddockError):
 
 
 class NotAllReachedError(UsageError):
-    """Some hosts of a job could not be told to end; the others were."""
+    """The stop request reached some hosts of a job, and not the others."""
 
 
 class SubmissionPlanner(Protocol):
-    """What decides, for a place where jobs run. May raise PaddockError, with all problems."""
+    """The planner of a backend: a submission becomes a plan.
+
+    May raise PaddockError, with all problems.
+    """
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """What will be done; asks nobody and changes nothing."""
+        """Return the plan of a submission; no host is asked and nothing is changed."""
 
 
 class Backend(SubmissionPlanner, Protocol):
-    """A place where jobs run. Every method may raise PaddockError, with all problems at once."""
+    """The interface to a place where jobs run.
+
+    Every method may raise PaddockError, with all problems at once.
+    """
 
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
     ) -> int | None:
-        """Do it. Keeps in `run` what later verbs need, from before anything is started.
+        """Carry out the plan. `run` keeps what later verbs need, from before anything is started.
 
         Returns None once the job is on its way, or its exit code where it was attached to.
         Whatever fails before that leaves nothing behind.
         """
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """The truth, asked now. Raises PaddockError when it cannot be asked."""
+        """Return the job's status, asked now. Raises PaddockError when it cannot be asked."""
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
-        """Lines in order of time."""
+        """Yield the log lines in order of time."""
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
-        """Ask it to end; comes back before it has. now: without grace.
+        """Ask the job to end; return before it has ended. now: without grace.
 
-        Raises NotAllTold when some hosts were told, and others could not be.
+        Raises NotAllReachedError when some hosts were asked, and others could not be.
         """
 
     def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
-        """Bring logs and `output/`."""
+        """Copy logs and `output/` to the folder `to`."""
 
     def delete(self, run: RegisteredJob) -> None:
-        """Remove what an ended job has left there."""
+        """Remove the files that an ended job has left on its hosts."""
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
-        """Jobs of ours that are there, and what a registry entry keeps of each."""
+        """Return Paddock's jobs at the site, each with the details that a registry entry keeps."""
 
 
 @runtime_checkable
@@ -83,7 +89,10 @@ class AsksMany(Protocol):
     def statuses(
         self, runs: Sequence[RegisteredJob], *, is_brief: bool = False
     ) -> list[JobStatus | PaddockError]:
-        """The status of each; in its place, why it cannot be asked. is_brief: without patience."""
+        """Return the status of each job, or the error that says why it cannot be asked.
+
+        is_brief: short time limits.
+        """
 
 
 @runtime_checkable
@@ -91,17 +100,17 @@ class KeepsContents(Protocol):
     """A backend whose hosts keep what was sent to them, so that it is not sent again."""
 
     def clear(self, site: Site, say: Say) -> None:
-        """Remove that from every host of a site."""
+        """Remove the cached contents from every host of a site."""
 
 
 def find_backend(name: str) -> Backend:
-    """The backend of that name. Raises UsageError."""
+    """Return the backend of that name. Raises UsageError."""
     found: Backend = _made(_entry(name).driver)
     return found
 
 
 def find_planner(name: str) -> SubmissionPlanner:
-    """What plans for that backend. Raises UsageError."""
+    """Return the planner of the backend of that name. Raises UsageError."""
     entry = _entry(name)
     found: SubmissionPlanner = _made(entry.planner or entry.driver)
     return found

@@ -1,7 +1,7 @@
 """`#PADDOCK --flag value` lines at the head of a user's script, as `#SBATCH` lines are. Pure.
 
 They are read up to the first line that is neither empty nor a comment. The command line wins: put
-these words before the user's own.
+these arguments before the user's own.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ MARK = "#PADDOCK"
 
 @dataclass(frozen=True)
 class Directive:
-    """One line: its number in the script, from 1, and its words."""
+    """A `#PADDOCK` line: its number in the script, from 1, and its arguments."""
 
     line: int
     words: tuple[str, ...]
 
 
 def read_directives(text: str) -> tuple[Directive, ...]:
-    """The directives of a script. Raises UsageError with every line that cannot be read.
+    """Return the directives of a script. Raises UsageError with every line that cannot be read.
 
     >>> read_directives("#!/bin/sh\\n#PADDOCK --nproc_per_node 2  # two GPUs\\necho\\n#PADDOCK -x")
     (Directive(line=2, words=('--nproc_per_node', '2')),)

@@ -1,6 +1,6 @@
-"""The words of `paddock submit` beside those of `launch`, and how they are told apart. Pure.
+"""The flags of `paddock submit` beside those of `launch`, and how they are told apart. Pure.
 
-Words of both come before the script, in any order; after it, everything is the script's.
+Flags of both come before the script, in any order; after it, everything is the script's.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ DECIDED = {
 
 @dataclass
 class SubmitArgs:
-    """What a command line of `paddock submit` says. own: by Flag.key, switches are "1".
+    """The parsed command line of `paddock submit`. own: by Flag.key, switches are "1".
 
     env: every --env, which is in no other list: its values may be secret.
     """
@@ -112,7 +112,7 @@ class SubmitArgs:
 
 
 def foreign(backend: str, own: Mapping[str, str]) -> tuple[str, ...]:
-    """What was said, and this backend cannot honour.
+    """Return a sentence for each option given that this backend does not support.
 
     >>> foreign("mpi", {"image": "train:1", "data": "train-*", "np_nodes": "2"})
     ('--image: for kubernetes only', '--data: for ssh and local only; all nodes see the same files')
@@ -127,7 +127,7 @@ def foreign(backend: str, own: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def split_words(argv: Sequence[str]) -> SubmitArgs:
-    """Tell submit's own flags from the launcher's.
+    """Split submit's own flags from the launcher's.
 
     >>> found = split_words(["-b", "lab", "--nproc_per_node=2", "--dry-run", "train.py", "-b"])
     >>> found.own, found.flags, found.script

@@ -1,7 +1,7 @@
-"""The launches of this user on this machine: `paddock launch` made a run of each.
+"""The launches of this user on this machine: `paddock launch` made a registry entry of each.
 
-Its launcher answers on a control socket (local/control.py) while it runs. What it has recorded in
-the registry (local/runs.py) tells of it afterwards.
+A launcher answers on its control socket (local/control.py) while it runs. Its record in the
+registry (local/runs.py) tells of the launch afterwards.
 
 its end (local/events.py)  the launcher                         the job is
 -------------------------  -----------------------------------  --------------------------------
@@ -48,20 +48,20 @@ ENDING_SECONDS = 2.0  # between a launcher's last word on its socket and in its 
 
 
 class LocalLaunches:
-    """Of `paddock launch` on this machine."""
+    """The backend for launches of `paddock launch` on this machine."""
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """A launch is started by `paddock launch` only. Raises UsageError."""
+        """Refuse: a launch is started by `paddock launch` only. Raises UsageError."""
         raise UsageError("launch is no backend", hint="write paddock launch, or -b local")
 
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
     ) -> int | None:
-        """As plan. Raises UsageError."""
+        """Refuse, as plan does. Raises UsageError."""
         raise UsageError("launch is no backend", hint="write paddock launch, or -b local")
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """By the table above."""
+        """Return the status of a launch, by the module's table."""
         row = None if run.has_ended else self._asked(run)
         if row is None:
             return _recorded(run)
@@ -75,7 +75,7 @@ class LocalLaunches:
         )
 
     def _asked(self, run: RegisteredJob) -> dict[str, Any] | None:
-        """What its launcher says; None when none is there."""
+        """Return the launcher's answer from its control socket; None when no launcher is there."""
         path = str(run.details.get("control") or "")
         if not path or not _is_here(run):
             return None
@@ -85,7 +85,7 @@ class LocalLaunches:
             return None
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
-        """Lines of its ranks on this machine, by the times beside their logs."""
+        """Yield the lines of the launch's ranks on this machine, by the times beside their logs."""
         directory, place = str(run.details["directory"]), str(run.details["logs"])
         if run.has_ended and not os.path.isdir(place):
             hint = f"paddock delete {run.run_id} removes the record"
@@ -103,7 +103,7 @@ class LocalLaunches:
         return (LogChunk(*row) for row in found if row[2])
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
-        """Tell its launcher. Raises PaddockError when it cannot be reached."""
+        """Ask the launcher to end. Raises PaddockError when it cannot be reached."""
         path = str(run.details.get("control") or "")
         if not _is_here(run):
             host = run.details["host"]
@@ -127,7 +127,7 @@ class LocalLaunches:
                 )
 
     def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
-        """Copy the logs of this run to log/."""
+        """Copy the logs of the launch to log/."""
         place = Path(str(run.details["logs"]))
         names = {name for name, _ in logs.launch_logs(str(run.details["directory"]), str(place))}
         found = [place / name for name in sorted({*names, LAUNCHER_LOG, "endpoints.log"})]
@@ -143,7 +143,7 @@ class LocalLaunches:
             raise UsageError(f"{error.filename or to}: {error.strerror}", hint=hint) from error
 
     def delete(self, run: RegisteredJob) -> None:
-        """Remove its directory. Logs in a directory that --log_dir named stay."""
+        """Remove the launch's directory. Logs in a directory that --log_dir named stay."""
         directory = str(run.details.get("directory") or "")
         if is_run_directory(directory, run.run_id):
             try:
@@ -152,7 +152,7 @@ class LocalLaunches:
                 raise PaddockError(f"{error.filename}: {error.strerror}") from error
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
-        """Each launch records itself. Raises UsageError."""
+        """Refuse: each launch records itself. Raises UsageError."""
         raise UsageError("launches record themselves", hint="see: paddock list")
 
 
@@ -161,12 +161,12 @@ def _is_here(run: RegisteredJob) -> bool:
 
 
 def _may_write(run: RegisteredJob) -> bool:
-    """Whether its launcher may still write to the logs."""
+    """Return True if the launcher may still write to the logs."""
     return not run.has_ended and is_gone(str(run.details["process"])) is not True
 
 
 def _overwritten(directory: str, place: str) -> str:
-    """The name of a later run that has emptied the logs of this one (--log_overwrite), or ""."""
+    """Return the name of a later run that emptied the logs of this one (--log_overwrite), or ""."""
     if directory == place:
         return ""
     for name, _ in logs.launch_logs(directory, place):
@@ -180,13 +180,13 @@ def _overwritten(directory: str, place: str) -> str:
 
 
 def _span(times: Path) -> tuple[int, int]:
-    """Where the part of a log that these times tell of begins and ends."""
+    """Return the offsets at which the part of a log that a times file describes begins and ends."""
     offsets = [row[0] for row in read_times(times.read_bytes())]
     return offsets[0], offsets[-1]
 
 
 def _recorded(run: RegisteredJob) -> JobStatus:
-    """What its record says of a launcher that does not answer."""
+    """Return the status from the record of a launcher that does not answer."""
     row = read_json(str(run.folder / "status.json")) or {}
     end = _recorded_end(run)
     attempt = int(_number(row, "attempt"))
@@ -210,13 +210,16 @@ def _recorded(run: RegisteredJob) -> JobStatus:
 
 
 def _number(row: object, name: str) -> float:
-    """A number of a record; 0.0 where it has none: who wrote it may have been killed."""
+    """Return a number of a record; 0.0 where it lacks one: its writer may have been killed."""
     found = row.get(name) if isinstance(row, dict) else None
     return float(found) if isinstance(found, (int, float)) and isfinite(found) else 0.0
 
 
 def _recorded_end(run: RegisteredJob) -> JobStatus | None:
-    """How it ended. A launcher that has just closed its socket is about to write that down."""
+    """Return how the launch ended.
+
+    A launcher that has just closed its socket is about to record its end.
+    """
     deadline = time.monotonic() + ENDING_SECONDS
     while (end := run.end) is None and _is_ending(run) and time.monotonic() < deadline:
         # sleep: nobody tells when a record is written
@@ -225,14 +228,14 @@ def _recorded_end(run: RegisteredJob) -> JobStatus | None:
 
 
 def _is_ending(run: RegisteredJob) -> bool:
-    """Whether its launcher has closed its socket, and not ended yet."""
+    """Return True if the launcher has closed its control socket and has not ended yet."""
     path = str(run.details.get("control") or "")
     is_closed = bool(path) and not os.path.exists(path)
     return is_closed and is_gone(str(run.details["process"])) is False
 
 
 def _is_other_boot(run: RegisteredJob) -> bool:
-    """Whether this machine was started again since; another's boot says nothing here."""
+    """Return True if this machine was booted again since the launch; not for another machine's."""
     from paddock.local.lock import process_text
 
     words, ours = str(run.details["process"]).split(), process_text(os.getpid()).split()

@@ -1,8 +1,8 @@
-"""Logs of several hosts as one stream, and as people read them. Pure.
+"""Logs of several hosts, merged into one stream in order of time, and made safe to read. Pure.
 
-A terminal obeys what it is shown, and a host may be anybody's: to a terminal go text, tabs and
-colours only (`for_terminal`), whatever else is shown as ^X. To a file or a pipe the lines go as
-they are. Labels are never anything but text.
+A terminal obeys escape sequences, and a host may be untrusted: to a terminal go text, tabs and
+colours only (`for_terminal`), other control characters are shown as ^X. To a file or a pipe the
+lines go unchanged. Labels are always plain text.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _CONTROL = re.compile(rb"(\x1b\[[0-9;:]*m)|[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x
 def merge(
     hosts: Iterable[tuple[Iterable[Row], int]], tail: int | None = None
 ) -> Iterator[LogChunk]:
-    """One stream in the order of time, from each host's rows and its clock minus ours (ns).
+    """Merge the rows of hosts into one stream in order of time.
 
-    Rows without lines only say that nothing older will come. tail: of what is there before the
-    first of them, only so many of the last lines.
+    With each host: its clock minus ours. Clocks in ns. A row without lines only says that no older
+    row will come. tail: of what is there before the first of them, only so many of the last lines.
     """
     streams = [_corrected(rows, ahead_ns) for rows, ahead_ns in hosts]
     merged: Iterator[LogChunk] = heapq.merge(*streams)
@@ -52,7 +52,7 @@ def merge(
 
 
 def tail_of(pieces: Iterable[LogChunk], tail: int) -> Iterator[LogChunk]:
-    """The last so many lines, a piece each (last_lines); after them it raises what pieces do."""
+    """Yield the last `tail` lines, a chunk each (last_lines); then raise the error of `pieces`."""
     failed = []
 
     def whole() -> Iterator[LogChunk]:
@@ -76,7 +76,7 @@ def _corrected(rows: Iterable[Row], ahead_ns: int) -> Iterator[LogChunk]:
 
 
 def clock_ahead_ns(samples: Iterable[tuple[int, int, int]]) -> int:
-    """A host's clock minus ours, from (asked at, its clock, answered at); the quickest counts.
+    """Return a host's clock minus ours, from (asked at, its clock, answered at); the quickest wins.
 
     >>> clock_ahead_ns([(0, 5_000, 2_000), (10_000, 14_100, 10_200)])
     4000
@@ -86,7 +86,7 @@ def clock_ahead_ns(samples: Iterable[tuple[int, int, int]]) -> int:
 
 
 def prefixed(pieces: Iterable[LogChunk], *, is_terminal: bool = False) -> Iterator[bytes]:
-    """Lines with their label before each."""
+    """Yield the lines with their label before each."""
     prefixes: dict[str, bytes] = {}
     for piece in pieces:
         prefix = prefixes.get(piece.label)
@@ -97,7 +97,7 @@ def prefixed(pieces: Iterable[LogChunk], *, is_terminal: bool = False) -> Iterat
 
 
 def safe_label(label: str) -> str:
-    """Without what a terminal could take for an order, and not too long.
+    """Return a label without control characters, at most LABEL_LETTERS long.
 
     >>> safe_label("h2\\x1b[2J rank 3")
     'h2?[2J rank 3'
@@ -106,7 +106,7 @@ def safe_label(label: str) -> str:
 
 
 def for_terminal(data: bytes) -> bytes:
-    """Whole lines as a terminal may see them; of a progress bar its last state.
+    """Return whole lines without terminal escapes; of a progress bar, its last state.
 
     >>> for_terminal(b"1%\\r2%\\n\\x1b]0;title\\x07\\n")
     b'2%\\n^[]0;title^G\\n'
@@ -123,9 +123,9 @@ def for_terminal(data: bytes) -> bytes:
 
 
 class MergedConsole:
-    """One console on a terminal, as it comes: lines need not be whole, and progress bars move.
+    """A job's console on a terminal, as bytes come: lines may be incomplete, progress bars move.
 
-    >>> screen = Screen()
+    >>> screen = MergedConsole()
     >>> screen.shown(b"1%\\r2%\\x1b"), screen.shown(b"]0;title\\x07\\n")
     (b'1%\\r2%', b'^[]0;title^G\\n')
     """
@@ -135,7 +135,7 @@ class MergedConsole:
         self._is_coloured = False
 
     def shown(self, data: bytes) -> bytes:
-        """What may be shown now."""
+        """Return the bytes to show now; an incomplete sequence or letter waits for its rest."""
         data = self._rest + data
         torn = _TORN.search(data, max(0, len(data) - TORN_BYTES))
         end = torn.start() if torn else len(data)
@@ -145,7 +145,7 @@ class MergedConsole:
         return found
 
     def last(self) -> bytes:
-        """What is left at the end."""
+        """Return the bytes that are left at the end, with a reset of the colours."""
         rest, self._rest = for_terminal(self._rest), b""
         return rest + RESET if self._is_coloured else rest
 
@@ -158,12 +158,12 @@ def _shown(found: re.Match[bytes]) -> bytes:
 def read_query(
     *, rank: str = "all", since: str = "", now: float = 0.0, follow: bool = False, tail: str = ""
 ) -> LogQuery:
-    """What --rank, --since, --follow and --lines ask for. Raises UsageError.
+    """Return the log query of --rank, --since, --follow and --lines. Raises UsageError.
 
     now: seconds since 1970.
 
     >>> read_query(rank="0,3", since="5m", now=1000.0)
-    Query(ranks=(0, 3), since=700.0, until=0.0, follow=False, tail=None)
+    LogQuery(ranks=(0, 3), since=700.0, until=0.0, follow=False, tail=None)
     """
     known = () if rank.strip() == "all" else _ranks(rank)
     if known is None:
@@ -178,7 +178,7 @@ def read_query(
 
 
 def _ranks(text: str) -> tuple[int, ...] | None:
-    """The ranks of a list with ranges; None where it is none.
+    """Return the ranks of a list with ranges; None where the text is no such list.
 
     >>> _ranks("0,4-6"), _ranks("3-1")
     ((0, 4, 5, 6), None)
@@ -194,7 +194,10 @@ def _ranks(text: str) -> tuple[int, ...] | None:
 
 
 def matching(pieces: Iterable[LogChunk], pattern: str) -> Iterator[LogChunk]:
-    """The lines in which a regular expression is found. Raises UsageError for one that is none."""
+    """Yield the lines in which a regular expression is found.
+
+    Raises UsageError for an invalid pattern.
+    """
     try:
         wanted = re.compile(pattern.encode())
     except re.error as error:
@@ -211,6 +214,6 @@ def _matching(pieces: Iterable[LogChunk], wanted: re.Pattern[bytes]) -> Iterator
 
 
 def around(query: LogQuery, failed_at: float, seconds: float) -> LogQuery:
-    """The same, of so many seconds before and after a failure (seconds since 1970)."""
+    """Return the query limited to `seconds` before and after a failure (seconds since 1970)."""
     since = max(query.since, failed_at - seconds)
     return replace(query, since=since, until=failed_at + seconds, follow=False)

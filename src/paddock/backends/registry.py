@@ -1,12 +1,12 @@
 """The runs this user has launched or submitted, one directory each (local/runs.py).
 
-    $XDG_STATE_HOME/paddock/runs/ID/run.json       what later verbs need to ask the backend
-    $XDG_STATE_HOME/paddock/runs/ID/plan.json      what was to be done, as --dry-run shows it
+    $XDG_STATE_HOME/paddock/runs/ID/run.json       the handle, and what the backend needs
+    $XDG_STATE_HOME/paddock/runs/ID/plan.json      the plan, as --dry-run shows it
     $XDG_STATE_HOME/paddock/runs/ID/events.jsonl   states as they were seen, a line each
     $XDG_STATE_HOME/paddock/runs/ID/status.json    of a launch: its ranks, as last known
 
-No secrets; of the environment only names, and what the command line gives to --env, for rerun. An
-entry may be lost: `paddock list --discover` makes it anew.
+An entry holds no secrets; of the environment only names, and the values given to --env, for
+rerun. `paddock list --discover` makes a lost entry again.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ OURS = re.compile(
 
 
 class IdTakenError(UsageError):
-    """The id that was drawn for a job is another's: draw again."""
+    """The id drawn for a job is in use by another job: draw again."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, hint="submit again: another id will be drawn")
 
 
 def damaged(folder: Path) -> PaddockError:
-    """An entry that does not say what its backend needs: who wrote it was killed, or it is old."""
+    """Return the error for an entry without needed details: its writer was killed, or it is old."""
     hint = f"paddock delete --entry-only {folder.name}; list --discover SITE finds the job again"
     return PaddockError(f"the entry {folder} does not say where the job is", hint=hint)
 
 
 class Details(dict[str, Any]):
-    """The backend's own part of an entry. Raises PaddockError for what it does not say."""
+    """The backend's own part of an entry. A missing key raises PaddockError."""
 
     def __init__(self, folder: Path, rows: Mapping[str, Any]) -> None:
         super().__init__(rows)
@@ -74,7 +74,7 @@ class Details(dict[str, Any]):
 
 @dataclass
 class RegisteredJob:
-    """One entry. details: the backend's own, as JSON; keep() writes them."""
+    """A registry entry. details: the backend's own, as JSON; keep() writes them."""
 
     folder: Path
     run_id: str
@@ -89,17 +89,17 @@ class RegisteredJob:
         self.details = Details(self.folder, self.details)
 
     def keep(self, **details: object) -> None:
-        """Remember more of it, at once."""
+        """Add details to the entry and write it at once."""
         self.details.update(details)
         _write(self.folder / "run.json", _as_json(self))
 
     def move(self, handle: Handle) -> None:
-        """The backend has given it another name."""
+        """Record the new handle that the backend has given the job."""
         self.handle = handle
         self.keep()
 
     def note(self, status: JobStatus) -> None:
-        """Remember a state, if it is another than the one before."""
+        """Append a state to events.jsonl, if it differs from the last one."""
         line = {"at": status.as_of, "state": status.state, "why": status.why, "code": status.code}
         last = self.last_event
         if last is not None and all(last.get(k) == line[k] for k in ("state", "why", "code")):
@@ -110,7 +110,7 @@ class RegisteredJob:
 
     @property
     def events(self) -> Iterator[dict[str, Any]]:
-        """States as they were seen, the latest first."""
+        """The states as they were seen, the latest first."""
         return read_events(self.folder)
 
     @property
@@ -120,7 +120,7 @@ class RegisteredJob:
 
     @property
     def end(self) -> JobStatus | None:
-        """How it was seen to end; None while it goes on."""
+        """The final status of the job as it was seen; None while the job goes on."""
         end = end_of(self.events, is_launch=self.handle.backend == LAUNCH)
         if end is None:
             return None
@@ -129,11 +129,11 @@ class RegisteredJob:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was seen to have ended."""
+        """The job was seen to have ended."""
         return self.end is not None
 
     def forget(self) -> None:
-        """Remove the entry; one that is gone already is no error. Raises PaddockError."""
+        """Remove the entry; an entry that is gone already is no error. Raises PaddockError."""
         try:
             if self.folder.is_symlink():
                 self.folder.unlink()  # where it leads is not ours
@@ -155,9 +155,9 @@ class Registry:
         self.damaged: list[str] = []  # names of entries that runs() could not read
 
     def add(self, name: str, handle: Handle, command: str, nnodes: int) -> RegisteredJob:
-        """A new entry; its id is the handle's name.
+        """Make a new entry; its id is the handle's name.
 
-        Raises IdTaken, or UsageError when it cannot be written.
+        Raises IdTakenError, or UsageError when the entry cannot be written.
         """
         folder = self.folder / handle.name
         run = RegisteredJob(folder, handle.name, name, handle, command, nnodes, time.time())
@@ -174,9 +174,9 @@ class Registry:
             raise IdTakenError(f"the id {folder.name} is in use: {folder}") from error
 
     def adopt(self, handle: Handle, found: Mapping[str, Any]) -> RegisteredJob:
-        """An entry for a job that was found on its backend; the one that is there, if any.
+        """Return the entry of a job found on its backend: the one that exists, or a new one.
 
-        It has the id that the job was given, unless another job has that here.
+        A new entry has the id that the job was given, unless another job has that id here.
         """
         for run in self.runs():
             if _is_same(run, handle, found):
@@ -203,7 +203,7 @@ class Registry:
         return run
 
     def runs(self) -> list[RegisteredJob]:
-        """All entries that can be read, the oldest first, whatever the clock was."""
+        """Return all entries that can be read, the oldest first, whatever the clock was."""
         found = []
         self.damaged = []
         try:
@@ -222,10 +222,10 @@ class Registry:
         return sorted(found, key=_began_at())
 
     def find(self, word: str) -> list[RegisteredJob]:
-        """The runs that a word means: a handle, an id, a name, `last`, `all` or `pid N`.
+        """Return the runs that a word names: a handle, an id, a name, `last`, `all` or `pid N`.
 
-        A name means the latest run of that name; the beginning of an id does if it is no other's.
-        Raises UsageError when there is none.
+        A name stands for its latest run; an unambiguous prefix of an id is enough. Raises
+        UsageError when no run matches.
         """
         runs = self.runs()
         handle = parse_handle(word)
@@ -255,7 +255,7 @@ class Registry:
         raise UsageError(what, hint=hint)
 
     def damaged_runs(self, words: Sequence[str]) -> list[RegisteredJob]:
-        """Of the entries that cannot be read, those whose directories have these names."""
+        """Return the unreadable entries whose directories have these names."""
         self.runs()
         names = [name for name in dict.fromkeys(words) if name in self.damaged]
         return [
@@ -264,7 +264,7 @@ class Registry:
 
     @contextmanager
     def only_one(self, name: str) -> Iterator[None]:
-        """Held while a name is looked for and taken: two who submit at once take turns."""
+        """Lock the names while one is looked for and taken: two submitters take turns."""
         with self._told():
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             file = open(self.folder / ".names", "a", encoding="utf-8")  # noqa: SIM115 - right below
@@ -274,7 +274,7 @@ class Registry:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What the system refuses, as a sentence. Raises UsageError."""
+        """Raise the system's refusals as UsageError, a sentence."""
         try:
             yield
         except OSError as error:
@@ -282,7 +282,7 @@ class Registry:
 
 
 def _began_at() -> Callable[[RegisteredJob], float]:
-    """When a run began, by today's clock: it may have been set since the machine was started."""
+    """Return a key that gives a run's start by today's clock, which may be set since the boot."""
     machine, booted_at = process_text(os.getpid()).split()[:2], time.time() - uptime_seconds()
 
     def began_at(run: RegisteredJob) -> float:
@@ -296,7 +296,7 @@ def _began_at() -> Callable[[RegisteredJob], float]:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Whether an entry without run.json is older than one that is just being written."""
+    """Return True if an entry without run.json is older than one that is just being written."""
     try:
         return time.time() - folder.stat().st_mtime > ABANDONED_SECONDS
     except OSError:
@@ -304,9 +304,9 @@ def _is_abandoned(folder: Path) -> bool:
 
 
 def remove_damaged(folder: Path) -> None:
-    """Remove an entry that cannot be read, if nothing but what Paddock writes is in it.
+    """Remove an entry that cannot be read, if it contains only files that Paddock writes.
 
-    Its logs elsewhere stay: nobody knows where they are. Raises PaddockError.
+    Logs in another directory stay: the entry no longer says where they are. Raises PaddockError.
     """
     try:
         if not stat.S_ISDIR(folder.lstat().st_mode):
@@ -327,7 +327,7 @@ def remove_damaged(folder: Path) -> None:
 
 
 def _by_pid(runs: list[RegisteredJob], word: str) -> list[RegisteredJob]:
-    """The latest launch whose launcher has this pid: "22986" or "pid 22986"."""
+    """Return the latest launch whose launcher has this pid: "22986" or "pid 22986"."""
     digits = word.removeprefix("pid").strip()
     if not digits.isdecimal():
         return []
@@ -335,7 +335,7 @@ def _by_pid(runs: list[RegisteredJob], word: str) -> list[RegisteredJob]:
 
 
 def _by_beginning(runs: list[RegisteredJob], word: str) -> list[RegisteredJob]:
-    """The run whose id begins so. Raises UsageError when there are several."""
+    """Return the run whose id has this prefix. Raises UsageError when several have it."""
     found = [run for run in runs if word and run.run_id.startswith(word)]
     if len(found) > 1:
         shown = ", ".join(run.run_id for run in found[-4:])
@@ -344,7 +344,7 @@ def _by_beginning(runs: list[RegisteredJob], word: str) -> list[RegisteredJob]:
 
 
 def _is_same(run: RegisteredJob, handle: Handle, found: Mapping[str, Any]) -> bool:
-    """Whether an entry is of a job that was found, also by another name of its site."""
+    """Return True if an entry is of the job that was found, also under another name of its site."""
     if run.handle == handle or run.handle.backend != handle.backend:
         return run.handle == handle
     details = found.get("details") or {}
@@ -358,12 +358,12 @@ def _is_same(run: RegisteredJob, handle: Handle, found: Mapping[str, Any]) -> bo
 
 
 def new_id(name: str) -> str:
-    """A name that no other submission has: four hex digits more."""
+    """Return a name that no other submission has: four random hex digits are appended."""
     return f"{name}-{secrets.token_hex(2)}"
 
 
 def keep_plan(run: RegisteredJob, plan: SubmissionPlan) -> None:
-    """Remember what was to be done."""
+    """Write the plan into the entry, as plan.json."""
     _write(run.folder / "plan.json", asdict(plan))
 
 
@@ -395,7 +395,7 @@ def _read(folder: Path) -> RegisteredJob:
 
 
 def _write(path: Path, content: object) -> None:
-    """Whole or not at all; others of this machine may not read it. Raises UsageError."""
+    """Write a file atomically, mode 0600. Raises UsageError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(2)}")
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

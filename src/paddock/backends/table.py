@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """One backend. driver, planner: "module:Class" below paddock.backends, imported when asked for.
+    """The table row of a backend.
 
-    planner: what plans, where the driver needs packages that a plan does not need. has_hosts: its
-    sites name hosts. sees_package: a job runs in the package, and nowhere else. is_here: a job can
-    be asked only on the machine where it was submitted.
+    driver, planner: "module:Class" below paddock.backends, imported when used. planner: the class
+    that plans, if the driver needs packages that a plan does not need. has_hosts: its sites name
+    hosts. sees_package: a job runs in the package, and nowhere else. is_here: a job can be asked
+    only on the machine where it was submitted.
     """
 
     driver: str

@@ -1,4 +1,4 @@
-"""What people read of plans and statuses. Pure; what hosts said is made harmless here."""
+"""The text that people read of plans and statuses. Pure; text from hosts is made harmless here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ONLY_THERE = {  # what stands in steps for what only the hosts know
 
 
 def clean(text: str) -> str:
-    """Text of a host that may not be trusted: no control characters, one line.
+    """Return the text of an untrusted host without control characters, on one line.
 
     >>> clean("a\\x1b[31mb\\nc")
     'a?[31mb?c'
@@ -38,7 +38,7 @@ def clean(text: str) -> str:
 
 
 def age(seconds: float) -> str:
-    """How long, in the largest unit that fits, and the next.
+    """Return a duration in the largest unit that fits, and the next.
 
     >>> age(3725), age(59), age(0.2)
     ('1h2m', '59s', '0s')
@@ -53,7 +53,7 @@ def age(seconds: float) -> str:
 
 
 def word_of(state: str) -> str:
-    """A state as people read it, who stop a job and do not cancel it; programs read the state.
+    """Return a state as people read it: "stopped" for cancelled; programs read the state.
 
     >>> word_of("cancelled"), word_of("failed")
     ('stopped', 'failed')
@@ -62,14 +62,15 @@ def word_of(state: str) -> str:
 
 
 def coloured(state: State, *, is_coloured: bool) -> str:
-    """The state's word, in its colour where that is wanted."""
+    """Return the state's word, in its colour if is_coloured."""
     return f"\x1b[{COLOURS[state]}m{word_of(state)}\x1b[0m" if is_coloured else word_of(state)
 
 
 def list_lines(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
-    """A table of runs under its head; last in a row: the command, and why it is as it is, or "".
+    """Return the table of runs under its head.
 
-    Both fit the width; the reason has the better part.
+    Last in a row: the command, and the reason of its state, or "". The line fits the width; the
+    command is cut before the reason.
 
     >>> row = ("train-3f2a", "failed", "-", "9s", "launch", "train.py --lr 0.1", "rank 1 was lost")
     >>> print(*list_lines([row], 80), sep="\\n")
@@ -84,7 +85,7 @@ def list_lines(rows: Sequence[Sequence[str]], width: int | None = None) -> list[
 
 
 def plan_lines(plan: SubmissionPlan) -> list[str]:
-    """The plan, whole: the table, every step, every file, each line with its reason."""
+    """Return the whole plan: the table, every step, every file, each line with its reason."""
     lines = fitted([("node", "host", "processes", "devices"), *plan.rows], None)
     lines += [f"warning: {sentence}" for sentence in plan.cannot]
     for step in plan.steps:
@@ -111,7 +112,10 @@ def _with_reasons(text: str, why: Mapping[str, str]) -> list[str]:
 def status_lines(
     name: str, status: JobStatus, now: float, *, is_coloured: bool = False, width: int | None = None
 ) -> list[str]:
-    """One job, host by host. now: as time.time(); one that has ended was not seen since."""
+    """Return the status of a job, host by host.
+
+    now: as time.time(), to tell how long ago a job ended.
+    """
     head = f"{clean(name)}: {coloured(status.state, is_coloured=is_coloured)}"
     if status.code is not None:
         head += f", exit code {status.code}"

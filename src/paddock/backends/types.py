@@ -1,6 +1,6 @@
-"""The words of submission: states, handles, what a job's status says. Pure.
+"""The types of submission: job states, handles, sites, plans, statuses, log queries. Pure.
 
-Every backend speaks them, and nothing else, to the verbs of the command line.
+Backends and the verbs of the command line exchange these types, and no others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FETCHED = ("log", "output")  # of a job's directory
 
 @dataclass(frozen=True)
 class Handle:
-    """Where a job is, as people write it: ``ssh://site/name-3f2a``, ``slurm://cluster/1234``.
+    """The address of a job, as people write it: ``ssh://site/name-3f2a``, ``slurm://cluster/1234``.
 
     >>> str(Handle("slurm", "cluster", "1234"))
     'slurm://cluster/1234'
@@ -42,7 +42,7 @@ class Handle:
 
 
 def parse_handle(text: str) -> Handle | None:
-    """The handle that a text is, None when it is none.
+    """Return the handle that a text spells, None when it spells none.
 
     >>> parse_handle("ssh://lab/train-3f2a"), parse_handle("train")
     (Handle(backend='ssh', place='lab', name='train-3f2a'), None)
@@ -56,10 +56,10 @@ def parse_handle(text: str) -> Handle | None:
 
 @dataclass(frozen=True)
 class Site:
-    """Cluster facts that are not the job's: where it runs and what that place is like.
+    """The facts about a cluster that do not depend on the job: its backend and its options.
 
-    options: what the profile says beyond the backend, by the words of docs/reference/sites.md;
-    sources: where each of them stood, for `explain`.
+    options: the profile's keys but the backend (docs/reference/sites.md). sources: the file or flag
+    that set each of them, for `explain`.
     """
 
     name: str
@@ -68,12 +68,12 @@ class Site:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def text(self, name: str, default: str = "") -> str:
-        """An option that is one text."""
+        """Return an option that is one text."""
         found = self.options.get(name, default)
         return found if isinstance(found, str) else str(found)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """An option that is a list, or one text with commas or semicolons."""
+        """Return an option that is a list, or one text with commas or semicolons."""
         found = self.options.get(name, ())
         if isinstance(found, str):
             found = found.replace(";", ",").split(",")
@@ -83,14 +83,14 @@ class Site:
 
 @dataclass(frozen=True)
 class Submission:
-    """What is to be done: a job, where, and what goes with it.
+    """A job, the site that it goes to, and what goes with it.
 
-    run_id: name and four hex digits. flags: the launcher's own words, as the user wrote them,
-    without -f. file: what -f names, as JSON. takes_name: nobody else may have this name while the
-    job runs. package: a directory whose content becomes the working directory, "" for none.
+    run_id: name and four hex digits. flags: the launcher's arguments, as the user wrote them,
+    without -f. file: content of the -f file, as JSON. takes_name: no other job may have this name
+    while the job runs. package: a directory whose content becomes the working directory, or "".
     workspace: a directory that is there already. data: a glob below package whose numbered files
-    are dealt out. is_detached: the job outlives the one who submits it. has_ps: it uses paddock.ps.
-    extra: the words after the flags that only one backend knows (image, account, ...), by name.
+    are dealt out. is_detached: the job outlives its submitter. has_ps: it uses paddock.ps.
+    extra: the options that only one backend knows (image, account, ...), by name.
     """
 
     run_id: str
@@ -112,7 +112,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class PlanStep:
-    """One thing that will be done, at one place. argv: the words that are executed there."""
+    """An action of a plan, at one place. argv: the command line that is executed there."""
 
     where: str
     what: str
@@ -121,11 +121,11 @@ class PlanStep:
 
 @dataclass(frozen=True)
 class SubmissionPlan:
-    """What a submission comes to. `--dry-run` shows it, and the driver carries it out.
+    """The plan of a submission: `--dry-run` shows it, and the driver carries it out.
 
-    rows: the table (node, host, ranks, devices). files: what is written, by path. cannot: what
-    of the user's wishes this backend cannot honour, in sentences. why: file line or argument ->
-    the line of the user's that caused it.
+    rows: the table (node, host, ranks, devices). files: what is written, by path. cannot:
+    a sentence for each option that this backend does not support. why: line of a file, or argument
+    -> the user's line that caused it.
     """
 
     rows: tuple[tuple[str, str, str, str], ...]
@@ -137,7 +137,10 @@ class SubmissionPlan:
 
 @dataclass(frozen=True)
 class RankStatus:
-    """One process of a job. state: running, succeeded, failed or ended (by us). code: its exit."""
+    """The status of a process. state: running, succeeded, failed or ended (by us).
+
+    code: exit code.
+    """
 
     role: str
     rank: int
@@ -146,7 +149,7 @@ class RankStatus:
 
 
 def role_word(role: str) -> str:
-    """What --json of statuses calls a role of the launcher, the operator or Volcano.
+    """Return the name in --json of statuses of a role of the launcher, the operator or Volcano.
 
     >>> role_word("ps"), role_word("worker")
     ('server', 'worker')
@@ -155,7 +158,7 @@ def role_word(role: str) -> str:
 
 
 def process_name(role: str, rank: int) -> str:
-    """What people call a process, as the launcher's screen does.
+    """Return the name of a process that people read, as the launcher's screen does.
 
     >>> process_name("worker", 3), process_name("ps", 0)
     ('rank 3', 'server 0')
@@ -166,7 +169,7 @@ def process_name(role: str, rank: int) -> str:
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """One host of a job, as its backend knows it now."""
+    """The status of a host of a job, as its backend knows it now."""
 
     name: str
     state: State
@@ -176,11 +179,11 @@ class NodeStatus:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """The truth about a job, asked at `as_of` (seconds since 1970).
+    """The status of a job, asked at `as_of` (seconds since 1970).
 
-    why: what it waits for, or what ended it: one sentence. since: when it entered its state, as
-    its backend says, 0.0 where it does not; failed_at: of the first failure.
-    attempt: counts restarts, from 0.
+    why: what the job waits for, or what ended it (root cause): one sentence. since: when the job
+    entered its state, by its backend, 0.0 if unknown; failed_at: of the first failure. attempt:
+    counts restarts, from 0.
     """
 
     state: State
@@ -194,18 +197,18 @@ class JobStatus:
 
     @property
     def is_final(self) -> bool:
-        """Whether the job has ended."""
+        """The job has ended."""
         return self.state in FINAL
 
     @property
     def ranks_up(self) -> int:
-        """How many processes run now."""
+        """The number of processes that run now."""
         return sum(rank.state == "running" for node in self.nodes for rank in node.ranks)
 
 
 @dataclass(frozen=True)
 class LogQuery:
-    """Which lines of a job's logs are wanted. Times in seconds since 1970, 0.0 for no limit.
+    """The filter for a job's log lines. Times in seconds since 1970, 0.0 for no limit.
 
     ranks: () means all. follow: until the job has ended. tail: only so many of the last lines, and
     what follows; None for all.

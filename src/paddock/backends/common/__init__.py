@@ -1,6 +1,6 @@
-"""What several backends share.
+"""The code that several backends share.
 
-folder.py     jobs in directories that this machine and the hosts share: slurm, mpi, script
-planned.py    what their plans have in common; which variables go with a job (pure)
-recorded.py   what launchers have recorded there -> the hosts of the job (pure)
+folder     jobs in directories that this machine and the hosts share: slurm, mpi, script
+planned    the common parts of their plans; which variables go with a job (pure)
+recorded   status.json of the launchers -> the hosts of the job (pure)
 """

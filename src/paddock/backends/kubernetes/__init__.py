@@ -1,20 +1,22 @@
 """Jobs as objects of a cluster: a PaddleJob, an Indexed Job, or a Job of Volcano.
 
 Pure:
-    options.py    what a site and --words say of pods, checked
-    words.py      what every node runs: the shell line, the launcher's words
-    pods.py       the pod template: image, resources, volumes, the program, the key
-    forms.py      the three kinds of jobs
-    objects.py    Submission -> the objects, in the order they are made, and the plan
-    shown.py      an object as YAML; reasons.py: why a line stands there
-    parse.py      job and pods -> Status
-    lines.py      a pod's log with times -> pieces by process
+    options      options of pods from the site and the command line, checked
+    words        the command line of every node: the shell line, the launcher's arguments
+    pods         the pod template: image, resources, volumes, the program, the key
+    forms        the three kinds of jobs
+    objects      Submission -> the objects, in the order they are made, and the plan
+    paddlefile   a PaddleJob that -f names
+    shown        an object as YAML
+    reasons      why a line stands in an object
+    parse        job and pods -> JobStatus
+    lines        a pod's log with times -> log chunks by process
 Acting:
-    planner.py    reads files and decides: what is planned and what is made, without a cluster
-    pack.py       a small package as an archive for a ConfigMap
-    api.py        the calls of a submission; what was refused -> one sentence
-    follow.py     the logs of all pods as one stream
-    driver.py     the backend
+    planner      reads files and plans, without a cluster
+    pack         a small package as an archive for a ConfigMap
+    api          calls to the API server; refusals -> one sentence
+    follow       the logs of all pods as one stream
+    driver       the backend
 
 No right to read pods is needed inside of a pod: names and numbers are known before.
 """

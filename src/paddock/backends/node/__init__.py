@@ -1,12 +1,19 @@
-"""What runs on the hosts of a submission. The standard library only: it travels as an archive.
+"""The program on the hosts of a submission. The standard library only: it travels as an archive.
 
-boot.py     the first words over ssh: finds the archive, or asks for it
-main.py     answers requests, one line of JSON each, until its input ends
-attend.py   the process that stays: starts the launcher, keeps its console and how it ended
-logs.py     a job's logs on this host as one stream, in order of time
-jobdir.py   where a job's files are, and what can be told from them
-files.py    requests about files; manifest.py: what is in a package, and what of it is refused
-carried.py  the parameter server, when it came with the launcher
-store.py    contents by their hash; receiver.py: on their way there; relay.py: to another host
-place.py    a package becomes a directory; workspace.py: what --workspace has of a job
+boot       the first code over ssh: finds the archive, or asks for it
+main       answers requests, one line of JSON each, until its input ends
+attend     the job daemon: starts the launcher, keeps its console and how it ended
+logs       a job's logs on this host as one stream, in order of time
+jobdir     paths of a job directory, and the state that its files tell
+names      names of jobs: one running job each; which roots are refused as unsafe
+files      requests about files: put, place, offer, take
+manifest   the entries of a package, and which are refused as unsafe
+carried    the parameter server that came with the launcher
+store      the cache of file contents by their hash
+receiver   contents on their way into the store
+relay      contents from one host to another
+place      a package becomes a directory
+pack       log/ and output/ as a tar file, for fetch
+wire       requests and answers as messages: a line of JSON, then bytes
+workspace  links to a job's logs in --workspace
 """

@@ -1,4 +1,4 @@
-"""Whether a site's table may stand as it is: keys, kinds of values, secrets. Pure."""
+"""Checks of a site's table: keys, kinds of values, secrets. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WHAT = {
 
 
 def secret_problems(table: object, where: str) -> Iterator[Problem]:
-    """Values that look secret, at any depth: such a file is not read at all.
+    """Yield a problem for each value that looks secret, at any depth: no such file is read.
 
     >>> [p.message for p in secret_problems({"a": {"password": "x"}, "identity": "k"}, "sites")]
     ['sites: a.password holds a secret']
@@ -37,7 +37,7 @@ def secret_problems(table: object, where: str) -> Iterator[Problem]:
 
 
 def key_problems(backend: str, table: Mapping[str, object], where: str) -> Iterator[Problem]:
-    """Keys that this backend does not have, and values of another kind."""
+    """Yield a problem for each key that the backend lacks, and each value of a wrong kind."""
     known = keys_of(backend)
     for name, value in table.items():
         if name not in known:
@@ -49,14 +49,16 @@ def key_problems(backend: str, table: Mapping[str, object], where: str) -> Itera
 
 
 def backend_problem(word: str, where: str) -> Problem | None:
-    """Why this is no backend."""
+    """Return the problem of an unknown backend; None for a known one."""
     if word in BACKENDS:
         return None
     return Problem(f"{where}: there is no backend '{word}'", nearest(word, BACKENDS))
 
 
 def from_text(kind: str, text: str) -> object:
-    """A value as it stands on a command line: ``hosts=h1;h2``. What does not fit stays a text.
+    """Return the value of a key from the command line: ``hosts=h1;h2``.
+
+    A text that does not fit its kind stays.
 
     >>> from_text("texts", "h1;h2"), from_text("int", "22"), from_text("bool", "true")
     (('h1', 'h2'), 22, True)
@@ -104,7 +106,7 @@ def _fits(kind: str, value: object) -> bool:
 
 
 def _are_hosts(value: object) -> bool:
-    """Texts, or pairs of a host and its address."""
+    """Return True if the value is a list of texts, or of pairs of a host and its address."""
     return isinstance(value, (list, tuple)) and all(
         isinstance(each, str)
         or (

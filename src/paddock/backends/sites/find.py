@@ -1,4 +1,4 @@
-"""Where jobs can run: from paddock.toml, sites.toml, a word on the command line, or old files.
+"""Sites, where jobs can run: from paddock.toml, sites.toml, the argument of -b, or old files.
 
     DIR/paddock.toml                          the project's, in this directory or one above it
     $XDG_CONFIG_HOME/paddock/sites.toml       the user's
@@ -48,12 +48,12 @@ def find_site(
     conf: str = "",
     said: Mapping[str, str] | None = None,
 ) -> Site:
-    """The site that `-b` means.
+    """Return the site that `-b` names.
 
     word: "" (the default, the only site, or ssh where hosts are given), a site's name, a backend,
     or either with options: ``mpi,hostfile=machines``. conf: a conf.py or backend.yaml, whose site
-    is taken; options of the word win over it, and over both what flags have said of it. said: by
-    flags; what only other backends honour is left out, and flags.foreign tells it. Raises
+    is taken; options of the word win over it, and flags over both. said: options given by flags;
+    those that only other backends support are left out, and flags.foreign reports them. Raises
     UsageError with every problem.
     """
     said = said or {}
@@ -81,7 +81,7 @@ def find_site(
 
 
 def _honoured(said: Mapping[str, str], backend: str) -> dict[str, str]:
-    """Hosts are in it always: a job must not run elsewhere than where it was said."""
+    """Return the options that the backend supports, and always hosts: they say where a job runs."""
     return {
         name: text
         for name, text in said.items()
@@ -90,7 +90,7 @@ def _honoured(said: Mapping[str, str], backend: str) -> dict[str, str]:
 
 
 def _with_inline(site: Site, inline: Mapping[str, str], base: str, env: Mapping[str, str]) -> Site:
-    """The site with the options of the command line, checked, its hosts read."""
+    """Return the site with the options of the command line, checked, its hosts read."""
     options, sources = dict(site.options), dict(site.sources)
     for key, text in inline.items():
         is_read = key in BY_NAME and key != "hosts"  # which may be a file's name
@@ -121,7 +121,10 @@ def _with_inline(site: Site, inline: Mapping[str, str], base: str, env: Mapping[
 
 
 def _read_hosts(options: dict[str, object], sources: dict[str, str]) -> tuple[HostLine, ...]:
-    """The hosts of a list, a text or a file. A file's name goes: what it said is kept."""
+    """Return the hosts of a list, a text or a file.
+
+    The key of a file is removed; its source is kept.
+    """
     file, hosts = options.pop("hostfile", None), options.get("hosts", ())
     if isinstance(hosts, HostsFile):
         file = hosts
@@ -136,7 +139,7 @@ def _read_hosts(options: dict[str, object], sources: dict[str, str]) -> tuple[Ho
 
 
 def _require(site: Site, options: Mapping[str, object]) -> None:
-    """What a site of this kind cannot be without."""
+    """Raise UsageError if the site lacks a key that its backend needs: hosts, submit."""
     if site.backend == "ssh" and not options.get("hosts"):
         raise UsageError(f"site '{site.name}' names no hosts", hint=HOW)
     if site.backend == "script" and not options.get("submit"):
@@ -147,7 +150,9 @@ def _require(site: Site, options: Mapping[str, object]) -> None:
 
 
 def _inline(word: str) -> tuple[str, dict[str, str]]:
-    """The name and the options: "mpi,hosts=h1,h2,port=22". A part without "=" belongs to the last.
+    """Split "mpi,hosts=h1,h2,port=22" into name and options.
+
+    A part without "=" belongs to the last.
 
     >>> _inline("mpi,hosts=h1,h2,port=22")
     ('mpi', {'hosts': 'h1,h2', 'port': '22'})
@@ -185,7 +190,7 @@ def _default(profile: Profile, has_hosts: bool) -> str:
 
 
 def _site_of_backend(profile: Profile, backend: str, has_hosts: bool) -> str:
-    """The one site of this backend, if its own name was not given; the backend where none is."""
+    """Return the only site of this backend, or the default one; the backend if it has no site."""
     found = [name for name, table in profile.sites.items() if table["backend"] == backend]
     if not found or has_hosts:
         return backend
@@ -198,7 +203,7 @@ def _site_of_backend(profile: Profile, backend: str, has_hosts: bool) -> str:
 
 
 def _with_conf(profile: Profile, name: str, conf: str, base: str) -> Site:
-    """The site of a conf.py or a backend.yaml, laid over the named one.
+    """Return the site of a conf.py or a backend.yaml, laid over the named one.
 
     A script site must say how to submit, which no backend.yaml does: the only one is taken.
     """

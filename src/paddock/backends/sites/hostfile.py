@@ -26,11 +26,11 @@ HINT = "write [user@]host[:port][=address], with slots=N after a blank if need b
 
 @dataclass(frozen=True)
 class HostLine:
-    """One host: how it is called, and how other hosts reach it.
+    """A host of a host list: its name, and the address by which other hosts reach it.
 
     target: name or address, also an alias of the ssh configuration. user "" and port 0: as ssh has
-    them. address: where other hosts reach it, the target unless said otherwise. slots: processes
-    it is meant for, 0 where nobody said.
+    them. address: where other hosts reach it, the target unless said otherwise. slots: the
+    number of processes for it, 0 if not given.
 
     >>> str(HostLine("h1", "me", 2222, "10.0.0.1", 2))
     'me@h1:2222=10.0.0.1 slots=2'
@@ -51,12 +51,12 @@ class HostLine:
 
     @property
     def reached_at(self) -> str:
-        """The address other hosts use."""
+        """The address that other hosts use."""
         return self.address or self.target
 
 
 def parse_host(text: str) -> HostLine:
-    """One host. Raises UsageError with every problem.
+    """Parse a host as people write it. Raises UsageError with every problem.
 
     >>> parse_host("me@h1:2222 slots=4")
     HostLine(target='h1', user='me', port=2222, address='', slots=4)
@@ -92,9 +92,9 @@ def parse_host(text: str) -> HostLine:
 
 
 def parse_hosts(words: Iterable[object], origin: str) -> tuple[HostLine, ...]:
-    """Hosts of a list: texts, or pairs of host and address. origin names them in errors.
+    """Parse the hosts of a list: texts, or pairs of host and address. origin names them in errors.
 
-    A host that stands several times has so many slots. Raises UsageError with every problem.
+    A host that is listed n times has n slots. Raises UsageError with every problem.
 
     >>> [str(each) for each in parse_hosts(["h1", ("h2", "10.0.0.2"), "h1"], "--hosts")]
     ['h1 slots=2', 'h2=10.0.0.2']
@@ -125,12 +125,12 @@ def parse_hosts(words: Iterable[object], origin: str) -> tuple[HostLine, ...]:
 
 
 def split_hosts(text: str) -> list[str]:
-    """The hosts of one text, with commas or semicolons between them."""
+    """Split a text at commas and semicolons into hosts."""
     return [each for each in text.replace(";", ",").split(",") if each.strip()]
 
 
 def parse_hostfile(text: str, name: str) -> tuple[HostLine, ...]:
-    """A host file's content. Raises UsageError with every problem and its line.
+    """Parse the content of a host file. Raises UsageError with every problem and its line.
 
     >>> [str(each) for each in parse_hostfile("# ours\\nh1 slots=2\\nh2\\n", "machines")]
     ['h1 slots=2', 'h2']
@@ -154,7 +154,10 @@ def parse_hostfile(text: str, name: str) -> tuple[HostLine, ...]:
 
 
 def hosts_of(site: Site) -> tuple[HostLine, ...]:
-    """The hosts of a site; its user and port are those of hosts that say none. () without hosts."""
+    """Return the hosts of a site, () if none; its user and port are the default of each host.
+
+    () if none.
+    """
     words = site.options.get("hosts", ())
     if isinstance(words, str):
         words = split_hosts(words)
@@ -173,7 +176,7 @@ def _is_user(text: str) -> bool:
 
 
 def _number(text: str, high: int, what: str, problems: list[Problem]) -> int:
-    """A number in 1..high; 0 for no text or a wrong one."""
+    """Return a number in 1..high; 0 for no text or an invalid one."""
     if not text:
         return 0
     if not (text.isascii() and text.isdigit()) or not 0 < int(text[:9]) <= high:

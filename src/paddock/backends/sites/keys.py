@@ -1,4 +1,4 @@
-"""What a site may say: one table, read by sites.py and by docs/reference/sites.md. Pure.
+"""The keys of a site: one table, read by sites/ and by docs/reference/sites.md. Pure.
 
 kind: text (a number is taken too), int, bool, texts (a list, or one text with commas), path (of
 this machine, relative to the file it stands in), table, tables (a list of them).
@@ -13,7 +13,7 @@ from paddock.backends.table import EVERY, HOSTED
 
 @dataclass(frozen=True)
 class SiteKey:
-    """One key of [site.NAME]. is_reference: its name sounds secret, its value is but a name."""
+    """A key of [site.NAME]. is_reference: the name sounds secret, the value is but a name."""
 
     name: str
     kind: str
@@ -105,5 +105,5 @@ BY_NAME = {key.name: key for key in KEYS}
 
 
 def keys_of(backend: str) -> dict[str, SiteKey]:
-    """The keys that a backend's sites may have, by name."""
+    """Return the keys that a backend's sites may have, by name."""
     return {key.name: key for key in KEYS if backend in key.backends}

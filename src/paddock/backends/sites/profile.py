@@ -1,4 +1,4 @@
-"""The files that name sites, laid over one another: the user's below, the project's above."""
+"""The files that define sites, laid over one another: the user's below, the project's above."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_FILE_BYTES = 1 << 20
 
 @dataclass
 class Profile:
-    """What all files say together: tables by site, and where each key stood."""
+    """The merged content of all profile files: tables by site, and the file of each key."""
 
     sites: dict[str, dict[str, object]] = field(default_factory=dict)
     sources: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Profile:
 
 
 def read_profile(env: Mapping[str, str], cwd: str) -> Profile:
-    """The user's file with the project's over it. Raises UsageError with every problem."""
+    """Read the user's file with the project's over it. Raises UsageError with every problem."""
     home = env.get("HOME", "")
     config = env.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
     paths = [os.path.join(config, "paddock", "sites.toml"), _upwards(cwd)]
@@ -57,7 +57,7 @@ def read_profile(env: Mapping[str, str], cwd: str) -> Profile:
 
 
 def _take(profile: Profile, path: str, env: Mapping[str, str]) -> list[Problem]:
-    """Lay a file over the profile; returns what is wrong with it."""
+    """Lay a file over the profile; return the problems in it."""
     document = _load_toml(path)
     problems = list(secret_problems(document, path))
     for name in document:
@@ -88,7 +88,7 @@ def _take(profile: Profile, path: str, env: Mapping[str, str]) -> list[Problem]:
 
 
 def absolute(key: str, value: object, folder: str, env: Mapping[str, str]) -> object:
-    """A file's name as it is from anywhere."""
+    """Return an option's value with its file names made absolute."""
     is_path = key in BY_NAME and BY_NAME[key].kind == "path"
     is_list_of_files = key == "files"
     if is_list_of_files and isinstance(value, (list, tuple)):
@@ -113,7 +113,7 @@ def _join(folder: str, name: str, env: Mapping[str, str]) -> str:
 
 
 def forget_other(options: dict[str, object], key: str) -> None:
-    """hosts and hostfile say one thing: what is said above takes the place of the other below."""
+    """Drop the other of hosts and hostfile: the one given above replaces the one below."""
     other = {"hosts": "hostfile", "hostfile": "hosts"}.get(key, "")
     options.pop(other, None)
 
@@ -135,7 +135,7 @@ def _load_toml(path: str) -> dict[str, object]:
 
 
 def read_text(path: str) -> str:
-    """A file's text. Raises UsageError: it cannot be read, is too large, or is no text."""
+    """Return a file's text. Raises UsageError: it cannot be read, is too large, or is no text."""
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -150,7 +150,7 @@ def read_text(path: str) -> str:
 
 
 def _upwards(cwd: str) -> str:
-    """The project's file in this directory or the nearest one above it; "" without one."""
+    """Return the project's file in this directory or the nearest above it; "" if there is none."""
     for folder in (Path(cwd), *Path(cwd).parents):
         path = folder / PROJECT_FILE
         if path.is_file():

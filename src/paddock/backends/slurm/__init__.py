@@ -1,10 +1,11 @@
 """Jobs under Slurm: one sbatch script, one job directory on the file system that the nodes share.
 
-    script.py   submission -> the sbatch script, with the reason of each line (pure)
-    parse.py    what squeue, sacct and the job's own files say -> the job's status (pure)
-    errors.py   what Slurm's commands complain of -> what is wrong, and what to do (pure)
-    folder.py   the job directory: made, filled, copied, removed
-    driver.py   the backend
+    plan     submission -> plan: files, steps, table (pure)
+    script   submission -> the sbatch script, with the reason of each line (pure)
+    parse    output of squeue and sacct, and the job's own files -> the job's status (pure)
+    errors   complaints of Slurm's commands -> an error with a hint (pure)
+    folder   Slurm's own files in the job directory: cluster and number, stop, state
+    driver   the backend
 
 Job directory (0700), beside the files of docs/reference/job-directory:
 
@@ -12,5 +13,5 @@ Job directory (0700), beside the files of docs/reference/job-directory:
     .paddock/job.json      what was submitted  .paddock/program the launcher
     .paddock/env           what --env sets (0600), until the job's end
     .paddock/slurm.json    cluster and number  .paddock/stop    paddock stop was there
-    .paddock/state.json    how the script knows the job is; Slurm forgets, this stays
+    .paddock/state.json    the job's state by the script; it stays when Slurm has forgotten the job
 """

@@ -1,10 +1,12 @@
 """Jobs over the user's own OpenSSH, on hosts that have sshd and python3, and nothing else.
 
-command.py   what is said to ssh, and what it says when it fails (pure)
-plan.py      submission -> plan, and what each host is asked to do (pure)
-channel.py   one connection to one host
-fleet.py     the same request to all hosts at once; every failure named
-state.py     what the hosts say -> the job's status (pure)
-attached.py  the console of a job that its submitter stays with
-driver.py    the backend
+command    the command line of ssh, and what its failures mean (pure)
+plan       submission -> plan, and what each host is asked to do (pure)
+channel    a connection to one host
+fleet      the same request to all hosts at once; every failure named
+transfer   files sent before the start, and fetched at the end
+state      states of the hosts -> the job's status (pure)
+lines      logs of all hosts as one stream
+attached   the console of a job whose submitter stays
+driver     the backend
 """

@@ -1,5 +1,5 @@
 """Files of the old tools, read as a Site.
 
-fabric.py     conf.py of the old cluster tool, as literals
-paddlerec.py  PaddleRec's backend.yaml
+fabric      conf.py of the old cluster tool, as literals
+paddlerec   PaddleRec's backend.yaml
 """

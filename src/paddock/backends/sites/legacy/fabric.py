@@ -1,4 +1,4 @@
-"""The Fabric tool of PaddlePaddle 0.10: its conf.py as a site, its words as ours. Pure.
+"""The Fabric tool of PaddlePaddle 0.10: its conf.py as a site, its arguments as ours. Pure.
 
 Source: cluster_train/paddle.py (v1) and cluster_train_v2/fabric/conf.py, run.sh (v2) of 2017. A
 conf.py is read as literals, never executed. What was run on each host: a server on PADDLE_PORT,
@@ -42,7 +42,9 @@ TRUE = ("1", "true", "yes", "on")
 
 @dataclass(frozen=True)
 class Translation:
-    """What the old words come to: flags of launch, the script and its words, variables, notes."""
+    """The old tool's command line, translated: flags of launch, script and its arguments,
+    variables.
+    """
 
     flags: tuple[str, ...]
     script: tuple[str, ...]
@@ -51,7 +53,9 @@ class Translation:
 
 
 def site_from_conf(text: str, name: str) -> Site:
-    """The site of a conf.py, called after its first host. Raises UsageError with every problem.
+    """Return the site of a conf.py, named after its first host.
+
+    Raises UsageError with every problem.
 
     >>> site = site_from_conf("HOSTS = ['me@h1', ('h2', '10.0.0.2')]\\nPADDLE_PORT = 7164", "c.py")
     >>> site.backend, site.name, site.options["hosts"], site.options["ports"]
@@ -89,9 +93,10 @@ def site_from_conf(text: str, name: str) -> Site:
 
 
 def translate(words: Sequence[str], site: Site) -> Translation:
-    """The words after submit's own, for a site of a conf.py. Raises UsageError with every problem.
+    """Return the arguments after submit's own, for a site of a conf.py.
 
-    A word that names a flag of launch exactly is one; every other --name=value is the trainer's.
+    Raises UsageError with every problem. An argument that names a flag of launch exactly is one;
+    every other --name=value is the trainer's.
 
     >>> site = site_from_conf("HOSTS = ['h1', 'h2']", "conf.py")
     >>> found = translate(["--num_passes=5", "--use_gpu=0"], site)
@@ -134,9 +139,9 @@ def translate(words: Sequence[str], site: Site) -> Translation:
 
 
 def rewrite(argv: Sequence[str], site: Site) -> tuple[list[str], tuple[str, ...]]:
-    """A whole command line of `paddock submit --conf conf.py` in today's words; and the notes.
+    """Rewrite a command line of `paddock submit --conf conf.py` in today's flags; with notes.
 
-    Words of submit itself stay as they are.
+    Flags of submit itself stay unchanged.
 
     >>> site = site_from_conf("HOSTS = ['h1']", "conf.py")
     >>> words, _ = rewrite(["--conf", "conf.py", "--local=1", "-p", "ws", "--num_passes=5"], site)
@@ -163,7 +168,7 @@ def rewrite(argv: Sequence[str], site: Site) -> tuple[list[str], tuple[str, ...]
 def _split(
     words: Sequence[str],
 ) -> tuple[list[str], dict[str, str], tuple[str, ...], list[Problem]]:
-    """Flags of launch, the old tool's by name, the script and its words."""
+    """Split the arguments: flags of launch, the old tool's by name, the script and its own."""
     flags: list[str] = []
     old: dict[str, str] = {}
     problems: list[Problem] = []
@@ -189,7 +194,7 @@ def _split(
 
 
 def _literals(text: str, name: str) -> tuple[dict[str, object], dict[str, int], list[Problem]]:
-    """The values of a conf.py and their lines; nothing of it is executed."""
+    """Return the values of a conf.py and their lines; no code in it is executed."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -35,9 +35,9 @@ CREDENTIALS = ("fs_ugi", "ugi")  # user and password of the file system
 
 
 def site_from_document(document: Mapping[str, object], name: str, folder: str = ".") -> Site:
-    """The site of a backend.yaml. Raises UsageError with every problem.
+    """Return the site of a backend.yaml. Raises UsageError with every problem.
 
-    folder: what its relative names of files are relative to.
+    folder: the base of its relative file names.
 
     >>> submit = {"server_num": 2, "docker_image": "i:1"}
     >>> site = site_from_document({"engine": {"backend": "k8s", "submit": submit}}, "b.yaml")
@@ -100,7 +100,7 @@ def _kubernetes(top: Mapping[str, object], submit: Mapping[str, object], name: s
 def _paddlecloud(
     top: Mapping[str, object], submit: Mapping[str, object], name: str, folder: str
 ) -> Site:
-    """What the commands of a script site may use: params, lines of config.ini, files."""
+    """Return a script site with the values that its commands may use: params, config.ini, files."""
     config = top.get("config", {})
     if not isinstance(config, dict):
         raise UsageError(f"{name}: config must be a table")
@@ -128,7 +128,7 @@ def _take_name(
     sources: dict[str, str],
     name: str,
 ) -> None:
-    """Their names have capitals and underscores (PaddleRec_CTR), which those of jobs cannot."""
+    """Set the job's name in the options: theirs have capitals and underscores, ours cannot."""
     for table, where in ((top, ""), (submit, "submit.")):
         for key in JOB_NAMES:
             if table.get(key):
@@ -137,7 +137,7 @@ def _take_name(
 
 
 def _count(value: object) -> int | None:
-    """A number of pods, which may stand in quotes."""
+    """Return a number of pods, which may stand in quotes."""
     text = "" if isinstance(value, bool) else str(value)
     return int(text) if text.isdecimal() and len(text) < 10 else None
 
@@ -149,7 +149,7 @@ def _scalars(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def _credentials(value: object, name: str) -> Iterator[Problem]:
-    """The file system's user and password, whose key does not sound like it."""
+    """Yield a problem for the file system's user and password: their key does not sound secret."""
     if not isinstance(value, dict):
         return
     for key, each in value.items():
