@@ -1,4 +1,4 @@
-"""Expected failures: what failed, the value, the limit, where; and the next thing to try.
+"""Expected errors: each says what failed, the value, the limit, where; and what to try next.
 
 Bugs are asserts and plain exceptions; everything a user can cause is one of these.
 """
@@ -22,7 +22,7 @@ EXTRAS = {
     "ps": ("numpy",),
     "operator": ("lightkube", "lightkube_models", "httpx2", "msgspec", "yaml"),
 }
-# What moves a terminal's cursor, or more; lines and tabs stay.
+# Characters that move a terminal's cursor, or more; lines and tabs stay.
 CONTROLS = dict.fromkeys({*range(32), *range(127, 160)} - {9, 10}, "?")
 
 
@@ -53,7 +53,7 @@ class PaddockError(Exception):
 
 
 class HelpAsked(Exception):
-    """Somebody asks for the help of a command. words: those after its name; commands: its table.
+    """The user asks for the help of a command. words: its arguments; commands: its table.
 
     cli/main.py answers it, so that no command imports the help, which imports all of them.
     """
@@ -79,7 +79,7 @@ class UsageError(PaddockError):
 
     @classmethod
     def of(cls, problems: list[Problem] | tuple[Problem, ...]) -> UsageError:
-        """One error for all problems; there must be at least one."""
+        """Make one error of all problems; there must be at least one."""
         assert problems
         error = cls("; ".join(p.message for p in problems), hint=problems[0].hint)
         error.problems = tuple(problems)
@@ -87,7 +87,7 @@ class UsageError(PaddockError):
 
 
 class Problem:
-    """One thing that is wrong with the input, and what to do about it."""
+    """A problem with the input, and what to do about it."""
 
     __slots__ = ("hint", "message")
 
@@ -126,7 +126,7 @@ def problem_text(error: PaddockError) -> str:
 
 
 def for_terminal(text: str) -> str:
-    """Text that may hold names and words of other programs, as a terminal may have it.
+    """Return text with control characters replaced, safe for a terminal.
 
     >>> for_terminal("a\\x1b[2Jb\\n")
     'a?[2Jb\\n'
@@ -135,7 +135,7 @@ def for_terminal(text: str) -> str:
 
 
 def extra_hint(extra: str) -> str:
-    """How to install what an extra of this distribution brings.
+    """The pip command that installs an extra of this distribution.
 
     >>> extra_hint("ps")
     "pip install 'paddock-train[ps]'"
@@ -144,7 +144,7 @@ def extra_hint(extra: str) -> str:
 
 
 def missing_extra(error: ImportError, extra: str) -> UsageError:
-    """What to say where a module of an extra is missing. Raises `error` when it is another's."""
+    """The UsageError for a missing module of an extra. Raises `error` when it is another's."""
     module = (error.name or "").partition(".")[0]
     if module not in EXTRAS.get(extra, ()):
         raise error

@@ -1,13 +1,17 @@
-"""What is decided about a job: values in, values out. Imports nothing that acts.
+"""The decisions about a job: values in, values out. Imports nothing that acts.
 
 job, hosts, plan       intent, facts, decision
-messages, membership   what nodes say, and the state machine of the whole job: rendezvous, restarts
-state                  what that machine knows: roster (who is in), attempt (what runs), quorum
-                       (whose votes count), inherited (what a leader before has left)
-gathering, judging     when an attempt starts; what follows one that stopped
-leaving, rivals        nodes that leave; two leaders of one job
-supervisor, warming    the machine of one node's processes; that of what is imported once
-exits, policy          how something ended, the root cause; whether a restart follows
-endpoint, secrets      addresses as text; what is not shown
+messages               the messages between leader (coordinator) and members
+membership             the state machine of the whole job: rendezvous, restarts, verdict
+state                  what that machine knows; its parts are the next four
+member_table, attempt  the nodes that are in; the attempt that runs
+quorum, handoff        the nodes whose votes count; what survives a change of leader
+rendezvous_wait        min and max nodes: when an attempt may start
+judging, policy        what follows an attempt that stopped; whether that is a restart
+exits                  how a process or node ended, and which of them is the root cause
+leaving                nodes that leave, and who leads then
+leader_conflict        two leaders of one job: which steps down
+supervisor, warming    the machine of one node's processes; that of the warm server (--warm)
+endpoint, secrets      addresses as text; which values are hidden
 value                  frozen values, and the types of their fields
 """

@@ -1,4 +1,4 @@
-"""One attempt as the coordinator knows it: who takes part, what has ended, why it stops. Pure."""
+"""The attempt as the coordinator knows it: its members, their exits, why it stops. Pure."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class Attempt:
         self.why: Why = ""
         self.reason = ""
         self.started_at = now
-        self._digest: int | None = None  # of the first plan that was told
+        self._digest: int | None = None  # of the first plan that was reported
 
     def end(self) -> None:
-        """Nobody has a part in it any more; what has ended stays known."""
+        """End the attempt: no member has a part in it any more; its exits stay known."""
         self.members, self.unstopped = {}, set()
 
     def remove(self, member: int) -> None:
-        """A node is out."""
+        """Remove a member from the attempt."""
         self.members.pop(member, None)
         self.unstopped.discard(member)
 
     def add_exit(self, exit_: Exit) -> None:
-        """A process has ended."""
+        """Record the exit of a process."""
         self.exits.append(exit_)
         if exit_.ok and exit_.role in WORKER_ROLES:
             self.workers_done += 1
@@ -62,13 +62,13 @@ class Attempt:
         return 0 < self.workers <= self.workers_done
 
     def is_other_plan(self, digest: int) -> bool:
-        """Whether a node's plan is not that of the first node that told its own."""
+        """Return True if a node's plan differs from that of the first node that reported one."""
         if self._digest is None:
             self._digest = digest
         return digest != self._digest
 
     def add_loss(self, peer: MemberEntry, lost: Lost, number: int, lease_seconds: float) -> None:
-        """A node is lost: an end among others. number: of this attempt."""
+        """Record the loss of a node as an exit among the others. number: of this attempt."""
         is_ours = lost.ending == "expelled" or peer.leaving != 0
         self.exits.append(
             Exit(
@@ -86,7 +86,7 @@ class Attempt:
         )
 
     def _is_late(self, lost: Lost, lease_seconds: float) -> bool:
-        """Whether a node lost while stopping was lost too late to be what made us stop.
+        """Return True if a node was lost too late to be the root cause of the stop.
 
         A silent node is noticed a lease late, and its peers' "connection reset" comes before.
         """

@@ -73,7 +73,7 @@ def split_scheme(text: str) -> tuple[str, str]:
 
 
 def is_host(text: str) -> bool:
-    """Whether a text can be a host name or an address, brackets already taken off.
+    """Return True if a text can be a host name or an address, brackets already taken off.
 
     >>> is_host("node-1.example"), is_host("::1"), is_host(""), is_host("a/b")
     (True, True, False, False)

@@ -1,7 +1,7 @@
-"""How a process or a node ended, and which of many endings was the cause.
+"""The exits of processes and nodes, and which of them is the root cause. No I/O.
 
-Rule: the culprit is the first that failed by itself; those ended by us, or because a peer was
-gone or did not come, are consequences. No I/O here.
+Rule: the culprit (root cause) is the first that failed by itself; those ended by us, or because
+a peer was gone or did not come, are consequences.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
     from paddock.core.value import Count, ExitCode, Nanoseconds, NodeRank, RankOrNone, SignalNumber
 
-# What can end a process or a node, as words for --restart-on and for reports.
+# The causes of the end of a process or a node, as --restart-on and reports spell them.
 CAUSES = ("exit", "signal", "oom", "not-found", "not-executable", "node-lost")
 
 # Stamps of two hosts closer than this cannot be told apart: an agent may have been preempted
 # before it took its own (measured: 0.1 ms idle, under 2 ms with both cores busy).
 TIE_NS = 2_000_000
-# Ranks that fail alike within this time have one cause, in what they all run: a missing module.
+# Ranks that fail alike within this time have one cause, in the code they all run: a missing module.
 ALIKE_NS = 1_000_000_000
-# What an interpreter exits with after an exception that nobody caught (python(1)).
+# The exit code of an interpreter after an uncaught exception (python(1)).
 EXIT_EXCEPTION = 1
 UNFINISHED_MAX = 4  # named in one sentence
 
@@ -72,12 +72,12 @@ class Exit:
 
     @property
     def failed(self) -> bool:
-        """True when it ended badly and not by our hand."""
+        """True when it ended badly and Paddock had not signalled it."""
         return not self.ok and not self.by_us
 
     @property
     def spoke_before_signal(self) -> bool:
-        """True when we signalled it only after it had printed the traceback it ended with.
+        """True when Paddock signalled it only after it had printed the traceback it ended with.
 
         Compares two durations of its own host's clock.
         """
@@ -85,7 +85,7 @@ class Exit:
 
     @property
     def failed_by_itself(self) -> bool:
-        """True also when our signal came only after it had said what was wrong."""
+        """True when it failed; also when our signal came only after it had said what was wrong."""
         return self.failed or (self.spoke_before_signal and not self.ok)
 
     @property
@@ -95,14 +95,14 @@ class Exit:
 
     @property
     def exit_code(self) -> int:
-        """What a shell would report: the code, or 128 + signal."""
+        """The exit code that a shell would report: the code, or 128 + signal."""
         if self.signal:
             return 128 + self.signal
         return self.code
 
     @property
     def silence(self) -> str:
-        """What may have ended a process that wrote nothing, for the end of a sentence.
+        """A hint at the OOM killer for a process that wrote nothing; ends a sentence.
 
         >>> Exit("worker", 0, 0, "a", 0, 0, signal=9, memory="2.0 GiB (cgroup)").silence
         '; the OOM killer, too, sends SIGKILL: memory here is 2.0 GiB (cgroup)'
@@ -113,14 +113,14 @@ class Exit:
 
     @property
     def name(self) -> str:
-        """Who it is: "rank 3", "server 0", or "node 1" for a lost node."""
+        """The name of the process or node: "rank 3", "server 0", or "node 1" for a lost node."""
         if self.cause == "node-lost":
             return f"node {self.node_rank}"
         return f"{ROLE_NOUNS.get(self.role, self.role)} {self.rank}"
 
     @property
     def how(self) -> str:
-        """How it ended, in words.
+        """The ending in words.
 
         >>> Exit("worker", 0, 0, "a", 0, 0, signal=9, cause="oom").how
         'was killed for lack of memory (SIGKILL, cgroup oom_kill)'
@@ -141,7 +141,7 @@ class Exit:
 
 
 def unfinished(exits: Iterable[Exit]) -> str:
-    """Who had to be stopped, for a sentence; "" when nobody. Servers never end by themselves.
+    """The processes that had to be stopped, for a sentence; "" for none. Servers do not count.
 
     >>> unfinished([Exit("worker", 1, 0, "a", 0, 0, signal=15, by_us=True, log="log/workerlog.1")])
     '; still running: rank 1 on a (log/workerlog.1)'
@@ -155,7 +155,7 @@ def unfinished(exits: Iterable[Exit]) -> str:
 
 
 def find_culprit(exits: Iterable[Exit]) -> Exit | None:
-    """The exit that caused the others, or None when nothing failed by itself.
+    """Return the root cause: the exit that caused the others; None when nothing failed by itself.
 
     One that had printed its traceback before we ended it is returned as what it was: a failure
     with the code of an uncaught exception, not a victim of our signal.
@@ -211,7 +211,7 @@ def _is_alike(e: Exit, culprit: Exit) -> bool:
 
 
 def _last_line(e: Exit) -> str:
-    """Of what it wrote, without the "[rank0]: " that torch puts before it."""
+    """The last line of its output, without the "[rank0]: " that torch puts before it."""
     line = e.tail.rstrip().rpartition("\n")[2].strip()
     return line.partition("]: ")[2] if line.startswith("[rank") else line
 
@@ -221,7 +221,7 @@ def _preference(e: Exit) -> tuple[int, bool, bool, bool, str, int]:
 
 
 def _doubt_ns(a: Exit, b: Exit) -> int:
-    """How wrong the difference of two stamps may be; nothing on one host, which has one clock."""
+    """The error of the difference of two stamps; 0 on one host, which has one clock."""
     return 0 if a.node_rank == b.node_rank else a.uncertainty_ns + b.uncertainty_ns
 
 

@@ -1,4 +1,4 @@
-"""What a job has used up, and what of it survives its coordinator. Pure.
+"""The used budget of a job, and the state that survives a change of leader. Pure.
 
 Attempt number, restarts used and what is left of --timeout travel with every Start and HandOver
 (messages.Budget); who is in is found out anew, by joining. Exits of an attempt whose coordinator
@@ -20,7 +20,7 @@ SHORT_GRACE_SECONDS = 0.9
 
 @value
 class LeaderHandoff:
-    """What a coordinator knows of the one before it.
+    """The state that a new leader takes over from the one before it.
 
     attempt: the one to start with. is_new_run: it is another run's, whose nodes are not awaited and
     whose budget is its own. keys: nodes of the attempt before, which may come back; until
@@ -41,7 +41,7 @@ class LeaderHandoff:
 
     @classmethod
     def of(cls, order: HandOver, now: float) -> LeaderHandoff:
-        """What a coordinator that leaves hands over; nothing runs."""
+        """The handoff of a leader that leaves; nothing runs."""
         return cls(
             order.attempt, order.keys, order.budget, lost="earlier",
             lost_gone_at=now + order.wait_seconds, voters=order.voters, gone=order.gone,
@@ -52,7 +52,7 @@ NOTHING = LeaderHandoff(0, is_new_run=True)
 
 
 class UsedBudget:
-    """What a job has used up: restarts, and --timeout, which runs from its first start."""
+    """The restarts a job has used, and its --timeout, which runs from its first start."""
 
     def __init__(self, timeout_seconds: float, before: Budget, now: float) -> None:
         self.used_restarts = before.used_restarts
@@ -63,29 +63,29 @@ class UsedBudget:
             self.deadline_at = now + before.seconds_left
 
     def begin(self, now: float) -> None:
-        """An attempt starts."""
+        """Start the clock of --timeout with the first attempt."""
         if self.deadline_at is None and self._timeout_seconds > 0:
             self.deadline_at = now + self._timeout_seconds
 
     def add(self, used_restarts: int, *, is_restart: bool) -> None:
-        """Another attempt follows. used_restarts: of those that --max_restart allows."""
+        """Count another attempt. used_restarts: of those that --max_restart allows."""
         self.total_restarts += is_restart
         self.used_restarts = used_restarts
 
     def is_over(self, now: float) -> bool:
-        """Whether no time is left."""
+        """Return True if --timeout is over."""
         return self.deadline_at is not None and now >= self.deadline_at
 
     def until(self, at: float) -> float:
-        """That second, or the deadline if it comes before."""
+        """The earlier of that monotonic second and the deadline."""
         return at if self.deadline_at is None else min(at, self.deadline_at)
 
     def told(self, now: float) -> Budget:
-        """The same for another coordinator."""
+        """The budget as a message for another coordinator."""
         left = None if self.deadline_at is None else max(0.0, self.deadline_at - now)
         return Budget(self.used_restarts, self.total_restarts, left)
 
     @property
     def over_text(self) -> str:
-        """Why the job ends when no time is left."""
+        """The reason of a job that ends at its --timeout."""
         return f"the job's time limit of {self._timeout_seconds:g} s is over (--timeout)"

@@ -34,7 +34,7 @@ class Devices:
 
 @value
 class Host:
-    """One node's share of the job, as its own agent reported it.
+    """The facts of a node and its share of the job, as its own agent reported them.
 
     name: the host name, for people. address: the IP the others reach it by.
     device_kind: "cpu", "gpu", "xpu", "dcu" or "npu". device_labels: the chosen devices as the user
@@ -62,12 +62,12 @@ class Host:
 # Servers first, then workers, then heter stages in order.
 STARTING_ORDER = {"ps": 0, "worker": 1, "heter": 2}
 LOOPBACK = "127.0.0.1"  # the address of a job of one node
-# What the service ports are for, in order.
+# The services of the service ports, in order.
 SERVICES = ("paddle_master", "torch_master", "jax_coordinator", "gloo_http")
-# --virtual-local-rank: what hides the other devices from a process. CUDA and HIP as torchrun does
-# (local_elastic_agent.py, _set_local_rank_env), the others by the names their run times obey.
-# What people call a process of a role: "rank 3", "server 0".
+# The noun for a process of a role: "rank 3", "server 0".
 ROLE_NOUNS = {"worker": "rank", "ps": "server", "heter": "heter worker"}
+# --virtual-local-rank: variables that hide the other devices from a process. CUDA and HIP as
+# torchrun does (local_elastic_agent.py, _set_local_rank_env), else by names the run times obey.
 HIDES_OTHERS = {
     "gpu": ("CUDA_VISIBLE_DEVICES",),
     "dcu": ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),

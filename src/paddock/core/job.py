@@ -1,4 +1,4 @@
-"""Job: what the user asked for. Data only; the same fields from flags, environment and YAML.
+"""Job: the intent of the user. Data only; the same fields from flags, environment and YAML.
 
 Nothing here looks at the machine. ``None`` means "decide from the facts" and is resolved by
 ``make_plan``; every field remembers where its value came from in ``sources``.
@@ -29,7 +29,7 @@ DEVICE_KINDS = ("cpu", "gpu", "xpu", "dcu", "npu", *PLUGIN_KINDS)
 
 @value
 class ValueSource:
-    """Where a field's value came from, for ``paddock explain``.
+    """The source of a field's value, for ``paddock explain``.
 
     name: the flag, variable or YAML path; text: what stood there.
     """
@@ -41,7 +41,7 @@ class ValueSource:
 
 @value
 class Entrypoint:
-    """What every process runs. ``program`` is the script, the module name or the executable."""
+    """The command that every process runs. ``program``: a script, module name or executable."""
 
     kind: CommandKind
     program: str
@@ -49,9 +49,9 @@ class Entrypoint:
     python: str = "python3"
 
     def argv(self) -> tuple[str, ...]:
-        """The words to execute; Python runs unbuffered so that logs are prompt.
+        """The arguments to execute; Python runs unbuffered so that logs are prompt.
 
-        >>> Command("script", "train.py", ("--lr", "1"), "python").argv()
+        >>> Entrypoint("script", "train.py", ("--lr", "1"), "python").argv()
         ('python', '-u', 'train.py', '--lr', '1')
         """
         if self.kind == "script":
@@ -65,7 +65,7 @@ class Entrypoint:
 def make_command(
     script: str, args: tuple[str, ...], python: str, is_module: bool, is_program: bool
 ) -> Entrypoint:
-    """A Python file is run by Python, a module by python -m, all else by itself."""
+    """Make the command: Python runs a Python file, python -m a module, all else runs by itself."""
     kind: CommandKind = "program"
     if is_module:
         kind = "module"
@@ -130,7 +130,7 @@ class Elastic:
     """level -1: off; 0: a node whose process failed leaves, the others go on; 1: it restarts.
 
     timeout_seconds: how long to wait for more nodes than the minimum, and how long to stay below
-    the minimum before giving up. wanted: nodes that somebody is making; 0 when nobody says.
+    the minimum before giving up. wanted: nodes that are being made; 0 when not given.
     """
 
     level: int = -1
@@ -139,7 +139,7 @@ class Elastic:
 
     @property
     def patience_seconds(self) -> float:
-        """How long too few nodes are put up with: lost ones that are wanted are made again."""
+        """The seconds below the minimum before giving up: lost nodes that are wanted come again."""
         return max(self.timeout_seconds, AGAIN_SECONDS) if self.wanted else self.timeout_seconds
 
 
@@ -147,7 +147,7 @@ class Elastic:
 class Restart:
     """When and how often a failed attempt is followed by another.
 
-    restart_on: words of CAUSES in core/policy.py, or exit codes as text; empty means any cause.
+    restart_on: names of CAUSES in core/exits.py, or exit codes as text; empty means any cause.
     The budget is given back after healthy_seconds without a failure.
     """
 
@@ -160,7 +160,7 @@ class Restart:
 
 @value
 class Servers:
-    """What the servers of a parameter-server job run.
+    """The program of the servers of a parameter-server job.
 
     command: None means the job's own, as Paddle's launcher does. is_auto: the script's text has
     still to decide (jobfile/servers.py). is_provided: it is Paddock's own server, whose state is
@@ -180,12 +180,12 @@ class Servers:
 
 @value
 class Logs:
-    """Where output goes.
+    """The destinations of output: log files and console.
 
     tail: "0", "all", ranks or role names shown on the console. streams: what is shown of them,
     (local rank, 1 stdout + 2 stderr), -1 for the local ranks not named; () shows both of all.
-    line_prefix: a template for the prefix, "" for Paddock's own. console: how the launcher tells
-    what happens: "paddle", "short", or "auto": short on a terminal.
+    line_prefix: a template for the prefix, "" for Paddock's own. console: the launcher's
+    own lines: "paddle", "short", or "auto": short on a terminal.
     """
 
     directory: str = "log"
@@ -198,7 +198,7 @@ class Logs:
     console: str = "auto"
 
     def streams_of(self, local_rank: int) -> int:
-        """Which streams of a process the console shows: 0 none, 1 stdout, 2 stderr, 3 both.
+        """The streams of a process that the console shows: 0 none, 1 stdout, 2 stderr, 3 both.
 
         >>> Logs(streams=((-1, 0), (2, 3))).streams_of(2), Logs().streams_of(2)
         (3, 3)
@@ -209,7 +209,7 @@ class Logs:
 
 @value
 class Job:
-    """The whole intent. See docs/reference/flags.md for each field's flag and variable.
+    """The whole intent of the user. See docs/reference/flags.md for each field's flag and variable.
 
     host_part: which of how many nodes of the job on its host this is.
     """
@@ -267,7 +267,7 @@ class Job:
     def value_of(self, path: str) -> object:
         """A field by its path; where several roles have that name, or none has, a list.
 
-        >>> job = Job(Command("program", "a"), roles=(Role("ps", 2),))
+        >>> job = Job(Entrypoint("program", "a"), roles=(Role("ps", 2),))
         >>> job.value_of("restart.max_restarts"), job.value_of("roles.ps.count")
         (0, 2)
         """
@@ -281,10 +281,10 @@ class Job:
 
     @property
     def lease_seconds(self) -> float:
-        """Of a launcher with the other nodes; 0 where there can be none."""
+        """The lease of a launcher with the other nodes, in seconds; 0 where there can be none."""
         return self.rendezvous.lease_seconds if self.nnodes_max > 1 else 0.0
 
     def command_of(self, name: RoleName) -> Entrypoint:
-        """What the processes of that role run."""
+        """The command of the processes of that role."""
         own = self.servers.command if name == "ps" else None
         return own or self.command

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @value
 class AttemptSummary:
-    """What is known about an attempt.
+    """The facts of a stopped attempt, from which judge decides.
 
-    asked_signal: the job as a whole was told to stop; asked_by_loss: not by anybody, but a node
-    lost what it needs. leaving: signals of the nodes that were told
-    to leave, by node rank. expellable: node ranks that the others could go on without.
+    asked_signal: the job as a whole was told to stop; asked_by_loss: by no signal, but a node
+    lost what it needs. leaving: signals of the nodes that were told to leave, by node rank.
+    expellable: node ranks that the others could go on without.
     """
 
     job: Job
@@ -80,20 +80,20 @@ class AttemptSummary:
         )
 
     def succeeded(self) -> Verdict:
-        """Everybody did what he should."""
+        """The verdict of a job that succeeded."""
         return self.verdict("succeed", 0, self.reason if self.why == "success" else "")
 
     def failed(self, reason: str, culprit: Exit | None = None) -> Verdict:
-        """Somebody did not."""
+        """The verdict of a job that failed. culprit: the root cause."""
         code = culprit.exit_code if culprit else EXIT_OWN_FAULT
         return self.verdict("fail", code or EXIT_OWN_FAULT, reason, culprit=culprit)
 
     def cancelled(self, signal: int, reason: str) -> Verdict:
-        """The job, or a node, was told to stop."""
+        """The verdict of a job, or of a node, that was told to stop."""
         return self.verdict("cancel", EXIT_SIGNAL_BASE + signal, reason)
 
     def ended_as_asked(self) -> Verdict:
-        """The job as a whole was told to stop, or had to."""
+        """The verdict of a job that was told to stop, or had to since a node lost what it needs."""
         if self.asked_by_loss:
             return self.failed(self.asked_reason)
         return self.cancelled(self.asked_signal, self.asked_reason)
@@ -101,7 +101,7 @@ class AttemptSummary:
 
 @value
 class NextAttempt:
-    """Another attempt follows. text: for people. culprit: what failed, None if nothing did.
+    """Another attempt follows. text: for people. culprit: the root cause, None if nothing failed.
 
     again: after how long, and what it costs. expelled: this node rank goes, it failed.
     """
@@ -113,12 +113,12 @@ class NextAttempt:
 
     @property
     def is_restart(self) -> bool:
-        """Something failed, and its node stays."""
+        """True when a process failed and its node stays."""
         return self.culprit is not None and self.expelled is None
 
 
 def judge(summary: AttemptSummary) -> Verdict | NextAttempt:
-    """What follows a stopped attempt."""
+    """Decide what follows a stopped attempt: the verdict of the job, or another attempt."""
     if summary.why == "success":
         return summary.succeeded()
     if summary.why == "deadline":
@@ -134,7 +134,7 @@ def judge(summary: AttemptSummary) -> Verdict | NextAttempt:
 
 
 def judge_end(summary: AttemptSummary, workers_done: int) -> Verdict:
-    """All processes of an attempt ended, and nothing had made it stop."""
+    """Judge an attempt whose processes have all ended, and nothing had made it stop."""
     if workers_done >= summary.workers:
         return summary.succeeded()
     text = "every node says that its processes ended, but not how all of them did"
@@ -179,6 +179,6 @@ def _judge_failure(summary: AttemptSummary) -> Verdict | NextAttempt:
 
 
 def _was_asked(summary: AttemptSummary, culprit: Exit) -> bool:
-    """The signal that ended it went to its launcher as well: to the whole batch step, say."""
+    """Return True if the signal that ended it went to its launcher too (batch step)."""
     asked = dict(summary.leaving).get(culprit.node_rank, summary.asked_signal)
     return asked != 0 and culprit.signal == asked

@@ -1,20 +1,20 @@
-"""Two coordinators of one job have found each other: which gives way? Pure.
+"""Two leaders of one job have found each other: which steps down? Pure.
 
-    the one that claims            the one that is asked           gives way
+    the one that asks              the one that is asked           steps down
     -----------------------------  ------------------------------  ---------------------------
     of this run, later attempt     any                             the one that is asked
-    of this run, earlier attempt   any                             the one that claims
-    of this run, both in an        the one that is settled goes on, or that whose key comes first
+    of this run, earlier attempt   any                             the one that asks
+    of this run, both in an        the one not committed, or that whose key comes last
     attempt of that number
     of this run, same attempt      has begun none itself, and its  the one that is asked
-                                   seat comes later
-    of this run, same attempt      otherwise                       the one that claims
+                                   comes later in succession
+    of this run, same attempt      otherwise                       the one that asks
     of another run, has begun      of the same job                 the one that is asked
     of another run, otherwise      any                             none
 
-Who claims has taken a run over. Who is asked has begun one at the job's first address, where the
-coordinator of that run was before: it is the younger, and has the least to lose. The seat is that
-in the last attempt, whose coordinator comes before all others.
+The leader that asks has taken a run over. The one that is asked has begun one at the rendezvous
+address, where the leader of that run was before: it is the younger, and has the least to lose.
+The order of succession is that of the last attempt: its leader, then the others by node rank.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def who_gives_way(conflict: LeaderConflict, state: MembershipState, key: str) -> Loser:
-    """state, key: of the node that is asked."""
+    """Decide which of two leaders steps down. state, key: of the one that is asked."""
     last = state.quorum.last
     if conflict.run != state.uid:
         is_ours = (
@@ -55,12 +55,12 @@ def who_gives_way(conflict: LeaderConflict, state: MembershipState, key: str) ->
 
 
 def describe_job(job: Job, fingerprint: Shape) -> Shape:
-    """By what two runs are known to be of one job: what is equal on all nodes, and the script."""
+    """The config fingerprint of a job plus its script: equal in two runs of one job."""
     return (*fingerprint, ("the script", job.command.program.rpartition("/")[2]))
 
 
 def resolve_conflict(conflict: LeaderConflict, state: MembershipState) -> HandOver | None:
-    """Where to send the one that gives way: to the other. None when neither does."""
+    """The order that sends the leader that steps down to the other; None when neither does."""
     own = state.member_table.own
     if own is None or own.leaving or own.key == conflict.key:
         return None
@@ -74,7 +74,7 @@ def resolve_conflict(conflict: LeaderConflict, state: MembershipState) -> HandOv
 
 
 def seat(key: str, last: Voters) -> int:
-    """The place of a node in the order of who coordinates next."""
+    """The position of a node in the order of succession: last coordinator, then node rank."""
     if key == last.coordinator_key:
         return -1
     return last.keys.index(key) if key in last.keys else len(last.keys)

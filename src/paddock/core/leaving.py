@@ -1,4 +1,4 @@
-"""Nodes that leave: can the others go on, who coordinates then, and what each is told. Pure.
+"""Nodes that leave: can the others go on, who leads then, and the messages to each. Pure.
 
     a node is told to leave                          phase               what follows
     -----------------------------------------------  ------------------  ---------------------------
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 def after_leave(
     state: MembershipState, phase: Phase, member: int, peer: MemberEntry, *, force: bool
 ) -> Literal["goes", "wait", "stop", "go on", "cancel"]:
-    """The table above. hurry: it was told twice, and waits for nobody."""
+    """Decide by the table above. force: it was told twice, and waits for no other node."""
     is_standing_by = phase in ("running", "stopping") and member not in state.current.members
     if is_standing_by and not peer.is_self:
         return "goes"
     is_waited_for = state.member_table.awaited and state.has_quorum and not force
     if phase == "gathering" and peer.is_self and is_waited_for:
-        return "wait"  # those to whom the job was handed over with us will be here in a moment
+        return "wait"  # the other nodes of the hand-over will be here in a moment
     if not (state.job.is_elastic and state.member_table.can_take_over):
         return "cancel"
     if phase == "stopping":
@@ -47,7 +47,7 @@ def after_leave(
 
 
 def goodbye(state: MembershipState, peer: MemberEntry) -> Verdict:
-    """How the job ends for a node that leaves, or has to."""
+    """The verdict for a node that leaves, or has to."""
     if peer.is_expelled:
         text = f"this node {Lost(0, 0, 'other-plan').how}"
         return state.summary().failed(text)
@@ -58,7 +58,7 @@ def goodbye(state: MembershipState, peer: MemberEntry) -> Verdict:
 
 
 def let_go(state: MembershipState, member: int, peer: MemberEntry) -> list[Action]:
-    """It goes now; what it ran has ended."""
+    """Let one member leave now; its processes have ended."""
     verdict = goodbye(state, peer)
     if peer.leaving:
         state.quorum.gone.add(peer.key)
@@ -68,7 +68,7 @@ def let_go(state: MembershipState, member: int, peer: MemberEntry) -> list[Actio
 
 
 def let_leavers_go(state: MembershipState) -> list[Action]:
-    """All that have to go, but the coordinator's own node."""
+    """Let all members leave that have to, but the coordinator's own node."""
     actions: list[Action] = []
     for member, peer in list(state.member_table.peers.items()):
         if (peer.leaving and not peer.is_self) or peer.is_expelled:
@@ -77,7 +77,7 @@ def let_leavers_go(state: MembershipState) -> list[Action]:
 
 
 def expel(state: MembershipState, found: NextAttempt) -> list[Action]:
-    """Level 0: the node of what failed goes, if it is to."""
+    """Elastic level 0: let the node of the root cause leave, if it is to."""
     if found.expelled is None:
         return []
     member = state.member_table.member_at(found.expelled)
@@ -86,13 +86,13 @@ def expel(state: MembershipState, found: NextAttempt) -> list[Action]:
 
 
 def release(members: Iterable[int], verdict: Verdict) -> list[Action]:
-    """Let nodes go; the job goes on."""
+    """Let members leave with that verdict; the job goes on."""
     over = JobEnded(replace(verdict, job_continues=True))
     return [do for member in members for do in (Send((member,), over), Close(member))]
 
 
 def hand_over(state: MembershipState, own: MemberEntry, attempt: int, now: float) -> HandOver:
-    """The coordinator's own node leaves: who goes on.
+    """The HandOver of a coordinator whose own node leaves: it names the successor.
 
     attempt: the next one. The others know the job by now, so that any of them may coordinate it.
     """
@@ -105,7 +105,7 @@ def hand_over(state: MembershipState, own: MemberEntry, attempt: int, now: float
     wait = max(0.0, member_table.lost_until - now)
     return HandOver(
         attempt, keys, peer.host.address, peer.listen_port, state.used_budget.told(now), wait,
-        # The one vote more of who coordinates goes along.
+        # The tie-breaking vote of the leader goes along.
         tuple(
             replace(v, coordinator_key=peer.key) if v.coordinator_key == own.key else v
             for v in quorum.voters
@@ -115,7 +115,7 @@ def hand_over(state: MembershipState, own: MemberEntry, attempt: int, now: float
 
 
 def farewell(state: MembershipState, own: MemberEntry, order: HandOver) -> list[Action]:
-    """Everybody that stays is told, the successor first; the coordinator's own node ends."""
+    """Step down: send the HandOver to all that stay, the successor first, and end our own node."""
     verdict = replace(goodbye(state, own), job_continues=True)
     members = {peer.key: member for member, peer in state.member_table.peers.items()}
     return [

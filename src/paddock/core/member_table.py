@@ -1,4 +1,4 @@
-"""The nodes that are in: who may come, in what order they sit, and who is still awaited. Pure."""
+"""The nodes that are in: which may join, their node ranks, and which are awaited. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES_MAX = 8
 
 
 class MemberEntry:
-    """A node that is in."""
+    """A node that is in, as the coordinator knows it."""
 
     __slots__ = (
         "assigned_rank",
@@ -41,12 +41,12 @@ class MemberEntry:
         self.order = order
         self.assigned_rank: int | None = None  # node rank in the latest plan
         self.leaving = 0  # the signal, when this node was told to end
-        self.loss: Loss = ""  # nobody told it: what it lost
+        self.loss: Loss = ""  # what it lost, when that makes it leave
         self.is_expelled = False  # it must go when its processes have ended
 
     @property
     def is_spare(self) -> bool:
-        """Of two that want one seat, the one that is not in the latest plan comes last."""
+        """True for a node without a rank in the latest plan: of two for one rank it comes last."""
         return self.assigned_rank is None
 
 
@@ -54,18 +54,18 @@ class MemberTable:
     """The nodes that are in, by member number, and those of the last attempt that are not back."""
 
     def __init__(self, job: Job, fingerprint: tuple[tuple[str, str], ...] = ()) -> None:
-        """shape: what must be equal on every node, by the name of its flag."""
+        """fingerprint: the configuration that must be equal on every node, by flag name."""
         self.job = job
         self.is_first = True  # no attempt of this run has started yet
         self.peers: dict[int, MemberEntry] = {}
-        self.awaited: set[str] = set()  # keys of an attempt that another node coordinated
+        self.awaited: set[str] = set()  # keys of an attempt that another node led
         self._by_key: dict[str, int] = {}
         self._lost_until: dict[str, float] = {}  # until when processes of a node may live
         self._joins = 0
         self.fingerprint = fingerprint
 
     def inherit(self, before: LeaderHandoff) -> None:
-        """What another node coordinated: its nodes may come back, and may still run it."""
+        """Take over from another leader: its nodes may come back, and may still run the attempt."""
         self.is_first = before.is_new_run
         for key in before.keys:
             if key != before.lost:
@@ -83,7 +83,7 @@ class MemberTable:
         return self._by_key.get(key)
 
     def add(self, member: int, join: Join, *, is_self: bool) -> MemberEntry:
-        """A node is in; nothing of what it ran before is left."""
+        """Add a node that joined; nothing of what it ran before is left."""
         peer = MemberEntry(join, self._joins, is_self=is_self)
         self._joins += 1
         self.peers[member] = peer
@@ -93,19 +93,19 @@ class MemberTable:
         return peer
 
     def remove(self, member: int) -> MemberEntry | None:
-        """A node is out; None when it was not in."""
+        """Remove a node; return its entry, None when it was not in."""
         peer = self.peers.pop(member, None)
         if peer is not None and self._by_key.get(peer.key) == member:
             del self._by_key[peer.key]
         return peer
 
     def mark_lost_until(self, key: str, until: float) -> None:
-        """Processes of that launcher may live until then, unless it joins again before."""
+        """Mark a launcher as lost: its processes may live until then, unless it rejoins before."""
         self._lost_until[key] = max(until, self._lost_until.get(key, 0.0))
 
     @property
     def lost_until(self) -> float:
-        """No attempt may start before this monotonic second."""
+        """The monotonic second until which lost nodes may live on: no attempt starts before."""
         return max(self._lost_until.values(), default=0.0)
 
     @property
@@ -126,7 +126,7 @@ class MemberTable:
 
     @property
     def successor(self) -> int | None:
-        """Who coordinates when this node leaves: the first of the rest, by node rank.
+        """The member that leads when this node leaves: the first of the rest, by node rank.
 
         Nodes that have yet to come for the first attempt know this one's address only.
         """
@@ -137,12 +137,12 @@ class MemberTable:
 
     @property
     def can_take_over(self) -> bool:
-        """Somebody stays; and one of them can coordinate, should this node leave."""
+        """True when a member stays and, should this node leave, one of them can lead."""
         return bool(self.staying) and (self.own_leaver is None or self.successor is not None)
 
     @property
     def expellable(self) -> tuple[int, ...]:
-        """Level 0: node ranks that must go when a process of theirs fails: the others are enough.
+        """The node ranks that must go when a process of theirs fails (level 0): the rest is enough.
 
         Not the coordinator's own, which cannot be let go: its failures are restarts like any.
         """
@@ -166,7 +166,7 @@ class MemberTable:
         return names_of(self.peers.values())
 
     def refusal(self, join: Join, former: int | None) -> Reject | None:
-        """Why a node may not join those that are in; None when it may.
+        """The Reject of a node that may not join; None when it may.
 
         former: its own member number of before.
         """
@@ -212,22 +212,22 @@ class MemberTable:
         return ranked + spare
 
     def chosen(self) -> list[int]:
-        """Those of them that the job has room for."""
+        """The members of the next attempt: as many as --nnodes allows, in node-rank order."""
         return self.rank_order()[: self.job.nnodes_max]
 
     def seat(self, chosen: Iterable[int]) -> None:
-        """These take part in the next attempt, in node-rank order; the others do not."""
+        """Assign node ranks 0, 1, ... to the chosen members, and none to the others."""
         for peer in self.peers.values():
             peer.assigned_rank = None
         for place, member in enumerate(chosen):
             self.peers[member].assigned_rank = place
 
     def member_at(self, place: int) -> int:
-        """Who has this node rank in the latest plan."""
+        """The member number with this node rank in the latest plan."""
         return next(i for i, p in self.peers.items() if p.assigned_rank == place)
 
     def missing(self) -> str:
-        """Whom the job still waits for, where --ips or --rank say it; else ""."""
+        """The missing nodes, where --ips or --rank name them; else ""."""
         peers = self.peers.values()
         ips = self.job.rendezvous.ips
         if ips:
@@ -247,7 +247,7 @@ class MemberTable:
 def find_difference(
     mine: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]]
 ) -> tuple[str, str, str] | None:
-    """The first flag that is not equal on two nodes, with both values; None when all are.
+    """Return the first flag of two fingerprints that differs, with both values, or None.
 
     >>> find_difference((("--nnodes", "2:2"),), (("--nnodes", "3:3"),))
     ('--nnodes', '2:2', '3:3')

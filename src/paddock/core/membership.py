@@ -1,4 +1,4 @@
-"""The whole job: who is in, which attempt runs, and how it ends. Judgement; no I/O, no clock.
+"""The state machine of the whole job: rendezvous, attempts, restarts, verdict. No I/O, no clock.
 
 Owned by the coordinator's one thread. Members are agents of nodes; each joins with its facts.
 
@@ -49,9 +49,9 @@ Owned by the coordinator's one thread. Members are agents of nodes; each joins w
     ended      Join, others go on                   ended      HandOver
     ended      anything                             ended      none (Join: Reject)
 
-What is known is in state.py. When an attempt may start is decided in rendezvous_wait.py and
-quorum.py, what follows one in judging.py, what a node that leaves means in leaving.py, which of two
-leaders goes on in leader_conflict.py. A member reports every exit of an attempt before it says that
+Its data is in state.py. rendezvous_wait.py and quorum.py decide when an attempt may start,
+judging.py what follows one, leaving.py what a node that leaves means, leader_conflict.py which of
+two leaders goes on. A member reports every exit of an attempt before it says that
 the attempt is stopped.
 """
 
@@ -119,7 +119,7 @@ class Membership:
         self.state = MembershipState(job, now, uid, fingerprint, handoff or NOTHING)
         self._rendezvous_wait = RendezvousWait(self.state, now)
         self._timer_at: float | None = None
-        self._goes_on: HandOver | None = None  # with whom, once this coordinator has ended
+        self._goes_on: HandOver | None = None  # to the next leader, once this one has stepped down
 
     @property
     def attempt(self) -> int:
@@ -199,7 +199,7 @@ class Membership:
         peer = state.member_table.add(member, join, is_self=heard.is_self)
         state.quorum.gone.discard(join.key)
         if self.phase == "gathering":
-            # Whoever coordinated before may have started attempts that left no record.
+            # The leader before may have started attempts that left no record.
             state.attempt = max(state.attempt, heard.attempt + 1)
         self._rendezvous_wait.change(now)
         if actions:
@@ -219,7 +219,7 @@ class Membership:
         return [Send((member,), order), Close(member)] if order is not None else []
 
     def _give_way(self, order: HandOver) -> list[Action]:
-        """Another coordinates; what runs here ends at once."""
+        """Step down: another node leads; what runs here ends at once."""
         self.phase = "ended"
         self._goes_on = order
         verdict = self.state.summary().cancelled(0, "another node coordinates")
@@ -262,7 +262,7 @@ class Membership:
         if not was_unstopped:
             return []  # it had ended its part already; only the goodbye is missing
         text = f"node {peer.assigned_rank} ({peer.host.name}) {lost.how}"
-        # A member that lives breaks its link when another is elected, as a cut does.
+        # A live member breaks its link when another leader is elected, as a cut does.
         is_hasty = lost.ending in ("silent", "cut") and state.job.rendezvous.kind == "etcd"
         grace = SHORT_GRACE_SECONDS if is_hasty or not state.has_quorum else None
         if self.phase == "running":
@@ -273,7 +273,7 @@ class Membership:
     def _on_leave(self, heard: Received, leave: Leave, now: float) -> list[Action]:
         state, member = self.state, heard.member
         peer = state.member_table.peers.get(member)
-        if peer is None:  # out, but it may coordinate on: then nobody else can be told to stop
+        if peer is None:  # out, but it may lead on: then no other node can be told to stop
             return self._cancel(leave, "the coordinator", now) if heard.is_self else []
         actions = []
         if not peer.leaving or (leave.force and peer.is_self and self.phase == "gathering"):
@@ -298,7 +298,7 @@ class Membership:
         return self._cancel(leave, f"node {name}", now) if follows == "cancel" else []
 
     def _cancel(self, leave: Leave, who: str, now: float) -> list[Action]:
-        """The whole job was told to stop, or cannot go on without who lost what it needs."""
+        """Cancel the job: it was told to stop, or cannot go on without a node that has to leave."""
         state = self.state
         state.ask(leave.signal, who, leave.lost)
         if self.phase in ("running", "stopping"):
@@ -332,7 +332,7 @@ class Membership:
             return actions  # they get the job's verdict, like all others
         return [*leaving.release(late, verdict), *actions]
 
-    # ------------------------------------------------------------- gathering
+    # ------------------------------------------------------------ rendezvous
 
     def _try_start(self, now: float) -> list[Action]:
         state = self.state
@@ -340,7 +340,7 @@ class Membership:
         if state.member_table.own_leaver and (decision.starts or decision.gives_up):
             if state.member_table.can_take_over:
                 return self._release_leavers(self.attempt, now)
-            return self._finish(state.summary().ended_as_asked())  # nobody came to take over
+            return self._finish(state.summary().ended_as_asked())  # no node came to take over
         if decision.starts:
             return self._start(now)
         if decision.gives_up or decision.is_over:
@@ -379,7 +379,7 @@ class Membership:
         return self._finish(verdict)  # running -> ended
 
     def _judge(self, now: float) -> list[Action]:
-        """All processes of the attempt are gone: what now?"""
+        """Judge the stopped attempt: end the job, or prepare another attempt."""
         state = self.state
         found = judge(state.summary(now))
         if not isinstance(found, NextAttempt):
@@ -397,7 +397,7 @@ class Membership:
         return [*actions, self._set_timer(state.used_budget.until(now + delay))]
 
     def _release_leavers(self, next_attempt: int, now: float) -> list[Action]:
-        """Let those go that have to; the coordinator's own node last, as others take over."""
+        """Let the members go that have to; then hand over, if our own node has to leave."""
         actions = leaving.let_leavers_go(self.state)
         own = self.state.member_table.own_leaver
         if own is None:

@@ -1,12 +1,13 @@
-"""What a coordinator and its members say to each other, and what the machine of the job hears and
-orders. Values only; membership.py takes and gives them, agent/transport/wire.py writes them down.
+"""The messages between coordinator and members, and the events and actions of the job's machine.
+Values only; membership.py takes and gives them, agent/transport/wire.py encodes them.
 
-    to the coordinator    Join, Started, Exited, Stopped, Leave, CannotRun, Warn, Claim, Ping
-    to a member           Start, Settled, Stop, Over, Refuse, HandOver, Note, Pong
-    the machine hears     Heard(one of the first row), Lost, GiveWay, TimerFired
-    the machine orders    Tell(one of the second row), Close, SetTimer, End
+    to the coordinator    Join, Started, Exited, Stopped, Leave, CannotRun, Warn, LeaderConflict,
+                          Ping
+    to a member           Start, Committed, Stop, JobEnded, Reject, HandOver, Notice, Pong
+    the machine's events  Received(one of the first row), Lost, GiveWay, TimerFired
+    its actions           Send(one of the second row), Close, SetTimer, End
 
-On its way every message is a Letter: with the run it belongs to and the attempt its sender is in.
+A message travels in an Envelope: with the run it belongs to and the attempt its sender is in.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     # silent: its lease ended. closed: it ended its connection. cut: the connection broke.
     Ending = Literal["silent", "closed", "cut", "expelled", "cannot-run", "other-plan"]
-    # What a launcher needs, and has lost; "" of one that was told to end.
+    # The thing a launcher needs and has lost; "" of one that was told to end.
     Loss = Literal["", "daemon", "submitter"]
 
 ENDINGS = {
@@ -49,7 +50,7 @@ ENDINGS = {
 }
 
 
-# Why a node ends its part, of the node.
+# The reason why a node ends its part; follows the name of the node.
 LOSSES: dict[Loss, str] = {
     "": "was told to stop",
     "daemon": "is lost: the daemon of its job was killed",
@@ -59,7 +60,7 @@ LOSSES: dict[Loss, str] = {
 
 @value
 class Budget:
-    """What a job has used up so far, for whoever coordinates its next attempt.
+    """The restarts and time a job has used so far, for the leader of its next attempt.
 
     seconds_left: of --timeout when this was said; None without a limit.
     """
@@ -73,7 +74,7 @@ class Budget:
 class Voters:
     """The nodes of an attempt, by node rank: without etcd a majority of them starts the next.
 
-    doors: where each could coordinate, with its address. by: the key of the one that did.
+    listen_ports: where each could lead, with its address. coordinator_key: of the one that did.
     """
 
     attempt: Count
@@ -88,12 +89,12 @@ class Voters:
 
 @value
 class Join:
-    """A node's agent is in, and nothing of an earlier attempt is left on it.
+    """A node asks to join; nothing of an earlier attempt is left on it.
 
     key: name of its launcher, kept when it joins again; orders nodes that gave no rank.
-    shape: what must be equal on every node, by the name of its flag. door: the port on which it
-    could coordinate the job, 0 when it cannot. started, by: the latest attempt it had a part in,
-    and the key of the node that coordinated that.
+    fingerprint: the configuration that must be equal on every node, by flag name. listen_port:
+    the port on which it could lead the job, 0 when it cannot. started, coordinator_key: the latest
+    attempt it had a part in, and the key of the node that led that.
     """
 
     host: Host
@@ -130,9 +131,9 @@ class Stopped:
 
 @value
 class Leave:
-    """The member was told to end (a signal to its launcher). hurry: a second time.
+    """The member was told to end (a signal to its launcher). force: a second time.
 
-    lost: nobody asked for it, but what its launcher needs is gone.
+    lost: no signal asked for it, but what its launcher needs is gone.
     """
 
     signal: SignalNumber
@@ -150,17 +151,18 @@ class CannotRun:
 
 @value
 class Warn:
-    """What the people of the job should know of this node; the job goes on."""
+    """A warning of this node for the people of the job; the job goes on."""
 
     text: str
 
 
 @value
 class LeaderConflict:
-    """Another coordinator of this job, not a member: one of the two has to give way.
+    """Another leader of this job, not a member, asks: one of the two has to step down.
 
     run: its uid. attempt: the latest it knows of; has_begun: one that it started itself;
-    is_settled: no other one before counts. key, address, door: where it is. shape: of its job.
+    is_committed: no other one before counts. key, address, listen_port: where it is.
+    fingerprint: of its job.
     """
 
     run: Word
@@ -175,7 +177,7 @@ class LeaderConflict:
 
 @value
 class Ping:
-    """Every quarter of a lease. at_ns: the member's monotonic clock."""
+    """The keep-alive of a member, each quarter of a lease. at_ns: the member's monotonic clock."""
 
     at_ns: Nanoseconds
 
@@ -187,8 +189,9 @@ class Ping:
 class Start:
     """Make the plan of this attempt from these hosts and start your part.
 
-    hosts: in node-rank order; keys, doors: of the same nodes, as they joined. by: the key of the
-    coordinator's own node. before: attempts that count beside this one (core/quorum.py).
+    hosts: in node-rank order; keys, listen_ports: of the same nodes, as they joined.
+    coordinator_key: of the coordinator's own node. before: attempts that count beside this one
+    (core/quorum.py).
     """
 
     attempt: Count
@@ -209,7 +212,7 @@ class Start:
 
 @value
 class Committed:
-    """No attempt before this one counts any more."""
+    """This attempt is committed: no attempt before it counts any more."""
 
     attempt: Count
 
@@ -226,14 +229,14 @@ class Stop:
 
 @value
 class JobEnded:
-    """The job has ended; or, if verdict.goes_on, this member's part in it."""
+    """The job has ended; or, if verdict.job_continues, this member's part in it."""
 
     verdict: Verdict
 
 
 @value
 class Reject:
-    """The joining member is not wanted, and why."""
+    """The joining node is refused, and why."""
 
     message: str
     hint: str = ""
@@ -242,11 +245,11 @@ class Reject:
 
 @value
 class HandOver:
-    """Another node coordinates from now on: this one leaves, or gives way.
+    """Another node leads from now on: this one leaves, or steps down.
 
-    attempt: the next one. keys: the nodes that go on, the successor's first; address, door: where
-    it can be reached. wait_seconds: so long processes of a node that was lost before may live.
-    voters, gone: as the next coordinator has to count (core/quorum.py).
+    attempt: the next one. keys: the nodes that go on, the successor's first; address,
+    listen_port: where it can be reached. wait_seconds: so long processes of a node that was lost
+    before may live. voters, gone: as the next coordinator has to count (core/quorum.py).
     """
 
     attempt: Count
@@ -260,13 +263,13 @@ class HandOver:
 
 
 def sent_on(target: tuple[str, int]) -> HandOver:
-    """Another coordinates, there; its key and what it knows are its own to tell."""
+    """A HandOver that redirects to the leader at target; its key is not known here."""
     return HandOver(0, ("another",), *target, Budget())
 
 
 @value
 class Notice:
-    """One line for the people at this node. culprit: show its last words with it."""
+    """A line for the people at this node. culprit: its last lines are shown, too."""
 
     text: str
     culprit: Exit | None = None
@@ -295,9 +298,7 @@ class Envelope:
 
 @value
 class Received:
-    """A member said something. is_self: it is the coordinator's own node. attempt: the one it was
-    in, -1 for none.
-    """
+    """A message of a member. is_self: of the coordinator's own node. attempt: its own, -1: none."""
 
     member: int
     message: ToCoordinator
@@ -333,7 +334,7 @@ class Lost:
 
 @value
 class GiveWay:
-    """Another coordinator goes on with the job: everybody is to be told."""
+    """Another leader goes on with the job: this one steps down and sends order to all."""
 
     order: HandOver
 
@@ -345,7 +346,7 @@ class TimerFired:
 
 @value
 class Send:
-    """Say this to these members, in this order."""
+    """Send a message to these members, in this order."""
 
     members: tuple[int, ...]
     message: ToMember
@@ -353,7 +354,7 @@ class Send:
 
 @value
 class Close:
-    """The member is out: close its link once it has heard what was said before."""
+    """The member is out: close its link once it has received what was sent before."""
 
     member: int
 
@@ -367,9 +368,9 @@ class SetTimer:
 
 @value
 class End:
-    """The job has ended, or another node coordinates it from now on (handed_over).
+    """The job has ended, or another node leads it from now on (handed_over).
 
-    verdict: this node's. outdated: why this one must not coordinate; nobody has been told.
+    verdict: this node's. outdated: why this one must not lead; no member has been told.
     """
 
     verdict: Verdict

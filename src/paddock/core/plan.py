@@ -24,7 +24,7 @@ EVEN_HINT = "give every node as many --devices, or allow it with --allow-uneven"
 
 @value
 class Proc:
-    """One operating-system process of the job.
+    """A process (of the operating system) of the job: a rank or server.
 
     rank: global rank within its role. local_rank: rank within its role on its node.
     device_indices: positions in the visible list, () on CPU. device_labels: same, user's names.
@@ -46,7 +46,7 @@ class Proc:
 
     @property
     def name(self) -> str:
-        """How people call it: "rank 3", "server 0"."""
+        """The name for people: "rank 3", "server 0"."""
         return f"{ROLE_NOUNS[self.role]} {self.rank}"
 
     @property
@@ -77,7 +77,7 @@ class Plan:
 
     @property
     def service_ports(self) -> tuple[int, ...]:
-        """Where worker 0 may listen for the others, on its node."""
+        """The ports on which worker 0 may listen for the others (MASTER_PORT, ...), on its node."""
         ends = (self.paddle_master, self.torch_master, self.jax_coordinator, self.gloo_http)
         return tuple(int(split_endpoint(end)[1]) for end in ends)
 
@@ -134,7 +134,7 @@ def find_problems(job: Job, hosts: tuple[Host, ...]) -> list[Problem]:
 
 
 def find_tail_problems(job: Job, count: int) -> Iterable[Problem]:
-    """What --tail names and a job of that many workers has not; an elastic one may get it later."""
+    """Yield the names of --tail that a job of that many workers has not. Elastic jobs skip this."""
     for word in job.logs.tail:
         if word.isascii() and word.isdigit() and int(word) >= max(count, 1):
             yield Problem(
@@ -148,7 +148,7 @@ def find_tail_problems(job: Job, count: int) -> Iterable[Problem]:
 
 
 def find_misfit(job: Job, member: Host, newcomer: Host) -> Problem | None:
-    """Why a job that has begun with ``member`` cannot take ``newcomer`` in; None when it can."""
+    """The Problem with ``newcomer`` in a job that has begun with ``member``; None without one."""
     for problem in _host_problems(job, newcomer, f"{newcomer.name} ({newcomer.address})"):
         return problem
     mine, theirs = _worker_count(newcomer), _worker_count(member)
@@ -210,7 +210,7 @@ def _uneven_problems(hosts: tuple[Host, ...]) -> Iterable[Problem]:
 
 
 def _list_flag(job: Job, name: str) -> str:
-    """What the user calls the list of endpoints of a role."""
+    """The flag of the endpoint list of a role, as the user wrote it."""
     source = job.sources.get(f"roles.{name}.endpoints")
     usual = {"ps": "--servers", "worker": "--workers", "heter": "--heter_workers"}
     return source.name if source is not None and source.name else usual[name]

@@ -1,4 +1,4 @@
-"""Judgement: is a failed attempt followed by another, and after how long?
+"""The restart policy: is a failed attempt followed by another, and after how long?
 
 One pure function over a table of causes. No I/O, no clock: times come in as numbers.
 """
@@ -28,7 +28,7 @@ NEVER_RESTART = ("not-found", "not-executable")
 class Verdict:
     """How the job ended. clean: cancelled, and every process saved and exited 0.
 
-    goes_on: it ended for this node only, which left or was let go. warnings: of its nodes.
+    job_continues: it ended for this node only, which left or was let go. warnings: of its nodes.
     """
 
     kind: VerdictKind
@@ -62,7 +62,7 @@ class NoRetry:
 def decide_restart(
     restart: Restart, culprit: Exit, *, used: int, ran_seconds: float
 ) -> Retry | NoRetry:
-    """Whether the failure is followed by another attempt.
+    """Decide whether a failed attempt is restarted, and after how long (exponential backoff).
 
     used: restarts already spent. ran_seconds: how long the failed attempt ran.
     """
@@ -94,5 +94,5 @@ def _is_restartable(restart_on: tuple[str, ...], culprit: Exit) -> bool:
 
 
 def restart_words() -> tuple[str, ...]:
-    """The words --restart-on accepts besides exit codes."""
+    """The names that --restart-on accepts besides exit codes."""
     return ("any", *CAUSES)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Quorum:
-    """Who has to be in. voters: attempts that count, the latest last. gone: keys that do not."""
+    """The majority an attempt needs. voters: attempts that count, latest last. gone: ended nodes."""
 
     def __init__(self, voters: Iterable[Voters] = (), gone: Iterable[str] = ()) -> None:
         self.voters = list(voters)
@@ -43,11 +43,11 @@ class Quorum:
 
     @property
     def is_committed(self) -> bool:
-        """Whether nobody can go on from an attempt before the latest."""
+        """True when no node can go on from an attempt before the latest."""
         return len(self.voters) == 1
 
     def is_behind(self, join: Join) -> bool:
-        """Whether others may have gone on from where we were: this node has."""
+        """Return True if another leader may have gone on from our last attempt: join shows it."""
         last = self.last
         if last is None or join.started < last.attempt:
             return False
@@ -55,11 +55,11 @@ class Quorum:
         return join.started > last.attempt or is_rival
 
     def holds(self, present: Collection[str]) -> bool:
-        """Whether those that are in may go on."""
+        """Return True if the nodes that are in have a majority of every attempt that counts."""
         return all(has_majority(voters, present, self.gone) for voters in self.voters)
 
     def begin(self, voters: Voters) -> tuple[Voters, ...]:
-        """An attempt starts; the attempts that count beside it."""
+        """Add an attempt that starts; return the attempts that count beside it."""
         before = [
             v
             for v in self.voters
@@ -70,7 +70,7 @@ class Quorum:
         return tuple(before)
 
     def add_started(self, key: str) -> bool:
-        """A node has started the latest attempt; whether that has just settled it."""
+        """Count a node that started the latest attempt; return True if that just committed it."""
         self._started.add(key)
         *before, latest = self.voters
         if not before or not all(has_majority(v, self._started, self.gone) for v in before):
@@ -80,7 +80,7 @@ class Quorum:
 
 
 def has_majority(voters: Voters, present: Collection[str], gone: Collection[str]) -> bool:
-    """Whether nobody else can have a majority of that attempt.
+    """Return True if no other group of nodes can have a majority of that attempt.
 
     >>> from paddock.core.messages import Voters
     >>> three = Voters(0, ("a", "b", "c"), ("h1", "h2", "h3"), (1, 2, 3), "a")

@@ -1,4 +1,4 @@
-"""When the nodes that are in may start an attempt, and what is waited for until then. Pure.
+"""The rendezvous: how many nodes (min, max) an attempt waits for, and how long. Pure.
 
     nodes that are in                may start
     -------------------------------  -------------------------------------------------------
@@ -9,7 +9,7 @@
     fewer, or no majority of the     never; given up after --join-timeout, or in an elastic
     last attempt (quorum.py)         job that had begun after Elastic.patience_seconds
 
-No attempt starts while processes of a lost node may be alive (Roster.haunted_until).
+No attempt starts while processes of a lost node may be alive (MemberTable.lost_until).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from paddock.core.state import MembershipState
 
 # Beyond this many members not every joining is worth a line at every node: 1,024 nodes would
-# cause a million lines. The latest state is said at most once a second, and always in the end.
+# cause a million lines. The latest state is printed at most once a second, and always at the end.
 NOTES_MEMBERS = 8
 NOTE_SECONDS = 1.0
 
 
 @value
 class StartDecision:
-    """What to do now: start, give up, or look again at wake_at. text: "" says nothing.
+    """Start, give up, or look again at wake_at. text: a line for people, "" for none.
 
     is_over: no time is left for the job.
     """
@@ -41,7 +41,7 @@ class StartDecision:
 
 
 class RendezvousWait:
-    """One wait for nodes after another."""
+    """The wait for nodes before each attempt."""
 
     def __init__(self, state: MembershipState, now: float) -> None:
         self.job = state.job
@@ -52,16 +52,16 @@ class RendezvousWait:
         self._said_at = -NOTE_SECONDS
 
     def begin(self, now: float) -> None:
-        """Wait for the next attempt."""
+        """Begin the wait for the next attempt."""
         self._since = self._changed_at = now
         self._member_table.awaited.clear()
 
     def change(self, now: float) -> None:
-        """A node came or went."""
+        """Note that a node joined or left: --elastic_timeout counts anew."""
         self._changed_at = now
 
     def look(self, now: float) -> StartDecision:
-        """Whether it is time."""
+        """Decide whether the attempt starts, is given up, or waits."""
         used_budget = self._state.used_budget
         if used_budget.is_over(now):
             return StartDecision(is_over=True, text=used_budget.over_text)
@@ -82,13 +82,13 @@ class RendezvousWait:
 
     @property
     def limit_seconds(self) -> float:
-        """How long too few nodes are put up with."""
+        """The seconds to wait with too few nodes before giving up."""
         if self._member_table.is_first:
             return self.job.rendezvous.join_timeout_seconds
         return self.job.elastic.patience_seconds
 
     def _start_at(self, limit_at: float) -> float | None:
-        """When the nodes that are in may start; None: they are too few."""
+        """The monotonic second at which the nodes that are in may start; None: they are too few."""
         job, member_table = self.job, self._member_table
         if len(member_table) >= ((member_table.is_first and job.elastic.wanted) or job.nnodes_max):
             return member_table.lost_until
@@ -97,7 +97,7 @@ class RendezvousWait:
         return max(member_table.lost_until, min(self._settle_at(), limit_at))
 
     def _settle_at(self) -> float:
-        """When a job with its minimum may start without its maximum."""
+        """The monotonic second at which a job with its minimum may start without its maximum."""
         if self._member_table.is_first:
             return self._changed_at + self.job.elastic.timeout_seconds
         if not self._member_table.awaited:
@@ -105,7 +105,7 @@ class RendezvousWait:
         return self._since + self.job.elastic.timeout_seconds
 
     def waiting_text(self) -> str:
-        """Who is in and who is missing."""
+        """The line for people: which nodes joined, and which are missing."""
         job = self.job
         wanted = (
             str(job.nnodes_max)
@@ -122,7 +122,7 @@ class RendezvousWait:
         return f"{text}; missing {missing}" if missing else text
 
     def given_up_text(self) -> str:
-        """Why no more nodes are waited for."""
+        """The reason of a job that gave up waiting for nodes."""
         flag = "--join-timeout" if self._member_table.is_first else "--elastic_timeout"
         before = f"{self._state.current.reason}; " if self._state.current.reason else ""
         return f"{before}{self.waiting_text()}; gave up after {self.limit_seconds:g} s ({flag})"

@@ -1,4 +1,4 @@
-"""Which values are not shown: the one list of names that look secret, and who may read a key."""
+"""Secrets: the one list of variable names whose values are hidden; the mode of a key file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SECRET_PARTS = frozenset(("TOKEN", "PASS", "PWD", "AK", "SK", "PAT"))
 SECRET_ENDS = ("KEY", "AUTH", "TOKEN", "COOKIE", "DSN")
 # Of a text: --pad_token '<pad>', --eos_token_id 2.
 TEXT_TOKENS = [[n, "TOKEN"] for n in ("PAD", "EOS", "BOS", "UNK", "SEP", "CLS", "MASK")]
-NOT_SECRET = frozenset(("PWD", "OLDPWD"))  # where the shell is and was
+NOT_SECRET = frozenset(("PWD", "OLDPWD"))  # directories of the shell
 OTHERS_MAY = 0o077
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable's name says that its value should not be shown.
+    """Return True if a variable's name says that its value is secret.
 
     >>> [is_secret(n) for n in ("WANDB_API_KEY", "DB_PASS", "HF_TOKEN", "db_pwd", "GH_PAT")]
     [True, True, True, True, True]
@@ -60,7 +60,7 @@ def without_login(text: str) -> str:
 
 
 def find_key_problem(path: str, mode: int) -> Problem | None:
-    """Why a file with the job's key is not taken: others can read or change it.
+    """The Problem of a job key file that others can read or change; None without one.
 
     mode: st_mode of the file itself, not of a link to it.
 

@@ -1,13 +1,13 @@
-"""What the coordinator of a job knows, and what can be told from it. Pure; it orders nothing.
+"""The state of a job, as its coordinator knows it. Pure; it orders nothing.
 
-    part     what it knows                                             module
-    -------  --------------------------------------------------------  ------------
-    roster   who is in, in what order they sit, who is awaited         member_table.py
-    current  who takes part in the attempt that runs, what has ended   attempt.py
-    quorum   whose votes the next attempt needs                        quorum.py
-    spent    the restarts used, the time left                          handoff.py
+    part          contents                                                  module
+    ------------  --------------------------------------------------------  ---------------
+    member_table  the nodes that are in, their node ranks, those awaited    member_table.py
+    current       the members and exits of the attempt that runs            attempt.py
+    quorum        the nodes whose votes the next attempt needs              quorum.py
+    used_budget   the restarts used, the time left                          handoff.py
 
-When it is time, and what follows, is membership.py's to say, and of those it asks.
+membership.py and the modules it asks decide what follows, and when.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class MembershipState:
-    """Of one job, under one coordinator. shape: what must be equal on every node."""
+    """The state of one job under one coordinator. fingerprint: equal on every node."""
 
     def __init__(
         self,
@@ -56,35 +56,35 @@ class MembershipState:
         self.quorum = Quorum(before.voters, before.gone)
         self.used_budget = UsedBudget(job.timeout_seconds, before.budget, now)
         self.warnings: tuple[tuple[str, str], ...] = ()  # host and text
-        self.asked = (0, "")  # the job was told to stop: the signal and how
-        self.asked_by_loss = False  # by nobody: a node lost what it needs
+        self.asked = (0, "")  # the job was told to stop: the signal, and the text
+        self.asked_by_loss = False  # by no signal: a node lost what it needs
 
     @property
     def has_quorum(self) -> bool:
-        """Whether those that are in may go on without the others."""
+        """True when the nodes that are in have a majority, and may go on without the others."""
         return self.quorum.holds({p.key for p in self.member_table.peers.values()})
 
     @property
     def has_votes(self) -> bool:
-        """Whether a majority says who goes on; with etcd that does."""
+        """True when a majority of nodes decides who goes on; with etcd, etcd does."""
         return self.job.is_elastic and self.job.rendezvous.kind == "tcp"
 
     @property
     def can_grow(self) -> bool:
-        """Whether a newcomer is worth a restart: there is room, and nobody has finished."""
+        """True when a newcomer is worth a restart: there is room, and no worker has finished."""
         job = self.job
         has_room = len(self.current.members) < job.nnodes_max
         is_range = job.is_elastic and job.nnodes_min != job.nnodes_max
         return is_range and has_room and self.current.workers_done == 0
 
     def find_misfit(self) -> str:
-        """Why the hosts of those that have a seat cannot run the job; "" when they can."""
+        """The reason why the hosts of the chosen members cannot run the job; "" when they can."""
         hosts = tuple(self.member_table.peers[i].host for i in self.member_table.chosen())
         problems = find_problems(self.job, hosts)
         return "; ".join(f"{p.message} ({p.hint})" if p.hint else p.message for p in problems)
 
     def begin(self, now: float) -> Start:
-        """An attempt with those that have a seat; what they are told."""
+        """Begin an attempt with the chosen members; return their Start."""
         chosen = self.member_table.chosen()
         self.member_table.seat(chosen)
         self.member_table.is_first = False
@@ -104,7 +104,7 @@ class MembershipState:
         return start
 
     def add_exit(self, exit_: Exit) -> tuple[Why, str] | None:
-        """A process has ended; why the others have to, None if they need not."""
+        """Record an exit; return why the others have to stop, None if they need not."""
         self.current.add_exit(exit_)
         if exit_.failed:
             return "failure", f"{exit_.name} on {exit_.host} {exit_.how}"
@@ -113,7 +113,7 @@ class MembershipState:
         return None
 
     def lose(self, lost: Lost) -> MemberEntry | None:
-        """A node is out, and so is its part in the attempt; None when it was not in."""
+        """Remove a lost node from the job and its attempt; return its entry, None if not in."""
         peer = self.member_table.remove(lost.member)
         if peer is None:
             return None
@@ -126,11 +126,11 @@ class MembershipState:
         return peer
 
     def add_loss(self, peer: MemberEntry, lost: Lost) -> None:
-        """The attempt fails by a node, whose part in it had not ended."""
+        """Record a lost node, whose part in the attempt had not ended, as an exit."""
         self.current.add_loss(peer, lost, self.attempt, self.job.rendezvous.lease_seconds)
 
     def ask(self, signal: int, who: str, lost: Loss) -> None:
-        """The job has to stop: it was told to, or a node lost what it needs. The first counts."""
+        """Ask the job to stop: it was told to, or a node lost what it needs. The first counts."""
         if not self.asked[0]:
             end = "; an attached job ends without it" if lost == "submitter" else ""
             self.asked = (signal, f"{who} {LOSSES[lost]}{end}")

@@ -1,4 +1,4 @@
-"""One node, one attempt: start, watch, stop, escalate. Mechanism only; no judgement, no I/O.
+"""The supervisor of one node's processes in one attempt: watch, stop, kill. No judgement, no I/O.
 
     phase     event                       next      actions
     --------  --------------------------  --------  -------------------------------------------
@@ -23,7 +23,7 @@
     any       news of another attempt     same      none
     ended     anything                    ended     none
 
-"Sweep" ends whatever a process left behind outside its own group. "Own servers" are those that
+KillDescendants ends what a process left outside its own group. "Own servers" are those that
 Paddock provides: their state is in their log, so that one that ends unasked, even well (SIGTERM
 from elsewhere), is started again in place; and they get SIGTERM after this node's trainers have
 ended, which may still want to save through them.
@@ -106,7 +106,7 @@ class KillDescendants:
 
 @value
 class StopOrdered:
-    """Judgement (or the user) wants the attempt stopped. hurry: kill at once."""
+    """The coordinator or the user wants the attempt stopped. force: kill at once."""
 
     attempt: int
     reason: str
@@ -135,7 +135,7 @@ if TYPE_CHECKING:
 class Supervisor:
     """The state of one attempt on one node; owned by one thread.
 
-    servers: what the job's servers are; None for a job without.
+    servers: the kind of the job's servers; None for a job without.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class Supervisor:
     def _on_server_ended(
         self, event: Exit, key: Key, now: float
     ) -> RestartServer | ServerGivenUp | None:
-        """What to do with the end of an own server besides, or instead of, reporting it."""
+        """Decide whether an own server that ended is restarted or given up; else None."""
         is_ours = key in self._own_servers and self.phase == "running"
         if not is_ours or self.servers is None or not self.servers.max_restarts:
             return None
@@ -248,7 +248,7 @@ class Supervisor:
         return actions
 
     def _stop_own_servers(self, now: float) -> list[Action]:
-        """SIGTERM for the own servers once none but they are left on this node."""
+        """Send SIGTERM to the own servers once none but they are left on this node."""
         first = not any(key in self._signalled for key in self._own_servers)
         if not first or not self._alive <= self._own_servers:
             return []

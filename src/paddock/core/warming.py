@@ -1,4 +1,4 @@
-"""A node's warm server: started, loaded, asked for ranks, given up. Decides only; no I/O.
+"""The state machine of a node's warm server: import modules, fork ranks. Decides only; no I/O.
 
     phase    event                            next     actions
     -------  -------------------------------  -------  ----------------------------------------
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     Phase = Literal["off", "probing", "loading", "ready", "forking", "barred"]
 
 ROUNDS_MAX = 8
-# Without a sign of life: of an interpreter that starts, of an import (a library of 2 GB over a
+# Limits without progress: of an interpreter that starts, of an import (a library of 2 GB over a
 # network takes a minute), and of forks.
 PROBE_SECONDS = 20.0
 STUCK_SECONDS = 120.0
@@ -50,7 +50,7 @@ FORK_SECONDS = 30.0
 
 @value
 class RanksWanted:
-    """Ranks are to be forked. names: to be imported before. is_other: not by this server.
+    """Ranks are to be forked. names: modules to import first. is_other: not by this server.
 
     is_early: they are to be imported only, for ranks that may come.
     """
@@ -83,7 +83,7 @@ class Forked:
 
 @value
 class ForkFailed:
-    """It cannot be started, or no rank was forked, or none that is ours."""
+    """The server cannot be started, or no rank was forked, or none that is ours."""
 
     why: str
 
@@ -98,14 +98,14 @@ class Died:
 
 @value
 class Stuck:
-    """No sign of life for as long as was set."""
+    """The server showed no progress for as long as CheckAfter set."""
 
     at: str = ""
 
 
 @value
 class Cancelled:
-    """The ranks are not wanted any more."""
+    """The launcher does not want the ranks any more."""
 
 
 @value
@@ -120,36 +120,36 @@ class Serve:
 
 @value
 class Load:
-    """Have it import these."""
+    """Have the server import these modules."""
 
     names: tuple[str, ...]
 
 
 @value
 class Fork:
-    """Have it fork the ranks."""
+    """Have the server fork the ranks."""
 
 
 @value
 class Give:
-    """The ranks are there: go on."""
+    """The ranks are forked: go on."""
 
 
 @value
 class Cold:
-    """Start the ranks without it. why: one line for people."""
+    """Start the ranks without a warm server. why: one line for people."""
 
     why: str
 
 
 @value
 class Kill:
-    """End the process, and what it has started."""
+    """End the server or probe, and what it has started."""
 
 
 @value
 class CheckAfter:
-    """Look after this many seconds whether it has stirred."""
+    """Check after this many seconds whether the server made progress."""
 
     seconds: float
 
@@ -160,9 +160,9 @@ if TYPE_CHECKING:
 
 
 class WarmStart:
-    """Owned by one thread. is_probed: an earlier run has seen that the interpreter can.
+    """The state of one warm start; owned by one thread. is_probed: the probe passed before.
 
-    left_out: names that are not imported -> why. failed: those that nobody can import. Both are
+    left_out: modules that are not imported -> why. failed: those that fail to import. Both are
     learned here, and kept for later runs.
     """
 
@@ -174,7 +174,7 @@ class WarmStart:
         self.why = ""  # barred
         self.loaded: tuple[str, ...] = ()
         self._names: tuple[str, ...] = ()
-        self.skipped: set[str] = set()  # by this launcher; nothing is known against them
+        self.skipped: set[str] = set()  # modules skipped by this launcher only, as a precaution
         self._rounds = 0
         self._is_early = False
 
@@ -247,7 +247,7 @@ class WarmStart:
         return [Kill(), Cold(self.why)]
 
     def _without(self, found: dict[str, str], rounds: int) -> list[Action]:
-        """Another round, in a server that has not imported these."""
+        """Start another round, in a server that has not imported these modules."""
         self._rounds = rounds
         at = [self.loaded.index(name) for name in found if name in self.loaded]
         if rounds >= ROUNDS_MAX or len(at) < len(found):
