@@ -10,17 +10,16 @@ from core.tables import read_table
 from paddock.core import supervisor
 from paddock.core.exits import Exit
 from paddock.core.job import Servers
+from paddock.core.messages import SetTimer, TimerFired
 from paddock.core.supervisor import (
     AttemptEnded,
     KillDescendants,
     ReportExit,
     RestartServer,
     ServerGivenUp,
-    SetTimer,
     SignalGroup,
     StopOrdered,
     Supervisor,
-    TimerFired,
 )
 from paddock.core.value import replace
 

@@ -66,7 +66,7 @@ def waiting_text(machine: Membership) -> str:
     return f"{text}; missing {missing}" if missing else text
 
 
-class Planned:
+class PlannedRanks:
     """The processes of the latest attempt, as every node has planned them."""
 
     def __init__(self, job: Job) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from paddock.agent.record import Planned, status_row, take, verdict_row
+from paddock.agent.record import PlannedRanks, status_row, take, verdict_row
 from paddock.local.text import verdict_text
 
 TYPE_CHECKING = False
@@ -41,7 +41,7 @@ class StatusRecorder:
         self._next_at = 0.0
         self._is_due = False
         self._is_over = False
-        self._planned = Planned(job)
+        self._planned = PlannedRanks(job)
 
     def on_news(self, coordinator: Coordinator) -> None:
         """The job's state has changed."""

@@ -5,7 +5,7 @@ The node that coordinates knows every rank. Any other node knows the plan, and i
 
 from __future__ import annotations
 
-from paddock.agent.record import JobSnapshot, Planned, status_row, take, verdict_row
+from paddock.agent.record import JobSnapshot, PlannedRanks, status_row, take, verdict_row
 from paddock.local.text import verdict_text
 
 TYPE_CHECKING = False
@@ -42,7 +42,7 @@ class JobView:
         self.on_change: list[Callable[[], None]] = []
         self._launcher = launcher
         self._failed_at: float | None = None
-        self._planned = Planned(launcher.job)
+        self._planned = PlannedRanks(launcher.job)
 
     @property
     def verdict(self) -> Verdict | None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from paddock.backends.registry import RegisteredJob
-    from paddock.backends.table import Entry
+    from paddock.backends.table import BackendEntry
     from paddock.backends.types import (
         Handle,
         JobStatus,
@@ -116,7 +116,7 @@ def find_planner(name: str) -> SubmissionPlanner:
     return found
 
 
-def _entry(name: str) -> Entry:
+def _entry(name: str) -> BackendEntry:
     if name not in ENTRIES:
         from paddock.command_line import nearest
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Entry(NamedTuple):
+class BackendEntry(NamedTuple):
     """The table row of a backend.
 
     driver, planner: "module:Class" below paddock.backends, imported when used. planner: the class
@@ -25,15 +25,17 @@ class Entry(NamedTuple):
 
 
 BACKENDS = {
-    "ssh": Entry("ssh.driver:Ssh", has_hosts=True, sees_package=True),
-    "slurm": Entry("slurm.driver:Slurm", sees_package=True),
-    "mpi": Entry("mpi.driver:Mpi", has_hosts=True, sees_package=True, is_here=True),
-    "kubernetes": Entry("kubernetes.driver:Kubernetes", planner="kubernetes.planner:Planner"),
-    "script": Entry("script.driver:Script", is_here=True),
-    "local": Entry("ssh.driver:Local", sees_package=True),
+    "ssh": BackendEntry("ssh.driver:Ssh", has_hosts=True, sees_package=True),
+    "slurm": BackendEntry("slurm.driver:Slurm", sees_package=True),
+    "mpi": BackendEntry("mpi.driver:Mpi", has_hosts=True, sees_package=True, is_here=True),
+    "kubernetes": BackendEntry(
+        "kubernetes.driver:Kubernetes", planner="kubernetes.planner:KubernetesPlanner"
+    ),
+    "script": BackendEntry("script.driver:Script", is_here=True),
+    "local": BackendEntry("ssh.driver:Local", sees_package=True),
 }
 LAUNCH = "launch"  # what `paddock launch` runs here: in handles as the backends are
 # What handles may begin with.
-ENTRIES = {**BACKENDS, LAUNCH: Entry("launches:Launches", is_here=True)}
+ENTRIES = {**BACKENDS, LAUNCH: BackendEntry("launches:LocalLaunches", is_here=True)}
 EVERY = tuple(BACKENDS)
 HOSTED = tuple(name for name, entry in BACKENDS.items() if entry.has_hosts)

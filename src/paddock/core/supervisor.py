@@ -31,6 +31,7 @@ ended, which may still want to save through them.
 
 from __future__ import annotations
 
+from paddock.core.messages import SetTimer, TimerFired
 from paddock.core.policy import NEVER_RESTART
 from paddock.core.value import replace, value
 from paddock.errors import EXIT_USAGE
@@ -93,13 +94,6 @@ class SignalGroup:
 
 
 @value
-class SetTimer:
-    """Wake the machine at this monotonic second; replaces an earlier one."""
-
-    at: float
-
-
-@value
 class KillDescendants:
     """End every process that descends from this attempt."""
 
@@ -112,11 +106,6 @@ class StopOrdered:
     reason: str
     force: bool = False
     grace_seconds: float | None = None
-
-
-@value
-class TimerFired:
-    """The timer set by SetTimer is due."""
 
 
 if TYPE_CHECKING:

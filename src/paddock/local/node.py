@@ -16,6 +16,7 @@ from time import monotonic, monotonic_ns
 from paddock.contracts.environment import common_env, proc_env, shared_env
 from paddock.core.exits import Exit
 from paddock.core.hosts import SERVICES, host_of, with_ports
+from paddock.core.messages import SetTimer, TimerFired
 from paddock.core.supervisor import (
     SIGKILL,
     AttemptEnded,
@@ -23,11 +24,9 @@ from paddock.core.supervisor import (
     ReportExit,
     RestartServer,
     ServerGivenUp,
-    SetTimer,
     SignalGroup,
     StopOrdered,
     Supervisor,
-    TimerFired,
 )
 from paddock.core.value import value
 from paddock.local.devices import find_devices

@@ -25,9 +25,10 @@ from paddock import errors
 from paddock.contracts.environment import proc_env, shared_env
 from paddock.core.exits import Exit, find_culprit, unfinished
 from paddock.core.hosts import LOOPBACK, SERVICES, host_of, with_ports
+from paddock.core.messages import SetTimer, TimerFired
 from paddock.core.plan import make_plan
 from paddock.core.policy import Verdict
-from paddock.core.supervisor import SetTimer, SignalGroup, StopOrdered, Supervisor, TimerFired
+from paddock.core.supervisor import SignalGroup, StopOrdered, Supervisor
 from paddock.core.value import replace
 from paddock.errors import Problem, UsageError
 from paddock.local.console import prefix_of, shown_keys, write_all

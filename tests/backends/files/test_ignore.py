@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.backends.files.ignore import Rules, ignored_by_git, read_rules, translate
+from paddock.backends.files.ignore import IgnoreRules, ignored_by_git, read_rules, translate
 from paddock.backends.files.package import scan
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_globs_match_within_names(glob: bytes, matching: bytes, other: bytes) ->
 
 
 def test_a_name_is_meant_at_any_depth_and_a_path_from_its_file_on() -> None:
-    rules = Rules(b"", read_rules(b"\xef\xbb\xbf# comment\r\nlog/\r\n/top\r\nx/y\r\n"))
+    rules = IgnoreRules(b"", read_rules(b"\xef\xbb\xbf# comment\r\nlog/\r\n/top\r\nx/y\r\n"))
     found = {
         path: rules.verdict(path, is_directory=True)
         for path in (b"a/log", b"top", b"a/top", b"x/y", b"a/x/y")

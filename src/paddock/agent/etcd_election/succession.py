@@ -18,12 +18,11 @@ from paddock.agent.leadership.messages import (
     PrintLine,
     Refused,
     RevokeLeader,
-    SetTimer,
     StopRanks,
     takes_over,
 )
 from paddock.core.handoff import SHORT_GRACE_SECONDS, LeaderHandoff
-from paddock.core.messages import Budget
+from paddock.core.messages import Budget, SetTimer
 from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, PaddockError
 

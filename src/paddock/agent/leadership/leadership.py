@@ -8,6 +8,7 @@ from paddock.agent.leadership.session import LeaderSession
 from paddock.agent.transport.client import ClientEvents, CoordinatorClient
 from paddock.agent.transport.invite import invite
 from paddock.core.endpoint import join_endpoint
+from paddock.core.messages import SetTimer, TimerFired
 from paddock.errors import PaddockError, UsageError
 
 TYPE_CHECKING = False
@@ -106,8 +107,8 @@ class Leadership(ClientEvents):
         elif isinstance(order, messages.StopRanks):
             member.disconnect()
             member.halt(order.reason, force=order.force, grace_seconds=order.grace_seconds)
-        elif isinstance(order, messages.SetTimer):
-            loop.at("life", order.at, lambda: self.handle(messages.TimerFired()))
+        elif isinstance(order, SetTimer):
+            loop.at("leadership", order.at, lambda: self.handle(TimerFired()))
         elif isinstance(order, messages.Lead):
             self._lead(order)
         elif isinstance(order, messages.Connect):

@@ -50,14 +50,12 @@ from paddock.agent.leadership.messages import (
     Lead,
     LinkLost,
     PrintLine,
-    SetTimer,
     StepDown,
     StopRanks,
-    TimerFired,
     Unreachable,
 )
 from paddock.core.endpoint import join_endpoint
-from paddock.core.messages import HandOver
+from paddock.core.messages import HandOver, SetTimer, TimerFired
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError
 
 TYPE_CHECKING = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paddock.core.handoff import SHORT_GRACE_SECONDS
+from paddock.core.messages import SetTimer, TimerFired
 from paddock.core.value import value
 
 TYPE_CHECKING = False
@@ -88,11 +89,6 @@ class Idle:
     """Nothing of this node runs any more."""
 
 
-@value
-class TimerFired:
-    """The time of SetTimer has come."""
-
-
 # ------------------------------------------------------------------------------- orders
 
 
@@ -162,13 +158,6 @@ class GiveUp:
     """This node's part is over."""
 
     error: PaddockError
-
-
-@value
-class SetTimer:
-    """Wake this machine then; None: never."""
-
-    at: float | None
 
 
 @value

@@ -26,14 +26,13 @@ from paddock.agent.leadership.messages import (
     Lead,
     Move,
     PrintLine,
-    SetTimer,
     StopRanks,
     takes_over,
 )
 from paddock.core.endpoint import join_endpoint
 from paddock.core.handoff import SHORT_GRACE_SECONDS, LeaderHandoff
 from paddock.core.leader_conflict import seat
-from paddock.core.messages import Budget
+from paddock.core.messages import Budget, SetTimer
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, PaddockError
 
 TYPE_CHECKING = False

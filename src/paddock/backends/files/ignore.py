@@ -25,7 +25,7 @@ _TOKENS = re.compile(rb"\*\*/|\*\*|\*|\?|\[[!^]?\]?[^\]]*\]|\\.|.", re.DOTALL)
 _GLOBS = {b"**/": b"(?:.*/)?", b"**": b".*", b"*": b"[^/]*", b"?": b"[^/]"}
 
 
-class Rule(NamedTuple):
+class IgnoreRule(NamedTuple):
     """One line. pattern: of the path below the file's directory."""
 
     pattern: re.Pattern[bytes]
@@ -34,15 +34,15 @@ class Rule(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rules:
+class IgnoreRules:
     """The lines of one directory's files, and those of the directories above it.
 
     base: that directory, with "/" at its end; b"" for the root.
     """
 
     base: bytes = b""
-    rules: tuple[Rule, ...] = ()
-    above: Rules | None = None
+    rules: tuple[IgnoreRule, ...] = ()
+    above: IgnoreRules | None = None
 
     def verdict(self, path: bytes, *, is_directory: bool) -> bool | None:
         """True: a path below the directory is left out; None: no line matches it."""
@@ -54,17 +54,17 @@ class Rules:
         return self.above.verdict(path, is_directory=is_directory) if self.above else None
 
 
-def read_rules(text: bytes) -> tuple[Rule, ...]:
+def read_rules(text: bytes) -> tuple[IgnoreRule, ...]:
     """The rules in a file."""
     lines = (line.strip() for line in text.removeprefix(b"\xef\xbb\xbf").splitlines())
     return tuple(_read_rule(line) for line in lines if line and not line.startswith(b"#"))
 
 
-def _read_rule(line: bytes) -> Rule:
+def _read_rule(line: bytes) -> IgnoreRule:
     is_negated = line.startswith(b"!")
     pattern = line[is_negated:].removesuffix(b"/")
     anchored = pattern.removeprefix(b"/") if b"/" in pattern else b"**/" + pattern
-    return Rule(translate(anchored), is_negated, line.endswith(b"/"))
+    return IgnoreRule(translate(anchored), is_negated, line.endswith(b"/"))
 
 
 def translate(pattern: bytes) -> re.Pattern[bytes]:

@@ -23,8 +23,8 @@ from paddock.backends.files.hashes import Hashes
 from paddock.backends.files.ignore import (
     OF_GIT,
     OURS,
-    Rule,
-    Rules,
+    IgnoreRule,
+    IgnoreRules,
     ignored_by_git,
     read_rules,
     translate,
@@ -246,7 +246,7 @@ class _Walk:
         passed: dict[
             str, tuple[PackageEntry, os.stat_result]
         ] = {}  # ignored, but data may be below
-        todo = [(b"", Rules(), False, False)]
+        todo = [(b"", IgnoreRules(), False, False)]
         while todo and len(self.found) <= 2 * self.limit_files:
             base, rules, is_passed, has_git = todo.pop()
             try:
@@ -340,8 +340,8 @@ def _data_patterns(data: str) -> list[re.Pattern[bytes]]:
     return [translate(head) for head in heads]
 
 
-def _rules_of(root: bytes, base: bytes, names: set[bytes], above: Rules) -> Rules:
-    rules: list[Rule] = []
+def _rules_of(root: bytes, base: bytes, names: set[bytes], above: IgnoreRules) -> IgnoreRules:
+    rules: list[IgnoreRule] = []
     for name in (OF_GIT, OURS):  # in this order: ours has the last word
         if name not in names:
             continue
@@ -350,7 +350,7 @@ def _rules_of(root: bytes, base: bytes, names: set[bytes], above: Rules) -> Rule
                 rules += read_rules(file.read())
         except OSError:
             continue  # a link or a directory of that name: git passes over it, too
-    return Rules(base, tuple(rules), above) if rules else above
+    return IgnoreRules(base, tuple(rules), above) if rules else above
 
 
 def _hashed(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedObjects:
     """What a submission becomes. submission: with the roles of its site; objects: the job first."""
 
     submission: Submission
@@ -39,7 +39,7 @@ class KubernetesPlanner:
         return plan_of(found.submission, found.options, found.form, found.objects)
 
 
-def planned(submission: Submission) -> Planned:
+def planned(submission: Submission) -> PlannedObjects:
     """The objects of a submission: the same for its plan and for what is done."""
     options = read_options(submission)
     patch = _patch(submission.site.options.get("pod_patch"))
@@ -51,7 +51,7 @@ def planned(submission: Submission) -> Planned:
         submission = replace(submission, job=job)
     sent = Sent() if is_file(submission, form) else _sent(submission, options)
     objects = objects_of(submission, options, form, sent, patch)
-    return Planned(submission, options, form, objects)
+    return PlannedObjects(submission, options, form, objects)
 
 
 def _sent(submission: Submission, options: KubernetesOptions) -> Sent:

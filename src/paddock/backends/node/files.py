@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Any, Protocol
 
-    class Connection(Protocol):
+    class RequestConnection(Protocol):
         """Where a request's body comes from, and its answer goes: a Wire."""
 
         def read(self, size: int, /) -> bytes:
@@ -42,7 +42,9 @@ OPS = ("put", "place", "offer", "take")
 LIST_BYTES_MAX = 64 << 20
 
 
-def serve(request: Mapping[str, Any], wire: Connection, store: ContentStore | None = None) -> None:
+def serve(
+    request: Mapping[str, Any], wire: RequestConnection, store: ContentStore | None = None
+) -> None:
     """Answer one request of OPS; "directory" in it is the job's."""
     body = _Body(wire, int(request["bytes"]))
     try:
@@ -119,7 +121,7 @@ def _place(data: bytes, directory: str, store: ContentStore) -> list[str]:
 class _Body:
     """The bytes of one request, in pieces. left: those that have not been read."""
 
-    def __init__(self, wire: Connection, size: int) -> None:
+    def __init__(self, wire: RequestConnection, size: int) -> None:
         self.left = size
         self._wire = wire
 
