@@ -1,19 +1,22 @@
-"""One machine: starting, watching and ending processes; devices, ports, logs and the console.
+"""This machine: processes started, watched and ended; devices, ports, logs and the console.
 
-guardian, loop         two nested processes, and the one loop of the inner one
-node                   NodeRunner: this node's part of a job, which a member orders about
-spawn, ending, oom     how a process starts; what its end tells; kills for want of memory
-hook                   the user's own command before each attempt (--elastic_pre_hook)
-sweep, signals, lock   nothing is left behind; what a parent left to us; who may write where
-runs, control, record  a launch as a run: its id and record; asking its launcher; JSON files
-events                 the states that a run was in, and whether it has ended
-output, console, logs  every line to its file and, where wanted, to the console
-noise, times           a framework's own lines; when each line came
-reporter, screen       what people are told, in full and short; text, width: the words, as tables
-evidence               what last words mean
-devices                the accelerators of this host
-ports, portowner       free ports, and who holds one; addresses: by which this node is known
-credentials            the job key and TLS, from files
-portable               systems without pidfd: one machine, simply
-warm/                  --warm: imported once, and forked into the ranks
+guardian, loop           two nested processes (subreapers), and the one loop of the inner one
+node                     NodeRunner: this node's part of a job, under the orders of a member
+spawn                    how a process starts: posix_spawn, its pipes, its pidfd
+ending, oom, evidence    how a process ended: exit, OOM kill, root cause from its last lines
+hook                     the user's own command before each attempt (--elastic_pre_hook)
+sweep, signals           end all descendants; signals, inherited and forwarded
+lock                     one job at a time in a log directory
+runs, record, events     a launch as a run: its id, its JSON files, its states
+control                  ask the launcher of a run on its socket
+output, console          every line to its log file and, where wanted, to the console
+logs, times              the log directory; arrival times of a log's lines
+noise                    filter of a framework's own log lines
+reporter, screen         what people are told: in full, and on the short screen
+text, width              the sentences and tables of both, and the terminal's width
+devices                  the accelerators of this host
+ports, portowner         free ports, and the process that holds one
+addresses, credentials   this node's addresses; the job key and TLS, from files
+portable                 systems without pidfd: one machine, simply
+warm                     warm start (--warm): imported once, and forked into the ranks
 """

@@ -1,6 +1,6 @@
-"""By which address a node is known, and which addresses are its own. Asks this host's kernel.
+"""The address by which a node is known, and the addresses of this host. Asks the kernel.
 
-Nothing is looked up backwards. ``resolve`` and ``addresses_of`` may ask a name server.
+No reverse lookup of names is made. ``resolve`` and ``addresses_of`` may ask a name server.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def in_thread(
     then: Callable[[list[str]], None],
     otherwise: Callable[[PaddockError], None] | None = None,
 ) -> None:
-    """Ask a name server elsewhere, as it may take long; the answer comes through ``post``."""
+    """Resolve a name in another thread, as it may take long; the answer comes through ``post``."""
 
     def run() -> None:
         try:
@@ -150,7 +150,7 @@ def _ipv4_of(interface: str) -> str:
 
 
 def address_towards(endpoint: str) -> str:
-    """Our address on the way to etcd; nothing is sent."""
+    """This host's address on the route to etcd; nothing is sent."""
     host, port = split_endpoint(endpoint)
     try:
         with socket.socket(
@@ -163,7 +163,7 @@ def address_towards(endpoint: str) -> str:
 
 
 def addresses_of(name: str) -> list[str]:
-    """All addresses of a name, in one form each; none when nobody knows it."""
+    """All addresses of a name, each in canonical form; none when the name is unknown."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -172,7 +172,7 @@ def addresses_of(name: str) -> list[str]:
 
 
 def is_numeric(text: str) -> bool:
-    """Whether it is an address and not a name."""
+    """Return True if the text is an IP address and not a name."""
     try:
         ip_address(text)
     except ValueError:
@@ -181,7 +181,7 @@ def is_numeric(text: str) -> bool:
 
 
 def canonical(address: str) -> str:
-    """One way to write an address; IPv4 in IPv6 is IPv4.
+    """The canonical text of an IP address; IPv4 in IPv6 is written as IPv4.
 
     >>> canonical("::ffff:10.0.0.1"), canonical("fd00:0::1")
     ('10.0.0.1', 'fd00::1')

@@ -63,7 +63,7 @@ class OutputSink:
         self.fd, self._thread = write_fd, carrier
 
     def close(self, deadline: float) -> None:
-        """Gives up on what has not arrived at the monotonic second ``deadline``."""
+        """Close; text that has not arrived at the monotonic second ``deadline`` is dropped."""
         if self.fd != self._given:
             os.close(self.fd)
         if self._thread is not None:
@@ -72,7 +72,7 @@ class OutputSink:
 
 
 class Console:
-    """What is to be written and where. Until it is opened, all of it waits.
+    """The text to be written, and the descriptors it goes to. All of it waits until ``open``.
 
     epoll: woken when there is room again; ``write`` is to be called then.
     """
@@ -101,18 +101,18 @@ class Console:
         return self._bytes > LIMIT_BYTES
 
     def open(self) -> None:
-        """From now on things are written. Raises RuntimeError when no thread can be started."""
+        """Begin to write. Raises RuntimeError when no thread can be started."""
         for way in {self._out, self._err}:
             way.open()
         self._is_open = True
 
     def show(self, data: bytes) -> None:
-        """A shown process's output."""
+        """Queue the output of a shown process."""
         self._keep(self._out, data)
         self._put(self._out, data)
 
     def show_errors(self, data: bytes) -> None:
-        """What a shown process wrote to stderr, where that is kept apart."""
+        """Queue the stderr of a shown process, where stderr is kept apart."""
         self._keep(self._err, data)
         self._put(self._err, data)
 
@@ -121,13 +121,13 @@ class Console:
             self._shown = (self._shown + data[-KEPT_BYTES:])[-KEPT_BYTES:]
 
     def has_shown(self, text: str) -> bool:
-        """Whether these lines are among the last that processes wrote."""
+        """Return True if these lines are among the last that processes wrote."""
         from paddock.local.evidence import stands_in  # once a rank has failed
 
         return stands_in(self._shown, text)
 
     def say(self, data: bytes) -> None:
-        """The launcher's own lines: they begin on a line of their own."""
+        """Queue the launcher's own lines, which begin on a line of their own."""
         self._put(self._err, data if self._at_line_start else b"\n" + data)
 
     def _put(self, way: OutputSink, data: bytes) -> None:
@@ -168,15 +168,15 @@ class Console:
         self._waits_for = fd
 
     def close(self, deadline: float) -> None:
-        """What the console does not take until then is not written."""
+        """End the console; text that it has not taken by the ``deadline`` is dropped."""
         for way in {self._out, self._err}:
             way.close(deadline)
 
 
 def last_words(text: str, record: str, why: str) -> None:
-    """Write to stderr just before this process ends; a console that is stuck delays that little.
+    """Write an error to stderr just before this process ends; a stuck console delays that little.
 
-    record: of the job, "" for none, that gets why.
+    record: the job's record that gets the reason; "" for none.
     """
     keep_error(record, why)
     data = text.encode("utf-8", "replace")
@@ -197,7 +197,7 @@ def last_words(text: str, record: str, why: str) -> None:
 
 
 def shown_keys(tail: tuple[str, ...], procs: tuple[Proc, ...]) -> frozenset[tuple[str, int]]:
-    """Which of a node's processes the console shows.
+    """The keys (role, rank) of a node's processes that the console shows.
 
     "0": the first worker of this node (as Paddle does on every node); a number: that global rank
     of the workers; a role name: all of that role; "all": everything; "none": nothing.
@@ -214,7 +214,7 @@ def shown_keys(tail: tuple[str, ...], procs: tuple[Proc, ...]) -> frozenset[tupl
 
 
 def prefix_of(job: Job, proc: Proc, shown: int) -> bytes:
-    """What stands before each line of a process, if that many are shown; b"" for nothing.
+    """The prefix of each line of a process, if that many are shown; b"" for none.
 
     torchrun's template names the macros: torch/distributed/elastic/agent/server/api.py.
     """

@@ -29,7 +29,7 @@ LINE_BYTES_MAX = 1 << 26
 
 
 class NoLauncherError(PaddockError):
-    """Nobody listens on the socket: the launcher has ended, or has none."""
+    """The control socket has no listener: the launcher has ended, or has none."""
 
 
 def ask(path: str, op: str, *, seconds: float = ANSWER_SECONDS, **more: object) -> dict[str, Any]:
@@ -95,6 +95,6 @@ def short_path(path: str) -> Iterator[str]:
 
 
 def peer_uid(connection: Any) -> int:
-    """Whose process is at the other end (unix(7), SO_PEERCRED)."""
+    """The user id of the process at the other end (unix(7), SO_PEERCRED)."""
     credentials = connection.getsockopt(1, 17, 12)  # SOL_SOCKET, SO_PEERCRED of Linux
     return int.from_bytes(credentials[4:8], "little")

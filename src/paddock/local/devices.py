@@ -1,6 +1,6 @@
 """Look for this host's devices: variables first, then paths, a vendor's command only if needed.
 
-What to look for and what it means is in paddock/accel; no framework is imported.
+paddock/accel has the paths and variables of each vendor; no framework is imported.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _part_of(
 ) -> Devices:
     """This node's part of the devices of its host, where srun or mpirun has not already cut them.
 
-    Slurm says how many it gave to the tasks of this host together: who sees fewer has its own.
+    Slurm says how many it gave to all tasks of this host: a task that sees fewer has its own.
     """
     index, parts = part
     count = len(devices.labels)

@@ -1,4 +1,4 @@
-"""What can be known of a process's end besides its code: its last words, a kill for memory."""
+"""Evidence of a process's end besides its exit code: its last lines, an OOM kill."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ERROR_FILE_BYTES = 1 << 20
 
 
 class Endings:
-    """Passes ends on with what is known of them. Owned by the loop's thread."""
+    """Passes exits on with the evidence found. Owned by the loop's thread."""
 
     def __init__(self, runner: NodeRunner, loop: Loop, output: OutputThread) -> None:
         """runner: whose `events` hear of the exits."""
@@ -29,7 +29,7 @@ class Endings:
         self._oom_kills: int | None = None
 
     def begin(self) -> None:
-        """An attempt begins: what the kernel has killed before is not of it."""
+        """Begin an attempt: OOM kills counted before are not of this attempt."""
         import paddock.local.evidence  # noqa: F401  # before a rank fails, and after they began
         from paddock.local.oom import oom_kills
 

@@ -1,7 +1,7 @@
 """The states a run was in, as events.jsonl of its record has them: a line each, and its end.
 
-The launcher of a run writes two: that it runs, and how it ended. Whoever asks how a run is adds
-what they saw, and may do so after the launcher's last word.
+The launcher of a run writes two: that it runs, and how it ended. A command that asks adds the
+state that it saw, perhaps after the launcher's last line.
 
 the run was     its last state    what was seen of it        the run
                 that is an end    later

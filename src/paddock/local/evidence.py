@@ -1,4 +1,4 @@
-"""What a process's last lines say about why it ended. Pure: bytes in, words out."""
+"""The reason of a process's end from its last lines: its own error or a lost peer. Pure."""
 
 from __future__ import annotations
 
@@ -67,19 +67,19 @@ def _last_state(line: str) -> str:
 
 
 def has_peer_loss(tail: bytes) -> bool:
-    """True when the last words complain of a peer that went away."""
+    """True when the last lines complain of a peer that went away."""
     last = _last_error(tail, 8)
     return any(word in last for word in PEER_LOSS_WORDS)
 
 
 def has_timed_out(tail: bytes) -> bool:
-    """True when the last words say that the others did not come to a collective, or a meeting."""
+    """True when the last lines report a timeout of a collective or of a rendezvous."""
     last = _last_error(tail, 24)
     return any(word in last for word in TIMEOUT_WORDS)
 
 
 def _last_error(tail: bytes, native_lines: int) -> str:
-    """What it complained of last, in lower case and without stack frames.
+    """The last error text of a process, in lower case and without stack frames.
 
     The last 5 lines, which hold the final line of a traceback. Where a native stack is the last
     thing written, what was said stands well above it, and libraries say much: native_lines.
@@ -91,7 +91,7 @@ def _last_error(tail: bytes, native_lines: int) -> str:
 
 
 def _text(tail: bytes) -> str:
-    """As text, without what torch puts before each line of a traceback ("[rank0]: ")."""
+    """The bytes as text, without torch's prefix of each line of a traceback ("[rank0]: ")."""
     text = tail.decode("utf-8", "replace").rstrip()
     if "[rank" not in text:
         return text
@@ -104,7 +104,7 @@ def _text(tail: bytes) -> str:
 
 
 def last_line(tail: str) -> str:
-    """The last thing a process said of its own accord, cut to a length for a sentence.
+    """The last line that a process wrote of its own accord, at most LINE_LIMIT characters.
 
     Paddle's handler of SIGTERM adds a native stack, which says nothing of the process.
     """
@@ -136,7 +136,7 @@ def find_traceback(tail: bytes) -> str:
 
 
 def stands_in(shown: bytes, said: str) -> bool:
-    """Whether whole lines at the end of what was shown are this: few others came after it.
+    """Return True if this text stands in the last lines that were shown, as whole lines.
 
     >>> stands_in(b"[rank0]: Traceback ...\\r\\n[rank0]: no\\r\\n", "Traceback ...\\nno")
     True
@@ -159,5 +159,5 @@ def ends_with_traceback(tail: bytes) -> bool:
 
 
 def explain_end(tail: bytes) -> str:
-    """What to show of a failed process: its traceback if it left one, else its last lines."""
+    """The lines to show of a failed process: its traceback if it left one, else its last lines."""
     return find_traceback(tail) or last_lines(tail)

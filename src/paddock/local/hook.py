@@ -37,7 +37,7 @@ class Hook:
         self._on_end(os.waitstatus_to_exitcode(self._reap()))
 
     def cancel(self) -> None:
-        """End it, with its children, and forget it; when it is gone does not matter to anybody."""
+        """Kill the hook and its children, without waiting for their end."""
         os.killpg(self._pid, SIGKILL)
         self._loop.watch(self._pidfd, READ, self._forget)
 

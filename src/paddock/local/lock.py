@@ -1,4 +1,4 @@
-"""One job at a time in a log directory.
+"""The lock of a log directory: a single job writes there at a time.
 
 flock(2) ends with its holder. Some file systems have none (ENOLCK, ENOTSUP, ENOSYS: NFS without
 lockd, Lustre mounted without flock, some of FUSE and 9p); there a file made with O_EXCL says who
@@ -19,7 +19,7 @@ PREFIX = "owner."
 
 
 class DirectoryLock:
-    """Of a directory. is_held: this process may write there. hint: what else to say if not."""
+    """The lock of a directory. is_held: this process may write there. hint: why not."""
 
     def __init__(
         self, fd: int = -1, path: str = "", *, is_held: bool = True, hint: str = ""
@@ -39,7 +39,7 @@ class DirectoryLock:
 
 
 def lock(fd: int, folder: str) -> DirectoryLock:
-    """Lock by this open file, which is kept or closed, or else by an owner file in the folder."""
+    """Lock by flock(2) of this open file, which is kept or closed, or else by an owner file."""
     import fcntl
 
     try:
@@ -79,7 +79,7 @@ def _own(folder: str) -> DirectoryLock:
 
 
 def process_text(pid: int) -> str:
-    """A process of this machine, so that no later one is taken for it; "" when it is gone.
+    """The identity of a process of this machine, which no later process has; "" when it has ended.
 
     Source: proc(5), /proc/sys/kernel/random/boot_id and field 22 of /proc/pid/stat.
     """
@@ -94,7 +94,7 @@ def process_text(pid: int) -> str:
 
 
 def uptime_seconds() -> float:
-    """Since this machine was started, which no change of the clock moves; 0.0: unknown.
+    """Seconds since this machine was booted, which no change of the clock moves; 0.0: unknown.
 
     Source: proc_uptime(5).
     """
@@ -106,7 +106,7 @@ def uptime_seconds() -> float:
 
 
 def _is_gone(path: str) -> bool:
-    """True when the owner was a process of this machine and is no more. Half a file is no proof."""
+    """True when the owner was a process of this machine that has ended. Half a file is no proof."""
     try:
         with open(path, encoding="ascii", errors="replace") as f:
             text = f.read()
@@ -116,7 +116,7 @@ def _is_gone(path: str) -> bool:
 
 
 def is_gone(text: str) -> bool | None:
-    """Whether the process of a process_text() has ended; None where that cannot be known here."""
+    """Return True if the process of a process_text() has ended; None if that is unknown here."""
     words = text.split()
     ours = process_text(os.getpid()).split()
     if len(words) != 4 or not ours or not words[2].isdigit():

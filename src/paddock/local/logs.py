@@ -1,4 +1,4 @@
-"""The log directory: who may write where, so that two jobs never mix and nothing is overwritten.
+"""The log directory: a folder for each run, so that two jobs never mix and nothing is overwritten.
 
     HERE/workerlog.N, serverlog.N, heterlog.N   output of local process N (0600)
     HERE/workerlog.N.times                      when its lines came (times.py)
@@ -42,7 +42,7 @@ LINKED = (*LOG_NAMES.values(), "endpoints", "launcher")  # names in front of the
 
 
 def log_folder(directory: str) -> str:
-    """Where --log_dir leads: {node} is this host's name, so that hosts that share it do not mix."""
+    """The path of --log_dir: {node} is this host's name, so that hosts that share it do not mix."""
     if "{node}" in directory:
         name = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
         directory = directory.replace("{node}", safe_name(name))
@@ -53,7 +53,7 @@ def log_folder(directory: str) -> str:
 
 
 def has_own_folder(job: Job) -> bool:
-    """Whether the logs of each run lie in a directory of their own: nobody chose another."""
+    """Return True if each run's logs have a directory of their own: no --log_dir was given."""
     source = job.sources.get("logs.directory")
     return not job.record and (source is None or source.kind == "default")
 
@@ -64,7 +64,7 @@ def run_folder(job: Job, run_id: str) -> str:
 
 
 def check_log_dir(directory: str) -> Problem | None:
-    """What is wrong with a log_dir, before anything is said or started. Makes it."""
+    """Make a log_dir and return what is wrong with it, before anything is written or started."""
     path = log_folder(directory)
     try:
         _make_directory(path, 0o777)
@@ -81,7 +81,7 @@ def _unwritable(directory: str, why: str) -> Problem:
 
 
 class LogDir:
-    """Where this node's share of a job writes. Close it when the job has ended."""
+    """The log directory of one node's part of a job. Close it when the job has ended."""
 
     def __init__(
         self, job: Job, uid: str, pod_name: str, run_id: str = "", spare: str = ""
@@ -122,7 +122,7 @@ class LogDir:
             raise UsageError.of([_unwritable(job.logs.directory, why)]) from error
 
     def _take_shared(self, job: Job, uid: str, pod_name: str) -> None:
-        """A directory that other runs write to as well, before and after this one."""
+        """Take a directory that other runs write to as well, before and after this one."""
         wanted = self.path
         self._lock = held = _lock(wanted)
         if not held.is_held:
@@ -155,7 +155,7 @@ class LogDir:
 
     @property
     def directory(self) -> str:
-        """Of this run alone."""
+        """The directory of this run alone."""
         return self._times or self.path
 
     def log_path(self, proc: Proc) -> str:
@@ -188,7 +188,7 @@ class LogDir:
         return fd
 
     def open_times(self, proc: Proc, attempt: int) -> LineTimes | None:
-        """What says when the lines of a log came; before its log is opened. None: there is none."""
+        """Open the times of a log's lines, before the log is opened. None: there are none."""
         from paddock.local.times import SUFFIX, LineTimes  # only for those that are recorded
 
         if not self.has_times:
@@ -211,7 +211,7 @@ class LogDir:
         return os.O_WRONLY | os.O_CREAT | os.O_APPEND | SAFE_FLAGS | is_emptied * os.O_TRUNC
 
     def write_endpoints(self, plan: Plan) -> None:
-        """endpoints.log as the users' documents show it; best effort."""
+        """Write endpoints.log as the users' documents show it; best effort."""
         lines = ["PADDLE_TRAINER_ENDPOINTS:"]
         lines += [p.endpoint for p in plan.of_role("worker")]
         servers = plan.of_role("ps")
@@ -230,7 +230,7 @@ class LogDir:
             return
 
     def appender(self, name: str, text: str) -> Callable[[], None]:
-        """A call that appends to a file below the log directory; best effort."""
+        """Return a function that appends to a file below the log directory; best effort."""
         path = os.path.join(self.path, name)
         flags = self._append_flags(path)
         self._seen.add(path)
@@ -256,7 +256,7 @@ class LogDir:
             ) from error
 
     def remove_empty(self, places: list[str]) -> list[str]:
-        """Remove the directories above these that hold nothing; returns those that do."""
+        """Remove the parents of these directories that are empty; returns the others."""
         left = []
         for parent in dict.fromkeys(map(os.path.dirname, places)):
             try:
@@ -272,7 +272,7 @@ class LogDir:
         return left
 
     def close(self) -> None:
-        """Remove the run directory if nothing was left in it, and let others in."""
+        """Remove the run directory if it is empty, and release the lock."""
         try:
             os.rmdir(self.run_dir)
         except OSError:
@@ -286,13 +286,13 @@ def _is_our_link(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_linked(name: str) -> bool:
-    """Whether a file's name is one that users look for right in the log directory."""
+    """Return True if the name is of a log that users look for right in the log directory."""
     head, _, tail = name.partition(".")
     return head in LINKED and (tail == "log" or tail.isdigit())
 
 
 def _link(target: str, path: str) -> None:
-    """A link, instead of what is there. Raises OSError."""
+    """Make a symbolic link, replacing the file that is there. Raises OSError."""
     if not os.path.islink(path) and os.path.exists(path):
         os.rename(path, f"{path}.before")
     temporary = f"{path}.{os.getpid()}"
@@ -314,7 +314,7 @@ def _open_regular(path: str, flags: int) -> int:
 
 
 def _make_directory(path: str, mode: int) -> None:
-    """Make it and those above it; its owner may use it, whatever the umask says."""
+    """Make a directory and its parents; its owner may use it, whatever the umask says."""
     try:
         os.mkdir(path, mode)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""One thread, one loop: file descriptors, timers and posted calls. It sleeps in the kernel.
+"""The event loop of a thread: descriptors, timers and posted calls. It sleeps in the kernel.
 
 Rule: callbacks never block. Other threads only ``post``.
 """

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     Opened = list[tuple[Proc, tuple[ProcessStream, tuple[int, int]]]]
 
     class NodeEvents(Protocol):
-        """What a NodeRunner reports to its member, on the loop's thread."""
+        """The reports of a NodeRunner to its member, on the loop's thread."""
 
         def exited(self, exit_: Exit) -> None:
             """A process ended; times are of this host's monotonic clock."""
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
             """The processes of an attempt start next."""
 
         def say(self, level: str, text: str) -> None:
-            """The people at this node should know this."""
+            """Tell the people at this node."""
 
 
 DRAIN_SECONDS = 5.0
@@ -195,16 +195,16 @@ class NodeRunner:
 
     @property
     def logs(self) -> str:
-        """Where the logs are, "" before there are any."""
+        """The directory of the logs, "" before there are any."""
         return self._log_dir.path if self._log_dir is not None else ""
 
     @property
     def directory(self) -> str:
-        """Of this run alone, "" before there is one."""
+        """The directory of this run alone, "" before there is one."""
         return self._log_dir.directory if self._log_dir is not None else ""
 
     def shown_logs(self) -> str:
-        """Where people look for the logs: those of the latest run are linked there."""
+        """The directory shown to people, in which the logs of the latest run are linked."""
         return self._log_dir.shown if self._log_dir is not None else ""
 
     def record(self, text: str) -> None:
@@ -242,7 +242,7 @@ class NodeRunner:
         self._output.do(log_dir.link)
 
     def _open_log_dir(self, uid: str) -> LogDir:
-        """Once: the directory of the logs, and the warm server."""
+        """Open the directory of the logs and make the warm server, once."""
         context = self._context
         self._log_dir = log_dir = LogDir(
             self.job, uid, context.pod_name, context.run_id, context.folder
@@ -254,7 +254,7 @@ class NodeRunner:
         return log_dir
 
     def _make_environment(self, plan: Plan, node_rank: int, log_dir: LogDir) -> None:
-        """What all processes of the attempt have in common, and the directories of servers."""
+        """Make the attempt's shared variables, and the servers' directories."""
         shared = shared_env(
             self._env,
             self.job,
@@ -293,16 +293,16 @@ class NodeRunner:
                 self._feed(failure)
 
     def _unbind_ports(self) -> None:
-        """The processes bind the ports that were held for them."""
+        """Release the bound ports, so that the processes can bind them."""
         if self._held is not None:
             self._held.unbind()
 
     def _spawn(
         self, proc: Proc, null: int, stream: ProcessStream, ends: tuple[int, int], pid: int = 0
     ) -> Exit | None:
-        """Start a process; why that failed, or None. Closes the write ends of its output.
+        """Start a process; returns its Exit if that failed. Closes the write ends of its output.
 
-        pid: of one that runs already.
+        pid: of a process that runs already, else 0.
         """
         assert self._plan is not None
         argv = self.job.command_of(proc.role).argv()
@@ -376,7 +376,7 @@ class NodeRunner:
         )
 
     def _cancel_fork(self) -> None:
-        """The attempt was stopped while the warm server imported: none of its processes has run."""
+        """Cancel an attempt that was stopped while the warm server imported: no process has run."""
         assert self._warm is not None and self._plan is not None
         waiting, self._waiting = self._waiting, []
         self._warm.cancel()
@@ -390,7 +390,7 @@ class NodeRunner:
     # ----------------------------------------------------------------- events
 
     def stop(self, reason: str, *, force: bool = False, grace_seconds: float | None = None) -> None:
-        """Stop the running attempt: SIGTERM, grace, SIGKILL. hurry: SIGKILL at once."""
+        """Stop the running attempt: SIGTERM, grace, SIGKILL. force: SIGKILL at once."""
         if self._supervisor is not None:
             order = StopOrdered(self._supervisor.attempt, reason, force, grace_seconds)
             self._feed(order)
@@ -398,7 +398,7 @@ class NodeRunner:
                 self._cancel_fork()
 
     def last_notes(self) -> list[str]:
-        """What people should know. To be called when the job is over and nothing of it runs here.
+        """Notes for people, to be asked for when the job is over and nothing of it runs here.
 
         The servers' state stays also after success: it may be the only copy of what was learned.
         """
@@ -490,7 +490,7 @@ class NodeRunner:
             self.events.say("WARNING", f"may not signal {child.proc.name} (pid {child.pid})")
 
     def _restart_server(self, exit_: Exit, number: int) -> None:
-        """Start a server that Paddock provides once more: same place, same data, same log."""
+        """Restart a server that Paddock provides in place: same ports, same data, same log."""
         assert self._plan is not None and self._streams is not None
         old = self._children[(exit_.role, exit_.rank)]
         # What it left in its group may hold its port and its data.

@@ -1,4 +1,4 @@
-"""Which lines of a rank are a framework's own and not its user's. Pure: bytes in, bytes out.
+"""Filter a framework's own log lines from those of its user. Pure: bytes -> bytes.
 
 The log has every line; a console that is short leaves these out. Warnings that a user may have to
 act on, errors and whatever a crash leaves are not among them.
@@ -29,7 +29,7 @@ class Noise:
         self._stack: list[bytes] = []  # a native stack of which the signal is not known yet
 
     def take(self, lines: bytes) -> bytes:
-        r"""Whole lines in, those of the user out.
+        r"""Take whole lines; return those of the user.
 
         >>> noise = Noise()
         >>> noise.take(b"I1125 20:42:34.510118  2509 tcp_store.cc:336] create server\nhello\n")
@@ -55,7 +55,7 @@ class Noise:
         return b"".join(line + b"\n" for line in shown)
 
     def rest(self) -> bytes:
-        """At the end of the stream: what was kept back."""
+        """Return the lines that were kept back, at the end of the stream."""
         stack, self._stack = self._stack, []
         return b"".join(line + b"\n" for line in stack)
 
@@ -84,7 +84,7 @@ class Noise:
 
 
 def _is_glog(line: bytes) -> bool:
-    r"""News or a warning of glog; what is worse is for the user.
+    r"""Return True if the line is an INFO or WARNING of glog; an ERROR is for the user.
 
     >>> _is_glog(b"W1125 20:42:34.510118  2509 tcp_utils.cc:109] Retry")
     True

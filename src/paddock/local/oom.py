@@ -1,4 +1,4 @@
-"""Has the kernel killed a process of our cgroup for lack of memory, and how much is there?"""
+"""The OOM kills of this process's cgroup, and its memory limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def oom_kills() -> int | None:
 
 
 def memory_limit() -> str:
-    """The least of what our cgroups and those above, and the machine, may have; "" if unknown.
+    """The memory limit: the least of our cgroups', their parents' and the machine's; "" if unknown.
 
     Source: as above, memory.max and memory.limit_in_bytes, which are "max" or 2^63 for none.
     """
@@ -38,7 +38,7 @@ def memory_limit() -> str:
 
 
 def _folders() -> list[tuple[str, bool]]:
-    """Where the counters of our cgroup may be, and whether they are those of version 1."""
+    """The folders that may have our cgroup's counters, each with True for version 1."""
     try:
         with open("/proc/self/cgroup", encoding="ascii") as f:
             rows = [line.rstrip("\n").split(":", 2) for line in f]
@@ -55,7 +55,7 @@ def _folders() -> list[tuple[str, bool]]:
 
 
 def _number(path: str, before: str = "") -> int | None:
-    """The number in a file, after this word; None where there is none."""
+    """The number that stands after a word in a file; None where there is none."""
     try:
         with open(path, encoding="ascii") as f:
             for line in f:

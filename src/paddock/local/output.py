@@ -82,7 +82,7 @@ class ProcessStream:
         self.errors.whole = self
 
     def both(self) -> list[ProcessStream]:
-        """This one, and that of stderr if it is apart; the last words are read last."""
+        """This stream, then that of stderr if it is apart: its bytes count as the last."""
         return [self] if self.errors is None else [self, self.errors]
 
     def last_bytes(self) -> bytes:
@@ -130,13 +130,13 @@ class OutputThread:
         """Keep a short console, before anything is shown: without a framework's own lines, and
         where it is no terminal with the last state of a progress line only.
 
-        text(lines, path): what to say of them, once; path is a log's, "" for more than one.
+        text(lines, path): the note about them, shown once; path is a log's, "" for several.
         """
         self._fold_text = text
         self._is_still = (not os.isatty(self._stdout), not os.isatty(self._stderr))
 
     def start(self) -> None:
-        """Start the thread; what was said before is written first. Raises RuntimeError."""
+        """Start the thread; text of earlier ``say`` calls is written first. Raises RuntimeError."""
         import threading
 
         self._console.open()
@@ -155,7 +155,7 @@ class OutputThread:
             write(data)  # waits: a console that is full holds up no rank
 
     def has_shown(self, text: str) -> bool:
-        """Whether a process has just written this where ``say`` writes. Of what has been read."""
+        """Return True if a process has just written this where ``say`` writes, as far as read."""
         return self._console.has_shown(text)
 
     def do(self, call: Callable[[], None]) -> None:
@@ -377,7 +377,7 @@ class OutputThread:
             self._put(stream, _lines(stream, data))
 
     def _tell_folded(self) -> None:
-        """Once, before the next line that is shown, or when no more comes."""
+        """Tell how many lines were left out, once: before the next line shown, or at the end."""
         if self._folded and self._fold_text is not None and not self._has_told_folded:
             self._has_told_folded = True
             path = next(iter(self._folded)) if len(self._folded) == 1 else ""
@@ -439,13 +439,13 @@ def _lines(stream: ProcessStream, data: bytes) -> bytes:
 
 
 def _may_flush(stream: ProcessStream) -> bool:
-    """Whether a line that has no end yet may be shown: nothing before it, and no redrawn state."""
+    """Return True if a line without its newline may be shown: no prefix, not redrawn."""
     is_redrawn = stream.is_still and b"\r" in stream.partial
     return bool(stream.partial) and not (stream.prefix or is_redrawn)
 
 
 def _last_state_at(line: bytes) -> int:
-    r"""Where the last state of a line begins that is redrawn with \r, as a progress bar is.
+    r"""The offset of the last state of a line that is redrawn with \r, as a progress bar is.
 
     >>> _last_state_at(b"\r10%\r50%\r"), _last_state_at(b"done\r")
     (5, 0)

@@ -1,4 +1,4 @@
-"""Where the system has no posix_spawn or pidfd (Windows, macOS, old Linux): one machine, simply.
+"""The launcher of systems without posix_spawn or pidfd (Windows, macOS, old Linux): one machine.
 
 The same plan, environment, log files, report and exit codes, with subprocess and two threads per
 process; whatever else is asked for is refused. What rests on the missing kernel features is
@@ -73,7 +73,7 @@ def run_portable(job: Job, env: Mapping[str, str], cores: int) -> int:
 
 
 def find_limits(job: Job) -> Iterator[Problem]:
-    """What this job asks for that only Linux can do."""
+    """The flags of this job that only Linux can carry out."""
     where = f"on {'Windows' if os.name == 'nt' else 'a system without pidfd (Linux 5.3)'}"
     hint = "or launch it on Linux 5.3 or newer"
     if job.nnodes_max > 1 or job.rendezvous.kind != "alone":
@@ -90,7 +90,7 @@ def find_limits(job: Job) -> Iterator[Problem]:
 
 
 class PortableRun:
-    """One job. Owned by the main thread; the threads of its processes only put events."""
+    """A job on such a system. Owned by the main thread; its processes' threads only put events."""
 
     def __init__(self, job: Job, env: Mapping[str, str], cores: int) -> None:
         self.job = job
@@ -221,7 +221,7 @@ class PortableRun:
         self._events.put(replace(_exit(proc, code), pid=child.pid))
 
     def _read(self, proc: Proc, child: Popen, log_fd: int, prefix: bytes | None) -> None:
-        """All output to the log file, whole lines to the console unless prefix is None."""
+        """Copy all output to the log file, and whole lines to the console unless prefix is None."""
         assert child.stdout is not None
         partial, is_lost = b"", False
         while data := child.stdout.read(1 << 16):
@@ -251,7 +251,7 @@ class PortableRun:
         self._reporter.say(level, text)
 
     def _record(self, text: str) -> None:
-        """Keep it in LAUNCHER_LOG; best effort."""
+        """Append the text to LAUNCHER_LOG; best effort."""
         path = os.path.join(log_folder(self.job.logs.directory), LAUNCHER_LOG)
         try:
             fd = _open_log(path, self.job.logs.overwrite and not self._is_recorded)
@@ -355,7 +355,7 @@ def _open_log(path: str, is_new: bool) -> int:
 
 
 def _exit(proc: Proc, code: int) -> Exit:
-    """The end of a process, now. code: negative for a signal, as subprocess tells it."""
+    """The Exit of a process that ended now. code: negative for a signal, as in subprocess."""
     end = Exit(proc.role, proc.rank, 0, proc.host, 0, monotonic_ns(), code)
     return replace(end, code=0, signal=-code, cause="signal") if code < 0 else end
 

@@ -1,4 +1,4 @@
-"""Who holds a port, for an error message. Reads /proc only; loaded when something failed."""
+"""The process that holds a port, for an error message. Reads /proc; loaded after a failure."""
 
 from __future__ import annotations
 

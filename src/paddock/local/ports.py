@@ -1,6 +1,6 @@
 """Free ports that stay free until a rank takes them.
 
-Three things keep others away: ports are chosen outside the kernel's ephemeral range, so no
+Three measures protect them: ports are chosen outside the kernel's ephemeral range, so no
 connect() or bind(0) of another program gets one; an abstract unix socket per port marks it as
 taken among Paddock jobs of this network namespace for as long as the agent lives; and until the
 ranks start, the port itself is bound. The bound socket must go before a rank binds, because a
@@ -147,7 +147,7 @@ def _bind(port: int) -> socket | None:
 
 
 def _bound(hold: socket, address: tuple[str, int]) -> socket | None:
-    """Hold the port alone, refusing peers that come before the rank listens there."""
+    """Bind the port exclusively; peers that connect before the rank listens are refused."""
     try:
         hold.bind(address)
         return hold

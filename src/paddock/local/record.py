@@ -22,7 +22,7 @@ READ_BYTES = 1 << 26
 
 
 class RecordFolder:
-    """Owned by the loop's thread, which only posts to the output thread."""
+    """The files of a run's record. Owned by the loop's thread, which posts to the output thread."""
 
     def __init__(self, path: str, output: OutputThread, flag: str = "--record") -> None:
         """Makes the directory if there is none. flag: what named it. Raises UsageError."""
@@ -48,7 +48,7 @@ class RecordFolder:
         at: float,
         unless: Callable[[Mapping[str, object]], bool] | None = None,
     ) -> None:
-        """Write what make() says in the output thread, with ``at``, unless it says the same again.
+        """Write the row of make() in the output thread, with ``at``, unless it has not changed.
 
         at: seconds since 1970. unless: true of what is there and has to stay.
         """
@@ -83,7 +83,7 @@ class RecordFolder:
         self._output.do(append)
 
     def _lose(self, name: str, error: OSError) -> None:
-        """A full disk, a quota, a file system that is gone: the job goes on."""
+        """Report once that the record cannot be written (disk full, quota); the job goes on."""
         if not self._is_broken:
             self._is_broken = True
             self._output.say(
@@ -120,7 +120,7 @@ class RecordFolder:
         os.replace(self._write_beside(name, text), name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
     def _write_beside(self, name: str, text: str) -> str:
-        """Into a file that no other launcher writes to; returns its name."""
+        """Write to a temporary file that no other launcher writes to; returns its name."""
         temporary = f".{name}.{os.uname().nodename}.{os.getpid()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(temporary, flags, FILE_MODE, dir_fd=self._fd)
@@ -130,7 +130,7 @@ class RecordFolder:
 
 
 def drop_error(path: str, age_seconds: float = 0.0) -> None:
-    """Remove why an earlier run with this record ended; age_seconds: if it is older than that."""
+    """Remove the error of an earlier run with this record. age_seconds: only if it is older."""
     from time import time
 
     name = os.path.join(path, ERROR)
@@ -142,9 +142,9 @@ def drop_error(path: str, age_seconds: float = 0.0) -> None:
 
 
 def keep_error(path: str, text: str) -> None:
-    """Write why this launcher ends into the record at a path, unless another of its job has.
+    """Write this launcher's error into the record at a path, unless another of its job has.
 
-    At once: it ends, and perhaps before it has an output thread. path: "" for no record.
+    Blocks, as the launcher ends, perhaps before its output thread starts. path: "" for none.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:

@@ -1,4 +1,4 @@
-"""What a launcher tells the people at its node, as Paddle's launcher words it.
+"""The launcher's messages to the people at its node, in the wording of Paddle's launcher.
 
 The console shows less (screen.py), unless --console paddle is given; launcher.log has all of it.
 """
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class Reporter:
-    """level: of LEVELS; what is below it is not told. write(text): after what was written before.
+    """Reports a job's events in text. level: the least of LEVELS shown. write(text): appends.
 
-    The methods are the events of a job, in words; a subclass chooses others.
+    Each method is an event of a job; a subclass chooses other texts.
     """
 
     def __init__(self, level: int, write: Callable[[str], None]) -> None:
@@ -37,7 +37,7 @@ class Reporter:
         self._write = write
 
     def say(self, level: str, text: str) -> None:
-        """One line, if the level lets it through."""
+        """Report one line, if the level lets it through."""
         self.say_all([(level, text)])
 
     def say_all(self, lines: Sequence[tuple[str, str]]) -> None:
@@ -47,32 +47,32 @@ class Reporter:
             self._write(told)
 
     def line(self, level: str, text: str) -> str:
-        """How a line looks."""
+        """The line as it is written."""
         return launch_line(level, text)
 
     def echo(self, *texts: str) -> None:
-        """What Paddle's launcher says and its users' tools may read; little news to a person."""
+        """Report a line of Paddle's launcher that users' tools may read."""
         self.say_all([("INFO", text) for text in texts])
 
     def waiting(self, text: str) -> None:
-        """The coordinator cannot be reached yet; text: where, and why."""
+        """Report that the coordinator cannot be reached yet. text: its address, and the reason."""
         self.echo(f"Waiting peer start... {text}")
 
     def problem(self, error: PaddockError) -> None:
-        """What keeps this node from going on."""
+        """Report the error that keeps this node from going on."""
         self._write(problem_text(error))
 
     def settings(self, shown: Sequence[tuple[str, str]]) -> None:
-        """The job's settings, before anything starts."""
+        """Report the job's settings, before anything starts."""
         self.echo(*configuration_lines(shown))
 
     def starting(self, plan: Plan, node_rank: int) -> None:
-        """This node's processes of an attempt are started next."""
+        """Report that this node's processes of an attempt are started next."""
 
     def started(
         self, plan: Plan, node_rank: int, pod_name: str, *, is_elastic: bool, notes: Sequence[str]
     ) -> None:
-        """This node's processes of an attempt have been started; notes: about how."""
+        """Report that this node's processes of an attempt have started. notes: about the start."""
         replicas = len(plan.on_node(node_rank))
         self.echo(
             job_line(plan, is_elastic),
@@ -82,14 +82,14 @@ class Reporter:
         )
 
     def failed(self, text: str, culprit: Exit) -> None:
-        """A process failed, and the job goes on."""
+        """Report that a process failed and the job goes on."""
         self.say_all([("WARNING", text), *detail_lines(culprit)])
 
     def over(self, verdict: Verdict, plan: Plan | None, stopped_by: str = "") -> None:
-        """The job has ended. plan: of the last attempt here; stopped_by: as cancel_text has it."""
+        """Report the verdict. plan: of the last attempt here. stopped_by: as in cancel_text."""
         self.say_all(verdict_lines(verdict, plan, stopped_by))
 
 
 def is_short(job: Job) -> bool:
-    """Whether the console shows the short screen, and not the lines of Paddle's launcher."""
+    """Return True if the console shows the short screen, and not the lines of Paddle's launcher."""
     return job.logs.console != "paddle"

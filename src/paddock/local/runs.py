@@ -35,7 +35,7 @@ NAME_CHARACTERS_MAX = 40
 
 
 def registry_folder(env: Mapping[str, str]) -> str:
-    """Where the runs of this user are recorded; below NOWHERE for one without a home directory.
+    """The folder of this user's run records; below NOWHERE for a user without a home directory.
 
     A relative XDG_STATE_HOME does not count (XDG Base Directory Specification, 0.8).
     """
@@ -68,7 +68,7 @@ def job_name(job: Job) -> str:
 
 
 def is_recorded(job: Job, env: Mapping[str, str]) -> bool:
-    """Whether a launch is a run of its own: not as a part of a submitted job, or of a PaddleJob.
+    """Return True if a launch is a run of its own: no part of a submitted job or a PaddleJob.
 
     JOB_COMPLETION_INDEX: of a pod of a Kubernetes Job (Kubernetes documentation, indexed Jobs).
     """
@@ -77,7 +77,7 @@ def is_recorded(job: Job, env: Mapping[str, str]) -> bool:
 
 
 class RunEntry:
-    """Of one run in the registry. folder: "" when there can be none; problem says why then."""
+    """The entry of a run in the registry. folder: "" when there is none; problem has the reason."""
 
     def __init__(self, run_id: str, folder: str, problem: str = "") -> None:
         self.run_id = run_id
@@ -86,7 +86,7 @@ class RunEntry:
 
 
 def take_entry(env: Mapping[str, str], name: str) -> RunEntry:
-    """An id that no other run of this user has, with its directory."""
+    """Make the entry of a new run: an id that no other run of this user has, and its directory."""
     above = registry_folder(env)
     if above.startswith(NOWHERE):
         problem = "there is no home directory: set XDG_STATE_HOME to a directory of yours"
@@ -179,7 +179,7 @@ def _remove_ended(folder: str) -> bool:
 
 
 def is_run_directory(path: str, run_id: str) -> bool:
-    """Whether a path is that of a directory that a launch made for itself."""
+    """Return True if a path is of a directory that a launch made for itself."""
     above, name = os.path.split(path)
     is_ours = name == run_id and os.path.basename(above) == "runs" and os.path.isabs(path)
     return is_ours and os.path.isdir(path) and not os.path.islink(path)

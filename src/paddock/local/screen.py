@@ -1,4 +1,4 @@
-"""What a launcher shows on the console: few lines; the rest is in launcher.log.
+"""The short screen of a launcher: few lines on the console; the rest is in launcher.log.
 
     paddock: train-3f2a · 3 ranks on node-a · cpu · logs in log/
     what rank 0 prints
@@ -43,7 +43,7 @@ COLOURS = {"warning": YELLOW, "error": RED}
 
 
 class ScreenReporter(Reporter):
-    """write(text): to the console. record(text): to a file, in full. logs(): where that is.
+    """The short screen. write(text): to the console. record(text): to a file. logs(): its folder.
 
     is_told(text): whether the ranks have just written it to the same console. columns(): width of
     the terminal, 0 where the console is none. run_id: what this run is called, "" for nothing.
@@ -80,12 +80,12 @@ class ScreenReporter(Reporter):
         self._shown: frozenset[tuple[str, int]] = frozenset()  # whose output is here, too
 
     def say_all(self, lines: Sequence[tuple[str, str]]) -> None:
-        """On the terminal, and in the file."""
+        """Report lines on the terminal and in the file."""
         super().say_all([(level, for_terminal(text)) for level, text in lines])
         self._in_full.say_all(lines)
 
     def line(self, level: str, text: str) -> str:
-        """ "paddock: text"; what is no mere news says what it is."""
+        """ "paddock: text"; above INFO with the level's name."""
         word = level.lower()
         return self._line(text, f"{word}: " if word in COLOURS else "", COLOURS.get(word, ""))
 
@@ -98,7 +98,7 @@ class ScreenReporter(Reporter):
         return f"{stamp}{line}\n"
 
     def folded(self, lines: int, path: str) -> str:
-        """What stands for a framework's own lines (noise.py). path: their log, "" for several."""
+        """The note on a framework's lines left out (noise.py). path: their log, "" for several."""
         if LEVELS["INFO"] < self._level:
             return ""
         folder = self._logs()
@@ -108,33 +108,33 @@ class ScreenReporter(Reporter):
         return f"\x1b[{DIM}m{text[:-1]}\x1b[0m\n" if self._is_coloured else text
 
     def problem(self, error: PaddockError) -> None:
-        """Within the terminal's width."""
+        """Report the error within the terminal's width."""
         self._write(wrapped(problem_text(error), self._columns() - 1))
 
     def echo(self, *texts: str) -> None:
-        """To the file only."""
+        """Report the line in the file only."""
         self._in_full.echo(*texts)
 
     def waiting(self, text: str) -> None:
-        """In Paddock's words; the file has Paddle's."""
+        """Report in Paddock's wording; the file has Paddle's."""
         self._in_full.waiting(text)
         self._tell("INFO", for_terminal(f"waiting for the coordinator: {text}"))
 
     def starting(self, plan: Plan, node_rank: int) -> None:
-        """One line of who runs where, with what."""
+        """Report the ranks, nodes and devices of an attempt in one line."""
         self._ranks = plan.world_size or len(plan.procs)
         self._shown = shown_keys(self._tail, plan.on_node(node_rank))
         parts = [self._run_id, *summary(plan, node_rank, self._logs())]
         self._tell("INFO", for_terminal(self._dot.join(part for part in parts if part)))
 
     def failed(self, text: str, culprit: Exit) -> None:
-        """Its last words, unless they stand above."""
+        """Report a failed process with its last lines, unless the ranks have just shown them."""
         self._in_full.failed(text, culprit)
         self._tell("WARNING", for_terminal(text))
         self._last_words("WARNING", culprit)
 
     def over(self, verdict: Verdict, plan: Plan | None, stopped_by: str = "") -> None:
-        """How it ended, in a line; of a failure who was first, why, and what followed."""
+        """Report the verdict in a line: for a failure its root cause and consequences."""
         self._in_full.over(verdict, plan, stopped_by)
         culprit = verdict.culprit
         for warning in verdict.warnings:
@@ -162,7 +162,7 @@ class ScreenReporter(Reporter):
             self._tell("INFO", f"exit code {verdict.exit_code}")
 
     def _tell(self, level: str, text: str, state: str = "", colour: str = "") -> None:
-        """On the console only. state: what stands first, instead of the level's own word."""
+        """Write on the console only. state: the line's first word, instead of the level's name."""
         if LEVELS[level] < self._level:
             return
         self._write(self._line(text, state, colour) if state else self.line(level, text))
@@ -216,7 +216,7 @@ def fit_terminal(text: str, fd: int = 2) -> str:
 
 
 def _who(plan: Plan, procs: Sequence[Proc]) -> str:
-    """Of one role, on one node: their number, or their ranks where there are others."""
+    """The processes of a role on a node: their number, or their ranks if other nodes have some."""
     role, noun = procs[0].role, ROLE_NOUNS[procs[0].role]
     total = len(plan.of_role(role))
     if len(procs) == total:
@@ -244,7 +244,7 @@ def _labels(labels: Sequence[str]) -> str:
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """Ascending numbers, those in a row as one.
+    """Ascending numbers as ranges.
 
     >>> spans([0, 1, 2, 5]), spans([3])
     ('0-2,5', '3')
@@ -259,7 +259,7 @@ def spans(numbers: Sequence[int]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """For people.
+    """A duration as people write it.
 
     >>> duration(1.23), duration(75), duration(3 * 3600 + 120)
     ('1.2 s', '1 min 15 s', '3 h 2 min')
@@ -273,7 +273,7 @@ def duration(seconds: float) -> str:
 
 
 def _short(path: str) -> str:
-    """As it would be typed from here, if it is below."""
+    """The path relative to the working directory, if it is below that."""
     try:
         here = os.getcwd()
     except OSError:
@@ -282,6 +282,6 @@ def _short(path: str) -> str:
 
 
 def _is_utf8(env: Mapping[str, str]) -> bool:
-    """Whether the terminal of this locale shows what is not ASCII, as far as one can know."""
+    """Return True if the locale says that the terminal shows more than ASCII."""
     locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
     return "utf" in locale.lower()

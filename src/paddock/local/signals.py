@@ -1,4 +1,4 @@
-"""Which signals end a job, and what of them a parent may have left to us. Starts nothing."""
+"""The signals that end a job, and signal dispositions inherited from the parent. Starts nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOSSES: dict[int, Loss] = {DAEMON_LOST: "daemon", SUBMITTER_LOST: "submitter"}
 
 
 def reset_signals() -> None:
-    """Take the defaults back; what ends a job stays ignored if it was (nohup(1)).
+    """Reset signals to their defaults; one that ends a job stays ignored if it was (nohup(1)).
 
     An ignored SIGCHLD, which exec(2) hands on, would reap our children before we can ask how
     they ended. Signals that were blocked are the caller's to unblock.
@@ -42,7 +42,7 @@ def forwarded_signals() -> set[int]:
 
 
 def from_guardian(number: int) -> int:
-    """The signal by which the guardian hands on that it was sent this one.
+    """The signal by which the guardian forwards this one to the launcher.
 
     Another one: a batch system signals all processes of a job at once (scancel, slurmstepd), so
     the launcher gets both, and must not take it for asked twice. LOSSES are sent to the guardian

@@ -1,7 +1,7 @@
-"""Starting one process: posix_spawn (vfork-cheap), a group of its own, a pidfd to watch it by.
+"""Start one process: posix_spawn (vfork-cheap), a process group of its own, a pidfd to watch it.
 
-And what comes before that: enough open files, and where its output goes: its pipes, the log
-behind them, and what the console shows.
+The preparation too: the limit of open files; the pipes of a process's output, the log
+behind them, and the part that the console shows.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def open_pidfd(pid: int) -> int:
 
 
 def spawn_failure(proc: Proc, attempt: int, error: OSError, program: str, log: str) -> Exit:
-    """The end of a process that never began."""
+    """The Exit of a process that could not be started."""
     code = EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_NOT_EXECUTABLE
     return replace(
         _end_of(proc, attempt, log),
@@ -111,7 +111,7 @@ def spawn_failure(proc: Proc, attempt: int, error: OSError, program: str, log: s
 
 
 def stopped_before_start(proc: Proc, attempt: int, log: str) -> Exit:
-    """The end of a process that was still to be started when it was told to end."""
+    """The Exit of a process whose attempt was stopped before it was started."""
     return replace(_end_of(proc, attempt, log), signal=SIGTERM, cause="signal")
 
 
@@ -141,7 +141,7 @@ class Streams:
         self._has_one_console = bool(job.record) or is_one_place(1, 2)
 
     def open(self, proc: Proc, again: int = 0) -> tuple[ProcessStream, tuple[int, int]]:
-        """Pipes and the log behind them, and what becomes stdout and stderr.
+        """Open the pipes and the log behind them; returns the stream and (stdout, stderr).
 
         again: 0 for the first start in this attempt. Raises UsageError.
         """

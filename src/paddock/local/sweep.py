@@ -1,4 +1,4 @@
-"""Ending every descendant of this process, round by round: each round's orphans become our
+"""End every descendant of this process, round by round: each round's orphans become our
 children, as we are their nearest subreaper (guardian.py).
 
 Nothing is found by name: only our own unreaped children are killed, whose pids cannot be reused.
@@ -24,7 +24,7 @@ ROUND_MAX = 256  # processes
 
 
 class SweepProgress:
-    """How far it has come. keep: children that are not to be ended, of each moment."""
+    """The progress of a sweep. keep: children that are not to be ended, read in each round."""
 
     def __init__(self, *keep: Set[int]) -> None:
         self.killed: set[int] = set()
@@ -32,7 +32,7 @@ class SweepProgress:
         self._keep = (*keep, self._foreign)
 
     def round(self) -> list[int] | None:
-        """Kill and reap what is there. None: nothing was; else those that are still to end.
+        """Kill and reap the children. None: there were none; else those that have not ended yet.
 
         After an empty list another round is due at once: their children may be ours now.
         """
@@ -59,7 +59,7 @@ class SweepProgress:
 
 
 def end_descendants(*, keep: frozenset[int] = frozenset()) -> int:
-    """Wait until they are ended; returns how many were killed."""
+    """Kill all descendants and wait for their end; returns how many were killed."""
     from select import poll
 
     sweep = SweepProgress(keep)
@@ -142,7 +142,7 @@ def _reaped(pid: int) -> bool:
 
 
 def state_of(pid: int) -> bytes:
-    """As in proc(5): Z for one that has ended, or is gone; T for one that a signal has stopped."""
+    """The state of a process as in proc(5): Z: ended or gone; T: stopped by a signal."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as f:
             return f.read().rpartition(b")")[2].split()[0]
@@ -151,7 +151,7 @@ def state_of(pid: int) -> bytes:
 
 
 def _pidfds(pids: list[int]) -> list[int]:
-    """Of the first of them, as far as there are any; none on kernels without."""
+    """The pidfds of the first of these processes; none on kernels without pidfd."""
     fds = []
     for pid in pids[:64]:
         try:

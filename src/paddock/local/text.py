@@ -46,13 +46,13 @@ def job_line(plan: Plan, is_elastic: bool) -> str:
 
 
 def servers_lines(plan: Plan) -> list[str]:
-    """How to ask Paddock's own servers; none for a job without."""
+    """The commands that ask Paddock's own servers; none for a job without servers."""
     endpoints = ",".join(proc.endpoint for proc in plan.of_role("ps"))
     return [f"servers: paddock ps status --endpoints {endpoints}"] if endpoints else []
 
 
 def copy_block(command: str) -> str:
-    """What to type on the other nodes."""
+    """The command line for the other nodes."""
     rule = "-" * RULE_WIDTH
     return f"Copy the following command to other nodes to run.\n{rule}\n{command}\n{rule}\n"
 
@@ -128,7 +128,7 @@ def _failure_lines(verdict: Verdict, plan: Plan | None) -> list[tuple[str, str]]
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """Why the job ended, in one sentence: the culprit, where there is one."""
+    """The reason of the job's end in one sentence: the root cause (culprit), where there is one."""
     culprit = verdict.culprit
     if culprit is None:
         return verdict.reason
@@ -153,7 +153,7 @@ def detail_lines(culprit: Exit) -> list[tuple[str, str]]:
 
 
 def has_last_words(culprit: Exit) -> bool:
-    """True for a process that has run where its words are kept."""
+    """True for a process that has run, with its last lines kept."""
     return culprit.cause not in ("node-lost", "not-found", "not-executable")
 
 
@@ -170,14 +170,14 @@ def _is_foreign_kill(culprit: Exit) -> bool:
 
 
 def followers(exits: Sequence[Exit], culprit: Exit) -> list[Exit]:
-    """Who else failed by itself, in order of rank."""
+    """The exits of other processes that failed by themselves, in order of rank."""
     others = [e for e in exits if e.failed_by_itself and e.rank >= 0]
     others.sort(key=_role_and_rank)
     return [e for e in others if (e.role, e.rank) != (culprit.role, culprit.rank)]
 
 
 def consequence_text(exits: Sequence[Exit], culprit: Exit) -> str:
-    """Who ended because of the culprit, and how."""
+    """The processes that ended because of the root cause (culprit), and how."""
     followed = followers(exits, culprit)
     known = {(e.role, e.rank) for e in (culprit, *followed)}
     stopped = [e for e in exits if e.by_us and e.rank >= 0 and (e.role, e.rank) not in known]
@@ -190,7 +190,7 @@ def consequence_text(exits: Sequence[Exit], culprit: Exit) -> str:
 
 
 def absent_text(exits: Sequence[Exit], witness: Exit) -> str:
-    """Whom a witness had waited for, or lost, as far as that can be known; "" when it cannot.
+    """The ranks that a witness had waited for or lost; "" when they cannot be known.
 
     Those that still ran when a wait was over: one of them did not come. And those that had ended
     well before, whether they were waited for or had closed their connections.
@@ -211,7 +211,7 @@ def absent_text(exits: Sequence[Exit], witness: Exit) -> str:
 
 
 def _waited_too(exit_: Exit) -> bool:
-    """It complains of a peer itself; what Paddle says of our SIGTERM only looks like that."""
+    """True for a rank that reports a lost peer itself; Paddle's text about our SIGTERM is none."""
     from paddock.local.evidence import SIGTERM_OF_PADDLE
 
     is_ours = SIGTERM_OF_PADDLE in exit_.tail.lower()

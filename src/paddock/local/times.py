@@ -1,4 +1,4 @@
-"""When the lines of a log came: a file beside it, of records of 16 bytes, little endian.
+"""The arrival times of a log's lines: a file beside it, of records of 16 bytes, little endian.
 
     offset u64, wall clock ns u64            what follows offset in the log came then
     2^63 + offset u64, who u64               from offset on it is that process's: its role in the
@@ -47,7 +47,7 @@ class LineTimes:
         self._write(_begin(offset, role, rank, attempt) + _pair(offset, time_ns()))
 
     def stamp(self, log_fd: int, count: int) -> None:
-        """So many bytes are about to be appended to the log."""
+        """Record the time of so many bytes that are about to be appended to the log."""
         if self._fd < 0:
             return
         if self._end < 0:
@@ -59,11 +59,11 @@ class LineTimes:
         self._end += count
 
     def lose(self) -> None:
-        """What was about to be appended did not arrive, or not all of it."""
+        """Correct the offset after bytes that were not appended, or not all of them."""
         self._end = -1
 
     def close(self) -> None:
-        """No more will come."""
+        """Record the end, and close the file."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             if self._has_end and self._end >= 0:
@@ -74,7 +74,7 @@ class LineTimes:
             os.close(fd)
 
     def _write(self, data: bytes) -> None:
-        """What cannot be written is not missed: the log's lines come a little early then."""
+        """Write a record; if that fails, the log's lines have slightly early times."""
         try:
             is_whole = os.write(self._fd, data) == len(data)
         except OSError:

@@ -1,4 +1,4 @@
-"""How wide a line may be on this terminal, and texts and tables made to fit it.
+"""The width of this terminal, and texts and tables fitted to it.
 
 No word is broken: words go to the next line, and a table's last column is cut.
 """
@@ -54,7 +54,7 @@ def beside(head: str, text: str, indent: int, width: int) -> list[str]:
 
 
 def reflowed(line: str, width: int | None) -> list[str]:
-    """One line as several, if it is too wide; what stands in a second column goes below the first.
+    """A line as several, if it is too wide; what stands in a second column goes below the first.
 
     >>> for line in reflowed("  paddock launch train.py       one process", 30): print(line)
       paddock launch train.py
@@ -110,7 +110,7 @@ def fitted(rows: Sequence[Sequence[str]], width: int | None, ends: Sequence[str]
 
 
 def cut(text: str, room: int) -> str:
-    """A text that fits.
+    """A text cut to a width.
 
     >>> cut("python train.py", 9), cut("train.py", 9)
     ('python t…', 'train.py')

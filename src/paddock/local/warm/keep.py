@@ -1,4 +1,4 @@
-"""Launchers that stay (``--warm keep``): where they are found, and how a launch is handed to one.
+"""Launcher daemons (``--warm keep``): how they are found, and how a launch is handed to one.
 
 A lock and a socket for each, in a directory that is this user's alone. Their name is a digest of
 what a launcher cannot change in itself, or its warm server in itself: a launch goes to one that
@@ -9,7 +9,7 @@ has all of it, or starts another.
     arguments, environment, files 0 to 2  --->
     signals, a byte each                  --->   (so that none reaches another job)
                                           <---   exit code
-    Whoever sees the connection end before that takes the other for dead.
+    A side that sees the connection end before that takes the other for dead.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ FILES = ("limits", "cgroup", "oom_score_adj", "coredump_filter", "personality")
 
 
 class DaemonDirectory:
-    """Of one launcher that stays."""
+    """The lock and the socket of one launcher daemon."""
 
     def __init__(self, folder: str, key: str) -> None:
         self.folder, self.key = folder, key
@@ -71,7 +71,7 @@ class DaemonDirectory:
         self.socket = os.path.join(folder, f"{key}.socket")
 
     def take(self) -> int | None:
-        """The lock, which whoever is there holds to its end; None: there is one. Raises OSError."""
+        """Take the lock; None if a daemon holds it, as it does until its end. Raises OSError."""
         import fcntl
 
         while True:
@@ -106,13 +106,13 @@ class DaemonDirectory:
         return listener
 
     def remove(self) -> None:
-        """To be called by who holds the lock."""
+        """Remove the socket and the lock. The caller holds the lock."""
         for path in (self.socket, self.lock):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 
     def connect(self) -> socket.socket | None:
-        """To who is there; None for nobody, or somebody else's."""
+        """Connect to the daemon; None if there is none, or it is another user's."""
         import socket
 
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -128,9 +128,9 @@ class DaemonDirectory:
 
 
 def place_of(job: Job, env: Mapping[str, str], python: str) -> DaemonDirectory:
-    """Where a launcher is that may run this job. Raises OSError.
+    """The directory entry of the launcher daemon that may run this job. Raises OSError.
 
-    python: which runs Paddock.
+    python: the interpreter that runs Paddock.
     """
     command = job.command
     program = os.path.realpath(command.program) if command.kind == "script" else command.program
@@ -145,7 +145,7 @@ def place_of(job: Job, env: Mapping[str, str], python: str) -> DaemonDirectory:
 
 
 def folder_of(env: Mapping[str, str]) -> str:
-    """Which lasts as long as this user is logged in, or this machine runs."""
+    """The folder of the daemons; it lasts while this user is logged in, or until a reboot."""
     base = env.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(base) and os.path.isdir(base):
         return os.path.join(base, "paddock")
@@ -158,7 +158,7 @@ def is_ours(connection: socket.socket) -> bool:
 
 
 def _stamp_of_ours() -> Iterator[object]:
-    """Changes when Paddock is installed anew."""
+    """The file facts of Paddock's package, which change when it is installed anew."""
     import paddock
 
     found = os.stat(paddock.__file__ or ".")
@@ -181,7 +181,7 @@ def _state_of_process() -> Iterator[object]:
 
 
 class RunningDaemon:
-    """A launcher that stays: its pid, script, "idle", "busy" or "importing", and since when."""
+    """A launcher daemon: its pid, script, state ("idle", "busy", "importing") and since when."""
 
     def __init__(self, place: DaemonDirectory, row: Mapping[str, object]) -> None:
         self.place = place
@@ -192,11 +192,11 @@ class RunningDaemon:
 
     @property
     def megabytes(self) -> int:
-        """Its memory, with that of its warm server."""
+        """The daemon's memory in MiB, with that of its warm server."""
         return sum(map(_pss_kb, (self.pid, *children_of(self.pid)))) // 1024
 
     def stop(self) -> None:
-        """End it, after its job if it has one. Returns when that is done, or has to wait."""
+        """Stop the daemon, after its job if it has one. Returns when it has ended or has a job."""
         connection = self.place.connect()
         for path in (self.place.lock, self.place.socket):
             with contextlib.suppress(FileNotFoundError):
@@ -211,7 +211,7 @@ class RunningDaemon:
 
 
 def all_found(env: Mapping[str, str]) -> list[RunningDaemon]:
-    """Of this user, in this machine; removes what one that was killed has left."""
+    """All daemons of this user on this machine; removes the files of those that were killed."""
     folder = folder_of(env)
     try:
         make_folder(folder)
@@ -237,7 +237,7 @@ def all_found(env: Mapping[str, str]) -> list[RunningDaemon]:
 
 
 def _pss_kb(pid: int) -> int:
-    """proc(5), smaps_rollup: its own pages, and its part of those that it shares."""
+    """The Pss of a process in kB: own pages and a part of shared ones (proc(5), smaps_rollup)."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as f:
             return next(int(line.split()[1]) for line in f if line.startswith("Pss:"))
@@ -246,13 +246,13 @@ def _pss_kb(pid: int) -> int:
 
 
 class LaunchRequest:
-    """A launch: the words after `paddock launch`, the environment, the directory."""
+    """A launch: the arguments after `paddock launch`, the environment, the working directory."""
 
     def __init__(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
         self.argv, self.env, self.cwd = argv, env, cwd
 
     def send(self, connection: socket.socket) -> None:
-        """With files 0 to 2. Raises OSError."""
+        """Send the request with descriptors 0 to 2. Raises OSError."""
         import socket
 
         data = json.dumps(vars(self)).encode("ascii")
@@ -261,7 +261,7 @@ class LaunchRequest:
 
 
 def receive(connection: socket.socket) -> tuple[LaunchRequest, list[int]] | None:
-    """A launch and its files; None where the client has gone, or says what is none."""
+    """Receive a launch and its descriptors; None if the client has gone, or sent no launch."""
     import socket
 
     connection.settimeout(REQUEST_SECONDS)
@@ -289,7 +289,7 @@ def receive(connection: socket.socket) -> tuple[LaunchRequest, list[int]] | None
 
 
 def launch_there(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> int | None:
-    """Returns the exit code; None: it has to be launched here, which was said if it matters."""
+    """Launch in a daemon; returns the exit code. None: launch here (the user is told why)."""
     why = _why_here(argv, job, env)
     if why is None:
         try:
@@ -307,7 +307,7 @@ def launch_there(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> int |
 
 
 def _why_here(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> str | None:
-    """Why no launcher may stay; "" where on and keep are the same."""
+    """The reason why no daemon may be kept; None: it may; "": --warm on and keep are the same."""
     if job.command.kind == "program":
         return ""
     found = [word for word in argv for name in OPEN_FILES if name in word]
@@ -321,7 +321,7 @@ def _why_here(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> str | No
 
 
 def _reach(place: DaemonDirectory, job: Job) -> _Connection | str:
-    """A launcher that stays, and is idle, started if there is none; or what is with it."""
+    """Connect to an idle daemon, started if there is none; else the reason why that failed."""
     for _ in range(2):  # it may end just when we come
         lock = place.take()
         if lock is not None:
@@ -345,7 +345,7 @@ def _reach(place: DaemonDirectory, job: Job) -> _Connection | str:
 
 
 def _start(place: DaemonDirectory, lock: int, job: Job) -> None:
-    """Start one. It is the lock's only holder when ours is closed. Raises OSError."""
+    """Start a daemon, the lock's only holder when ours is closed. Raises OSError."""
     os.pwrite(lock, b" " * STATE_BYTES, 0)  # a full disk is met here, where it can be told
     command = job.command
     is_script = command.kind == "script"
@@ -365,7 +365,7 @@ def _start(place: DaemonDirectory, lock: int, job: Job) -> None:
 
 
 def keeper_argv(facts: Mapping[str, object]) -> list[str]:
-    """The command line of a launcher that stays, which reads names and texts as this process."""
+    """The command line of a launcher daemon, which decodes names and texts as this process."""
     import json
 
     paths = "\n".join(os.path.abspath(path) for path in sys.path)
@@ -374,7 +374,7 @@ def keeper_argv(facts: Mapping[str, object]) -> list[str]:
 
 
 class _Connection:
-    """To a launcher that stays, and its guardian."""
+    """The connection to a launcher daemon and its guardian."""
 
     def __init__(self, found: socket.socket, launcher: int, guardian: int) -> None:
         self.socket = found
@@ -383,7 +383,7 @@ class _Connection:
 
 
 def _hand_over(connection: _Connection, request: LaunchRequest) -> int:
-    """Have it launched; returns the exit code."""
+    """Hand the launch over to the daemon; returns the exit code."""
     import signal
 
     try:
@@ -418,7 +418,7 @@ def _hand_over(connection: _Connection, request: LaunchRequest) -> int:
 
 
 def _line(connection: socket.socket) -> bytes:
-    """A short line; b"" where the other side has ended."""
+    """Read a short line; b"" if the other side has ended."""
     line = b""
     while not line.endswith(b"\n"):
         try:

@@ -1,11 +1,11 @@
-"""Which modules a script needs, learned from what rank 0 imported in earlier runs.
+"""The import profile of a script: the modules that rank 0 imported in earlier runs.
 
-A file for each script and interpreter in ``$XDG_CACHE_HOME/paddock/warm`` (``~/.cache``). Wrong or
-missing is harmless: what is not known is imported by each rank, what is too much by the server.
+A file for each script and interpreter in ``$XDG_CACHE_HOME/paddock/warm`` (``~/.cache``). A wrong
+or missing one is harmless: each rank imports unknown modules, the server needless ones.
 Names are kept in the order of their first import, so that importing them one after the other does
 what the script did.
 
-What a script does *before* an import must not be lost: a variable that it sets then, a call of what
+Side effects *before* an import must not be lost: a variable that a script sets, a call of what
 it has imported or a change to that (touching()), or a module that patches others. So names count
 up to the first of these only, the *bar*, and no later run adds to them, since what it imports may
 come after the bar in another. All are forgotten when the lines of the script that do such things,
@@ -49,11 +49,11 @@ FOR_ITSELF = ("sys", "os", "warnings", "logging", "time", "argparse", "pathlib",
 
 
 class ImportProfile:
-    """What is known of one script.
+    """The import profile of one script.
 
     script, base: its path, and its directory with a slash; own files are kept below that.
     names: modules of Python and of installed packages. own: the user's, which are read fresh.
-    bar: (what was done, where, by which it is known again) before the other imports, empty for
+    bar: (what was done, where, how it is recognised) before the other imports, empty for
         nothing.
     later: how many modules came after it. is_known: a run has told what it imports.
     left_out: name -> why it is not imported by the server. failed: cannot be imported by anybody.
@@ -76,7 +76,7 @@ class ImportProfile:
         self._touched: list[tuple[int, str]] = []
 
     def forget(self) -> None:
-        """All but what is known of the interpreter."""
+        """Forget everything but the facts of the interpreter."""
         self.names, self.own, self.bar, self.later, self._lines = [], {}, (), 0, {}
         self.left_out.clear()
         self.failed.clear()
@@ -89,7 +89,7 @@ class ImportProfile:
 
     @property
     def late(self) -> str:
-        """Why names are not all, for people; "" when they are."""
+        """The reason why names are not complete, for people; "" when they are."""
         if not self.bar:
             return ""
         what, place, _ = self.bar
@@ -100,7 +100,7 @@ class ImportProfile:
         return f"{text}{place} {_verb(what)} {what}{hint}"
 
     def add(self, text: str, *, was_warm: bool) -> str:
-        """Take what a rank has noted (hook/sitecustomize.py). Returns a note for people, or "".
+        """Add the imports that a rank has noted (hook/sitecustomize.py). Returns a note, or "".
 
         was_warm: modules had been imported before the script began.
         """
@@ -136,7 +136,7 @@ class ImportProfile:
         return ""
 
     def _bar_above(self, line: str) -> tuple[str, ...]:
-        """What the script had done to its imports when it was at this line."""
+        """The first import boundary (bar) of the script above this line."""
         for number, what in self._touched:
             if line.isdecimal() and number < int(line):
                 return what, f"{self.script}:{number}", what
@@ -146,7 +146,7 @@ class ImportProfile:
         return filter(None, (self._short(self.script), *self.own.values()))
 
     def _short(self, path: str) -> str:
-        """Below the script's directory, as that is another for each submission."""
+        """The path relative to the script's directory, which differs between submissions."""
         return path[len(self.base) :] if self.base and path.startswith(self.base) else path
 
     def _lines_of(self, path: str) -> str:
@@ -155,7 +155,7 @@ class ImportProfile:
         return lines_of(os.path.join(self.base, path), touched)
 
     def check(self) -> str:
-        """Forget what is of another script now. Returns a note for people, or "".
+        """Forget the profile if the script has changed. Returns a note for people, or "".
 
         To be asked before the script runs: it may be edited while it does.
         """
@@ -170,7 +170,7 @@ class ImportProfile:
         return note
 
     def read(self, stamp: str | None) -> None:
-        """What an earlier run has kept; leaves a note where that cannot be used.
+        """Read the profile of an earlier run; sets ``note`` if it cannot be used.
 
         stamp: of the interpreter that is to import it; None to look at it only.
         """
@@ -207,7 +207,7 @@ class ImportProfile:
                 self.note = f"{self.path} is not used: it is damaged"
 
     def write(self, stamp: str) -> str:
-        """Keep it for later runs. Returns why that failed, or ""."""
+        """Write the profile for later runs. Returns the reason if that failed, or ""."""
         if not self.path:
             return "what was learned is not kept: no home directory; set XDG_CACHE_HOME"
         row = {
@@ -244,7 +244,7 @@ class ImportProfile:
 def learned_of(
     command: Entrypoint, env: Mapping[str, str], cwd: str, *, is_submitted: bool = False
 ) -> ImportProfile:
-    """Of this command line's script, as far as earlier runs have learned.
+    """The import profile of this command line's script, as learned in earlier runs.
 
     is_submitted: every submission has a directory of its own. So what tells a script from another
     is where it is below that, and what it imports.
@@ -263,7 +263,7 @@ def learned_of(
 
 
 def all_learned(env: Mapping[str, str]) -> list[ImportProfile]:
-    """Of every script, sorted by path; what cannot be used is left out."""
+    """The import profiles of all scripts, sorted by path; unusable ones are left out."""
     try:
         names = sorted(os.listdir(folder(env)))
     except OSError:
@@ -277,7 +277,7 @@ def all_learned(env: Mapping[str, str]) -> list[ImportProfile]:
 
 
 def folder(env: Mapping[str, str]) -> str:
-    """Where what was learned is kept; "" for nowhere."""
+    """The folder of the import profiles; "" for none."""
     cache = env.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):
         home = os.path.expanduser("~")
@@ -299,7 +299,7 @@ def make_folder(path: str) -> None:
 
 
 def interpreter(command: Entrypoint, env: Mapping[str, str]) -> str:
-    """What tells one interpreter, and how it was asked to be, from another."""
+    """The identity of an interpreter: its file, and the PYTHON* variables."""
     path = command.python
     if os.sep not in path:
         for place in env.get("PATH", os.defpath).split(os.pathsep):
@@ -312,18 +312,18 @@ def interpreter(command: Entrypoint, env: Mapping[str, str]) -> str:
 
 
 def stamp_of(interpreter_: str, areas: Iterable[str]) -> str:
-    """Changes when packages are installed or removed."""
+    """A digest that changes when packages are installed or removed."""
     words = [interpreter_, *(word for area in areas for word in (area, *_stat(area)))]
     return hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _verb(what: str) -> str:
-    """What a line does: a variable has no such name as what it has imported (touching())."""
+    """The verb of a line: "uses" an import (touching()) or "sets" a variable."""
     return "uses" if "." in what or what.endswith(("()", "]")) else "sets"
 
 
 def lines_of(path: str, touched: Iterable[str] = ()) -> str:
-    """A digest of the lines that may be a bar, and of the imports among them; "" without any.
+    """A digest of a file's imports and of lines that may be import boundaries; "" without any.
 
     touched: what it does to its imports (touching()).
 
@@ -350,7 +350,7 @@ def _imports_of(path: str) -> str:
 
 
 def _line_at(place: str) -> str:
-    """The text of ``file:number``, which stays when lines are added above it."""
+    """The text of the line at ``file:number``, by which it is recognised in a later version."""
     path, _, number = place.rpartition(":")
     try:
         return (_lines_at(path) or [])[int(number) - 1].decode("utf-8", "replace")

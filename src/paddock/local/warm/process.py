@@ -1,12 +1,12 @@
-"""The user's interpreter with the hook on its path: started, given orders, heard, killed.
+"""WarmProcess: the user's interpreter with the hook on its path; start, orders, messages, kill.
 
 Messages are a kind, and lists of byte strings without NUL. The hook has its own copy of that
 (hook/sitecustomize.py): Paddock may not be installed where it runs. Orders lie in memory files that
 it reads through /proc, so the socket carries a short line only.
 
-What outlives a launch with ``--warm keep`` is the process, and what has to be known of it (Rest).
+The process outlives a launch with ``--warm keep``, and so does its WarmState.
 The launcher is started anew after each launch, by exec(2): it stays the parent of its children,
-and no state of one launch reaches the next but what Kept writes.
+and no state of one launch reaches the next but what DaemonLoop writes.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     Lists = list[list[bytes]]
 
     class WarmDriver(Protocol):
-        """Who hears a WarmProcess."""
+        """The receiver of a WarmProcess's messages."""
 
         def on_message(self, kind: str, lists: Lists) -> None:
-            """It has told something."""
+            """The process has sent a message."""
 
         def on_death(self, how: str, is_crash: bool) -> None:
-            """It has ended; is_crash False: by somebody's order, or for lack of memory."""
+            """The process has ended. is_crash False: killed by order, or out of memory."""
 
 
 HOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
@@ -45,7 +45,7 @@ ORDERED = (2, 9, 15)  # signals that people and the kernel send, and no crash
 
 
 class WarmProcess:
-    """One of them, from its start to its end. Owned by the loop's thread."""
+    """A warm process, from its start to its end. Owned by the loop's thread."""
 
     def __init__(self, loop: Loop) -> None:
         self.driver: WarmDriver | None = None
@@ -84,14 +84,14 @@ class WarmProcess:
             self._loop.watch(fd, READ, self._collect_both)
 
     def leave(self) -> list[object]:
-        """What take_over() needs, in this process after an exec(2)."""
+        """The state that take_over() needs, in this process after an exec(2)."""
         for fd in (*self._said, self._socket, self._progress):
             os.set_inheritable(fd, True)
         said = [data.decode("latin-1") for data in self.said]
         return [self.pid, *self._said, self._socket, self._progress, *said]
 
     def take_over(self, left: Sequence[Any]) -> None:
-        """Go on with one that this process has started before an exec(2)."""
+        """Take over a warm process that this process has started before an exec(2)."""
         self.pid, *self._said, self._socket, self._progress = left[:5]
         self._output = [data.encode("latin-1") for data in left[5:]]
         self._fds = [*self._said, self._socket, self._progress]
@@ -100,7 +100,7 @@ class WarmProcess:
         self._watch()
 
     def _open(self, theirs: list[int]) -> None:
-        """What we hear it by.
+        """Open the socket and the files of its messages.
 
         theirs: its ends; the last four are 1, 2, CHANNEL and PROGRESS under numbers that are free
         here: ranks have all files that this process was started with.
@@ -156,7 +156,7 @@ class WarmProcess:
     # ------------------------------------------------------------------ orders
 
     def order(self, kind: str, lists: Sequence[Sequence[bytes]]) -> None:
-        """Tell it what to do. Raises OSError when no order can be written."""
+        """Send an order. Raises OSError when it cannot be written."""
         fd = os.memfd_create("paddock-order")
         self._orders.append(fd)
         with open(fd, "wb", closefd=False) as f:
@@ -167,7 +167,7 @@ class WarmProcess:
             return  # it has died: its pidfd tells
 
     def kill(self) -> None:
-        """End it, and what is in its group; nothing is heard of it any more."""
+        """Kill the process and its process group; no more messages come."""
         self._close_orders()
         for fd in self._fds:
             self._loop.unwatch(fd)
@@ -184,17 +184,17 @@ class WarmProcess:
 
     @property
     def progress(self) -> bytes:
-        """Changes whenever it stirs: a count, and the name that it is importing."""
+        """A counter, and the module being imported: changes while the process makes progress."""
         return os.pread(self._progress, 4096, 0) if self._fds else b""
 
     @property
     def at(self) -> str:
-        """The name that it is importing, "" for none."""
+        """The name of the module being imported, "" for none."""
         return os.fsdecode(self.progress.partition(b" ")[2].partition(b"\0")[0])
 
     @property
     def said(self) -> list[bytes]:
-        """What it has written so far to stdout and stderr, without NUL; the first SAID_BYTES."""
+        """The output so far on stdout and stderr, without NUL; the first SAID_BYTES."""
         self._collect_both()
         return self._output
 
@@ -262,7 +262,7 @@ class WarmProcess:
 class WarmState:
     """A warm server between two launches, ready to fork.
 
-    command, env: it was started with. differing: names of variables that it did not get.
+    command, env: of its start. differing: names of variables that it did not get.
     loaded: what it has imported, in took seconds. skipped: what it was not to import.
     files: of these modules. stamp: of the files, when they were read.
     """
@@ -280,14 +280,14 @@ class WarmState:
 
 
 class DaemonLoop:
-    """The loop of a launcher that stays, and the warm server that the last launch has left."""
+    """The loop of a launcher daemon, and the warm server that the last launch has left."""
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.rest: WarmState | None = None
 
     def write(self) -> int:
-        """Into a file in memory, which an exec(2) leaves open."""
+        """Write the state to a memfd, which an exec(2) leaves open; returns it."""
         fd = os.memfd_create("paddock-kept", 0)
         rest = self.rest
         row = None
@@ -298,7 +298,7 @@ class DaemonLoop:
         return fd
 
     def read(self, fd: int) -> None:
-        """What write() has left; closes the file."""
+        """Read the state that write() has left; closes the file."""
         os.lseek(fd, 0, os.SEEK_SET)
         with open(fd, encoding="ascii") as f:
             row = json.load(f)
@@ -316,7 +316,7 @@ class DaemonLoop:
 
 
 def pack(lists: Iterable[Iterable[bytes]]) -> bytes:
-    r"""Lists of byte strings as one.
+    r"""Pack lists of byte strings into one byte string.
 
     >>> pack([[b"a", b"b"], [], [b""]])
     b'2\x00a\x00b\x000\x001\x00'
@@ -331,7 +331,7 @@ def pack(lists: Iterable[Iterable[bytes]]) -> bytes:
 
 
 def unpack(data: bytes) -> Lists:
-    r"""What pack() made.
+    r"""Unpack the lists of a pack() result.
 
     >>> unpack(b"2\0a\0b\0000\0001\0")
     [[b'a', b'b'], [], [b'']]
@@ -345,7 +345,7 @@ def unpack(data: bytes) -> Lists:
 
 
 class MessageReader:
-    """Puts together what comes over the socket: ``kind length`` on a line, then that many bytes."""
+    """Reads messages from a socket's chunks: ``kind length`` on a line, then that many bytes."""
 
     def __init__(self) -> None:
         self._held = b""

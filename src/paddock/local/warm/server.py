@@ -1,7 +1,7 @@
 """The warm server of a node: started, fed and watched from the launcher's loop.
 
 Rule: nothing here blocks. What the server prints while it imports is collected, and written into
-every rank's output, where it would be without it.
+every rank's output, as if each had imported by itself.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ PASSING = (
 
 @value
 class ForkOrder:
-    """One rank to fork. stdin: False for /dev/null, True for the launcher's own.
+    """The order to fork one rank. stdin: False for /dev/null, True for the launcher's own.
 
-    stdout, stderr: descriptors of the launcher. learn: where it notes what it imports, "" for not.
+    stdout, stderr: descriptors of the launcher. learn: the file for its imports, "" for none.
     """
 
     env: Mapping[str, str]
@@ -70,7 +70,7 @@ class ForkOrder:
 
 
 class WarmServer:
-    """Owned by the loop's thread. on_note(level, text): something for the people at this node."""
+    """The warm server. Owned by the loop's thread. on_note(level, text): a note for people."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class WarmServer:
         is_submitted: bool = False,
         kept: DaemonLoop | None = None,
     ) -> None:
-        """kept: what the launch before has left, and where this one leaves its own."""
+        """kept: holds the warm state of the launch before, and then that of this one."""
         self._loop = loop
         self._command = command
         self._on_note = on_note
@@ -127,9 +127,9 @@ class WarmServer:
     ) -> None:
         """Fork ranks; then(their pids in that order), or then(None): start them without it.
 
-        env: what all have in common, but for the names in differing, over all attempts.
-        ports: where the first rank may listen for the others, who give it a head start.
-        before(): called when they are about to run.
+        env: the variables that all ranks share; differing: names of those that differ, ever.
+        ports: where the first rank may listen; the other ranks give it a head start.
+        before(): called just before the ranks run.
         """
         if self._machine is None:
             self._begin()
@@ -147,9 +147,9 @@ class WarmServer:
         self._want()
 
     def prepare(self, rest: WarmState, then: Callable[[], None]) -> None:
-        """Import what the next launch will ask for, if it is like the last.
+        """Import the modules that the next launch will need, if it is like the last.
 
-        then(): that is done, or cannot be.
+        then(): called when that is done, or cannot be.
         """
         self._begin()
         self._env, self._differing, self._prepared = rest.env, rest.differing, then
@@ -177,7 +177,7 @@ class WarmServer:
             self._kept.rest = None
 
     def _resume(self, machine: WarmStart, rest: WarmState) -> None:
-        """Go on with what the launch before has left."""
+        """Resume the warm server that the launch before has left."""
         if rest.process.is_dead:
             rest.process.kill()
             return
@@ -189,7 +189,7 @@ class WarmServer:
         self._is_old = True
 
     def _rest(self) -> WarmState | None:
-        """What the next launch may go on with."""
+        """The warm state for the next launch; None when the server is not ready."""
         if self._machine is None or self._process is None or self._machine.phase != "ready":
             return None
         rest = WarmState(self._process, self._command)
@@ -201,16 +201,16 @@ class WarmServer:
         return rest
 
     def _stamp_now(self) -> str:
-        """Changes when one of the modules does, or when any are installed or removed."""
+        """A stamp that changes with each module's file, and with installed packages."""
         return stamp_of(self._interpreter, [*self.learned.areas, *self._files])
 
     def cancel(self) -> None:
-        """The ranks are not wanted any more."""
+        """Cancel the fork."""
         self._then = None
         self._feed(Cancelled())
 
     def close(self) -> None:
-        """End it, unless it is kept, and keep what was learned."""
+        """End the warm server, unless it is kept, and write the import profile."""
         if self._machine is None:
             return
         self._take_learned()
@@ -223,7 +223,7 @@ class WarmServer:
             self._on_note("WARNING", f"warm: {failure}")
 
     def _take_learned(self) -> None:
-        """What the rank that learns has noted since."""
+        """Add the imports that the learning rank has noted to the profile."""
         for path in self._learning:
             try:
                 with open(path, encoding="utf-8", errors="surrogateescape") as f:
@@ -286,7 +286,7 @@ class WarmServer:
             then(pids)
 
     def _fail_soon(self, why: str) -> None:
-        """Not at once: the machine is still giving its orders."""
+        """Post ForkFailed for later: the state machine is still giving its orders."""
         process = self._process
         self._loop.post(lambda: self._feed(ForkFailed(why)) if process is self._process else None)
 
@@ -318,7 +318,7 @@ class WarmServer:
         self._feed(Died(how, self._at() if is_crash else ""))
 
     def on_message(self, kind: str, lists: Lists) -> None:
-        """The warm process has told something."""
+        """The warm process has sent a message."""
         if kind == "hello":
             self.learned.areas = [os.fsdecode(area) for area in lists[0]]
             self._feed(Greeted())
@@ -348,7 +348,7 @@ class WarmServer:
             self._answer(self._then, pids)
 
     def _tell(self, ranks: int) -> None:
-        """Once for each server: what it saves, or that it will."""
+        """Tell the people once for each server what it saves, or that it will."""
         assert self._machine is not None
         modules, left = len(self._machine.loaded), len(self._machine.left_out)
         if modules:
@@ -424,7 +424,7 @@ class WarmServer:
 
 
 def _stdin() -> bytes:
-    """How a rank is to open it again: from where it is read next, in the mode that it has."""
+    """The order by which a rank reopens stdin: at its present offset, in its present mode."""
     from fcntl import F_GETFL, fcntl
 
     try:

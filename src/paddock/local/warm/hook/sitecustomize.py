@@ -56,7 +56,7 @@ def pack(*lists: "Sequence[bytes]") -> bytes:
 
 
 def unpack(data: bytes) -> "Lists":
-    """What pack() made -> lists of byte strings."""
+    """The result of pack() -> lists of byte strings."""
     fields, lists, at = data.split(b"\0"), [], 0
     while at < len(fields):
         end = at + 1 + int(fields[at])
@@ -100,7 +100,7 @@ def _is_installed(spec: "ModuleSpec") -> bool:
 
 
 def _users(before: int) -> "Iterator[str]":
-    """The user's own among the modules that came after so many, whoever has found them."""
+    """The names of the user's own modules in sys.modules from this index on."""
     for name, module in list(sys.modules.items())[before:]:
         try:  # not to wake what is lazy
             spec = object.__getattribute__(module, "__dict__").get("__spec__")
@@ -111,7 +111,7 @@ def _users(before: int) -> "Iterator[str]":
 
 
 def _forget_paths() -> None:
-    """Forget what is known of the user's directories: files may come and go in them."""
+    """Drop the import caches of the user's directories: files may come and go in them."""
     for path in list(sys.path_importer_cache):
         if not (str(path) + os.sep).startswith(AREAS):
             del sys.path_importer_cache[path]
@@ -121,13 +121,13 @@ def _forget_paths() -> None:
 
 
 def _is_import(frame: "FrameType") -> bool:
-    """False for importlib.util.find_spec and its like, which only look whether there is such."""
+    """True for an import; False for importlib.util.find_spec and the like, which only search."""
     # importlib renames it when that is imported.
     return frame.f_globals.get("__name__") in ("_frozen_importlib", "importlib._bootstrap")
 
 
 class _Guard:
-    """Says where the server is, and that an import has reached the user's own code."""
+    """Reports the module being imported, and imports that reach the user's own code."""
 
     def __init__(self, users: "Set[str]") -> None:
         self.users = users
@@ -228,7 +228,7 @@ ONCE = {
 
 
 class _State:
-    """What the process has that a fork would share or lose, and since which import."""
+    """Threads, open files and other state that is unsafe to fork, and since which import."""
 
     def __init__(self) -> None:
         self.threads: dict[str, str] = {}
@@ -264,7 +264,7 @@ class _State:
                     self.found.append((name, f"it maps {text} for sharing"))
 
     def spoiled(self) -> "Pairs":
-        """(name, reason) of what must not be forked; to be asked after a trial fork."""
+        """(name, reason) of the modules unsafe to fork; to be called after a trial fork."""
         found = list(self.found)
         for tid in os.listdir("/proc/self/task"):
             if self.threads.get(tid, "?"):
@@ -277,7 +277,7 @@ class _State:
 
 
 def _unfreeze_at_exit(gc: "ModuleType") -> None:
-    """What is imported is taken down as always, after everybody's own last words."""
+    """Unfreeze the imported objects at exit, after all other exit handlers."""
     import atexit
 
     atexit.unregister(gc.unfreeze)
@@ -285,7 +285,7 @@ def _unfreeze_at_exit(gc: "ModuleType") -> None:
 
 
 def _begun() -> str:
-    """What code that runs in every interpreter has begun, and ranks would share or lack."""
+    """The reason why site code has made a fork unsafe (a thread, an open file), or ""."""
     if len(os.listdir("/proc/self/task")) > 1:
         _try_fork()
         if len(os.listdir("/proc/self/task")) > 1:
@@ -298,7 +298,7 @@ def _begun() -> str:
 
 
 def _try_fork() -> None:
-    """Some libraries end their threads when they are forked."""
+    """Fork once for trial: some libraries end their threads when they are forked."""
     pid = os.fork()
     if not pid:
         os._exit(0)
@@ -313,7 +313,7 @@ def _reap(pid: int) -> None:
 
 
 def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
-    """Import these; answers what has to be left out, and why."""
+    """Import these modules; answers the modules that have to be left out, and why."""
     import gc
     from time import monotonic
 
@@ -353,7 +353,7 @@ def _load(place: "Words", own: "Words", users: "Words", names: "Words") -> None:
 
 
 def _module_files() -> "Words":
-    """Where the modules came from, so that somebody can tell when one has changed."""
+    """The files of all modules, so that the launcher can tell when one has changed."""
     found = []
     for each in list(sys.modules.values()):
         spec = getattr(each, "__dict__", {}).get("__spec__")  # each.__spec__ may import
@@ -366,7 +366,7 @@ def _module_files() -> "Words":
 def _import_all(
     place: "Words", names: "Words", guard: _Guard, reads: _Reads, state: _State
 ) -> "tuple[Words, Pairs]":
-    """Import them in order. Returns those that are not there, and (name, reason) of spoilers."""
+    """Import in order. Returns modules not found, and (name, reason) of those unsafe to fork."""
     first = [os.fsdecode(path) for path in place]  # where the script is, as in every rank
     sys.path[:0] = first
     failed: Words = []
@@ -401,7 +401,7 @@ def _import_all(
 
 
 def _fork(launcher: int, lists: "Lists") -> "Words | None":
-    """Fork ranks. Returns what is the rank's in a rank, None in the server."""
+    """Fork ranks. Returns the rank's own list in a rank, None in the server."""
     said, ports, common, args, ranks = lists[0], lists[1], lists[2], lists[3], lists[4:]
     read_fd, write_fd = os.pipe()
     try:
@@ -454,7 +454,7 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
 
 
 def _open_all(launcher: int, words: "Words") -> "list[int | None]":
-    """Files of a rank: of the launcher (as often as it has them), "null", or "0" for ours.
+    """Open the files of a rank: descriptors of the launcher, "null", or "0" for ours.
 
     "stdin N M": the launcher's standard input, a file from byte N on, in mode M of open(2).
     """
@@ -473,7 +473,7 @@ def _open_all(launcher: int, words: "Words") -> "list[int | None]":
 
 
 def _wait_for_parent(middle: int, go_read: int, launcher: int) -> None:
-    """Wait until the process between has gone: user code must see its lasting parent."""
+    """Wait until the process in between has ended: user code must see its lasting parent."""
     from time import sleep
 
     os.setpgid(0, 0)
@@ -487,7 +487,7 @@ def _wait_for_parent(middle: int, go_read: int, launcher: int) -> None:
 
 
 def _wait_for_first(ports: "Words") -> None:
-    """Let the first rank listen before the others call it: those that are refused wait longer.
+    """Wait until the first rank listens: a rank whose connection is refused waits longer.
 
     Paddle tries again after 3 s (phi/core/distributed/store/tcp_utils.h), gRPC after 1 s.
     """
@@ -536,7 +536,7 @@ def _become(files: "list[int | None]", said: "Words", environment: "Words") -> N
 
 
 def _take_arguments(args: "Words") -> None:
-    """Those of this launch: the server may be of an earlier one."""
+    """Set sys.argv to the arguments of this launch: the server may be of an earlier one."""
     wanted, old = [os.fsdecode(word) for word in args], sys.argv[1:]
     if wanted != old:
         sys.argv[1:] = wanted
@@ -631,7 +631,7 @@ def _hasten_store(core: "Any") -> None:
 
 
 def _line_of_script() -> str:
-    """Where the script is, outside its functions."""
+    """The line of the script, outside its functions, that is running now."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__main__":
@@ -697,7 +697,7 @@ class _Learner:
 
 
 class _Writes(Variables):
-    """os.environ's dictionary, in the rank that learns."""
+    """os.environ's dictionary in the rank that learns; notes changes."""
 
     learner: "_Learner"
 
@@ -771,7 +771,7 @@ def _serve(launcher: int) -> "tuple[Words, Words]":
 
 
 def _run_theirs() -> None:
-    """Run the sitecustomize that would have been found without ours, in its place.
+    """Run the user's own sitecustomize, which ours has hidden.
 
     Raises ImportError, as the import system does, if there is none: site takes that as usual.
     """
