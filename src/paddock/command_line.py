@@ -216,7 +216,7 @@ class ParsedLine:
 def read_line(argv: Sequence[str], table: FlagTable, *, has_script: bool = False) -> ParsedLine:
     """Split a command line into flags and the rest; a script ends it.
 
-    >>> ports = Table("x", [flag("num_servers", "N", ""), flag("dry-run", "", "")])
+    >>> ports = FlagTable("x", [flag("num_servers", "N", ""), flag("dry-run", "", "")])
     >>> line = read_line(["--num-servers=2", "a", "--dry", "--", "-b"], ports)
     >>> line.texts(), line.rest
     ({'num_servers': '2', 'dry_run': '1'}, ['a', '-b'])

@@ -76,9 +76,9 @@ SECTIONS = (
         "membership", membership,
     ),
     (
-        "Life: one node among the others",
+        "Leadership: one node among the others",
         "One per launcher, where a job has several nodes: it coordinates, or it follows.",
-        "life", leadership_state,
+        "leadership", leadership_state,
     ),
     (
         "Supervisor: one node, one attempt",

@@ -189,9 +189,10 @@ def needs_command(
 ) -> bool:
     """True when only the vendor's command can tell: no count, or a label no list explains.
 
-    >>> needs_command(Found("gpu", (Device("0"),)), {}, ("GPU-5a",))
+    >>> needs_command(DetectedDevices("gpu", (Device("0"),)), {}, ("GPU-5a",))
     True
-    >>> needs_command(Found("gpu", is_counted=False), {"CUDA_VISIBLE_DEVICES": "4,5"}, ("5",))
+    >>> found = DetectedDevices("gpu", is_counted=False)
+    >>> needs_command(found, {"CUDA_VISIBLE_DEVICES": "4,5"}, ("5",))
     False
     """
     if found.kind == "cpu":
@@ -218,7 +219,7 @@ def choose_devices(
     user calls --devices. Raises UsageError with every problem found.
 
     >>> four = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
-    >>> choose_devices(Found("gpu", is_counted=False), four, ("5", "7"), "", None).indices
+    >>> choose_devices(DetectedDevices("gpu", is_counted=False), four, ("5", "7"), "", None).indices
     (1, 3)
     """
     words = _words(requested)

@@ -169,7 +169,7 @@ def say(text: str) -> None:
 def usage_of(command: CliCommand) -> str:
     """One line that shows what it takes.
 
-    >>> usage_of(Command("x", "", (JSON,), operands=(Operand("job", "JOB", "", least=0),)))
+    >>> usage_of(CliCommand("x", "", (JSON,), operands=(Operand("job", "JOB", "", least=0),)))
     'paddock x [JOB] [flags]'
     """
     needed = [f"{f.names[-1]} {f.value}" for f in command.flags if f.is_needed]

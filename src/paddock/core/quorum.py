@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 
 class Quorum:
-    """The majority an attempt needs. voters: attempts that count, latest last. gone: ended nodes."""
+    """The majority that an attempt needs. voters: of attempts that count, the latest last.
+
+    gone: keys of nodes that ended.
+    """
 
     def __init__(self, voters: Iterable[Voters] = (), gone: Iterable[str] = ()) -> None:
         self.voters = list(voters)

@@ -157,7 +157,7 @@ class EnvironmentReading:
 def _words_of(given: ArgValue) -> str:
     """The flag as it was given.
 
-    >>> _words_of(Given("1", Source("flag", "--standalone", "1")))
+    >>> _words_of(ArgValue("1", ValueSource("flag", "--standalone", "1")))
     '--standalone'
     """
     flag = BY_NAME.get(given.source.name.lstrip("-"))

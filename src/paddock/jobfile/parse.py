@@ -113,7 +113,7 @@ def crowd_note(job: Job, cores: int) -> tuple[str, ...]:
     """A warning where processes are so many to a core that a number was hardly meant.
 
     >>> from paddock.core.job import Role
-    >>> job = Job(Command("program", "a"), roles=(Role("worker", 500),))
+    >>> job = Job(Entrypoint("program", "a"), roles=(Role("worker", 500),))
     >>> crowd_note(job, 2)[0]
     '500 processes on 2 cores, 250 on each: was it meant? --nproc_per_node N says how many'
     >>> crowd_note(job, 64)

@@ -73,7 +73,7 @@ def to_command(words: list[str], python: str) -> Entrypoint:
 def is_pserver(command: Entrypoint) -> bool:
     """Whether a command runs Paddock's own server.
 
-    >>> is_pserver(Command("program", "/usr/bin/paddock", ("pserver", "--ack", "disk")))
+    >>> is_pserver(Entrypoint("program", "/usr/bin/paddock", ("pserver", "--ack", "disk")))
     True
     """
     is_paddock = command.kind != "script" and os.path.basename(command.program) == "paddock"

@@ -71,7 +71,7 @@ def _ended(node: NodeStatus, job: State) -> NodeStatus:
 def end_of(job: State, ranks: Sequence[RankStatus], note: str = "") -> State:
     """How a host has ended, by the table above. note: of the launchers, on the host.
 
-    >>> end_of("failed", [Rank("worker", 0, "ended")])
+    >>> end_of("failed", [RankStatus("worker", 0, "ended")])
     'cancelled'
     """
     states = {rank.state for rank in ranks}

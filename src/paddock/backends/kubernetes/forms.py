@@ -130,8 +130,8 @@ def with_roles(job: Job, form: str, servers: int, trainers: int) -> Job:
 
     trainers: 0 where -n says how many. Raises UsageError for a form that has one kind of pod.
 
-    >>> from paddock.core.job import Command, Job
-    >>> tasks_of(with_roles(Job(Command("script", "t.py")), "volcano-job", 2, 3))
+    >>> from paddock.core.job import Entrypoint, Job
+    >>> tasks_of(with_roles(Job(Entrypoint("script", "t.py")), "volcano-job", 2, 3))
     {'pserver': 2, 'trainer': 3}
     """
     if job.role("ps") is not None or not (servers or trainers):
@@ -166,8 +166,8 @@ def processes(job: Job, role: str) -> int:
 def endpoints(job: Job, name: str, task: str) -> str:
     """Addresses of a task's pods in a Job of Volcano (its plug-in svc).
 
-    >>> from paddock.core.job import Command, Job
-    >>> endpoints(Job(Command("script", "t.py"), nnodes_max=2), "a", "trainer")
+    >>> from paddock.core.job import Entrypoint, Job
+    >>> endpoints(Job(Entrypoint("script", "t.py"), nnodes_max=2), "a", "trainer")
     'a-trainer-0.a:36767,a-trainer-1.a:36767'
     """
     return ",".join(f"{name}-{task}-{i}.{name}:{PORT}" for i in range(tasks_of(job).get(task, 0)))
@@ -217,8 +217,8 @@ def gang_labels(
 def roles_of(job: Job, devices: Sequence[str]) -> dict[str, int]:
     """Processes of a pod that has several, by role, servers first; workers one a device.
 
-    >>> from paddock.core.job import Command, Job
-    >>> roles_of(Job(Command("script", "t.py"), roles=(Role("worker"), Role("ps", 1))), ["4"])
+    >>> from paddock.core.job import Entrypoint, Job
+    >>> roles_of(Job(Entrypoint("script", "t.py"), roles=(Role("worker"), Role("ps", 1))), ["4"])
     {'server': 1, 'worker': 4}
     """
     each = int(devices[0]) if devices else 0
