@@ -145,7 +145,9 @@ def describe(machine: Machine) -> str:
 
 MACHINES = {
     "membership": lambda: of_table("Membership: the whole job", membership.__doc__),
-    "leadership": lambda: of_table("Leadership: one node among the others", leadership_state.__doc__),
+    "leadership": lambda: of_table(
+        "Leadership: one node among the others", leadership_state.__doc__
+    ),
     "supervisor": lambda: of_table("Supervisor: the ranks of one node", supervisor.__doc__),
     "warming": lambda: of_table("Warming: one node, with --warm on", warming.__doc__),
     "connection": lambda: of_table("Connection: a node's way to the coordinator", client.__doc__),
