@@ -1,4 +1,4 @@
-"""The words of a command line: a table of flags for each command, and one way to read them all.
+"""The arguments of a command line: a table of flags for each command, and one reader for all.
 
 Read alike everywhere: ``--flag value``, ``--flag=value``, unique beginnings, a dash for an
 underscore and the other way round, ``-f value`` and ``-fvalue``, ``--`` before what only looks
@@ -8,7 +8,7 @@ A flag has one usual spelling, that of its table, in help and in messages: what 
 Paddle's launchers has underscores (--log_dir), all else has hyphens (--data-dir).
 
 No I/O here, and nothing is imported but errors: the parameter server, which lifts out, reads its
-words with this file, and the launch path pays for no more.
+arguments with this file, and the launch path pays for no more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KINDS = {"": "switch", "N": "int", "PORT": "int", "DURATION": "seconds",
 
 
 def spelled(name: str, typed: str = "") -> str:
-    """The usual spelling of a flag; with underscores for somebody who has typed one.
+    """The usual spelling of a flag; with underscores for a user who has typed one.
 
     >>> spelled("log_dir"), spelled("log_dir", "--log_d")
     ('--log-dir', '--log_dir')
@@ -41,7 +41,7 @@ def spelled(name: str, typed: str = "") -> str:
 
 
 class Flag:
-    """One flag. Not changed after it is made.
+    """A flag of a command line. Not changed after it is made.
 
     name: the usual spelling. kind: "switch" takes no value but =BOOL, "bool" may take one; "int"
     and "seconds" never swallow a script. field: the Job field it fills, or several, with blanks
@@ -76,13 +76,13 @@ class Flag:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """As the help shows them, without underscores; the short one first."""
+        """The flag's spellings as the help shows them, without underscores; the short one first."""
         long = tuple(dict.fromkeys(spelled(name) for name in (self.name, *self.aliases)))
         return (f"-{self.short}", *long) if self.short else long
 
     @property
     def value(self) -> str:
-        """What stands for its value in the help; "" for a switch."""
+        """The placeholder of the flag's value in the help; "" for a switch."""
         return "" if self.kind == "switch" else self.metavar or "|".join(self.choices) or "VALUE"
 
     def full_name(self, word: str) -> str:
@@ -113,7 +113,7 @@ HELP_ALL = flag("help-all", "", "show all flags", group="Other")
 
 
 class FlagTable:
-    """The flags of a command. command: as it is typed after ``paddock``.
+    """The flags of a command. command: as typed after ``paddock``.
 
     foreign: what other tools call it -> the name here. goes_single: ``-name``, as in Go.
     """
@@ -137,7 +137,7 @@ class FlagTable:
         self.by_short = {f.short: f for f in reversed(self.flags) if f.short}
 
     def find(self, word: str) -> tuple[Flag, ...]:
-        """The flags a word without its dashes may mean: one if it is clear, none if unknown.
+        """The flags that a name without dashes may mean: one if it is clear, none if unknown.
 
         Exact names first, then unique beginnings as in argparse; where a beginning fits several,
         Paddle's own flags win, so that abbreviations which worked there work here.
@@ -190,9 +190,9 @@ class GivenFlag:
 
 
 class ParsedLine:
-    """What a command line says.
+    """The flags and other arguments of a command line.
 
-    rest: the words that are no flags; with a script, it and its own. is_whole: False when an
+    rest: the arguments that are no flags; with a script, it and its own. is_whole: False when an
     unknown flag made the rest uncertain, so that a missing script is not reported as well.
     """
 
@@ -241,7 +241,7 @@ def read_line(argv: Sequence[str], table: FlagTable, *, has_script: bool = False
 
 
 def _take(line: ParsedLine, table: FlagTable, argv: Sequence[str], at: int) -> int:
-    """Read the flag at ``at``; returns the position of the next word."""
+    """Read the flag at ``at``; returns the position of the next argument."""
     begin, word = at, argv[at]
     name, equals, text = word.partition("=")
     found = table.find(name[2:]) if name.startswith("--") else ()
@@ -296,7 +296,7 @@ def _keep(line: ParsedLine, said: GivenFlag) -> None:
 
 
 def _value_after(flag: Flag, argv: Sequence[str], at: int) -> tuple[str, int] | None:
-    """The value of a flag without "=" and how many words it took; None if it is missing."""
+    """The value of a flag without "=" and how many arguments it took; None if it is missing."""
     if flag.kind == "switch":
         return "1", 0
     following = argv[at] if at < len(argv) else ""
@@ -314,14 +314,14 @@ def _value_after(flag: Flag, argv: Sequence[str], at: int) -> tuple[str, int] | 
 
 
 def _is_dashed_value(table: FlagTable, word: str) -> bool:
-    """Whether a word with one dash, where a value should be, is no flag as it stands: -rf."""
+    """Return True if an argument with one dash is a value and no flag of the table: -rf."""
     name = word[1:].partition("=")[0]
     is_long = table.goes_single and name.replace("-", "_") in table.by_name
     return word[:1] == "-" != word[1:2] and name not in table.by_short and not is_long
 
 
 def _ends_a_flag(word: str) -> bool:
-    """Whether a word cannot be the value of what may have none: another flag, or a script."""
+    """Return True if an argument cannot be an optional value: another flag, or a script."""
     return word.startswith("-") or word.endswith(".py")
 
 
@@ -335,7 +335,7 @@ def _report_unclear(line: ParsedLine, table: FlagTable, name: str, found: tuple[
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """A hint for a bad word out of a set: the one that is really near, else all of them.
+    """A hint for a value outside a set: the one that is really near, else all of them.
 
     >>> nearest("colective", ("collective", "ps", "ps-heter", "rpc"))
     "did you mean 'collective'?"

@@ -1,6 +1,15 @@
 """Read flags, environment and PaddleJob files into a Job, remembering each source.
 
-flags.py is the table of all fields. words.py splits a command line, environment.py adds what
-variables say, reader.py checks single values, build.py makes the Job with nodes.py and roles.py;
-parse.py does all of that. dialects/ has what others spell otherwise.
+parse                     the entry: command line and environment -> ParsedLaunch
+flags                     the table of all fields and their flags
+args                      split a command line into flags, script and its arguments
+environment               values from environment variables
+reader                    check single values
+build                     the Job of all values
+nodes, roles, servers     its nodes and rendezvous; roles and counts; the servers' command
+document                  load a job file, YAML or JSON
+configuration             the configuration block of Paddle's launcher
+masked, shown             a command line without secrets: for records, for people to copy
+misplaced                 flags of the launcher after the script
+dialects                  what others spell otherwise: torchrun, Slurm, MPI, PBS, PaddleJob
 """

@@ -1,4 +1,4 @@
-"""The words of a launch -> named texts. What they mean is not known here.
+"""The arguments of ``paddock launch`` -> named texts. Their meaning is read elsewhere (reader.py).
 
 Everything after the script belongs to the script. A bare boolean means true: Paddle demands a
 value there, so ``--log_overwrite 1 train.py`` keeps its meaning and ``--log_overwrite train.py``
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 @value
 class ArgValue:
-    """One value as text, and where it stood."""
+    """A value as text, and its source."""
 
     text: str
     source: ValueSource
 
 
 class LaunchArgs:
-    """What the words of one command line say.
+    """The flags, script and script arguments of one command line.
 
-    values: by Flag.name, the last one wins. env: every --env. script: the first word that is not
-    a flag; "" if there is none. is_whole: as in Line.
+    values: by Flag.name, the last one wins. env: every --env. script: the first argument that is no
+    flag; "" if there is none. is_whole: as in ParsedLine.
     """
 
     def __init__(self, argv: Sequence[str], kind: SourceKind) -> None:
@@ -55,7 +55,7 @@ class LaunchArgs:
 
 
 def read_words(argv: Sequence[str], kind: SourceKind = "flag") -> LaunchArgs:
-    """Split a command line into flags, script and the script's own words.
+    """Split a command line into flags, script and the script's own arguments.
 
     >>> w = read_words(["--gpu=0,1", "--nnodes", "2", "train.py", "--nnodes", "5"])
     >>> {n: g.text for n, g in w.values.items()}, w.script, w.script_args
@@ -65,6 +65,6 @@ def read_words(argv: Sequence[str], kind: SourceKind = "flag") -> LaunchArgs:
 
 
 def record_of(argv: Sequence[str]) -> str:
-    """What --record says, even if the rest cannot be read; "" where it is not given."""
+    """The value of --record, even if the rest cannot be read; "" where it is not given."""
     given = read_words(argv).values.get("record")
     return given.text if given is not None else ""

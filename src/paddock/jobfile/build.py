@@ -137,7 +137,7 @@ def _read_devices(reader: FieldReader) -> tuple[tuple[str, ...] | None, str]:
 
 
 def _read_host_part(reader: FieldReader) -> tuple[int, int]:
-    """Of an allocation, so its numbers were checked before."""
+    """The part of the host's devices, from an allocation: its numbers were checked before."""
     index, _, parts = reader.text("host_part", "0/1").partition("/")
     return int(index), int(parts)
 
@@ -236,7 +236,7 @@ def _read_streams(reader: FieldReader) -> tuple[tuple[int, int], ...]:
 
 
 def _read_line_prefix(reader: FieldReader) -> str:
-    """The template as it stands: a blank at its end is meant."""
+    """The template of the line prefix as it stands: a blank at its end is meant."""
     reader.note_source("log_line_prefix_template")
     given = reader.values.get("log_line_prefix_template")
     return given.text if given is not None else ""

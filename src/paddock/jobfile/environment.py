@@ -1,4 +1,4 @@
-"""What the environment says about the job, as the same named texts the flags give.
+"""The job's values from environment variables, as the named texts that the flags give.
 
 A flag wins over a variable, as in torchrun, mpirun and srun. The exceptions are the variables by
 which a platform tells a pod its place: WINNING, IN_A_PADDLEJOB, and the lists in SPECIAL. Paddle's
@@ -104,7 +104,7 @@ OPERATOR_PORTS = 20  # paddle-operator: p-0..p-19
 
 
 class EnvironmentReading:
-    """Values after the environment had its say. values: as Words.values, changed in place."""
+    """The values with the environment's added. values: as LaunchArgs.values, changed in place."""
 
     def __init__(self, values: dict[str, ArgValue], env: Mapping[str, str]) -> None:
         self.values = values
@@ -144,7 +144,7 @@ class EnvironmentReading:
         self._set(name, variable, text)
 
     def set_aside(self, name: str, variable: str) -> None:
-        """Take away what a flag says, because of a variable; noted once for each variable."""
+        """Remove a flag's value because of a variable; noted once for each variable."""
         given = self.values.pop(name, None)
         if given is not None and given.source.kind != "environment":
             self.overridden.setdefault(variable, []).append(_words_of(given))
@@ -257,7 +257,7 @@ def _apply_endpoints(reading: EnvironmentReading) -> bool:
 
 
 def _apply_cloud(reading: EnvironmentReading) -> bool:
-    """PaddleCloud without an endpoint list: all four variables must be there."""
+    """Apply PaddleCloud's variables without an endpoint list: all four must be there."""
     if not _is_cloud(reading):
         return False
     nodes = [n.strip() for n in reading.get("PADDLE_TRAINERS").split(",") if n.strip()]
@@ -281,10 +281,10 @@ def _is_cloud(reading: EnvironmentReading) -> bool:
 
 
 def _apply_cloud_ports(reading: EnvironmentReading, master: str) -> None:
-    """Ports for the processes from those that the platform gave the pod.
+    """Take the processes' ports from those that the platform gave the pod.
 
     Paddle takes PADDLE_PORT and those after it (fleet/cloud_utils.py). Its launcher needs none for
-    itself; ours meets at the first, so the processes start at the second.
+    itself; ours has its rendezvous at the first, so the processes start at the second.
     """
     port, number = reading.get("PADDLE_PORT"), reading.get("TRAINER_PORTS_NUM")
     is_given = any(name in reading.values for name in ("start_port", "fixed_port", "port_range"))
@@ -297,10 +297,10 @@ def _apply_cloud_ports(reading: EnvironmentReading, master: str) -> None:
 
 
 def _apply_operator_ps(reading: EnvironmentReading) -> bool:
-    """A pod of a ps job of paddle-operator: one process per pod, all endpoints known.
+    """Apply the variables of a ps job of paddle-operator: one process per pod, known endpoints.
 
-    Its nodes are the server pods, then the workers, then the heter pods. They meet on the last
-    of the first pod's ports, which neither a process nor Gloo uses.
+    Its nodes are the server pods, then the workers, then the heter pods. Their rendezvous is the
+    last of the first pod's ports, which neither a process nor Gloo uses.
     """
     servers = reading.get("PADDLE_PSERVERS_IP_PORT_LIST")
     workers = reading.get("PADDLE_TRAINER_ENDPOINTS")

@@ -1,4 +1,4 @@
-"""The words of a command line as they are written down: without what looks secret."""
+"""Mask secrets in the arguments of a command line, for records and logs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ QUOTES = ('"', "'", "")
 
 
 def masked_words(words: Sequence[str], of_script: int = -1) -> list[str]:
-    """The words after ``paddock launch``, without secrets: HIDDEN stands in their place.
+    """The arguments after ``paddock launch``, with HIDDEN in the place of secrets.
 
-    of_script: how many of them are the script's own; -1: as launch reads them. Secrets are values
+    of_script: how many are the script's own; -1: as launch reads them. Secrets are values
     of --env and of the script's flags whose names look so, those within such values and the
-    script's words (JSON, YAML, NAME=VALUE), and logins in URLs.
+    script's arguments (JSON, YAML, NAME=VALUE), and logins in URLs.
 
     >>> masked_words(["--env", "HF_TOKEN=abc", "t.py", "--api_key", "k", "--lr=1"])
     ['--env', 'HF_TOKEN=******', 't.py', '--api_key', '******', '--lr=1']
@@ -50,9 +50,9 @@ def masked_words(words: Sequence[str], of_script: int = -1) -> list[str]:
 
 
 def shown_command(words: Sequence[str]) -> str:
-    """Of the words after ``paddock launch``, as masked_words gives them, those from the script on.
+    """The script and its arguments, out of those after ``paddock launch`` from masked_words.
 
-    For people. All words where they name no script.
+    For people. All arguments where they name no script.
 
     >>> shown_command(["--nnodes", "2", "t.py", "--lr=1"]), shown_command(["-m", "pkg.train"])
     ('t.py --lr=1', '-m pkg.train')
@@ -64,13 +64,13 @@ def shown_command(words: Sequence[str]) -> str:
 
 
 def command_text(words: Sequence[str]) -> str:
-    """Words as one line of text, which may be cut."""
+    """Arguments as one line of text, which may be cut."""
     text = "".join(c if c.isprintable() else "?" for c in " ".join(words))
     return text if len(text) <= COMMAND_MAX else f"{text[:COMMAND_MAX]}..."
 
 
 def _without_values(word: str, start: int) -> str:
-    """A word without the values whose names within it look secret, from start on.
+    """An argument without the values whose names within it look secret, from start on.
 
     One in quotes ends with them, another with the word. A colon is a pair's beside a quote or a
     space and in braces, {a:1,b:2}; else it is as in node-key:8080. A space is after --name.

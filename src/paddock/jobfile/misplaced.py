@@ -2,7 +2,7 @@
 
 Everything after the script belongs to the script, as in torchrun and in Paddle's launcher. A script
 that does not know such a flag often ignores it, and the job is smaller than it was meant to be.
-Read only where a script's words hold such a name.
+Read only where a script's arguments hold such a name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_BYTES = 1 << 20  # of a script that is searched for the name
 
 
 def misplaced_note(command: Entrypoint) -> tuple[str, ...]:
-    """One line where the words of a Python script look like flags of the launcher.
+    """The warning that arguments of a Python script look like flags of the launcher.
 
     None for a flag whose name stands in the script's text: the script takes it itself.
     """
@@ -54,7 +54,7 @@ def misplaced_note(command: Entrypoint) -> tuple[str, ...]:
 
 
 def _flags(args: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """(name, the words of the flag) for each that looks like the launcher's."""
+    """(name, the flag's arguments) for each flag that looks like the launcher's."""
     for at, word in enumerate(args):
         name, equals, _ = word[2:].partition("=")
         if not word.startswith("--") or name not in NAMES:

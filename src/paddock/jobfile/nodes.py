@@ -1,4 +1,4 @@
-"""Which nodes a job has and where they meet: --nnodes, --master, --ips, etcd, endpoint lists."""
+"""The nodes of a job and their rendezvous: --nnodes, --master, --ips, etcd, endpoint lists."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_NODES = 100_000
 
 
 class RendezvousAddress:
-    """Where the nodes meet, before the number of nodes is known."""
+    """The rendezvous address of the nodes, before their number is known."""
 
     def __init__(self) -> None:
         self.kind: RendezvousKind = "alone"
@@ -61,7 +61,7 @@ def read_nnodes(reader: FieldReader) -> tuple[int, int] | None:
 
 
 def read_meeting(reader: FieldReader) -> RendezvousAddress:
-    """Where --master and its synonyms say that the nodes meet."""
+    """Read the rendezvous address from --master and its synonyms."""
     meeting = RendezvousAddress()
     if reader.has("standalone") and reader.boolean("standalone"):
         meeting.by = "standalone"
@@ -256,7 +256,7 @@ def decide_start_port(
     """The first port of the processes; None where they are chosen at the start.
 
     --ips counts from --start_port, 6070 if that is absent, as Paddle does and its documents say.
-    One address alone says nothing about ports: two jobs on a machine must not meet there.
+    A single address says nothing about ports: two jobs on a machine must not share one.
     """
     port = reader.port("start_port")
     is_free = reader.has("fixed_port") or reader.has("port_range") or meeting.kind != "alone"

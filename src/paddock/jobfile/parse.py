@@ -1,4 +1,4 @@
-"""Command line and environment -> Parsed. The one entry: ``parse(argv, env, python=...)``.
+"""Command line and environment -> ParsedLaunch. The one entry: ``parse(argv, env, python=...)``.
 
 No I/O here, and no module that the launch path has to pay for.
 """
@@ -29,9 +29,9 @@ CROWD = 32  # processes on a core that are warned of: they take turns, and memor
 
 @value
 class ParsedLaunch:
-    """What a command line asks for.
+    """The job of a command line.
 
-    notes: warnings to print once, without prefix. file: the word after -f, "" if absent; with it
+    notes: warnings to print once, without prefix. file: the value of -f, "" if absent; with it
     job.command.program may be "" (see paddlejob.resolve_file). is_help: only help is wanted;
     nothing else was read. given, env_words: the named texts behind the job, and every --env.
     """
@@ -45,7 +45,7 @@ class ParsedLaunch:
 
 
 def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> ParsedLaunch:
-    """Read the words after ``paddock launch``.
+    """Read the arguments after ``paddock launch``.
 
     python: the interpreter that runs scripts. Raises UsageError with every problem found.
 
@@ -110,7 +110,7 @@ def usable_cores() -> int:
 
 
 def crowd_note(job: Job, cores: int) -> tuple[str, ...]:
-    """A warning where processes are so many to a core that a number was hardly meant.
+    """A warning about so many processes to a core that the number looks like a mistake.
 
     >>> from paddock.core.job import Role
     >>> job = Job(Entrypoint("program", "a"), roles=(Role("worker", 500),))

@@ -31,12 +31,12 @@ class FieldReader:
         self.sources: dict[str, ValueSource] = {}
 
     def has(self, name: str) -> bool:
-        """Whether somebody gave this value; an empty text counts as absent, as in Paddle."""
+        """Return True if the value is given; an empty text counts as absent, as in Paddle."""
         given = self.values.get(name)
         return given is not None and given.text != ""
 
     def source(self, name: str) -> ValueSource:
-        """Where the value stood."""
+        """The source of the value: flag, variable, file or default."""
         return self.values[name].source if self.has(name) else DEFAULT
 
     def label(self, name: str) -> str:
@@ -133,7 +133,7 @@ class FieldReader:
         return found
 
     def boolean(self, name: str) -> bool:
-        """One of strtobool's words; False when absent or wrong."""
+        """A boolean, spelled as for strtobool; False when absent or wrong."""
         if not self.has(name):
             return False
         self.note_source(name)
@@ -143,7 +143,7 @@ class FieldReader:
         return word in TRUE_WORDS
 
     def choice(self, name: str, known: Iterable[str], default: str, hint: str = "") -> str:
-        """One of a few words; case does not matter. hint: where none of them is near."""
+        """A value out of a few; case does not matter. hint: for a value that is near to none."""
         if not self.has(name):
             return default
         self.note_source(name)

@@ -72,7 +72,7 @@ def read_roles(
 
 def _read_nproc(reader: FieldReader, cpu_count: int) -> tuple[int | None, str, int]:
     """--nproc_per_node: the count, None for one per device; the kind of device it asks for; how
-    many where there is no device. The words are torchrun's, which takes any kind it has.
+    many where there is no device. The values are torchrun's, which takes any kind it has.
     """
     if not reader.has("nproc_per_node"):
         return None, "", 1
@@ -120,7 +120,7 @@ def _count(
 def _read_endpoints(
     reader: FieldReader, name: str, listed: list[str], *, is_port_needed: bool
 ) -> tuple[str, ...]:
-    """One list. listed: endpoints of the lists read so far, to find doubles and default ports."""
+    """Read a list. listed: endpoints of the lists read so far, for doubles and default ports."""
     return _check_endpoints(reader, name, reader.items(name), listed, is_port_needed)
 
 
@@ -156,7 +156,7 @@ def _default_endpoint(host: str, listed: list[str]) -> str:
 
 
 def _read_heter(reader: FieldReader, listed: list[str]) -> list[Role]:
-    """One role per heter stage, from 2 on; stage 1 is the workers'."""
+    """Read a role for each heter stage, from 2 on; stage 1 is the workers'."""
     lists = _stages(reader, "heter_workers")
     counts = _stages(reader, "heter_worker_num")
     if not lists and not counts:
@@ -216,7 +216,7 @@ def _stage_count(reader: FieldReader, text: str, listed: int) -> int:
 
 
 def _heter_devices(reader: FieldReader, nstages: int) -> list[str]:
-    """One device per stage; a single one is for all; "cpu" if absent.
+    """The device of each heter stage; a single one is for all; "cpu" if absent.
 
     Paddle demands the flag, its own documentation omits it.
     """

@@ -1,4 +1,4 @@
-"""What the servers of a parameter-server job run: the script, Paddock's own server, or a command.
+"""The command of a job's parameter servers: the script, Paddock's own server, or another.
 
 Paddle's launcher starts the training script once more for every server (TRAINING_ROLE=PSERVER), and
 so do we, but for a script that uses ``paddock.ps`` and never runs a server: as a server it would
@@ -51,13 +51,13 @@ def read_servers(reader: FieldReader, mode: Mode, command: Entrypoint) -> Server
 
 
 def chosen(command: Entrypoint, by: str) -> Servers:
-    """The servers run this command. by: what the user wrote, for people."""
+    """The servers of a job that run this command. by: the text that the user wrote."""
     shown = "paddock pserver" if is_pserver(command) else command.program
     return Servers(command, False, is_pserver(command), why=f"servers run {shown} ({by})")
 
 
 def to_command(words: list[str], python: str) -> Entrypoint:
-    """The command of --server_script, split into words; "pserver" is Paddock's own.
+    """The command of --server_script, split as a shell does; "pserver" is Paddock's own.
 
     >>> to_command(["pserver", "--ack", "disk"], "py").argv()
     ('py', '-u', '-m', 'paddock', 'pserver', '--ack', 'disk')
@@ -71,7 +71,7 @@ def to_command(words: list[str], python: str) -> Entrypoint:
 
 
 def is_pserver(command: Entrypoint) -> bool:
-    """Whether a command runs Paddock's own server.
+    """Return True if a command runs Paddock's own server.
 
     >>> is_pserver(Entrypoint("program", "/usr/bin/paddock", ("pserver", "--ack", "disk")))
     True
@@ -81,7 +81,7 @@ def is_pserver(command: Entrypoint) -> bool:
 
 
 def _split(text: str) -> list[str]:
-    """Words as a shell cuts them; none when a quote is not closed."""
+    """Split a text into arguments as a shell does; none when a quote is not closed."""
     if not any(c in text for c in " \t\"'\\"):
         return [text]
     import shlex
@@ -96,7 +96,7 @@ def _split(text: str) -> list[str]:
 
 
 def decide_servers(job: Job) -> Job:
-    """The job with what --server_script leaves open: which command, and whose server it is.
+    """Complete the job where --server_script leaves it open: the command, and whose server it is.
 
     Reads the script that servers run.
     """
@@ -128,7 +128,7 @@ def decide_servers(job: Job) -> Job:
 
 
 def uses_ps(job: Job, folder: str = "") -> bool:
-    """Whether a job may need ``paddock.ps``: for its servers, or for a script of it in `folder`."""
+    """Return True if a job may need ``paddock.ps``: its servers, or a script of it in `folder`."""
     if job.mode == "ps" and job.servers.is_provided:
         return True
     if job.command.kind == "module" and job.command.program.startswith("paddock."):
@@ -161,7 +161,7 @@ def _read(path: str) -> bytes:
 
 
 def is_trainer_only(source: bytes) -> bool:
-    """Whether a script uses ``paddock.ps`` and shows no sign of running a server itself.
+    """Return True if a script uses ``paddock.ps`` and shows no sign of running a server itself.
 
     >>> is_trainer_only(b"from paddock import ps\\nclient = ps.Client()")
     True
@@ -174,7 +174,7 @@ def is_trainer_only(source: bytes) -> bool:
 
 
 def is_fleet_server(source: bytes) -> bool:
-    """Whether a script runs a server through ``paddock.ps.fleet``, and through no other fleet.
+    """Return True if a script runs a server through ``paddock.ps.fleet`` and no other fleet.
 
     >>> is_fleet_server(b"from paddock.ps import fleet\\nfleet.run_server()")
     True
@@ -185,7 +185,7 @@ def is_fleet_server(source: bytes) -> bool:
 
 
 def _parse(source: bytes) -> list[ast.AST]:
-    """Every node of a script; none of one that cannot use Paddock, or cannot be read."""
+    """The syntax tree's nodes of a script; none if it cannot use Paddock, or cannot be read."""
     if b"paddock" not in source:
         return []  # Paddle's scripts do not pay for a parser
     import ast
@@ -205,7 +205,7 @@ def _only_trains(nodes: list[ast.AST]) -> bool:
 
 
 def serves_with_fleet(nodes: list[ast.AST]) -> bool:
-    """Whether these nodes of a script call run_server, and every fleet they name is Paddock's.
+    """Return True if a script calls run_server, and every fleet it names is Paddock's.
 
     Errs to no: a server of Paddle's that was started again in place would have lost its tables.
     """
@@ -244,7 +244,7 @@ def _runs_server(node: ast.AST) -> bool:
 
 
 def _words(node: ast.AST) -> list[str]:
-    """What a node names: the last word of an import, an attribute or a variable."""
+    """The names in a syntax node: the last part of an import, an attribute or a variable."""
     last = getattr(node, "attr", "") or getattr(node, "id", "")
     return [last, *(name.rpartition(".")[2] for name in _names(node))]
 

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 @value
 class ShownLine:
-    """text: for a POSIX shell, quoted. needs: variables that must be set where it is run."""
+    """A line to copy. text: quoted for a POSIX shell. needs: variables that must be set there."""
 
     text: str
     needs: tuple[str, ...] = ()
 
 
 def shown_words(words: Sequence[str]) -> ShownLine:
-    """The words after ``paddock launch``, with no secret in them.
+    """The arguments after ``paddock launch``, with references to variables for secrets.
 
     The value of --env NAME=value is replaced by "$NAME" where the name looks secret. The script's
-    own words stay: which of them are secret, and which are --pad_token, nobody can tell.
+    own arguments stay: a secret cannot be told from --pad_token there.
 
     >>> line = shown_words(["--env", "HF_TOKEN=abc", "--env=A=1", "train.py", "--lr", "1 2"])
     >>> print(line.text, line.needs)

@@ -1,4 +1,4 @@
-"""Where a resource manager started us: which of how many we are, and where the first one is. Pure.
+"""The allocation of Slurm, MPI or PBS around us: our rank, the size, the host of rank 0. Pure.
 
 Each process that srun or mpirun starts is a node of the job; several on a host are several nodes.
 
@@ -46,12 +46,12 @@ PORTS = (20_000, 10_000)  # first, count: below those that Linux gives away (327
 
 @value
 class Allocation:
-    """Our place among the processes that were started together.
+    """The rank and size of the processes that a resource manager started together.
 
     rank, size: of these; None where nothing says. local_rank, local_size: of those on this host; 0
     unknown.
     first: the host of rank 0, "" unknown; among: then the hosts that may be it. hostfile: a file
-    that names the hosts, on this host if we are lucky. job: a name that no other job has, "" where
+    that names the hosts, perhaps not on this host. job: a name that no other job has, "" where
     nothing gives one. port: derived from it, 0 without. idle: the nodes of an allocation in which
     nothing has been started but this. *_name: the variable that says so, kind_name that of job and
     port.
@@ -76,7 +76,7 @@ class Allocation:
 
 
 def read_allocation(env: Mapping[str, str]) -> Allocation | None:
-    """Our place, None where no resource manager is. Raises UsageError where half of it is missing.
+    """Read our allocation; None without a resource manager. Raises UsageError if half is missing.
 
     >>> env = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1",
     ...        "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "h[1-2]"}
@@ -99,7 +99,7 @@ def read_allocation(env: Mapping[str, str]) -> Allocation | None:
 
 
 def port_of(job: str, step: int = 0) -> int:
-    """The port at which the processes of a job meet. Jobs whose numbers are near each other have
+    """The rendezvous port of a job's processes. Jobs whose numbers are near each other have
     different ones.
     """
     number = to_integer(job)
@@ -143,7 +143,7 @@ def _of_slurm(env: Mapping[str, str]) -> Allocation:
 
 
 def _is_step(env: Mapping[str, str]) -> bool:
-    """Whether srun started us, and not sbatch or salloc: their SLURM_PROCID is 0 at best."""
+    """Return True if srun started us, and not sbatch or salloc: their SLURM_PROCID is 0 at best."""
     step = to_integer(env.get(_first(env, SLURM_STEPS), ""))
     return step is not None and step < FIRST_SPECIAL_STEP and bool(_first(env, SLURM_JOBS))
 
@@ -154,7 +154,7 @@ def _agrees(env: Mapping[str, str], rank: str, size: str) -> bool:
 
 
 def _tasks_here(env: Mapping[str, str]) -> int:
-    """SLURM_STEP_TASKS_PER_NODE, such as 2(x3),1, at our SLURM_NODEID; 0 unknown."""
+    """The tasks here: SLURM_STEP_TASKS_PER_NODE, as 2(x3),1, at our SLURM_NODEID; 0: unknown."""
     at = to_integer(env.get("SLURM_NODEID", ""))
     if at is None:
         return 0

@@ -61,7 +61,7 @@ PYTHON_SWITCHES = ("-u", "-B", "-E", "-I", "-O", "-OO", "-s", "-S")
 
 
 class PodReading:
-    """What a pod template says. command: None if it names none."""
+    """The result of reading a pod template. command: None if it names none."""
 
     def __init__(self) -> None:
         self.command: Entrypoint | None = None
@@ -133,7 +133,7 @@ def _read_containers(pod: PodReading, path: str, containers: object, python: str
 def _not_used(
     path: str, key: str, shown: str, known: Mapping[str, str], read: tuple[str, ...]
 ) -> str:
-    """Why a field has no effect here; of a name that is nearly another, which one was meant."""
+    """The reason why a field has no effect here; for a misspelt name, the one that was meant."""
     if key in known:
         return f"{path}.{key}:{shown} {known[key]}"
     told = unknown_field(f"{path}.{key}", key, read)
@@ -141,7 +141,7 @@ def _not_used(
 
 
 def unknown_field(path: str, key: str, known: tuple[str, ...]) -> str:
-    """What is said of a field that is not known, and the one that was meant."""
+    """The message about an unknown field, with the one that was meant."""
     from paddock.command_line import nearest
 
     hint = nearest(key, known, " ").strip()
@@ -149,7 +149,7 @@ def unknown_field(path: str, key: str, known: tuple[str, ...]) -> str:
 
 
 def _limits(resources: object) -> str:
-    """Accelerators asked for, since those are what a reader looks for."""
+    """The accelerators asked for in the container's resource limits."""
     limits = resources.get("limits") if isinstance(resources, dict) else None
     if not isinstance(limits, dict):
         return ""
@@ -211,7 +211,7 @@ def _expand(text: str, env: dict[str, str]) -> str:
 
 
 def _read_command(pod: PodReading, path: str, words: list[str], python: str) -> None:
-    """Take the command apart: a launcher inside is replaced by this one, with its flags."""
+    """Split the command: a launcher in it is replaced by this one, with its flags."""
     words = _without_shell(words)
     inner = _launcher_words(words)
     if inner is None:
@@ -244,7 +244,7 @@ def _read_command(pod: PodReading, path: str, words: list[str], python: str) -> 
 
 
 def _without_shell(words: list[str]) -> list[str]:
-    """``sh -c "python train.py"`` as its words, if the shell has nothing else to do."""
+    """The arguments of ``sh -c "python train.py"``, if the shell has nothing else to do."""
     if len(words) != 3 or _base(words[0]) not in ("sh", "bash") or words[1] not in ("-c", "-lc"):
         return words
     text = words[2]
@@ -266,13 +266,13 @@ def _base(word: str) -> str:
 
 
 def _is_python(word: str) -> bool:
-    """Whether a word names a Python interpreter: python, python3, /usr/bin/python3.11."""
+    """Return True for the name of a Python interpreter: python, python3, /usr/bin/python3.11."""
     name = _base(word)
     return name.startswith("python") and not name[6:].strip("0123456789.")
 
 
 def _launcher_words(words: list[str]) -> list[str] | None:
-    """The words after a launcher, None if the command is not one."""
+    """The arguments after a launcher, None if the command runs none."""
     if _base(words[0]) in LAUNCHER_PROGRAMS:
         return words[1:]
     if _base(words[0]) == "paddock" and words[1:2] == ["launch"]:

@@ -53,7 +53,7 @@ NODE_FLAGS = (
 
 
 class _PaddleJobReader:
-    """What has been found so far."""
+    """Reads a PaddleJob; collects values, notes and problems."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -62,7 +62,7 @@ class _PaddleJobReader:
         self.pods: dict[str, PodReading] = {}
 
     def check(self) -> None:
-        """Raises UsageError with what is wrong, and what was misspelt: that may be why."""
+        """Raises UsageError with all problems and misspelt fields, which may be the reason."""
         if self.problems:
             unknown = [line for line in self.not_honoured if UNKNOWN in line]
             raise UsageError.of([*map(Problem, unknown), *self.problems])
@@ -186,7 +186,7 @@ def _read_rest(spec: Mapping[str, object], reading: _PaddleJobReader) -> None:
 
 
 def _choose_command(reading: _PaddleJobReader, base: Job) -> Entrypoint:
-    """The command line's, else the workers', else the servers'."""
+    """The job's command: the command line's, else the workers', else the servers'."""
     if base.command.program:
         return base.command
     chosen: Entrypoint | None = None
@@ -220,7 +220,7 @@ def _choose_command(reading: _PaddleJobReader, base: Job) -> Entrypoint:
 
 
 def _with_server_command(job: Job, reading: _PaddleJobReader, base: ParsedLaunch) -> Job:
-    """The servers' container names what they run, unless the command line names the script."""
+    """Set the servers' command from their container, unless the command line names the script."""
     pod = reading.pods.get("ps")
     own = pod.command if pod is not None and not base.job.command.program else None
     if own is None or own == job.command or "server_script" in base.given:
@@ -278,7 +278,7 @@ def _values(
 def _tell_overridden(
     values: Mapping[str, ArgValue], given: Mapping[str, ArgValue], reading: _PaddleJobReader
 ) -> None:
-    """What the file says and a variable of this shell decides; a flag is there to do so."""
+    """Note fields of the file that a variable of this shell overrides; flags do so silently."""
     for name, before in values.items():
         now = given.get(name, before)
         at, by = before.source, now.source

@@ -1,6 +1,6 @@
-"""What an allocation decides of a job: only what nobody else has decided.
+"""Complete a job with its allocation: number of nodes, node rank, master; flags come first.
 
-A job that was meant for several nodes and does not find its place is a problem, never a job of one.
+A job meant for several nodes without a rank in the allocation is a problem, never a job of one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALONE = "for this process alone: --standalone"
 
 
 def apply_allocation(reading: EnvironmentReading) -> None:
-    """Complete the values with our place in the allocation around us, if there is one."""
+    """Complete the values with our rank in the allocation around us, if there is one."""
     if any(reading.get(name) for name in SIGNS) and not _is_settled(reading):
         try:
             found = read_allocation(reading.env)
@@ -38,7 +38,7 @@ def apply_allocation(reading: EnvironmentReading) -> None:
 
 
 def _is_settled(reading: EnvironmentReading) -> bool:
-    """Whether the user has said how many nodes there are, and which."""
+    """Return True if the user has given the nodes of the job."""
     values = reading.values
     standalone = values.get("standalone")
     if standalone is not None and standalone.text.lower() in TRUE_WORDS:
@@ -72,7 +72,7 @@ def _complete(reading: EnvironmentReading, found: Allocation) -> None:
 
 
 def _check_idle(reading: EnvironmentReading, found: Allocation) -> None:
-    """One process in an allocation of several nodes, which nobody has started on the others."""
+    """Refuse a single process in an allocation of several nodes, with none on the others."""
     if "nnodes" in reading.values:
         return
     if found.idle > 1:
@@ -87,7 +87,7 @@ def _check_idle(reading: EnvironmentReading, found: Allocation) -> None:
 
 
 def _is_size_taken(reading: EnvironmentReading, found: Allocation) -> bool:
-    """Whether the processes started beside us are the nodes of the job."""
+    """Return True if the processes of the allocation are the nodes of the job."""
     given = reading.values.get("nnodes")
     if given is None and found.size is None:
         raise UsageError(
@@ -142,7 +142,7 @@ def _give(reading: EnvironmentReading, name: str, text: str, variable: str) -> N
 
 
 def _check_trainers(reading: EnvironmentReading) -> None:
-    """Scripts of Paddle 0.10 export how many trainers there are; nothing else may say so here."""
+    """Report a number of trainers, as scripts of Paddle 0.10 export it, that no flag explains."""
     number = to_integer(reading.get(TRAINERS)) or 1
     values = reading.values
     is_said = any(n in values for n in ("nnodes", *PROCESS_COUNTS, *LISTS, "standalone", "file"))

@@ -1,4 +1,4 @@
-"""What torchrun's own flags and variables mean here. Read only where one of them is given.
+"""The meaning of torchrun's own flags and variables. Read only where one of them is given.
 
 Sources: torch/distributed/run.py, torch/distributed/argparse_util.py (PET_*),
 torch/distributed/elastic/multiprocessing/api.py (Std, DefaultLogsSpecs), torch 2.15.
@@ -56,7 +56,7 @@ CONF_WITHOUT_EFFECT = frozenset(
 
 
 def apply_pet(reading: EnvironmentReading) -> None:
-    """Let PET_* stand in where neither the command line nor a variable of Paddle says anything.
+    """Take PET_* for values that neither the command line nor a variable of Paddle gives.
 
     torchrun's order: the command line wins over the variable.
     """
@@ -112,7 +112,7 @@ def apply_rdzv_conf(reader: FieldReader) -> None:
 
 
 def read_streams(reader: FieldReader) -> tuple[tuple[int, int], ...]:
-    """What the console shows of each local rank: (rank, 0 to 3), ALL_RANKS for those not named.
+    """The streams that the console shows: (local rank, 0 to 3), ALL_RANKS for those not named.
 
     As in torchrun: a stream is shown unless it is redirected and not teed, or its rank is not in
     the filter. () when no flag says anything.
