@@ -1,1 +1,14 @@
-"""The commands: parse, then import only what was chosen."""
+"""The commands: parse, then import only what was chosen. ``checks/`` has the scripts of ``check``.
+
+main                              the first argument, and the import of its command
+family, help, completion          tables of commands and their parsing; help; shell completion
+launch, keeper, warm              ``paddock launch``; its daemon (--warm keep); ``paddock warm``
+explain, plan_text                ``paddock explain``, and the plan as text
+explain_kubernetes, operator      the objects of a PaddleJob; install and run the operator
+submit, jobs, job_status, rerun   submit a job; list, stop, fetch runs; their status; rerun
+ps, ps_endpoints, ps_text         parameter servers: ask and order about; endpoints; texts
+pserver                           run a parameter server
+data, data_text                   training data: generate, split, check, plan
+rec                               recommendation models
+check, version                    an all-reduce for trial; installed versions
+"""

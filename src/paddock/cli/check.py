@@ -39,7 +39,7 @@ CAUSE_CHARACTERS = 300
 
 @value
 class Finding:
-    """What became of one framework. status: "ok", "failed" or "not installed"."""
+    """The result of one framework's check. status: "ok", "failed" or "not installed"."""
 
     framework: str
     status: str
@@ -75,7 +75,7 @@ def _run(given: ParsedCommand) -> int:
 
 
 def as_lines(finding: Finding) -> list[str]:
-    """One line for people; a second one says where the logs of a failure are."""
+    """The finding in one line for people; a second one has the log directory of a failure."""
     name = f"{finding.framework} {finding.version}".strip()
     if finding.status == "not installed":
         return [f"{name}: not installed"]
@@ -109,7 +109,7 @@ def check(framework: str) -> Finding:
 
 
 def _launch(framework: str, folder: str, log_dir: str) -> tuple[int, str]:
-    """Exit code and stdout of the job."""
+    """Launch the job; returns its exit code and stdout."""
     kind = device_kind()
     script = os.path.join(os.path.dirname(__file__), "checks", f"all_reduce_{framework}.py")
     command = [
@@ -140,7 +140,7 @@ def _launch(framework: str, folder: str, log_dir: str) -> tuple[int, str]:
 
 
 def device_kind() -> str:
-    """What each of the two processes gets one of; "cpu" where there are not two."""
+    """The kind of device that each of the two processes gets; "cpu" if there are not two."""
     from paddock.core.job import Entrypoint, Job
     from paddock.local.devices import find_devices
 
@@ -152,7 +152,7 @@ def device_kind() -> str:
 
 
 def told(out: str) -> tuple[str, str] | None:
-    """Device and backend as rank 0 wrote them; None when it did not get that far.
+    """The device and backend that rank 0 wrote; None when it did not get that far.
 
     >>> told("some warning\\npaddock-check cpu gloo\\n")
     ('cpu', 'gloo')
@@ -165,7 +165,7 @@ def told(out: str) -> tuple[str, str] | None:
 
 
 def cause_of(code: int, folder: str) -> str:
-    """One line from the job's record: who failed how, and the last line of its log."""
+    """The cause in one line: the verdict of the job's record, and the failed rank's last line."""
     if code == EXIT_DEADLINE:
         return f"not finished after {JOB_SECONDS} s"
     if code == 0:

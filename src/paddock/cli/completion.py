@@ -48,7 +48,7 @@ def _run(given: ParsedCommand) -> int:
 
 
 def _names(what: str) -> str:
-    """Jobs or sites, one a line; nothing where they cannot be read: nobody asked for an error."""
+    """Jobs or sites, one a line; "" if they cannot be read: a completion shows no errors."""
     from paddock.backends.registry import Registry
     from paddock.backends.sites.profile import read_profile
     from paddock.errors import PaddockError
@@ -65,7 +65,7 @@ def _names(what: str) -> str:
 
 
 def every_command() -> Iterator[CliCommand]:
-    """All commands and orders."""
+    """All commands and their subcommands ("orders")."""
     for name in NAMES:
         known = commands_of(name)
         yield from (known[name],) if name in known else known.values()
@@ -77,13 +77,13 @@ def offered(command: CliCommand) -> list[Flag]:
 
 
 def orders_of(name: str) -> list[str]:
-    """What comes after the name, if anything must."""
+    """The subcommands ("orders") of a command, if it needs one."""
     known = commands_of(name)
     return [] if name in known else [full.partition(" ")[2] for full in known]
 
 
 def _value(shell: str, kind: str, words: Sequence[str]) -> str:
-    """What completes a value, as VALUES has it."""
+    """The shell code that completes a value, out of VALUES."""
     some, command, directory, file, nothing = VALUES[shell]
     if words:
         return some.format(" ".join(words))
@@ -93,7 +93,7 @@ def _value(shell: str, kind: str, words: Sequence[str]) -> str:
 
 
 def _walk(shell: str) -> Iterator[tuple[CliCommand, str, list[tuple[Flag, str]]]]:
-    """Each command, what completes its first word, and its flags with what completes theirs."""
+    """Each command, the completion of its first operand, and its flags with that of values."""
     for command in every_command():
         first = command.operands[0] if command.operands else None
         kind, words = (first.kind, first.choices) if first else ("", ())
@@ -109,7 +109,7 @@ def _walk(shell: str) -> Iterator[tuple[CliCommand, str, list[tuple[Flag, str]]]
 
 
 def _cases(shell: str) -> Iterator[str]:
-    """Of bash and zsh: what each command takes, as a case of $at, and of the flag $before."""
+    """The cases of bash and zsh: each command as a case of $at, and of the flag $before."""
     for command, first, flags in _walk(shell):
         names = [(name, one.help) for one, _ in flags for name in one.names]
         shown = f"rows=({_described(names)})"
@@ -126,7 +126,7 @@ def _cases(shell: str) -> Iterator[str]:
 
 
 def bash() -> str:
-    """For bash 4 and later; bash-completion is not needed."""
+    """The completion script for bash 4 and later; bash-completion is not needed."""
     names = [*NAMES]
     with_orders = [
         f"  {name}) order=1; [ $COMP_CWORD -eq 2 ] && at=x what=w words='{' '.join(found)}';;"
@@ -168,12 +168,12 @@ def bash() -> str:
 
 
 def _described(rows: Iterable[tuple[str, str]]) -> str:
-    """The words of an array for zsh's _describe: 'name:what it does'."""
+    """The elements of an array for zsh's _describe: 'name:what it does'."""
     return " ".join("'" + f"{name}:{what}".replace("'", "'\\''") + "'" for name, what in rows)
 
 
 def zsh() -> str:
-    """For zsh 5 and later, with descriptions."""
+    """The completion script for zsh 5 and later, with descriptions."""
     lines = [
         f"# {INSTALL['zsh']}",
         "(( $+functions[compdef] )) || { autoload -U compinit && compinit }",
@@ -219,7 +219,7 @@ def _quoted(text: str) -> str:
 
 
 def fish() -> str:
-    """For fish 3 and later."""
+    """The completion script for fish 3 and later."""
     seen, start = "__fish_seen_subcommand_from", "complete -c paddock -n"
     lines = [f"# {INSTALL['fish']}"]
     for name, what in NAMES.items():

@@ -1,4 +1,4 @@
-"""``paddock data``: generate, split and check training data, and plan who reads what."""
+"""``paddock data``: generate, split and check training data, and plan each worker's files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _count_text(count: int) -> str:
 
 
 def _with_key(words: list[str]) -> list[str]:
-    """`--by key COLUMN`, in one word or two, as two flags of one value each.
+    """The arguments with `--by key COLUMN`, in one or two, as two flags of one value each.
 
     >>> _with_key(["x", "--by", "key", "3"]), _with_key(["--by=key 1:", "x"])
     (['x', '--by', 'key', '--key', '3'], ['--by', 'key', '--key', '1:', 'x'])
@@ -146,7 +146,7 @@ def _generate(given: ParsedCommand) -> int:
 
 
 def _tell_written(manifest: Manifest, given: ParsedCommand) -> int:
-    """What stands in a directory now; the same for generate and split."""
+    """Print the files of a directory that generate or split has written."""
     if given.json:
         print(json.dumps(manifest.as_json()))
         return 0
@@ -160,7 +160,7 @@ def _tell_written(manifest: Manifest, given: ParsedCommand) -> int:
 
 
 def _beside(path: str) -> str:
-    """The directory of shards of a file; of a URL it is here, not there."""
+    """The directory for the shards of a file; for a URL below the working directory."""
     return (path.rpartition("/")[2] if "://" in path else path) + "-shards"
 
 
@@ -193,7 +193,7 @@ def _check(given: ParsedCommand) -> int:
 
 
 def _format(given: ParsedCommand, files: list[DataFile]) -> tuple[str, Format]:
-    """The format that was asked for, or that the first lines have; with its slots."""
+    """The format given, or found in the first lines; with its slots."""
     from paddock.data import declared
     from paddock.data.chunks import Chunk
     from paddock.data.files import blocks, is_parquet
@@ -234,7 +234,7 @@ def _format(given: ParsedCommand, files: list[DataFile]) -> tuple[str, Format]:
 
 
 def _said(config: str | None) -> tuple[Reading, Mapping[str, object]]:
-    """What a config of `paddock rec` says of its data, and all its keys. Raises UsageError."""
+    """The reader settings in a config of `paddock rec`, and all its keys. Raises UsageError."""
     from paddock.rec.config.resolve import resolve
     from paddock.rec.settings import Contract, Reading
 

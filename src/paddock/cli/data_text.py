@@ -1,4 +1,4 @@
-"""How ``paddock data check`` shows what it has found."""
+"""The report of ``paddock data check``, as text and JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILES_SHOWN = 20
 
 
 def report_text(name: str, report: Report) -> str:
-    """A report for people: what is there, then what is wrong."""
+    """A report for people: the data's facts, then its errors."""
     examples = report.coverage.examples
     total = size_text(sum(file.bytes for file in report.files))
     lines = [f"{len(report.files)} files, {examples:,} examples, {total}, format {name}"]

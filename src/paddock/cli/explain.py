@@ -31,7 +31,7 @@ TABLE = FlagTable("explain", (*FLAGS, *LAUNCH))
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print what ``paddock launch`` with the same words would do."""
+    """Print the plan of ``paddock launch`` with the same arguments."""
     words = list(argv)
     if (for_kubernetes := words_for_kubernetes(words)) is not None:
         from paddock.cli import explain_kubernetes
@@ -87,7 +87,7 @@ def _run_submission(argv: Sequence[str]) -> int:
 
 
 def is_submission(words: Sequence[str]) -> bool:
-    """Whether the words are those of ``paddock submit``: where it runs is said by -b or --hosts.
+    """Return True if the arguments are of ``paddock submit``: they have -b, --hosts or the like.
 
     >>> is_submission(["-b", "slurm", "train.py"]), is_submission(["train.py", "-b"])
     (True, False)
@@ -98,9 +98,9 @@ def is_submission(words: Sequence[str]) -> bool:
 
 
 def words_for_kubernetes(words: Sequence[str]) -> list[str] | None:
-    """The words of ``explain --kubernetes`` without it; None for a plan on machines.
+    """The arguments of ``explain --kubernetes`` without it; None for a plan on machines.
 
-    It was -b kubernetes and --backend kubernetes once; --backend is Paddle's word for gloo or nccl.
+    Earlier spellings: -b kubernetes, --backend kubernetes; --backend is Paddle's for gloo or nccl.
 
     >>> words_for_kubernetes(["--json", "--kubernetes", "job.yaml"])
     ['--json', 'job.yaml']

@@ -1,6 +1,6 @@
 """``paddock explain --kubernetes job.yaml``: the objects that the operator will make, as YAML.
 
-Nothing is asked of a cluster: the pure reconcile decides, for a job that was just created.
+No cluster is asked: the pure reconcile decides, for a job that was just created.
 Addresses that only a cluster knows show as <ip of POD>.
 """
 
@@ -51,7 +51,7 @@ def _run(given: ParsedCommand) -> int:
 def objects_of(
     document: object, namespace: str, settings: Settings
 ) -> tuple[tuple[str, ...], list[Manifest]]:
-    """(warnings, manifests in the order they are made). Raises UsageError with every problem."""
+    """(warnings, manifests in order of creation). Raises UsageError with every problem."""
     from paddock.kube.objects import Meta, PaddleJob, PodGroup, PodGroupStatus
     from paddock.operator.decision import Create, Observed
     from paddock.operator.facts import gather

@@ -1,7 +1,7 @@
-"""Commands and their orders, as tables: each is read, helped and carried out here.
+"""Commands and their subcommands ("orders"), as tables: parsed, documented and run here.
 
-``COMMANDS`` of a module: name, as "ps save" or "list" -> Command. What a command line says becomes
-one value an attribute, of the type that its metavar tells.
+``COMMANDS`` of a module: name, as "ps save" or "list" -> CliCommand. A command line becomes
+a ParsedCommand: an attribute for each value, of the type that its metavar tells.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ JSON = flag("json", "", "print JSON, for programs")
 
 
 class ParsedCommand(SimpleNamespace):
-    """What was read: an attribute for each flag and operand of a command."""
+    """The parsed arguments: an attribute for each flag and operand of a command."""
 
 
 @value
 class Operand:
-    """A word without dashes. kind: what completes it. most: 0 for any number.
+    """An argument without dashes. kind: of its completion. most: 0 for any number.
 
-    hidden: words that are taken as well, and that no help shows.
+    hidden: values that are accepted as well, and that no help shows.
     """
 
     name: str
@@ -55,14 +55,14 @@ class Operand:
 
     @property
     def usage(self) -> str:
-        """As it stands in a usage line."""
+        """The operand as it stands in a usage line."""
         text = self.metavar if self.most == 1 else f"{self.metavar} ..."
         return text if self.least else f"[{text}]"
 
 
 @value
 class CliCommand:
-    """One command, or one order of a command.
+    """A command, or a subcommand ("order") of it.
 
     run: carries out what was read. takes_words: carries out the words unread, where another
     module reads them by the same table. usages: after "paddock NAME", where the usual one would
@@ -87,14 +87,14 @@ class CliCommand:
 
     @property
     def table(self) -> FlagTable:
-        """Its flags."""
+        """The command's flags."""
         return FlagTable(self.name, (*self.flags, *self.more), goes_single=self.goes_single)
 
 
 def carry_out(name: str, commands: Mapping[str, CliCommand], argv: Sequence[str]) -> int:
-    """Carry out a command, or one of its orders; the exit code.
+    """Run a command, or one of its subcommands ("orders"); returns the exit code.
 
-    Raises: UsageError for an unknown order, wrong words and a package that is not installed.
+    Raises: UsageError for an unknown order, wrong arguments and a package that is not installed.
     """
     words = list(argv)
     if name not in commands:
@@ -121,9 +121,9 @@ def carry_out(name: str, commands: Mapping[str, CliCommand], argv: Sequence[str]
 
 
 def given(command: CliCommand, line: ParsedLine) -> ParsedCommand:
-    """What was read, an attribute for each flag and operand. Raises UsageError with all problems.
+    """Parse the arguments of a command. Raises UsageError with all problems.
 
-    A list where it repeats, None where nothing was said.
+    The attribute is a list where the flag repeats, None where it is not given.
     """
     problems = list(line.problems)
     found: dict[str, object] = {}
@@ -159,7 +159,7 @@ def given(command: CliCommand, line: ParsedLine) -> ParsedCommand:
 
 
 def say(text: str) -> None:
-    """A line for the people, within their terminal; stdout is for the answer, or the job's."""
+    """Print a line for people on stderr, within the terminal; stdout is for the result."""
     from paddock.local.screen import fit_terminal
 
     sys.stderr.write(fit_terminal(f"paddock: {text}\n"))
@@ -167,7 +167,7 @@ def say(text: str) -> None:
 
 
 def usage_of(command: CliCommand) -> str:
-    """One line that shows what it takes.
+    """The usage line of a command.
 
     >>> usage_of(CliCommand("x", "", (JSON,), operands=(Operand("job", "JOB", "", least=0),)))
     'paddock x [JOB] [flags]'
@@ -178,7 +178,7 @@ def usage_of(command: CliCommand) -> str:
 
 
 def _typed(one: Flag, name: str, text: str, problems: list[Problem]) -> object:
-    """A text as its kind has it; a problem where it has no such value."""
+    """A text as a value of its kind; a problem is added if it has no such value."""
     found: object = text
     if one.choices and text not in one.choices:
         problems.append(

@@ -71,7 +71,7 @@ def _run(given: ParsedCommand) -> int:
 
 
 def overview() -> str:
-    """What ``paddock --help`` prints."""
+    """The text of ``paddock --help``."""
     width = _width()
     lines = [*reflowed(f"Paddock {__version__} starts, supervises and scales distributed training "
                        "jobs.", width), ""]  # fmt: skip
@@ -105,7 +105,7 @@ def commands_of(name: str) -> dict[str, CliCommand]:
 
 
 def command_help(name: str, *, is_all: bool = False) -> str:
-    """What ``paddock NAME --help`` prints; NAME may have an order in it. is_all: --help-all."""
+    """The text of ``paddock NAME --help``; NAME may have an order in it. is_all: --help-all."""
     known = commands_of(name.partition(" ")[0])
     return command_text(known[name], is_all=is_all) if name in known else orders_text(name, known)
 
@@ -124,7 +124,7 @@ def answer(asked: HelpAsked) -> int:
 
 
 def wants_all(argv: Sequence[str], command: str) -> bool:
-    """Whether these words, which ask for help, ask for all flags."""
+    """Return True if these arguments, which ask for help, ask for all flags."""
     table = commands_of(command)[command].table
     return any(said.flag is HELP_ALL for said in read_line(argv, table, has_script=True).said)
 

@@ -1,6 +1,6 @@
-"""Which jobs words mean (handles, ids, names, last, all), and how those are.
+"""Find the jobs that arguments name (handles, ids, names, last, all), and show their status.
 
-Their backends are asked; people and programs are shown the answer, once or until the end.
+The status comes from their backends; it is shown to people or programs, once or until the end.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EXITS = {"succeeded": 0, "cancelled": 143, "lost": EXIT_OWN_FAULT, "failed": 1}
 
 
 def runs_of(jobs: Sequence[str]) -> list[RegisteredJob]:
-    """The jobs that are meant; `last` when none is named. Raises UsageError."""
+    """The jobs that are named; `last` when none is. Raises UsageError."""
     registry = Registry(os.environ)
     found: dict[str, RegisteredJob] = {}
     problems: list[Problem] = []
@@ -59,7 +59,7 @@ def runs_of(jobs: Sequence[str]) -> list[RegisteredJob]:
 
 
 def _joined(jobs: Sequence[str]) -> list[str]:
-    """With "pid" and the number behind it as one word.
+    """The arguments, with "pid" and the number behind it as one.
 
     >>> _joined(["pid", "22986", "last"])
     ['pid 22986', 'last']
@@ -74,7 +74,7 @@ def _joined(jobs: Sequence[str]) -> list[str]:
 
 
 def one_of(jobs: Sequence[str]) -> RegisteredJob:
-    """The one job that is meant. Raises UsageError when there are several."""
+    """The one job that is named. Raises UsageError when there are several."""
     runs = runs_of(jobs)
     if len(runs) != 1:
         raise UsageError(f"{len(runs)} jobs are meant", hint="name one")
@@ -82,9 +82,9 @@ def one_of(jobs: Sequence[str]) -> RegisteredJob:
 
 
 def by_handle(registry: Registry, word: str) -> RegisteredJob | None:
-    """An entry for a job of which only the handle is known; None when none is found.
+    """The entry of a job of which only the handle is known; None when none is found.
 
-    Its place is asked: a site's name, a host, a cluster or a namespace.
+    Asks the handle's place: a site's name, a host, a cluster or a namespace.
     """
     handle = parse_handle(word)
     if handle is None:
@@ -112,7 +112,7 @@ def by_handle(registry: Registry, word: str) -> RegisteredJob | None:
 
 
 def ask(run: RegisteredJob) -> JobStatus:
-    """How a job is, now. What ended stays so; who cannot be asked is unknown since then."""
+    """The present status of a job. An end is final; no answer: "unknown" since last seen."""
     return _seen(run, _status(run))
 
 
@@ -124,7 +124,7 @@ def _status(run: RegisteredJob) -> JobStatus | PaddockError:
 
 
 def _seen(run: RegisteredJob, status: JobStatus | PaddockError) -> JobStatus:
-    """What is told of a job that was asked for, and remembered."""
+    """The status of a job from the answer of its backend, written to the registry."""
     end = run.end
     if isinstance(status, PaddockError):
         if end is not None:
@@ -140,13 +140,13 @@ def _seen(run: RegisteredJob, status: JobStatus | PaddockError) -> JobStatus:
 
 
 def seen_end(run: RegisteredJob) -> JobStatus | None:
-    """How a job was seen to end, which stays so; None for those that must be asked."""
+    """The recorded end of a job, which is final; None for a job that must be asked."""
     end = run.end
     return None if end is None or end.state == "lost" else end
 
 
 def ask_all(runs: Sequence[RegisteredJob], *, is_brief: bool = False) -> list[JobStatus]:
-    """The same for several, at once; is_brief: hosts that do not answer are not waited for long."""
+    """The status of several jobs, asked in parallel. is_brief: short timeout of each host."""
     found: dict[str, JobStatus | PaddockError] = {}
     by_backend: dict[str, list[RegisteredJob]] = {}
     for run in runs:
@@ -166,14 +166,14 @@ def ask_all(runs: Sequence[RegisteredJob], *, is_brief: bool = False) -> list[Jo
 
 
 def exit_code(status: JobStatus) -> int:
-    """The job's own code; where it has none, one that says how it ended."""
+    """The job's own exit code; where it has none, one of EXITS by its state."""
     if status.code is not None and (status.code or status.state == "succeeded"):
         return status.code
     return EXITS.get(status.state, EXIT_OWN_FAULT)
 
 
 def as_json(run: RegisteredJob, status: JobStatus) -> dict[str, Any]:
-    """docs/reference/json.md."""
+    """The status as JSON; see docs/reference/json.md."""
     return {
         "id": run.run_id,
         "name": run.name,
@@ -189,7 +189,7 @@ def as_json(run: RegisteredJob, status: JobStatus) -> dict[str, Any]:
 def show(
     runs: Sequence[RegisteredJob], statuses: Sequence[JobStatus], *, is_json: bool, is_list: bool
 ) -> None:
-    """Each host by host and rank by rank, or all as one value; is_list: one of several."""
+    """Print the status host by host and rank by rank, or as JSON. is_list: JSON is a list."""
     pairs = list(zip(runs, statuses, strict=True))
     if is_json:
         found = [as_json(*pair) for pair in pairs]
@@ -200,7 +200,7 @@ def show(
 
 
 def show_list(runs: Sequence[RegisteredJob], statuses: Sequence[JobStatus]) -> None:
-    """A line a job."""
+    """Print one line for each job."""
     rows = [
         (
             run.run_id,
@@ -221,7 +221,7 @@ def show_list(runs: Sequence[RegisteredJob], statuses: Sequence[JobStatus]) -> N
 
 
 def shown_name(run: RegisteredJob) -> str:
-    """How people call a run: a launch by its id, a submitted job by its handle."""
+    """The name of a run for people: the id of a launch, the handle of a submitted job."""
     return run.run_id if run.handle.backend == LAUNCH else str(run.handle)
 
 
@@ -233,22 +233,22 @@ def _status_text(run: RegisteredJob, status: JobStatus) -> str:
 
 
 def _is_coloured() -> bool:
-    """Colour only for people who did not refuse it (no-color.org)."""
+    """Return True if the output may have colour: a terminal, without NO_COLOR (no-color.org)."""
     return _takes_codes() and not os.environ.get("NO_COLOR")
 
 
 def _takes_codes() -> bool:
-    """Whether what is written may move the cursor and have colours."""
+    """Return True if the output may move the cursor and have colours."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def shown(pieces: Iterable[LogChunk]) -> Iterator[bytes]:
-    """Lines as this output may have them, with their prefixes."""
+    """Lines with their prefixes, cleaned for this output."""
     return prefixed(pieces, is_terminal=sys.stdout.isatty())
 
 
 def watch(run: RegisteredJob) -> int:
-    """Redraw the status until the job has ended; its exit code."""
+    """Redraw the status until the job has ended; returns its exit code."""
     last: list[str] = []
     while True:
         (status,) = ask_all([run], is_brief=True)
@@ -265,9 +265,9 @@ def watch(run: RegisteredJob) -> int:
 
 
 def stay(run: RegisteredJob) -> int:
-    """Show what a job says until it has ended; its exit code. Ctrl-C ends it, a second at once.
+    """Follow a job's log to its end; returns its exit code. Ctrl-C stops it, a second at once.
 
-    For backends whose jobs live by themselves: one that is killed here goes on there.
+    For backends whose jobs do not depend on this process.
     """
     backend = find_backend(run.handle.backend)
     is_told = False

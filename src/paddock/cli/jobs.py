@@ -53,7 +53,7 @@ STOPPING_SECONDS = 30.0  # that delete waits for a job which was told to end
 
 
 def _list(given: ParsedCommand) -> int:
-    """One line a job."""
+    """Print one line for each job."""
     registry = Registry(os.environ)
     if given.discover:
         site = find_site(given.discover, env=os.environ, cwd=os.getcwd())
@@ -84,7 +84,7 @@ def _list(given: ParsedCommand) -> int:
 
 
 def _status_of(given: ParsedCommand) -> int:
-    """Host by host, rank by rank."""
+    """Print the status of jobs host by host, rank by rank."""
     runs = runs_of(given.jobs)
     if given.watch:
         return watch(one_of(given.jobs))
@@ -95,7 +95,7 @@ def _status_of(given: ParsedCommand) -> int:
 
 
 def _logs(given: ParsedCommand) -> int:
-    """Lines of all ranks, ordered by time."""
+    """Print the log lines of all ranks, ordered by time."""
     run = one_of(given.jobs)
     query = read_query(
         rank=given.rank,
@@ -130,7 +130,7 @@ def _logs(given: ParsedCommand) -> int:
 
 
 def _stop(given: ParsedCommand) -> int:
-    """Ask jobs to end."""
+    """Ask jobs to stop."""
     runs = runs_of(given.jobs)
     seen = {r.run_id: s for r, s in zip(runs, ask_all(runs, is_brief=True), strict=True)}
     if "all" in given.jobs:  # the ended ones are not worth a line each
@@ -172,7 +172,7 @@ def _wait(given: ParsedCommand) -> int:
 
 
 def _fetch(given: ParsedCommand) -> int:
-    """Bring log/ and output/."""
+    """Fetch log/ and output/."""
     runs = runs_of(given.jobs)
 
     def fetch(run: RegisteredJob) -> str:
@@ -239,7 +239,7 @@ def _clear(word: str) -> None:
 
 
 def _settled(run: RegisteredJob) -> JobStatus:
-    """How a job is; one that was told to end has so many seconds for it first."""
+    """The status of a job; a job that is stopping gets STOPPING_SECONDS to end first."""
     deadline = 0.0
     while (status := ask(run)).state == "stopping":
         if not deadline:
@@ -258,7 +258,7 @@ def _each(
     do: Callable[[RegisteredJob], str],
     at_once: int = 1,
 ) -> int:
-    """Do it to every job that is meant; what failed is told at the end, all of it."""
+    """Apply a function to every job named; all failures are raised together at the end."""
     problems: list[Problem] = []
     told = []
 
@@ -327,5 +327,5 @@ COMMANDS = {verb.name: verb for verb in _VERBS}
 
 
 def run(name: str, argv: Sequence[str]) -> int:
-    """Carry out a verb; the exit code."""
+    """Run a verb; returns the exit code."""
     return carry_out(name, COMMANDS, argv)

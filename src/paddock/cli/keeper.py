@@ -1,4 +1,4 @@
-"""The launcher that stays, with ``--warm keep``: launches one job after the other.
+"""The launcher daemon (``--warm keep``), which launches one job after the other.
 
 Started by a client (local/warm/keep.py), as a guardian and a launcher like any other. After each
 job it starts itself anew, by exec(2), and keeps its pid, its children, the lock, the socket and
@@ -55,7 +55,7 @@ class LauncherDaemon:
     # -------------------------------------------------------------------- idle
 
     def wait(self) -> tuple[socket.socket, keep.LaunchRequest, list[int]] | None:
-        """For a launch; None: long enough, or `paddock warm stop`."""
+        """Wait for a launch; None after KEPT_SECONDS, or `paddock warm stop`."""
         self.loop.watch(os.pidfd_open(self.guardian_pid), READ, lambda _events: _end())
         if os.getppid() != self.guardian_pid:  # it has died before, and its pid may be another's
             _end()
@@ -83,7 +83,7 @@ class LauncherDaemon:
             each.stop()
 
     def _look(self) -> None:
-        """Whether it is time to end: at each client, and once a minute."""
+        """Stop the loop if it is time to end: called at each client, and once a minute."""
         now = self.loop.now()
         if now >= self._until or not self.place.is_held_by(self.facts["lock"]):
             self.loop.stop()
@@ -121,7 +121,7 @@ class LauncherDaemon:
     # --------------------------------------------------------------------- job
 
     def launch(self, client: socket.socket, request: keep.LaunchRequest, fds: list[int]) -> None:
-        """Launch it, and tell the client how it went."""
+        """Launch the job, and send its exit code to the client."""
         self._say("busy")
         self.loop.watch(self.listener.fileno(), READ, lambda _events: self._refuse())
         self.loop.watch(client.fileno(), READ, lambda _events: _hear(client))
@@ -156,7 +156,7 @@ class LauncherDaemon:
     # ------------------------------------------------------------------- again
 
     def again(self) -> None:
-        """Start anew, with nothing of the last job but the warm server."""
+        """Start this process anew by exec(2), with nothing of the last job but the warm server."""
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(null, number)
@@ -166,19 +166,19 @@ class LauncherDaemon:
         os.execv(sys.executable, keep.keeper_argv(facts))
 
     def leave(self) -> None:
-        """Nobody comes any more, or was to come."""
+        """Remove the socket and the lock, if they are still this daemon's."""
         if self.place.is_held_by(self.facts["lock"]):
             self.place.remove()
 
     def _say(self, state: str) -> None:
-        """For `paddock warm list`, in the lock."""
+        """Write the state into the lock file, for `paddock warm list`."""
         row = {"pid": os.getpid(), "script": self.facts["script"], "state": state}
         data = json.dumps(row).encode("ascii").ljust(keep.STATE_BYTES)
         os.pwrite(self.facts["lock"], data, 0)
 
 
 def _hear(client: socket.socket) -> None:
-    """Signals of the client's, or its end: as with a launcher whose guardian was killed."""
+    """Pass on the client's signals; at its end, end as a launcher whose guardian was killed."""
     try:
         numbers = client.recv(64)
     except ConnectionResetError:
@@ -190,7 +190,7 @@ def _hear(client: socket.socket) -> None:
 
 
 def _end() -> None:
-    """Nothing may be left, also of an import that hears of nobody."""
+    """Kill all descendants, also an import that ignores its parent's end, and exit with 137."""
     end_descendants()
     os._exit(137)
 
@@ -200,7 +200,7 @@ def _say_nothing(_level: str, _text: str) -> None:
 
 
 def main() -> None:
-    """The process that a client has started, or that has started itself anew."""
+    """Run the daemon: a process started by a client, or by itself through exec(2)."""
     facts: dict[str, Any] = json.loads(sys.argv[1])
     code = EXIT_OWN_FAULT
     try:

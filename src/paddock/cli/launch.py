@@ -1,4 +1,4 @@
-"""``paddock launch``: read the command, check what this machine can tell, run the job.
+"""``paddock launch``: read the command line, check it on this machine, run the job.
 
 The launch path. It imports nothing it does not need before the ranks run; tests/cli compares the
 loaded modules with a list.
@@ -107,7 +107,7 @@ def read(argv: Sequence[str]) -> ParsedLaunch:
 def run_here(
     parsed: ParsedLaunch, argv: Sequence[str], guardian_pid: int, kept: DaemonLoop | None = None
 ) -> int:
-    """Run it in this process, the launcher; whatever happens, there is an exit code."""
+    """Run the job in this process, the launcher; returns an exit code after any error, too."""
     from paddock.local.console import last_words
 
     try:
@@ -137,7 +137,7 @@ def run_here(
 
 
 def resolved(parsed: ParsedLaunch) -> ParsedLaunch:
-    """With what files say: of hosts, of the job, of the script, and of what its servers run."""
+    """Complete the job from files: its hosts, a job file, the script, the servers' command."""
     if not parsed.file and any(word.startswith("--") for word in parsed.job.command.args):
         from paddock.jobfile.misplaced import misplaced_note
 
@@ -179,7 +179,7 @@ def _open_standard_files() -> None:
 
 
 def check_machine(job: Job) -> None:
-    """What can be known before anything is started. Raises with every problem found."""
+    """Check the job on this machine before the start. Raises with every problem found."""
     commands = dict.fromkeys((job.command, job.command_of("ps")))
     scripts = [_script_problem(c.program) for c in commands if c.kind == "script"]
     from paddock.local.logs import check_log_dir, has_own_folder
@@ -198,7 +198,7 @@ def check_machine(job: Job) -> None:
 
 
 def _host_problem(job: Job) -> Problem | None:
-    """--host that has no address. In a pod a name may be published in a moment."""
+    """The problem of a --host without address. None in a pod: its name may be published later."""
     host = job.rendezvous.own_host
     if not host or "KUBERNETES_SERVICE_HOST" in os.environ:
         return None
@@ -233,7 +233,7 @@ def _script_problem(script: str) -> Problem | None:
 
 
 def _near(script: str, otherwise: str) -> str:
-    """A hint: the script of nearly that name that is where it was looked for."""
+    """A hint: a script of nearly that name in the same directory."""
     from paddock.command_line import nearest
 
     folder, name = os.path.split(script)
@@ -246,7 +246,7 @@ def _near(script: str, otherwise: str) -> str:
 
 
 def _script_problems(argv: Sequence[str]) -> list[Problem]:
-    """What is wrong with the script of a command line that is wrong anyway."""
+    """The problems with the script of a command line that has other problems, too."""
     from paddock.jobfile.args import read_words
 
     script = read_words(argv).script

@@ -74,8 +74,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def let_ctrl_c_end_us() -> None:
-    """Until the launcher takes signals. Python's own way is an exception in whatever runs, and in
-    some places of an import an exception is told and forgotten: the job would go on.
+    """End at Ctrl-C until the launcher takes signals. Python raises an exception instead, and in
+    some places of an import that is printed and dropped: the job would go on.
     """
     # The C module: `import signal` builds enums on a path where ranks wait.
     from _signal import (  # type: ignore[import-not-found]  # not in typeshed
@@ -89,7 +89,7 @@ def let_ctrl_c_end_us() -> None:
 
 
 def run(words: Sequence[str]) -> int:
-    """Run a command; returns the exit code, after telling what was wrong.
+    """Run a command; prints errors, and returns the exit code.
 
     >>> run(["version", "--help"]) == 0
     usage: paddock version [flags]
@@ -105,7 +105,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def answered(call: Callable[[], int]) -> int:
-    """Its exit code; what was wrong is told."""
+    """Call a command's function; prints errors, and returns the exit code."""
     try:
         return call()
     except BrokenPipeError:

@@ -91,7 +91,7 @@ def _on_cluster(given: ParsedCommand, install: Install, **more: bool) -> int:
 
 
 def _made(given: ParsedCommand) -> Install:
-    """How the operator is to run, as far as the flags say."""
+    """The operator's installation from the flags."""
     from paddock.operator.manifests.install import Install
 
     install = Install()

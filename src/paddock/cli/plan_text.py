@@ -1,4 +1,4 @@
-"""The plan of a job as people and programs read it: --dry-run, and ``paddock explain`` at length.
+"""The plan of a job as text and JSON: --dry-run, and ``paddock explain`` at length.
 
 Starts nothing and reserves nothing: ports that are not fixed show as "free", other nodes are taken
 to look like this one.
@@ -55,7 +55,7 @@ def show_plan(
 ) -> None:
     """Print the plan; with env_of, the environment of that rank, or of all.
 
-    is_here: on this machine, with its devices. Raises UsageError where no process is env_of.
+    is_here: on this machine, with its devices. Raises UsageError if env_of is no process.
     """
     job = parsed.job
     devices = find_devices(job, os.environ) if is_here else Devices()
@@ -72,7 +72,7 @@ def show_plan(
 
 
 def _imagined_hosts(job: Job, devices: Devices, name: str) -> tuple[Host, ...]:
-    """The hosts of a job before anyone has joined: known addresses, else node0, node1, ..."""
+    """The hosts of a job before the rendezvous: known addresses, else node0, node1, ..."""
     meeting = job.rendezvous
     own_rank = meeting.node_rank or 0
     known = meeting.ips or (() if meeting.kind == "alone" else hosts_of(job.roles))
@@ -94,7 +94,7 @@ def _imagined_hosts(job: Job, devices: Devices, name: str) -> tuple[Host, ...]:
 def _environments(
     job: Job, plan: Plan, base: Mapping[str, str], devices: Devices
 ) -> list[dict[str, str]]:
-    """What each process gets beyond what it inherits unchanged, in the plan's order."""
+    """The variables of each process that it does not inherit unchanged, in the plan's order."""
     found = []
     directory = os.path.abspath(job.logs.directory)
     if has_own_folder(job):
@@ -125,7 +125,7 @@ def _environments(
 
 
 def _as_json(parsed: ParsedLaunch, plan: Plan, envs: list[dict[str, str]]) -> dict[str, object]:
-    """One JSON object: command, notes, processes with environment, sources."""
+    """The plan as a JSON object: command, notes, processes with environment, sources."""
     job = parsed.job
     return {
         "command": list(job.command.argv()),
@@ -188,7 +188,7 @@ def _as_text(parsed: ParsedLaunch, plan: Plan, width: int | None = None) -> list
 
 
 def _given_rows(parsed: ParsedLaunch) -> Iterator[tuple[str, str, str]]:
-    """What the user knows (a flag, a field of the file), its value, and where it was given."""
+    """(flag or field of the file, value, source) of each value that the user has given."""
     fields: dict[tuple[str, str, str], list[str]] = {}
     for field in FIELDS:
         source = parsed.job.sources.get(field, DEFAULT)
@@ -209,7 +209,7 @@ def _given_rows(parsed: ParsedLaunch) -> Iterator[tuple[str, str, str]]:
 def _folded(plan: Plan) -> list[list[Proc]]:
     """The processes in order; those of one node and role that differ by number only are together.
 
-    Where each has more than one device, each has a row of its own.
+    Processes with more than one device each have a row of their own.
     """
     found: list[list[Proc]] = []
     for proc in plan.procs:

@@ -72,7 +72,7 @@ SOURCE = (
 
 
 def _admin(given: ParsedCommand) -> Admin:
-    """Servers that have all been reached. Raises PaddockError naming one that was not."""
+    """A client connected to all servers. Raises PaddockError naming one that was not reached."""
     admin = _unconnected(given)
     admin.connect()
     return admin
@@ -102,7 +102,7 @@ def _endpoints(given: ParsedCommand) -> str | None:
 
 @contextmanager
 def _checkpoint(given: ParsedCommand, near: Path) -> Iterator[Checkpoint]:
-    """The one of --checkpoint, or the servers' tables as they are now."""
+    """The checkpoint of --checkpoint, or a temporary one of the servers' tables."""
     from paddock.ps.client.transfer import temporary_checkpoint
     from paddock.ps.durable.checkpoint import open_checkpoint
 
@@ -289,7 +289,7 @@ def _publish(given: ParsedCommand) -> int:
 
 
 def _witness(given: ParsedCommand) -> int:
-    """Be one until SIGTERM or SIGINT."""
+    """Run a witness until SIGTERM or SIGINT."""
     from paddock.ps.link import read_token
     from paddock.ps.server.main import say
     from paddock.ps.server.witness import serve_witness

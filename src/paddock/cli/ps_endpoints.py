@@ -1,4 +1,4 @@
-"""Where the servers of a job of ``paddock launch`` are, from its log directory."""
+"""The endpoints of a job's parameter servers, from the log directory of ``paddock launch``."""
 
 from __future__ import annotations
 

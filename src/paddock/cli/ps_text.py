@@ -1,4 +1,4 @@
-"""How ``paddock ps`` shows servers and trainers to people."""
+"""The texts of ``paddock ps`` about servers and trainers, for people."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATUS = (
 
 
 def status_text(seen: Sequence[Seen]) -> str:
-    """A line for each server, and what the chief says of the trainers."""
+    """A line for each server, and the group coordinator's text about the trainers."""
     rows = []
     for one in seen:
         facts = one.facts
@@ -48,7 +48,7 @@ def status_text(seen: Sequence[Seen]) -> str:
 
 
 def trainers_text(facts: dict[str, Any]) -> str:
-    """Who trains, how far each is, and who is waited for.
+    """The trainers, the step of each, and those that are waited for.
 
     >>> member = {"trainer": 0, "step": 4, "arrived": 5, "leaving": False}
     >>> facts = {"strategy": "sync", "staleness": 0, "expected": 1, "gathering": False,
@@ -88,7 +88,7 @@ def trainers_text(facts: dict[str, Any]) -> str:
 
 
 def moved_text(moves: Sequence[Moved], table: str) -> str:
-    """What moves did, a line for each."""
+    """The results of shard moves, a line for each."""
     lines = [
         f"{table}: shard {one.shard} from server {one.source} to {one.to}, "
         f"{size_text(one.bytes)}, pushes waited {one.seconds:.3f} s"

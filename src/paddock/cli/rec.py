@@ -9,7 +9,7 @@ from paddock.rec.config.words import TABLE
 
 
 def run(argv: Sequence[str]) -> int:
-    """Start what a config.yaml says; comes back only where nothing is started."""
+    """Train the model of a config.yaml; returns only where no process is started."""
     return carry_out("rec", COMMANDS, argv)
 
 
@@ -20,7 +20,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _check_submission(words: Sequence[str]) -> None:
-    """Raises UsageError: what `paddock submit` would refuse of these words, asking nobody."""
+    """Check the arguments of a submission, offline. Raises UsageError as `paddock submit` would."""
     from paddock.backends.backend import find_planner
     from paddock.cli import submit
 

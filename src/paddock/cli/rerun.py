@@ -1,7 +1,7 @@
 """``paddock rerun JOB``: start a launch or a submission again, by the same command line.
 
-In the directory of before, with today's environment: which variables there were is known by name,
-and what is missing now is said.
+It runs in the same directory, with today's environment: the earlier variables are known by name,
+and those missing now are told.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def _run(given: ParsedCommand) -> int:
 
 
 def words_of(run: RegisteredJob) -> tuple[list[str], list[str]]:
-    """The words that started a run, and the variables that were set then and are not now.
+    """The arguments that started a run, and the variables that were set then and are not now.
 
-    Raises UsageError for one whose words are not known, or not all of them.
+    Raises UsageError for a run whose arguments are not known, or not all of them.
     """
     line = dict.get(run.details, "line")
     if not line:

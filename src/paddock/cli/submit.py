@@ -1,4 +1,4 @@
-"""``paddock submit``: reads the command, plans, shows the plan, and hands it to a backend."""
+"""``paddock submit``: read the command line, make and show the plan, hand it to a backend."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ STOP_MARGIN_SECONDS = 30.0  # for the launchers' own goodbyes, after the ranks' 
 
 
 def run(argv: Sequence[str]) -> int:
-    """Submit a job; the exit code: of the job where we stay with it, else 0."""
+    """Submit a job; returns the job's exit code if it is followed to its end, else 0."""
     split = read_words(argv)
     if split.is_help:
         raise HelpAsked("submit", argv)
@@ -67,7 +67,7 @@ def _carry_out(
     plan: SubmissionPlan,
     answer: Callable[[dict[str, object]], None],
 ) -> int:
-    """Show the plan, do it, and stay where that is wanted; the exit code."""
+    """Show the plan, carry it out, and follow the job if asked for; returns the exit code."""
     rows = [("node", "host", "processes", "devices"), *plan.rows]
     for line in fitted(rows, terminal_width(sys.stderr)):
         sys.stderr.write(f"{line}\n")
@@ -88,7 +88,7 @@ def _do(
     plan: SubmissionPlan,
     answer: Callable[[dict[str, object]], None],
 ) -> int:
-    """Carry out a plan. Raises IdTaken when all was undone and another id may do."""
+    """Carry out a plan. Raises IdTakenError when all was undone and another id may do."""
     backend = find_backend(submission.site.backend)
     registry = Registry(os.environ)
     with registry.only_one(submission.name):
@@ -135,7 +135,7 @@ def _do(
 
 @contextmanager
 def _answers_alone(is_json: bool) -> Iterator[Callable[[dict[str, object]], None]]:
-    """With --json, stdout is for the answer alone: what the job says goes to stderr."""
+    """With --json, keep stdout for the answer alone: the job's output goes to stderr."""
     if not is_json:
         yield lambda _answer: None
         return
@@ -150,7 +150,7 @@ def _answers_alone(is_json: bool) -> Iterator[Callable[[dict[str, object]], None
 
 
 def read_words(argv: Sequence[str]) -> SubmitArgs:
-    """The words; with a conf.py, those of the old cluster tool in today's."""
+    """Split the arguments; with a conf.py, those of the old cluster tool are translated."""
     split = split_words(argv)
     argv = [*_directives(split), *argv]  # the command line wins
     split = split_words(argv)
@@ -167,7 +167,7 @@ def read_words(argv: Sequence[str]) -> SubmitArgs:
 
 
 def _directives(split: SubmitArgs) -> list[str]:
-    """The words of #PADDOCK lines in the script, if it is one that can be read."""
+    """The arguments in #PADDOCK lines of the script, if it can be read."""
     if not split.script:
         return []
     from paddock.backends.directives import read_directives
@@ -180,7 +180,7 @@ def _directives(split: SubmitArgs) -> list[str]:
 
 
 def read_submission(split: SubmitArgs) -> Submission:
-    """What the words ask for. Raises UsageError with all that is wrong."""
+    """The submission of these arguments. Raises UsageError with all problems."""
     own, problems = split.own, list(split.problems)
     try:
         site = find_site(
@@ -246,7 +246,7 @@ def read_submission(split: SubmitArgs) -> Submission:
 
 
 def _host_problems(split: SubmitArgs, package: str) -> list[Problem]:
-    """`--hosts h1 h2 train.py` names one host, and a program that is a host."""
+    """The problem of `--hosts h1 h2 train.py`: it names one host, and a program that is a host."""
     hosts, (word, *rest) = split.own.get("hosts", ""), split.script or ("",)
     is_known = not word or "/" in word or os.path.exists(os.path.join(package, word))
     if not hosts or is_known or word.endswith(".py") or shutil.which(word):
@@ -265,7 +265,7 @@ def _host_problems(split: SubmitArgs, package: str) -> list[Problem]:
 
 
 def _script_problems(job: Job, package: str) -> list[Problem]:
-    """A script that the package does not have is found missing here, not on the hosts."""
+    """The problem of a script that the package lacks, found here and not on the hosts."""
     program = job.command.program
     is_path = job.command.kind == "script" or "/" in program
     if job.command.kind == "module" or not program or not is_path or os.path.isabs(program):
@@ -280,7 +280,7 @@ def _script_problems(job: Job, package: str) -> list[Problem]:
 
 
 def _read_job(split: SubmitArgs, nnodes: str, python: str) -> tuple[Job, str]:
-    """The job that the launchers will have, and its file as JSON; "" without one."""
+    """The job that the launchers will get, and its file as JSON; "" without one."""
     words = ["--ignore_env", "--nnodes", nnodes, *split.flags]
     words += [word for text in split.env for word in ("--env", text)]
     if split.file:
@@ -312,7 +312,7 @@ def _shown_command(job: Job) -> str:
 def _refuse_name_in_use(
     registry: Registry, submission: Submission, replaces: bool
 ) -> list[RegisteredJob]:
-    """Runs of this name that may still run: to be stopped first, or refused."""
+    """The runs of this name that may still run. Raises UsageError without --replace."""
     if not submission.takes_name:
         return []
     found = []
@@ -331,7 +331,7 @@ def _refuse_name_in_use(
 
 
 def _stop_and_wait(run: RegisteredJob) -> None:
-    """End the job whose name is taken over; ask twice, for the first may be lost on its way."""
+    """Stop the job whose name is taken over; asks twice, as a request may be lost."""
     backend = find_backend(run.handle.backend)
     say(f"stopping {run.handle}, which had the name")
     grace = float(run.details.get("grace_seconds", math.inf))
@@ -361,7 +361,7 @@ def _ask_to_stop(run: RegisteredJob) -> None:
 
 
 def show_dry_run(submission: Submission, plan: SubmissionPlan, *, is_json: bool) -> None:
-    """The plan, whole: what is done where, and every file that is written."""
+    """Print the whole plan: the steps on each host, and every file that is written."""
     if is_json:
         print(json.dumps({"id": submission.run_id, **asdict(plan)}, ensure_ascii=False, indent=1))
         return

@@ -1,4 +1,4 @@
-"""``paddock version``: what is installed, told by package metadata; nothing is imported."""
+"""``paddock version``: the installed versions, from package metadata; nothing is imported."""
 
 from __future__ import annotations
 

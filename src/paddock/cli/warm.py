@@ -1,4 +1,4 @@
-"""``paddock warm list|forget|stop``: what ``--warm`` has learned of scripts, and who is kept."""
+"""``paddock warm list|forget|stop``: import profiles of scripts, and launcher daemons."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _list(given: ParsedCommand) -> int:
 
 
 def _of(found: list[_T], scripts: Sequence[str], what: str, hint: str) -> list[_T]:
-    """Those of these scripts, or all. Raises UsageError: what there is not of one of them."""
+    """The entries of these scripts, or all. Raises UsageError for a script without an entry."""
     if not scripts:
         return found
     known = {each.script for each in found}
@@ -67,7 +67,7 @@ def _of(found: list[_T], scripts: Sequence[str], what: str, hint: str) -> list[_
 
 
 def _forgotten(kept: Sequence[RunningDaemon], known: set[str]) -> Iterator[ImportProfile]:
-    """Scripts of which nothing is known, but for which launchers are kept."""
+    """Empty import profiles of scripts without one, for which launcher daemons are kept."""
     for script in sorted({each.script for each in kept} - known):
         learned = ImportProfile("")
         learned.script = script
@@ -75,7 +75,7 @@ def _forgotten(kept: Sequence[RunningDaemon], known: set[str]) -> Iterator[Impor
 
 
 def _stop(given: ParsedCommand) -> int:
-    """End the launchers that are kept for these, or all."""
+    """Stop the launcher daemons of these scripts, or all."""
     found = _of(
         all_found(os.environ), given.scripts, "no launcher is kept for", "paddock warm list"
     )

@@ -1,4 +1,4 @@
-"""What each rank of ``paddock check --framework jax`` runs: a user's script, imported by nobody.
+"""The script that each rank of ``paddock check --framework jax`` runs; no module imports it.
 
     all_reduce_jax.py DEVICE_KIND     ("cpu", or what each rank has one of)
 

@@ -1,4 +1,4 @@
-"""What each rank of ``paddock check --framework paddle`` runs: a user's script, imported by nobody.
+"""The script that each rank of ``paddock check --framework paddle`` runs; no module imports it.
 
     all_reduce_paddle.py DEVICE_KIND     ("cpu", or what each rank has one of)
 
