@@ -1,8 +1,8 @@
 """A job's directory on this machine, or on a file system that it shares with the hosts.
 
 FolderBackend is what slurm, mpi and script share. Its logs are DIR/log/HOST/workerlog.N, read where
-the command runs; each host stamps its lines with its own clock, which nobody can ask here: lines of
-two hosts are in order as far as the hosts' clocks agree.
+the command runs; each host stamps its lines with its own clock, which cannot be asked here: lines
+of two hosts are in order as far as the hosts' clocks agree.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ SHOWN_MAX = 8  # files that a fetch could not bring
 class FolderBackend:
     """A backend whose jobs are directories below the site's root.
 
-    name: the backend's, as handles have it. begun: the file in .paddock that says that a job was
-    handed over. ask_seconds: a job whose logs are followed is asked no more often for its state.
+    name: the backend's name in handles. begun: the file in .paddock that marks a job as submitted.
+    ask_seconds: shortest interval between status queries while logs are followed.
     """
 
     name: str
@@ -47,19 +47,19 @@ class FolderBackend:
     ask_seconds = 0.0
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """The status of a job, asked now. Raises PaddockError when it cannot be asked."""
+        """Return the status of a job, asked now. Raises PaddockError when it cannot be asked."""
         raise NotImplementedError
 
     def held(self, folder: Path, site: Site) -> str:
-        """The state of a job that was handed over and goes on, so it keeps its name; else ""."""
+        """Return the state of a submitted job that goes on, and so keeps its name; else ""."""
         raise NotImplementedError
 
     def found(
         self, folder: Path, job: Mapping[str, Any], site: Site
     ) -> tuple[Handle, dict[str, Any]] | None:
-        """The handle of a job directory and the backend's own details; None if it is no job here.
+        """Return a job directory's handle and the backend's details; None if it is no job of ours.
 
-        job: what was submitted (job.json).
+        job: the content of its job.json.
         """
         raise NotImplementedError
 
@@ -75,11 +75,11 @@ class FolderBackend:
         return folder
 
     def tasks(self, _folder: Path) -> list[Path]:
-        """The directories of the tasks of an array that have begun; none of another job."""
+        """Return the directories of the tasks of an array that have begun; none for another job."""
         return []
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
-        """Lines of all hosts, in the order of their clocks."""
+        """Yield the lines of all hosts, in the order of their clocks."""
         folder = Path(run.details["folder"])
         is_over, asked_at = False, 0.0
 
@@ -99,7 +99,7 @@ class FolderBackend:
         return merge([(lines_of(part), 0) for part in parts], query.tail)
 
     def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
-        """Copy logs, of an array those of each task, and `output/` of the working directory."""
+        """Copy the logs (of an array, each task's) and `output/` of the working directory."""
         folder = Path(run.details["folder"])
         copied = copy(folder, Path(run.details.get("cwd") or folder), to)
         for part in self.tasks(folder):
@@ -111,7 +111,7 @@ class FolderBackend:
         remove(Path(run.details["folder"]))
 
     def jobs(self, site: Site) -> Mapping[Path, Mapping[str, Any]]:
-        """The job directories of this backend below the site's root: what was submitted."""
+        """Return this backend's job directories below the site's root, each with its job.json."""
         root, found = root_of(site), {}
         for folder in sorted(root.iterdir()) if root.is_dir() else []:
             job = read_json(str(folder / INNER / "job.json"))
@@ -120,7 +120,7 @@ class FolderBackend:
         return found
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
-        """The jobs of a site that were handed over, and what a registry entry keeps of each."""
+        """Return the submitted jobs of a site, each with what a registry entry keeps."""
         rows: list[tuple[Handle, dict[str, object]]] = []
         for folder, job in self.jobs(site).items():
             if (found := self.found(folder, job, site)) is None:
@@ -132,13 +132,13 @@ class FolderBackend:
 
 
 def root_of(site: Site) -> Path:
-    """The directory that holds the jobs' directories."""
+    """Return the directory that holds the jobs' directories."""
     return Path(os.path.abspath(os.path.expanduser(site.text("root") or DEFAULT_ROOT)))
 
 
 @contextmanager
 def nothing_left(folder: Path, what: str) -> Iterator[None]:
-    """Whatever fails inside removes the job's directory. Raises UsageError: nothing was started.
+    """Remove the job's directory if the body fails. Raises UsageError: nothing was started.
 
     what: begins the message of an OSError.
     """
@@ -154,7 +154,7 @@ def nothing_left(folder: Path, what: str) -> Iterator[None]:
 
 
 def as_usage(error: PaddockError) -> UsageError:
-    """The error with exit code 2: nothing was started, and nothing is left."""
+    """Return the error with exit code 2: nothing was started, and nothing is left."""
     return error if isinstance(error, UsageError) else UsageError(error.message, hint=error.hint)
 
 
@@ -185,7 +185,7 @@ def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Sa
 
 
 def write(path: Path, text: str) -> None:
-    """For its owner only; what lies in the way is replaced, a link is not followed."""
+    """Write a file for its owner only; a file in the way is replaced, a link is not followed."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.unlink(missing_ok=True)
     mode = 0o700 if path.suffix == ".sh" else 0o600
@@ -195,10 +195,11 @@ def write(path: Path, text: str) -> None:
 
 
 def take_name(folder: Path, name: str, begun: str, state: Callable[[Path], str]) -> None:
-    """Nobody else may have the name while the job runs; without it the directory is removed.
+    """Take a name for as long as the job runs; if another job has it, the directory is removed.
 
-    begun: the file in a job's directory that says that it was handed over; before, a young one is
-    being submitted. state: of one that was, while it goes on, else "". Raises UsageError.
+    begun: the file in a job's directory that marks it as submitted; without it, a young directory
+    is being submitted. state: the state of a submitted job that goes on, else "". Raises
+    UsageError.
     """
 
     def held(there: str) -> str:
@@ -218,7 +219,7 @@ def take_name(folder: Path, name: str, begun: str, state: Callable[[Path], str])
 def copy(folder: Path, cwd: Path, to: Path) -> list[str]:
     """Copy log/ of the job's directory and output/ of the working directory, less our own files.
 
-    Raises UsageError with what could not be brought; the rest is there.
+    Raises UsageError with the files that could not be copied; the rest is copied.
     """
     copied: list[str] = []
     problems: list[Problem] = []
@@ -234,7 +235,7 @@ def copy(folder: Path, cwd: Path, to: Path) -> list[str]:
 
 
 def _copied(source: Path, to: Path) -> list[Problem]:
-    """Copy a directory over what an earlier fetch has left; what could not be brought."""
+    """Copy a directory over an earlier fetch; return a problem for each file not copied."""
 
     def left_out(directory: str, names: list[str]) -> set[str]:
         here = to / os.path.relpath(directory, source)
@@ -268,7 +269,7 @@ def remove(folder: Path) -> None:
 
 
 def created_at(folder: Path) -> float:
-    """When it was made; now where that cannot be told."""
+    """Return when the job was made (mtime of job.json); now where that is unknown."""
     try:
         return (folder / INNER / "job.json").stat().st_mtime
     except OSError:

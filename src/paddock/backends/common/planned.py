@@ -1,4 +1,4 @@
-"""What the plans of several backends have in common; which variables go with a job. Pure.
+"""The common parts of the plans of several backends; which variables go with a job. Pure.
 
 A variable is named by --env, by `env` or `credentials` of the site, or in a command of the site.
 """
@@ -29,7 +29,7 @@ REFERENCE = re.compile(r"\$\{?([A-Za-z_]\w*)", re.ASCII)
 
 
 def job_text(submission: Submission, **more: object) -> str:
-    """The job.json of a job's directory: what was submitted, without secrets, for --discover."""
+    """Return the job.json of a job's directory: the submission without secrets, for --discover."""
     command = submission.job.command
     words = (command.program, *command.args)
     row = {
@@ -44,13 +44,16 @@ def job_text(submission: Submission, **more: object) -> str:
 
 
 def ranks_of_node(submission: Submission) -> str:
-    """The number of workers of each node, as the table of a plan shows it."""
+    """Return the number of workers of each node, as the table of a plan shows it."""
     worker = submission.job.role("worker")
     return str(worker.count) if worker is not None and worker.count else "one per device"
 
 
 def making(submission: Submission, folder: str, what: str) -> str:
-    """The sentence of the step that makes a job's directory. what: its content but the package."""
+    """Return the sentence of the step that makes a job's directory.
+
+    what: its content but the package.
+    """
     package = f", and what is in {submission.package}" if submission.package else ""
     return f"make {folder} with {what}{package}"
 
@@ -58,7 +61,9 @@ def making(submission: Submission, folder: str, what: str) -> str:
 def of_command(
     env: Mapping[str, str], named: Collection[str] = (), text: str = ""
 ) -> dict[str, str]:
-    """The environment of a command that starts a job. text: lines of shell, which may name more.
+    """Return the environment of a command that starts a job.
+
+    text: shell lines, which may name more.
 
     >>> of_command({"PATH": "/bin", "AK": "1", "HOSTS": "h", "X": "2"}, ["AK"], "go --on ${HOSTS}")
     {'PATH': '/bin', 'AK': '1', 'HOSTS': 'h'}
@@ -68,12 +73,12 @@ def of_command(
 
 
 def env_text(env: Sequence[tuple[str, str]]) -> str:
-    """Lines of shell that set the variables."""
+    """Return shell lines that set the variables."""
     return "".join(f"{name}={shlex.quote(text)}\n" for name, text in env)
 
 
 def taken(words: Sequence[str], env: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """What --env says, `NAME` as `NAME=value`; and the names that are not set.
+    """Return the values of --env, `NAME` as `NAME=value`, and the names that are not set.
 
     >>> taken(["A=1", "HOME", "NOT"], {"HOME": "/root"})
     (['A=1', 'HOME=/root'], ['NOT'])

@@ -1,7 +1,7 @@
-"""What the launchers of a job have recorded (status.json) -> its hosts. Pure.
+"""The record of a job's launchers (status.json) -> its hosts. Pure.
 
-Slurm, MPI and script read it from a shared directory: their launchers run on other hosts, where no
-control socket can be reached.
+The slurm, mpi and script backends read it from a shared directory: their launchers run on other
+hosts, where no control socket can be reached.
 
 How a host has ended, on every backend whose launchers tell of ranks (docs/guide/submit.md):
 
@@ -32,7 +32,7 @@ STANDS_BY = "stands by"  # the note of a host that is not needed (agent/record.p
 
 
 def nodes_of(whole: Mapping[str, Any]) -> tuple[NodeStatus, ...]:
-    """The hosts of a job that runs; none of a record that is damaged."""
+    """Return the hosts of a running job; () if the record is damaged."""
     try:
         return tuple(_node(each) for each in whole.get("nodes") or ())
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
@@ -40,12 +40,12 @@ def nodes_of(whole: Mapping[str, Any]) -> tuple[NodeStatus, ...]:
 
 
 def ended(nodes: Iterable[NodeStatus], job: State) -> tuple[NodeStatus, ...]:
-    """The hosts of a job that has ended; what was still running has been ended by us."""
+    """Return the hosts of a job that has ended; ranks still running count as ended by us."""
     return tuple(_ended(node, job) for node in nodes)
 
 
 def rank_of(row: Mapping[str, Any]) -> RankStatus:
-    """One process, as launchers record it."""
+    """Return the status of a process, as launchers record it."""
     return RankStatus(
         role_word(str(row["role"])), int(row["rank"]), str(row["state"]), row.get("code")
     )
@@ -69,7 +69,7 @@ def _ended(node: NodeStatus, job: State) -> NodeStatus:
 
 
 def end_of(job: State, ranks: Sequence[RankStatus], note: str = "") -> State:
-    """How a host has ended, by the table above. note: of the launchers, on the host.
+    """Return how a host has ended, by the table above. note: of the launchers, on the host.
 
     >>> end_of("failed", [RankStatus("worker", 0, "ended")])
     'cancelled'

@@ -1,4 +1,4 @@
-"""The words that mpirun is started with. Pure.
+"""The command line of mpirun. Pure.
 
 Sources: mpirun(1) of Open MPI 4.1, prterun(1) of PRRTE 3.0 (Open MPI 5.0), mpiexec(1) of MPICH 5.0
 (hydra). Each host gets one process, our launcher; binding it to a core would bind its ranks too.
@@ -75,9 +75,9 @@ else
 fi
 exec "$python" "$here/program/__main__.py" launch --rank "$rank" "$@"
 """
-# What the attendant runs. mpirun waits for a lost host as long as TCP does, a quarter of an hour,
+# What the job daemon runs. mpirun waits for a lost host as long as TCP does, a quarter of an hour,
 # and gives processes that it ends one second. So the launchers decide: the first one is told by a
-# file to end the job, and when they have a verdict mpirun has to end, too. What the attendant lost
+# file to end the job, and when they have a verdict mpirun has to end, too. What the job daemon lost
 # is the number of a signal in such a file (local/signals.py).
 SHELL = """\
 #!/bin/sh
@@ -121,7 +121,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Mpirun:
-    """An mpirun that was found. major: its version's first number."""
+    """An mpirun that was found. major: its major version."""
 
     path: str
     kind: Kind
@@ -129,7 +129,7 @@ class Mpirun:
 
 
 def read_version(path: str, said: str) -> Mpirun | None:
-    """What `mpirun --version` says of itself; None for one that is not known.
+    """Parse the output of `mpirun --version`; None for an unknown MPI.
 
     >>> read_version("mpirun", "mpirun (Open MPI) 4.1.4")
     Mpirun(path='mpirun', kind='openmpi', major=4)
@@ -152,9 +152,10 @@ def mpirun_rows(
     is_root: bool = False,
     more: Sequence[str] = (),
 ) -> list[tuple[tuple[str, ...], str]]:
-    """The words of mpirun, in groups, each with its reason. hostfile "": the allocation's hosts.
+    """Return the arguments of mpirun in groups, each with its reason.
 
-    variables: names of those that the launchers get, their values in mpirun's own environment.
+    hostfile "": the allocation's hosts. variables: names that the launchers get; their values are
+    in mpirun's own environment.
     """
     rows: list[tuple[tuple[str, ...], str]] = [((mpirun.path,), "")]
     is_open = mpirun.kind == "openmpi"
@@ -186,7 +187,9 @@ def mpirun_rows(
 
 
 def complaints(said: str, errors: Iterable[str] = (), start: str = "") -> list[Problem]:
-    """Why nothing was started. said: by mpirun and ssh. errors: by START, on its hosts.
+    """Return the problems why nothing was started. said: by mpirun and ssh.
+
+    errors: by START, on its hosts.
 
     >>> complaints("--- mpirun ---\\n", ["h2: there is no py\\nname one\\n"])
     [Problem('h2: there is no py', 'name one')]
@@ -209,7 +212,7 @@ def complaints(said: str, errors: Iterable[str] = (), start: str = "") -> list[P
 
 
 def ssh_args_of(hosts: Sequence[HostLine], config: str, problems: list[str]) -> str:
-    """What mpirun gives to ssh: one user and one port for all hosts.
+    """Return the ssh arguments that mpirun uses: one user and one port for all hosts.
 
     >>> ssh_args_of((), "/etc/ssh/lab", [])
     '-F /etc/ssh/lab'
@@ -230,7 +233,7 @@ def ssh_args_of(hosts: Sequence[HostLine], config: str, problems: list[str]) -> 
 
 
 def hostfile_text(mpirun: Mpirun, hosts: Sequence[HostLine]) -> str:
-    """The hosts as this mpirun reads them."""
+    """Return the host file in the format of this mpirun."""
     if mpirun.kind == "hydra":
         return "".join(f"{h.target}:{max(h.slots, 1)}\n" for h in hosts)
     return "".join(f"{h.target} slots={max(h.slots, 1)}\n" for h in hosts)

@@ -1,4 +1,4 @@
-"""The MPI backend: makes the job's directory, and has an attendant on this machine hold mpirun."""
+"""The MPI backend: makes the job's directory; a job daemon on this machine holds mpirun."""
 
 from __future__ import annotations
 
@@ -48,18 +48,21 @@ ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE
 HOST = "host"  # the file that names the machine that holds mpirun
 VERSION_SECONDS_MAX = 20.0
 POLL_SECONDS = 0.05
-VERDICT_SECONDS_MAX = 60.0  # of launchers whose attendant was killed
+VERDICT_SECONDS_MAX = 60.0  # of launchers whose job daemon was killed
 CHUNK_BYTES = 1 << 18
 LAST_WORDS_BYTES = 1 << 14
 
 
 class Mpi(folders.FolderBackend):
-    """Hosts that mpirun reaches, and a directory that they share with this machine."""
+    """The backend for hosts that mpirun reaches and that share a directory with this machine."""
 
     name, begun = "mpi", "state.json"
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """What will be done. Asks mpirun for its version; with --servers_on, for addresses."""
+        """Return the plan of a submission.
+
+        Asks mpirun for its version; with --servers_on, for addresses.
+        """
         place = folders.root_of(submission.site) / submission.run_id
         mpirun = find_mpirun(submission.site)
         if submission.extra.get("servers_on"):
@@ -74,7 +77,7 @@ class Mpi(folders.FolderBackend):
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
     ) -> int | None:
-        """Make the directory and start the attendant; then stay, unless the job is detached."""
+        """Make the directory and start the job daemon; then stay attached, unless is_detached."""
         place = folders.root_of(submission.site) / submission.run_id
         host = socket.gethostname()
         run.keep(folder=str(place), host=host, cwd=str(_cwd(submission, place)), may_run=[])
@@ -101,7 +104,7 @@ class Mpi(folders.FolderBackend):
                 os.close(lease)
 
     def _wait_until_begun(self, run: RegisteredJob, count: int) -> None:
-        """Until every host has what it needs. Raises UsageError, and then nothing is left."""
+        """Wait until every host has begun. Raises UsageError, and then nothing is left."""
         place = _here(run)
         begun = [place / INNER / f"begun-{rank}" for rank in range(count)]
         try:
@@ -123,7 +126,7 @@ class Mpi(folders.FolderBackend):
             raise
 
     def _stay(self, run: RegisteredJob, say: Say) -> int:
-        """The console until the job has ended; Ctrl-C ends it, a second one at once."""
+        """Copy the console until the job has ended; Ctrl-C ends the job, a second one at once."""
         asked: list[int] = []
         before = {
             number: signal.signal(number, lambda n, _frame: asked.append(n))
@@ -163,7 +166,10 @@ class Mpi(folders.FolderBackend):
     # -------------------------------------------------------------------- later
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """What the attendant and the launchers have written. Raises PaddockError elsewhere."""
+        """Return the status from the files of the job daemon and the launchers.
+
+        Raises PaddockError elsewhere.
+        """
         place = _here(run)
         row = node_state(str(place))
         whole = read_json(str(place / INNER / "status.json")) or {}
@@ -173,12 +179,15 @@ class Mpi(folders.FolderBackend):
         return status_of(row, whole, verdict, time.time())
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
-        """Lines of all hosts, in the order of their clocks. Raises PaddockError elsewhere."""
+        """Yield the lines of all hosts, in the order of their clocks.
+
+        Raises PaddockError elsewhere.
+        """
         _here(run)
         return super().logs(run, query)
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
-        """Tell the first launcher, by a file, or the attendant, which tells mpirun."""
+        """Write the stop file for the first launcher; signal the job daemon, which tells mpirun."""
         place = _here(run)
         state = read_json(str(place / INNER / "state.json")) or {}
         process: dict[str, Any] | None = state.get("process")
@@ -198,12 +207,12 @@ class Mpi(folders.FolderBackend):
     def found(
         self, folder: Path, job: Mapping[str, Any], site: Site
     ) -> tuple[Handle, dict[str, Any]] | None:
-        """The handle has the machine that holds mpirun: only there the job can be asked."""
+        """Return the handle with the machine that holds mpirun: only there the job can be asked."""
         host = _host_of(folder) or socket.gethostname()
         return Handle("mpi", host, folder.name), {"host": host}
 
     def held(self, folder: Path, site: Site) -> str:
-        """The state of a job that goes on, here or on another machine that shares its directory."""
+        """Return the state of a job that goes on, here or on another machine with its directory."""
         host = _host_of(folder)
         if host in ("", socket.gethostname()):
             return alive_state(str(folder))
@@ -212,7 +221,7 @@ class Mpi(folders.FolderBackend):
 
 
 def find_mpirun(site: Site) -> Mpirun:
-    """The mpirun of the site, or the first that is found. Raises UsageError."""
+    """Return the mpirun of the site, or the first that is found. Raises UsageError."""
     given = site.text("mpirun")
     for name in (given,) if given else COMMANDS:
         path = shutil.which(os.path.expanduser(name))
@@ -237,7 +246,7 @@ def find_mpirun(site: Site) -> Mpirun:
 
 
 def _resolved(site: Site) -> Site:
-    """The site with an address for each host: servers are named by what their hosts call theirs."""
+    """Return the site with an IP address for each host, by which servers are named."""
     found, problems = [], []
     for host in hosts_of(site):
         try:
@@ -253,14 +262,14 @@ def _resolved(site: Site) -> Site:
 
 
 def _cwd(submission: Submission, place: Path) -> Path:
-    """Where the ranks run: the workspace, what was sent, or where we are."""
+    """Return the working directory of ranks: the workspace, the job's directory, or this one."""
     if submission.workspace:
         return Path(os.path.abspath(os.path.expanduser(submission.workspace)))
     return place if submission.package else Path.cwd()
 
 
 def _here(run: RegisteredJob) -> Path:
-    """The job's directory, if its attendant is on this machine. Raises PaddockError."""
+    """Return the job's directory, if its job daemon is on this machine. Raises PaddockError."""
     host = run.details.get("host") or run.handle.place
     if host != socket.gethostname():
         raise PaddockError(f"{run.handle} is held on {host}", hint=f"ask there: ssh {host}")
@@ -274,7 +283,7 @@ def _here(run: RegisteredJob) -> Path:
 
 
 def _host_of(place: Path) -> str:
-    """The machine that holds mpirun; "" where that is not known."""
+    """Return the machine that holds mpirun; "" where that is not known."""
     try:
         return (place / INNER / HOST).read_text("utf-8").strip()
     except OSError:
@@ -282,7 +291,7 @@ def _host_of(place: Path) -> str:
 
 
 def _why(place: Path, code: int) -> str:
-    """What became of mpirun, by the end of what it said."""
+    """Return the reason why mpirun ended, from the end of the console."""
     with open(place / "log" / CONSOLE, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_WORDS_BYTES))
         return why_mpirun_ended(code, file.read().decode("utf-8", "replace"))

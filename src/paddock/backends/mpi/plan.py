@@ -1,4 +1,4 @@
-"""Submission -> what mpirun will be told, and what is written for it. Pure."""
+"""Submission -> the command line of mpirun, and the files written for it. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def plan_of(
     is_root: bool = False,
     is_allocated: bool = False,
 ) -> SubmissionPlan:
-    """What will be done; asks nobody. Raises UsageError with every problem.
+    """Return the plan of a submission. Raises UsageError with every problem.
 
     folder: the job's directory. cwd: the working directory of ranks. Without hosts mpirun takes
     those of its allocation (is_allocated), or this machine.
@@ -109,7 +109,7 @@ def _shell(lines: Sequence[str], grace_seconds: float) -> str:
 
 
 def port_of(run_id: str) -> int:
-    """Where the launchers meet: another port for each job.
+    """Return the rendezvous port of the launchers: another one for each job.
 
     >>> PORTS[0] <= port_of("train-3f2a") < sum(PORTS)
     True
@@ -141,7 +141,7 @@ def _own_words(
 
 
 def _servers(submission: Submission, hosts: Sequence[HostLine], problems: list[str]) -> list[str]:
-    """--servers_on: hosts that run servers only; the others run trainers only.
+    """Return the flags of --servers_on: its hosts run servers only, the others trainers only.
 
     even: hosts 0, 2, 4, ... as PaddleRec's mpirun had it.
     """

@@ -1,4 +1,4 @@
-"""What a job's directory says -> the job's status. Pure.
+"""Files of a job's directory -> the job's status. Pure.
 
 attendant    the launchers say          the job is
 -----------  -------------------------  ------------------------------------------
@@ -32,7 +32,10 @@ LOST = re.compile(r"^\s*Remote daemon: .* on node (\S+)$", re.M)  # Open MPI 4 a
 def status_of(
     row: Mapping[str, Any], whole: Mapping[str, Any], verdict: Mapping[str, Any], as_of: float
 ) -> JobStatus:
-    """The status. row: node_state (node/jobdir.py); whole, verdict: what the launchers wrote."""
+    """Return the status.
+
+    row: node_state (node/jobdir.py); whole, verdict: the launchers' records.
+    """
     state: State = row["state"]
     verdict = verdict or whole.get("verdict") or {}
     nodes = nodes_of(whole)
@@ -66,7 +69,7 @@ def status_of(
 
 
 def why_mpirun_ended(code: int, said: str) -> str:
-    """What is known of an mpirun that took its launchers along. said: the console's end.
+    """Return the reason why mpirun took its launchers along. said: the end of the console.
 
     >>> why_mpirun_ended(205, "  Remote daemon: [[9213,0],2] on node h2\\n")
     "node h2 is lost: mpirun's daemon there was killed, or cannot be reached"

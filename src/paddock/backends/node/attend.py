@@ -1,12 +1,12 @@
-"""The process that stays on a host for one job: starts the launcher, and writes how it ended.
+"""The job daemon of a host: starts the launcher, outlives the connection, records how it ended.
 
     sshd -- main.py (one request after another; goes with the connection)
     attend.py (own session)  -- paddock launch (guardian) -- launcher -- ranks
 
 It outlives the connection that started it. In an attached job it holds the end of a pipe whose
 other end is main.py's: when that goes, the job has to end, whatever broke the connection. If the
-attendant itself is killed, the kernel tells the launcher, which ends its ranks. Both have signals
-of their own (local/signals.py): nobody asked, so the job has failed.
+daemon itself is killed, the kernel tells the launcher, which ends its ranks. Both have signals
+of their own (local/signals.py): no user asked, so the job has failed.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def start(
     screen: str,
     is_attached: bool,
 ) -> int:
-    """Start an attendant with its launcher.
+    """Start a job daemon with its launcher.
 
     console, screen: the files that get the launcher's stdout, and its stderr: its own lines.
-    Comes back when the attendant is there and is written down. Returns the descriptor that an
-    attached job ends with, -1 for a detached one. Raises OSError.
+    Returns when the daemon runs and is recorded in state.json: the descriptor whose closing ends an
+    attached job, -1 for a detached one. Raises OSError.
     """
     lease_read, lease_write = os.pipe2(os.O_CLOEXEC)
     ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
@@ -92,7 +92,10 @@ def _attend(
     lease: int,
     ready: int,
 ) -> int:
-    """In the attendant: start, wait, write down. Returns what nobody reads."""
+    """Run the job daemon: start the launcher, wait, record its end.
+
+    The code returned is never read.
+    """
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     asked: list[int] = []
@@ -138,7 +141,7 @@ def _launch(directory: str, argv: Sequence[str], env: Mapping[str, str], cwd: st
     if pid:
         return pid
     try:
-        find_prctl()(PR_SET_PDEATHSIG, DAEMON_LOST)  # when the attendant has gone (prctl(2))
+        find_prctl()(PR_SET_PDEATHSIG, DAEMON_LOST)  # when the job daemon has gone (prctl(2))
         if os.getppid() != own:
             os._exit(125)
         os.setsid()  # a Ctrl-C of nobody's terminal reaches it
@@ -157,7 +160,10 @@ def _launch(directory: str, argv: Sequence[str], env: Mapping[str, str], cwd: st
 
 
 def _wait(pid: int, lease: int, wake: int, asked: list[int], directory: str) -> int:
-    """Until the launcher has ended. SIGTERM asks it to end, as the stop file says: see main.py."""
+    """Wait until the launcher has ended.
+
+    SIGTERM asks it to end, as the stop file says: see main.py.
+    """
     has_told = is_owed = False
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -185,7 +191,7 @@ def _wait(pid: int, lease: int, wake: int, asked: list[int], directory: str) -> 
 
 
 def _is_now(directory: str) -> bool:
-    """Whether who wrote the stop file wants no grace."""
+    """Return True if the stop file asks for an end without grace."""
     try:
         with open(inner(directory, "stop"), encoding="utf-8") as file:
             return file.read(len(NOW)) == NOW
@@ -194,7 +200,10 @@ def _is_now(directory: str) -> bool:
 
 
 def _end_now(directory: str) -> bool:
-    """Tell the launcher so on its socket. False while it has none, and when it is silent."""
+    """Ask the launcher on its control socket to end at once.
+
+    False if it has none, or does not answer.
+    """
     from paddock.local.control import ask
 
     try:
@@ -205,7 +214,7 @@ def _end_now(directory: str) -> bool:
 
 
 def _killed(status: int) -> str:
-    """What is known of a launcher that could not say why it ended."""
+    """Return the sentence for a launcher that was killed by a signal; "" for any other end."""
     if not os.WIFSIGNALED(status):
         return ""
     return f"its launcher was killed by {signal.Signals(os.WTERMSIG(status)).name}"

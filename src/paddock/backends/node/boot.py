@@ -1,10 +1,11 @@
-"""The first words on a host: base64 of this source is executed by the python3 that was found.
+"""The boot program on a host: base64 of this source is executed by the python3 that was found.
 
-It must be read by every Python there may be, to say that it is too old; so it is written like that.
-Argument: the SHA-256 of the program's sources, and their size: what a cleaner of caches, or a loss
-of power, has left of it is made anew. Hosts may share a home, and bring it all at once: who is last
-takes it from nobody. Answers one line of JSON; when it needs the archive, its SHA-256 in hex, its
-size as 12 digits and its bytes follow on the input. Then main.py takes over, in the same process.
+Every Python must be able to read it, to report that it is too old, so it is written in old syntax.
+Argument: the SHA-256 of the program's sources, and their size: a copy damaged by a cache cleaner or
+a loss of power is made again. Hosts may share a home and unpack the program all at once: the last
+one replaces no complete copy. Answers one line of JSON; when it needs the archive, its SHA-256 in
+hex, its size as 12 digits and its bytes follow on the input. Then main.py takes over, in the same
+process.
 """
 # it travels on a command line: short, and old
 

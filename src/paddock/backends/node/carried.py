@@ -1,7 +1,7 @@
-"""The parameter server that came with the launcher: what it needs here, and who finds it how.
+"""The parameter server that came with the launcher: its needs on this host, and how it is found.
 
-A job that uses `paddock.ps` gets an archive with it. An installed paddock is never hidden by it: it
-is used where there is one, and only elsewhere the archive goes to the end of PYTHONPATH.
+A job that uses `paddock.ps` gets an archive with it. It never hides an installed paddock:
+that is used if there is one, and only otherwise the archive goes to the end of PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ print(json.dumps(found))
 
 
 def start() -> None:
-    """In the archive, before its command: processes of the job find the parameter server."""
+    """Make the archive's parameter server importable for the job's processes, and check numpy."""
     try:
         installed = look(sys.executable, os.environ)
     except UsageError as error:
@@ -65,7 +65,7 @@ def start() -> None:
 
 
 def look(python: str, env: Mapping[str, str]) -> str:
-    """Which paddock with a parameter server is installed for this Python, "" for none.
+    """Return the version of an installed paddock with a parameter server for this Python, or "".
 
     Raises UsageError when numpy is missing or too old.
     """
@@ -93,7 +93,7 @@ def look(python: str, env: Mapping[str, str]) -> str:
 
 
 def numpy_problem(version: str, why: str) -> str:
-    """What is wrong with numpy; "" when nothing is.
+    """Return the problem with numpy; "" if there is none.
 
     >>> numpy_problem("2.4.0rc1", ""), numpy_problem("1.24.2", "")
     ('', 'numpy 1.24.2 is older than 1.26')

@@ -1,4 +1,4 @@
-"""The requests about files, as a host answers them. Standard library only.
+"""Requests about files, as a host answers them. Standard library only.
 
 op      body                      answer
 ------  ------------------------  -------------------------------------------------
@@ -8,9 +8,9 @@ offer   a key, 32 bytes, hashes   {"port": n}: given there to other hosts (relay
                                   body that ends
 take    a key, 32 bytes, hashes   {"received": n}: fetched from "address" and "port" of another
 
-Requests and answers are messages of wire.py. What is refused is answered with {"error", "hint"};
-its body has been read all the same. An unchanged package is placed in one round; otherwise what is
-missing is put, and it is asked again.
+Requests and answers are messages of wire.py. A refused request is answered with {"error", "hint"};
+its body has been read all the same. An unchanged package is placed in one round; otherwise the
+missing contents are put, and place is asked again.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class RequestConnection(Protocol):
-        """Where a request's body comes from, and its answer goes: a Wire."""
+        """The connection that a request's body comes from and its answer goes to: a Wire."""
 
         def read(self, size: int, /) -> bytes:
-            """So many bytes; fewer at the end only."""
+            """Return `size` bytes; fewer at the end only."""
 
         def send(self, row: dict[str, Any], data: bytes, /) -> None:
             """Send one message."""
@@ -45,7 +45,7 @@ LIST_BYTES_MAX = 64 << 20
 def serve(
     request: Mapping[str, Any], wire: RequestConnection, store: ContentStore | None = None
 ) -> None:
-    """Answer one request of OPS; "directory" in it is the job's."""
+    """Answer a request of OPS; "directory" in it is the job's."""
     body = _Body(wire, int(request["bytes"]))
     try:
         if store is None:
@@ -58,12 +58,12 @@ def serve(
 
 
 def join_hashes(hashes: Iterable[str]) -> bytes:
-    """Hashes for the way: 32 bytes each."""
+    """Pack hashes for the wire: 32 bytes each."""
     return b"".join(map(bytes.fromhex, hashes))
 
 
 def split_hashes(data: bytes) -> list[str]:
-    """What ``join_hashes`` made."""
+    """Unpack the hashes that ``join_hashes`` packed."""
     return [data[at : at + 32].hex() for at in range(0, len(data), 32)]
 
 
@@ -105,7 +105,7 @@ def _relay(request: Mapping[str, Any], data: bytes, store: ContentStore) -> dict
 
 
 def _place(data: bytes, directory: str, store: ContentStore) -> list[str]:
-    """Make the directory, or come back with what is missing for that."""
+    """Make the directory, or answer with the hashes that are missing."""
     manifest = unpack(data)
     blobs = manifest.blobs
     with store.in_use(), told(store.folder):
@@ -119,7 +119,7 @@ def _place(data: bytes, directory: str, store: ContentStore) -> list[str]:
 
 
 class _Body:
-    """The bytes of one request, in pieces. left: those that have not been read."""
+    """The body of a request, in pieces. left: bytes that have not been read."""
 
     def __init__(self, wire: RequestConnection, size: int) -> None:
         self.left = size
@@ -135,7 +135,7 @@ class _Body:
             yield piece
 
     def pass_over(self) -> None:
-        """Read the rest, so that what follows is in step."""
+        """Read the rest of the body, so that the next message is in step."""
         try:
             for _ in self:
                 pass

@@ -1,13 +1,13 @@
-"""One job's files on one host, and what can be told from them. Standard library only.
+"""Paths of one job's files on one host, and the state that they tell. Standard library only.
 
-DIR/...                      the working directory: what was sent, what the job writes
+DIR/...                      the working directory: the package, and output of the job
 DIR/log/workerlog.N          output of local process N; .times beside it says when (record)
-DIR/log/console.log          what the ranks here show; of the first host its launcher's screen, too
+DIR/log/console.log          output shown by the ranks here; on the first host the launcher's too
 DIR/log/screen.log           the screen of another host's launcher
-DIR/nodefile, cluster.json   this host's number, and who takes part
-DIR/.paddock/job.json        what was submitted, without secrets
-DIR/.paddock/state.json      the attendant: which process, how it ended
-DIR/.paddock/error           why a launcher ended before there was a verdict (local/record.py)
+DIR/nodefile, cluster.json   this host's node rank, and all nodes
+DIR/.paddock/job.json        the submission, without secrets
+DIR/.paddock/state.json      the job daemon: its process, how the job ended
+DIR/.paddock/error           why a launcher ended before a verdict (local/record.py)
 DIR/.paddock/status.json     the whole job, as its coordinator knows it (on one host)
 DIR/.paddock/control.HOST    the socket on which its launcher answers (local/control.py)
 """
@@ -37,12 +37,12 @@ FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_json(path: str, content: object) -> None:
-    """Whole or not at all; a link that lies in the way is replaced, not followed."""
+    """Write a JSON file atomically; a link in the way is replaced, not followed."""
     write_text(path, json.dumps(content), FILE_MODE)
 
 
 def write_text(path: str, text: str, mode: int = 0o644) -> None:
-    """The same for any text. Hosts that share a directory do not meet: the name is drawn."""
+    """Write a text file atomically. The temporary name is random: hosts may share the directory."""
     temporary = f"{path}.{os.urandom(6).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -56,7 +56,7 @@ def write_text(path: str, text: str, mode: int = 0o644) -> None:
 
 
 def overwrite_json(path: str, content: object) -> None:
-    """Into a file that is there: on a full disk it has a block already, which this needs alone."""
+    """Overwrite an existing JSON file in place: on a full disk it has a block already."""
     fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         text = json.dumps(content).encode()
@@ -66,7 +66,7 @@ def overwrite_json(path: str, content: object) -> None:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """What a file holds; None when there is none, or it cannot be read as an object."""
+    """Return the JSON object in a file; None if there is no file, or it holds no object."""
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
@@ -76,7 +76,7 @@ def read_json(path: str) -> dict[str, Any] | None:
 
 
 def last_error(directory: str) -> str:
-    """Why a launcher there ended before there was a verdict; "" where none has said so."""
+    """Return why a launcher there ended before a verdict; "" if none recorded an error."""
     try:
         with open(inner(directory, ERROR), encoding="utf-8", errors="replace") as file:
             return file.read(ERROR_CHARACTERS).strip()
@@ -85,12 +85,12 @@ def last_error(directory: str) -> str:
 
 
 def inner(directory: str, name: str) -> str:
-    """The path of one of our own files in a job's directory."""
+    """Return the path of one of our own files in a job's directory."""
     return os.path.join(directory, INNER, name)
 
 
 def process_of(pid: int) -> dict[str, object] | None:
-    """What tells a process from a later one with its number; None when there is none.
+    """Return what identifies a process although its pid is reused later; None when it is gone.
 
     start: clock ticks since the boot, field 22 of /proc/PID/stat (proc(5)).
     """
@@ -105,7 +105,7 @@ def process_of(pid: int) -> dict[str, object] | None:
 
 
 def boot_id() -> str:
-    """Another one after each boot of this machine."""
+    """Return the boot id of this machine: another one after each boot."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -114,16 +114,16 @@ def boot_id() -> str:
 
 
 def is_alive(process: Mapping[str, Any] | None) -> bool:
-    """Whether the very process that was written down is still there."""
+    """Return True if the recorded process still runs: same pid, start and boot."""
     if not isinstance(process, dict) or type(process.get("pid")) is not int:
         return False
     return process_of(process["pid"]) == process
 
 
 def unsafe_folder(path: str) -> str:
-    """The directory on the way to a path whose entries others may exchange; "" for none.
+    """Return the directory on the way to a path whose entries others may replace; "" for none.
 
-    What others may write to must be sticky, as /tmp is, and what lies in it ours or root's.
+    A directory that others may write to must be sticky, as /tmp is, and its entry ours or root's.
     """
     for folder in (os.path.realpath(path), os.path.abspath(path)):
         entry = ""  # what we shall make there
@@ -135,7 +135,7 @@ def unsafe_folder(path: str) -> str:
 
 
 def _is_open(folder: str, entry: str) -> bool:
-    """Whether others may exchange an entry there; "" is one that is ours."""
+    """Return True if others may replace an entry of the folder; "" stands for an entry of ours."""
     try:
         found = os.stat(folder)
     except OSError:
@@ -148,7 +148,7 @@ def _is_open(folder: str, entry: str) -> bool:
 
 
 def node_state(directory: str) -> dict[str, Any]:
-    """How this host's part of the job is: state, code, why; and the whole job's, if known here.
+    """Return the state of this host's part of the job: state, code, why; the whole job's if known.
 
     state.json   attendant    state
     absent       -            starting, stopping (its submitter is still at it), else lost
@@ -175,9 +175,10 @@ def node_state(directory: str) -> dict[str, Any]:
 
 
 def _ask_launcher(directory: str, found: dict[str, Any]) -> bool:
-    """Whether ranks are up here, as the launcher says; which, and the whole job if it knows that.
+    """Ask the launcher's control socket; True if ranks are up, or it is silent.
 
-    What it has written is read where it does not answer: from another host, and stopped (SIGSTOP).
+    Its answer is stored: ranks, and the whole job if known. If it does not answer (on another host,
+    or stopped by SIGSTOP), its files are read instead.
     """
     from paddock.errors import PaddockError
     from paddock.local.control import NoLauncherError, ask
@@ -195,12 +196,12 @@ def _ask_launcher(directory: str, found: dict[str, Any]) -> bool:
 
 
 def control_socket(directory: str) -> str:
-    """Where the launcher of this host answers; others may share the directory."""
+    """Return the path of the launcher's control socket on this host; others may share the folder."""
     return inner(directory, f"control.{os.uname().nodename}")
 
 
 def lock_making(directory: str) -> int:
-    """Say that a job's directory is being made, until unlock_making or the end of this process."""
+    """Lock a job's directory as being made, until unlock_making or the end of this process."""
     os.mkdir(os.path.join(directory, INNER), 0o700)
     fd = os.open(os.path.join(directory, INNER), FOLDER_FLAGS)
     try:
@@ -211,7 +212,7 @@ def lock_making(directory: str) -> int:
 
 
 def unlock_making(fd: int) -> None:
-    """It is made. What was forked meanwhile has the descriptor too: closing would not do."""
+    """Unlock it. Children forked meanwhile hold the descriptor too: closing it would not unlock."""
     try:
         fcntl.flock(fd, fcntl.LOCK_UN)
     except OSError:
@@ -220,17 +221,17 @@ def unlock_making(fd: int) -> None:
 
 
 def read_state(directory: str) -> tuple[dict[str, Any] | None, bool]:
-    """What state.json holds, and whether the job is being made.
+    """Return the content of state.json, and whether the job is still being made.
 
-    The latter is asked first: who makes a job lets go of it once state.json is there, and a job
-    that starts meanwhile would look lost.
+    The lock is read first: the submitter unlocks once state.json is there, so a job that starts
+    meanwhile does not look lost.
     """
     is_making = is_being_made(directory)
     return read_json(inner(directory, "state.json")), is_making
 
 
 def is_being_made(directory: str) -> bool:
-    """Whether a submitter is connected that has not started the job yet."""
+    """Return True if a submitter is connected that has not started the job yet."""
     try:
         fd = os.open(os.path.join(directory, INNER), FOLDER_FLAGS)
     except OSError:

@@ -2,10 +2,10 @@
 
     DIR/log/workerlog.N            one host's directory
     DIR/log/HOST/workerlog.N       a directory that hosts share
-    .../workerlog.N.times          when, and whose (local/times.py); a log without one is told
-                                   whole, as of its last change, under its own name
+    .../workerlog.N.times          time and rank of lines (local/times.py); a log without one
+                                   comes whole, as of its last change, under its own name
 
-Those of a launch are in its directory, or in that of --log_dir, which other launches append to; the
+Logs of a launch are in its directory, or in that of --log_dir, which other launches append to; the
 times are in its own directory then, and tell which part of a log is its.
 
 A row is (wall clock ns of this host, label, whole lines); the times never go back. While it follows
@@ -48,10 +48,10 @@ def rows(
     is_over: Callable[[], bool] = lambda: True,
     nap: Callable[[float], None] = time.sleep,
 ) -> Iterator[Row]:
-    """What a job's processes on this host wrote.
+    """Yield the output of a job's processes on this host.
 
-    host: its name in labels. is_shared: the directories in log/ are hosts, and name them.
-    is_over(): nothing more will be written; asked again and again while the query follows.
+    host: its name in labels. is_shared: the directories in log/ are named after hosts. is_over():
+    nothing more will be written; called again and again while the query follows.
     """
     top = os.path.join(directory, "log")
 
@@ -75,10 +75,10 @@ def launch_rows(
     is_closed: bool,
     nap: Callable[[float], None] = time.sleep,
 ) -> Iterator[Row]:
-    """What the ranks of one launch wrote on this machine.
+    """Yield the output of the ranks of one launch on this machine.
 
-    directory: of the launch. place: of its logs, which may be another. is_closed: it has ended, so
-    that what was appended to a log since is not its.
+    directory: of the launch. place: the directory of its logs. is_closed: the launch has ended, so
+    lines appended to a log since are not its.
     """
 
     def find() -> Iterator[LogFile]:
@@ -90,7 +90,7 @@ def launch_rows(
 
 
 def launch_logs(directory: str, place: str) -> Iterator[tuple[str, str]]:
-    """The logs of a launch: their names, and where they are."""
+    """Yield the logs of a launch: their names, and where they are."""
     try:
         names = sorted(os.listdir(directory))
     except OSError:
@@ -104,7 +104,7 @@ def launch_logs(directory: str, place: str) -> Iterator[tuple[str, str]]:
 
 
 def last_lines(rows: Iterable[Row], tail: int) -> Iterator[Row]:
-    """The last so many lines, a row each; and whatever comes after a row without lines.
+    """Yield the last `tail` lines, a row each; then every row that comes after a row without lines.
 
     >>> list(last_lines([(1, "a", b"1\\n2\\n"), (2, "b", b"3\\n"), (3, "", b"")], 2))
     [(1, 'a', b'2\\n'), (2, 'b', b'3\\n'), (3, '', b'')]
@@ -148,7 +148,7 @@ def _rows(
 
 
 def _find(folder: str, below: str = "", depth: int = DEPTH) -> Iterator[tuple[str, str]]:
-    """Logs, and the directory right below log/ in which they are. Links are not followed."""
+    """Yield logs, and the directory right below log/ in which they are. Links are not followed."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
@@ -162,12 +162,15 @@ def _find(folder: str, below: str = "", depth: int = DEPTH) -> Iterator[tuple[st
 
 
 class LogFile:
-    """One log file and its times, read as they grow."""
+    """A log file and its times, read as they grow."""
 
     def __init__(
         self, path: str, host: str, query: LogQuery, base: str = "", *, is_closed: bool = False
     ) -> None:
-        """base: of the times, if they are not beside it: they tell which part is this run's."""
+        """Store the log's path.
+
+        base: path that its times belong to, if other: they tell this run's part.
+        """
         self.path = path
         self._base = base or path
         self._is_closed = is_closed
@@ -180,7 +183,7 @@ class LogFile:
         self._forget()
 
     def _forget(self) -> None:
-        """Back to the beginning."""
+        """Start again at the beginning of the file."""
         self._at = 0  # the next byte of the log, and of its times
         self._times_at = 0
         self._records: deque[tuple[int, int, tuple[str, int, int] | None]] = deque()
@@ -192,14 +195,17 @@ class LogFile:
         self._came_ns = 0
 
     def close(self) -> None:
-        """Read no more."""
+        """Close the log and its times."""
         for fd in (self._fd, self._times_fd):
             if fd >= 0:
                 os.close(fd)
         self._fd = self._times_fd = -1
 
     def grow(self, now_ns: int, said_ns: int, *, is_last: bool) -> Iterator[Row]:
-        """What came since the last time. No row is older than said_ns, none younger than now_ns."""
+        """Yield rows that came since the last call.
+
+        No row is older than said_ns or younger than now_ns.
+        """
         if self._fd < 0:
             self._fd = _open(self.path)
         if self._fd < 0:
@@ -266,13 +272,13 @@ class LogFile:
         return not self._until_ns or self._came_ns <= self._until_ns
 
     def _leave_out(self, end: int) -> None:
-        """Go on at end; a line that began before it is left out whole."""
+        """Go on at `end`; a line that began before it is left out whole."""
         self._at = end
         self._rest = b""
         self._is_torn = os.pread(self._fd, 1, end - 1) != b"\n"
 
     def _whole(self, data: bytes) -> bytes:
-        """The lines that are complete with this."""
+        """Return the lines that are complete with this data."""
         if self._is_torn:
             _, newline, data = data.partition(b"\n")
             self._is_torn = not newline
@@ -308,7 +314,7 @@ class LogFile:
 
 
 def _open(path: str) -> int:
-    """A descriptor of a regular file, no link; -1 when there is none."""
+    """Return a descriptor of a regular file, no link; -1 when there is none."""
     try:
         fd = os.open(path, READ)
     except OSError:

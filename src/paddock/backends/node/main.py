@@ -1,20 +1,20 @@
-"""What a host answers: one request after another, until the submitter has gone.
+"""The program on a host that answers requests, one after another, until the submitter has gone.
 
 op        does
 --------  ---------------------------------------------------------------
-hello     who and where: name, address, a free port, free bytes on the disk, numpy if it is needed
+hello     this host's name, address, a free port, free bytes on the disk, numpy if it is needed
 prepare   makes the job's directory, takes its name
-have put place   what was sent (files.py)
-offer take       what hosts send to one another (files.py)
-start     starts the attendant with the launcher
+have put place   contents of the package (files.py)
+offer take       contents that hosts send to one another (files.py)
+start     starts the job daemon with the launcher
 follow    sends the console until the job has ended here; pings are expected meanwhile
-status    how this host's part is
+status    the state of this host's part
 logs      pieces of the logs (logs.py)
 stop      asks the job here to end
 fetch     sends log/ and output/ as a tar file
 discover  the jobs below a root
 delete    removes an ended job's directory
-clear     removes all contents of the store: what was sent once is sent again
+clear     removes all contents of the store, so that they are sent again
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def serve(program: str) -> None:
 
 
 class HostSession:
-    """One connection to this host."""
+    """The session of one connection to this host."""
 
     def __init__(self, wire: Wire, program: str) -> None:
         self._wire = wire
@@ -95,7 +95,7 @@ class HostSession:
         }
 
     def serve(self) -> None:
-        """Until the submitter has gone."""
+        """Answer requests until the submitter has gone."""
         while True:
             row = self._wire.receive_row()
             if row is not None:
@@ -145,8 +145,9 @@ class HostSession:
         }
 
     def _prepare(self, row: Row) -> Row:
-        """Make the job's directory, empty. part: where the first host has made it already, as
-        they share this file system: this host's part of it. is_taken: another job has it.
+        """Make the job's directory, empty. is_taken: another job has it.
+
+        part: this host's part of a shared directory that the first host has made.
         """
         directory, submitter = _directory(row), str(row.get("submitter", ""))
         refuse_unsafe(os.path.dirname(directory))  # again: somebody else may have made it since
@@ -166,7 +167,10 @@ class HostSession:
         return {"part": ""}
 
     def _start(self, row: Row) -> Row:
-        """words: after `paddock launch`. env: set for it beyond this session's environment."""
+        """Start the launcher under a job daemon. words: arguments of `paddock launch`.
+
+        env: added to this session's environment.
+        """
         directory = _directory(row)
         os.makedirs(os.path.join(directory, INNER), 0o700, exist_ok=True)
         _refuse_stopped(directory)
@@ -210,8 +214,9 @@ class HostSession:
             unlock_making(lock)
 
     def _follow(self, row: Row) -> Row | None:
-        """Send what the console and the screen get; ends with `ended`. Other requests are answered
-        meanwhile.
+        """Send the console and the screen as they grow; end with `ended`.
+
+        Other requests are answered meanwhile.
         """
         directory = _directory(row)
         logs = os.path.join(directory, "log")
@@ -235,7 +240,10 @@ class HostSession:
 
     @contextmanager
     def _heard(self) -> Iterator[None]:
-        """For sending: who does not take it must be heard all the same. Raises WireEnded."""
+        """Receive pings while sending: a submitter that reads slowly is still heard.
+
+        Raises WireEnded.
+        """
 
         def listen(_number: int, _frame: object) -> None:
             self._wire.listen()
@@ -255,7 +263,7 @@ class HostSession:
     # ------------------------------------------------------------------- later
 
     def _stop(self, row: Row) -> Row:
-        """is_undone: by who made it; what others have made stays as it is."""
+        """Ask the job to end. is_undone: only if this connection has made it."""
         directory = _directory(row)
         if row.get("is_undone"):
             if directory not in self._made:
@@ -279,7 +287,10 @@ class HostSession:
         return {"was_running": True}
 
     def _logs(self, row: Row) -> Row:
-        """Rows of logs.py, a message each; its clock first. While it follows, `ping` goes on."""
+        """Send rows of logs.py, a message each, after this host's clock.
+
+        While it follows, `ping` goes on.
+        """
         from paddock.backends.node import logs
         from paddock.backends.types import LogQuery
 
@@ -358,7 +369,7 @@ class HostSession:
 
 
 def _directory(row: Mapping[str, Any]) -> str:
-    """The job's directory: one name below the root, never a way out of it."""
+    """Return the job's directory: one name below the root, never a path out of it."""
     name = str(row["id"])
     if not name or "/" in name or "\0" in name or name.startswith("."):
         raise UsageError(f"'{name}' is not the name of a job")
@@ -369,12 +380,12 @@ def _directory(row: Mapping[str, Any]) -> str:
 
 
 def _python(row: Mapping[str, Any]) -> str:
-    """What runs the job; ~ is the home here."""
+    """Return the Python that runs the job; ~ is the home here."""
     return os.path.expanduser(str(row.get("python") or sys.executable))
 
 
 def _root(row: Mapping[str, Any]) -> str:
-    """Where the jobs are; without a slash before it, below the home, wherever we are."""
+    """Return the directory that holds the jobs; a relative path is below the home."""
     root = os.path.expanduser(str(row.get("root") or "~/paddock/jobs"))
     return os.path.normpath(os.path.join(os.path.expanduser("~"), root))
 
@@ -385,7 +396,7 @@ def _refuse_stopped(directory: str) -> None:
 
 
 def _identity(path: str) -> str:
-    """The same on two hosts when they share a directory; "" where there is none."""
+    """Return an identity of a directory, the same on hosts that share it; "" where there is none."""
     try:
         found = os.stat(os.path.expanduser(path)) if path else None
     except OSError:

@@ -1,6 +1,6 @@
-"""What a package consists of: every file, directory and link, by path. Pure.
+"""The manifest of a package: every file, directory and link, by path. Pure.
 
-The laptop makes one, the host checks it before it believes a word of it. Paths are text; bytes
+The submitter makes it, the host checks all of it before use. Paths are text; bytes
 that are no UTF-8 stand in it as surrogates (PEP 383), on every machine, whatever its locale.
 """
 
@@ -29,9 +29,9 @@ _HEX = frozenset("0123456789abcdef")
 
 @value
 class PackageEntry:
-    """One thing in a package.
+    """An entry of a package: file, directory or link.
 
-    path: below its root, joined by "/". mode: permission bits. size: bytes of a file. sha256: of
+    path: below the root, joined by "/". mode: permission bits. size: bytes of a file. sha256: of
     its content, in hex. target: where a link leads, as it is written there.
     """
 
@@ -51,7 +51,7 @@ class PackageManifest:
 
     @property
     def files(self) -> list[PackageEntry]:
-        """Its files."""
+        """The entries that are files."""
         return [entry for entry in self.entries if entry.kind == "file"]
 
     @property
@@ -61,32 +61,35 @@ class PackageManifest:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that it says: another one for another package."""
+        """The SHA-256 of the manifest: different for different packages."""
         return hashlib.sha256(self.pack()).hexdigest()
 
     @property
     def blobs(self) -> dict[str, int]:
-        """SHA-256 -> size of every different content."""
+        """The size of every different content by its SHA-256."""
         return {entry.sha256: entry.size for entry in self.entries if entry.kind == "file"}
 
     def without(self, paths: Iterable[str]) -> PackageManifest:
-        """The rest, when some files are left out."""
+        """Return the manifest without some files."""
         left_out = frozenset(paths)
         return PackageManifest(tuple(e for e in self.entries if e.path not in left_out))
 
     def pack(self) -> bytes:
-        """As bytes, for the way to a host."""
+        """Return the manifest as bytes for the wire."""
         rows = [[e.path, e.kind, e.mode, e.size, e.sha256, e.target] for e in self.entries]
         return json.dumps([VERSION, rows], separators=(",", ":")).encode("ascii")
 
 
 def make_manifest(entries: Iterable[PackageEntry]) -> PackageManifest:
-    """The manifest of those entries, in order."""
+    """Return the manifest of those entries, in order."""
     return PackageManifest(tuple(sorted(entries, key=lambda entry: entry.path)))
 
 
 def unpack(data: bytes) -> PackageManifest:
-    """What ``pack`` made. Raises PaddockError for anything else, and for whatever is not safe."""
+    """Read a manifest from the bytes of ``pack``.
+
+    Raises PaddockError for other bytes and unsafe entries.
+    """
     try:
         version, rows = json.loads(data)
         if version != VERSION:
@@ -103,13 +106,13 @@ def unpack(data: bytes) -> PackageManifest:
 
 
 def listed(items: list[str]) -> str:
-    """The first of them, and how many more there are."""
+    """Return the first of the problems, and how many more there are."""
     more = f"; and {len(items) - SHOWN_MAX} more" if len(items) > SHOWN_MAX else ""
     return "; ".join(items[:SHOWN_MAX]) + more
 
 
 def shown(path: str) -> str:
-    """A path as people can read it, on one line, whatever is in it.
+    """Return a path as people can read it, on one line, whatever its letters.
 
     >>> print(shown("训练/a.py"), shown("a b"), shown("a" + chr(10) + "b"))
     训练/a.py 'a b' 'a\\nb'
@@ -119,7 +122,7 @@ def shown(path: str) -> str:
 
 
 def changed_problem(path: str) -> Problem:
-    """A file of a package is not what it was when it was listed."""
+    """Return the problem of a file that has changed since it was listed."""
     return Problem(
         f"another program changed {shown(path)} while it was sent",
         "name it in .paddockignore, or have it written outside of the package",
@@ -127,12 +130,12 @@ def changed_problem(path: str) -> Problem:
 
 
 def raw(path: str) -> bytes:
-    """A path as the kernel has it. Raises UnicodeEncodeError for text that is none."""
+    """Return a path in the kernel's bytes. Raises UnicodeEncodeError for text that has none."""
     return path.encode("utf-8", "surrogateescape")
 
 
 def find_problems(entries: Iterable[PackageEntry]) -> list[str]:
-    """Everything that must not be made on a host, one sentence each."""
+    """Return a sentence for each entry that must not be made on a host."""
     found: list[str] = []
     kinds: dict[str, str] = {}
     links: dict[str, str] = {}
@@ -150,7 +153,7 @@ def find_problems(entries: Iterable[PackageEntry]) -> list[str]:
 
 
 def leads_outside(path: str, links: Mapping[str, str]) -> bool:
-    """Whether a path that is followed as the kernel does leaves the root, or never ends.
+    """Return True if a path, followed as the kernel does, leaves the root or never ends.
 
     links: path -> target of all links below the root.
 
@@ -187,7 +190,7 @@ def _is_typed(entry: PackageEntry) -> bool:
 
 
 def _fault(entry: PackageEntry, kinds: Mapping[str, str]) -> str:
-    """What is wrong with one entry; kinds: of those before it."""
+    """Return the problem with an entry; "" if none. kinds: kinds of the entries before it."""
     parts = entry.path.split("/")
     try:
         names = [raw(part) for part in parts]

@@ -1,4 +1,4 @@
-"""What a root may be, and names below it: ROOT/.names-UID/NAME links to the job that has it."""
+"""Names of running jobs, and safe roots: ROOT/.names-UID/NAME links to the job with the name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def refuse_unsafe(root: str) -> None:
-    """Who may exchange the job's directory may have anything executed as us. Raises UsageError."""
+    """Refuse a root whose entries others may replace: they could run code as us.
+
+    Raises UsageError.
+    """
     if folder := unsafe_folder(root):
         raise UsageError(
             f"{root}: others may write to {folder}, and so exchange what is in it",
@@ -23,15 +26,15 @@ def refuse_unsafe(root: str) -> None:
 
 
 def alive_state(directory: str) -> str:
-    """The state of a job that goes on here; "" for one that does not."""
+    """Return the state of a job that goes on here; "" for one that does not."""
     state = str(node_state(directory)["state"])
     return state if state in ("starting", "running", "stopping") else ""
 
 
 def take_name(directory: str, name: str, held: Callable[[str], str] = alive_state) -> None:
-    """A name belongs to one job as long as that runs. Raises UsageError.
+    """Take a name for a job; a job keeps its name while it runs. Raises UsageError.
 
-    held: the state of a job's directory while that keeps its name, else "".
+    held: returns the state of a job that still keeps its name, given its directory, else "".
     """
     root, own = os.path.split(directory)
     names = os.path.join(root, f".names-{os.geteuid()}")

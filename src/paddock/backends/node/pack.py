@@ -1,6 +1,6 @@
-"""A host's files as one tar file, on their way to who asks for them: what can be read of them.
+"""A host's files as one tar file, sent to the fetching submitter; unreadable files are left out.
 
-A job may still write, and remove, what is being read.
+A job may still write to files, and remove them, while they are read.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 
 def pack(places: Mapping[str, str], send: Callable[[bytes], None]) -> list[str]:
-    """Send what is at these paths, by the names that it gets. Returns what is left out, and why.
+    """Send the files at these paths as a tar file, under the given names.
 
-    A path may be a link to elsewhere; what is in it is told as it is.
+    Returns the files left out, and why. A path may be a link to elsewhere; links below it are sent
+    as links.
     """
     left_out: list[str] = []
 
     class Tar(tarfile.TarFile):
-        """Goes on after what cannot be read."""
+        """A tar file that goes on after entries that cannot be read."""
 
         inodes: dict[tuple[int, int], str]
 
@@ -46,7 +47,7 @@ def pack(places: Mapping[str, str], send: Callable[[bytes], None]) -> list[str]:
                 left_out.append(f"{tarinfo.name}: it became shorter while it was read")
 
     class Sink:
-        """Each write is a message."""
+        """A file object that sends each write as a message."""
 
         def write(self, data: bytes) -> int:
             send(data)
@@ -60,7 +61,7 @@ def pack(places: Mapping[str, str], send: Callable[[bytes], None]) -> list[str]:
 
 
 class _SizedFile:
-    """A file of the size that was announced: what it lacks by now is zeros. lacks: how much."""
+    """A file read at its announced size: missing bytes are zeros. lacks: how many are missing."""
 
     def __init__(self, file: Any, size: int) -> None:
         self.lacks = 0
@@ -68,7 +69,7 @@ class _SizedFile:
         self._left = size
 
     def read(self, size: int = -1, /) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         size = self._left if size < 0 else min(size, self._left)
         try:
             data: bytes = self._file.read(size)

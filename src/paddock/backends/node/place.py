@@ -1,4 +1,4 @@
-"""A package becomes a directory: whole, or not at all. Standard library only.
+"""A package placed as a directory: whole, or not at all. Standard library only.
 
 DIR.tmp-... is filled and then takes the name DIR; in a job's directory that has our own files
 already, all is made beside them and then moved up. Contents are copied, never linked: a script may
@@ -42,11 +42,11 @@ def build(
     *,
     is_checked: bool,
 ) -> None:
-    """Make `directory`, which may be there with our own files in it, with what the manifest says.
+    """Make `directory`, which may exist with our own files in it, with the manifest's entries.
 
-    source: a descriptor to read an entry's content from. is_checked: it is known to be what the
-    manifest says; otherwise as many bytes as it says are compared while they are copied. Raises
-    PaddockError, a UsageError for a file that was changed meanwhile, and leaves nothing then.
+    source: returns a descriptor to read an entry's content from. is_checked: contents are known to
+    match the manifest; otherwise they are compared while they are copied. Raises PaddockError, a
+    UsageError for a file that was changed meanwhile, and then leaves nothing.
     """
     problems = find_problems(manifest.entries)
     if problems:
@@ -77,9 +77,10 @@ def build(
 
 
 def _is_new(directory: str, manifest: PackageManifest) -> bool:
-    """Whether all of a directory is to be made. Raises PaddockError when it has what is not ours.
+    """Return True if the whole directory is to be made.
 
-    A job's directory has been prepared, with our own files in it (main.py); they stay.
+    Raises PaddockError if it has others' files. A job's directory was prepared with our own files
+    in it (main.py); they stay.
     """
     if not os.path.lexists(directory):
         return True
@@ -93,7 +94,7 @@ def _is_new(directory: str, manifest: PackageManifest) -> bool:
 
 
 def _move_up(temporary: str, directory: str) -> None:
-    """All of a directory into the one it is in; or nothing."""
+    """Move all entries of a directory into its parent; or none."""
     moved = []
     try:
         for name in os.listdir(temporary):
@@ -107,7 +108,7 @@ def _move_up(temporary: str, directory: str) -> None:
 
 
 def check_room(where: str, needed: int) -> None:
-    """Whether so many bytes can be written there. Raises PaddockError."""
+    """Check that so many bytes can be written there. Raises PaddockError."""
     free = free_bytes(where)
     if 0 <= free < needed:
         raise PaddockError(
@@ -155,7 +156,7 @@ def _copy(
 
 
 def _copy_in_kernel(come: int, go: int, size: int) -> bool:
-    """Without the bytes passing through here; a file system that can share them does.
+    """Copy a file inside the kernel; a file system that can share blocks does.
 
     False, with nothing lost, where the kernel cannot or does not see all of it.
     """
@@ -189,7 +190,7 @@ def _copy_checked(entry: PackageEntry, come: int, go: int) -> None:
 
 
 def chunks(fd: int, size: int) -> Iterator[bytes]:
-    """The first bytes of a file: so many, or all it has. Closes it. Raises OSError."""
+    """Yield the first `size` bytes of a file, or all it has, and close it. Raises OSError."""
     with open(fd, "rb", buffering=0) as file:
         while size and (chunk := file.read(min(size, CHUNK_BYTES))):
             size -= len(chunk)

@@ -1,6 +1,6 @@
 """Contents on their way into the store. Standard library only.
 
-A stream of frames: 32 bytes of SHA-256, 8 of the size, the content. It may be cut anywhere.
+The stream has frames: 32 bytes of SHA-256, 8 of the size, the content. It may be cut anywhere.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ ABANDONED_SECONDS = 60.0  # nobody takes so long between making a file and locki
 
 
 def frame_head(sha256: str, size: int) -> bytes:
-    """What stands before a content."""
+    """Return the head of a frame: SHA-256 and size of its content."""
     return bytes.fromhex(sha256) + size.to_bytes(8, "big")
 
 
 class Receiver:
-    """Takes one stream. A content gets its name when it is whole and what it should be.
+    """The receiver of a stream. A content gets its name once it is whole and its hash is right.
 
-    After a problem the rest of the stream is passed over; finish() tells it.
+    After a problem the rest of the stream is passed over; finish() raises it.
     """
 
     def __init__(self, store: ContentStore) -> None:
@@ -43,7 +43,7 @@ class Receiver:
             _remove_abandoned(store.new)
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Take the next bytes of the stream."""
         if self._problem is not None:
             return
         try:
@@ -54,7 +54,10 @@ class Receiver:
             self.drop()
 
     def finish(self) -> int:
-        """How many contents came. Raises PaddockError when they are not whole, or other ones."""
+        """Return how many contents came.
+
+        Raises PaddockError if one is incomplete or its hash is wrong.
+        """
         if self._problem is None and (self._head or self._coming is not None):
             self._problem = PaddockError("the transfer broke off", retryable=True)
         self.drop()
@@ -64,7 +67,7 @@ class Receiver:
         return self._count
 
     def drop(self) -> None:
-        """Nothing is left of what is not whole."""
+        """Remove the incomplete content."""
         if self._coming is not None:
             self._coming.drop()
             self._coming = None
@@ -90,7 +93,7 @@ class Receiver:
 
 
 class _PartialContent:
-    """One content that is not whole yet. left: bytes to come."""
+    """A content that is not whole yet. left: bytes to come."""
 
     def __init__(self, store: ContentStore, sha256: str, size: int) -> None:
         self.left = size
@@ -101,14 +104,17 @@ class _PartialContent:
         _lock(self._fd)  # while it is held, nobody takes it for abandoned
 
     def write(self, part: memoryview) -> None:
-        """The next bytes of it. Raises OSError."""
+        """Write the next bytes of the content. Raises OSError."""
         self._seen.update(part)
         self.left -= len(part)
         while part:
             part = part[os.write(self._fd, part) :]
 
     def end(self) -> None:
-        """All has come: it gets its name. Raises PaddockError when it is something else."""
+        """Check the hash of the whole content and give it its name.
+
+        Raises PaddockError if it differs.
+        """
         if self._seen.hexdigest() != self._sha256:
             raise PaddockError(
                 "the transfer is damaged: a file came that is not what was announced",
@@ -122,13 +128,13 @@ class _PartialContent:
         os.close(self._fd)
 
     def drop(self) -> None:
-        """It will not come: nothing is left of it."""
+        """Remove what has come of the content."""
         os.unlink(self._temporary)
         os.close(self._fd)
 
 
 def _remove_abandoned(folder: str) -> None:
-    """What those have left who were killed."""
+    """Remove the partial contents of receivers that were killed."""
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
         try:
@@ -144,7 +150,7 @@ def _remove_abandoned(folder: str) -> None:
 
 
 def _lock(fd: int) -> bool:
-    """Whether it is ours now; never on a file system that has no locks."""
+    """Lock a partial content; False if another process has it, or the file system has no locks."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

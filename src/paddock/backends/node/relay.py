@@ -8,9 +8,9 @@
     contents, as for the store (receiver.py) ->
 
 Both prove with HMAC-SHA256 over both nonces that they have the key of this submission, which the
-submitter gave them over its own connections. So nobody else gets a file, and only contents that
-were offered are given; the taker checks every content by its hash, whoever sends it. Nothing is
-encrypted: who listens on the hosts' network can read the files.
+submitter gave them over its own connections. So no other process gets a file, and only contents
+that were offered are given; the taker checks every content by its hash, whoever sends it. Nothing
+is encrypted: a listener on the hosts' network can read the files.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _GIVERS: dict[str, Giver] = {}
 
 
 def offer(store: ContentStore, key: bytes, hashes: Iterable[str], address: str) -> int:
-    """Give those contents to whoever has the key, until withdraw(). Returns the port."""
+    """Give those contents to any taker with the key, until withdraw(). Returns the port."""
     withdraw(store)
     with told(address):
         giver = _GIVERS[store.folder] = Giver(store, key, frozenset(hashes), address)
@@ -47,7 +47,7 @@ def offer(store: ContentStore, key: bytes, hashes: Iterable[str], address: str) 
 
 
 def withdraw(store: ContentStore) -> None:
-    """Give nothing any more."""
+    """Stop giving contents."""
     giver = _GIVERS.pop(store.folder, None)
     if giver is not None:
         giver.close()
@@ -70,7 +70,7 @@ def take(store: ContentStore, key: bytes, hashes: list[str], address: str, port:
 
 
 class Giver:
-    """Answers takers, each in a thread of its own."""
+    """The server of offered contents: answers takers, each in a thread of its own."""
 
     def __init__(
         self, store: ContentStore, key: bytes, hashes: frozenset[str], address: str
@@ -85,7 +85,7 @@ class Giver:
         threading.Thread(target=self._serve, name="paddock-giver", daemon=True).start()
 
     def close(self) -> None:
-        """Let nobody in any more; who is being served gets the rest."""
+        """Accept no more takers; those being served get the rest."""
         try:
             self._door.shutdown(socket.SHUT_RDWR)  # wakes accept()
         except OSError:
@@ -115,7 +115,10 @@ class Giver:
             self._places.release()
 
     def _asked(self, link: socket.socket) -> list[str]:
-        """What a taker that has the key wants. Raises PaddockError for another one."""
+        """Authenticate a taker and return the hashes that it wants.
+
+        Raises PaddockError without the key.
+        """
         own = os.urandom(NONCE_BYTES)
         link.sendall(own)
         theirs = _exactly(link, NONCE_BYTES)

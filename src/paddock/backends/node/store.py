@@ -1,10 +1,10 @@
-"""Contents of files on a host, by their SHA-256: what was sent once is not sent again.
+"""The content store of a host: file contents by their SHA-256, so that each is sent only once.
 
-    ~/.cache/paddock/blobs/ab/abcd...   one content; only whole and checked ones get this name
-    ~/.cache/paddock/blobs/new/         what is being received (receiver.py)
-    ~/.cache/paddock/blobs/lock         held together by those who use contents, alone to trim
+    ~/.cache/paddock/blobs/ab/abcd...   one content, whole and checked
+    ~/.cache/paddock/blobs/new/         partial contents (receiver.py)
+    ~/.cache/paddock/blobs/lock         locked, shared to use contents, exclusive to trim
 
-A content's mtime is when it was used last, give or take half an hour. Standard library only.
+A content's mtime is the time of its last use, give or take half an hour. Standard library only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ContentStore:
     """The contents that one user has on this host."""
 
     def __init__(self, folder: str, limit_bytes: int = LIMIT_BYTES) -> None:
-        """Makes its folder. Raises PaddockError when that cannot be ours alone."""
+        """Make the store's folder. Raises PaddockError if other users may write there."""
         self.folder = folder
         self.limit_bytes = limit_bytes
         with told(folder):
@@ -47,7 +47,7 @@ class ContentStore:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Until it is left, nothing is trimmed."""
+        """Lock the contents against trimming while the context is open."""
         fd = self._locked(fcntl.LOCK_SH)
         try:
             yield
@@ -55,10 +55,10 @@ class ContentStore:
             os.close(fd)
 
     def missing(self, blobs: Mapping[str, int]) -> list[str]:
-        """Those of the contents (SHA-256 -> size) that are not here, whole. Raises OSError.
+        """Return the hashes of `blobs` (SHA-256 -> size) that are not here whole. Raises OSError.
 
-        What was last used before this machine was started is read and compared: it may have lost
-        power with half a file written. What is damaged is removed.
+        A content last used before this machine's boot is read and compared: a loss of power may
+        have left half a file. Damaged contents are removed.
         """
         started_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         found = []
@@ -79,24 +79,24 @@ class ContentStore:
 
     @property
     def new(self) -> str:
-        """Where what is being received is, until it is whole."""
+        """The folder of partial contents, which are still being received."""
         return os.path.join(self.folder, "new")
 
     def path(self, sha256: str) -> str:
-        """Where a content is, or will be."""
+        """Return the path of a content, whether or not it is here."""
         return os.path.join(self.folder, sha256[:2], sha256)
 
     def open(self, sha256: str) -> int:
-        """A descriptor of a content, which is used now. Raises OSError."""
+        """Return a descriptor of a content and mark it as used now. Raises OSError."""
         fd = os.open(self.path(sha256), READ_FLAGS)
         if os.fstat(fd).st_mtime < time.time() - SPARED_SECONDS / 2:
             os.utime(fd)
         return fd
 
     def trim(self, now: float | None = None) -> int:
-        """Remove what was not used for longest, until it keeps to its limit. Returns the bytes.
+        """Remove the least recently used contents down to the limit. Returns the bytes removed.
 
-        Does nothing while somebody uses contents; what was used in the last hour stays.
+        Does nothing while contents are in use; contents used in the last hour stay.
         """
         try:
             fd = self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -108,9 +108,9 @@ class ContentStore:
             os.close(fd)
 
     def clear(self) -> tuple[int, int]:
-        """Remove all contents: how many, and their bytes.
+        """Remove all contents; return how many, and their bytes.
 
-        Raises: PaddockError while somebody uses them.
+        Raises PaddockError while contents are in use.
         """
         with told(self.folder):
             try:
@@ -127,7 +127,7 @@ class ContentStore:
         return len(rows), sum(size for _, size, _ in rows)
 
     def _contents(self) -> list[tuple[float, int, str]]:
-        """(used at, bytes, path) of each content."""
+        """Return (used at, bytes, path) of each content."""
         rows = []
         for folder in os.scandir(self.folder):
             # What is being received comes and goes meanwhile, and is the receiver's to remove.
@@ -160,14 +160,14 @@ class ContentStore:
 
 
 def default_folder(env: Mapping[str, str]) -> str:
-    """Where contents are kept on this host."""
+    """Return the folder of the content store on this host."""
     home = env.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(home, "paddock", "blobs")
 
 
 @contextmanager
 def told(where: str) -> Iterator[None]:
-    """What the system refuses, as a sentence that names where. Raises PaddockError."""
+    """Raise the system's refusals as PaddockError, a sentence that names `where`."""
     try:
         yield
     except OSError as error:
@@ -181,7 +181,7 @@ def told(where: str) -> Iterator[None]:
 
 
 def free_bytes(path: str) -> int:
-    """What this user can still write where a path is, or will be; -1 where nobody knows."""
+    """Return the bytes that this user can still write at a path; -1 where that is unknown."""
     try:
         while not os.path.exists(path):
             path = os.path.dirname(path)
@@ -195,7 +195,7 @@ def free_bytes(path: str) -> int:
 
 
 def size_text(size: float) -> str:
-    """A number of bytes as people read it.
+    """Return a number of bytes as people read it.
 
     >>> size_text(812), size_text(100 << 20), size_text(3.1 * (1 << 30))
     ('812 B', '100.0 MiB', '3.1 GiB')

@@ -27,7 +27,7 @@ class WireEnded(Exception):  # nothing is wrong: the other side has gone
 
 
 class Wire:
-    """One end. Reads with a time limit; writes block."""
+    """One end of a connection. Reads with a time limit; writes block."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self._read_fd = read_fd
@@ -45,9 +45,9 @@ class Wire:
             self.write(bytes(data))
 
     def receive(self, seconds: float | None = None) -> tuple[dict[str, Any], bytes] | None:
-        """The next message; None when nothing of it comes for so many seconds.
+        """Return the next message; None when no byte of it comes for so many seconds.
 
-        Raises: WireEnded; ValueError when what comes is not a message.
+        Raises WireEnded; ValueError for bytes that are not a message.
         """
         row = self.receive_row(seconds)
         if row is None:
@@ -61,7 +61,7 @@ class Wire:
         return row, self.read(size)
 
     def receive_row(self, seconds: float | None = None) -> dict[str, Any] | None:
-        """The next message without its bytes, which are to be read next: row["bytes"] of them."""
+        """Return the next message's row; its body, row["bytes"] long, is to be read next."""
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > LINE_LIMIT_BYTES:
                 raise ValueError("a line without end")
@@ -77,7 +77,7 @@ class Wire:
         return row
 
     def read(self, size: int) -> bytes:
-        """So many bytes of a message. Raises WireEnded."""
+        """Return `size` bytes of a message's body. Raises WireEnded."""
         while len(self._buffer) < size:
             self._fill(None)
         data = bytes(self._buffer[:size])
@@ -85,11 +85,14 @@ class Wire:
         return data
 
     def listen(self) -> None:
-        """Take in what has come, without waiting. Not while a message is being received."""
+        """Read what has come into the buffer, without waiting.
+
+        Not while a message is being received.
+        """
         self._fill(0.0)
 
     def write(self, data: bytes) -> int:
-        """Raw bytes, of a message whose head says how many. Raises BrokenPipeError."""
+        """Write raw bytes of a message whose head gives their number. Raises BrokenPipeError."""
         view = memoryview(data)
         while view:
             view = view[os.write(self._write_fd, view) :]

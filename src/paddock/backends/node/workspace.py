@@ -1,9 +1,9 @@
-"""What a job leaves in the working directory of a host for users of the old cluster tool.
+"""Links and files in the working directory of a host, as users of the old cluster tool expect.
 
     DIR/log/train.log, ...       links to the logs, in the job's directory and in --workspace
-    DIR/nodefile, cluster.json   this host's number, and who takes part (main.py writes them)
+    DIR/nodefile, cluster.json   this host's node rank, and all nodes (main.py writes them)
 
-In --workspace they are the last job's, and only what is ours goes when it is deleted. Standard
+In --workspace they are the last job's; deleting a job removes only its own. Standard
 library only.
 """
 
@@ -24,9 +24,9 @@ LINKS = {
 
 
 def link_logs(logs: str, folder: str) -> None:
-    """Links in a folder, by the old names, to the files in a job's log/.
+    """Link the files of a job's log/ into a folder, by their old names.
 
-    The user's own stay as they are: files, other links, and a `log` that is no directory.
+    The user's files, other links, and a `log` that is no directory stay unchanged.
     """
     try:
         os.makedirs(folder, exist_ok=True)
@@ -43,7 +43,7 @@ def link_logs(logs: str, folder: str) -> None:
 
 
 def _is_ours(path: str, name: str) -> bool:
-    """Whether it is a link to a job's log."""
+    """Return True if the path is a link to a job's log."""
     try:
         return os.readlink(path).endswith(f"/log/{name}")
     except OSError:
@@ -51,7 +51,7 @@ def _is_ours(path: str, name: str) -> bool:
 
 
 def clean(directory: str, place: str) -> None:
-    """Remove from a workspace what a job left there, unless it is a later job's already."""
+    """Remove a job's links and files from a workspace, unless they are a later job's already."""
     logs = os.path.join(directory, "log")
     folder = os.path.join(place, "log")
     for link, name in LINKS.items():

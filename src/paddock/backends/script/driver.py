@@ -40,12 +40,12 @@ FAILED = (
 
 
 class Script(FolderBackend):
-    """A place that jobs are handed to by commands."""
+    """The backend that hands jobs over by the site's commands."""
 
     name, begun, ask_seconds = "script", "id", 2.0
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """What will be done; reads the files that the site names, and asks nobody."""
+        """Return the plan of a submission; reads the files that the site names, runs no command."""
         given = submission.extra.get("from", "")
         if given:
             place = Path(os.path.abspath(os.path.expanduser(given)))
@@ -56,7 +56,7 @@ class Script(FolderBackend):
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
     ) -> int | None:
-        """Make the directory, and run submit.sh in it. The job is the site's."""
+        """Make the directory, and run submit.sh in it. The job is then the site's."""
         place = _place(submission)
         is_new = "from" not in submission.extra
         if is_new:
@@ -91,7 +91,7 @@ class Script(FolderBackend):
         return None
 
     def held(self, folder: Path, site: Site) -> str:
-        """The state of a job that has not ended, else ""; also of one that cannot be asked."""
+        """Return the state of a job that has not ended, or that cannot be asked; else ""."""
         row = _rendered(folder)["site"]
         details = {"folder": str(folder), "site": row, "number": _number(folder)}
         handle = Handle("script", str(row["name"]), folder.name)
@@ -119,7 +119,7 @@ class Script(FolderBackend):
     # -------------------------------------------------------------------- later
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """What the site's command says, and what the job itself has written."""
+        """Return the status from the site's command and the files of the job."""
         place, site = Path(run.details["folder"]), run.details["site"]
         own = read_json(str(place / INNER / "state.json")) or {}
         verdict = read_json(str(place / INNER / "verdict.json")) or {}
@@ -142,7 +142,7 @@ class Script(FolderBackend):
         return found
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
-        """What the site's command prints; without one, what lies in the job's directory."""
+        """Yield the output of the site's logs command; without one, the job directory's logs."""
         if "logs" not in run.details["site"]["commands"]:
             yield from super().logs(run, query)
             return
@@ -170,7 +170,7 @@ class Script(FolderBackend):
             time.sleep(POLL_SECONDS)
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
-        """The site's command, for this job's id only."""
+        """Run the site's stop command, for this job's id only."""
         commands = run.details["site"]["commands"]
         name = "stop_now" if now and "stop_now" in commands else "stop"
         if name not in commands:
@@ -182,7 +182,7 @@ class Script(FolderBackend):
         write(Path(run.details["folder"]) / INNER / "stop", f"{time.time()}\n")
 
     def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
-        """Copy log/ and output/ of the directory, or what the logs command prints."""
+        """Copy log/ and output/ of the directory, or the output of the logs command."""
         place = Path(run.details["folder"])
         if "logs" in run.details["site"]["commands"]:
             write(to / "log" / "job.log", _checked(run, "logs"))
@@ -194,7 +194,7 @@ class Script(FolderBackend):
     def found(
         self, folder: Path, job: Mapping[str, Any], site: Site
     ) -> tuple[Handle, dict[str, Any]] | None:
-        """A directory that was submitted to this site."""
+        """Return the handle of a directory that was submitted to this site."""
         number, rendered = _number(folder), job.get("site")
         if not number or not isinstance(rendered, dict) or rendered["name"] != site.name:
             return None
@@ -209,7 +209,7 @@ def _place(submission: Submission) -> Path:
 
 
 def _more_files(submission: Submission, place: Path) -> dict[str, str]:
-    """The key, the variables and the files that the site names. Raises UsageError."""
+    """Return the key, the variables and the files that the site names. Raises UsageError."""
     files = {str(place / INNER / "token"): submission.token}
     if submission.env:
         files[str(place / INNER / "env")] = env_text(submission.env)
@@ -235,7 +235,7 @@ def _number(place: Path) -> str:
 
 
 def _need(names: list[str] | tuple[str, ...]) -> None:
-    """Credentials come from the environment, and from nowhere else."""
+    """Refuse a submission whose credentials are not in the environment, their only source."""
     missing = [name for name in names if not os.environ.get(name)]
     if missing:
         raise UsageError.of(
@@ -252,7 +252,7 @@ def _read(path: str, errors: str = "strict") -> str:
 
 
 def _command(run: RegisteredJob, name: str) -> tuple[int, str, str]:
-    """Run one of the site's commands for this job: code, output, errors."""
+    """Run one of the site's commands for this job; return code, output, errors."""
     site, number = run.details["site"], run.details.get("number")
     if not number:
         raise PaddockError(f"{run.handle} was never submitted")
@@ -262,7 +262,7 @@ def _command(run: RegisteredJob, name: str) -> tuple[int, str, str]:
 
 
 def _checked(run: RegisteredJob, name: str) -> str:
-    """What one of the site's commands prints. Raises PaddockError with what it complains of."""
+    """Return the output of one of the site's commands. Raises PaddockError with its complaint."""
     code, out, err = _command(run, name)
     if code:
         raise PaddockError(_failure(run.details["site"], code, out + err), hint=FAILED)
@@ -270,7 +270,7 @@ def _checked(run: RegisteredJob, name: str) -> str:
 
 
 def _run(site: dict[str, Any], words: list[str], place: Path, text: str) -> tuple[int, str, str]:
-    """Run text, which is lines of shell. It sees what is named, since queues send it with a job."""
+    """Run shell lines with the named variables only: queues send the environment with a job."""
     try:
         done = subprocess.run(
             ["/bin/sh", *words], cwd=place if place.is_dir() else "/",
@@ -284,7 +284,7 @@ def _run(site: dict[str, Any], words: list[str], place: Path, text: str) -> tupl
 
 
 def _failure(site: dict[str, Any], code: int, said: str) -> str:
-    """What a command complained of, without what is secret."""
+    """Return the sentence of a command that failed, its output without secrets."""
     for name in site["credentials"]:
         said = said.replace(os.environ.get(name) or "\0", HIDDEN)
     text = clean(" ".join(said.split()))[:SHOWN_CHARS] or "it says nothing"

@@ -1,4 +1,4 @@
-"""What a site's commands print, read by the site's regular expressions. Pure."""
+"""Output of a site's commands -> job id and state, by the site's regular expressions. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PLACE = re.compile(r"\{\{(\w+)\}\}|(?<!\$)\{(\w+)\}")
 
 
 def find_id(said: str, pattern: str) -> str:
-    """The id in what the submitting command printed; "" where there is none.
+    """Return the job id in the output of the submitting command; "" where there is none.
 
-    Without a pattern: the last word.
+    Without a pattern, the id is the last word.
 
     >>> find_id("1234.server\\n", ""), find_id("job 77 is queued", r"job (\\d+)")
     ('1234.server', '77')
@@ -34,7 +34,7 @@ def find_id(said: str, pattern: str) -> str:
 
 
 def find_state(said: str, states: Mapping[str, str]) -> State | None:
-    """The first state whose pattern is in the text, in the order of the profile.
+    """Return the first state whose pattern is in the text, in the order of the profile.
 
     >>> find_state("job_state = R", {"pending": "state = Q", "running": "state = R"})
     'running'
@@ -46,7 +46,7 @@ def find_state(said: str, states: Mapping[str, str]) -> State | None:
 
 
 def pattern_problems(job_id: str, states: Mapping[str, object]) -> Iterator[Problem]:
-    """What is wrong with a site's expressions and states."""
+    """Yield a problem for each invalid expression and unknown state of a site."""
     for name, pattern in {"job_id": job_id, **states}.items():
         if name != "job_id" and name not in STATES:
             yield Problem(f"states: there is no state '{name}'", nearest(name, STATES))
@@ -64,11 +64,10 @@ def status_of(
     is_asked: bool,
     whole: Mapping[str, Any] | None = None,
 ) -> JobStatus | None:
-    """The job's status; None where nobody knows.
+    """Return the job's status; None where it is unknown.
 
-    told: what the site's command said. own: what the job itself wrote (state.json): it knows best
-    how it ended, the command may have forgotten. is_asked: whether we have told it to end.
-    whole: what the launchers have recorded.
+    told: the state by the site's command. own: the job's state.json, which knows the end better
+    than the command. is_asked: the job was told to end. whole: the launchers' record.
 
     >>> status_of("lost", {"code": 3}, 1.0, is_asked=False).state
     'failed'

@@ -61,7 +61,7 @@ REASONS = {
 
 
 def plan_of(submission: Submission, folder: str, texts: Mapping[str, str]) -> SubmissionPlan:
-    """What will be done; asks nobody. Raises UsageError with every problem.
+    """Return the plan of a submission. Raises UsageError with every problem.
 
     texts: of the files that the site names: before_hook, end_hook, job_script.
     """
@@ -128,7 +128,10 @@ def plan_of(submission: Submission, folder: str, texts: Mapping[str, str]) -> Su
 
 
 def again(folder: str, row: Mapping[str, object]) -> SubmissionPlan:
-    """`--from DIR`: what is there is submitted once more, as it is now. row: its job.json."""
+    """Return the plan of `--from DIR`: the directory is submitted once more, as it is.
+
+    row: its job.json.
+    """
     nnodes = int(str(row.get("nnodes") or 1))
     rows = tuple((str(index), "chosen by the site", "as rendered", "") for index in range(nnodes))
     return SubmissionPlan(
@@ -137,7 +140,7 @@ def again(folder: str, row: Mapping[str, object]) -> SubmissionPlan:
 
 
 def values_of(submission: Submission, folder: str) -> dict[str, str]:
-    """What commands may name in braces; of the command line before the site."""
+    """Return the values that commands may name in braces; the command line wins over the site."""
     site = submission.site
     found = {name: str(value) for name, value in _table(site, "params").items()}
     for name in ("queue", "account", "time"):
@@ -151,7 +154,7 @@ def values_of(submission: Submission, folder: str) -> dict[str, str]:
 
 
 def fill(text: str, values: Mapping[str, str], where: str, problems: list[Problem]) -> str:
-    """A command with its values, each as one word of the shell. {{x}} is {x}, ${x} the shell's.
+    """Fill a command with its values, each quoted as a shell word. {{x}} is {x}, ${x} the shell's.
 
     >>> fill("qdel {id} ${HOME} {{print}}", {"id": "1; rm"}, "stop", [])
     "qdel '1; rm' ${HOME} {print}"
@@ -170,7 +173,7 @@ def fill(text: str, values: Mapping[str, str], where: str, problems: list[Proble
 
 
 def config_text(site: Site, problems: list[Problem]) -> str:
-    """The lines of config.ini: what the site sets for every job."""
+    """Return the lines of config.ini: variables that the site sets for every job."""
     lines = []
     for name, value in _table(site, "config").items():
         if not NAME.fullmatch(name):
@@ -208,7 +211,7 @@ def _rows(submission: Submission) -> tuple[tuple[str, str, str, str], ...]:
 def _job_text(
     submission: Submission, commands: Mapping[str, str], values: Mapping[str, str]
 ) -> str:
-    """What was submitted, without secrets: for --discover and --from."""
+    """Return the job.json: the submission without secrets, for --discover and --from."""
     site = submission.site
     row = {
         "name": site.name,

@@ -46,7 +46,7 @@ class Slurm(FolderBackend):
     ask_seconds = 2.0  # Slurm is not asked more often than it likes
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """What will be done; asks nobody."""
+        """Return the plan of a submission; Slurm is not asked."""
         return plan_of(submission, root_of(submission.site))
 
     def submit(
@@ -77,7 +77,7 @@ class Slurm(FolderBackend):
         return None
 
     def _hand_over(self, place: _Commands, folder: Path, cluster: str) -> str:
-        """Run sbatch; returns the job's number. If anything fails there is no job."""
+        """Run sbatch; return the job's number. If anything fails there is no job."""
         try:
             said = place.run("sbatch", "--parsable", str(folder / INNER / "job.sbatch"))
             number = said.strip().partition(";")[0]
@@ -99,7 +99,7 @@ class Slurm(FolderBackend):
                 )
 
     def _check_after(self, submission: Submission, place: _Commands, cluster: str) -> None:
-        """Slurm takes a number that it does not know for one that has succeeded."""
+        """Refuse --after for a job that Slurm does not know: Slurm would count it as succeeded."""
         problems = []
         for handle in after_handles(submission):
             if handle.place not in ("", cluster):
@@ -113,14 +113,14 @@ class Slurm(FolderBackend):
     # -------------------------------------------------------------------- later
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """Ask the controller, then accounting, then the job's own directory."""
+        """Return the job's status: ask the controller, then accounting, then the job directory."""
         folder = Path(run.details["folder"])
         number = _number_of(run)
         rows = _commands_of(run).rows(number) if number else []
         return status_of(rows, folders.told(folder), time.time())
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
-        """Tell the script, which tells the launchers; the second time, or now: Slurm ends it."""
+        """Signal the script, which tells the launchers; a second time, or now, Slurm ends it."""
         folder, place, number = Path(run.details["folder"]), _commands_of(run), _number_of(run)
         if not number:
             raise PaddockError(f"job {run.run_id} was never handed to Slurm")
@@ -137,18 +137,18 @@ class Slurm(FolderBackend):
         folders.forget_secrets(folder)  # of a job that waits, no script does
 
     def tasks(self, folder: Path) -> list[Path]:
-        """The directories of the tasks of an array that have begun."""
+        """Return the directories of the tasks of an array that have begun."""
         return folders.tasks_of(folder)
 
     def held(self, folder: Path, site: Site) -> str:
-        """The state of a job that has not ended, else ""."""
+        """Return the state of a job that has not ended, else ""."""
         place = _Commands(site.text("bin"), site.text("cluster"))
         rows = place.rows(folders.noted(folder)["number"])
         status = status_of(rows, folders.told(folder), time.time())
         return "" if status.is_final else status.state
 
     def jobs(self, site: Site) -> Mapping[Path, Mapping[str, Any]]:
-        """Those below the root, and those of the queue that carry our mark; of this cluster."""
+        """Return the cluster's jobs: those below the root, and those in the queue with our mark."""
         place = _Commands(site.text("bin"), site.text("cluster"))
         cluster, found = place.cluster_name(), dict(super().jobs(site))
         for _, folder in place.ours():
@@ -159,7 +159,7 @@ class Slurm(FolderBackend):
     def found(
         self, folder: Path, job: Mapping[str, Any], site: Site
     ) -> tuple[Handle, dict[str, Any]] | None:
-        """The handle has the cluster and the number that sbatch gave."""
+        """Return the handle from the cluster and the number that sbatch gave."""
         noted = folders.noted(folder)
         details = {name: site.text(name) for name in ("bin", "cluster")}
         number = noted["number"]
@@ -167,14 +167,17 @@ class Slurm(FolderBackend):
 
 
 class _Commands:
-    """Slurm's commands, in one directory or on PATH, for one cluster."""
+    """The commands of Slurm, in one directory or on PATH, for one cluster."""
 
     def __init__(self, directory: str, cluster: str) -> None:
         self.bin = directory
         self.cluster = cluster
 
     def run(self, name: str, *words: str, is_quiet: bool = False) -> str:
-        """What a command prints. Raises PaddockError with what it complains of."""
+        """Run a command of Slurm and return its output.
+
+        Raises PaddockError with the command's complaint.
+        """
         path = os.path.expanduser(os.path.join(self.bin, name))
         if shutil.which(path) is None:
             where = f"in {self.bin}" if self.bin else "on PATH"
@@ -202,7 +205,7 @@ class _Commands:
         return done.stdout.decode("utf-8", "replace")
 
     def cluster_name(self) -> str:
-        """The cluster's name; its controller has to answer."""
+        """Return the cluster's name; its controller has to answer."""
         for line in self.run("scontrol", "show", "config").splitlines():
             name, _, value = line.partition("=")
             if name.strip() == "ClusterName":
@@ -210,7 +213,7 @@ class _Commands:
         return self.cluster or "slurm"
 
     def rows(self, number: str, *, is_accounting_asked: bool = True) -> list[SqueueRow]:
-        """What Slurm says of a job, or of each of an array; [] when it has forgotten."""
+        """Return Slurm's rows of a job, or of each task of an array; [] if it is forgotten."""
         try:
             said = self.run(
                 "squeue", "--noheader", f"--jobs={number}", "--states=all",
@@ -231,7 +234,7 @@ class _Commands:
         return read_sacct(said)
 
     def ours(self, *, is_quiet: bool = False) -> list[tuple[str, Path]]:
-        """This user's jobs in the queue that carry our mark: number and job directory."""
+        """Return this user's jobs in the queue that carry our mark: number and job directory."""
         words = ("--noheader", f"--user={os.getuid()}", "--format=%F|%k")
         said = self.run("squeue", *words, is_quiet=is_quiet)
         found = []
@@ -247,7 +250,7 @@ def _commands_of(run: RegisteredJob) -> _Commands:
 
 
 def _number_of(run: RegisteredJob) -> str:
-    """The job's number; also of one whose submitter died before it could write it down."""
+    """Return the job's number, also if its submitter died before it could record it."""
     if number := run.details.get("number"):
         return str(number)
     folder = Path(run.details["folder"])

@@ -1,4 +1,4 @@
-"""What Slurm's commands complain of -> what is wrong, and what to do. Pure.
+"""Complaints of Slurm's commands -> an error that says what is wrong, and what to do. Pure.
 
 Sentences: src/common/slurm_errno.c of Slurm, 20.11 to 25.05.
 """
@@ -35,12 +35,12 @@ UNKNOWN_JOB = "invalid job id"
 
 
 def is_unknown_job(said: str) -> bool:
-    """Whether Slurm does not know the job any more."""
+    """Return True if the message says that Slurm no longer knows the job."""
     return UNKNOWN_JOB in said.lower()
 
 
 def complaint(command: str, said: str) -> PaddockError:
-    """What a command said when it failed, as one error.
+    """Return the error for a command that failed, from its output.
 
     >>> str(complaint("sbatch", "sbatch: error: invalid partition specified: gpu\\n"))[:50]
     'sbatch: invalid partition specified: gpu (hint: se'
@@ -59,7 +59,7 @@ def complaint(command: str, said: str) -> PaddockError:
 
 
 def _bare(line: str) -> str:
-    """Without the name of the command and the level in front."""
+    """Return a line without the command's name and the level in front."""
     _, colon, rest = line.partition(": error: ")
     text = rest if colon else line
     return "".join(c if c.isprintable() else "?" for c in text.strip())

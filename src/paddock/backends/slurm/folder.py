@@ -1,4 +1,4 @@
-"""What only Slurm has in a job directory, which this machine and the nodes share."""
+"""The files that only Slurm has in a job directory, which this machine and the nodes share."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ NOTE = "slurm.json"
 
 
 def note(folder: Path, cluster: str, number: str) -> None:
-    """Remember which job of Slurm it is."""
+    """Record the job's cluster and number in slurm.json."""
     write_json(str(folder / INNER / NOTE), {"cluster": cluster, "number": number})
 
 
 def noted(folder: Path) -> dict[str, str]:
-    """The cluster and the number of a job that was handed over; "" for one that was not."""
+    """Return the cluster and the number of a submitted job; "" for one that was not submitted."""
     row = read_json(str(folder / INNER / NOTE)) or {}
     return {name: str(row.get(name) or "") for name in ("cluster", "number")}
 
 
 def ask_to_stop(folder: Path) -> bool:
-    """Leave word that the job is told to end, for the script. False if that is known already."""
+    """Make the stop file, which tells the script that the job is to end.
+
+    False if it exists already.
+    """
     try:
         os.close(os.open(folder / INNER / "stop", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
@@ -39,13 +42,13 @@ def ask_to_stop(folder: Path) -> bool:
 
 
 def forget_secrets(folder: Path) -> None:
-    """Remove the key and the values of --env: no launcher of the job starts any more."""
+    """Remove the key and the values of --env, once no launcher of the job starts any more."""
     for name in ("token", ENV):
         (folder / INNER / name).unlink(missing_ok=True)
 
 
 def told(folder: Path) -> dict[str, JobDirectoryState]:
-    """What lies there, by array index; "" for a job that is no array."""
+    """Return the state of a job directory by array index; "" for a job that is no array."""
     is_stopped = (folder / INNER / "stop").exists()
     found = {p.name: _told(p, is_stopped=is_stopped) for p in tasks_of(folder)}
     return found or {"": _told(folder, is_stopped=is_stopped)}
@@ -63,7 +66,7 @@ def _told(folder: Path, *, is_stopped: bool) -> JobDirectoryState:
 
 
 def tasks_of(folder: Path) -> list[Path]:
-    """The directories of those of an array that have begun."""
+    """Return the directories of the tasks of an array that have begun."""
     try:
         entries = sorted(folder.iterdir())
     except OSError:

@@ -1,4 +1,4 @@
-"""What Slurm and the job's own files say -> the job's status. Pure.
+"""Answers of Slurm and the job's own files -> the job's status. Pure.
 
     Slurm knows the job    state.json of this attempt    the job is
     ---------------------  ----------------------------  --------------------------------------
@@ -82,7 +82,10 @@ REASONS = {
 
 @dataclass(frozen=True)
 class SqueueRow:
-    """What Slurm says of one job, or one of an array. Times in seconds since 1970, 0.0 unknown."""
+    """A row of squeue or sacct: a job, or a task of an array.
+
+    Times in seconds since 1970, 0.0 unknown.
+    """
 
     number: str
     task: str
@@ -97,9 +100,7 @@ class SqueueRow:
 
 @dataclass(frozen=True)
 class JobDirectoryState:
-    """What lies in a job directory: state.json, status.json, verdict.json, stop; why a launcher
-    ended before there was a verdict.
-    """
+    """The state files of a job directory, whether it was stopped, and a launcher's last error."""
 
     state: Mapping[str, Any] = field(default_factory=dict)
     whole: Mapping[str, Any] = field(default_factory=dict)
@@ -109,7 +110,7 @@ class JobDirectoryState:
 
 
 def read_squeue(text: str) -> list[SqueueRow]:
-    """Rows of squeue --Format=SQUEUE_FORMAT."""
+    """Parse the output of squeue --Format=SQUEUE_FORMAT."""
     rows = []
     for line in text.splitlines():
         cells = line.split("|")
@@ -127,7 +128,7 @@ def read_squeue(text: str) -> list[SqueueRow]:
 
 
 def read_sacct(text: str) -> list[SqueueRow]:
-    """Rows of sacct --parsable2 --allocations --format=SACCT_FORMAT."""
+    """Parse the output of sacct --parsable2 --allocations --format=SACCT_FORMAT."""
     rows = []
     for line in text.splitlines():
         cells = line.split("|")
@@ -143,7 +144,7 @@ def read_sacct(text: str) -> list[SqueueRow]:
 
 
 def _wait_status(text: str) -> int | None:
-    """As squeue prints it: what wait(2) gives."""
+    """Return the exit code from a wait(2) status, as squeue prints it."""
     if not text.isdecimal():
         return None
     status = int(text)
@@ -151,7 +152,7 @@ def _wait_status(text: str) -> int | None:
 
 
 def _pair(text: str) -> int | None:
-    """As sacct prints it, CODE:SIGNAL."""
+    """Return the exit code from CODE:SIGNAL, as sacct prints it."""
     code, _, number = text.partition(":")
     if not (code.isdecimal() and number.isdecimal()):
         return None
@@ -159,16 +160,16 @@ def _pair(text: str) -> int | None:
 
 
 def _time(text: str) -> float:
-    """With SLURM_TIME_FORMAT=%s; N/A and Unknown are 0."""
+    """Return the time of SLURM_TIME_FORMAT=%s; N/A and Unknown are 0."""
     return float(text) if text.isdecimal() else 0.0
 
 
 def status_of(
     rows: Sequence[SqueueRow], told: Mapping[str, JobDirectoryState], now: float
 ) -> JobStatus:
-    """The job's status. told: by array index, "" for a job that is no array.
+    """Return the job's status. told: by array index, "" for a job that is no array.
 
-    Raises PaddockError for a state that is not known here: it would be a guess.
+    Raises PaddockError for an unknown state: any status would be a guess.
     """
     if not rows:
         tasks = [task for task in told if task] or [""]
@@ -207,7 +208,7 @@ def _of_all(states: Sequence[State]) -> State:
 
 
 def _one(row: SqueueRow, told: JobDirectoryState, now: float) -> JobStatus:
-    """One job, or one of an array."""
+    """Return the status of a job, or of a task of an array."""
     said = str(told.state.get("state", ""))
     attempt = _number(told.state.get("attempt"))
     is_of_now = row.restarts in (None, attempt)
@@ -251,7 +252,7 @@ def _ended(
     since: float = 0.0,
     attempt: int = 0,
 ) -> JobStatus:
-    """What the job's own files add to its end."""
+    """Return the final status, with reason and root cause from the job's own files."""
     has_said = told.state.get("state") in FINAL
     own = str(told.state.get("why") or "") if has_said else "paddock stop" * told.is_stopped
     said = str(told.verdict.get("text") or told.last_error)
@@ -268,13 +269,13 @@ def _ended(
 
 
 def _reason(word: str) -> str:
-    """What a job waits for, with Slurm's own word for it."""
+    """Return the reason why a job waits, with Slurm's own word for it."""
     known = REASONS.get(word)
     return f"{known} ({word})" if known else word if known is None else ""
 
 
 def _nodes(told: JobDirectoryState, state: State) -> tuple[NodeStatus, ...]:
-    """Hosts and ranks as the coordinator wrote them down. state: of the job."""
+    """Return hosts and ranks as the coordinator recorded them. state: of the job."""
     nodes = nodes_of(told.whole)
     return ended(nodes, state) if state in FINAL else nodes
 

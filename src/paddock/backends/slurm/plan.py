@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def plan_of(submission: Submission, root: Path) -> SubmissionPlan:
-    """What will be done; asks nobody. Raises UsageError."""
+    """Return the plan of a submission. Raises UsageError."""
     problems = [Problem(f"--env {name}: {why}") for name, why in _bad_names(submission)]
     if problems:
         raise UsageError.of(problems)
@@ -58,7 +58,7 @@ def plan_of(submission: Submission, root: Path) -> SubmissionPlan:
 
 
 def _bad_names(submission: Submission) -> list[tuple[str, str]]:
-    """Variables that cannot go with a job, and why."""
+    """Yield the variables that cannot go with a job, and why."""
     found = []
     for name, _ in submission.env:
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
@@ -69,7 +69,7 @@ def _bad_names(submission: Submission) -> list[tuple[str, str]]:
 
 
 def _cannot(submission: Submission) -> tuple[str, ...]:
-    """Wishes that Slurm cannot honour."""
+    """Return a sentence for each option that Slurm does not support."""
     found = [*foreign("slurm", submission.extra)]
     if "-" in nodes_wanted(submission):
         found.append("growing: Slurm decides once, between both numbers, how many nodes there are")

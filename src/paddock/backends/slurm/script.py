@@ -50,14 +50,14 @@ STATE_FORMAT = r"""{"state": "%s", "code": %s, "why": "%s", "at": %s, "attempt":
 
 @dataclass(frozen=True)
 class ScriptLine:
-    """One line of the script, and why it is there."""
+    """A line of the sbatch script, and the reason why it is there."""
 
     text: str
     why: str = ""
 
 
 def option(submission: Submission, name: str) -> str:
-    """A word of the command line, else of the site."""
+    """Return an option of the command line, else of the site."""
     return submission.extra.get(name) or submission.site.text(name)
 
 
@@ -68,7 +68,7 @@ def _source(submission: Submission, name: str) -> str:
 
 
 def build_script(submission: Submission, folder: str) -> tuple[ScriptLine, ...]:
-    """The script. folder: the job directory. Raises UsageError with all that cannot be said."""
+    """Return the sbatch script. folder: the job directory. Raises UsageError with every problem."""
     return (
         ScriptLine("#!/bin/sh"),
         *_head(submission, folder),
@@ -78,12 +78,12 @@ def build_script(submission: Submission, folder: str) -> tuple[ScriptLine, ...]:
 
 
 def script_text(lines: tuple[ScriptLine, ...]) -> str:
-    """What sbatch reads."""
+    """Return the text of the script, as sbatch reads it."""
     return "".join(f"{line.text}\n" for line in lines)
 
 
 def nodes_wanted(submission: Submission) -> str:
-    """How many nodes, as sbatch takes it: N, or MIN-MAX."""
+    """Return the number of nodes, as sbatch takes it: N, or MIN-MAX."""
     job = submission.job
     if job.nnodes_min == job.nnodes_max:
         return str(job.nnodes_max)
@@ -91,7 +91,7 @@ def nodes_wanted(submission: Submission) -> str:
 
 
 def after_handles(submission: Submission) -> tuple[Handle, ...]:
-    """The jobs to come after; place is "" where only the number is given. Raises UsageError."""
+    """Return the jobs of --after; place is "" where only the number is given. Raises UsageError."""
     found = []
     for word in option(submission, "after").replace(",", " ").split():
         handle = parse_handle(word) or Handle("slurm", "", word)
@@ -104,7 +104,7 @@ def after_handles(submission: Submission) -> tuple[Handle, ...]:
 
 
 def sbatch_word(text: str) -> str:
-    """A value in a #SBATCH line: sbatch takes quotes and backslashes away, and expands nothing.
+    """Quote a value for a #SBATCH line: sbatch removes quotes and backslashes, and expands nothing.
 
     >>> sbatch_word("gpu:2"), sbatch_word('my "job" #1')
     ('gpu:2', '"my \\\\"job\\\\" #1"')
@@ -205,7 +205,7 @@ def _functions(submission: Submission, folder: str) -> Iterator[ScriptLine]:
 
 
 def split_env(flags: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The launcher's words less --env, and those: their values are in no script.
+    """Split the launcher's arguments from --env, whose values are in no script.
 
     >>> split_env(["--env", "KEY=secret", "--grace", "5", "--env=A=b"])
     (['--grace', '5'], ['--env', 'KEY=secret', '--env=A=b'])
@@ -217,9 +217,9 @@ def split_env(flags: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def env_file(submission: Submission) -> str:
-    """What each node reads before its launcher starts, in a file for its owner alone; "" for none.
+    """Return the shell lines that set --env on each node, for a file of mode 0600; "" for none.
 
-    The launcher takes the place of "$@"; variables that it sets itself are words of it.
+    The launcher takes the place of "$@"; variables that it sets itself are arguments of it.
     """
     words = split_env(submission.flags)[1]
     lines = f"set -a\n{env_text(submission.env)}set +a\n" if submission.env else ""
@@ -230,7 +230,7 @@ def env_file(submission: Submission) -> str:
 
 
 def launch_words(submission: Submission) -> tuple[str, ...]:
-    """The words of paddock launch on every node; $job and $inner are the script's."""
+    """Return the arguments of paddock launch on every node; $job and $inner are the script's."""
     job = submission.job
     low, high = job.nnodes_min, job.nnodes_max
     words = ["--nnodes", str(high) if low == high else f"{low}:{high}"]
@@ -325,12 +325,12 @@ def _ending(submission: Submission, folder: str) -> Iterator[ScriptLine]:
 
 
 def _stop_file(folder: str) -> str:
-    """What `paddock stop` leaves before it signals; one for all jobs of an array."""
+    """Return the path of the file that `paddock stop` makes before it signals; an array has one."""
     return f"{shlex.quote(folder)}/{INNER}/stop"
 
 
 def _forget(submission: Submission, folder: str) -> str:
-    """Remove the key and the values of --env; the others of an array need them still."""
+    """Return the command that removes the key and --env; "" for an array, whose tasks need them."""
     if option(submission, "array"):
         return ""
     inner = f"{shlex.quote(folder)}/{INNER}"

@@ -42,9 +42,7 @@ TRUE = ("1", "true", "yes", "on")
 
 @dataclass(frozen=True)
 class Translation:
-    """The old tool's command line, translated: flags of launch, script and its arguments,
-    variables.
-    """
+    """The old tool's arguments, translated: launch flags, script and arguments, env, notes."""
 
     flags: tuple[str, ...]
     script: tuple[str, ...]
