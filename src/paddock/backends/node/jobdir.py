@@ -196,7 +196,7 @@ def _ask_launcher(directory: str, found: dict[str, Any]) -> bool:
 
 
 def control_socket(directory: str) -> str:
-    """Return the path of the launcher's control socket on this host; others may share the folder."""
+    """Return the path of the control socket of this host's launcher; hosts may share the folder."""
     return inner(directory, f"control.{os.uname().nodename}")
 
 

@@ -396,7 +396,7 @@ def _refuse_stopped(directory: str) -> None:
 
 
 def _identity(path: str) -> str:
-    """Return an identity of a directory, the same on hosts that share it; "" where there is none."""
+    """Return an identity of a directory, the same on hosts that share it; "" if there is none."""
     try:
         found = os.stat(os.path.expanduser(path)) if path else None
     except OSError:
