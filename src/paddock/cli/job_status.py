@@ -260,7 +260,7 @@ def watch(run: RegisteredJob) -> int:
         last = lines
         if status.is_final:
             return exit_code(status)
-        # sleep: nobody tells when a state changes, on most backends
+        # sleep: most backends do not report state changes
         time.sleep(POLL_SECONDS)
 
 
@@ -293,7 +293,7 @@ def stay(run: RegisteredJob) -> int:
                 reader.start()
             if status.is_final:
                 break
-            # sleep: a batch system tells nobody when a job has ended
+            # sleep: a batch system does not report the end of a job
             time.sleep(POLL_SECONDS / 2)
         except KeyboardInterrupt:
             backend.stop(run, now=is_told)

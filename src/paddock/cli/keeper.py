@@ -106,7 +106,7 @@ class LauncherDaemon:
     def _accept(self, greeting: bytes) -> socket.socket | None:
         try:
             client, _ = self.listener.accept()
-        except OSError:  # no file is left: whoever comes waits for the end of the job
+        except OSError:  # out of descriptors: clients wait for the end of the job
             self.loop.unwatch(self.listener.fileno())
             return None
         try:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from paddock.core.plan import Plan, Proc
     from paddock.jobfile.parse import ParsedLaunch
 
-MAX_ROWS = 16  # a longer table helps nobody; --json has all
+MAX_ROWS = 16  # a longer table is not readable; --json has all
 MAX_TEXT = 160
 UID = "<run>"  # of a run that has not begun
 ROLES = {"server": "ps", "trainer": "worker"}
@@ -259,7 +259,7 @@ def _row(procs: Sequence[Proc]) -> tuple[str, ...]:
 
 
 def _by_shape(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Rows of nodes that differ by node and rank only become one, from the first to the last."""
+    """The rows, with those that differ by node and rank only joined into one, first to last."""
     alike: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for row in rows:
         alike.setdefault((row[0], row[2], *row[5:]), []).append(row)

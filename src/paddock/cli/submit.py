@@ -349,7 +349,7 @@ def _stop_and_wait(run: RegisteredJob) -> None:
             say(f"{run.handle} has not ended within its grace of {grace:g} s: asking again")
             _ask_to_stop(run)
             again_at = math.inf
-        # sleep: a batch system tells nobody when a job has ended
+        # sleep: a batch system does not report the end of a job
         time.sleep(0.5)
 
 

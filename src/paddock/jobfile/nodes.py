@@ -163,7 +163,7 @@ def hosts_of(roles: tuple[Role, ...]) -> tuple[str, ...]:
 def decide_nodes(
     reader: FieldReader, meeting: RendezvousAddress, ips: tuple[str, ...], hosts: tuple[str, ...]
 ) -> tuple[int, int]:
-    """The number of nodes from --nnodes, --ips and the endpoint lists, which must agree."""
+    """Decide the number of nodes from --nnodes, --ips and the endpoint lists, which must agree."""
     given = read_nnodes(reader)
     named, by = (ips, "ips") if ips else (hosts, "endpoint lists")
     if given is None:
@@ -199,7 +199,7 @@ def decide_rendezvous(
     roles: tuple[Role, ...],
     nnodes: tuple[int, int],
 ) -> Rendezvous:
-    """How the nodes find each other, once their number is known."""
+    """Decide the rendezvous of the nodes, once their number is known."""
     kind, host, port = meeting.kind, meeting.host, meeting.port
     hosts = hosts_of(roles)
     own_host = reader.text("host") and reader.check_host("host", reader.text("host"))

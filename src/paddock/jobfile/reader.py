@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from paddock.jobfile.args import ArgValue
 
 DEFAULT = ValueSource("default")
-# Nobody means more than this; it keeps a typo from asking for a million processes.
+# More than any real value; it keeps a typo from asking for a million processes.
 MAX_COUNT = 100_000
 
 

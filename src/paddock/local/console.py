@@ -1,7 +1,7 @@
 """The console: the shown processes' lines and the launcher's own, in the order they came.
 
 Nothing here blocks. A pipe is opened anew with O_NONBLOCK, which set on the descriptor we were
-given would also be set for whoever shares it, the user's shell for one. No flag does the same for a
+given would also be set for all that share it, the user's shell for one. No flag does the same for a
 terminal: one that is stopped (Ctrl-S, a stalled ssh) calls itself writable and then takes less
 than it is given. There a thread of its own carries on from a pipe of ours, and when it is stuck
 as all is over it is left behind.
@@ -48,7 +48,7 @@ class OutputSink:
                 self.fd = os.open(f"/proc/self/fd/{self._given}", flags)
                 return
         except OSError:
-            pass  # no /proc, another user's pipe, or nobody reads it
+            pass  # no /proc, another user's pipe, or no reader
         import threading
 
         read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
@@ -148,7 +148,7 @@ class Console:
             except BlockingIOError:
                 self._await(way.fd)
                 return
-            except OSError:  # the reader is gone: nobody wants to see it, the files have it
+            except OSError:  # the reader is gone; the files have it
                 self._dead.add(way)
                 written = len(data)
             self._bytes -= written
@@ -243,13 +243,13 @@ def is_one_place(fd: int, other: int) -> bool:
 
 
 def _carry(read_fd: int, fd: int) -> None:
-    """Copy what comes out of a pipe to where writing may block."""
+    """Copy a pipe's data to a descriptor that may block."""
     while data := os.read(read_fd, CHUNK_BYTES):
         view = memoryview(data)
         while view:
             try:
                 view = view[os.write(fd, view) :]
-            except BlockingIOError:  # somebody who shares it has set O_NONBLOCK
+            except BlockingIOError:  # a process that shares it has set O_NONBLOCK
                 poller = select.poll()
                 poller.register(fd, select.POLLOUT)
                 poller.poll()

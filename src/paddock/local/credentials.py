@@ -28,7 +28,7 @@ def read_key(job: Job, env: Mapping[str, str]) -> bytes:
                 f"--token-file '{path}' cannot be read: {error.strerror}",
                 hint="the file holds the job key, the same on every node",
             ) from error
-        # In a pod nobody else is there, and the files of a Secret are open unless told otherwise.
+        # A pod has no other users, and the files of a Secret are open unless told otherwise.
         if problem is not None and "KUBERNETES_SERVICE_HOST" not in env:
             raise UsageError.of([problem])
         if not key:

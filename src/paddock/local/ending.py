@@ -22,7 +22,7 @@ class Endings:
     """Passes exits on with the evidence found. Owned by the loop's thread."""
 
     def __init__(self, runner: NodeRunner, loop: Loop, output: OutputThread) -> None:
-        """runner: whose `events` hear of the exits."""
+        """runner: its `events` get the exits."""
         self._loop = loop
         self._output = output
         self._runner = runner
@@ -71,7 +71,7 @@ class Endings:
         self._output.peek(stream, seen)
 
     def with_oom(self, exit_: Exit) -> Exit:
-        """The exit with the cause "oom" if the kernel has killed one more since."""
+        """The exit, with the cause "oom" if the kernel has counted one more OOM kill since."""
         if exit_.signal != 9 or exit_.by_us:
             return exit_
         from paddock.local.oom import memory_limit, oom_kills

@@ -52,7 +52,7 @@ def read_events(folder: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
 
 
 def end_of(events: Iterable[dict[str, Any]], *, is_launch: bool) -> dict[str, Any] | None:
-    """How a run has ended, by the table above; None while it goes on. events: the latest first.
+    """The event that ended a run, by the table above; None while it goes on. events: latest first.
 
     >>> end_of([{"at": 6.0, "state": "running"}, {"at": 5.0, "state": "failed"}], is_launch=True)
     {'at': 5.0, 'state': 'failed'}

@@ -50,7 +50,7 @@ def split(lease_seconds: float = 0.0, record: str = "") -> int:
     import signal
 
     guardian_pid = os.getpid()
-    keep = frozenset(children_of_self())  # of whoever became us by exec: not ours to end
+    keep = frozenset(children_of_self())  # of the process before exec(2): not ours to end
     reset_signals()
     hold_signals()
     prctl = find_prctl()

@@ -15,7 +15,7 @@ SIGKILL = 9
 
 
 class Hook:
-    """A running hook. on_end(exit code) comes from the loop, unless it was cancelled before."""
+    """A running hook. The loop calls on_end(exit code), unless the hook was cancelled before."""
 
     def __init__(
         self, command: str, env: Mapping[str, str], loop: Loop, on_end: Callable[[int], None]

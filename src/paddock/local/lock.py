@@ -8,7 +8,7 @@ writes, and stays when its owner is killed:
 
 A file whose owner is known to be gone, since it was a process of this machine, is passed over and
 number N + 1 is made; so of two that find it one wins. Of an owner elsewhere nothing is known: its
-directory is left alone, and the people are told which file to delete.
+directory is left alone, and the message names the file to delete.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DirectoryLock:
         self._path = path
 
     def release(self) -> None:
-        """Let others in."""
+        """Release the lock."""
         if self._fd >= 0:
             os.close(self._fd)
         if self._path:
@@ -130,4 +130,4 @@ def _remove(path: str) -> None:
     try:
         os.unlink(path)
     except OSError:
-        pass  # somebody was quicker
+        pass  # another process was quicker

@@ -40,7 +40,7 @@ class Loop:
         return monotonic()
 
     def now_ns(self) -> int:
-        """The same in nanoseconds."""
+        """The monotonic time in nanoseconds."""
         return monotonic_ns()
 
     def wall(self) -> float:
@@ -56,12 +56,12 @@ class Loop:
         self._callbacks[fd] = callback
 
     def unwatch(self, fd: int) -> None:
-        """Forget fd; to be called before it is closed."""
+        """Stop watching fd; to be called before it is closed."""
         if self._callbacks.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
     def at(self, name: str, when: float | None, callback: Callable[[], None]) -> None:
-        """Call once at monotonic second ``when``; replaces the timer of that name. None: cancel."""
+        """Set the timer of a name: one call at monotonic second ``when``. None: cancel it."""
         if when is None:
             self._timers.pop(name, None)
         else:
@@ -80,7 +80,7 @@ class Loop:
 
     @property
     def wake_fd(self) -> int:
-        """For signal.set_wakeup_fd: a byte written here wakes the loop."""
+        """The descriptor for signal.set_wakeup_fd: a byte written there wakes the loop."""
         return self._wake_write
 
     def run(self) -> None:

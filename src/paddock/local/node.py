@@ -208,7 +208,7 @@ class NodeRunner:
         return self._log_dir.shown if self._log_dir is not None else ""
 
     def record(self, text: str) -> None:
-        """Keep what the launcher says in LAUNCHER_LOG, once there are logs."""
+        """Append the launcher's own lines to LAUNCHER_LOG, once there are logs."""
         self._unrecorded += text
         if self._log_dir is not None and self._unrecorded:
             self._output.do(self._log_dir.appender(LAUNCHER_LOG, self._unrecorded))
@@ -540,7 +540,7 @@ class NodeRunner:
         sweep_on(self._loop, done, keep, self.own_pids)
 
     def _note_slow_start(self, attempt: int) -> None:
-        """Tell of --warm where it would have saved time: ranks were silent for long in a restart.
+        """Note that --warm would have saved time: ranks were silent for long in a restart.
 
         A first start gains little by it, and is no reason to speak.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def oom_kills() -> int | None:
-    """How many processes of this cgroup (and below) were OOM-killed so far; None if unknown.
+    """The number of OOM kills in this cgroup and below so far; None if unknown.
 
     Source: Documentation/admin-guide/cgroup-v2.rst, memory.events; cgroup-v1/memory.rst,
     memory.oom_control.

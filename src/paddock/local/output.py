@@ -127,7 +127,7 @@ class OutputThread:
     # ------------------------------------------------- called by the owner
 
     def fold(self, text: Callable[[int, str], str]) -> None:
-        """Keep a short console, before anything is shown: without a framework's own lines, and
+        """Fold the console's lines, before anything is shown: without a framework's own lines, and
         where it is no terminal with the last state of a progress line only.
 
         text(lines, path): the note about them, shown once; path is a log's, "" for several.

@@ -245,7 +245,7 @@ class PortableRun:
             try:
                 write_all(1, text)
             except OSError:
-                return  # nobody reads it any more; the files have it
+                return  # the reader is gone; the files have it
 
     def _say(self, level: str, text: str) -> None:
         self._reporter.say(level, text)

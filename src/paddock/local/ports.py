@@ -46,7 +46,7 @@ class HeldPorts:
         self._holds: list[socket] = []
 
     def take(self, port: int) -> bool:
-        """Hold the port if nobody else has it."""
+        """Hold the port if it is free."""
         mark = _mark(port)
         if mark is None:
             return False
@@ -60,13 +60,13 @@ class HeldPorts:
         return True
 
     def unbind(self) -> None:
-        """Let the ranks bind; the marks stay."""
+        """Close the bound sockets, so that the ranks can bind; the abstract sockets stay."""
         for hold in self._holds:
             hold.close()
         self._holds.clear()
 
     def release(self) -> None:
-        """Give everything back."""
+        """Release all ports."""
         self.unbind()
         for mark in self._marks:
             mark.close()
@@ -158,7 +158,7 @@ def _bound(hold: socket, address: tuple[str, int]) -> socket | None:
         hold.bind(address)
         hold.listen(1)  # two bound sockets may share a port, two listening ones may not
         hold.shutdown(SHUT_RD)  # it listens no more, and is bound
-        hold.setsockopt(SOL_SOCKET, SO_REUSEADDR, 0)  # and shares with nobody
+        hold.setsockopt(SOL_SOCKET, SO_REUSEADDR, 0)  # and is not shared
     except OSError:
         hold.close()
         return None

@@ -101,7 +101,7 @@ class RecordFolder:
                 try:
                     os.unlink(name, dir_fd=self._fd)
                 except OSError:
-                    return  # somebody was faster, or nothing can be removed there
+                    return  # another launcher was faster, or nothing can be removed there
 
         self._output.do(remove)
 
@@ -150,7 +150,7 @@ def keep_error(path: str, text: str) -> None:
     try:
         fd = os.open(os.path.join(path, ERROR), flags, FILE_MODE) if path else -1
     except OSError:
-        return  # somebody was faster, or there is no directory
+        return  # another launcher was faster, or there is no directory
     if fd >= 0:
         with open(fd, "w", encoding="utf-8", errors="replace") as file:
             file.write(f"{text}\n")

@@ -30,7 +30,7 @@ KEPT_RUNS = 1000
 REMOVED_AT_ONCE = 20
 NOWHERE = "/dev/null/no-home"  # where nothing can be made, by root neither
 CONTROL = "control"  # the name of the control socket
-DRAWS = 8  # of an id, until nobody has it
+DRAWS = 8  # of an id, until an unused one is found
 NAME_CHARACTERS_MAX = 40
 
 

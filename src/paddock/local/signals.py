@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 # Ignored by Python itself, for itself; its children get the defaults (see spawn.py).
 OF_PYTHON = ("SIGPIPE", "SIGXFSZ")
-# By which the daemon of a submitted job (backends/node/attend.py) tells the guardian that nobody
+# By these the daemon of a submitted job (backends/node/attend.py) tells the guardian that no user
 # asked the job to end: it was killed itself, or the submitter of an attached job is gone.
 # Behind those that from_guardian gives; libc and Python use none of them.
 DAEMON_LOST, SUBMITTER_LOST = 62, 63
@@ -54,7 +54,7 @@ def from_guardian(number: int) -> int:
 
 
 def hold_signals() -> None:
-    """Block those that matter until ``take_signals``, and unblock all others."""
+    """Block the forwarded signals and SIGCHLD until ``take_signals``, and unblock all others."""
     import signal
 
     wanted = forwarded_signals()
@@ -63,7 +63,7 @@ def hold_signals() -> None:
 
 
 def take_signals() -> None:
-    """Let the signals that ``hold_signals`` has blocked come."""
+    """Unblock the signals that ``hold_signals`` has blocked."""
     import signal
 
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -77,9 +77,9 @@ def end_descendants(*, keep: frozenset[int] = frozenset()) -> int:
 
 
 def sweep_on(loop: Loop, done: Callable[[int], None], *keep: Set[int]) -> None:
-    """The same without waiting: done(how many were killed) is called when it is over.
+    """Kill all descendants without waiting: done(number of killed) is called when that is over.
 
-    keep: looked at anew in each round: children may be added meanwhile.
+    keep: read again in each round: children may be added meanwhile.
     """
     sweep = SweepProgress(*keep)
     deadline = monotonic() + SWEEP_SECONDS

@@ -245,7 +245,7 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 
 def wrapped(text: str, width: int, indent: str = "  ") -> str:
-    """Its lines in parts of at most so many columns, broken at spaces; width 0 or less: whole.
+    """A text with its lines broken at spaces to at most so many columns; width 0 or less: whole.
 
     The later parts are indented. A word that is too long, a path for one, stays in one piece.
 

@@ -4,7 +4,7 @@
     2^63 + offset u64, who u64               from offset on it is that process's: its role in the
                                              highest 8 bits, attempt in 24, rank in 32
 
-A record is written before what it tells of: whoever asks for the size of the log first, and then
+A record is written before its lines: a reader that takes the size of the log first, and then
 reads this file, finds a record for every byte. Chunks within RESOLUTION_NS share a record.
 Where several runs append to a log, the last record of a run tells where its part ends.
 """

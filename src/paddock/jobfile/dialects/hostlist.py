@@ -51,7 +51,7 @@ def expand_hosts(text: str) -> tuple[str, ...]:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that are not in brackets."""
+    """Split a list at the commas that are not in brackets."""
     items, depth, start = [], 0, 0
     for at, letter in enumerate(text):
         depth += (letter == "[") - (letter == "]")

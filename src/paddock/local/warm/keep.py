@@ -316,7 +316,7 @@ def _why_here(argv: Sequence[str], job: Job, env: Mapping[str, str]) -> str | No
     if job.record:
         return "a submitted job leaves nothing behind"
     if os.isatty(0):
-        return None  # somebody's shell, also in a pod, which goes on
+        return None  # a user's shell, also in a pod, which goes on
     return next((why for name, why in HOSTS.items() if name in env), None)
 
 
@@ -330,7 +330,7 @@ def _reach(place: DaemonDirectory, job: Job) -> _Connection | str:
             finally:
                 os.close(lock)
         found = place.connect()
-        if found is None:  # another client is starting it, or somebody has removed the socket
+        if found is None:  # another client is starting it, or the socket was removed
             sleep(START_SECONDS)
             continue
         found.settimeout(ANSWER_SECONDS)

@@ -56,7 +56,7 @@ class ImportProfile:
     bar: (what was done, where, how it is recognised) before the other imports, empty for
         nothing.
     later: how many modules came after it. is_known: a run has told what it imports.
-    left_out: name -> why it is not imported by the server. failed: cannot be imported by anybody.
+    left_out: name -> why the server does not import it. failed: names that cannot be imported.
     """
 
     def __init__(self, path: str) -> None:

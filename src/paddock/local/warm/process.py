@@ -5,7 +5,7 @@ Messages are a kind, and lists of byte strings without NUL. The hook has its own
 it reads through /proc, so the socket carries a short line only.
 
 The process outlives a launch with ``--warm keep``, and so does its WarmState.
-The launcher is started anew after each launch, by exec(2): it stays the parent of its children,
+The daemon is started anew after each launch, by exec(2): it stays the parent of its children,
 and no state of one launch reaches the next but what DaemonLoop writes.
 """
 

@@ -314,7 +314,7 @@ class WarmServer:
 
     def on_death(self, how: str, is_crash: bool) -> None:
         """The warm process has ended."""
-        # Somebody's order, or out of memory, is nothing to remember against a module.
+        # A kill by order or for lack of memory is not the module's fault.
         self._feed(Died(how, self._at() if is_crash else ""))
 
     def on_message(self, kind: str, lists: Lists) -> None:

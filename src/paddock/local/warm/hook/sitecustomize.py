@@ -712,12 +712,12 @@ class _Writes(Variables):
         dict.__delitem__(self, key)
 
     def __reduce_ex__(self, protocol: object) -> "tuple[type, tuple[Variables]]":
-        return dict, (dict(self),)  # a copy is nobody's environment
+        return dict, (dict(self),)  # a copy is no environment
 
 
 def _learn(path: str, own: "Words") -> None:
     learner = _Learner(path, frozenset(own))
-    learner.note()  # that there was somebody to tell
+    learner.note()  # an empty line: the rank was learning
     writes = _Writes(_data())
     writes.learner = learner
     _set_data(writes)
