@@ -1,4 +1,7 @@
-"""Which devices a node's processes use. Pure: the shell that looks is paddock/local/devices.py.
+"""The devices (GPU, XPU, NPU, ...) of a node's processes. Pure; local/devices.py does the I/O.
+
+cpu, gpu, dcu, xpu, npu   one accelerator each
+plugins                   devices that Paddle knows as plug-ins
 
 An accelerator is one file with one value, KNOWN, by kind: names, the traces it leaves in the file
 system, the command that lists it, a parser. To add one: write the file, name it in KINDS, record
@@ -45,7 +48,7 @@ class DeviceTrace:
 
 @value
 class Device:
-    """One device as its vendor's tool lists it; number in the tool's own counting."""
+    """A device as its vendor's tool lists it; number in the tool's own counting."""
 
     number: str
     uuid: str = ""
@@ -53,7 +56,7 @@ class Device:
 
 @value
 class Accelerator:
-    """What is known of one kind of device.
+    """The properties of a kind of device.
 
     visible: the variables that hide devices, the deciding one first. commands: argv tuples, the
     first that can be run is used; parse reads its output. fallback: pattern counted when there is
@@ -72,7 +75,7 @@ class Accelerator:
 
 @value
 class DetectedDevices:
-    """What the shell saw. is_counted False: only a variable named the kind, nothing was asked."""
+    """The devices found. is_counted False: only a variable named the kind, nothing was asked."""
 
     kind: str = "cpu"
     devices: tuple[Device, ...] = ()
@@ -80,7 +83,7 @@ class DetectedDevices:
 
 
 def accelerator(kind: str) -> Accelerator:
-    """The knowledge of one kind; only its file is imported.
+    """The Accelerator of a kind; only its file is imported.
 
     >>> accelerator("npu").visible[0]
     'ASCEND_RT_VISIBLE_DEVICES'
@@ -162,7 +165,7 @@ def visible_of(kind: str, env: Mapping[str, str]) -> tuple[str, tuple[str, ...] 
 
 
 def found_by_paths(kind: str, matches: Mapping[str, int]) -> DetectedDevices | None:
-    """What the traces say: None without any; a count where one match is one device.
+    """The devices by their traces: None without any; a count where one match is one device.
 
     matches: pattern -> number of paths that exist.
 
@@ -179,7 +182,7 @@ def found_by_paths(kind: str, matches: Mapping[str, int]) -> DetectedDevices | N
 
 
 def found_by_command(kind: str, output: str) -> DetectedDevices:
-    """What the vendor's command says; "cpu" when it lists nothing."""
+    """The devices that the vendor's command lists; "cpu" when it lists none."""
     devices = accelerator(kind).parse(output)
     return DetectedDevices(kind, devices) if devices else DetectedDevices()
 

@@ -6,7 +6,7 @@ from paddock.accel import Accelerator, Device
 
 
 def parse(_text: str) -> tuple[Device, ...]:
-    """Nothing to list: processes on the CPU share it.
+    """List no device: processes on the CPU share it.
 
     >>> parse("")
     ()

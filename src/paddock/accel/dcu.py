@@ -1,4 +1,4 @@
-"""Hygon DCU, and any ROCm device: where it shows, which command lists it, how it answers."""
+"""Hygon DCU, and any ROCm device: its traces, the command that lists it, the parser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVIDIA GPU: where it shows, which command lists it, how its answer reads."""
+"""NVIDIA GPU: its traces in the file system, the command that lists it, the parser."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KNOWN = {
         traces=(
             # One node per GPU the container was given; not nvidiactl, nvidia-uvm, nvidia-caps.
             DeviceTrace("/dev/nvidia[0-9]*", counts=True),
-            # A bare host where nobody has opened the driver yet has no nodes. Inside a container
+            # A bare host whose driver has not been opened yet has no nodes. Inside a container
             # this still lists all GPUs of the host, hence second.
             DeviceTrace("/proc/driver/nvidia/gpus/*", counts=True),
             DeviceTrace("/dev/dxg", counts=False),  # WSL2: one node for all

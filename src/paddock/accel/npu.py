@@ -1,4 +1,4 @@
-"""Ascend NPU: where it shows, which command lists it, how its answer reads."""
+"""Ascend NPU: its traces in the file system, the command that lists it, the parser."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from paddock.accel import Accelerator, Device, DeviceTrace
 
 
 def parse(_text: str) -> tuple[Device, ...]:
-    """No vendor's command is asked.
+    """List no device: no vendor's command is asked.
 
     >>> parse("anything")
     ()

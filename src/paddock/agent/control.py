@@ -1,4 +1,4 @@
-"""The control socket of a launcher: how it is, and what it is told to do.
+"""The control socket of a launcher: it answers with the state of the job, and takes `stop`.
 
 local/control.py asks, and describes what is said. Nothing here blocks: a client that is slow,
 silent or not this user's is dropped.
@@ -112,7 +112,7 @@ class ControlServer:
             self._answer(fd, client, line)
 
     def _answer(self, fd: int, client: _ControlConnection, line: bytes) -> None:
-        import json  # for the first who asks
+        import json  # for the first client
 
         try:
             request = json.loads(line)
@@ -144,7 +144,7 @@ class ControlServer:
     def _send_row(
         self, client: _ControlConnection, head: Mapping[str, object] | None = None
     ) -> None:
-        """The row is made in the output thread: of thousands of ranks it takes a while."""
+        """Send status.json's row; made in the output thread, as thousands of ranks take a while."""
         make, now = self._view.row(), self._loop.wall()
 
         def work() -> None:
@@ -176,7 +176,7 @@ class ControlServer:
         if len(client.unsent) > UNSENT_BYTES_MAX:
             self._drop(fd)
             return
-        events = WRITE if client.unsent else READ  # who does not read is not heard
+        events = WRITE if client.unsent else READ  # a client that does not read is not heard
         self._watch(fd, events)
 
     def _drop(self, fd: int) -> None:
@@ -185,7 +185,7 @@ class ControlServer:
         client.connection.close()
 
     def close(self, exit_code: int) -> None:
-        """Tell those who follow, and listen no more."""
+        """Send the exit code to clients that follow, and close the listener."""
         followers = [fd for fd, client in self._clients.items() if client.is_following]
         if followers:
             row = {"event": "status", **self._view.row()(), "now": self._loop.wall()}
@@ -206,7 +206,7 @@ class ControlServer:
 
 
 class _ControlConnection:
-    """One connection. until: the monotonic second when a silent one is dropped."""
+    """A client's connection. until: the monotonic second when a silent one is dropped."""
 
     def __init__(self, connection: socket, until: float) -> None:
         self.connection = connection

@@ -1,7 +1,7 @@
 """The coordinator: owns the Membership machine and carries out what it decides, over links.
 
-It knows no sockets: a link may be the node it lives on or a connection (server.py). It has one
-life: once closed it says and hears nothing more, whatever was still on its way.
+It knows no sockets: a link may be the node it lives on or a connection (server.py). Once closed it
+sends and receives nothing more, whatever was still on its way.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from paddock.local.loop import Loop
 
     class MemberLink(Protocol):
-        """The coordinator's way to one member."""
+        """The coordinator's link to one member."""
 
         def send(self, envelope: messages.Envelope) -> None:
             """Send without blocking; a broken link reports itself to the coordinator."""
 
         def close(self) -> None:
-            """Say no more; what was sent before still arrives."""
+            """Send no more; what was sent before still arrives."""
 
 
 TURNED_AWAY_MAX = 64
@@ -38,7 +38,7 @@ MEMBER_ENDS_SECONDS = 1.5
 
 
 class CoordinatorEvents:
-    """What a coordinator tells, and asks, whoever opened it; these answers do for one node."""
+    """The events of a coordinator, for its owner; these methods do for a job of one node."""
 
     def may_start(self, start: messages.Start, go: Callable[[], None]) -> None:
         """An attempt is to start: call go(), now or later (etcd fencing)."""
@@ -46,10 +46,10 @@ class CoordinatorEvents:
         go()
 
     def on_phase(self, phase: Phase) -> None:
-        """The machine has moved on; what it ordered meanwhile is carried out after this."""
+        """The phase has changed; the actions ordered with that are carried out after this."""
 
     def on_news(self, coordinator: Coordinator) -> None:
-        """The machine may have another state than before."""
+        """The state of the job may have changed."""
 
     def ended(self, end: messages.End) -> None:
         """The job has ended here, and every member was told."""
@@ -59,7 +59,7 @@ class CoordinatorEvents:
 
 
 class LocalLink:
-    """The way between a coordinator and the node it lives on: calls."""
+    """The link between a coordinator and the node it lives on: calls."""
 
     def __init__(self, coordinator: Coordinator, member: Member) -> None:
         self._coordinator = coordinator
@@ -84,7 +84,7 @@ class LocalLink:
 
 
 class Coordinator:
-    """One per job. All methods are called on the loop's thread."""
+    """The leader of a job. All methods are called on the loop's thread."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Coordinator:
         return self._next_id
 
     def receive(self, member: int, envelope: messages.Envelope, *, is_self: bool = False) -> None:
-        """Take a letter from a member's link. The gate: news of another run is not ours."""
+        """Take an envelope from a member's link; drop those of another run or a later attempt."""
         machine = self.machine
         is_join = isinstance(envelope.message, messages.Join)
         if envelope.uid != self.uid or (envelope.attempt > machine.attempt and not is_join):
@@ -141,11 +141,11 @@ class Coordinator:
         self._feed(messages.Lost(member, self._loop.now_ns(), ending, detail, until))
 
     def give_way(self, order: messages.HandOver) -> None:
-        """Another coordinates: tell everybody."""
+        """Step down: another node leads; send its HandOver to all members."""
         self._feed(messages.GiveWay(order))
 
     def tell_turned_away(self, who: str, why: str) -> None:
-        """Tell the people, once per reason, that a node was not let in."""
+        """Notify the people, once per reason, that a node was turned away."""
         text = f"turned away {who}: {why}"
         text = "".join(c if c.isprintable() else "?" for c in text)[:TURNED_AWAY_LETTERS]
         if text not in self._turned_away and len(self._turned_away) < TURNED_AWAY_MAX:
@@ -153,7 +153,7 @@ class Coordinator:
             self._send_all(messages.Notice(text))
 
     def close(self) -> None:
-        """The end of this coordinator: no timer of it fires, no word of it is heard."""
+        """End this coordinator: its timer does not fire, it sends and receives nothing more."""
         self._is_closed = True
         self._loop.at("membership", None, self._tick)
         self._links.clear()
@@ -163,7 +163,7 @@ class Coordinator:
         self._feed(messages.TimerFired())
 
     def _feed(self, event: messages.Event) -> None:
-        """One event at a time: what an action causes at once waits its turn."""
+        """Handle one event at a time: events that an action causes wait their turn."""
         if self._is_closed:
             return
         self._events.append(event)
@@ -209,7 +209,7 @@ class Coordinator:
         self._send(order.members, message)
 
     def _start(self, order: messages.Send) -> None:
-        """Consent has come, perhaps late."""
+        """Send Start once the elector has consented, unless the attempt has passed meanwhile."""
         machine = self.machine
         assert isinstance(order.message, messages.Start)
         if machine.attempt == order.message.attempt and machine.phase == "running":

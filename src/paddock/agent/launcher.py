@@ -1,4 +1,4 @@
-"""One launcher: loop, this node's part in a job, record; from the first rank to the exit code.
+"""The launcher: loop, this node's part in a job, record; from the first rank to the exit code.
 
 Ranks are started before anything that can wait is imported or set up.
 """
@@ -49,8 +49,8 @@ def run_job(
 ) -> int:
     """Run this node's part of the job; returns the exit code.
 
-    cores: that this process may use. words: after ``paddock launch``. kept: of a launcher that
-    stays (--warm keep).
+    cores: that this process may use. words: arguments of ``paddock launch``. kept: the loop of a
+    launcher that stays (--warm keep).
     """
     launcher = LauncherProcess(job, env, cores, kept)
     try:
@@ -77,7 +77,7 @@ def _tell_settings(job: Job, reporter: Reporter) -> None:
 
 
 class Launcher(CoordinatorEvents):
-    """One launcher's part in a job. What the simulator replaces is passed in: loop, node, console.
+    """This node's launcher. The parts that tests/sim replaces are passed in: loop, node, console.
 
     Its methods are the events of its member and of a coordinator on this node.
     """
@@ -93,7 +93,7 @@ class Launcher(CoordinatorEvents):
         reporter: Reporter,
         recorder: StatusRecorder | None = None,
     ) -> None:
-        """recorder: of --record. say_raw(text, to_stdout=False): writes to the console."""
+        """recorder: for --record. say_raw(text, to_stdout=False): writes to the console."""
         self.job = job
         self.env = context.env
         self.loop = loop
@@ -101,7 +101,7 @@ class Launcher(CoordinatorEvents):
         self.exit_code = 0
         self.coordinator: Coordinator | None = None  # while it is on this node
         self.verdict: Verdict | None = None  # the job's, or this node's own when it gives up
-        self.view: JobView | None = None  # once somebody can ask
+        self.view: JobView | None = None  # once the control socket or a record needs it
         self.member = Member(
             job, loop, node, reporter=reporter, pod_name=context.pod_name, events=self
         )
@@ -111,19 +111,19 @@ class Launcher(CoordinatorEvents):
         self._closers: list[Callable[[], None]] = []
 
     def join_alone(self) -> None:
-        """A job of one node: coordinator and member in this process, no network."""
+        """Start a job of one node: coordinator and member in this process, no network."""
         coordinator = Coordinator(self.job, self.loop, self.new_uid(), events=self)
         LocalLink(coordinator, self.member).connect(self.job.rendezvous.own_host or LOOPBACK)
 
     def on_news(self, coordinator: Coordinator) -> None:
-        """This node coordinates, and the job's state has changed."""
+        """This node leads, and the job's state has changed."""
         self.coordinator = coordinator
         if self._recorder is not None:
             self._recorder.on_news(coordinator)
         self._show_change()
 
     def on_session_over(self) -> None:
-        """This node does not coordinate any more."""
+        """This node does not lead any more."""
         self.coordinator = None
         if self._recorder is not None:
             self._recorder.on_session_over()
@@ -156,13 +156,13 @@ class Launcher(CoordinatorEvents):
         return self._is_over and self._may_end
 
     def end_when_over(self) -> None:
-        """Nothing else has to be done before this process ends (see server.py)."""
+        """End this process once its member has ended; the leader's goodbye is done (server.py)."""
         self._may_end = True
         if self._is_over:
             self.loop.stop()
 
     def hold_end(self) -> None:
-        """Do not end with the member's part: others have still to be told."""
+        """Do not end with the member's part: other nodes have still to hear the verdict."""
         self._may_end = False
 
     def at_end(self, close: Callable[[], None]) -> None:
@@ -170,7 +170,7 @@ class Launcher(CoordinatorEvents):
         self._closers.append(close)
 
     def close(self) -> None:
-        """Call what at_end was told, and give back what the member holds."""
+        """Call the at_end callbacks, and give back what the member holds."""
         for close in self._closers:
             close()
         self.member.close()
@@ -186,7 +186,7 @@ class LauncherProcess(Launcher):
     def __init__(
         self, job: Job, env: Mapping[str, str], cores: int, kept: DaemonLoop | None = None
     ) -> None:
-        """kept: the loop, and what the launch before has left, of a launcher that stays."""
+        """kept: the loop of a launcher that stays, with the warm state of the launch before."""
         loop = Loop() if kept is None else kept.loop
         # A submitter tells the two apart by where they are: backends/node/main.py.
         self.output = output = OutputThread(on_lost=self._on_lost, has_own_screen=bool(job.record))
@@ -210,7 +210,7 @@ class LauncherProcess(Launcher):
         )
 
     def _on_lost(self, text: str) -> None:
-        """In the output thread."""
+        """Report that output was lost; called in the output thread."""
         self.loop.post(lambda: self.member.warn(text))
 
     def supervise(self, guardian_pid: int, words: Sequence[str]) -> None:
@@ -273,7 +273,7 @@ class LauncherProcess(Launcher):
         """Make this launch a run among the others, and answer on its control socket.
 
         Where ranks are starting, this comes when they have had the processors to themselves for a
-        moment, or at the end. words: after ``paddock launch``.
+        moment, or at the end. words: arguments of ``paddock launch``.
         """
 
         def begin() -> None:
@@ -287,7 +287,7 @@ class LauncherProcess(Launcher):
             self.loop.at("begin-record", self.loop.now() + RANKS_SECONDS, begin)
 
     def _open_record(self, words: Sequence[str], guardian_pid: int) -> None:
-        """What cannot be written or opened is told in one line."""
+        """Open the record of the run; a failure to write or open is one warning."""
         job = self.job
         from paddock.agent.view import JobView
 
@@ -319,7 +319,7 @@ class LauncherProcess(Launcher):
             self.record.prune(self.env)
 
     def _open_control(self, view: JobView) -> None:
-        """In the run's directory; where that cannot have a socket, in that of its record.
+        """Open the control socket in the run's directory, or in that of its record.
 
         Hosts may share the directory of --record: there the name has the host's in it.
         """
@@ -356,13 +356,13 @@ class LauncherProcess(Launcher):
             self._keep_places()
 
     def _stop(self, now: bool) -> None:
-        """Asked for on the control socket."""
+        """Stop the job, as asked on the control socket."""
         from signal import SIGTERM
 
         self.member.stop(SIGTERM, now=now)
 
     def finish(self, problem: str = "") -> int:
-        """Close everything; returns the exit code. problem: what the launch ended with."""
+        """Close everything; returns the exit code. problem: the error that ended the launch."""
         self.close()
         if self._begin_record is not None:
             self.loop.at("begin-record", None, self._begin_record)
@@ -378,11 +378,11 @@ class LauncherProcess(Launcher):
         return self.exit_code
 
     def abort(self, error: PaddockError) -> None:
-        """The launch has failed as a whole; the caller tells why."""
+        """End a launch that failed as a whole; the caller prints why."""
         self.exit_code = error.exit_code
         try:
             self.finish(error.message)
-        except RuntimeError:  # no thread can be started, and so nothing can be written
+        except RuntimeError:  # no thread can be started, so nothing can be written
             return
 
 
@@ -428,10 +428,10 @@ class _Signals:
 
 
 def _recorder(job: Job, loop: Loop, output: OutputThread, pod_name: str) -> StatusRecorder | None:
-    """Of --record. Raises UsageError."""
+    """The StatusRecorder of --record, None without it. Raises UsageError."""
     if not job.record:
         return None
-    from paddock.agent.recorder import (  # only for those who use the flag
+    from paddock.agent.recorder import (  # only with the flag
         StatusRecorder,
         launcher_name,
     )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from paddock.local.reporter import Reporter
 
     class MemberEvents(Protocol):
-        """What a member tells its launcher."""
+        """The events of a member, for its launcher."""
 
         def starting(self, plan: Plan, node_rank: int) -> None:
             """The processes of an attempt start next."""
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
             """This node has ended its part."""
 
     class FollowerEvents(Protocol):
-        """What a member tells whoever decides where it joins (leadership.py)."""
+        """The events of a member that decide where it joins next (leadership.py)."""
 
         def idle(self) -> None:
             """Nothing of this node runs any more, and it has no link."""
 
         def handle(self, event: messages.HandOver) -> None:
-            """Another node coordinates from now on."""
+            """Another node leads from now on."""
 
 
 class Member:
-    """This node's part. Owned by the loop's thread. The events of its NodeRunner are methods here.
+    """This node's part in a job. Owned by the loop's thread. Also takes its NodeRunner's events.
 
     follower: hears where to join next; None in a job of one node.
     """
@@ -86,8 +86,8 @@ class Member:
         self._node_rank = 0
         self._signals = 0
         self.told_signal = 0  # the first one that told this node to end
-        self.stopped_by = ""  # what told this launcher to end, if no signal did
-        self._loss: messages.Loss = ""  # what was lost, if that is why
+        self.stopped_by = ""  # the command that told this launcher to end, if no signal did
+        self._loss: messages.Loss = ""  # the thing that was lost, if that is the reason
         self._verdict: Verdict | None = None
         self._notes_said = False
         self.exits: list[Exit] = []  # of this node's processes, in the latest attempt
@@ -105,9 +105,9 @@ class Member:
         listen_port: int = 0,
         translate: Callable[[Exit], Exit] | None = None,
     ) -> None:
-        """Join that run over this link with this node's facts; the others reach it by address.
+        """Join that run over this link, with this node's facts; other nodes reach it at address.
 
-        door: the port on which this node could coordinate. Raises PaddockError.
+        listen_port: the port on which this node could lead, 0 for none. Raises PaddockError.
         """
         if uid != self._uid:
             self._uid, self.attempt, self.start = uid, -1, None
@@ -130,12 +130,12 @@ class Member:
 
     @property
     def plan(self) -> Plan | None:
-        """Of the latest attempt that was started here."""
+        """The plan of the latest attempt that was started here."""
         return self._plan
 
     @property
     def uid(self) -> str:
-        """Of the run that this node takes part in; "" before it has joined one."""
+        """The id of the run that this node takes part in; "" before it has joined one."""
         return self._uid
 
     @property
@@ -144,7 +144,7 @@ class Member:
         return self._send is not None
 
     def pids(self) -> dict[str, int]:
-        """This node's processes that run: "worker 3" -> pid."""
+        """The running processes of this node: "worker 3" -> pid."""
         return self._node.pids()
 
     def exited(self, exit_: Exit) -> None:
@@ -161,17 +161,17 @@ class Member:
         return f"{host}/{self._pod_name}"
 
     def disconnect(self) -> None:
-        """The link is gone; reports have nowhere to go until the next connect."""
+        """Drop the link; reports are void until the next connect."""
         self._send = None
         self._node.cancel_hook()
 
     def tell(self, message: messages.ToCoordinator) -> None:
-        """Send if there is a link."""
+        """Send a message to the coordinator, if there is a link."""
         if self._send is not None:
             self._send(messages.Envelope(self._uid, self.attempt, message))
 
     def budget_left(self) -> messages.Budget | None:
-        """What the job had used up when this node last started, less the time since."""
+        """The used budget of the job when this node last started, less the time since."""
         if self.start is None:
             return None
         budget = self.start.budget
@@ -183,7 +183,7 @@ class Member:
     # -------------------------------------------------------------- the orders
 
     def receive(self, envelope: messages.Envelope) -> None:
-        """Carry out an order. The gate: what another run, or an older attempt, says is void."""
+        """Carry out an order; drop those of another run or an older attempt."""
         message = envelope.message
         is_old = envelope.attempt < self.attempt and not isinstance(message, messages.Reject)
         if envelope.uid != self._uid or is_old:
@@ -211,7 +211,7 @@ class Member:
             self._note(message)
 
     def warn(self, text: str) -> None:
-        """Tell the people at the other nodes; those here know it."""
+        """Send a warning to the people at the other nodes; those here know it."""
         self.tell(messages.Warn(text))
 
     def _note(self, note: messages.Notice) -> None:
@@ -316,7 +316,7 @@ class Member:
         self.break_off(PaddockError(refuse.message, hint=refuse.hint, exit_code=refuse.exit_code))
 
     def break_off(self, error: PaddockError) -> None:
-        """End this node's part where it runs nothing, and keep why."""
+        """End this node's part where it runs nothing, and keep the reason."""
         self.problem = error.message
         self.reporter.problem(error)
         self.end(error.exit_code)
@@ -331,7 +331,7 @@ class Member:
             self._over(self._verdict)
 
     def end(self, exit_code: int) -> None:
-        """This node's part is over."""
+        """End this node's part."""
         if self.exit_code is None or self.exit_code == 0:
             self.exit_code = exit_code
         self._events.over(self.exit_code)
@@ -349,9 +349,9 @@ class Member:
             self.on_signal(number)
 
     def on_signal(self, number: int, lost: messages.Loss = "", *, has_grace: bool = True) -> None:
-        """The launcher was told to end. The first time asks everyone, the second kills here.
+        """Take a signal to end: the first asks the coordinator to stop, the second kills here.
 
-        lost: nobody told it, it ends for want of what was lost. Asked already, it does so anyway.
+        lost: what this launcher lost and cannot go on without; ignored after a signal.
         has_grace: False when the second time comes at once.
         """
         if lost and self._signals:
@@ -381,10 +381,10 @@ class Member:
             self.halt("told to stop")
         self.tell(messages.Leave(number, self._signals > 1, self._loss))
 
-    # ------------------------------------------------------------------- words
+    # ------------------------------------------------------------------- lines
 
     def say(self, level: str, text: str) -> None:
-        """One line, if the log level lets it through."""
+        """Print a line, if the log level lets it through."""
         self.reporter.say(level, text)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How a job is, as its coordinator knows it: the rows of status.json and verdict.json. Pure."""
+"""The state of a job as its coordinator knows it: rows of status.json and verdict.json. Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ LOST = "node-lost"
 
 @value
 class JobSnapshot:
-    """A moment of a job: taken quickly, to be told elsewhere.
+    """A snapshot of a job's state: taken quickly, written elsewhere.
 
-    hosts: of the attempt that runs, or ran last, in node-rank order. others: those that are in
+    hosts: of the attempt that runs, or ran last, in node-rank order. others: nodes that are in
     without a part in it. why: what made the attempt stop. warnings: host and text.
     """
 
@@ -39,7 +39,7 @@ class JobSnapshot:
 
 
 def take(machine: Membership) -> JobSnapshot:
-    """The facts of now."""
+    """Take a snapshot of the job."""
     state = machine.state
     is_gathering = machine.phase == "gathering" or not state.begun
     peers = state.member_table.peers.values()
@@ -58,7 +58,7 @@ def take(machine: Membership) -> JobSnapshot:
 
 
 def waiting_text(machine: Membership) -> str:
-    """ "2 of 3 nodes", and who is missing where that is known."""
+    """ "2 of 3 nodes", and the missing ones where they are known."""
     job, member_table = machine.state.job, machine.state.member_table
     low, high = job.nnodes_min, job.nnodes_max
     missing = member_table.missing()
@@ -74,7 +74,7 @@ class PlannedRanks:
         self._latest: tuple[tuple[Host, ...], tuple[Proc, ...]] = ((), ())
 
     def procs(self, facts: JobSnapshot) -> tuple[Proc, ...]:
-        """The processes of that attempt; planned anew only where the hosts are others."""
+        """The processes of that attempt; planned anew only where the hosts have changed."""
         hosts = facts.hosts
         if self._latest[0] is not hosts:
             procs = make_plan(self._job, hosts, facts.attempt, facts.uid).procs if hosts else ()
@@ -117,7 +117,7 @@ def _node_row(
 
 
 def _rank_row(proc: Proc, end: Exit | None) -> dict[str, object]:
-    """end: its own, or that of its node: then nobody knows how it ended."""
+    """The row of a rank. end: its exit, or the loss of its node, which leaves its own unknown."""
     row: dict[str, object] = {
         "role": proc.role, "rank": proc.rank, "local_rank": proc.local_rank, "state": "running",
         "code": None,
@@ -131,7 +131,7 @@ def _rank_row(proc: Proc, end: Exit | None) -> dict[str, object]:
 
 
 def verdict_row(verdict: Verdict, text: str, failed_at: float | None = None) -> dict[str, object]:
-    """The verdict as it is told. failed_at: when the culprit ended, in seconds since 1970."""
+    """The row of the verdict. failed_at: when the root cause ended, in seconds since 1970."""
     row: dict[str, object] = {"kind": verdict.kind, "code": verdict.exit_code, "text": text}
     if failed_at is not None:
         row["failed_at"] = failed_at

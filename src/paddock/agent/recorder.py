@@ -64,7 +64,7 @@ class StatusRecorder:
                 self._loop.at("record", self._next_at, self._write)
 
     def on_session_over(self) -> None:
-        """This node does not coordinate any more."""
+        """This node does not lead any more."""
         self._coordinator = None
         self._is_due = False
         self._loop.at("record", None, self._write)

@@ -1,13 +1,13 @@
-"""Join a job of several nodes: find out who coordinates, then be it or follow it (leadership.py).
+"""The rendezvous of a job of several nodes: find its leader, then lead or follow (leadership.py).
 
-Who coordinates (--master host:port):
+Which node leads (--master host:port):
     no --master given            this node: it chooses a port and prints the command to copy
     the same, hosts are known    --rank 0, wherever it is; the others look for it (look_out)
     host is an address of ours   whoever binds the port first; the others on this host are members
     --rank 0 and a name, not     this node, on every address (the name may be that of a service in
     of ours                      front of it)
-    otherwise                    somebody else: connect, again and again until --join-timeout
-A name that nobody knows is an error; in a pod, where it may be published in a moment, it is looked
+    otherwise                    another node: connect, again and again until --join-timeout
+An unknown name is an error; in a pod, where it may be published in a moment, it is looked
 up again until --join-timeout.
 
 With --master etcd://... every node is a candidate (election.py). etcd is not needed while an
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 1.0
 NAME_SECONDS = 0.5  # between two looks for a name
-NAMES_AGAIN_SECONDS = 2.0  # and for one that has an address, at which nobody lets us in
+NAMES_AGAIN_SECONDS = 2.0  # and for one that has an address, where no leader lets us in
 
 
 def join_others(run: OwnLauncher) -> None:
@@ -116,7 +116,7 @@ def meet_when_known(elector: MajorityElector) -> None:
 
 
 def meet(elector: MajorityElector, rendezvous: Rendezvous, addresses: list[str]) -> None:
-    """Coordinate if --master is this host's, else follow. Begins nothing when a name is unknown."""
+    """Lead if --master is this host's, else follow. Begins nothing when a name is unknown."""
     leadership = elector.leadership
     is_name = rendezvous.host not in addresses
     local = [address for address in addresses if is_local(address)]
@@ -144,12 +144,12 @@ def meet(elector: MajorityElector, rendezvous: Rendezvous, addresses: list[str])
 
 
 def _is_inward(local: list[str]) -> bool:
-    """Whether this host knows itself as 127.0.1.1 or so, where the others cannot come."""
+    """Return True if this host knows itself as 127.0.1.1 or so, where others cannot connect."""
     return bool(local) and all(is_loopback(address) for address in local)
 
 
 def _open_everywhere(elector: MajorityElector, rendezvous: Rendezvous) -> bool:
-    """Coordinate on every address of this host, unless the port is taken."""
+    """Lead, listening on every address of this host, unless the port is taken."""
     leadership = elector.leadership
     leadership.listener = leadership.net.bind("", rendezvous.port)
     if leadership.listener is None:
@@ -197,7 +197,7 @@ def look_out(rendezvous: Rendezvous, job_id: str) -> list[str]:
 
 
 def _asker(elector: MajorityElector, rendezvous: Rendezvous) -> Callable[[], None]:
-    """Asks for the first address again: a pod that is made anew has another by the same name."""
+    """Return a call that resolves the rendezvous address again: a new pod has another address."""
     leadership = elector.leadership
     is_asking = False
 
@@ -224,7 +224,7 @@ def _asker(elector: MajorityElector, rendezvous: Rendezvous) -> Callable[[], Non
 
 
 def _ask_until_welcomed(elector: MajorityElector) -> None:
-    """A name server may still tell of the pod before, for as long as it remembers."""
+    """Resolve the rendezvous address until welcomed: a name server may cache that of an old pod."""
     leadership, loop = elector.leadership, elector.leadership.run.loop
 
     def again() -> None:
@@ -236,7 +236,7 @@ def _ask_until_welcomed(elector: MajorityElector) -> None:
 
 
 def join_by_etcd(leadership: Leadership) -> None:
-    """Be a candidate, and follow whoever is elected."""
+    """Be a candidate in the etcd election, and follow the leader that is elected."""
     from paddock.agent.etcd_election.election import Election, EtcdElector
     from paddock.agent.etcd_election.succession import TTL_SECONDS
     from paddock.etcd.address import parse_etcd_url

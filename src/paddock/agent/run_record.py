@@ -1,4 +1,4 @@
-"""The record of a launch: what was started, how it is, how it ended. local/runs.py: the files."""
+"""The record of a launch: its command, state and end. local/runs.py: the files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GIT = ("git", "status", "--porcelain=v2", "--branch", "--untracked-files=no")
 class RunRecord:
     """Owned by the loop's thread; what it writes is made and written in the output thread.
 
-    words: after ``paddock launch``. facts: of what was started, as run.json has them.
+    words: arguments of ``paddock launch``. facts: of what was started, as run.json has them.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RunRecord:
         view.on_change.append(self._on_change)
 
     def begin(self, env: Mapping[str, str], guardian_pid: int) -> None:
-        """Gather what was started; keep(), which the caller goes on with, writes it down."""
+        """Collect the facts of the launch; keep(), which the caller calls next, writes them."""
         names = sorted(env)[:NAMES_MAX]
         pid, words = os.getpid(), self._words
         try:
@@ -161,7 +161,7 @@ class RunRecord:
         self._loop.watch(self._git[1], READ, self._end_git)
 
     def _end_git(self, _events: int = 0) -> None:
-        """Keep what git said if it has ended; else end it."""
+        """Keep git's output if it has ended; else end it."""
         path = os.path.join(self._folder.path, ".git.txt")
         is_whole = False
         if self._git is not None:
@@ -209,7 +209,7 @@ class RunRecord:
         self._folder.add("events.jsonl", {**_event(time(), state), "why": why, "code": code})
 
     def prune(self, env: Mapping[str, str]) -> None:
-        """Remove runs of long ago, in a thread that nobody waits for."""
+        """Remove old runs, in a thread that is not waited for."""
         text = env.get("PADDOCK_KEEP_RUNS", "")
         is_number = text.isdecimal() and len(text) < 10 and int(text) > 0
         kept = int(text) if is_number else KEPT_RUNS
@@ -237,7 +237,7 @@ def _event(at: float, state: str) -> dict[str, object]:
 
 
 def _versions() -> dict[str, str]:
-    """Of Paddock, Python and the frameworks that this Python has, by their metadata's names."""
+    """The versions of Paddock, Python and the frameworks of this Python, by metadata names."""
     found = {"paddock": __version__, "python": sys.version.partition(" ")[0]}
     for folder in sys.path:
         if not folder.endswith("-packages"):

@@ -1,4 +1,4 @@
-"""What this node knows of its job, now: for the control socket and for the record of the run.
+"""This node's view of the job's state: for the control socket and the record of the run.
 
 The node that coordinates knows every rank. Any other node knows the plan, and its own ranks.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from paddock.local.loop import Loop
 
     class Viewed(Protocol):
-        """A launcher, as far as others may look at it (launcher.py)."""
+        """The parts of a launcher that a view reads (launcher.py)."""
 
         job: Job
         loop: Loop
@@ -46,11 +46,11 @@ class JobView:
 
     @property
     def verdict(self) -> Verdict | None:
-        """How the job ended, or this node's part of it."""
+        """The verdict of the job, or of this node's part."""
         return self._launcher.verdict
 
     def changed(self) -> None:
-        """Something is different now: tell those who listen."""
+        """Note a change, and call on_change."""
         verdict, loop = self.verdict, self._launcher.loop
         if verdict is not None and verdict.culprit is not None and self._failed_at is None:
             self._failed_at = loop.wall() - (loop.now_ns() - verdict.culprit.at_ns) / 1e9
@@ -58,14 +58,14 @@ class JobView:
             call()
 
     def state(self) -> str:
-        """Of a launcher that is there: starting, running or stopping."""
+        """The state of this launcher: starting, running or stopping."""
         member = self._launcher.member
         if self.verdict is not None or member.told_signal:
             return "stopping"
         return "starting" if member.start is None else "running"
 
     def facts(self) -> JobSnapshot:
-        """A moment of the job, quickly taken."""
+        """A snapshot of the job, quickly taken."""
         coordinator = self._launcher.coordinator
         if coordinator is not None:
             return take(coordinator.machine)
@@ -83,7 +83,7 @@ class JobView:
         )  # fmt: skip
 
     def row(self) -> Callable[[], dict[str, object]]:
-        """Makes the row of status.json for this moment; may be called in another thread."""
+        """Return a call that makes the row of status.json for now; another thread may call it."""
         facts, verdict, failed_at = self.facts(), self.verdict, self._failed_at
         state, pids = self.state(), self._launcher.member.pids()
         own = (

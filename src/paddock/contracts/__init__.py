@@ -1,4 +1,11 @@
-"""Which contracts a process gets, by framework and run mode. No I/O here.
+"""The contracts of a process, by framework and run mode: environment variables. No I/O here.
+
+plain                  rank and size under Paddock's own names
+paddle, paddle_rpc     Paddle, collective and rpc mode
+paddle_ps, paddock_ps  parameter servers: Paddle's variables; Paddock's for other frameworks
+legacy                 Paddle v0.10 and v2: PADDLE_INIT_*
+torch, jax, mpi        torchrun's MASTER_ADDR, MASTER_PORT, ...; JAX; MPI launchers' names
+environment            the whole environment of a process, from these
 
 A contract is one file with one function ``env(world, proc)``: the variables one framework expects,
 as a pure function of the plan. To add one: write the file (60 lines at most), name it in CONTRACTS,
@@ -92,7 +99,7 @@ def _load(name: str) -> Contract:
 
 @value
 class World:
-    """One plan as the contracts see it.
+    """A plan, prepared for the contracts.
 
     workers, servers, heters: sorted by rank. *_endpoints: comma lists in that order.
     local_sizes: (role, node_rank) -> processes of that role on that node.
@@ -160,7 +167,7 @@ def world_of(plan: Plan) -> World:
 
 
 def server_id(proc: Proc) -> dict[str, str]:
-    """Which server a process is, by the name that PaddleCloud gave it; nothing for others."""
+    """The server id of a process, under PaddleCloud's name; nothing for other processes."""
     return {"PADDLE_PSERVER_ID": str(proc.rank)} if proc.role == "ps" else {}
 
 

@@ -1,4 +1,4 @@
-"""The whole environment of each process: what is inherited, what is set, what is taken away.
+"""The environment variables of each process: those inherited, set and removed.
 
 ``shared_env`` is worked out once per node, ``proc_env`` per process; nothing is read or written
 here, and no value ever goes into a message.
@@ -81,7 +81,7 @@ KEPT_PREFIXES = (
     *("PADDOCK_PS_", "PADDOCK_JOB_ATTEMPT"),
     *("PMIX_MCA_", "PMIX_PREFIX", "PRTE_MCA_", "PRTE_PREFIX"),
 )
-# Set by a contract, but a user who chose a value keeps it.
+# Set by a contract, but a value of the user's stays.
 USER_WINS = ("PADDLE_INIT_USE_GPU", "PADDLE_INIT_TRAINER_COUNT")
 MPI_NOTE = (
     "MPI_Init gives every process a world of its own, of size 1; ranks and size are in the "
@@ -102,7 +102,7 @@ ENV_LIMIT_MAX = 120_000  # execve(2): one string may be 131,072 bytes (MAX_ARG_S
 
 @value
 class SharedEnv:
-    """What all processes of one node have in common; see proc_env.
+    """The variables that all processes of one node have in common; see proc_env.
 
     base: inherited variables and those equal for all processes. last: laid over the contract.
     notes: sentences for the log, without values. limit: longest endpoint list put in a variable.
@@ -150,7 +150,7 @@ def shared_env(
     run_dir: str,
     pod_name: str,
 ) -> SharedEnv:
-    """What the processes of one node have in common, worked out once.
+    """Make the environment that the processes of one node have in common, once.
 
     base: the launcher's environment. cores: usable by this node's processes together.
     log_dir, run_dir: absolute paths.
@@ -219,7 +219,7 @@ def proc_env(shared: SharedEnv, proc: Proc) -> ProcEnv:
 def common_env(
     shared: SharedEnv, envs: Sequence[Mapping[str, str]]
 ) -> tuple[dict[str, str], list[str]]:
-    """What these processes have in common in every attempt, and the names of what differs."""
+    """The variables that these processes have in common in every attempt, and the other names."""
     base = {**shared.base, **shared.last}
     differing = {"PADDOCK_ATTEMPT"}
     for env in envs:
@@ -229,10 +229,10 @@ def common_env(
 
 
 def server_dir(plan: Plan, parent: str, *, is_kept: bool = False) -> str:
-    """Where the servers of an attempt keep their state: the same over a restart in place, empty
-    for a new attempt, whose trainers begin anew, too. is_kept: they go on instead.
+    """The directory of the servers' state: the same over a restart in place, empty for a new
+    attempt, whose trainers begin anew, too. is_kept: they go on instead.
 
-    parent: below the log directory, or what the user gave as PADDOCK_PS_DATA_DIR.
+    parent: below the log directory, or the user's PADDOCK_PS_DATA_DIR.
     """
     return f"{parent}/{plan.uid[:8]}" + ("" if is_kept else f"-{plan.attempt}")
 
@@ -264,7 +264,7 @@ def _set_proxies_aside(env: dict[str, str]) -> list[str]:
 
 
 def _set_omp(env: dict[str, str], choice: str, nprocs: int, cores: int) -> list[str]:
-    """Set OMP_NUM_THREADS; returns what to tell.
+    """Set OMP_NUM_THREADS; returns lines for people.
 
     "auto": 1 if unset and several processes share the node. Paddle and torchrun do the same, so
     scripts keep their speed and their numbers; a larger share is one flag away, and said.

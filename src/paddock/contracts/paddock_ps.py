@@ -1,7 +1,7 @@
 """A parameter-server job whose processes do not get Paddle's contract (--framework torch, ...).
 
-What ``paddock.ps`` and ``paddock pserver`` read: where the servers are, and which one or which
-trainer this process is. The names and values are those of paddle_ps.py.
+The variables that ``paddock.ps`` and ``paddock pserver`` read: the servers' addresses, and which
+server or trainer this process is. The names and values are those of paddle_ps.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TRAINING_ROLES = {"ps": "PSERVER", "worker": "TRAINER", "heter": "HETER_TRAINER"
 
 
 def env(world: World, proc: Proc) -> dict[str, str]:
-    """The servers' addresses, and who this process is."""
+    """The servers' addresses, and the role and index of this process."""
     found = {
         "PADDLE_PSERVERS_IP_PORT_LIST": world.server_endpoints,
         "PADDLE_TRAINERS_NUM": str(world.size),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def env(world: World, proc: Proc) -> dict[str, str]:
-    """Who this process is; ranks count within the role.
+    """The role, rank and size of this process; ranks count within the role.
 
     In a shell script: `input=part-$PADDOCK_RANK-of-$PADDOCK_WORLD_SIZE`.
     """

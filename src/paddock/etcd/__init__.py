@@ -2,5 +2,5 @@
 
 address    ``etcd://user:password@host:port,...?ca=file``, as users write it
 client     the calls, each within its seconds: transactions, leases; endpoints, TLS, tokens
-reply      what etcd answers, and what can go wrong, in words
+reply      the answers of etcd as values, and its errors
 """

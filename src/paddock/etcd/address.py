@@ -11,7 +11,7 @@ from paddock.errors import UsageError
 
 @value
 class EtcdAddress:
-    """Where etcd is and how to talk to it. Its repr and its url hold no password."""
+    """The address of etcd, with login and TLS files. Its repr and its url hold no password."""
 
     endpoints: tuple[tuple[str, int], ...]
     user: str = ""

@@ -93,7 +93,7 @@ class EtcdClient:
         otherwise: Sequence[Json],
         seconds: float,
     ) -> tuple[KeyValue | None, ...]:
-        """What the reads of a transaction found, in the order asked; None: an absent key.
+        """Run a transaction; return the keys its reads found, in order; None: an absent key.
 
         Raises: EtcdError; it may have been done even so.
         """
@@ -115,7 +115,7 @@ class EtcdClient:
         return lease, ttl
 
     def keep_alive(self, lease: int, seconds: float) -> int:
-        """Seconds the lease now has. Raises: EtcdLeaseGone."""
+        """Renew a lease; return the seconds it now has. Raises: EtcdLeaseGone."""
         reply = self._call("/lease/keepalive", {"ID": str(lease)}, seconds)
         ttl = number(object_in(reply, "result") or {}, "TTL")
         if ttl <= 0:

@@ -1,4 +1,4 @@
-"""Reads what etcd answers: values, and errors in words that name the endpoint. No I/O."""
+"""Reads the answers of etcd: values, and errors that name the endpoint. No I/O."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class EtcdTokenExpired(EtcdError):
 
 @value
 class KeyValue:
-    """One key as etcd holds it; lease is 0 where the key has none."""
+    """A key as etcd holds it; lease is 0 where the key has none."""
 
     value: bytes
     create_revision: int
@@ -97,7 +97,7 @@ def failure(host: str, port: int, error: Exception, seconds: float, *, tls: bool
         hint = "write etcd:// if it has no TLS, or ?ca=FILE for a private authority"
         return EtcdRefused(f"etcd at {where}: TLS failed: {line}", hint=hint)
     if isinstance(error, ConnectionResetError):  # RemoteDisconnected is one.
-        # Also what etcd does, without a word, when its port has TLS and we have not.
+        # etcd does the same, without an error, when its port has TLS and we have not.
         hint = "" if tls else "if this etcd has TLS, write etcds:// instead of etcd://"
         return EtcdUnreachable(f"etcd at {where}: closed the connection", hint=hint)
     if isinstance(error, http.client.IncompleteRead):

@@ -1,4 +1,4 @@
-"""Leaders are found through etcd: it elects, tells where, and fences.
+"""Leader election through etcd: it elects, holds the address, and fences attempts.
 
 ``EtcdElector`` is this node's Elector (leadership.py). ``Election`` carries out the election, in a
 thread of its own.
@@ -40,7 +40,7 @@ STOP_SECONDS_MAX = 3.0  # A request under way, and then the last ones.
 
 
 class EtcdElector:
-    """Owned by the loop's thread."""
+    """The Elector of a job with etcd. Owned by the loop's thread."""
 
     keeps_port = True
     first = None
@@ -58,31 +58,31 @@ class EtcdElector:
         self._leadership.carry_out(self.succession.begin(self._leadership.now()))
 
     def find_rendezvous_address(self) -> None:
-        """Etcd has the address of the leader."""
+        """Do nothing: etcd has the address of the leader."""
 
     def bind(self, order: Lead) -> None:
-        """Etcd tells the others where."""
+        """Bind any port: etcd tells the other nodes."""
 
     def on_leading(self, order: Lead) -> None:
-        """Etcd tells of others that lead."""
+        """Do nothing: etcd tells of other leaders."""
 
     def on_joining(self, seen_as: str, address: str) -> None:
-        """This node is a candidate with another address."""
+        """Do nothing: this node is a candidate with an address of its own."""
 
     def on_following(self, uid: str, target: Target) -> None:
-        """The leader's key may lapse and come back as long as it answers."""
+        """Note that the leader answers: its key may lapse and come back meanwhile."""
         self._ask(messages.LeaderAlive(self.succession.leader, True))
 
     def on_following_over(self) -> None:
-        """Then etcd is asked more often."""
+        """Note that no leader answers: etcd is asked more often."""
         self._ask(messages.LeaderAlive(self.succession.leader, False))
 
     def on_leading_over(self) -> None:
-        """Consent that was asked for is void."""
+        """Drop the consent that was asked for."""
         self._asked = None
 
     def may_start(self, start: Start, go: Callable[[], None]) -> None:
-        """When etcd has it on record that nobody else can start this attempt."""
+        """Ask etcd for the fence: go is called when no other leader can start this attempt."""
         self._asked = (start.attempt, go)
         budget = start.budget
         left = budget.seconds_left
@@ -95,15 +95,15 @@ class EtcdElector:
         self._ask(messages.FenceRequested(record))
 
     def learn_uid(self, uid: str) -> None:
-        """To be announced, should this node be elected later."""
+        """Keep the uid, for the record of this node should it be elected later."""
         self._ask(messages.UidLearned(uid))
 
     def leader_died(self, nonce: str) -> None:
-        """Its key need not live until its lease ends."""
+        """Revoke the dead leader's key, before its lease ends."""
         self._ask(messages.LeaderDied(nonce))
 
     def handle(self, event: messages.Event) -> None:
-        """Take what the election tells."""
+        """Take an event of the election."""
         if not isinstance(event, messages.AttemptFenced):
             self._leadership.handle(event)
             return
@@ -130,12 +130,12 @@ class EtcdElector:
                 leadership.step_down()
                 leadership.give_up(PaddockError(text))
 
-        # Somebody else leads, and we hear so in a moment; or nobody does, and this goes nowhere.
+        # Another node leads, and we hear of it in a moment; or none does, and this goes nowhere.
         loop.at("refused", loop.now() + 2 * TTL_SECONDS, give_up)
 
 
 class Election:
-    """One agent's part in the election of its job's coordinator.
+    """This node as a candidate in the etcd election of its job's leader.
 
     post: called from the election's thread, with one Event at a time, in order.
     """
@@ -159,11 +159,11 @@ class Election:
         self._thread = threading.Thread(target=self._run, name="paddock-election", daemon=True)
 
     def start(self) -> None:
-        """Takes part from now on."""
+        """Start to take part."""
         self._thread.start()
 
     def ask(self, what: messages.Input) -> None:
-        """Take one input of those that come from outside: FenceAsked, UidLearned, Leader..."""
+        """Take an input from outside: FenceRequested, UidLearned, LeaderDied, LeaderAlive."""
         self._inbox.put(what)
 
     def stop(self, *, ended: bool) -> None:
@@ -239,7 +239,7 @@ class Election:
         return _view(*self._client.txn(when, then + reads, reads, seconds))
 
     def _wait(self) -> messages.Input:
-        """The next thing that happens: a call from outside, or the time to wake."""
+        """Wait for the next input: a call from outside, or the time to wake."""
         now = time.monotonic()
         wake_at = self._state.wake_at(now)
         try:

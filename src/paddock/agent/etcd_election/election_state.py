@@ -1,4 +1,4 @@
-"""Decides, for one candidate, who coordinates the job and which attempts may start. No I/O.
+"""The etcd election of one candidate: who leads, and which attempts may start (fencing). No I/O.
 
 ``ElectionState.step(input, now)`` takes what happened and returns what to do. Of the orders of
 one step at most one, the last, is a request to etcd; the next input after it is its answer.
@@ -42,17 +42,17 @@ so that a lost reply, a late reply and a reply to a repeated request are all rea
   (*) Reelected, if no one recorded an attempt since our last; otherwise Deposed, then Elected:
       somebody led in between, what we run is outdated, and yet it is our turn again.
 
-Nothing is watched. Who leads looks as often as it keeps its lease alive, three times a lease. Who
-follows looks once a lease while its leader answers it and has its key, else every
+Nothing is watched. A leader looks as often as it keeps its lease alive, three times a lease. A
+follower looks once a lease while its leader answers it and has its key, else every
 LOST_LOOK_SECONDS; in a job of more than CROWD nodes more rarely, so that etcd has as much to do.
 
 Races, and why they are harmless:
 
 - Our campaign was done but its reply lost: the key carries our nonce, so the next view shows us
   as the leader, and the lease to keep alive is the one on the key.
-- A leader that died is unseated by those who saw it: the transaction compares create_revision,
+- A leader that died is revoked by nodes that saw it: the transaction compares create_revision,
   so that it cannot hit its successor. Its guardian ends what it ran; this node waits.
-- A leader that is alive is unseated, or its key deleted by hand: its next look tells it, and until
+- A leader that is alive is revoked, or its key deleted by hand: its next look tells it, and until
   then no fence of it succeeds.
 - A leader is cut off from etcd only: its members see that it has no key and let it have another
   lease to take it again. A newcomer, who cannot know that it lives, waits for longer than both.
@@ -62,11 +62,11 @@ Races, and why they are harmless:
   create_revision and attempt's mod_revision, and at least one has moved.
 - The lease runs out while etcd or the network is down: training goes on, but no fence can
   succeed before the key is ours again, and then (*) tells whether we missed anything.
-- A fence is asked for by a launcher that has yet to hear Deposed: it names its generation.
-- Fenced(ok) reaches the launcher while our lease still holds: a fence is sent only after the
+- A fence is asked for by a launcher that has yet to hear SteppedDown: it names its generation.
+- AttemptFenced(ok) reaches the launcher while our lease still holds: a fence is sent only after the
   last keep-alive was sent at most 0.4 leases ago, and is given up after another 0.4. So no other
   attempt can have been allowed meanwhile, unless this process is stopped right then.
-- etcd lost its data: the attempt record has gone without a tombstone: Deposed, then Elected.
+- etcd lost its data: the attempt record has gone without a tombstone: SteppedDown, then Elected.
 - The job ends while a member is cut off: it finds the tombstone (an AttemptRecord with ended
   set, kept for ENDED_SECONDS), with the uid of the run it belongs to, in Elected.previous.
 """
@@ -89,9 +89,9 @@ if TYPE_CHECKING:
     ]  # fmt: skip
 
 ENDED_SECONDS = 600  # How long the tombstone of a run that ended is kept.
-NEWCOMER_TTLS = 2.5  # So long a launcher that has no part in the run on record leaves it to others.
+NEWCOMER_TTLS = 2.5  # Delay of a launcher that has no part in the run on record.
 LOST_LOOK_SECONDS = 0.3
-CROWD = 300  # So many nodes ask etcd as often as each of them likes.
+CROWD = 300  # Up to so many nodes, each asks etcd at its own rate.
 RETRY_SECONDS_MIN = 0.1
 RETRY_SECONDS_MAX = 1.0
 DOWN_AFTER_SECONDS = 1.0  # A shorter outage is not worth a line in the log.
@@ -100,7 +100,7 @@ ENDING_SECONDS_MAX = 1.0
 
 
 class ElectionState:
-    """One candidate's view of the election; feed it inputs, carry out its orders."""
+    """The election as one candidate sees it; feed it inputs, carry out its orders."""
 
     def __init__(
         self, me: messages.LeaderRecord, jitter: Callable[[], float], ttl_seconds: int
@@ -123,7 +123,7 @@ class ElectionState:
         self._is_dead = False  # Its launcher has ended.
         self._recorded: messages.AttemptRecord | None = None  # The attempt record, while leading,
         self._known = 0  # and its mod_revision.
-        self._fence: messages.AttemptRecord | None = None  # Asked for, not settled.
+        self._fence: messages.AttemptRecord | None = None  # Requested, not answered.
         # When.
         self._keep_at = 0.0
         self._ours_until = 0.0  # Before this our lease cannot have expired.
@@ -139,7 +139,7 @@ class ElectionState:
         self._end_by = 0.0
 
     def step(self, what: messages.Input, now: float) -> tuple[messages.Order, ...]:
-        """What to do now. A request, if any, is last; its answer must be the next input."""
+        """Take an input, return orders. A request, if any, is last; its answer comes next."""
         self._out = []
         if self.role == "ended":
             return ()
@@ -151,7 +151,7 @@ class ElectionState:
         return tuple(self._out)
 
     def wake_at(self, now: float) -> float | None:
-        """When to step with Woke, if nothing else happens before; None: never again."""
+        """The monotonic second of the next ElectionTick, without other inputs; None: never."""
         if self.role == "ended":
             return None
         if self._retry_at > now:
@@ -163,7 +163,7 @@ class ElectionState:
         return now
 
     def _due(self, now: float) -> messages.Request | None:
-        """The request that is most urgent, from what we know and not from how we got here."""
+        """The request that is most urgent, from the current state alone."""
         if now < self._retry_at or self.role == "ended":
             return None
         if self.role == "ending":
@@ -234,7 +234,7 @@ class ElectionState:
         self._look_at = now + self._pause(view)
 
     def _pause(self, view: messages.ElectionView) -> float:
-        """Until the next look."""
+        """The seconds until the next look at etcd."""
         if self.role == "leading":
             return self._ttl_seconds / 3
         is_well = self._lives and not self._keyless_since
@@ -253,10 +253,10 @@ class ElectionState:
         elif self.role == "leading":  # leading -> reclaiming
             self.role = "reclaiming"
         else:
-            self._retry_at = now + RETRY_SECONDS_MIN  # A campaign that nobody won: gone again.
+            self._retry_at = now + RETRY_SECONDS_MIN  # No winner: the key has gone again.
 
     def _campaign(self, view: messages.ElectionView, now: float) -> None:
-        """At once, unless a run on record may go on in which we have no part: theirs come first."""
+        """Campaign at once, unless another run on record may go on: its own nodes come first."""
         self._followed, self._lives = (0, ""), False
         self.role = "candidate"  # looking, following -> candidate
         if not self.me.uid and view.attempt is not None and not view.attempt.ended:
@@ -282,7 +282,7 @@ class ElectionState:
             self._post(messages.Reelected(self.generation))
 
     def _is_outdated(self, view: messages.ElectionView) -> bool:
-        """The attempt record is not the one we left: somebody else led since."""
+        """Return True if the attempt record is not the one we wrote: another node led since."""
         if view.attempt == self._recorded:
             return False
         if view.attempt is None:  # Deleted, or etcd lost its data; but tombstones do expire.
@@ -316,7 +316,7 @@ class ElectionState:
         if self.role not in ("leading", "reclaiming"):
             reason = "we do not coordinate"
         elif record.generation not in self._session:
-            # Asked before the launcher heard that it was Deposed, and maybe Elected again.
+            # Requested before the launcher heard SteppedDown, and maybe Elected again.
             reason = f"asked in generation {record.generation}, it is {self.generation} now"
         if reason:
             self._post(messages.AttemptFenced(record.attempt, ok=False, reason=reason))
@@ -326,7 +326,7 @@ class ElectionState:
         self._settle_fence(now)
 
     def _settle_fence(self, now: float) -> None:
-        """Compares what is asked for with what etcd has on record."""
+        """Settle the fence: compare the requested attempt with the one on record in etcd."""
         wanted, found = self._fence, self._recorded
         if wanted is None or found is None or found.ended:
             return

@@ -1,4 +1,4 @@
-"""The words of an election: records kept in etcd, events, inputs and orders. Values, no I/O."""
+"""The messages of the etcd election: records in etcd, events, inputs and orders. Values only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class EtcdRecord:
-    """Kept under a key, as JSON of its fields."""
+    """A record under a key of etcd, as JSON of its fields."""
 
     def encode(self) -> bytes:
         return json.dumps(dict(fields_of(self)), sort_keys=True).encode()
@@ -36,7 +36,7 @@ class EtcdRecord:
 
 @value
 class LeaderRecord(EtcdRecord):
-    """Who coordinates, and where. The nonce tells two runs of one agent apart."""
+    """The leader and its address. The nonce tells two runs of one launcher apart."""
 
     name: str
     host: str
@@ -77,12 +77,12 @@ class EtcdRecordError(PaddockError):
         )
 
 
-# Events: what the launcher is told.
+# Events for the launcher.
 
 
 @value
 class Elected:
-    """We coordinate. previous: the last attempt known to etcd, maybe of an earlier run."""
+    """This node leads. previous: the last attempt known to etcd, maybe of an earlier run."""
 
     generation: int
     previous: AttemptRecord | None
@@ -90,14 +90,14 @@ class Elected:
 
 @value
 class Reelected:
-    """Our key had gone and is ours again, with no attempt by others in between: go on."""
+    """This node leads again: its key had gone, and no other node started an attempt since."""
 
     generation: int
 
 
 @value
 class Following:
-    """Another coordinates: join it."""
+    """Another node leads: join it."""
 
     record: LeaderRecord
     generation: int
@@ -105,14 +105,14 @@ class Following:
 
 @value
 class SteppedDown:
-    """We coordinated and others took over: the attempt we run must end."""
+    """Another node took over from this leader: its attempt must end."""
 
     reason: str
 
 
 @value
 class AttemptFenced:
-    """ok: the attempt may start, nobody else can start it. Otherwise it must not."""
+    """The answer to FenceRequested. ok: the attempt may start, and no other leader can start it."""
 
     attempt: int
     ok: bool
@@ -139,7 +139,7 @@ class ElectionFailed:
     error: PaddockError
 
 
-# Inputs: what the shell saw.
+# Inputs from the shell.
 
 
 @value
@@ -175,10 +175,10 @@ class RequestFailed:
 
 @value
 class FenceRequested:
-    """Start an attempt? Fenced comes, after etcd's outage if there is one.
+    """Ask for the fence of an attempt; AttemptFenced answers, if need be after an outage of etcd.
 
     record.generation is that of the last Elected or Reelected. A second one replaces one not yet
-    settled, which then gets Fenced(ok=False).
+    answered, which then gets AttemptFenced(ok=False).
     """
 
     record: AttemptRecord
@@ -201,7 +201,7 @@ class LeaderDied:
 
 @value
 class LeaderAlive:
-    """Whether that leader answers us, whatever etcd says."""
+    """The leader of that nonce answers this node, or no longer, whatever etcd says."""
 
     nonce: str
     lives: bool
@@ -209,17 +209,17 @@ class LeaderAlive:
 
 @value
 class StopRequested:
-    """ended: the job is over, so leave the tombstone."""
+    """Leave the election. ended: the job is over, so write the tombstone."""
 
     ended: bool
 
 
 @value
 class ElectionTick:
-    """Nothing but time has passed."""
+    """Time has passed, and nothing else."""
 
 
-# Orders: what the shell must do.
+# Orders to the shell.
 
 
 @value
@@ -278,7 +278,7 @@ class RevokeLease:
 
 @value
 class ElectionDone:
-    """Nothing is left to do; the shell's thread ends."""
+    """The election is over; the shell's thread ends."""
 
 
 if TYPE_CHECKING:

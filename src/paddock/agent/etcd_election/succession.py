@@ -1,4 +1,4 @@
-"""Who leads next, where etcd elects: what a node does meanwhile, and what it inherits. Pure.
+"""The succession of leaders where etcd elects: a node waits, and takes over the handoff. Pure.
 
 What survives a leader: the attempt's number, nodes and budget, from the record in etcd or from this
 node's own last Start, whichever is later.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
     from paddock.core.messages import HandOver
 
-# A leader's key in etcd lives this long after its last word.
+# The lease of a leader's key in etcd, in seconds.
 TTL_SECONDS = 3
 
 
@@ -47,14 +47,14 @@ class EtcdSuccession:
         self._election_seconds = job.elastic.timeout_seconds + 2 * TTL_SECONDS
         self._limit_seconds = 0.0
         self._dead: str | None = None  # the nonce of the leader whose launcher has ended
-        self._handed: LeaderHandoff | None = None  # what the leader said when it left
+        self._handed: LeaderHandoff | None = None  # of the leader that left
 
     def begin(self, now: LocalState) -> SetTimer:
-        """Somebody has to be elected within --join-timeout."""
+        """Set the deadline of the first election: --join-timeout."""
         return self._limit(now, self._rendezvous.join_timeout_seconds)
 
     def on_elected(self, event: Elected, uid: str, now: LocalState) -> Move:
-        """Lead; end, where the run has ended meanwhile."""
+        """Lead; or end, where the run has ended meanwhile."""
         self.generation = event.generation
         record = event.previous
         is_ours = record is not None and bool(uid) and record.uid == uid
@@ -73,7 +73,7 @@ class EtcdSuccession:
         return Move((), Lead(handoff=before))
 
     def _inherit(self, record: AttemptRecord | None, now: LocalState) -> LeaderHandoff:
-        """What is known of the attempt before: the record's word, or our own if it is later."""
+        """The handoff of the attempt before: from etcd's record, or our own Start if later."""
         lease = self._rendezvous.lease_seconds
         gone_at = now.at + lease
         # Its death was seen, or it fell silent: it may be cut off, and run on for a while.
@@ -97,16 +97,16 @@ class EtcdSuccession:
         )
 
     def on_following(self, event: Following) -> None:
-        """That leader's death is worth telling etcd."""
+        """Keep the leader's nonce, to revoke its key if it dies."""
         self.leader = event.record.nonce
 
     def on_stepped_down(self, now: LocalState) -> list[Order]:
-        """The next is elected in time, or the job ends."""
+        """Set the deadline of the next election."""
         return [self._limit(now, self._election_seconds)]
 
     def on_leader_lost(self, event: LinkLost, text: str, target: Target, now: LocalState) -> Move:
-        """It may be back in a moment, at the same address."""
-        # Nobody but a launcher, or its kernel when it died, closes a connection in order.
+        """Wait for an election; connect to the lost leader again: it may be back in a moment."""
+        # Only a launcher, or its kernel when it died, closes a connection in order.
         self._dead = self.leader if event.ending == "closed" else None
         orders = (
             PrintLine("WARNING", f"{text}; a new one is being elected"),
@@ -122,7 +122,7 @@ class EtcdSuccession:
         return Move(orders, Connect(target))
 
     def on_hand_over(self, order: HandOver, now: LocalState, *, is_leading: bool) -> Move:
-        """Whoever is named, etcd elects; what the leader knows is kept should it be this node."""
+        """Keep the handoff, should etcd elect this node, and wait for the election."""
         if is_leading:  # a launcher without etcd has claimed this job
             target = (order.address, order.listen_port)
             return Move((StopRanks("another node coordinates", force=True),), Connect(target))
@@ -133,22 +133,22 @@ class EtcdSuccession:
         )
 
     def is_successor(self, _order: HandOver, _now: LocalState) -> bool:
-        """Etcd says who that is."""
+        """Return False: etcd elects the successor."""
         return False
 
     def on_unreachable(self, error: PaddockError, uid: str, now: LocalState) -> Move:
-        """It died before we reached it: the election names another, or the deadline ends us."""
+        """Wait: the leader died before we reached it; another is elected before the deadline."""
         if error.exit_code != EXIT_DEADLINE:
             return Move((Disconnect(), GiveUp(error)))
         again = (self._limit(now, self._election_seconds),) if uid else ()
         return Move((Disconnect(), *again))
 
     def on_welcomed(self, _uid: str, _joined: str, _now: LocalState) -> None:
-        """The leader that is elected is the right one; what was before is past."""
+        """Forget the leader before: the elected one let this node in."""
         self._dead = self._handed = None
 
     def on_timer(self, _now: LocalState) -> Move:
-        """Nobody was elected in time."""
+        """Give up: no leader was elected in time."""
         error = PaddockError(
             f"no coordinator was elected within {self._limit_seconds:g} s",
             hint=f"is etcd at {','.join(self._rendezvous.etcd)} up and reachable?",
@@ -157,7 +157,7 @@ class EtcdSuccession:
         return Move((GiveUp(error),))
 
     def on_other(self, event: Event) -> list[Order]:
-        """How etcd does, and a leader at whose address nobody listens."""
+        """Take etcd's outages, and a leader at whose address no process listens."""
         if isinstance(event, Refused):
             # A refusal alone is no proof: it may be on its way up, or behind a rule.
             return [RevokeLeader(self.leader)] if self._dead == self.leader != "" else []

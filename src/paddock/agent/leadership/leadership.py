@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from paddock.core.messages import Ending, Envelope, Start
 
     class Elector(Protocol):
-        """How the leader of a job is found: election.py for etcd, majority.py for its nodes.
+        """The way the leader of a job is found: election.py for etcd, majority.py for its nodes.
 
-        succession: decides where this node goes. first: the job's first address as it is known
-        now, where that is another host's; find_first asks again. keeps_port: nodes may come while
-        ranks run. bind: where this node has to listen as the leader, None for anywhere. may_start
-        calls go when the attempt may start. on_leading: this node leads, and is the first member.
-        on_joining: a leader answers, which sees this node at seen_as. on_following: that leader
-        let it in; raises PaddockError.
+        succession: decides where this node goes. first: the rendezvous address as it is known now,
+        where that is another host's; find_rendezvous_address asks again. keeps_port: nodes
+        may join while ranks run. bind: the listener of this node as the leader, None for any port.
+        may_start calls go when the attempt may start. on_leading: this node leads, and is the first
+        member. on_joining: a leader answers, which sees this node at seen_as. on_following: that
+        leader let it in; raises PaddockError.
         """
 
         @property
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class Leadership(ClientEvents):
-    """Owned by the loop's thread. Before anything else it is told how leaders are found."""
+    """Carries out leadership, in the loop's thread. elect_by comes before any other call."""
 
     elector: Elector
     state: LeadershipState
@@ -63,19 +63,19 @@ class Leadership(ClientEvents):
         self.key = key
         self.session: LeaderSession | None = None
         self.client: CoordinatorClient | None = None
-        self.address = ""  # by which others reach our coordinator
+        self.address = ""  # at which others reach our coordinator
         self.port = 0
         self.listener: Listener | None = None  # where it would listen
         self.source = ""
         run.member.follower = self
 
     def elect_by(self, elector: Elector) -> None:
-        """Say how leaders are found, once."""
+        """Set the elector, once."""
         self.elector = elector
         self.state = LeadershipState(self.run.job, elector.succession)
 
     def now(self) -> messages.LocalState:
-        """What the machine has to know of the rest of this node."""
+        """The state of the rest of this node, for the machine."""
         member = self.run.member
         return messages.LocalState(
             self.run.loop.now(),
@@ -152,7 +152,7 @@ class Leadership(ClientEvents):
             self.give_up(error)
 
     def step_down(self) -> None:
-        """Close our own coordinator, as a unit."""
+        """Step down as the leader: close our own coordinator, as a unit."""
         self.run.member.disconnect()
         self.elector.on_leading_over()
         if self.session is not None:
@@ -183,15 +183,15 @@ class Leadership(ClientEvents):
         self.handle(messages.LinkLost(ending, why, seconds_left))
 
     def failed(self, error: PaddockError) -> None:
-        """It cannot be reached, or does not want us."""
+        """The coordinator cannot be reached, or refuses this node."""
         self.handle(messages.Unreachable(error))
 
     def refused(self) -> None:
-        """Its host answers, and nobody listens there."""
+        """The coordinator's host answers, and no process listens there."""
         self.handle(messages.Refused())
 
     def waiting(self, where: str, why: str) -> None:
-        """It does not answer yet."""
+        """The coordinator does not answer yet."""
         self.run.member.reporter.waiting(f"{where} does not answer yet: {why}")
 
     def joined(self, seen_as: str, uid: str) -> None:
@@ -203,7 +203,7 @@ class Leadership(ClientEvents):
         self.elector.on_joining(seen_as, address)
         self.handle(messages.Joined(uid))
         if self.client is not client:
-            return  # it is not the one we look for
+            return  # it is not the leader we look for
         self.elector.learn_uid(uid)
         run.member.say(
             "INFO", f"joined the coordinator at {join_endpoint(*client.target)} as {address}"
@@ -218,7 +218,7 @@ class Leadership(ClientEvents):
             self.handle(messages.Unreachable(error))
 
     def on_envelope(self, envelope: Envelope) -> None:
-        """An order."""
+        """Take an order of the coordinator."""
         self.run.member.receive(envelope)
         if self.run.member.exit_code is not None:
             self._unfollow()
@@ -231,7 +231,7 @@ class Leadership(ClientEvents):
             self.client = None
 
     def give_up(self, error: PaddockError) -> None:
-        """This node's part is over; what it runs ends first."""
+        """End this node's part; its processes end first."""
         member = self.run.member
         if member.is_running or member.attempt >= 0:
             member.halt(error.message)

@@ -1,9 +1,9 @@
-"""This node's place in a job: does it coordinate, or whom does it follow? Decides; no I/O.
+"""The leadership state machine: does this node lead the job, or follow a leader? No I/O.
 
-Whoever elects says who coordinates: --master itself (an address is ours or it is not), etcd, or a
-coordinator that leaves. This machine makes it so, one thing after the other: what this node runs
-under one coordinator has ended before it has another. Where it goes when it has none, its
-``Succession`` decides: that of etcd (succession.py), or of a majority of nodes (succession.py).
+--master itself (its address is ours or not), etcd, or a leader that leaves names the leader. This
+machine carries that out in order: the processes of this node under one leader have ended before it
+has another. ``Succession`` decides where it goes without a leader: that of etcd
+(etcd_election/succession.py), or of a majority of nodes (leadership/succession.py).
 
     role       event                              next       orders
     ---------  ---------------------------------  ---------  ---------------------------------------
@@ -91,7 +91,7 @@ if TYPE_CHECKING:
 
 
 class LeadershipState:
-    """One launcher's place. ``handle`` takes an event, returns orders."""
+    """The leadership of one launcher. ``handle`` takes an event, returns orders."""
 
     def __init__(self, job: Job, succession: Succession) -> None:
         self.job = job
@@ -166,7 +166,7 @@ class LeadershipState:
         return list(move.orders)
 
     def _of_our_run(self, what: Lead | Connect | None) -> Lead | Connect | None:
-        """A node that takes over leads the run in which it was."""
+        """Return the order with our run's uid: a node that takes over leads the run it was in."""
         if isinstance(what, Lead) and what.handoff and not what.handoff.is_new_run:
             return Lead(self.uid, what.handoff)
         return what
@@ -197,25 +197,25 @@ class LeadershipState:
         return orders
 
     def _where_it_was(self) -> str:
-        """Its address, and its name where it was given one: pods, and their addresses, pass."""
+        """The lost leader's address, with the name given by --master: addresses of pods change."""
         name = "" if self.job.is_elastic else self.job.rendezvous.host
         where = join_endpoint(*self._target)
         return where if name in ("", self._target[0]) else f"{where} ({name})"
 
     def _on_hand_over(self, order: HandOver, now: LocalState) -> list[Order]:
-        """Planned: nothing runs, and who comes next is known, or elected in a moment."""
+        """Take a planned hand-over: nothing runs, the next leader is known or elected soon."""
         role = self.role
         if role not in ("leading", "following"):
             return []
         orders = self._move(self._succession.on_hand_over(order, now, is_leading=role == "leading"))
         if role == "leading":
-            self.role = role  # until everybody has heard it: CoordinatorEnded
+            self.role = role  # until all members have heard it: CoordinatorEnded
         return orders
 
     # ------------------------------------------------------------- told to leave
 
     def _is_farewell(self, event: Event, now: LocalState) -> bool:
-        """There is nobody to tell any more, and nobody waits for us; unless we are the next."""
+        """Return True if this node, told to leave, can go: no leader waits for it."""
         if isinstance(event, HandOver):
             return not self._succession.is_successor(event, now)
         return isinstance(event, LinkLost)

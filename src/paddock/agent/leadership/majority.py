@@ -1,8 +1,8 @@
-"""Without etcd: what a node does, beside leading or following, so that the job has one leader.
+"""Leader election without etcd: the nodes vote, and two leaders of one job find each other.
 
-MajorityElector  an Elector (leadership.py): what is particular to jobs whose nodes vote
-Claims           a node that took over looks for other leaders of the job, and settles it
-Signpost         at the job's first address, while another node leads: sends newcomers there
+MajorityElector  an Elector (leadership.py): of jobs whose nodes vote
+LeaderConflicts  a node that took over looks for other leaders of the job, and resolves that
+Redirector       at the rendezvous address, while another node leads: sends newcomers there
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from paddock.core.messages import Ending, Start, Voters
 
 CLAIM_SECONDS = 1.0  # between two rounds, and for one answer
-REFUSED_SECONDS = 0.02  # after which the next is asked where nobody listens
+REFUSED_SECONDS = 0.02  # before the next is asked, where a connection is refused
 
 
 class MajorityElector:
-    """Owned by the loop's thread.
+    """The Elector of a job without etcd. Owned by the loop's thread.
 
-    home: the job's first address, where it is this host's; first: or else. find_first: asks for
-    it again, a name may have another address now.
+    own_rendezvous_address: the rendezvous address, where it is this host's; first: or else.
+    find_rendezvous_address: asks for it again, a name may have another address now.
     """
 
     def __init__(self, leadership: Leadership) -> None:
@@ -48,7 +48,7 @@ class MajorityElector:
         self._redirector: Redirector | None = None  # while we follow, and have the first address
 
     def bind(self, order: Lead) -> Listener | None:
-        """The others look there first; several nodes may share a host, and its address."""
+        """Bind the rendezvous address: other nodes ask there first. None: bind any port."""
         where, leadership = self.own_rendezvous_address or self.first, self.leadership
         if order.handoff is None or where is None:
             return None
@@ -58,7 +58,7 @@ class MajorityElector:
         return listener
 
     def on_leading(self, order: Lead) -> None:
-        """Look for others that lead, where this node took over."""
+        """Look for other leaders of the job, where this node took over."""
         leadership = self.leadership
         if order.handoff is not None:
             self._claims = LeaderConflicts(self)
@@ -66,15 +66,15 @@ class MajorityElector:
             self.own_rendezvous_address = (leadership.address, leadership.port)
 
     def on_leading_over(self) -> None:
-        """Claim the job no longer."""
+        """Stop looking for other leaders."""
         if self._claims is not None:
             self._claims.close()
             self._claims = None
 
     def on_joining(self, seen_as: str, address: str) -> None:
-        """A leader can be reached: this node could be one where that sees it.
+        """Bind a port where this node could lead, at the address at which the leader sees it.
 
-        Nowhere behind a translation of addresses, nor with a certificate that only checks theirs.
+        None behind a translation of addresses, nor with a certificate that only checks theirs.
         """
         leadership, rendezvous = self.leadership, self.leadership.run.job.rendezvous
         leadership.address = address
@@ -88,7 +88,7 @@ class MajorityElector:
             leadership.port = leadership.listener.port if leadership.listener is not None else 0
 
     def on_following(self, uid: str, target: Target) -> None:
-        """Put up the signpost. Raises PaddockError."""
+        """Open the redirector at the rendezvous address, if it is ours. Raises PaddockError."""
         post = (
             self.leadership.net.bind(*self.own_rendezvous_address)
             if self.own_rendezvous_address is not None
@@ -98,13 +98,13 @@ class MajorityElector:
             self._redirector = Redirector(self.leadership, post, uid, target)
 
     def on_following_over(self) -> None:
-        """Take it down."""
+        """Close the redirector."""
         if self._redirector is not None:
             self._redirector.close()
             self._redirector = None
 
     def may_start(self, _start: Start, go: Callable[[], None]) -> None:
-        """When those that were let in during a standstill have been heard."""
+        """Consent to an attempt: after a standstill, once messages of members have been read."""
         loop, session = self.leadership.run.loop, self.leadership.session
         steady_at = session.server.steady_at if session is not None and self._is_elastic else 0.0
         if steady_at > loop.now():
@@ -113,10 +113,10 @@ class MajorityElector:
             go()
 
     def learn_uid(self, uid: str) -> None:
-        """Every node knows it by its leader."""
+        """Without etcd, a node has the uid from its leader: nothing to do."""
 
     def leader_died(self, nonce: str) -> None:
-        """Nobody keeps a record of leaders."""
+        """Without etcd, no record of the leader is kept: nothing to revoke."""
 
 
 class LeaderConflicts(ClientEvents):
@@ -144,7 +144,7 @@ class LeaderConflicts(ClientEvents):
         self._next()
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Stop asking other nodes."""
         self._leadership.run.loop.at(self._timer, None, self._next)
         self._hang_up()
 
@@ -186,12 +186,12 @@ class LeaderConflicts(ClientEvents):
         return [where for where in dict.fromkeys(found) if where != own]
 
     def refused(self) -> None:
-        """Nobody listens at the one that was asked: ask the next."""
+        """No process listens at the node that was asked: ask the next."""
         loop = self._leadership.run.loop
         loop.at(self._timer, loop.now() + REFUSED_SECONDS, self._next)
 
     def joined(self, _seen_as: str, uid: str) -> None:
-        """Somebody coordinates there: claim that we do."""
+        """Another leader answers there: send it our LeaderConflict, or step down for it."""
         leadership, last, client = self._leadership, self._state.quorum.last, self._client
         if client is None or last is None:
             return
@@ -211,20 +211,20 @@ class LeaderConflicts(ClientEvents):
         )  # fmt: skip
 
     def on_envelope(self, envelope: Envelope) -> None:
-        """We are to give way, if we are still what we said."""
+        """Step down as ordered, if our state is still the one that was sent."""
         last = self._state.quorum.last
         order = envelope.message
         if not isinstance(order, HandOver) or last is None or self._claim(last) != self._sent:
             return
         if (order.address, order.listen_port) != (self._leadership.address, self._leadership.port):
-            self._coordinator.give_way(order)  # else a signpost that sends everybody to us
+            self._coordinator.give_way(order)  # else a redirector that sends nodes to us
 
 
 class Redirector:
-    """What a server needs of a coordinator, and no more.
+    """Answers at the rendezvous address with the leader's address, while another node leads.
 
-    It is up as long as this node is with that coordinator. So --master stays the same for a node
-    that joins later, whoever coordinates by then.
+    It is open as long as this node follows that leader. So --master stays the same for a node that
+    joins later, whichever node leads by then.
     """
 
     def __init__(
@@ -239,24 +239,24 @@ class Redirector:
         )
 
     def close(self) -> None:
-        """Take it down."""
+        """Close the redirector's server."""
         self._server.abandon()
 
     def attach(self, link: MemberLink) -> int:
-        """Somebody has come."""
+        """Register the link of a connection."""
         self._count += 1
         self._links[self._count] = link
         return self._count
 
     def receive(self, member: int, envelope: Envelope) -> None:
-        """Send it on."""
+        """Redirect a node that joins, or a leader in conflict, with a HandOver."""
         link = self._links.get(member)
         if link is not None and isinstance(envelope.message, (Join, LeaderConflict)):
             link.send(Envelope(self.uid, envelope.attempt, self._order))
 
     def lose(self, member: int, _ending: Ending, _detail: str = "") -> None:
-        """It has gone there."""
+        """Forget a link that has closed."""
         self._links.pop(member, None)
 
     def tell_turned_away(self, _who: str, _why: str) -> None:
-        """Strangers are the coordinator's to tell of."""
+        """A redirector reports no nodes that were turned away: the coordinator does."""

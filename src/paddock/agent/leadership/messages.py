@@ -21,11 +21,11 @@ GUARDIAN_SECONDS = 1.5
 
 @value
 class LocalState:
-    """What the rest of this node is like at the moment of an event.
+    """The state of the rest of this node at the moment of an event.
 
     start: the latest order to start that it carried out, in the run it is in; is_start_fresh: it
     came from the coordinator of now. budget: what is left of it. signal: that told it to leave.
-    first: the job's first address, as it is known now. wall: seconds since 1970, only to compare
+    first: the rendezvous address, as it is known now. wall: seconds since 1970, only to compare
     with a record of another host.
     """
 
@@ -45,14 +45,14 @@ class LocalState:
 
 @value
 class Joined:
-    """The coordinator we follow let us in."""
+    """The coordinator that this node follows let it in."""
 
     uid: str
 
 
 @value
 class LinkLost:
-    """The coordinator we followed is gone, or the way to it.
+    """The leader that this node followed is lost, or the connection to it.
 
     left_seconds: of our lease; when that is over, others may start without us.
     """
@@ -63,25 +63,25 @@ class LinkLost:
 
     @property
     def is_silent(self) -> bool:
-        """Whether others may start without us by now."""
+        """True if others may start without us by now: our lease is over."""
         return self.ending == "silent" or self.left_seconds <= 0
 
 
 @value
 class Refused:
-    """Its host lives, and nobody listens there."""
+    """The connection was refused: the host lives, and no process listens there."""
 
 
 @value
 class Unreachable:
-    """It could not be reached in time, or does not want us."""
+    """The coordinator could not be reached in time, or refuses this node."""
 
     error: PaddockError
 
 
 @value
 class CoordinatorEnded:
-    """Our own coordinator has told everybody that the job is over, or handed it over."""
+    """Our own coordinator has sent all members the verdict, or a HandOver."""
 
 
 @value
@@ -94,7 +94,7 @@ class Idle:
 
 @value
 class Lead:
-    """Open a coordinator. uid: "" for a new run."""
+    """Open a coordinator: this node leads. uid: "" for a new run."""
 
     uid: str = ""
     handoff: LeaderHandoff | None = None
@@ -104,7 +104,7 @@ class Lead:
 class Connect:
     """Connect to the coordinator there, within limit_seconds (0: the time for joining).
 
-    is_search: it may be one place of many, not worth a word.
+    is_search: it is one address of many, failures are not printed.
     """
 
     target: tuple[str, int]
@@ -114,9 +114,7 @@ class Connect:
 
 @value
 class Disconnect:
-    """Close the link to a coordinator. breaks: it has not told us to, and must not take us for
-    dead.
-    """
+    """Close the link to a coordinator. breaks: by a reset, so that it does not take us for dead."""
 
     breaks: bool = False
 
@@ -137,7 +135,7 @@ class StopRanks:
 
 @value
 class RevokeLeader:
-    """The leader's process is gone: its key need not live until its lease ends.
+    """Revoke the leader's key in etcd: its process is gone, the lease need not run out.
 
     nonce: of its record.
     """
@@ -155,14 +153,14 @@ class PrintLine:
 
 @value
 class GiveUp:
-    """This node's part is over."""
+    """End this node's part, with this error."""
 
     error: PaddockError
 
 
 @value
 class Move:
-    """What follows a change of leader: orders at once, and next when nothing of this node runs."""
+    """The orders at a change of leader, and the next step when nothing of this node runs."""
 
     orders: tuple[Order, ...]
     next: Lead | Connect | None = None

@@ -1,6 +1,6 @@
-"""One coordinator of this node, opened and closed as a unit: its machine, connections and timers.
+"""A leader session: this node's coordinator, its listener, connections and timers, as a unit.
 
-What a closed one still has to say reaches nobody.
+Once closed, it sends nothing more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from paddock.local.loop import Loop
 
     class OwnLauncher(Protocol):
-        """What those that lead, and follow, need of the launcher on this node (launcher.py)."""
+        """The parts of this node's launcher that leaders and followers need (launcher.py)."""
 
         job: Job
         env: Mapping[str, str]
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 
 class LeaderSession(CoordinatorEvents):
-    """One coordinator of this node, from its opening to its close.
+    """The session of this node as the leader, from its opening to its close (one term).
 
     may_start: asked for every attempt (Coordinator). handle: takes the events of its end. close:
-    ends this node's leadership, which ends this. gives_port: nobody can join once ranks run, so
-    that they have the port: they may meet there.
+    ends this node's leadership, which ends this. gives_port: no node can join once ranks
+    run, so the listener closes and ranks may bind its port (MASTER_PORT).
     """
 
     def __init__(
@@ -79,40 +79,40 @@ class LeaderSession(CoordinatorEvents):
         self._own = LocalLink(self.coordinator, run.member)
 
     def begin(self, address: str) -> None:
-        """Our own node is the first member. Raises PaddockError."""
+        """Join our own node as the first member. Raises PaddockError."""
         self._own.connect(address, listen_port=self._listener.port)
 
     def may_start(self, start: Start, go: Callable[[], None]) -> None:
-        """The elector decides."""
+        """Ask the elector for consent to the attempt (fencing)."""
         self._may_start(start, go)
 
     def own_refused(self) -> None:
-        """The coordinator cannot go on without its own node."""
+        """Close: the coordinator cannot go on without its own node."""
         self._close()
 
     def on_news(self, coordinator: Coordinator) -> None:
-        """The machine may have another state than before."""
+        """Pass on that the state of the job may have changed."""
         self._run.on_news(coordinator)
 
     def on_phase(self, phase: Phase) -> None:
-        """The machine has moved on."""
+        """Close the listener once ranks run, if they have its port."""
         if phase == "running" and self._gives_port:
             self._listener.close()
 
     def ended(self, end: End) -> None:
-        """The job has ended here, or another coordinates."""
+        """End the session: the job has ended here, or another node leads."""
         if end.outdated:
             self._handle(SteppedDown(end.outdated))
         else:
             self.server.end(self._done)
 
     def _done(self) -> None:
-        """Everybody has heard it."""
+        """All members have received the verdict or the HandOver."""
         self._handle(CoordinatorEnded())
         self._run.end_when_over()
 
     def step_down(self) -> None:
-        """At once, without a verdict."""
+        """Step down: close the coordinator and all connections at once, without a verdict."""
         self.coordinator.close()
         self.server.abandon()
         self._run.on_session_over()

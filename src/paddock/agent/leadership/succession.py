@@ -1,9 +1,9 @@
-"""Without etcd: where a node that lost its coordinator looks for the next one. Pure.
+"""Without etcd: where a node that lost its leader looks for the next one. Pure.
 
-The nodes of the last attempt, by node rank, are the seats: at each in turn it asks for a
-coordinator, first at the address of the one it lost, and at its own it becomes one. Whether that
-one may start anything is the quorum's to say (core/quorum.py), and two of them settle it between
-themselves (core/leader_conflict.py); so nothing here has to be exact.
+It asks the nodes of the last attempt in turn, by node rank, for a leader, first at the address of
+the one it lost; when its own turn comes, it leads. The quorum decides whether that leader may start
+an attempt (core/quorum.py), and two leaders resolve their conflict (core/leader_conflict.py); so
+nothing here has to be exact.
 
     since the loss                         it asks
     -------------------------------------  ----------------------------------------------------
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
     from paddock.core.messages import HandOver, Voters
 
-TURN_SECONDS = 1.0  # at each seat,
+TURN_SECONDS = 1.0  # at each node,
 TURN_SECONDS_MIN = 0.2  # in a large job less, so that
 ROUNDS = 3  # so many rounds fit into a search
 PAUSE_SECONDS = 0.1  # between two that turn us away at once
 
 
 class LeaderSearch:
-    """One search, from the loss of a coordinator on.
+    """The search for a leader, from the loss of one on.
 
-    lost: its address, if it has one. is_dead: its launcher has ended. safe_at: when nothing of it
-    runs any more. order: that sent us there. before: the search before this one.
+    lost: its address, if it has one. is_dead: its launcher has ended. safe_at: the monotonic second
+    when nothing of it runs any more. order: the HandOver to it. before: the last search.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class LeaderSearch:
         if order is not None and order.voters:
             self.voters, self.gone = order.voters, order.gone
         if before is not None and before.voters == self.voters and now.at < before.until:
-            self.until = before.until  # nothing has come of that
-        self.reason = ""  # why nobody was found at the last place
+            self.until = before.until  # that search was in vain
+        self.reason = ""  # why no leader was found at the last node
         self._is_foreign_fine = order is not None
         self._foreign_at = safe_at + 2 * self._lease_seconds
         self._seats = _seats(now.key, self.voters[-1]) if self.voters else []
@@ -90,11 +90,11 @@ class LeaderSearch:
         self._next = 0 if lost is None else 1  # that one is asked until it is safe
 
     def takes_another_run(self, now: float) -> bool:
-        """Whether it may join a run that is not the one it lost."""
+        """Return True if this node may join another run than the one it lost."""
         return self._is_foreign_fine or not self._seats or now >= self._foreign_at
 
     def step(self, first: Target | None, now: float) -> Target | None:
-        """Where to ask next; None: it is this node's own turn. first: the job's first address."""
+        """The address to ask next; None: this node's own turn. first: the rendezvous address."""
         known: list[Target | None] = [where for where in (self.lost, first) if where is not None]
         turns = list(dict.fromkeys([*known, *self._seats]))
         self._next += 1
@@ -102,7 +102,7 @@ class LeaderSearch:
         return turns[(self._next - 1) % len(turns)] if turns else ("", 0)
 
     def takeover(self, now: LocalState) -> LeaderHandoff:
-        """It is our turn: what the last attempt leaves to this node."""
+        """The handoff of the last attempt to this node, when it takes over."""
         last = self.voters[-1]
         lost = "" if last.coordinator_key == now.key else last.coordinator_key
         return LeaderHandoff(
@@ -112,12 +112,12 @@ class LeaderSearch:
 
     @property
     def others(self) -> list[Target]:
-        """The seats of the others."""
+        """The addresses of the other nodes that can lead."""
         return [where for where in self._seats if where is not None]
 
 
 def _seats(key: str, last: Voters) -> list[Target | None]:
-    """The addresses of those that can coordinate, in their order; None for our own turn."""
+    """The addresses of the nodes that can lead, in order of succession; None for our own turn."""
     order = sorted(range(len(last.keys)), key=lambda i: seat(last.keys[i], last))
     return [
         None if last.keys[i] == key else (last.addresses[i], last.listen_ports[i])
@@ -138,21 +138,21 @@ class MajoritySuccession:
         self._safe_seconds = job.rendezvous.lease_seconds * CUT_OFF_LEASES + SHORT_GRACE_SECONDS
 
     def on_elected(self, _event: Elected, _uid: str, _now: LocalState) -> Move:
-        """--master is an address of this host."""
+        """Lead: --master is an address of this host."""
         return Move((), Lead())
 
     def on_following(self, _event: Following) -> None:
-        """--master is another host's address."""
+        """Do nothing: --master is another host's address."""
 
     def on_stepped_down(self, now: LocalState) -> list[Order]:
-        """What the others may have from this node by now ends first."""
+        """Wait first until ranks that other nodes started under this leader have ended."""
         self._begin(now, None, now.at + self._safe_seconds)
         return [SetTimer(now.at + self._safe_seconds)]
 
     def on_leader_lost(self, event: LinkLost, text: str, target: Target, now: LocalState) -> Move:
-        """Search for it, or the next; in a job that is not elastic no other can come."""
+        """Search for the lost leader or the next; a job that is not elastic gives up."""
         job = self._job
-        # Nobody but a launcher, or its kernel when it died, closes a connection in order.
+        # Only a launcher, or its kernel when it died, closes a connection in order.
         self._is_dead = event.ending == "closed"
         grace = min(SHORT_GRACE_SECONDS, event.left_seconds, job.grace_seconds)
         if not job.is_elastic:
@@ -171,7 +171,7 @@ class MajoritySuccession:
         return Move(orders, Connect(target, seconds, is_search=True))
 
     def on_hand_over(self, order: HandOver, now: LocalState, *, is_leading: bool) -> Move:
-        """Lead, if this node is the one that is named, else follow that one."""
+        """Lead, if the HandOver names this node, else follow the node that it names."""
         if not is_leading and self.is_successor(order, now):
             text = "the coordinator leaves; this node goes on for it"
             return Move(
@@ -192,18 +192,18 @@ class MajoritySuccession:
         return Move(orders, Connect(target, 2 * TURN_SECONDS, is_search=True))
 
     def is_successor(self, order: HandOver, now: LocalState) -> bool:
-        """It is the first that is named."""
+        """Return True if the HandOver names this node first."""
         return order.keys[0] == now.key
 
     def on_unreachable(self, error: PaddockError, _uid: str, now: LocalState) -> Move:
-        """Ask at the next place, where there is one."""
+        """Ask the next node, where there is one."""
         if self.search is None or not self._is_searching:
             return Move((Disconnect(), GiveUp(error)))
         self.search.reason = error.message
         return self.on_timer(now)
 
     def on_welcomed(self, uid: str, joined: str, now: LocalState) -> Move | None:
-        """Another run is none of ours, until the one that was lost can be given up."""
+        """Leave a leader of another run again, until the lost run can be given up."""
         search = self.search if self._is_searching and joined != uid else None
         if search is not None and not search.takes_another_run(now.at):
             return self.on_timer(now)
@@ -211,7 +211,7 @@ class MajoritySuccession:
         return None
 
     def on_timer(self, now: LocalState) -> Move:
-        """following -> following | leading: the next place to ask."""
+        """Ask the next node, or lead when it is our turn (following -> following | leading)."""
         search = self.search
         assert search is not None
         if now.at >= search.until:
@@ -225,7 +225,7 @@ class MajoritySuccession:
         return Move((Disconnect(), takes_over(handoff)), Lead(handoff=handoff))
 
     def on_other(self, _event: Event) -> list[Order]:
-        """A place where nobody listens is asked again when its turn comes."""
+        """Do nothing: a node that refuses connections is asked again when its turn comes."""
         return []
 
     def _begin(
@@ -239,7 +239,7 @@ class MajoritySuccession:
 
 
 def _lost(text: str, *, is_silent: bool) -> PaddockError:
-    """The coordinator is lost, and no other can come."""
+    """The error of a job whose leader is lost, and no other can take over."""
     hint = (
         "the network between the nodes, or one of the two hosts, stood still"
         if is_silent
@@ -249,7 +249,7 @@ def _lost(text: str, *, is_silent: bool) -> PaddockError:
 
 
 def _not_found(search: LeaderSearch) -> PaddockError:
-    """Neither the one that was lost nor another answers."""
+    """The error of a search: neither the lost leader nor another answers."""
     return PaddockError(
         f"no coordinator was found for {search.seconds:g} s (--elastic_timeout): {search.reason}",
         hint="a majority of the last attempt's nodes has to be there to go on without it",

@@ -1,9 +1,9 @@
-"""How nodes talk: lines of signed JSON over TCP, with TLS where that is set up.
+"""The transport between nodes: lines of signed JSON over TCP, with TLS where that is set up.
 
-wire                what a line says, and the handshake
-checks              what a message may say, beside the types of its fields
+wire                messages as lines, the handshake and signatures
+checks              the ranges of fields, and how the fields of a message go together
 sockets             the listener and connections of this host
 connection          one connection: lines in and out
-server, client      the leader's side and the member's
-invite              tells waiting nodes where the leader is
+server, client      the leader's listener with members and leases; a member's connection to it
+invite              prints the command that starts the other nodes
 """

@@ -1,6 +1,6 @@
-"""Is what a message says possible? Pure: a message in, the first fault found out.
+"""The checks of a message beyond its fields' types. Pure: a message in, the first fault out.
 
-So a member that is broken, or is none, cannot make a coordinator stumble, nor the other way round.
+So a broken or false member cannot make a coordinator stumble, nor the other way round.
 wire.py holds every field to the range of its type; ``find_fault`` is about how fields go together.
 """
 
@@ -32,12 +32,12 @@ RANGES = {
 
 
 def is_word(text: str) -> bool:
-    """Whether a text can be part of an environment and of a line for people."""
+    """Return True if a text can be part of an environment and of a line for people."""
     return 0 < len(text) <= WORD_MAX and text.isprintable() and " " not in text
 
 
 def find_fault(part: object) -> str:
-    """What is impossible in a message, or a value in it; "" when nothing is."""
+    """The first impossible thing in a message, or in a value of it; "" when there is none."""
     if isinstance(part, Leave):
         if part.lost not in LOSSES:
             return f"a loss of '{part.lost}'"

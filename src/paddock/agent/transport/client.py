@@ -1,4 +1,4 @@
-"""A member's way to its coordinator: connect, prove the key, keep the lease, know the clock.
+"""A member's connection to its coordinator: handshake, keep-alive of its lease, clock offset.
 
 state        event                       next         actions
 ----------   -------------------------   ----------   ------------------------------------
@@ -51,29 +51,29 @@ CLOCK_SAMPLES = 8
 
 
 class ClientEvents:
-    """What a client tells whoever opened it; what is not overridden is of no interest."""
+    """The events of a client, for its owner; each does nothing unless overridden."""
 
     def joined(self, seen_as: str, uid: str) -> None:
-        """The coordinator accepted us, and that is our address for it."""
+        """The coordinator accepted this node, which it sees at address seen_as."""
 
     def on_envelope(self, envelope: Envelope) -> None:
-        """An order."""
+        """The coordinator sent an order."""
 
     def lost(self, ending: Ending, why: str, seconds_left: float) -> None:
-        """The coordinator is gone; seconds_left: of our lease."""
+        """The coordinator is lost; seconds_left: of our lease."""
 
     def failed(self, error: PaddockError) -> None:
-        """The coordinator cannot be reached, or does not want us."""
+        """The coordinator cannot be reached, or refuses this node."""
 
     def waiting(self, where: str, why: str) -> None:
         """The coordinator does not answer yet."""
 
     def refused(self) -> None:
-        """The coordinator's host answers, and nobody listens there."""
+        """The coordinator's host answers, and no process listens there."""
 
 
 class CoordinatorClient:
-    """Owned by the loop's thread. is_search: one place of many, of which none is worth a word."""
+    """A member's client. Owned by the loop's thread. is_search: failures are not printed."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class CoordinatorClient:
         self._source = source
         self._events = events
         self._limit_seconds = join_timeout_seconds
-        self._is_search = is_search  # one place of many: it is said together where it was sought
+        self._is_search = is_search  # one address of many: the search prints its failure
         self._limit_hint = (
             "start the command on that node; check the address, the port and the firewall "
             "between the nodes"
@@ -194,7 +194,7 @@ class CoordinatorClient:
                 self._on_pong(envelope.message)
             elif self._loop.now() < self._lease_until:
                 self._events.on_envelope(envelope)
-            else:  # we stood still: what waited for us is an order to a node taken for dead
+            else:  # after a standstill: an order to a node that is taken for dead
                 self._fence()
             return
         try:
@@ -228,12 +228,12 @@ class CoordinatorClient:
         self._events.joined(self._connection.local_address, self.uid)
 
     def send(self, envelope: Envelope) -> None:
-        """Send without blocking; into the void when the coordinator is gone."""
+        """Send without blocking; dropped when the coordinator is gone."""
         if self._state == "joined" and self._connection is not None:
             self._connection.send(self._out.sign(encode(envelope)))
 
     def close(self, *, breaks: bool = False) -> None:
-        """Leave: what was sent before still arrives; or break it off."""
+        """Close: what was sent before still arrives. breaks: by a reset."""
         self._state = "ended"
         for name in ("connect", "ping", "fence"):
             self._loop.at(self._timer + name, None, self._connect)
@@ -274,7 +274,7 @@ class CoordinatorClient:
         )
 
     def _fence(self) -> None:
-        """The coordinator takes us for dead now, or will at once."""
+        """Fence this node: its lease is over, and the coordinator takes it for dead."""
         if self._state == "joined":
             self._lose("silent", f"silent for {self._lease:g} s")
 

@@ -1,4 +1,4 @@
-"""One TCP connection on the loop: non-blocking, buffered, optionally TLS. Lines in, lines out."""
+"""A TCP connection on the loop: non-blocking, buffered, optionally TLS. Lines in, lines out."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class LineConnection:
         return str(self._sock.getsockname()[0])
 
     def set_limit(self, limit_bytes: int) -> None:
-        """Allow longer lines, once the other side is known."""
+        """Allow longer lines, once the other side is authenticated."""
         self._reader.limit_bytes = limit_bytes
 
     def send(self, data: bytes) -> None:
@@ -89,7 +89,7 @@ class LineConnection:
             self._shut()
 
     def abort(self) -> None:
-        """Break it, without a word: only who has ended, or was asked to go, closes in order."""
+        """Reset the connection: only a launcher that ended, or was asked to go, closes in order."""
         self._on_closed = _ignore
         self._break()
 
@@ -172,7 +172,7 @@ class LineConnection:
         on_closed(why, is_orderly)
 
     def _break(self) -> None:
-        """With a reset, so that the other side does not take this launcher for dead."""
+        """Close with a reset, so that the other side does not take this launcher for dead."""
         if self._is_open:
             linger = struct.pack("ii", 1, 0)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

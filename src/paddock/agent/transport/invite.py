@@ -1,4 +1,4 @@
-"""How other nodes get in: the command to copy, and what may keep them out, for the people."""
+"""The lines for people on how other nodes join: the command to copy, and obstacles."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from paddock.agent.leadership.session import OwnLauncher
     from paddock.core.job import Rendezvous
 
-# What differs between the nodes of a job: these flags of this node are not for the others.
+# The flags that differ between the nodes of a job.
 OWN_FLAGS = ("master", "rank", "host")
 COMMANDS_MAX = 8
 
 
 def invite(run: OwnLauncher, key: bytes, address: str, port: int) -> None:
-    """This node coordinates, and is reached there."""
+    """Print that this node leads, at this address, and how the others join."""
     rendezvous = run.job.rendezvous
     where = join_endpoint(address, port)
     run.member.reporter.echo("Waiting peer start...")
@@ -39,7 +39,7 @@ def invite(run: OwnLauncher, key: bytes, address: str, port: int) -> None:
 
 
 def _obstacles(rendezvous: Rendezvous, address: str) -> Iterator[str]:
-    """Why others may not reach this address."""
+    """The reasons why other nodes may not reach this address."""
     if address.startswith("127.") and rendezvous.host not in (address, "localhost"):
         yield (
             f"this node is known to the others as {address}, which only this host can "
@@ -54,7 +54,7 @@ def _obstacles(rendezvous: Rendezvous, address: str) -> Iterator[str]:
 
 
 def _commands(rank: int | None, nnodes: int, endpoint: str, key: bytes) -> str:
-    """What starts the other nodes: the same command, with --master and the key.
+    """The commands that start the other nodes: the same, with --master and the key.
 
     A node that was given a rank invites each of the others by its own.
     """
@@ -75,7 +75,7 @@ def _commands(rank: int | None, nnodes: int, endpoint: str, key: bytes) -> str:
 
 
 def _common(words: Sequence[str]) -> list[str]:
-    """The words of this launch that hold for every node."""
+    """The arguments of this launch that hold for every node."""
     from paddock.command_line import read_line
     from paddock.jobfile.flags import LAUNCH
 
@@ -86,7 +86,7 @@ def _common(words: Sequence[str]) -> list[str]:
 
 
 def _command(words: Sequence[str], key: bytes) -> str:
-    """Secrets among the words are named, not shown: they have to be set there first."""
+    """The command line; secrets in it are named, not shown: they have to be set there first."""
     from paddock.jobfile.shown import shown_words
 
     line = shown_words(words)

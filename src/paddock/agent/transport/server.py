@@ -1,4 +1,4 @@
-"""The coordinator's door: accepts members, checks their key, watches their leases."""
+"""The coordinator's listener: accepts members, checks their key, watches their leases."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from paddock.local.loop import Loop
 
     class LinkOwner(Protocol):
-        """Whom the guests come to see: a coordinator, or a signpost."""
+        """The owner of a server's links: a coordinator, or a redirector."""
 
         uid: str
 
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 
 HANDSHAKE_SECONDS = 10.0
-LEASE_STEP_SECONDS = 0.005  # leases are not looked at more often
+LEASE_STEP_SECONDS = 0.005  # leases are not checked more often
 GOODBYE_SECONDS = 3.0
 
 
 class CoordinatorServer:
-    """Owned by the loop's thread."""
+    """The server of a leader. Owned by the loop's thread."""
 
     def __init__(
         self, job: Job, loop: Loop, coordinator: LinkOwner, listener: Listener, *, key: bytes
@@ -71,7 +71,7 @@ class CoordinatorServer:
         self._watch_leases()
 
     def _make_room(self) -> bool:
-        """The one that came first and has not shown the key yet has to go."""
+        """Drop the oldest connection that has not shown the key; return True if there was one."""
         strangers = [g for g in self._pending if not g.is_member]
         if not strangers:
             return False
@@ -82,34 +82,34 @@ class CoordinatorServer:
 
     @property
     def members(self) -> int:
-        """Nodes that are in, this one included."""
+        """The number of nodes that are in, this one included."""
         return 1 + sum(1 for pending in self._pending if pending.is_member)
 
     @property
     def room(self) -> int:
-        """How many connections a job without a key takes: members that rejoin may be in twice."""
+        """The connections that a job without a key takes: members that rejoin may be in twice."""
         return self.job.nnodes_max * (2 if self.job.is_elastic else 1)
 
     def has(self, pending: PendingConnection) -> bool:
-        """Whether the connection is still there."""
+        """Return True if the connection is still there."""
         return pending in self._pending
 
     def forget(self, pending: PendingConnection) -> None:
-        """A connection is gone."""
+        """Forget a connection that is gone."""
         self._pending.discard(pending)
         if self._on_empty is not None and not self._pending:
             self._on_empty()
 
     def write(self, envelope: Envelope) -> bytes:
-        """A letter as text; what goes to all members is written once."""
+        """The line of an envelope; one that goes to all members is encoded once."""
         if envelope is not self._written[0]:
             self._written = (envelope, encode(envelope))
         return self._written[1]
 
     @property
     def steady_at(self) -> float:
-        """Until then nothing may start: this launcher stood still, and who has gone meanwhile will
-        be known when what waited in its sockets has been read and leases have been looked at.
+        """The monotonic second before which no attempt may start, after a standstill: by then the
+        messages in the sockets are read and the leases checked, so that lost nodes are known.
         """
         now = self.loop.now()
         stands_still = now - self._checked_at > self.lease_seconds / 2
@@ -131,14 +131,14 @@ class CoordinatorServer:
                 elif now - pending.seen_at >= self.lease_seconds:
                     pending.expel("silent", f"{now - pending.seen_at:.1f}")
                     continue
-                # A lease that ends before the next round is looked at when it ends.
+                # A lease that ends before the next round is checked when it ends.
                 again_at = min(again_at, pending.seen_at + self.lease_seconds)
             elif now - pending.seen_at > HANDSHAKE_SECONDS:
                 pending.expel("cut", "said nothing")
         self.loop.at("leases", max(again_at, now + LEASE_STEP_SECONDS), self._watch_leases)
 
     def end(self, done: Callable[[], None]) -> None:
-        """Everybody was told that the job is over: call ``done`` when they have left."""
+        """Close the listener after the job's end; call ``done`` when the members have left."""
         self._close_door()
         for pending in [g for g in self._pending if not g.is_member]:
             pending.drop()
@@ -164,7 +164,7 @@ class CoordinatorServer:
 
 
 class PendingConnection:
-    """A connection; a member once it has shown the key. Implements coordinator.Link."""
+    """A connection; a member once it has shown the key. Implements coordinator.MemberLink."""
 
     def __init__(self, server: CoordinatorServer, incoming: IncomingConnection) -> None:
         self.server = server
@@ -217,7 +217,7 @@ class PendingConnection:
         self.server.guest_list.ask(self.address, lambda is_known: self._decide(line, is_known))
 
     def _decide(self, line: bytes, is_known: bool) -> None:
-        """Let it in or turn it away."""
+        """Let the connection in as a member, or turn it away."""
         server = self.server
         if not server.has(self):
             return  # it went while its name was looked up
@@ -266,10 +266,10 @@ class PendingConnection:
 
 
 class AllowList:
-    """Who may come in without a job key: the addresses of --ips, and of the names among them.
+    """The addresses that may join without a job key: those of --ips, and of the names in it.
 
-    A name is looked up when somebody it could be stands at the door: the pods of a job get their
-    addresses one after the other. Looking up can take long, so a thread does it, one at a time.
+    Names are looked up when an unknown address connects: the pods of a job get their addresses one
+    after the other. Looking up can take long, so a thread does it, one at a time.
     """
 
     def __init__(self, ips: Sequence[str], loop: Loop) -> None:
@@ -280,7 +280,7 @@ class AllowList:
         self._waiting: list[tuple[str, Callable[[bool], None]]] = []
 
     def ask(self, address: str, then: Callable[[bool], None]) -> None:
-        """Call then with whether this address may come in: now, or when the names are known."""
+        """Call then(True) if this address may join, else then(False): now, or after a lookup."""
         address = canonical(address)
         is_open = not self._addresses and not self._names
         if is_open or address in self._addresses or address in self._found:
@@ -301,7 +301,7 @@ class AllowList:
         in_thread(ask, self._loop.post, lambda found: self._answer(found, waiting))
 
     def _answer(self, found: list[str], count: int) -> None:
-        """Tell those who waited before the look; look again for those who came meanwhile."""
+        """Answer the addresses that waited before the lookup; look up again for later ones."""
         self._found = set(found)
         told, self._waiting = self._waiting[:count], self._waiting[count:]
         for address, then in told:

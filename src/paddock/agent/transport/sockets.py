@@ -1,4 +1,4 @@
-"""TCP as a coordinator and its members need it: a port to be reached by, and a way to another.
+"""TCP sockets of a coordinator and its members: listeners and outgoing connections.
 
 The one place of the agent that makes connections; tests/sim has the same without a network.
 """
@@ -29,7 +29,7 @@ ACCEPT_AGAIN_SECONDS = 0.2
 
 
 class Network:
-    """This host's way to others. Owned by the loop's thread."""
+    """This host's network. Owned by the loop's thread."""
 
     def __init__(
         self, loop: Loop, server_tls: ssl.SSLContext | None, client_tls: ssl.SSLContext | None
@@ -39,8 +39,8 @@ class Network:
         self._client_tls = client_tls
 
     def bind(self, address: str, port: int) -> Listener | None:
-        """A port of this host: the given one listens from here on, as two may bind it at once
-        and only one listen. One that is chosen (0) does not yet: who connects too early is
+        """Bind a port of this host. A given one listens from here on, as two may bind it at once
+        and only one listen. One that is chosen (0) does not yet: a node that connects too early is
         refused, not ignored.
 
         None when the address is not ours or the port is taken. Raises UsageError for the rest.
@@ -68,7 +68,7 @@ class Network:
     ) -> OutgoingConnection:
         """Connect; one of the two is called, later or at once.
 
-        on_failed(why, is_refused): is_refused: the host answers, and nobody listens there.
+        on_failed(why, is_refused): is_refused: the host answers, and no process listens there.
         """
         return OutgoingConnection(
             self._loop, self._client_tls, target, source, seconds, on_open, on_failed
@@ -114,7 +114,7 @@ class IncomingConnection:
         on_line: Callable[[bytes], None],
         on_closed: Callable[[str, bool], None],
     ) -> LineConnection:
-        """Speak over it. Raises OSError when it has gone already."""
+        """Turn it into a LineConnection. Raises OSError when it has gone already."""
         return LineConnection(
             self._sock,
             self._loop,
@@ -127,12 +127,12 @@ class IncomingConnection:
         )
 
     def drop(self) -> None:
-        """Close it unheard."""
+        """Close the connection unread."""
         self._sock.close()
 
 
 class Listener:
-    """A port of this host, bound; it takes who connects from open() on, until close()."""
+    """A bound port of this host; it accepts connections from open() on, until close()."""
 
     def __init__(self, sock: socket.socket, loop: Loop, tls: ssl.SSLContext | None) -> None:
         sock.setblocking(False)
@@ -166,7 +166,7 @@ class Listener:
         self._watch()
 
     def close(self) -> None:
-        """For good; connections that were made stay."""
+        """Close the listener for good; connections that were made stay."""
         self._on_incoming = None
         if self._sock is not None:
             self._unwatch()
@@ -247,7 +247,7 @@ class OutgoingConnection:
         loop.at(self._timer, loop.now() + seconds, self._timed_out)
 
     def cancel(self) -> None:
-        """Give up, unheard."""
+        """Stop connecting; no callback is called."""
         sock = self._take()
         if sock is not None:
             sock.close()
@@ -271,7 +271,7 @@ class OutgoingConnection:
         assert sock is not None
         result = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         is_self = result == 0 and sock.getsockname() == sock.getpeername()
-        if result or is_self:  # is_self: TCP connected to itself, nobody listens there
+        if result or is_self:  # is_self: TCP connected to itself, no process listens there
             sock.close()
             self._fail(result or errno.ECONNREFUSED)
             return

@@ -7,7 +7,7 @@ No input or output here; hashing and packing only.
     {"paddock": 2, "job", "nonce", "key"}   ->
                                             <-     {"paddock": 2, "job", "nonce", "mac"}
     {"welcome": true, "uid", "lease", "mac"} ->    (or {"refused", "hint", "code"})
-    then letters (core/messages.py) both ways, one per line
+    then envelopes (core/messages.py) both ways, one per line
 
 With a job key both sides prove that they have it (HMAC-SHA256 over both nonces and the job id), and
 every later line carries a signature over its direction, its number and its text, so lines can be
@@ -71,7 +71,7 @@ _PRIMITIVE: dict[str, frozenset[type]] = {
 
 
 class WireError(PaddockError):
-    """The other side does not speak our language, or not with our key."""
+    """The other side does not speak this protocol, or has another key."""
 
 
 class LineReader:
@@ -101,7 +101,7 @@ class Signer:
         self._number = 0
 
     def sign(self, text: bytes) -> bytes:
-        """One line, ready to send."""
+        """Sign a line, ready to send."""
         return self._mac(text) + text + b"\n" if self._key else text + b"\n"
 
     def check(self, line: bytes) -> bytes:
@@ -123,7 +123,7 @@ class Signer:
 
 
 def encode(envelope: Envelope) -> bytes:
-    """A letter as one line of JSON, without the line end."""
+    """Encode an envelope as one line of JSON, without the line end."""
     plain = _plain(envelope.message)
     hosts = plain.get("hosts", ())
     if hosts:
@@ -136,7 +136,7 @@ def encode(envelope: Envelope) -> bytes:
 
 
 def decode(text: bytes) -> Envelope:
-    """The letter in a line. Raises WireError; never anything else."""
+    """Decode the envelope of a line. Raises WireError; never anything else."""
     try:
         item = _text_checked(text, json.loads(text))
         uid, attempt = item.pop("uid"), item.pop("in")
@@ -162,7 +162,7 @@ def decode_fields(cls: type[T], text: bytes) -> T:
 
 
 def _text_checked(text: bytes, found: Any) -> Any:
-    """What was read, if every string in it is text."""
+    """Return the parsed JSON, if every string in it is text."""
     if b"\\ud" in text.lower():
         json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair is no text
     return found
@@ -180,7 +180,7 @@ def _packed(text: bytes) -> str:
 
 
 def _unpacked(text: str) -> Any:
-    """What ``packed`` was given; ValueError for anything else, and beyond the line limit."""
+    """Undo ``_packed``; ValueError for anything else, and beyond the line limit."""
     import binascii
     import zlib
 
@@ -227,7 +227,7 @@ def _made(cls: type[T], fields: dict[str, Any]) -> T:
 
 
 def _fits(item: object, wanted: str) -> bool:
-    """Whether a value is of the type its field's annotation names."""
+    """Return True if a value is of the type its field's annotation names."""
     if wanted.endswith(" | None") and item is None:
         return True
     wanted = wanted.removesuffix(" | None")
@@ -249,7 +249,7 @@ def _fits(item: object, wanted: str) -> bool:
 
 
 def _is_possible(item: Any, wanted: str) -> bool:
-    """Whether a value of the right kind is in the range of its field's type."""
+    """Return True if a value of the right kind is in the range of its field's type."""
     if wanted in RANGES:
         low, high = RANGES[wanted]
         return bool(low <= item <= high)
