@@ -64,7 +64,7 @@ class Operand:
 class CliCommand:
     """A command, or a subcommand ("order") of it.
 
-    run: carries out what was read. takes_words: carries out the words unread, where another
+    run: runs the parsed command. takes_words: runs the command with raw arguments, where another
     module reads them by the same table. usages: after "paddock NAME", where the usual one would
     not tell. notes: below what it does. extra: of the distribution, when a module is missing.
     more: flags that the notes tell of. common: names of the flags that --help shows first; the

@@ -47,7 +47,7 @@ def registry_folder(env: Mapping[str, str]) -> str:
 
 
 def as_name(text: str) -> str:
-    """The name of a job that is called so: lower-case letters, digits and single dashes.
+    """The text as the name of a job: lower-case letters, digits and single dashes.
 
     >>> as_name("PaddleRec_CTR"), as_name("作业")
     ('paddlerec-ctr', 'job')
