@@ -22,7 +22,9 @@ UNEVEN = 1.1  # the largest share over the smallest, from which on it is told
 
 
 def deal(paths: Sequence[str], nnodes: int) -> list[list[str]]:
-    """Which paths each node gets. Raises UsageError unless each gets some, and each number is one.
+    """Deal numbered paths to the nodes.
+
+    Raises UsageError unless each node gets some, and each path has a number.
 
     >>> deal(["d/t.txt-00000", "d/t.txt-00001", "d/t.txt-00002"], 2)
     [['d/t.txt-00000', 'd/t.txt-00002'], ['d/t.txt-00001']]
@@ -59,7 +61,7 @@ def deal(paths: Sequence[str], nnodes: int) -> list[list[str]]:
 
 
 def number_of(path: str) -> int | None:
-    """The number in a file's name.
+    """Return the number in a file's name; None if there is none.
 
     >>> number_of("d2/train.txt-00012"), number_of("a-1-of-4.csv.gz"), number_of("data.h5")
     (12, 1, None)
@@ -71,7 +73,7 @@ def number_of(path: str) -> int | None:
 def shares(
     manifest: PackageManifest, pattern: str, nnodes: int, say: Callable[[str], None]
 ) -> list[PackageManifest]:
-    """Each node's part of a package: all but the files that are dealt to others.
+    """Return each node's part of a package: all but the files that are dealt to others.
 
     pattern: a glob of paths below the package. Raises UsageError.
     """
@@ -91,7 +93,10 @@ def shares(
 
 
 def unevenness(totals: Sequence[int]) -> str:
-    """A warning when one node has much more data than another; "" when not. totals: bytes."""
+    """Return a warning when one node has much more data than another; "" when not.
+
+    totals: bytes.
+    """
     most, least = max(totals), min(totals)
     if most <= least * UNEVEN:
         return ""
@@ -102,5 +107,5 @@ def unevenness(totals: Sequence[int]) -> str:
 
 
 def union(manifests: Iterable[PackageManifest]) -> PackageManifest:
-    """What hosts get that share one directory: the parts of all of them."""
+    """Return the manifest for hosts that share a directory: the parts of all of them."""
     return make_manifest({e.path: e for each in manifests for e in each.entries}.values())

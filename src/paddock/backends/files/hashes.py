@@ -1,10 +1,10 @@
-"""Hashes of files that were read before: a file that has not changed is not read again.
+"""The hash cache: a file that has not changed since it was hashed is not read again.
 
     $XDG_CACHE_HOME/paddock/hashes/ROOT.json   one file for every package's directory
 
 A file is the same as before when its device, inode, size and times are (mtime and ctime, to the
-nanosecond). What was changed a moment before it was read is not remembered: it might change again
-within one tick of the file system's clock.
+nanosecond). A file that changed a moment before it was read is not remembered: it might change
+again within one tick of the file system's clock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TICK_NS = 2_000_000_000  # the coarsest clock of a file system: FAT, and NFS bef
 
 
 class Hashes:
-    """What is remembered of one directory. Without a cache it only takes longer."""
+    """The cached hashes of one directory. A missing cache only costs time."""
 
     def __init__(self, root: bytes, env: Mapping[str, str]) -> None:
         home = env.get("XDG_CACHE_HOME") or os.path.join(env.get("HOME", "~"), ".cache")
@@ -39,7 +39,7 @@ class Hashes:
         self._known: dict[str, str] = found if isinstance(found, dict) else {}
 
     def find(self, status: os.stat_result) -> str | None:
-        """The hash of a file, if it is known."""
+        """Return the hash of a file, if it is known."""
         key = _key(status)
         found = self._known.get(key)
         if found is not None:
@@ -47,13 +47,13 @@ class Hashes:
         return found
 
     def remember(self, status: os.stat_result, sha256: str) -> None:
-        """What was just read."""
+        """Remember the hash of a file that was just read."""
         if max(status.st_mtime_ns, status.st_ctime_ns) < time.time_ns() - TICK_NS:
             self._kept[_key(status)] = sha256
             self._is_new = True
 
     def keep(self) -> None:
-        """Write it down: only what was found or remembered since."""
+        """Write the hashes that were found or remembered since the cache was read."""
         if not self._is_new and len(self._kept) == len(self._known):
             return
         try:

@@ -26,7 +26,7 @@ _GLOBS = {b"**/": b"(?:.*/)?", b"**": b".*", b"*": b"[^/]*", b"?": b"[^/]"}
 
 
 class IgnoreRule(NamedTuple):
-    """One line. pattern: of the path below the file's directory."""
+    """A line of an ignore file. pattern: matches the path below the file's directory."""
 
     pattern: re.Pattern[bytes]
     is_negated: bool
@@ -35,7 +35,7 @@ class IgnoreRule(NamedTuple):
 
 @dataclass(frozen=True)
 class IgnoreRules:
-    """The lines of one directory's files, and those of the directories above it.
+    """The lines of one directory's ignore files, and those of the directories above it.
 
     base: that directory, with "/" at its end; b"" for the root.
     """
@@ -45,7 +45,7 @@ class IgnoreRules:
     above: IgnoreRules | None = None
 
     def verdict(self, path: bytes, *, is_directory: bool) -> bool | None:
-        """True: a path below the directory is left out; None: no line matches it."""
+        """Return True if a path below the directory is left out; None if no line matches it."""
         for rule in reversed(self.rules):
             if rule.for_directories and not is_directory:
                 continue
@@ -55,7 +55,7 @@ class IgnoreRules:
 
 
 def read_rules(text: bytes) -> tuple[IgnoreRule, ...]:
-    """The rules in a file."""
+    """Return the rules in a file."""
     lines = (line.strip() for line in text.removeprefix(b"\xef\xbb\xbf").splitlines())
     return tuple(_read_rule(line) for line in lines if line and not line.startswith(b"#"))
 
@@ -68,7 +68,7 @@ def _read_rule(line: bytes) -> IgnoreRule:
 
 
 def translate(pattern: bytes) -> re.Pattern[bytes]:
-    """A glob of paths as a regular expression.
+    """Return a glob of paths as a regular expression.
 
     >>> bool(translate(b"data/*-[0-9]").fullmatch(b"data/train-7"))
     True
@@ -90,11 +90,11 @@ def _translated(token: bytes) -> bytes:
 
 
 def ignored_by_git(directory: bytes) -> frozenset[bytes] | None:
-    """The paths below a directory that git ignores, "/" behind a directory all of which it does.
+    """Return the paths below a directory that git ignores; "/" ends a directory ignored as a whole.
 
     None where git is not installed, or the directory is in no repository, or ignored itself.
     Source: git-ls-files(1); not its list of files to keep, which has neither empty directories nor
-    what cannot be sent.
+    files that cannot be sent.
     """
     words = ("ls-files", "-oi", "--directory", "--exclude-standard", "-z")
     try:

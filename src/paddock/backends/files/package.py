@@ -1,11 +1,11 @@
-"""A directory of the user's as a package: what is in it, and its bytes for the way to a host.
+"""A user's directory as a package: its entries, and their bytes for the way to a host.
 
     package = scan(directory, env)                     reads, hashes, refuses
     deliver(ask, package, package.manifest, there)     to a host that answers node/files.py
     place_locally(directory, there, env, say)          into a directory of a shared file system
 
-Left out is what git and .paddockignore say (ignore.py), .git, .paddock at the top, the
-logs of jobs that ran there, and the files that our own output goes to. A file that grows meanwhile
+Files that git and .paddockignore name (ignore.py), .git, .paddock at the top, the logs of jobs that
+ran there, and the files that our own output goes to are left out. A file that grows meanwhile
 is sent as it was listed: its first bytes. One that another program changes is an error.
 """
 
@@ -83,11 +83,11 @@ class Package:
         return f"{count:,} file{'s' * (count != 1)}, {total}{ignored}"
 
     def open(self, entry: PackageEntry) -> int:
-        """A descriptor of one of its files. Raises OSError."""
+        """Return a descriptor of a file of the package. Raises OSError."""
         return os.open(os.path.join(self.root, raw(entry.path)), READ_FLAGS)
 
     def read(self, entry: PackageEntry) -> bytes:
-        """All of one of its files. Raises UsageError when it is another one by now."""
+        """Return the content of a file. Raises UsageError if it has changed since the scan."""
         try:
             data = b"".join(chunks(self.open(entry), entry.size))
         except OSError as error:
@@ -97,10 +97,10 @@ class Package:
         return data
 
     def frames(self, hashes: Iterable[str], changed: list[str]) -> Iterator[bytes]:
-        """Those contents as a host receives them (node/receiver.py).
+        """Yield contents by their hashes as frames for a host (node/receiver.py).
 
-        changed: gets the paths of files that are others by now. As many bytes come as were
-        announced, so that the channel stays in step; no host takes them for that file.
+        changed: gets the paths of files that have changed. Their frames keep the announced size, so
+        that the channel stays in step; the hash does not match, and the host rejects them.
         """
         by_hash = {entry.sha256: entry for entry in self.manifest.files}
         for sha256 in hashes:
@@ -121,7 +121,7 @@ class Package:
                 changed.append(entry.path)
 
     def frames_bytes(self, hashes: Iterable[str]) -> int:
-        """How long the frames of those contents are."""
+        """Return the length of the frames of those contents."""
         blobs = self.manifest.blobs
         return sum(HEAD_BYTES + blobs[each] for each in hashes)
 
@@ -135,10 +135,10 @@ def scan(
     limit_bytes: int = LIMIT_BYTES,
     limit_files: int = LIMIT_FILES,
 ) -> Package:
-    """Read a directory. Raises UsageError with everything in it that cannot be sent.
+    """Read a directory. Raises UsageError with every entry that cannot be sent.
 
-    data: a glob; files that it means are sent although they are ignored. has_logs: it becomes the
-    job's directory, in which log/ is a directory.
+    data: a glob; files that it matches are sent although they are ignored. has_logs: the package
+    becomes the job's directory, in which log/ is a directory.
     """
     root = os.path.realpath(os.fsencode(directory))
     if not os.path.isdir(root):
@@ -176,8 +176,8 @@ def deliver(
 ) -> int:
     """Make a directory on a host. Returns how many bytes had to be sent. Raises PaddockError.
 
-    manifest: the package's, or one host's share of it. take: has the host get from elsewhere what
-    it lacks, as much as it can; it is asked once.
+    manifest: the package's, or one host's share of it. take: lets the host get missing
+    contents from another host first; it is called once.
     """
     packed = manifest.pack()
     sent = 0
@@ -230,7 +230,7 @@ def place_locally(
 
 @dataclass
 class _Walk:
-    """Everything below a directory that is not ignored, by path, and its status."""
+    """The walk of a directory: every entry that is not ignored, by path, and its status."""
 
     root: bytes
     data: list[re.Pattern[bytes]]
@@ -242,7 +242,7 @@ class _Walk:
     own_output: set[tuple[int, int]] = field(default_factory=lambda: _own_output())
 
     def run(self) -> None:
-        """Fill `found`, and stop where there is far too much."""
+        """Fill `found`; stop early far beyond the limits."""
         passed: dict[
             str, tuple[PackageEntry, os.stat_result]
         ] = {}  # ignored, but data may be below
@@ -324,7 +324,9 @@ class _Walk:
 
 
 def _own_output() -> set[tuple[int, int]]:
-    """Device and inode of what stdout and stderr go to: it grows with each line that we print."""
+    """Return device and inode of the files behind stdout and stderr: they grow with each line we
+    print.
+    """
     found = set()
     for fd in (1, 2):
         with suppress(OSError):  # it is closed
@@ -334,7 +336,7 @@ def _own_output() -> set[tuple[int, int]]:
 
 
 def _data_patterns(data: str) -> list[re.Pattern[bytes]]:
-    """The glob, after the patterns of the directories that lead there."""
+    """Return the pattern of the glob, after the patterns of the directories that lead there."""
     parts = raw(data).strip(b"/").split(b"/") if data else []
     heads = [b"/".join(parts[: depth + 1]) for depth in range(len(parts))]
     return [translate(head) for head in heads]
@@ -356,7 +358,7 @@ def _rules_of(root: bytes, base: bytes, names: set[bytes], above: IgnoreRules) -
 def _hashed(
     root: bytes, entry: PackageEntry, status: os.stat_result, hashes: Hashes
 ) -> PackageEntry:
-    """The entry with its content's hash: of a file that grows meanwhile, of its first bytes.
+    """Return the entry with its content's hash; of a file that grows meanwhile, of its first bytes.
 
     Raises UsageError when it changes otherwise.
     """

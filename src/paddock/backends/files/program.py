@@ -1,9 +1,9 @@
 """The launcher as an archive: for hosts that have python3, and nothing of Paddock.
 
 Hosts keep it by the SHA-256 of its sources, so that it is packed only for one that lacks it. It
-holds what `paddock launch` imports, and what answers a submitter (node/); both need the standard
-library only. A job that uses `paddock.ps` gets a larger one, with that in it (node/carried.py), and
-what stands on it: `paddock rec` and its bundled models.
+holds what `paddock launch` imports, and the program that answers a submitter (node/); both need the
+standard library only. A job that uses `paddock.ps` gets a larger one, with the parameter server
+(node/carried.py), `paddock rec` and its bundled models.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ MAKING = threading.Lock()  # hosts ask at the same time: the first makes it, the
 
 
 def build(*, has_ps: bool) -> bytes:
-    """The archive: a zip file whose root has `__main__.py` and `paddock/`."""
+    """Return the archive: a zip file whose root has `__main__.py` and `paddock/`."""
     with MAKING:
         return _packed(has_ps)
 
 
 def digest(*, has_ps: bool) -> str:
-    """SHA-256 of its sources, in hex, and their size in bytes."""
+    """Return the SHA-256 of its sources, in hex, and their size in bytes."""
     with MAKING:
         return _digest(has_ps)
 
@@ -78,7 +78,7 @@ def _digest(has_ps: bool) -> str:
 
 
 def unpack_into(folder: Path, *, has_ps: bool) -> Path:
-    """Put the program into a folder that nodes share; returns what Python is started with."""
+    """Unpack the program into a folder that nodes share; return the path for Python to start."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with zipfile.ZipFile(io.BytesIO(build(has_ps=has_ps))) as archive:
         archive.extractall(folder)

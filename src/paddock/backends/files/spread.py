@@ -1,8 +1,8 @@
 """A package to many hosts: they get it from one another, not all from the laptop.
 
 The hosts are a tree. The first gets what it lacks from the laptop; every other one from its parent,
-as soon as that has all of it (node/relay.py). Whatever cannot be had there, because the parent is
-gone or cannot be reached, comes from the laptop after all.
+as soon as that has all of it (node/relay.py). Contents that cannot be had there, because the parent
+is gone or cannot be reached, come from the laptop after all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WIDTH = 2
 
 
 def tree(count: int, width: int = WIDTH) -> list[int]:
-    """The parent of each of so many hosts, -1 for the first; parents stand before children.
+    """Return the parent of each of `count` hosts, -1 for the first; parents stand before children.
 
     >>> tree(7)
     [-1, 0, 0, 1, 1, 2, 2]
@@ -36,10 +36,10 @@ def tree(count: int, width: int = WIDTH) -> list[int]:
 
 
 class Spread:
-    """One package on its way to all hosts of a submission.
+    """The way of a package to all hosts of a submission.
 
-    manifests: each host's share. addresses: where each is reached by the others, "" for one that
-    takes no part. send() is called for every host, in threads, in this order; then end().
+    manifests: each host's share. addresses: of each host for the others, "" for a host that takes
+    no part. send() is called for every host, in threads, in this order; then end().
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class Spread:
             self._ports[index].set_result(port)
 
     def end(self, index: int, ask: Ask) -> None:
-        """All have theirs: this host gives no more. Raises PaddockError."""
+        """End the offer of this host, once all hosts have their share. Raises PaddockError."""
         if self._ports[index].done() and self._ports[index].result():
             ask({"op": "offer", "address": "", "bytes": 0}, [])
 
     def _take(self, index: int, ask: Ask, hashes: Sequence[str]) -> None:
-        """Let a host fetch what it lacks from its parent, as much as that has."""
+        """Let a host fetch missing contents from its parent, as many as the parent has."""
         parent = self._parents.get(index)
         if parent is None:
             return

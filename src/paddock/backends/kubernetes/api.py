@@ -1,4 +1,4 @@
-"""What is asked of a cluster for a job: the calls of a submission, one connection each time."""
+"""Calls to the API server: create, list, look up and end jobs; each over one connection."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RETRY_PAUSES = (0.1, 0.5, 2.0)
 
 
 def ask(kubeconfig: str, context: str, work: Callable[[HttpClient], Awaitable[T]]) -> T:
-    """Connect, do it, and close. Raises UsageError without a cluster, KubeError."""
+    """Connect, run `work`, and close. Raises UsageError without a cluster, KubeError."""
 
     async def whole() -> T:
         client = open_client(find_config(kubeconfig, context))
@@ -55,7 +55,7 @@ def ask(kubeconfig: str, context: str, work: Callable[[HttpClient], Awaitable[T]
 
 
 def namespace_of(kubeconfig: str, context: str) -> str:
-    """The namespace of the context. Raises UsageError without a kubeconfig."""
+    """Return the namespace of the context. Raises UsageError without a kubeconfig."""
     return find_config(kubeconfig, context).namespace or "default"
 
 
@@ -67,9 +67,9 @@ async def make(
     is_held: bool,
     keep: Callable[[str], None],
 ) -> str:
-    """Create a job and what is its; start it. Returns its uid, which keep gets at once.
+    """Create a job and the objects that it owns; start it. Returns its uid; keep() gets it at once.
 
-    Raises PaddockError, and leaves nothing then.
+    Raises PaddockError, and then leaves no objects.
     """
     top, *others = objects
     what = f"{top.resource.kind} {top.name}"
@@ -95,14 +95,17 @@ async def make(
 
 
 async def undo(client: HttpClient, namespace: str, top: PlannedObject, uid: str) -> None:
-    """Remove a job by its uid; Kubernetes removes what it owned."""
+    """Delete a job by its uid; Kubernetes removes the objects that it owned."""
     if uid:
         with contextlib.suppress(KubeError):
             await client.delete(top.resource, namespace, top.name, uid=uid)
 
 
 async def settle(client: HttpClient, namespace: str, top: PlannedObject, uid: str) -> None:
-    """Wait a moment for what goes wrong at once. Raises UsageError when there is no hope."""
+    """Wait until the pods have begun, for early failures.
+
+    Raises UsageError if they can never start.
+    """
     deadline = time.monotonic() + SETTLE_SECONDS_MAX
     while time.monotonic() < deadline:
         pods = await pods_of(client, namespace, top.name)
@@ -123,12 +126,12 @@ async def settle(client: HttpClient, namespace: str, top: PlannedObject, uid: st
 
 
 async def pods_of(client: HttpClient, namespace: str, name: str) -> tuple[Pod, ...]:
-    """The pods of a run."""
+    """Return the pods of a run."""
     return (await client.page(PODS, Query(namespace, f"{LABEL_RUN}={name}"))).items
 
 
 async def refusals_of(client: HttpClient, namespace: str, uid: str) -> list[str]:
-    """Why pods of a Job could not be made, the newest last; nothing where events are not ours."""
+    """Return why pods of a Job could not be made, the newest last; [] if events may not be read."""
     fields = f"involvedObject.uid={uid},reason=FailedCreate"
     try:
         page = await client.page(EVENTS, Query(namespace, fields=fields))
@@ -141,7 +144,7 @@ async def refusals_of(client: HttpClient, namespace: str, uid: str) -> list[str]
 
 
 async def tail_of(client: HttpClient, namespace: str, pod: Pod) -> str:
-    """The last lines of a pod's log; "" where there is none, or it may not be read."""
+    """Return the last lines of a pod's log; "" where there is none, or it may not be read."""
     params = {"container": container_of(pod), "tailLines": str(TAIL_LINES)}
     name = pod.metadata.name
     try:
@@ -156,7 +159,7 @@ async def tail_of(client: HttpClient, namespace: str, pod: Pod) -> str:
 async def top_of(
     client: HttpClient, form: str, namespace: str, name: str, uid: str
 ) -> dict[str, Any] | None:
-    """A job as it is; None when it, and not another of its name, is gone."""
+    """Return the job object; None if it is gone, or another one has its name."""
     try:
         found = await client.get(RESOURCES[form], namespace, name)
     except KubeError as error:
@@ -167,7 +170,7 @@ async def top_of(
 
 
 async def listed(client: HttpClient, namespace: str) -> list[tuple[str, dict[str, Any]]]:
-    """(form, job) of every job of ours in a namespace."""
+    """Return (form, job) of every job of ours in a namespace."""
     found = []
     for form, resource in RESOURCES.items():
         try:
@@ -181,12 +184,12 @@ async def listed(client: HttpClient, namespace: str) -> list[tuple[str, dict[str
 
 
 async def end(client: HttpClient, seen: ObservedJob, namespace: str, *, now: bool) -> None:
-    """Ask a job to end, and note on it that it was asked. Kueue would start a suspended one again:
-    such a job is deleted.
+    """Ask a job to end, and note on it that it was asked.
 
-    now: pods of an Indexed Job are deleted before it is suspended. Its controller gives them all of
-    their grace, and a kubelet that has begun with that is deaf to less (SyncTerminatingPod, 1.34,
-    does not use the context that is cancelled); for deleted pods the controller takes a second.
+    Kueue would resume a suspended job: it is deleted. now: pods of an Indexed Job are deleted
+    before it is suspended. Its controller gives them all of their grace, and a kubelet that has
+    begun with that ignores a shorter one (SyncTerminatingPod, 1.34, does not use the context that
+    is cancelled); for deleted pods the controller takes a second.
     """
     assert seen.top is not None
     resource, meta = RESOURCES[seen.form], seen.top["metadata"]
@@ -216,17 +219,17 @@ async def end(client: HttpClient, seen: ObservedJob, namespace: str, *, now: boo
 
 
 async def _end_pods(client: HttpClient, namespace: str, pods: Iterable[Pod]) -> list[BaseException]:
-    """All at once, so that nobody has time to make others; what was refused."""
+    """Delete pods all at once, before their controller makes others; return the failures."""
     asked = (_end_pod(client, namespace, pod) for pod in pods)
     found = await asyncio.gather(*asked, return_exceptions=True)
     return [failure for failure in found if failure is not None]
 
 
 async def _end_pod(client: HttpClient, namespace: str, pod: Pod) -> None:
-    """Delete it; once more when that is refused for now, as others delete it, too.
+    """Delete a pod; retry when that is refused for now, as others delete it, too.
 
-    With no grace the pod would be gone from the list at once, and its processes go on for the whole
-    of theirs: that is for nodes which do not answer.
+    With grace 0 the pod is gone from the list at once, while its processes go on for their whole
+    grace: that is for nodes which do not answer.
     """
     one, grace_seconds = pod.metadata, 0 if is_lost(pod) else 1
     for pause in (*RETRY_PAUSES, None):
@@ -242,7 +245,7 @@ async def _end_pod(client: HttpClient, namespace: str, pod: Pod) -> None:
 
 
 def explained(error: KubeError, what: str, namespace: str) -> PaddockError:
-    """The error as people can act on it; it begins with what was asked for.
+    """Return the error as people can act on it; it begins with the refused action.
 
     >>> from paddock.kube.client import KubeError
     >>> explained(KubeError('namespaces "x" not found', status=404, reason="NotFound"),

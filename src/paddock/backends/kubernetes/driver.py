@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 
 
 class Kubernetes(KubernetesPlanner):
-    """A namespace of a cluster that the user's kubeconfig names."""
+    """The backend for a namespace of a cluster that the user's kubeconfig names."""
 
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
     ) -> int | None:
-        """Make the objects, the job first, and start it. It goes on without us."""
+        """Create the objects, the job first, and start it. The job is detached."""
         found = planned(submission)
         objects, kubeconfig = found.objects, _kubeconfig(submission.site)
         context = submission.site.text("context")
@@ -87,11 +87,11 @@ class Kubernetes(KubernetesPlanner):
         return None
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """Ask for the job and its pods."""
+        """Return the status of the job from its object and its pods."""
         return status_of(self._look(run), was_stopped=bool(run.details.get("is_stopped")))
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
-        """Lines of all pods that are there."""
+        """Yield the lines of all pods that exist."""
         if query.follow and query.tail is not None:
             raise UsageError("--tail with --follow is not known here", hint="--since 1m --follow")
         self._learn(run)
@@ -102,7 +102,7 @@ class Kubernetes(KubernetesPlanner):
             raise explained(error, f"logs of {run.handle}", run.handle.place) from error
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
-        """Suspend it: its pods get SIGTERM and its grace; the job itself stays, to be asked."""
+        """Suspend the job: its pods get SIGTERM and its grace; the job object stays for status."""
         seen = self._look(run)
         if seen.top is None:
             raise UsageError(f"{run.handle} is not in the cluster any more")
@@ -110,7 +110,7 @@ class Kubernetes(KubernetesPlanner):
         self._ask(run, lambda client: api.end(client, seen, run.handle.place, now=now))
 
     def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
-        """The pods' logs. What a job wrote is on its volumes, or gone with its pods."""
+        """Copy the pods' logs. Output of a job is on its volumes, or gone with its pods."""
         from paddock.backends.types import LogQuery
 
         names, folder = set(newest_pods(self._look(run))), to / "log"
@@ -124,7 +124,7 @@ class Kubernetes(KubernetesPlanner):
         say(f"fetched {len(files)} logs into {folder}; output/ is where your volumes are")
 
     def delete(self, run: RegisteredJob) -> None:
-        """Remove the job; Kubernetes removes what belongs to it."""
+        """Delete the job; Kubernetes removes the objects that it owns."""
         seen = self._look(run)
         if seen.top is None:
             return
@@ -133,7 +133,7 @@ class Kubernetes(KubernetesPlanner):
         self._ask(run, lambda client: client.delete(resource, place, name, uid=uid))
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
-        """Jobs of ours in the site's namespace."""
+        """Return the jobs of ours in the site's namespace."""
         kubeconfig, context = _kubeconfig(site), site.text("context")
         namespace = site.text("namespace") or api.namespace_of(kubeconfig, context)
         try:
@@ -158,7 +158,7 @@ class Kubernetes(KubernetesPlanner):
         return self._ask(run, lambda client: _see(client, run))
 
     def _learn(self, run: RegisteredJob) -> None:
-        """What is kept of a run; of one that was only named, what the job itself says."""
+        """Fill in a run's details, if only its handle is known, from the annotations of the job."""
         if "form" in run.details:
             return
         run.details.update(kubeconfig="", context="")
@@ -204,7 +204,7 @@ def _details(form: str, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _said(job: dict[str, Any]) -> dict[str, Any]:
-    """What we noted on a job; somebody else may have changed it."""
+    """Return our annotation on a job; other users may have changed it."""
     try:
         found = json.loads((job["metadata"].get("annotations") or {}).get(ANNOTATION, ""))
     except ValueError:
@@ -213,7 +213,7 @@ def _said(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _roles(said: object) -> dict[str, int]:
-    """Processes of a pod; what is no number is left out."""
+    """Return the number of processes in a pod by role; values that are no number are left out."""
     rows = said.items() if isinstance(said, dict) else ()
     return {str(role): count for role, count in rows if isinstance(count, int)}
 

@@ -45,9 +45,9 @@ NO_LOG = (400, 404)
 def stream(
     kubeconfig: str, context: str, namespace: str, look: Look, query: LogQuery
 ) -> Iterator[LogChunk]:
-    """Lines in order of time; with follow until the job has ended. Raises KubeError, UsageError.
+    """Yield lines in order of time; with follow until the job has ended.
 
-    The loop runs while the next piece is waited for.
+    Raises KubeError, UsageError. The event loop runs only while the next chunk is waited for.
     """
     loop = asyncio.new_event_loop()
     client = open_client(find_config(kubeconfig, context))
@@ -88,7 +88,7 @@ async def _whole(
 async def _noted(
     missing: dict[str, str], name: str, pieces: AsyncIterator[LogChunk]
 ) -> AsyncIterator[LogChunk]:
-    """The same; why it breaks off is noted."""
+    """Yield the chunks; if their stream fails, store why in `missing`."""
     try:
         async for piece in pieces:
             yield piece
@@ -146,7 +146,7 @@ async def _oversee(
     queue: asyncio.Queue[LogChunk],
     tasks: dict[str, asyncio.Task[None]],
 ) -> None:
-    """Follow every pod that comes, until the job has ended and all was read."""
+    """Follow every pod that appears, until the job has ended and all was read."""
 
     missing: dict[str, str] = {}
 
@@ -183,7 +183,7 @@ async def _pieces(
     *,
     is_followed: bool,
 ) -> AsyncIterator[LogChunk]:
-    """One pod's lines; a stream that breaks while the pod is there is taken up where it broke."""
+    """Yield a pod's lines; a stream that breaks while the pod exists is resumed where it broke."""
     params = {"timestamps": "true", "container": container_of(pod)}
     params |= {"follow": "true"} if is_followed else {}
     last = int(query.since * 1e9)
@@ -216,7 +216,7 @@ async def _pieces(
 
 
 async def _has_ended(client: HttpClient, namespace: str, pod: str) -> bool:
-    """Whether a pod says nothing more; one that cannot be asked for may."""
+    """Return True if a pod writes no more lines; False if it cannot be asked for."""
     try:
         found = await client.get(PODS, namespace, pod)
     except KubeError as error:

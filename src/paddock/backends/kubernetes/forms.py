@@ -1,4 +1,4 @@
-"""The three kinds of jobs that a submission can become: what each says beyond its pods. Pure.
+"""The three kinds of jobs that a submission can become: the spec of each around its pods. Pure.
 
 job           batch/v1 Job, completionMode Indexed: names and numbers without an operator
 paddlejob     batch.paddlepaddle.org/v1 PaddleJob: Paddock's operator, or paddle-operator
@@ -36,7 +36,7 @@ ORDER = ("ps", "worker", "heter")
 
 
 def job_spec(job: Job, options: KubernetesOptions, name: str, template: Manifest) -> Manifest:
-    """Spec of an Indexed Job. It waits, suspended, until all of its objects are there.
+    """Return the spec of an Indexed Job. It waits, suspended, until all of its objects exist.
 
     An index fails alone: the launchers end one another, and every log stays. A pod that the
     cluster takes away comes back only where the others have gone on without it.
@@ -62,7 +62,7 @@ def job_spec(job: Job, options: KubernetesOptions, name: str, template: Manifest
 
 
 def pods_of(job: Job) -> dict[str, int]:
-    """Pods of a PaddleJob by role: one for each node; with servers, one for each process."""
+    """Return a PaddleJob's pods by role: one for each node; with servers, one for each process."""
     if job.mode == "collective":
         return {"worker": job.nnodes_max}
     return {role.name: processes(job, role.name) for role in job.roles}
@@ -71,7 +71,7 @@ def pods_of(job: Job) -> dict[str, int]:
 def paddle_spec(
     job: Job, options: KubernetesOptions, templates: Mapping[str, Manifest]
 ) -> Manifest:
-    """Spec of a PaddleJob."""
+    """Return the spec of a PaddleJob."""
     roles = pods_of(job)
     found: Manifest = {"suspend": True, "cleanPodPolicy": "Never"}
     gang: Manifest = {}
@@ -93,7 +93,7 @@ def paddle_spec(
 def volcano_spec(
     job: Job, options: KubernetesOptions, name: str, templates: Mapping[str, Manifest]
 ) -> Manifest:
-    """Spec of a Job of Volcano: every pod or none; its end is that of the first trainer."""
+    """Return the spec of a Job of Volcano: every pod or none; it ends with the first trainer."""
     tasks = []
     for task, template in templates.items():
         one: Manifest = {"name": task, "replicas": tasks_of(job)[task], "template": template}
@@ -115,9 +115,9 @@ def volcano_spec(
 
 
 def default_form(*, is_file: bool, servers: int) -> str:
-    """What a submission becomes whose site says no form, on every cluster alike.
+    """Return the kind of job for a site that names no form, the same on every cluster.
 
-    A PaddleJob that -f names stays one; servers with pods of their own need an operator.
+    A PaddleJob from -f stays one; servers with pods of their own need an operator.
 
     >>> default_form(is_file=False, servers=0), default_form(is_file=True, servers=0)
     ('job', 'paddlejob')
@@ -126,9 +126,10 @@ def default_form(*, is_file: bool, servers: int) -> str:
 
 
 def with_roles(job: Job, form: str, servers: int, trainers: int) -> Job:
-    """A job that names no roles, with those of its site: so many pods of each, as PaddleRec had it.
+    """Return the job with the roles of its site if it names none, as PaddleRec had it.
 
-    trainers: 0 where -n says how many. Raises UsageError for a form that has one kind of pod.
+    servers, trainers: numbers of pods; trainers is 0 where -n gives it. Raises UsageError for a
+    form that has one kind of pod.
 
     >>> from paddock.core.job import Entrypoint, Job
     >>> tasks_of(with_roles(Job(Entrypoint("script", "t.py")), "volcano-job", 2, 3))
@@ -149,14 +150,14 @@ def with_roles(job: Job, form: str, servers: int, trainers: int) -> Job:
 
 
 def tasks_of(job: Job) -> dict[str, int]:
-    """Tasks of a Job of Volcano and their pods, servers first."""
+    """Return the tasks of a Job of Volcano and their numbers of pods, servers first."""
     if job.role("ps") is None:
         return {TRAINER: job.nnodes_max}
     return {PSERVER: processes(job, "ps"), TRAINER: processes(job, "worker")}
 
 
 def processes(job: Job, role: str) -> int:
-    """How many processes of a role the whole job has."""
+    """Return the number of processes of a role in the whole job."""
     found = next((r for r in job.roles if r.name == role), None)
     if found is None:
         return 0
@@ -164,7 +165,7 @@ def processes(job: Job, role: str) -> int:
 
 
 def endpoints(job: Job, name: str, task: str) -> str:
-    """Addresses of a task's pods in a Job of Volcano (its plug-in svc).
+    """Return the addresses of a task's pods in a Job of Volcano (its plug-in svc).
 
     >>> from paddock.core.job import Entrypoint, Job
     >>> endpoints(Job(Entrypoint("script", "t.py"), nnodes_max=2), "a", "trainer")
@@ -174,7 +175,7 @@ def endpoints(job: Job, name: str, task: str) -> str:
 
 
 def pod_names(job: Job, form: str, name: str) -> list[str]:
-    """How pods are called, without what Kubernetes adds to those of an Indexed Job."""
+    """Return the names of the pods, without the suffix of pods of an Indexed Job."""
     if form == "job":
         return [f"{name}-{index}" for index in range(job.nnodes_max)]
     if form == "volcano-job":
@@ -186,7 +187,7 @@ def pod_names(job: Job, form: str, name: str) -> list[str]:
 
 
 def serves(pod: str, name: str) -> bool:
-    """Whether a pod of the job NAME runs servers only.
+    """Return True if a pod of the job NAME runs servers only.
 
     >>> serves("a-ps-0", "a"), serves("a-pserver-1", "a"), serves("ps-0", "ps")
     (True, True, False)
@@ -195,7 +196,7 @@ def serves(pod: str, name: str) -> bool:
 
 
 def pod_group(options: KubernetesOptions, name: str, members: int) -> Manifest:
-    """A PodGroup's spec, for an Indexed Job."""
+    """Return the spec of a PodGroup, for an Indexed Job."""
     found: Manifest = {"minMember": members}
     if options.scheduler == "volcano":
         found |= {"queue": options.queue} if options.queue else {}
@@ -206,7 +207,7 @@ def pod_group(options: KubernetesOptions, name: str, members: int) -> Manifest:
 def gang_labels(
     options: KubernetesOptions, name: str, form: str
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """(labels, annotations) that pods of an Indexed Job carry for their scheduler."""
+    """Return (labels, annotations) that pods of an Indexed Job carry for their scheduler."""
     if form != "job" or options.scheduler not in ("volcano", "coscheduling"):
         return {}, {}
     if options.scheduler == "volcano":
@@ -215,7 +216,7 @@ def gang_labels(
 
 
 def roles_of(job: Job, devices: Sequence[str]) -> dict[str, int]:
-    """Processes of a pod that has several, by role, servers first; workers one a device.
+    """Return the processes of a pod that has several, by role, servers first; workers one a device.
 
     >>> from paddock.core.job import Entrypoint, Job
     >>> roles_of(Job(Entrypoint("script", "t.py"), roles=(Role("worker"), Role("ps", 1))), ["4"])
@@ -227,7 +228,7 @@ def roles_of(job: Job, devices: Sequence[str]) -> dict[str, int]:
 
 
 def roles_shown(roles: Mapping[str, int]) -> str:
-    """The same for the table.
+    """Return the processes of a pod as text for the plan's table.
 
     >>> roles_shown({"worker": 2}), roles_shown({"server": 1, "worker": 2}), roles_shown({})
     ('2', '1 server, 2 worker', '1')

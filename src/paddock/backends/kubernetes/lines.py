@@ -1,7 +1,7 @@
-"""A pod's log, as the API server gives it with times, as pieces by process. Pure.
+"""Lines of a pod's log, as the API server gives them with times -> log chunks by process. Pure.
 
     2026-01-01T00:00:00.123456789Z [rank 3] loss 0.25
-    time, to the nanosecond        process    what it said
+    time, to the nanosecond        process    text of the line
 
 Lines without a process are the launcher's own.
 """
@@ -24,7 +24,7 @@ NS = 1_000_000_000
 
 
 def piece_of(pod: str, line: bytes) -> tuple[LogChunk, int | None]:
-    """A line of a pod's log and the worker it is from; None for a server's, and the launcher's.
+    """Return a line's log chunk and its worker's rank; None for a server's and the launcher's.
 
     >>> piece, rank = piece_of("a-1", b"1970-01-01T00:00:01.5Z [rank 3] loss 0.25\\n")
     >>> piece.at_ns, piece.label, piece.data, rank
@@ -40,7 +40,7 @@ def piece_of(pod: str, line: bytes) -> tuple[LogChunk, int | None]:
 
 
 def split_time(line: bytes) -> tuple[int, bytes]:
-    """(nanoseconds since 1970, the rest); 0 for a line without time."""
+    """Return (nanoseconds since 1970, the rest); 0 for a line without time."""
     found = LINE.fullmatch(line)
     if found is None:
         return 0, line
@@ -50,7 +50,7 @@ def split_time(line: bytes) -> tuple[int, bytes]:
 
 
 def is_wanted(piece: LogChunk, rank: int | None, query: LogQuery) -> bool:
-    """Whether a query asks for this line; servers' and the launcher's lines are of none."""
+    """Return True if a query matches the line. rank: None for servers' and the launcher's lines."""
     if query.ranks and rank not in query.ranks:
         return False
     if query.since and piece.at_ns < query.since * NS:
@@ -59,7 +59,7 @@ def is_wanted(piece: LogChunk, rank: int | None, query: LogQuery) -> bool:
 
 
 def since_parameter(at_ns: int) -> str:
-    """A time as the parameter sinceTime, cut to seconds: the server reads no more.
+    """Return a time as the parameter sinceTime, cut to seconds: the server reads no more.
 
     >>> since_parameter(1500000000)
     '1970-01-01T00:00:01Z'

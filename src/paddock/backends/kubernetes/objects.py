@@ -1,7 +1,7 @@
 """Submission -> the objects of a job in the order they are made, and the plan of it. Pure.
 
-The job itself comes first, suspended; it owns all others, so that nothing outlives it: Kubernetes
-removes what an owner leaves behind.
+The job itself comes first, suspended; it owns all others, so that Kubernetes removes them
+with it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ HIDDEN = "<set when it is submitted>"
 
 @dataclass(frozen=True)
 class PlannedObject:
-    """One object that is made."""
+    """An object to create: its resource and its manifest."""
 
     resource: Resource[Any]
     manifest: Manifest
@@ -78,15 +78,15 @@ class PlannedObject:
 
     @property
     def file(self) -> str:
-        """What a plan calls it."""
+        """The file name of the object in a plan."""
         return f"{self.resource.kind.lower()}-{self.name}.yaml"
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What travels in ConfigMaps, each b"" where it is not needed.
+    """The files that travel in ConfigMaps, each b"" if it is not needed.
 
-    program, work: archives. job: what -f names, as JSON.
+    program, work: archives. job: content of the -f file, as JSON.
     """
 
     program: bytes = b""
@@ -101,7 +101,7 @@ def objects_of(
     sent: Sent,
     patch: Mapping[str, object],
 ) -> list[PlannedObject]:
-    """The objects, the job first. Their namespace is the one they are made in."""
+    """Return the objects, the job first. Their namespace is the one they are made in."""
     if not (options.image or is_file(submission, form)):
         raise UsageError(NO_IMAGE[0], hint=NO_IMAGE[1])
     name = object_name(submission.run_id)
@@ -142,12 +142,12 @@ def objects_of(
 
 
 def is_file(submission: Submission, form: str) -> bool:
-    """Whether the job is a PaddleJob as the user has written it."""
+    """Return True if the job is a PaddleJob as the user has written it."""
     return form == "paddlejob" and bool(submission.file)
 
 
 def pod_names(submission: Submission, form: str) -> list[str]:
-    """How the job's pods are called."""
+    """Return the names of the job's pods."""
     name = object_name(submission.run_id)
     if is_file(submission, form):
         return paddlefile.pod_names(paddlefile.read(submission.file), name)
@@ -155,7 +155,7 @@ def pod_names(submission: Submission, form: str) -> list[str]:
 
 
 def owned(found: PlannedObject, owner: PlannedObject, uid: str) -> PlannedObject:
-    """The same, removed by Kubernetes when its owner is gone."""
+    """Return the object with an owner reference: Kubernetes removes it with its owner."""
     reference: Manifest = {
         "apiVersion": owner.resource.api_version, "kind": owner.resource.kind,
         "name": owner.name, "uid": uid, "blockOwnerDeletion": False,
@@ -168,12 +168,15 @@ def owned(found: PlannedObject, owner: PlannedObject, uid: str) -> PlannedObject
 
 
 def is_held(options: KubernetesOptions, form: str) -> bool:
-    """Whether the job waits, suspended, for us. Kueue lets a Job go itself; Volcano's cannot."""
+    """Return True if the job waits, suspended, for us.
+
+    Kueue resumes a Job itself; Volcano's cannot.
+    """
     return form == "paddlejob" or (form == "job" and options.scheduler != "kueue")
 
 
 def told(submission: Submission, options: KubernetesOptions, form: str) -> dict[str, object]:
-    """What a lost registry is made anew from. The launcher's flags stand in the pods as well."""
+    """Return the annotation from which a lost registry entry is made again."""
     job = submission.job
     # A pod for each process, or of a launcher of whose words we know nothing.
     is_split = form != "job" and (job.mode != "collective" or bool(submission.file))
@@ -187,7 +190,7 @@ def told(submission: Submission, options: KubernetesOptions, form: str) -> dict[
 def plan_of(
     submission: Submission, options: KubernetesOptions, form: str, found: list[PlannedObject]
 ) -> SubmissionPlan:
-    """What will be done with these objects."""
+    """Return the plan that creates these objects."""
     namespace = options.namespace or NAMESPACE
     name = found[0].name
     roles = told(submission, options, form)["roles"]
@@ -275,7 +278,7 @@ def _spec(
 
 
 def _secrets(submission: Submission) -> dict[str, str]:
-    """The job key, and variables: what people may not read in a plan or a registry."""
+    """Return the job key and variables, which no plan or registry may show."""
     _, env = split_flags(submission.flags)
     of_site = submission.site.options.get("env")
     found = {**of_site} if isinstance(of_site, dict) else {}
@@ -287,7 +290,7 @@ def _secrets(submission: Submission) -> dict[str, str]:
 
 
 def _service(name: str, labels: Mapping[str, str]) -> Manifest:
-    """Gives each pod of the Job a name: NAME-0.NAME."""
+    """Return the Service that gives each pod of the Job a name: NAME-0.NAME."""
     return {
         "metadata": {"name": name, "labels": dict(labels)},
         "spec": {
@@ -304,7 +307,7 @@ def _queue(options: KubernetesOptions) -> dict[str, str]:
 
 
 def _visible(found: PlannedObject) -> Manifest:
-    """As a plan may show it: no values of variables, no archives."""
+    """Return the manifest as a plan may show it: no values of variables, no archives."""
     shown: Manifest = {
         "apiVersion": found.resource.api_version, "kind": found.resource.kind, **found.manifest,
     }  # fmt: skip
@@ -321,7 +324,7 @@ def _visible(found: PlannedObject) -> Manifest:
 
 
 def without_values(what: Any) -> Any:
-    """The same without the values of variables that a file or a patch sets.
+    """Return a manifest without the values of variables that a file or a patch sets.
 
     >>> without_values([{"name": "KEY", "value": "x"}, {"name": "PADDLE_PORT", "value": "1"}])
     [{'name': 'KEY', 'value': '<not shown>'}, {'name': 'PADDLE_PORT', 'value': '1'}]
@@ -340,7 +343,7 @@ def _summary(data: bytes) -> str:
 
 
 def _cannot(submission: Submission, options: KubernetesOptions, form: str) -> tuple[str, ...]:
-    """What of the user's wishes a cluster cannot honour."""
+    """Return a sentence for each option that a cluster does not support."""
     found = [*foreign("kubernetes", submission.extra)]
     if is_file(submission, form):
         found.append("flags and the current directory: the file and its images say all")

@@ -1,4 +1,4 @@
-"""What a site, and the words of `paddock submit`, say of pods: read and checked. Pure."""
+"""Options of pods from a site and the flags of `paddock submit`: read and checked. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OBJECT_NAME_MAX = 52
 
 @dataclass(frozen=True)
 class Volume:
-    """A claim and where containers see it."""
+    """A volume claim and the path where containers see it."""
 
     claim: str
     path: str
@@ -41,8 +41,11 @@ class Volume:
 
 @dataclass(frozen=True)
 class KubernetesOptions:
-    """Texts are "" where nothing is said. devices: resource name -> number. server_...: of pods
-    that run servers only; what is "" there is as of all, but devices, of which they have none."""
+    """The options of pods, from the site and flags. Texts are "" if not given.
+
+    devices: resource name -> number. server_...: of pods that run servers only; "" there is as of
+    all pods, but they have no devices.
+    """
 
     image: str = ""
     namespace: str = ""
@@ -70,7 +73,7 @@ class KubernetesOptions:
 
     @property
     def of_servers(self) -> KubernetesOptions:
-        """The same for a pod that runs servers only."""
+        """The options for a pod that runs servers only."""
         return replace(
             self,
             cpu=self.server_cpu or self.cpu,
@@ -80,9 +83,10 @@ class KubernetesOptions:
 
 
 def read_options(submission: Submission) -> KubernetesOptions:
-    """The options of a submission; --words win over the site. Raises UsageError with every problem.
+    """Return the options of a submission; flags win over the site.
 
-    program: "sent" with the job, or "image" where the image has Paddock.
+    Raises UsageError with every problem. program: "sent" with the job, or "image" where the image
+    has Paddock.
     """
     reading = _OptionsReader({**submission.site.options, **submission.extra})
     found = KubernetesOptions(
@@ -127,7 +131,7 @@ def read_options(submission: Submission) -> KubernetesOptions:
 
 
 def object_name(run_id: str) -> str:
-    """The name of a run's objects: its id as a DNS label, its four hex digits kept.
+    """Return the name of a run's objects: its id as a DNS label, its four hex digits kept.
 
     >>> object_name("train-3f2a"), object_name("训练_Run-3f2a"), object_name("x" * 70 + "-3f")[-4:]
     ('train-3f2a', 'run-3f2a', 'x-3f')
@@ -139,7 +143,7 @@ def object_name(run_id: str) -> str:
 
 
 class _OptionsReader:
-    """Reads texts, lists and tables; a command line has texts only."""
+    """The reader of texts, lists and tables; a command line has texts only."""
 
     def __init__(self, given: Mapping[str, object]) -> None:
         self._given = given
@@ -193,7 +197,7 @@ class _OptionsReader:
         return found
 
     def devices(self, name: str) -> dict[str, str]:
-        """ "8", "huawei.com/Ascend910=8"."""
+        """Parse "8", "huawei.com/Ascend910=8"."""
         found: dict[str, str] = {}
         for part in self.texts(name):
             resource, equals, number = part.rpartition("=")
@@ -204,7 +208,7 @@ class _OptionsReader:
         return found
 
     def volumes(self) -> list[Volume]:
-        """ "claim:/path", "claim:/path:ro"."""
+        """Parse "claim:/path", "claim:/path:ro"."""
         found = []
         for part in self.texts("volumes"):
             claim, _, rest = part.partition(":")
@@ -218,7 +222,7 @@ class _OptionsReader:
         return found
 
     def pairs(self, name: str) -> dict[str, str]:
-        """A table, or "key=value,key=value"."""
+        """Return the pairs of a table, or of "key=value,key=value"."""
         found = self._given.get(name, {})
         if isinstance(found, dict):
             return {str(key): str(text) for key, text in found.items()}
@@ -231,7 +235,7 @@ class _OptionsReader:
         return pairs
 
     def tolerations(self) -> list[Manifest]:
-        """A list of tables as in a pod, or texts as `kubectl taint` has them: key=value:Effect."""
+        """Parse tables as in a pod, or texts as `kubectl taint` has them: key=value:Effect."""
         given = self._given.get("tolerations", ())
         tables = (
             [t for t in given if isinstance(t, dict)] if isinstance(given, (list, tuple)) else []

@@ -28,9 +28,9 @@ KINDS = {"file": tarfile.REGTYPE, "dir": tarfile.DIRTYPE, "link": tarfile.SYMTYP
 
 
 def pack(directory: str, env: Mapping[str, str]) -> bytes:
-    """What is sent of a directory, as a .tar.gz.
+    """Return the package of a directory as a .tar.gz.
 
-    Raises UsageError for what cannot be sent, and when a ConfigMap cannot hold it.
+    Raises UsageError for entries that cannot be sent, and when a ConfigMap cannot hold it.
     """
     package = scan(directory, env)
     if package.manifest.total_bytes > READ_BYTES_MAX:

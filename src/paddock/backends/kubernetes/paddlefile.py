@@ -1,7 +1,7 @@
-"""A PaddleJob that -f names, for a cluster that has an operator: it is made as it is written. Pure.
+"""A PaddleJob from -f, for a cluster that has an operator: it is created as it is written. Pure.
 
-Added is only what lets us find its pods, keep it suspended until all is there, and give it the
-variables of --env. Its image has its code; --image puts another one in its place.
+Only labels that find its pods, suspension until all objects exist, and the variables of --env are
+added. Its image has its code; --image puts another one in its place.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ ROLES = ("ps", "worker", "heter")
 
 
 def read(file: str) -> dict[str, Any]:
-    """The document of a submission; it was read before, and is a PaddleJob."""
+    """Return the document of a submission; it was read before, and is a PaddleJob."""
     found: dict[str, Any] = json.loads(file)
     return found
 
 
 def metadata_of(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Labels and annotations that the file gives the job."""
+    """Return the labels and annotations that the file gives the job."""
     metadata = _table(document, "metadata")
     return {name: dict(_table(metadata, name)) for name in ("labels", "annotations")}
 
 
 def pod_names(document: Mapping[str, Any], name: str) -> list[str]:
-    """How the operator calls its pods.
+    """Return the names that the operator gives the pods.
 
     >>> pod_names({"spec": {"ps": {"replicas": 1}, "worker": {"replicas": 2}}}, "a")
     ['a-ps-0', 'a-worker-0', 'a-worker-1']
@@ -46,7 +46,10 @@ def pod_names(document: Mapping[str, Any], name: str) -> list[str]:
 def spec_of(
     document: Mapping[str, Any], *, image: str, secret: str, labels: Mapping[str, str]
 ) -> Manifest:
-    """The spec of the job. Pods stay when they have ended, unless the file says otherwise."""
+    """Return the spec of the job.
+
+    Pods stay when they have ended, unless the file says otherwise.
+    """
     spec: dict[str, Any] = {"cleanPodPolicy": "Never", **copy.deepcopy(_table(document, "spec"))}
     spec["suspend"] = True
     for role in ROLES:

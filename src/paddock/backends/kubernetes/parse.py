@@ -1,4 +1,4 @@
-"""What a cluster says of a job -> Status; what it refuses -> one sentence. Pure.
+"""Objects of a cluster -> the job's status; waiting and refused pods -> one sentence. Pure.
 
 form          says                              State
 job           condition Complete                succeeded
@@ -73,12 +73,12 @@ WHY_MAX = 300  # characters
 
 @dataclass(frozen=True)
 class ObservedJob:
-    """What was read of a job. top: the job as it is, None when it is not there.
+    """The objects that were read of a job. top: the job object, None if it is gone.
 
-    names: how its pods are called, in order. roles: processes of each by role, where a pod has
-    several; else its name says its one. events: why pods could not
-    be made, the newest last. tail: the end of the log of the pod that failed first, where its
-    status does not hold enough of it. at: seconds since 1970.
+    names: of its pods, in order. roles: processes of each pod by role, if it has several; else its
+    name says its role. events: why pods could not be made, the newest last. tail: the end of the
+    log of the pod that failed first, where its status does not hold enough of it. at: seconds since
+    1970.
     """
 
     form: str
@@ -92,7 +92,7 @@ class ObservedJob:
 
 
 def status_of(seen: ObservedJob, *, was_stopped: bool = False) -> JobStatus:
-    """The state of the job, and of each node. was_stopped: by us, as far as we remember."""
+    """Return the state of the job, and of each node. was_stopped: by us, as far as we remember."""
     newest = newest_pods(seen)
     if seen.top is None and was_stopped:
         return JobStatus("cancelled", seen.at, BY_US)
@@ -119,7 +119,7 @@ def status_of(seen: ObservedJob, *, was_stopped: bool = False) -> JobStatus:
 
 
 def newest_pods(seen: ObservedJob) -> dict[str, Pod]:
-    """The pod of each name; Kubernetes adds to the names of an Indexed Job."""
+    """Return the newest pod of each name, without the suffix that an Indexed Job adds."""
     found: dict[str, Pod] = {}
     for pod in sorted(seen.pods, key=lambda pod: seconds(pod.metadata.creationTimestamp)):
         name = pod.metadata.name
@@ -132,30 +132,32 @@ def newest_pods(seen: ObservedJob) -> dict[str, Pod]:
 
 
 def container_of(pod: Pod) -> str:
-    """The container that the job is in."""
+    """Return the name of the container that runs the job."""
     return pod.metadata.annotation(DEFAULT_CONTAINER) or CONTAINER
 
 
 def first_failed(pods: Mapping[str, Pod]) -> str:
-    """The pod that failed first, by its name in the job: others were ended because of it."""
+    """Return the name of the pod that failed first (root cause); the others ended because of it."""
     failed = [(_ended_at(pod), name) for name, pod in pods.items() if pod.status.phase == "Failed"]
     return min(failed)[1] if failed else ""
 
 
 def has_report(pod: Pod) -> bool:
-    """Whether a failed pod's status holds the launcher's sentence: a long traceback pushes it out
-    of the 2 KiB that there are."""
+    """Return True if a failed pod's status holds the launcher's sentence.
+
+    A long traceback pushes it out of the 2 KiB.
+    """
     ends = (container.state.terminated for container in pod.status.containerStatuses or ())
     return any(FIRST_FAILURE in (end.message or "") for end in ends if end is not None)
 
 
 def failures(pods: Sequence[Pod]) -> list[float]:
-    """When pods failed, seconds since 1970."""
+    """Return when pods failed, seconds since 1970."""
     return [_ended_at(pod) for pod in pods if pod.status.phase == "Failed"]
 
 
 def hopeless(pods: Sequence[Pod]) -> str:
-    """Why pods will never start as they are; "" while there is hope."""
+    """Return why pods will never start as they are; "" if they may."""
     for pod in pods:
         for container in pod.status.containerStatuses or ():
             waiting = container.state.waiting
@@ -172,7 +174,7 @@ def hopeless(pods: Sequence[Pod]) -> str:
 
 
 def pod_state(pod: Pod) -> State:
-    """One pod, as a node of the job."""
+    """Return the state of a pod, as a node of the job."""
     phase = pod.status.phase
     if phase == "Succeeded":
         return "succeeded"
@@ -188,9 +190,9 @@ def pod_state(pod: Pod) -> State:
 
 
 def is_lost(pod: Pod) -> bool:
-    """Whether its node does not answer: then Kubernetes calls a pod not ready whose containers are.
+    """Return True if the pod's node does not answer: the pod is not ready, but its containers are.
 
-    So does a gate of the user's, which says that it is one.
+    A readiness gate of the user's looks the same, but has a reason of its own.
     """
     said = {one.type: one for one in pod.status.conditions or ()}
     ready, containers = said.get("Ready"), said.get("ContainersReady")
@@ -200,7 +202,7 @@ def is_lost(pod: Pod) -> bool:
 
 
 def note_of(pod: Pod) -> str:
-    """What a pod waits for, or how it ended: one sentence, "" for one that runs."""
+    """Return why a pod waits, or how it ended, in one sentence; "" for one that runs."""
     if is_lost(pod):
         return LOST
     for container in pod.status.containerStatuses or ():
@@ -218,7 +220,7 @@ def note_of(pod: Pod) -> str:
 
 
 def culprit_sentence(text: str) -> str:
-    """The launcher's own sentence in the end of its log; else the last line that says something.
+    """Return the root cause at the end of the launcher's log; else the last line with content.
 
     >>> culprit_sentence("2026-01-01 00:00:00 paddock: first failure: rank 1 on a "
     ...                  "exited with code 3\\n2026-01-01 00:00:00 paddock: exit code 3")
@@ -237,7 +239,7 @@ def culprit_sentence(text: str) -> str:
 
 
 def _top(seen: ObservedJob, nodes: Sequence[NodeStatus]) -> tuple[State, str, float]:
-    """(state, why, since) by what the job itself says."""
+    """Return (state, why, since) from the job object."""
     assert seen.top is not None
     meta, spec, status = (_table(seen.top, name) for name in ("metadata", "spec", "status"))
     is_stopped = STOPPED in _table(meta, "annotations")
@@ -318,7 +320,7 @@ def _node(index: int, name: str, pod: Pod | None, seen: ObservedJob) -> NodeStat
 
 
 def _after(node: NodeStatus, state: State) -> NodeStatus:
-    """A node whose pod is gone, when the job has ended: it will not come any more."""
+    """Return a node whose pod is gone with a final state, once the job has ended."""
     if node.state != "pending" or state not in GONE:
         return node
     return replace(node, state=GONE[state])
@@ -348,7 +350,7 @@ def _ended_at(pod: Pod) -> float:
 
 
 def _blame(pods: Mapping[str, Pod], seen: ObservedJob) -> tuple[int, str]:
-    """(exit code, sentence) of a failed job."""
+    """Return (exit code, sentence) of the root cause of a failed job."""
     last = _number(_table(_status(seen.top), "lastFailure").get("exitCode")) or 1
     name = first_failed(pods)
     if not name:
@@ -365,7 +367,7 @@ def _ended(ended: Terminated) -> str:
 
 
 def _waits(nodes: Sequence[NodeStatus]) -> str:
-    """What a job waits for: the first pod that says so, and how many do."""
+    """Return the reason why a job waits: the note of the first pod that has one."""
     waiting = [n for n in nodes if n.state in ("pending", "starting") and n.note]
     told = [n for n in waiting if ": " in n.note] or waiting
     held = [n for n in told if not n.note.startswith(WAITS_FOR_OTHERS)] or told
@@ -373,7 +375,7 @@ def _waits(nodes: Sequence[NodeStatus]) -> str:
 
 
 def _short(text: str) -> str:
-    """One line that a terminal may be shown: a container may have said anything."""
+    """Return a text as one printable line of limited length: containers are not trusted."""
     plain = "".join(c if c.isprintable() else " " for c in text)
     plain = " ".join(plain.split())
     return plain if len(plain) <= WHY_MAX else f"{plain[: WHY_MAX - 3]}..."

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlannedObjects:
-    """What a submission becomes. submission: with the roles of its site; objects: the job first."""
+    """The objects of a submission.
+
+    submission: with the roles of its site; objects: the job first.
+    """
 
     submission: Submission
     options: KubernetesOptions
@@ -31,16 +34,16 @@ class PlannedObjects:
 
 
 class KubernetesPlanner:
-    """What `--dry-run` and `explain` need of this backend."""
+    """The planner for `--dry-run` and `explain`, without a cluster."""
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """What will be done; asks nobody."""
+        """Return the plan of a submission; the cluster is not asked."""
         found = planned(submission)
         return plan_of(found.submission, found.options, found.form, found.objects)
 
 
 def planned(submission: Submission) -> PlannedObjects:
-    """The objects of a submission: the same for its plan and for what is done."""
+    """Return the objects of a submission: the same for its plan and for its execution."""
     options = read_options(submission)
     patch = _patch(submission.site.options.get("pod_patch"))
     has_file = bool(submission.file)
@@ -65,7 +68,7 @@ def _sent(submission: Submission, options: KubernetesOptions) -> Sent:
 
 
 def _patch(given: object) -> dict[str, object]:
-    """The YAML that is merged into the pod. Raises UsageError."""
+    """Return the YAML that is merged into the pod. Raises UsageError."""
     if isinstance(given, dict) or not given:
         return dict(given) if isinstance(given, dict) else {}
     try:

@@ -1,4 +1,4 @@
-"""The pod template of a job: the user's image, what starts in it, and what it may see. Pure."""
+"""The pod template of a job: the user's image, its command line, its resources and mounts. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def template_of(
     grace_seconds: float = 10.0,
     patch: Mapping[str, object] | None = None,
 ) -> Manifest:
-    """A PodTemplateSpec. secret: its keys become variables. maps: ConfigMaps with what is sent."""
+    """Return a PodTemplateSpec. secret: its keys become variables.
+
+    maps: ConfigMaps with sent files.
+    """
     container: Manifest = {
         "name": CONTAINER,
         "image": options.image,
@@ -74,10 +77,10 @@ def template_of(
 
 
 def merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod with the user's patch in it.
+    """Return the pod with the user's patch merged in.
 
     Tables are merged and null removes; of lists, those whose entries have names are merged by
-    name (containers, volumes, env, ...), others are put in place of ours.
+    name (containers, volumes, env, ...), others replace ours.
 
     >>> merged({"a": {"b": 1, "c": 2}, "l": [{"name": "x", "v": 1}]},
     ...        {"a": {"b": None}, "l": [{"name": "x", "w": 2}, {"name": "y"}]})
@@ -109,8 +112,11 @@ def _merged_by_name(before: list[Any], change: list[Any]) -> list[Any]:
 
 
 def _resources(options: KubernetesOptions) -> Manifest:
-    """What is asked for is also the limit, but for processors: a launcher that is held back misses
-    its lease, and ranks that are slow all others."""
+    """Return the requests, which are also the limits.
+
+    Processors have no limit: a throttled launcher misses its lease, and slow ranks delay all
+    others.
+    """
     amounts = {"cpu": options.cpu, "memory": options.memory, "ephemeral-storage": options.storage}
     wanted = {name: text for name, text in {**amounts, **options.devices}.items() if text}
     limits = {name: text for name, text in wanted.items() if name != "cpu"}

@@ -1,4 +1,4 @@
-"""Why a line stands in an object: the user's own word for it, else what it is good for. Pure."""
+"""Reasons for the lines of an object: the user's option, else the purpose of the line. Pure."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ PLAIN = {
 
 
 def reason_of(submission: Submission, path: str, line: str = "") -> str:
-    """One line's reason; "" where it speaks for itself. path: as shown.yaml_lines gives it."""
+    """Return the reason of a line; "" if it needs none. path: as shown.yaml_lines gives it."""
     whole = "." + path.replace("[]", "")
     for key, option in OPTION_OF.items():
         if _is_in(whole, key) and (told := _of_role(submission, option, line)):
@@ -79,7 +79,7 @@ def reason_of(submission: Submission, path: str, line: str = "") -> str:
 
 
 def _is_in(path: str, key: str) -> bool:
-    """Whether a path ends with the key, or goes on below it.
+    """Return True if a path ends with the key, or goes on below it.
 
     >>> _is_in(".spec.template.spec.tolerations.key", ".tolerations"), _is_in(".a.images", ".image")
     (True, False)
@@ -88,7 +88,7 @@ def _is_in(path: str, key: str) -> bool:
 
 
 def _of_role(submission: Submission, name: str, line: str) -> str:
-    """The same; what only servers have stands in their lines alone."""
+    """Return the source of an option; a server_ option stands only in the lines of servers."""
     own = f"server_{name}"
     text = str(submission.extra.get(own) or submission.site.options.get(own, ""))
     is_own = bool(text) and text in line
@@ -96,7 +96,7 @@ def _of_role(submission: Submission, name: str, line: str) -> str:
 
 
 def _of_option(submission: Submission, name: str) -> str:
-    """Where an option was said; "" when nowhere."""
+    """Return the flag or site key that set an option; "" if it is not set."""
     if submission.extra.get(name):
         return f"--{name} {submission.extra[name]}"
     if name in submission.site.options:

@@ -1,6 +1,6 @@
-"""An object as YAML, each line with where it stands in the object. Pure.
+"""An object as YAML, each line with its path in the object. Pure.
 
-What a plan shows is written with this and nothing else, so that every line can have its reason.
+Plans are written with this only, so that every line can have its reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RESERVED = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null
 
 
 def yaml_lines(what: Mapping[str, object]) -> list[tuple[str, str]]:
-    """(path, line) of each line; entries of lists have the path of their list and [].
+    """Return (path, line) of each line; entries of lists have the path of their list and [].
 
     >>> for path, line in yaml_lines({"spec": {"args": ["a b"], "size": 2}}): print(path, "|", line)
     spec | spec:
@@ -60,7 +60,7 @@ def _item(one: object, indent: str, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_block(text: str) -> bool:
-    """Whether it reads well, and survives, as lines below a bar."""
+    """Return True if a text is readable, and survives, as a YAML block of lines below a bar."""
     lines = text.split("\n")
     plain = all(line.isprintable() and line == line.strip() and line for line in lines[:-1])
     return len(lines) > 2 and not lines[-1] and plain
@@ -76,5 +76,5 @@ def _scalar(what: object) -> str:
 
 
 def _escaped(code: int) -> str:
-    """As YAML has it: JSON's pairs of surrogates are two characters there."""
+    """Return a character's escape in YAML, where JSON's surrogate pairs would be two characters."""
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,8 +1,9 @@
-"""What every node of a job runs: a fixed shell line, then words, never pasted together. Pure.
+"""The command line of every node: a fixed shell line, then arguments, never pasted together. Pure.
 
     sh -c START paddock PYTHON PROGRAM launch FLAGS -- SCRIPT ARGS
 
-Kubernetes replaces $(NAME) in the words of a container, so every $ of the user's is written twice.
+Kubernetes replaces $(NAME) in the arguments of a container, so every $ of the user's is written
+twice.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ OURS = ("master", "rank", "nnodes", "host", "tail", "prefix", "log_dir", "job_id
 
 
 def escaped(word: str) -> str:
-    """A word that Kubernetes hands on as it is.
+    """Return an argument that Kubernetes passes on unchanged.
 
     >>> escaped("$(HOME)/$x")
     '$$(HOME)/$$x'
@@ -49,7 +50,7 @@ def escaped(word: str) -> str:
 
 
 def split_flags(flags: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """The launcher's words without those we decide; and the variables that --env sets.
+    """Return the launcher's arguments without those we decide, and the variables that --env sets.
 
     >>> split_flags(["--nnodes", "3", "--grace=5", "--env", "A=1", "-m", "--rank=0"])
     (['--grace=5', '-m'], [('A', '1')])
@@ -73,7 +74,7 @@ def split_flags(flags: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]
 def launch_words(
     submission: Submission, python: str, program: str, ours: Sequence[str]
 ) -> list[str]:
-    """The words after the shell line.
+    """Return the arguments after the shell line.
 
     program: "sent" or "image". ours: flags, which may refer to variables as $(NAME).
     """
@@ -92,14 +93,15 @@ def launch_words(
 
 
 def console_words() -> list[str]:
-    """All processes in the pod's log, each line with its own; files in the pod, for the reports."""
+    """Return the flags that put all processes in the pod's log, and log files in the pod."""
     return ["--tail", "all", "--prefix", "always", "--log_dir", f"{FOLDER}/log"]
 
 
 def meeting_words(submission: Submission, name: str, rank: str) -> list[str]:
-    """Where nodes meet. name: of the Service, whose first pod they meet in; rank: a word.
+    """Return the rendezvous flags.
 
-    A job that meets at etcd has its address, which may hold a password, as PADDLE_MASTER.
+    name: of the Service, whose first pod hosts it; rank: an argument. A job that meets at etcd has
+    its address, which may hold a password, as PADDLE_MASTER.
     """
     job = submission.job
     if job.nnodes_max == 1:

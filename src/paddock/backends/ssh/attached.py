@@ -1,4 +1,4 @@
-"""A job whose submitter stays: its console here, and Ctrl-C ends it there."""
+"""The console of an attached job: its submitter stays; Ctrl-C here ends the job on the hosts."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ ROUND_SECONDS = 0.2
 
 
 class Attached:
-    """One job's console. The first host tells the story; of the others, what their ranks show.
+    """The console of an attached job.
 
-    What their launchers say is kept. If the first host is lost, the next one goes on with it.
+    The first host's is shown whole; of the others, their ranks' output. The last lines of their
+    launchers are kept. If the first host is lost, the next one takes over.
     """
 
     def __init__(self, fleet: HostGroup, requests: list[dict[str, Any]], say: Say) -> None:
@@ -60,7 +61,7 @@ class Attached:
         )  # a file has what was said as it is
 
     def run(self) -> int:
-        """Until all hosts have ended; the job's exit code."""
+        """Show the console until all hosts have ended; return the job's exit code."""
         for index, channel in enumerate(self._fleet.channels):
             threading.Thread(target=self._read, args=(index, channel), daemon=True).start()
         threading.Thread(target=self._ping, daemon=True).start()
@@ -88,7 +89,7 @@ class Attached:
             self._news.put((index, error, b""))
 
     def _ping(self) -> None:
-        """Also while our output is not taken: a paused terminal is no lost submitter."""
+        """Renew the attached lease, even if our output is blocked: a paused terminal is no loss."""
         while not self._is_over.wait(PING_SECONDS):
             self._tell_all("ping")
 
@@ -116,7 +117,7 @@ class Attached:
                 return
 
     def _show(self, index: int, data: bytes, *, is_screen: bool = False) -> None:
-        """What has come of one of a host's files."""
+        """Show output that has come from a host's console or screen."""
         if index == 0:
             write_all(1, data if self._screen is None else self._screen.shown(data))
             return
@@ -132,7 +133,7 @@ class Attached:
             self._tell(index, lines)
 
     def _tell(self, index: int, lines: Iterable[bytes]) -> None:
-        """Lines of one host, which their prefix names."""
+        """Write lines of a host, which their prefix names."""
         prefix = f"[{self._fleet.channels[index].target.login}] ".encode()
         is_terminal = self._screen is not None
         shown = (for_terminal(line) if is_terminal else line for line in lines)
@@ -155,9 +156,9 @@ class Attached:
                     channel.send(op, **self._requests[index], **row)
 
     def _end(self) -> int:
-        """The first host's code; where that is lost, another's that failed.
+        """Return the first host's exit code; if that host is lost, the code of another that failed.
 
-        Raises EndUnknown when the connection to every host was lost.
+        Raises EndUnknownError when the connection to every host was lost.
         """
         rows = [self._ended[index] for index in sorted(self._ended)]
         codes = [None if isinstance(r, PaddockError) else checked(r)["code"] for r in rows]

@@ -1,4 +1,4 @@
-"""One connection to one host: ssh, the archive if it is not there yet, then requests (wire.py)."""
+"""The connection to a host: ssh, the archive if it is not there yet, then requests (wire.py)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SOCKET_BYTES = 104 - 1 - 40 - 18
 
 
 class HostError(PaddockError):
-    """What is wrong at one host."""
+    """The failure of a request at a host, whose name begins the message."""
 
     def __init__(self, host: str, message: str, hint: str = "") -> None:
         super().__init__(f"{host}: {message}", hint=hint)
@@ -40,7 +40,7 @@ class HostError(PaddockError):
 
 
 class Answer(dict[str, Any]):
-    """What a host says. Raises HostError for what it does not say."""
+    """The answer of a host. A missing key raises HostError."""
 
     def __init__(self, host: str, row: dict[str, Any]) -> None:
         super().__init__(row)
@@ -51,12 +51,15 @@ class Answer(dict[str, Any]):
 
 
 class Channel:
-    """A host that answers. Close it; closing ends an attached job there."""
+    """The connection to a host that answers requests.
+
+    Close it; closing ends an attached job there.
+    """
 
     def __init__(
         self, target: Target, ssh: str = "ssh", answer_seconds: float = ANSWER_SECONDS
     ) -> None:
-        """Connect. answer_seconds: for all that is asked of it. Raises HostError."""
+        """Connect. answer_seconds: the time limit of every answer. Raises HostError."""
         self.target = target
         self._ssh = ssh
         self._answer_seconds = answer_seconds
@@ -101,7 +104,7 @@ class Channel:
         self._is_up = True
 
     def send(self, op: str, data: bytes = b"", **row: Any) -> None:
-        """Ask for something; the answer comes with receive()."""
+        """Send a request; receive() returns its answer."""
         with self._lock:
             if self._why is not None:
                 raise self._why
@@ -111,7 +114,7 @@ class Channel:
                 raise self._broken() from error
 
     def pour(self, row: dict[str, Any], parts: Iterable[bytes]) -> tuple[dict[str, Any], bytes]:
-        """A request whose body comes in parts, row["bytes"] in all; and its answer."""
+        """Send a request whose body comes in parts, row["bytes"] in all; return its answer."""
         try:
             self._wire.write(json.dumps(row).encode() + b"\n")
             for part in parts:
@@ -121,9 +124,9 @@ class Channel:
         return self.receive()
 
     def receive(self, seconds: float | None = None) -> tuple[dict[str, Any], bytes]:
-        """The next answer, within so many seconds.
+        """Return the next answer, within so many seconds.
 
-        Raises HostError, also with what the host says is wrong.
+        Raises HostError, also for an error that the host reports.
         """
         try:
             message = self._wire.receive(seconds)
@@ -139,7 +142,7 @@ class Channel:
         return row, data
 
     def ask(self, op: str, data: bytes = b"", **row: Any) -> dict[str, Any]:
-        """One request and its answer, which comes soon; that to delete or clear when it is done."""
+        """Send a request and return its answer; delete and clear have no time limit."""
         self.send(op, data, **row)
         row, _ = self.receive(None if op in ("delete", "clear") else self._answer_seconds)
         return Answer(self.target.login, row)
@@ -151,7 +154,7 @@ class Channel:
         self.close()
 
     def close(self) -> None:
-        """Let the host go; what runs detached there goes on."""
+        """Close the connection; detached jobs there go on."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -162,7 +165,7 @@ class Channel:
             self._errors = -1
 
     def _end(self) -> int:
-        """ssh ends when its input has, or is ended: a host may keep its connection open."""
+        """Wait for ssh to end, or kill it: a host may keep its connection open."""
         try:
             return self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -173,7 +176,7 @@ class Channel:
         return HostError(self.target.login, clean(message), clean(hint))
 
     def _silent(self) -> HostError:
-        """It is connected, and says nothing: the rest of the connection is of no use."""
+        """Return the error for a host that does not answer, and end the connection."""
         self._process.kill()
         self._why = HostError(
             self.target.login,
@@ -183,7 +186,7 @@ class Channel:
         return self._why
 
     def _noisy(self) -> HostError:
-        """What comes is not ours: whether the login shell prints it, or the interpreter."""
+        """Return the error for unexpected output, of the login shell or of the interpreter."""
         self.close()
         words = [*ssh_words(self.target, control_path(), self._ssh), "true"]
         try:
@@ -202,7 +205,7 @@ class Channel:
         return HostError(self.target.login, f"{python} prints something of its own", hint)
 
     def _broken(self) -> HostError:
-        """ssh has ended: why."""
+        """Return the error that says why ssh has ended."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -215,10 +218,10 @@ class Channel:
 
 
 def control_path() -> str:
-    """Where ssh keeps its master connections: a directory of this user's alone.
+    """Return the ControlPath of ssh's master connections, in a directory of this user's alone.
 
-    "" where there is none: somebody has laid something there, or its path is too long for a
-    socket. Then every connection is one of its own.
+    "" where there is none: another user may write there, or the path is too long for a socket. Then
+    every connection is one of its own.
     """
     places = [f"{tempfile.gettempdir()}/paddock-{os.getuid()}/paddock-ssh"]
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
@@ -230,7 +233,7 @@ def control_path() -> str:
 
 
 def _is_ours_alone(folder: Path) -> bool:
-    """Whether a directory is there now that nobody else can lay anything into, nor exchange."""
+    """Make a directory; return True if no other user can write into it or replace it."""
     try:
         folder.parent.mkdir(exist_ok=True, mode=0o700)
         folder.mkdir(exist_ok=True, mode=0o700)

@@ -1,4 +1,4 @@
-"""The words that ssh is started with, and what its failures mean. Pure."""
+"""The command line of ssh, and what its failures mean. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ FIND_PYTHON = (
 
 @dataclass(frozen=True)
 class Target:
-    """One host, as ssh is told of it. address: by which the other hosts reach it, "" to ask it.
+    """The host that ssh connects to. address: by which other hosts reach it, "" to ask it.
 
-    has_ps: its archive has the parameter server in it.
+    has_ps: its archive contains the parameter server.
     """
 
     name: str
@@ -44,16 +44,17 @@ class Target:
 
     @property
     def login(self) -> str:
-        """user@host, as people write it."""
+        """The text user@host, as people write it."""
         if self.name == HERE:
             return "this machine"
         return f"{self.user}@{self.name}" if self.user else self.name
 
 
 def ssh_words(target: Target, control: str, ssh: str = "ssh") -> tuple[str, ...]:
-    """ssh and its options, up to the host. control: ControlPath, "" for a connection of its own.
+    """Return ssh and its options, up to the host.
 
-    Never asks: keys, agents and jump hosts are those of the user's own configuration.
+    control: ControlPath, "" for a connection of its own. ssh never prompts: keys, agents and jump
+    hosts are those of the user's own configuration.
     """
     if target.name == HERE:
         return ("sh", "-c")
@@ -72,7 +73,7 @@ def ssh_words(target: Target, control: str, ssh: str = "ssh") -> tuple[str, ...]
 
 
 def boot_command(digest: str, python: str = "") -> str:
-    """What the login shell there executes; digest is the program's."""
+    """Return the command for the host's login shell; digest is the program's."""
     source = base64.b64encode(BOOT.encode()).decode()
     candidates = (python,) if python else PYTHONS
     words = ["sh", "-c", FIND_PYTHON, "paddock", source, digest, *candidates]
@@ -101,7 +102,7 @@ FAILURES = (
 
 
 def failure_of(target: Target, code: int, errors: str) -> tuple[str, str]:
-    """Why a connection failed, from ssh's exit code and what it said: message and hint."""
+    """Return message and hint for a failed connection, from ssh's exit code and its output."""
     for needle, what, hint in FAILURES:
         if needle in errors:
             if needle == "Connection refused" and target.port:

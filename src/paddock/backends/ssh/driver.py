@@ -1,4 +1,7 @@
-"""The ssh backend: connects, sends what is missing, starts, and later asks. Also this machine's."""
+"""The ssh backend: connects, sends the missing files, starts, and later asks.
+
+Also for this machine.
+"""
 
 from __future__ import annotations
 
@@ -46,16 +49,16 @@ if TYPE_CHECKING:
 
 
 class Ssh:
-    """Hosts that the user's own ssh reaches."""
+    """The backend for hosts that the user's own ssh reaches."""
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """What will be done; asks nobody."""
+        """Return the plan of a submission; no host is asked."""
         return plan_of(submission, self._targets(submission.site))
 
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
     ) -> int | None:
-        """Connect, prepare, send, start; then stay, unless it is detached."""
+        """Connect, prepare, send, start; then stay attached, unless the job is detached."""
         targets = chosen(submission, self._targets(submission.site))
         root = root_of(submission.site)
         run.keep(
@@ -160,9 +163,9 @@ class Ssh:
         fleet.each(start)
 
     def _undo(self, fleet: HostGroup, run: RegisteredJob) -> None:
-        """Nothing was started, or not all of it: end it, and leave nothing.
+        """Undo a failed start: end the ranks that run, and remove the job's files.
 
-        Where a host cannot be told any more, the entry says so (`may_run`).
+        A host that cannot be reached any more stays in the entry's `may_run`.
         """
 
         def clear(pair: tuple[int, Channel]) -> None:
@@ -185,7 +188,7 @@ class Ssh:
     # -------------------------------------------------------------------- later
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """Ask the hosts, with all patience."""
+        """Ask the hosts for the job's status, with the full time limits."""
         (status,) = self.statuses([run])
         if isinstance(status, PaddockError):
             raise status
@@ -194,9 +197,9 @@ class Ssh:
     def statuses(
         self, runs: Sequence[RegisteredJob], *, is_brief: bool = False
     ) -> list[JobStatus | PaddockError]:
-        """Ask the first hosts, which know the whole; and all of them where that is not enough.
+        """Ask the first hosts, which know the whole job; ask all hosts where that is not enough.
 
-        A host that cannot be asked is said to be unknown, if others answer.
+        A host that cannot be asked has the state unknown, if others answer.
         """
         desk = ConnectionPool(is_brief=is_brief)
         targets = [tried(lambda run: tuple(self._run_targets(run)), run) for run in runs]
@@ -228,14 +231,14 @@ class Ssh:
         ]
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
-        """Lines of all hosts, in order of time."""
+        """Yield the lines of all hosts, in order of time."""
         from paddock.backends.ssh.lines import merged
 
         requests = [self._base(run, index) for index in range(len(self._run_targets(run)))]
         return merged(self._run_targets(run), requests, query)
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
-        """Ask every host; a job of several nodes ends with any of them."""
+        """Ask every host to end the job; a job of several nodes ends with any of them."""
         results = self._each(run, "stop", now=now)
         silent = [row for row in results if isinstance(row, PaddockError)]
         if len(silent) == len(results):
@@ -251,7 +254,7 @@ class Ssh:
             )
 
     def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
-        """log/HOST/ of every host, and output/; in output/HOST/ where several have one."""
+        """Copy log/HOST/ of every host, and output/; into output/HOST/ where several have one."""
         from paddock.backends.ssh.transfer import fetch_into
 
         targets = self._run_targets(run)
@@ -278,7 +281,7 @@ class Ssh:
         all_or_none(results)
 
     def delete(self, run: RegisteredJob) -> None:
-        """Remove the job's directory from every host; from none, if one cannot be asked."""
+        """Remove the job's directory from every host; from none if a host cannot be asked."""
         fleet = HostGroup(self._run_targets(run))
         try:
             fleet.each(lambda index, channel: channel.ask("delete", **self._base(run, index)))
@@ -286,7 +289,7 @@ class Ssh:
             fleet.close()
 
     def clear(self, site: Site, say: Say) -> None:
-        """Remove the files that the hosts cache; a host that cannot be asked is named."""
+        """Remove the contents that the hosts cache; a host that cannot be asked is named."""
 
         def clear(target: Target) -> str:
             with Channel(target) as channel:
@@ -301,14 +304,14 @@ class Ssh:
         all_or_none(results)
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
-        """Jobs whose first host is the site's first, on hosts of this site."""
+        """Return the jobs whose first host is the site's first, on hosts of this site."""
         targets = self._targets(site)
         with Channel(targets[0]) as channel:
             answer = channel.ask("discover", root=root_of(site))
         return [(self.handle(site, row["id"]), row) for row in found_jobs(answer, targets)]
 
     def handle(self, site: Site, run_id: str) -> Handle:
-        """The handle of a job of this site."""
+        """Return the handle of a job of this site."""
         return Handle(site.backend, site.name, run_id)
 
     # ------------------------------------------------------------------- helpers
@@ -323,13 +326,13 @@ class Ssh:
             raise damaged(run.folder) from error
 
     def _base(self, run: RegisteredJob, index: int = 0) -> dict[str, Any]:
-        """What tells one host which job, and which part of a shared directory, is meant."""
+        """Return the keys of a request: which job, and which part of a shared directory."""
         parts = run.details.get("parts") or []
         part = parts[index] if index < len(parts) else ""
         return {"root": run.details["root"], "id": run.details["id"], "part": part}
 
     def _each(self, run: RegisteredJob, op: str, **row: Any) -> list[dict[str, Any] | PaddockError]:
-        """Connect to each host, ask, and close again."""
+        """Connect to each host, send a request, and close again; return the answers."""
 
         def ask(pair: tuple[int, Target]) -> dict[str, Any]:
             index, target = pair
@@ -340,14 +343,14 @@ class Ssh:
 
 
 def _refuse_taken(targets: Sequence[Target], rows: Sequence[dict[str, Any]], run_id: str) -> None:
-    """Raises IdTaken when a host has a directory of that id already."""
+    """Raise IdTakenError if a host has a directory of that id already."""
     for target, row in zip(targets, rows, strict=False):
         if row.get("is_taken"):
             raise IdTakenError(f"{target.login}: there is a job {run_id} already")
 
 
 def _is_told(run: RegisteredJob, rows: Sequence[dict[str, Any] | PaddockError]) -> bool:
-    """Whether the first host has told of the whole job, which goes on."""
+    """Return True if the first host has reported the whole job, and the job goes on."""
     if not rows or isinstance(rows[0], PaddockError) or run.details.get("is_elastic"):
         return False
     first = checked(rows[0])
@@ -356,7 +359,10 @@ def _is_told(run: RegisteredJob, rows: Sequence[dict[str, Any] | PaddockError]) 
 
 
 def _status_of(told: tuple[Sequence[Target], Sequence[dict[str, Any] | PaddockError]]) -> JobStatus:
-    """Raises UsageError with all that is wrong when no host answers."""
+    """Return the status from the hosts' answers.
+
+    Raises UsageError with every error if no host answers.
+    """
     targets, rows = told
     if all(isinstance(row, PaddockError) for row in rows):
         all_or_none(rows)
@@ -368,7 +374,7 @@ def _status_of(told: tuple[Sequence[Target], Sequence[dict[str, Any] | PaddockEr
 
 
 def _own_output(parts: Sequence[str], workspaces: Sequence[str]) -> list[int]:
-    """The hosts whose working directory is no other's before them; by what they call it.
+    """Return the hosts whose working directory is their own, not one of a host before them.
 
     >>> _own_output(["", "nodes/1", ""], ["", "", ""]), _own_output([""] * 3, ["a", "a", "b"])
     ([0, 2], [0, 2])
@@ -381,7 +387,7 @@ def _own_output(parts: Sequence[str], workspaces: Sequence[str]) -> list[int]:
 
 
 class Local(Ssh):
-    """This machine, without ssh: a job that runs on when its terminal is closed."""
+    """The backend for this machine, without ssh: a job runs on when its terminal is closed."""
 
     def _targets(self, site: Site) -> tuple[Target, ...]:
         # Not the python3 of PATH: of two environments the job has the one it was submitted from.

@@ -1,4 +1,4 @@
-"""The same to all hosts at once: every failure is named, none is hidden by the first."""
+"""The same request to all hosts at once: every failure is named, none is hidden by the first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 def at_all(items: Sequence[T], do: Callable[[T], R]) -> list[R | PaddockError]:
-    """do(item) for each, at the same time; an error stands in its result's place."""
+    """Return do(item) for each, called in parallel; an error stands in its result's place."""
     if not items:
         return []
     with ThreadPoolExecutor(min(len(items), AT_ONCE_MAX), "paddock-ssh") as pool:
@@ -31,7 +31,7 @@ def at_all(items: Sequence[T], do: Callable[[T], R]) -> list[R | PaddockError]:
 
 
 def tried(do: Callable[[T], R], item: T) -> R | PaddockError:
-    """do(item), or the error."""
+    """Return do(item), or the error that it raised."""
     try:
         return do(item)
     except PaddockError as error:
@@ -39,7 +39,7 @@ def tried(do: Callable[[T], R], item: T) -> R | PaddockError:
 
 
 def all_or_none(results: Sequence[R | PaddockError]) -> list[R]:
-    """The results. Raises UsageError with every error that is among them."""
+    """Return the results. Raises UsageError with every error that is among them."""
     errors = [r for r in results if isinstance(r, PaddockError)]
     if errors:
         raise UsageError.of([Problem(e.message, e.hint) for e in errors])
@@ -47,10 +47,10 @@ def all_or_none(results: Sequence[R | PaddockError]) -> list[R]:
 
 
 class HostGroup:
-    """A connection to each host, in the order of the nodes."""
+    """The connections to all hosts of a job, in the order of the nodes."""
 
     def __init__(self, targets: Sequence[Target], ssh: str = "ssh") -> None:
-        """Connect to all of them; to none when one fails. Raises UsageError."""
+        """Connect to all hosts; to none when one fails. Raises UsageError."""
         found = at_all(targets, lambda target: Channel(target, ssh))
         self.channels = [c for c in found if isinstance(c, Channel)]
         if len(self.channels) < len(targets):
@@ -58,19 +58,19 @@ class HostGroup:
             all_or_none(found)
 
     def each(self, do: Callable[[int, Channel], R]) -> list[R]:
-        """do(index, channel) at all of them. Raises UsageError with every failure."""
+        """Return do(index, channel) for all hosts. Raises UsageError with every failure."""
         numbered = list(enumerate(self.channels))
         return all_or_none(at_all(numbered, lambda pair: do(*pair)))
 
     def close(self) -> None:
-        """Let all go."""
+        """Close all connections."""
         at_all(self.channels, lambda channel: channel.close())
 
 
 class ConnectionPool:
-    """Questions about many jobs: each host is connected to once, and asked one after another.
+    """The connections for questions about many jobs: one to each host, which is asked in turn.
 
-    One that cannot be asked is not tried again. is_brief: nor waited for as long.
+    A host that cannot be asked is not tried again. is_brief: short time limits.
     """
 
     def __init__(self, *, is_brief: bool = False) -> None:
@@ -78,13 +78,13 @@ class ConnectionPool:
         self._found: dict[Target, tuple[threading.Lock, Channel | PaddockError]] = {}
 
     def connect(self, targets: Iterable[Target]) -> None:
-        """To those that are not there yet, at once."""
+        """Connect to the targets that are not connected yet, in parallel."""
         new = [each for each in dict.fromkeys(targets) if each not in self._found]
         for target, found in zip(new, at_all(new, self._channel), strict=True):
             self._found[target] = threading.Lock(), found
 
     def ask(self, target: Target, op: str, **row: Any) -> dict[str, Any] | PaddockError:
-        """What a host that was connected to says, or why it cannot be asked."""
+        """Return the answer of a connected host, or the error that says why it cannot be asked."""
         lock, found = self._found[target]
         if isinstance(found, PaddockError):
             return found
@@ -95,7 +95,7 @@ class ConnectionPool:
                 return error
 
     def close(self) -> None:
-        """Let all go."""
+        """Close all connections."""
         found = [each for _, each in self._found.values()]
         at_all([c for c in found if not isinstance(c, PaddockError)], lambda c: c.close())
 

@@ -27,8 +27,10 @@ AHEAD = 64  # messages of a host that may wait for those of others
 def merged(
     targets: Sequence[Target], requests: Sequence[dict[str, Any]], query: LogQuery
 ) -> Iterator[LogChunk]:
-    """Pieces of all hosts, in the order of time. One that cannot be asked, or is lost, does not
-    keep back the others' lines: at the end it raises UsageError with all such hosts.
+    """Yield log chunks of all hosts, in order of time.
+
+    A host that cannot be asked, or is lost, does not keep back the others' lines: UsageError at the
+    end names all such hosts.
     """
     hosts = [
         _Host(target, request, query) for target, request in zip(targets, requests, strict=True)
@@ -42,7 +44,7 @@ def merged(
 
 
 class _Host:
-    """One host's rows, read ahead by a thread of its own."""
+    """The log rows of a host, read ahead by a thread of its own."""
 
     def __init__(self, target: Target, request: dict[str, Any], query: LogQuery) -> None:
         self._news: queue.Queue[Row | PaddockError | None] = queue.Queue(AHEAD)
@@ -58,11 +60,11 @@ class _Host:
         threading.Thread(target=self._read, daemon=True).start()
 
     def ahead_ns(self) -> int:
-        """Its clock minus ours."""
+        """Return the host's clock minus ours."""
         return self._ahead.get()
 
     def rows(self) -> Iterator[Row]:
-        """What it sends, until it has no more."""
+        """Yield the host's rows until it has no more."""
         while (row := self._news.get()) is not None:
             if isinstance(row, PaddockError):
                 self.error = row
@@ -70,7 +72,7 @@ class _Host:
             yield row
 
     def close(self) -> None:
-        """Read no more of it."""
+        """Stop reading from the host."""
         self._is_closed = True
         while not self._news.empty():
             self._news.get_nowait()

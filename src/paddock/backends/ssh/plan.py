@@ -1,6 +1,6 @@
-"""Submission -> what each host is asked to do. Pure; what only the hosts know stands as $NAME.
+"""Submission -> requests to each host. Pure; values that only the hosts know stand as $NAME.
 
-$ADDRESS_0   where host 0 is reached by the others: its address in the site, else the one that
+$ADDRESS_0   the address of host 0 for the others: its address in the site, else the one that
              the submitter's connection came to
 $PORT_0      a port that was free there
 """
@@ -28,7 +28,10 @@ JOB_FILE = "$JOB/.paddock/launch.json"  # what -f named
 
 
 def targets_of(site: Site) -> tuple[Target, ...]:
-    """The hosts of a site, in the order of the nodes. Raises UsageError when one is twice there."""
+    """Return the hosts of a site, in the order of the nodes.
+
+    Raises UsageError for a host listed twice.
+    """
     found = []
     for host in hosts_of(site):
         found.append(
@@ -51,7 +54,10 @@ def targets_of(site: Site) -> tuple[Target, ...]:
 
 
 def chosen(submission: Submission, targets: Sequence[Target]) -> tuple[Target, ...]:
-    """The hosts that the job gets: the first of the site's. Raises UsageError for too few."""
+    """Return the hosts that the job gets: the first of the site's.
+
+    Raises UsageError for too few.
+    """
     job = submission.job
     if job.nnodes_min > len(targets):
         raise UsageError(
@@ -63,12 +69,12 @@ def chosen(submission: Submission, targets: Sequence[Target]) -> tuple[Target, .
 
 
 def root_of(site: Site) -> str:
-    """The directory on every host that holds the jobs' directories."""
+    """Return the directory on every host that holds the jobs' directories."""
     return site.text("root") or DEFAULT_ROOT
 
 
 def launch_words(submission: Submission, targets: Sequence[Target], index: int) -> tuple[str, ...]:
-    """Our own words after `paddock launch` on one host, before the user's."""
+    """Return our own arguments of `paddock launch` on one host, before the user's."""
     job = submission.job
     words: list[str] = []
     if len(targets) > 1:
@@ -85,14 +91,14 @@ def launch_words(submission: Submission, targets: Sequence[Target], index: int) 
 
 
 def user_words(submission: Submission) -> tuple[str, ...]:
-    """The user's words after ours: launch flags, the script and its arguments."""
+    """Return the user's arguments after ours: launch flags, the script and its arguments."""
     command = submission.job.command
     script = () if submission.file else ("--", command.program, *command.args)
     return (*submission.flags, *script)
 
 
 def plan_of(submission: Submission, targets: Sequence[Target]) -> SubmissionPlan:
-    """What will be done; asks nobody."""
+    """Return the plan of a submission."""
     targets = chosen(submission, targets)
     each = ranks_of_node(submission)
     devices = ",".join(submission.job.devices or ()) or submission.job.device_kind or "found there"
@@ -117,7 +123,7 @@ def plan_of(submission: Submission, targets: Sequence[Target]) -> SubmissionPlan
 
 
 def filled(words: Sequence[str], known: Mapping[str, str]) -> list[str]:
-    """Words with what the hosts have told; longer names first: $PORT_1 is not in $PORT_10.
+    """Fill in the values that hosts have told; longer names first: $PORT_1 is not in $PORT_10.
 
     >>> filled(["--master", "$ADDRESS_0:$PORT_0"], {"ADDRESS_0": "h", "PORT_0": "1"})
     ['--master', 'h:1']

@@ -1,4 +1,4 @@
-"""What the hosts say of their parts -> the status of the job. Pure.
+"""States of the hosts' parts -> the status of the job. Pure.
 
 the hosts' states                                    the job is
 ---------------------------------------------------  -------------------------------------
@@ -12,10 +12,10 @@ none alive; some cancelled                           cancelled
 none alive; some failed                              failed
 none alive; else                                     lost
 
-The reason is the verdict's. Without one it is that of a host in the job's state, which it names; of
-a job that was told to end it is that, whichever host heard it first.
+The reason is the verdict's (root cause). Without a verdict it is the reason of a host in the job's
+state, which is named; a job that was told to end has that reason, whichever host heard it first.
 
-A host may be anybody's: what it says is believed only where it has the right type (`checked`).
+A host may be untrusted: its answer is used only where it has the right types (`checked`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ KILLED = EXIT_SIGNAL_BASE + 9
 
 
 def checked(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a host said of its part, of the types that node_state gives; the rest is left out.
+    """Return a host's answer with the types that node_state gives; other values are dropped.
 
     >>> checked({"state": "\x1b[2J", "code": "x", "ranks": {"worker 0": 1}, "whole": 3})["state"]
     'unknown'
@@ -62,7 +62,7 @@ def checked(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked_whole(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for what the coordinator has told of the whole job."""
+    """Return the coordinator's report of the whole job with checked types."""
     verdict = row.get("verdict")
     nodes = []
     for node in _rows(row.get("nodes")):
@@ -92,7 +92,7 @@ def _checked_whole(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_our_clock(at: float, row: Mapping[str, Any], as_of: float) -> float:
-    """A time of a host whose clock said `now` when ours said as_of; 0.0 stays 0.0."""
+    """Return a host's time by our clock; its clock said `now` when ours said as_of; 0.0 stays."""
     return at - (row["now"] - as_of) if at and row["now"] else at
 
 
@@ -110,10 +110,10 @@ def _number(found: object) -> float:
 
 
 def found_jobs(answer: Mapping[str, Any], targets: Sequence[Target]) -> list[dict[str, Any]]:
-    """The jobs that a host says it has, as entries of the registry.
+    """Return the jobs that a host reports, as entries of the registry.
 
-    How their hosts are reached is said by the site alone: whoever could say that from there could
-    have commands executed here. A job with hosts that are not the site's is left out.
+    Addresses of hosts come from the site alone: a host that could set them could have commands
+    executed here. A job with hosts that are not the site's is left out.
     """
     known = {(target.login, target.port): asdict(target) for target in targets}
     found = []
@@ -146,10 +146,11 @@ def _login(row: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: float) -> JobStatus:
-    """The job's status. rows: what node_state (node/jobdir.py) said, in the order of the nodes.
+    """Return the job's status.
 
-    Only the first row, when the coordinator there has told of the whole job and it goes on.
-    Times come by the hosts' clocks, and are told by that of the one who asks.
+    rows: node_state (node/jobdir.py) of the hosts, in the order of the nodes. The first row is
+    enough while the job goes on, if the coordinator there reports the whole job. Times come by the
+    hosts' clocks, and are converted to ours.
     """
     rows = [checked(row) for row in rows]
     teller = max((row for row in rows if row["whole"]), key=lambda r: r["whole"]["at"], default={})
@@ -188,7 +189,7 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
 
 
 def _loss(row: Mapping[str, Any], told: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
-    """How a host was lost; of a launcher that was killed with the coordinator, only its code."""
+    """Return how a host was lost; for a launcher killed with the coordinator, only its code."""
     killed = row["why"] or "killed" if not verdict and row["code"] == KILLED else ""
     return str(told.get("note") or killed)
 
@@ -215,7 +216,7 @@ def _state(states: Sequence[str], verdict: str) -> State:
 def _reason(
     names: Sequence[str], rows: Sequence[Mapping[str, Any]], state: State
 ) -> tuple[str, int | None]:
-    """Why, and the code, where the coordinator has told nothing; of an unknown job no code."""
+    """Return reason and exit code without a coordinator's verdict; an unknown job has no code."""
     found, codes = [], []
     for name, row in zip(names, rows, strict=False):
         why = str(row["why"])
@@ -231,7 +232,7 @@ def _reason(
 
 
 def _node(name: str, row: Mapping[str, Any] | None, told: Mapping[str, Any] | None) -> NodeStatus:
-    """One host: what it says itself, and what the coordinator has told of its ranks."""
+    """Return the status of a host, from its own answer and the coordinator's report of ranks."""
     ranks = [rank_of(each) for each in (told or {}).get("ranks", ())]
     is_up = any(rank.state == "running" for rank in ranks)
     if row is None:

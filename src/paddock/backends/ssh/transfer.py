@@ -1,4 +1,4 @@
-"""What is sent to the hosts before the start, and brought back at the end."""
+"""Files sent to the hosts before the start, and fetched at the end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHOWN_SECONDS = 0.2
 
 
 class TransferProgress:
-    """How much of what hosts lack has gone; a line that a terminal sees change."""
+    """The progress of a transfer: bytes sent of those missing; on a terminal, a changing line."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -43,7 +43,7 @@ class TransferProgress:
         self._total = self._sent = 0
 
     def watch(self, row: Mapping[str, Any], body: Iterable[bytes]) -> Iterable[bytes]:
-        """The body of a request, counted as it goes."""
+        """Return the body of a request, counted while it is sent."""
         if row["op"] != "put":
             return body
         with self._lock:
@@ -63,7 +63,7 @@ class TransferProgress:
                     self._stream.flush()
 
     def end(self) -> float:
-        """Take the line away; the seconds that it took."""
+        """Clear the progress line; return the seconds that the transfer took."""
         if self._is_shown and self._shown_at != self._began_at:
             self._stream.write("\r\033[K")
             self._stream.flush()
@@ -78,7 +78,7 @@ def send_package(
     addresses: Sequence[str],
     say: Say,
 ) -> None:
-    """The package into the job's directory on every host; into a shared one once."""
+    """Send the package into the job's directory on every host; into a shared one once."""
     package = scan(submission.package, os.environ, data=submission.data, has_logs=True)
     manifests = [package.manifest] * len(fleet.channels)
     if submission.data:
@@ -116,16 +116,15 @@ def send_package(
 def fetch_into(
     channel: Channel, request: Mapping[str, Any], folder: Path, places: Mapping[str, str]
 ) -> str:
-    """Unpack what a host sends below a folder; nothing of it can lead out of there.
+    """Unpack the tar file of a host below a folder; no entry can lead out of it.
 
-    places: where in the folder each of the names asked for goes, as log -> log/h1.
-
-    Returns how much it was, for people.
+    places: the place in the folder of each requested name, as log -> log/h1. Returns a text with
+    the number of files and bytes.
     """
     channel.send("fetch", **request)
 
     class Source:
-        """The parts, as one file."""
+        """The parts of the tar file, as one file object."""
 
         rest = b""
         is_over = False
@@ -175,7 +174,7 @@ def fetch_into(
 
 
 def _placed(name: str, places: Mapping[str, str]) -> str:
-    """Where an entry goes; what was not asked for keeps its name, and is refused.
+    """Return the place of an entry; one that was not requested keeps its name, and is refused.
 
     >>> _placed("log/train.log", {"log": "log/h1"}), _placed("../log", {"log": "log/h1"})
     ('log/h1/train.log', '../log')
@@ -185,14 +184,15 @@ def _placed(name: str, places: Mapping[str, str]) -> str:
 
 
 class _RejectedEntryError(Exception):
-    """An entry that is not brought."""
+    """An entry of the tar file that is not unpacked."""
 
 
 def _checked(entry: tarfile.TarInfo, asked: Sequence[str], folder: Path) -> tarfile.TarInfo:
-    """The entry as it is written: ours, and writable by us alone.
+    """Return the entry as it is unpacked: owned by us, and writable by us alone.
 
-    Raises: _RefusedError, of what no honest host sends. Source: tarfile's filter "data"
-    (PEP 706); through a link even that may lead outside (CVE-2025-4517), so none is followed.
+    Raises _RejectedEntryError for an entry that no honest host sends. Source: tarfile's filter
+    "data" (PEP 706); through a link even that may lead outside (CVE-2025-4517), so none is
+    followed.
     """
     name = entry.name
     _refuse(name, asked, folder)
