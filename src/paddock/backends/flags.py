@@ -78,7 +78,7 @@ ONLY = {
     "data": ("ssh", "local"), "from": ("script",), "array": ("slurm",), "after": ("slurm",),
     "servers_on": ("mpi",),
 }  # fmt: skip
-# Decided by where the job runs, so that nobody can say it beside.
+# Decided by where the job runs, so that these flags are refused.
 DECIDED = {
     "master": "the submission says where the nodes meet",
     "rdzv_endpoint": "the submission says where the nodes meet",

@@ -186,7 +186,7 @@ def _span(times: Path) -> tuple[int, int]:
 
 
 def _recorded(run: RegisteredJob) -> JobStatus:
-    """Return the status from the record of a launcher that does not answer."""
+    """Return the status by the record of a launcher that does not answer."""
     row = read_json(str(run.folder / "status.json")) or {}
     end = _recorded_end(run)
     attempt = int(_number(row, "attempt"))
@@ -222,7 +222,7 @@ def _recorded_end(run: RegisteredJob) -> JobStatus | None:
     """
     deadline = time.monotonic() + ENDING_SECONDS
     while (end := run.end) is None and _is_ending(run) and time.monotonic() < deadline:
-        # sleep: nobody tells when a record is written
+        # sleep: no event tells when a record is written
         time.sleep(0.02)
     return end or run.end
 

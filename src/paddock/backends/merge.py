@@ -131,11 +131,11 @@ class MergedConsole:
     """
 
     def __init__(self) -> None:
-        self._rest = b""  # of a sequence or a letter that is not whole
+        self._rest = b""  # of a sequence or a character that is not whole
         self._is_coloured = False
 
     def shown(self, data: bytes) -> bytes:
-        """Return the bytes to show now; an incomplete sequence or letter waits for its rest."""
+        """Return the bytes to show now; an incomplete sequence or character waits for its rest."""
         data = self._rest + data
         torn = _TORN.search(data, max(0, len(data) - TORN_BYTES))
         end = torn.start() if torn else len(data)

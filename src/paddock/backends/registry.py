@@ -3,7 +3,7 @@
     $XDG_STATE_HOME/paddock/runs/ID/run.json       the handle, and what the backend needs
     $XDG_STATE_HOME/paddock/runs/ID/plan.json      the plan, as --dry-run shows it
     $XDG_STATE_HOME/paddock/runs/ID/events.jsonl   states as they were seen, a line each
-    $XDG_STATE_HOME/paddock/runs/ID/status.json    of a launch: its ranks, as last known
+    $XDG_STATE_HOME/paddock/runs/ID/status.json    the ranks of a launch, as last recorded
 
 An entry holds no secrets; of the environment only names, and the values given to --env, for
 rerun. `paddock list --discover` makes a lost entry again.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from paddock.backends.types import SubmissionPlan
 
 VERSION = 1
-DRAWS = 4  # of an id, until nobody has it
+DRAWS = 4  # of an id, until a free one is found
 ABANDONED_SECONDS = 60.0  # an entry gets its run.json before
 # What Paddock writes into an entry, whole or halfway; logs, where log/ could not be written. Tables
 # of servers are not among it: they may be the only copy.
@@ -104,7 +104,7 @@ class RegisteredJob:
         last = self.last_event
         if last is not None and all(last.get(k) == line[k] for k in ("state", "why", "code")):
             return
-        # Full, read only or just removed: the state is the backend's, this is what was seen of it.
+        # Full, read only or just removed: the state is the backend's, this only logs what was seen.
         with suppress(OSError), open(self.folder / "events.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -182,7 +182,7 @@ class Registry:
             if _is_same(run, handle, found):
                 return run
         name = str(found.get("name") or handle.name)
-        # A host has said it: only what a path and a terminal mind is left of it.
+        # It comes from a host: only letters safe in a path and on a terminal are kept.
         safe = re.sub(r"[^A-Za-z0-9_-]+", "-", str(found.get("id") or handle.name))
         folder = self.folder / (safe[:64].strip("-") or "job")
         with self._told():

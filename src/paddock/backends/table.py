@@ -34,8 +34,8 @@ BACKENDS = {
     "script": BackendEntry("script.driver:Script", is_here=True),
     "local": BackendEntry("ssh.driver:Local", sees_package=True),
 }
-LAUNCH = "launch"  # what `paddock launch` runs here: in handles as the backends are
-# What handles may begin with.
+LAUNCH = "launch"  # launches of `paddock launch` here: in handles as the backends are
+# The first words of handles.
 ENTRIES = {**BACKENDS, LAUNCH: BackendEntry("launches:LocalLaunches", is_here=True)}
 EVERY = tuple(BACKENDS)
 HOSTED = tuple(name for name, entry in BACKENDS.items() if entry.has_hosts)

@@ -19,7 +19,7 @@ COLOURS: dict[State, str] = {
 }  # fmt: skip
 UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 RANKS_SHOWN = 16
-ONLY_THERE = {  # what stands in steps for what only the hosts know
+ONLY_THERE = {  # variables in steps for values that only the hosts know
     "$PADDOCK": "the launcher, which is sent along",
     "$ADDRESS_": "where that host is reached by the others: its address in the site, else asked",
     "$PORT_0": "a port that is free there",

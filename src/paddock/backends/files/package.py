@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     # One request to a host: its line, and its body of "bytes" bytes. Gives the answer's, or
-    # raises PaddockError with what the host refused.
+    # raises PaddockError with the refusal of the host.
     Ask = Callable[[Mapping[str, Any], Iterable[bytes]], tuple[Mapping[str, Any], bytes]]
 
 LIMIT_BYTES = 2 << 30
@@ -324,9 +324,7 @@ class _Walk:
 
 
 def _own_output() -> set[tuple[int, int]]:
-    """Return device and inode of the files behind stdout and stderr: they grow with each line we
-    print.
-    """
+    """Return device and inode of stdout's and stderr's files: they grow with each printed line."""
     found = set()
     for fd in (1, 2):
         with suppress(OSError):  # it is closed

@@ -54,7 +54,7 @@ class Spread:
         self._manifests = manifests
         self._addresses = addresses
         self._key = secrets.token_bytes(KEY_BYTES)
-        # Of each host: the port where it gives what it has, 0 when it does not.
+        # For each host: the port where it gives its contents, 0 when it does not.
         self._ports: list[Future[int]] = [Future() for _ in manifests]
         taking_part = [index for index, address in enumerate(addresses) if address]
         self._parents: dict[int, int] = {}
@@ -97,7 +97,7 @@ class Spread:
         try:
             ask(row, [data])
         except PaddockError:
-            return  # what has not come is sent from here
+            return  # missing contents are sent from here
 
     def _offer(self, index: int, ask: Ask) -> int:
         data = self._key + join_hashes(self._manifests[index].blobs)

@@ -198,7 +198,7 @@ async def end(client: HttpClient, seen: ObservedJob, namespace: str, *, now: boo
     pods = newest_pods(seen).values() if now else ()
     refused: list[BaseException] = []
     if resource is JOBS and pods:
-        await client.patch(resource, namespace, name, change)  # who may not do that ends no pod
+        await client.patch(resource, namespace, name, change)  # without this right no pod is ended
         refused = await _end_pods(client, namespace, pods)
     if resource is not VOLCANO:
         change["spec"] = {"suspend": True}

@@ -125,7 +125,7 @@ async def _follow(
                     waiting.cancel()
                     continue
                 yield_now = [waiting.result()]
-            # sleep: what other pods said at the same time arrives a little later
+            # sleep: lines of other pods at the same time arrive a little later
             await asyncio.sleep(ORDER_SECONDS)
             while not queue.empty():
                 yield_now.append(queue.get_nowait())

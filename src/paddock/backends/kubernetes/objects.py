@@ -47,7 +47,7 @@ GROUPS: dict[str, Resource[dict[str, Any]]] = {
     "volcano": Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", dict),
     "coscheduling": Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", dict),
 }
-NAMESPACE = "$NAMESPACE"  # what only the kubeconfig knows
+NAMESPACE = "$NAMESPACE"  # known only from the kubeconfig
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "paddock-submit"
 LABEL_RUN = "batch.paddlepaddle.org/run"
@@ -176,7 +176,10 @@ def is_held(options: KubernetesOptions, form: str) -> bool:
 
 
 def told(submission: Submission, options: KubernetesOptions, form: str) -> dict[str, object]:
-    """Return the annotation from which a lost registry entry is made again."""
+    """Return the annotation that restores a lost registry entry.
+
+    The pods have the launcher's flags.
+    """
     job = submission.job
     # A pod for each process, or of a launcher of whose words we know nothing.
     is_split = form != "job" and (job.mode != "collective" or bool(submission.file))

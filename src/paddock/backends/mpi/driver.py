@@ -115,12 +115,12 @@ class Mpi(folders.FolderBackend):
                     errors = [path.read_text("utf-8", "replace") for path in paths]
                     folders.remove(place)
                     raise UsageError.of(complaints(said, errors, str(place / START_FILE)))
-                # sleep: a file tells nobody that it is there
+                # sleep: no event tells that a file is there
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
             self.stop(run, now=True)
             while node_state(str(place))["state"] in ALIVE:
-                # sleep: what was told to end at once needs a moment
+                # sleep: ranks that were told to end at once need a moment
                 time.sleep(POLL_SECONDS)
             folders.remove(place)
             raise
@@ -157,7 +157,7 @@ class Mpi(folders.FolderBackend):
                         self.stop(run, now=has_stopped)
                         has_stopped = True
                         asked.clear()
-                    # sleep: a file tells nobody that it has grown
+                    # sleep: no event tells that a file has grown
                     time.sleep(POLL_SECONDS)
         finally:
             for number, handler in before.items():

@@ -130,7 +130,7 @@ def _own_words(
     words += ["--job_id", submission.run_id, "--log_dir", f"{folder}/log/{{node}}"]
     words += ["--record", f"{folder}/{INNER}"]
     if submission.is_detached:
-        words += ["--tail", "none"]  # nobody looks at the console: paddock logs has it all
+        words += ["--tail", "none"]  # the console is not watched: paddock logs has it all
     if site.text("ports"):
         words += ["--start_port", site.text("ports")]
     table = site.options.get("paddle_init", {})

@@ -1,12 +1,12 @@
 """Files of a job's directory -> the job's status. Pure.
 
-attendant    the launchers say          the job is
+job daemon   the launchers say          the job is
 -----------  -------------------------  ------------------------------------------
-running      nothing, or gathering      starting
+running      nothing, or they wait      starting
 running      ranks are up               running
 running      a verdict                  stopping
 told to end  -                          stopping
-ended        were told, mpirun ended    failed: nobody had told the job to stop
+ended        were told, mpirun ended    failed: the job was not told to stop
              with another code
 ended        -                          succeeded, failed, cancelled: as it ended
 gone         a verdict                  succeeded, failed, cancelled: as they say
@@ -46,7 +46,7 @@ def status_of(
         state = VERDICTS.get(str(verdict.get("kind", "")), "lost")
     code = verdict.get("code", row.get("code"))
     if state == "failed" and verdict.get("kind") == "cancel":
-        if code == row.get("code"):  # somebody told a launcher on its host
+        if code == row.get("code"):  # a launcher was told on its host
             state = "cancelled"
         else:
             # Killed itself, it has its own code, whether or not the launchers came to a verdict.

@@ -144,7 +144,7 @@ def _launch(directory: str, argv: Sequence[str], env: Mapping[str, str], cwd: st
         find_prctl()(PR_SET_PDEATHSIG, DAEMON_LOST)  # when the job daemon has gone (prctl(2))
         if os.getppid() != own:
             os._exit(125)
-        os.setsid()  # a Ctrl-C of nobody's terminal reaches it
+        os.setsid()  # a Ctrl-C of no terminal reaches it
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM,
                        signal.SIGCHLD):  # fmt: skip

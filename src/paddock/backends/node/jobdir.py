@@ -126,7 +126,7 @@ def unsafe_folder(path: str) -> str:
     A directory that others may write to must be sticky, as /tmp is, and its entry ours or root's.
     """
     for folder in (os.path.realpath(path), os.path.abspath(path)):
-        entry = ""  # what we shall make there
+        entry = ""  # our entry, to be made there
         while folder != entry:
             if _is_open(folder, entry):
                 return folder
@@ -150,7 +150,7 @@ def _is_open(folder: str, entry: str) -> bool:
 def node_state(directory: str) -> dict[str, Any]:
     """Return the state of this host's part of the job: state, code, why; the whole job's if known.
 
-    state.json   attendant    state
+    state.json   job daemon   state
     absent       -            starting, stopping (its submitter is still at it), else lost
     running      alive        starting, running (ranks are up), stopping (was told to)
     running      gone         lost
@@ -207,7 +207,7 @@ def lock_making(directory: str) -> int:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
     except OSError:
-        pass  # a file system without locks: what is being made looks lost until it has started
+        pass  # a file system without locks: a job being made looks lost until it has started
     return fd
 
 

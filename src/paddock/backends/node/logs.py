@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ROUND_SECONDS = 0.2
 BLOCK_BYTES = 1 << 18
-LINE_BYTES = 1 << 20  # what has no newline for so long is told as a line
+LINE_BYTES = 1 << 20  # data without a newline is cut into lines of this length
 KINDS = ("workerlog", "serverlog", "heterlog")
 DEPTH = 2  # of directories below log/: a host's, and that of a job that found it in use
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -167,9 +167,10 @@ class LogFile:
     def __init__(
         self, path: str, host: str, query: LogQuery, base: str = "", *, is_closed: bool = False
     ) -> None:
-        """Store the log's path.
+        """Open nothing yet.
 
-        base: path that its times belong to, if other: they tell this run's part.
+        base: the path that the times belong to, if another one: they tell this run's part. base:
+        path that its times belong to, if other: they tell this run's part.
         """
         self.path = path
         self._base = base or path
@@ -189,7 +190,7 @@ class LogFile:
         self._records: deque[tuple[int, int, tuple[str, int, int] | None]] = deque()
         self._latest = 0  # offset of them all
         self._rest = b""
-        self._is_torn = False  # what comes next is the rest of a line that was left out
+        self._is_torn = False  # next comes the rest of a line that was left out
         self._label = f"{self.host} {os.path.basename(self.path)}"
         self._is_wanted = not self._ranks
         self._came_ns = 0

@@ -150,7 +150,7 @@ class HostSession:
         part: this host's part of a shared directory that the first host has made.
         """
         directory, submitter = _directory(row), str(row.get("submitter", ""))
-        refuse_unsafe(os.path.dirname(directory))  # again: somebody else may have made it since
+        refuse_unsafe(os.path.dirname(directory))  # again: another user may have made it since
         try:
             os.mkdir(directory, 0o700)
         except FileExistsError:
@@ -162,7 +162,7 @@ class HostSession:
         self._made.add(directory)
         self._locks[directory] = lock_making(directory)
         write_json(inner(directory, MADE), {"by": submitter})
-        if row.get("takes_name"):  # last: who looks for its holder finds one
+        if row.get("takes_name"):  # last: a search for its holder finds one
             take_name(directory, str(row["name"]))
         return {"part": ""}
 
@@ -204,7 +204,7 @@ class HostSession:
             is_attached=is_attached,
         )
         self._unlock(directory)
-        if os.path.exists(inner(directory, STOP_FILE)):  # asked while nobody could be told
+        if os.path.exists(inner(directory, STOP_FILE)):  # asked while no launcher was there
             self._stop(row)
         return {"directory": directory}
 

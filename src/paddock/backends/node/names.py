@@ -46,7 +46,7 @@ def take_name(directory: str, name: str, held: Callable[[str], str] = alive_stat
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError:
-            pass  # a file system without locks: who is quicker has it
+            pass  # a file system without locks: the quicker job has it
         for _ in range(3):
             try:
                 os.symlink(own, path)

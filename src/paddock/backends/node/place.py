@@ -2,7 +2,7 @@
 
 DIR.tmp-... is filled and then takes the name DIR; in a job's directory that has our own files
 already, all is made beside them and then moved up. Contents are copied, never linked: a script may
-write into its files. Everything is made below one descriptor, in a directory nobody else can enter.
+write into its files. All is made below one descriptor, in a directory closed to others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from paddock.backends.node.store import ContentStore
 
 NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-OURS = {RESERVED, "nodes"}  # what prepare makes (main.py)
+OURS = {RESERVED, "nodes"}  # made by prepare (main.py)
 OWNERS = 0o700  # what its owner may always do in a directory: the job writes there, delete removes
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from paddock.backends.node.store import ContentStore
 
 HEAD_BYTES = 40
-ABANDONED_SECONDS = 60.0  # nobody takes so long between making a file and locking it
+ABANDONED_SECONDS = 60.0  # far more than from making a file to locking it
 
 
 def frame_head(sha256: str, size: int) -> bytes:
@@ -101,7 +101,7 @@ class _PartialContent:
         self._path = store.path(sha256)
         self._seen = hashlib.sha256()
         self._fd, self._temporary = tempfile.mkstemp(dir=store.new)
-        _lock(self._fd)  # while it is held, nobody takes it for abandoned
+        _lock(self._fd)  # while it is held, it does not count as abandoned
 
     def write(self, part: memoryview) -> None:
         """Write the next bytes of the content. Raises OSError."""

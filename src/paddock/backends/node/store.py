@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 LIMIT_BYTES = 10 << 30
-SPARED_SECONDS = 3600.0  # what was used since then is never trimmed
+SPARED_SECONDS = 3600.0  # contents used since then are never trimmed
 CHUNK_BYTES = 1 << 20
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 

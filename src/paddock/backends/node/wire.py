@@ -27,7 +27,7 @@ class WireEnded(Exception):  # nothing is wrong: the other side has gone
 
 
 class Wire:
-    """One end of a connection. Reads with a time limit; writes block."""
+    """The end of a connection. Reads with a time limit; writes block."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self._read_fd = read_fd

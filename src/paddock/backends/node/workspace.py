@@ -59,7 +59,7 @@ def clean(directory: str, place: str) -> None:
         with suppress(OSError):
             if os.readlink(path) == os.path.join(logs, name):
                 os.unlink(path)
-    with suppress(OSError):  # it is not there, or has files of somebody else's
+    with suppress(OSError):  # it is not there, or has files of another user
         os.rmdir(folder)
     cluster = os.path.join(place, "cluster.json")
     if (read_json(cluster) or {}).get("job") == os.path.basename(directory):

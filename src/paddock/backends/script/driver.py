@@ -166,7 +166,7 @@ class Script(FolderBackend):
                 shown = end
             if is_over:
                 return
-            # sleep: a command tells nobody that there is more
+            # sleep: no event tells that a command has more
             time.sleep(POLL_SECONDS)
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from paddock.errors import PaddockError
 
-# Part of a complaint -> what to do about it.
+# Part of a complaint -> hint.
 HINTS = {
     "invalid partition": "see the partitions: sinfo --summarize; choose one with --partition",
     "invalid account": "see yours: sacctmgr show associations user=$USER; choose with --account",

@@ -58,7 +58,7 @@ STATES: dict[str, tuple[State, str]] = {
     "RECONFIG_FAIL": ("failed", "a node could not be made ready"),
     "PREEMPTED": ("failed", "preempted by another job"),
 }
-# squeue(1), JOB REASON CODES: what a job waits for.
+# squeue(1), JOB REASON CODES: why a job waits.
 REASONS = {
     "None": "",
     "Resources": "waits for free nodes",

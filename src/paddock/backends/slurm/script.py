@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from paddock.backends.types import Submission
 
 INNER = ".paddock"
-ENV = "env"  # the file with what --env sets
+ENV = "env"  # the file with the variables of --env
 MARK = "paddock:"  # how the comment of our jobs begins; the job directory follows
 # sbatch's option -> the word of the profile or the command line.
 OPTIONS = {

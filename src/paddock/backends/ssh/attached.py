@@ -45,10 +45,10 @@ class Attached:
 
     def __init__(self, fleet: HostGroup, requests: list[dict[str, Any]], say: Say) -> None:
         self._fleet = fleet
-        self._requests = requests  # what tells each host which job is meant
+        self._requests = requests  # keys of a request that name the job, by host
         self._has_stopped = False
         self._say = say
-        # Bounded: what a terminal that stands still does not take stays on the hosts.
+        # Bounded: output that a blocked terminal does not take stays on the hosts.
         self._news: queue.Queue[News] = queue.Queue(AHEAD)
         self._is_over = threading.Event()
         self._rest: dict[tuple[int, bool], bytes] = {}  # of a line, by host and file
@@ -152,7 +152,7 @@ class Attached:
     def _tell_all(self, op: str, **row: Any) -> None:
         for index, channel in enumerate(self._fleet.channels):
             if index not in self._ended:
-                with suppress(PaddockError):  # who reads from it is told the same
+                with suppress(PaddockError):  # its reader gets the same error
                     channel.send(op, **self._requests[index], **row)
 
     def _end(self) -> int:

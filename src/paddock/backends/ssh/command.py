@@ -80,7 +80,7 @@ def boot_command(digest: str, python: str = "") -> str:
     return "exec " + " ".join(shlex.quote(word) for word in words)
 
 
-# What ssh says (OpenSSH 8 to 10) -> what is wrong, and what to do about it.
+# Message of ssh (OpenSSH 8 to 10) -> the problem, and a hint.
 FAILURES = (
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key has changed",
      "if that is right: ssh-keygen -R {name}, then log in once by hand"),

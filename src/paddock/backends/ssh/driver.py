@@ -176,7 +176,7 @@ class Ssh:
             while time.monotonic() < deadline:
                 if channel.ask("status", **base)["state"] not in ALIVE:
                     break
-                # sleep: what was told to end at once needs a moment
+                # sleep: ranks that were told to end at once need a moment
                 time.sleep(0.05)
             channel.ask("delete", **base, is_undone=True)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from paddock.backends.types import Site, Submission
 
 ADDRESS, PORT = "$ADDRESS_0", "$PORT_0"
-JOB_FILE = "$JOB/.paddock/launch.json"  # what -f named
+JOB_FILE = "$JOB/.paddock/launch.json"  # content of the -f file
 
 
 def targets_of(site: Site) -> tuple[Target, ...]:

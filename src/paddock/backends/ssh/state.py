@@ -38,7 +38,7 @@ KNOWN = (*ALIVE, "succeeded", "failed", "cancelled", "lost", "unknown")
 RANKS = ("starting", "running", "succeeded", "failed", "ended")
 TOLD = "told to end"
 ENDS = {"failed": "failed", "cancelled": "been told to end"}
-OWN = ("succeeded", "failed", "cancelled")  # what a host says of its own launcher
+OWN = ("succeeded", "failed", "cancelled")  # final states that a host reports of its own launcher
 KILLED = EXIT_SIGNAL_BASE + 9
 
 

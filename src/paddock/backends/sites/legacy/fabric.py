@@ -22,7 +22,7 @@ from paddock.jobfile.flags import BY_NAME, BY_SHORT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Name in conf.py -> what a site calls it; "init" is a variable PADDLE_INIT_* of the trainers.
+# Name in conf.py -> key of a site; "init" is a variable PADDLE_INIT_* of the trainers.
 NAMES = {
     "HOSTS": "hosts",
     "ROOT_DIR": "root",
