@@ -167,11 +167,7 @@ class LogFile:
     def __init__(
         self, path: str, host: str, query: LogQuery, base: str = "", *, is_closed: bool = False
     ) -> None:
-        """Open nothing yet.
-
-        base: the path that the times belong to, if another one: they tell this run's part. base:
-        path that its times belong to, if other: they tell this run's part.
-        """
+        """Open nothing yet. base: path of the log with the times, which tell this run's part."""
         self.path = path
         self._base = base or path
         self._is_closed = is_closed

@@ -154,10 +154,7 @@ def parse_hostfile(text: str, name: str) -> tuple[HostLine, ...]:
 
 
 def hosts_of(site: Site) -> tuple[HostLine, ...]:
-    """Return the hosts of a site, () if none; its user and port are the default of each host.
-
-    () if none.
-    """
+    """Return the hosts of a site, () if none; its user and port are the default of each host."""
     words = site.options.get("hosts", ())
     if isinstance(words, str):
         words = split_hosts(words)
