@@ -86,7 +86,7 @@ check: $(VENV)/.dev ## ruff, mypy strict, layers and purity, the tests' own tidi
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(PYTEST) -q tests/test_tidy.py tests/test_layers.py
+	$(PYTEST) -q tests/test_tidy.py tests/test_layers.py tests/test_words.py
 	$(BIN)/codespell
 
 # Strict: a page that is in no menu, a link or an anchor that leads nowhere, a name of the API that is not there.

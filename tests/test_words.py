@@ -1,0 +1,163 @@
+"""The source's own words: one word one class, docstrings with a subject, maps that are true."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "paddock"
+FILES = sorted(SOURCE.rglob("*.py"))
+# Their words are still to be changed to the field's; whoever ends that removes the line.
+SERVER_SIDE = ("data", "kube", "operator", "ps", "rec")
+# First words of sentences that have no subject, or a pronoun for one.
+RIDDLES = frozenset(
+    ["What", "Whether", "Of", "Where", "One", "Those", "Who", "Whom", "Whose", "Nobody", "Somebody"]
+)
+# Files of frameworks, and of users in examples.
+FOREIGN = frozenset(
+    [
+        "args_envs",
+        "argparse_util",
+        "c",
+        "cloud_utils",
+        "collective",
+        "conf",
+        "config",
+        "device",
+        "distributed",
+        "error_handler",
+        "launch_utils",
+        "local_elastic_agent",
+        "model",
+        "net",
+        "ompi_cluster",
+        "parallel",
+        "reader",
+        "rendezvous",
+        "role_maker",
+        "rpc",
+        "setup",
+        "t",
+        "train",
+    ]
+)
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """The parsed file."""
+    return ast.parse(path.read_text("utf-8"))
+
+
+def room_of(path: Path) -> str:
+    """The first folder of a source file; "" at the top."""
+    parts = path.relative_to(SOURCE).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and text of each docstring."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(tree):
+        if isinstance(node, kinds) and (text := ast.get_docstring(node)):
+            yield getattr(node, "lineno", 1), text
+
+
+def shared() -> dict[str, str]:
+    """The class names that may be shared, with the reason, from shared_names.txt."""
+    lines = (ROOT / "tests" / "shared_names.txt").read_text("utf-8").splitlines()
+    rows = [line.split("|") for line in lines if line.strip() and not line.startswith("#")]
+    return {name.strip(): reason.strip() for name, reason in rows}
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """A reader who greps a class finds one; shared_names.txt has the exceptions, and no other."""
+    where = defaultdict(list)
+    for path in FILES:
+        blocks = [n.body for n in tree_of(path).body if isinstance(n, ast.If)]
+        for node in [*tree_of(path).body, *(n for block in blocks for n in block)]:
+            if isinstance(node, ast.ClassDef):
+                where[node.name].append(str(path.relative_to(SOURCE)))
+    twice = {name: paths for name, paths in where.items() if len(paths) > 1}
+    allowed = shared()
+    assert all(allowed.values()), "every shared name has its reason"
+    assert {n: p for n, p in twice.items() if n not in allowed} == {}
+    assert sorted(set(allowed) - set(twice)) == [], "no longer shared: remove the line"
+
+
+def riddles(tree: ast.Module, where: str) -> list[str]:
+    """The docstrings whose first word is no subject."""
+    return [
+        f"{where}:{line}: {text.splitlines()[0]}"
+        for line, text in docstrings(tree)
+        if re.split(r"\W", text, maxsplit=1)[0] in RIDDLES
+    ]
+
+
+@pytest.mark.parametrize("room", sorted({room_of(p) for p in FILES} - set(SERVER_SIDE)))
+def test_every_docstring_begins_with_a_subject(room: str) -> None:
+    """Who does what, in the field's noun; "What is there" makes the reader guess."""
+    files = [path for path in FILES if room_of(path) == room]
+    assert [line for path in files for line in riddles(tree_of(path), path.name)] == []
+
+
+def test_a_docstring_without_a_subject_is_found() -> None:
+    """In a function, too; "Whatever" is another word."""
+    source = 'def f():\n    """Who comes."""\n\ndef g():\n    """Whatever comes waits."""\n'
+    assert riddles(ast.parse(source), "a.py") == ["a.py:1: Who comes."]
+
+
+def map_rows(text: str) -> list[str]:
+    """The names in a map's first column: "name, name   what they are for"."""
+    rows = [re.match(r" *([a-z0-9_]+(?:, [a-z0-9_]+)*) {2,}\S", line) for line in text.splitlines()]
+    return [name for row in rows if row for name in row[1].split(", ")]
+
+
+def test_a_map_is_read() -> None:
+    """Rows have names, two spaces and what they are for; a sentence is none."""
+    assert map_rows("A room.\n\none, two   both\nthree  x\n       more of it\nNo row.") == [
+        "one",
+        "two",
+        "three",
+    ]
+
+
+# The map of the whole is docs/architecture.md.
+ROOMS = [
+    path.parent
+    for path in FILES
+    if path.name == "__init__.py" and room_of(path) not in (*SERVER_SIDE, "")
+]
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda p: p.relative_to(SOURCE.parent).as_posix())
+def test_a_package_names_all_its_files_and_no_other(room: Path) -> None:
+    """Its docstring says which file to open for what."""
+    files = {p.stem for p in room.glob("*.py")} - {"__init__"}
+    folders = {p.parent.name for p in room.glob("*/__init__.py")}
+    named = map_rows(ast.get_docstring(tree_of(room / "__init__.py")) or "")
+    assert sorted(named) == sorted(set(named)), "named twice"
+    assert sorted(files - set(named)) == [], "not in the map"
+    assert sorted(set(named) - files - folders) == [], "in the map, and not there"
+
+
+def test_files_that_docstrings_name_exist() -> None:
+    """A name that has moved sends its reader nowhere."""
+    there = {p.name for p in FILES} | {p.name for p in (ROOT / "tests").rglob("*.py")}
+    there |= {p.name for folder in ("docs", "benchmarks") for p in (ROOT / folder).rglob("*.py")}
+    wrong = [
+        f"{path.relative_to(SOURCE)}:{line}: {name}"
+        for path in FILES
+        if room_of(path) not in SERVER_SIDE
+        for line, text in docstrings(tree_of(path))
+        for name in re.findall(r"(?<![\w/.<{*-])(?:[a-z_0-9]+/)*([a-z_0-9]+\.py)\b", text)
+        if name not in there and name.removesuffix(".py") not in FOREIGN
+    ]
+    assert wrong == []
