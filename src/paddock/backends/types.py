@@ -137,7 +137,7 @@ class SubmissionPlan:
 
 @dataclass(frozen=True)
 class RankStatus:
-    """The status of a process. state: running, succeeded, failed or ended (by us). code: its exit."""
+    """A process of a job. state: running, succeeded, failed or ended (by us). code: its exit."""
 
     role: str
     rank: int
