@@ -80,7 +80,7 @@ class LocalLink:
             self._coordinator.events.own_refused()
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is no connection to close."""
 
 
 class Coordinator:

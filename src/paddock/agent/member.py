@@ -1,4 +1,4 @@
-"""A member: this node's part in a job, whoever coordinates it.
+"""A member: this node's part in a job, whichever node leads it.
 
 Takes the coordinator's orders, has this node's processes started and stopped (local/node.py),
 reports back, and tells the people at this node what happens.
@@ -283,7 +283,7 @@ class Member:
         self.end(error.exit_code)
 
     def stopped(self, attempt: int) -> None:
-        """All processes of the attempt are gone."""
+        """Report that all processes of the attempt are gone."""
         if self._verdict is not None:
             self._over(self._verdict)
             return

@@ -28,7 +28,7 @@ STATUS, VERDICT = "status.json", "verdict.json"
 
 
 class StatusRecorder:
-    """Owned by the loop's thread; what it makes is made, and written, in the output thread.
+    """Writes the files of --record. Owned by the loop's thread; the output thread makes the files.
 
     by: the name of this launcher among those that may share the directory.
     """
@@ -72,7 +72,7 @@ class StatusRecorder:
             self._folder.drop(STATUS, lambda held: held.get("by") == self._by)
 
     def on_verdict(self, verdict: Verdict, uid: str, is_own: bool) -> None:
-        """How the job ended; is_own: as far as this node knows, without its coordinator."""
+        """Write the verdict. is_own: of this node alone, without its coordinator."""
         if verdict.job_continues:
             return
         row = {

@@ -3,7 +3,7 @@
 Which node leads (--master host:port):
     no --master given            this node: it chooses a port and prints the command to copy
     the same, hosts are known    --rank 0, wherever it is; the others look for it (look_out)
-    host is an address of ours   whoever binds the port first; the others on this host are members
+    host is an address of ours   the launcher that binds the port first; others here are members
     --rank 0 and a name, not     this node, on every address (the name may be that of a service in
     of ours                      front of it)
     otherwise                    another node: connect, again and again until --join-timeout

@@ -33,9 +33,9 @@ GIT = ("git", "status", "--porcelain=v2", "--branch", "--untracked-files=no")
 
 
 class RunRecord:
-    """Owned by the loop's thread; what it writes is made and written in the output thread.
+    """Writes a run's record. Owned by the loop's thread; the output thread makes the files.
 
-    words: arguments of ``paddock launch``. facts: of what was started, as run.json has them.
+    words: arguments of ``paddock launch``. facts: of the launch, as run.json has them.
     """
 
     def __init__(

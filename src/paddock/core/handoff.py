@@ -1,7 +1,7 @@
 """The used budget of a job, and the state that survives a change of leader. Pure.
 
 Attempt number, restarts used and what is left of --timeout travel with every Start and HandOver
-(messages.Budget); who is in is found out anew, by joining. Exits of an attempt whose coordinator
+(messages.Budget); the nodes that are in join anew. Exits of an attempt whose coordinator
 was lost are lost on purpose: the attempt is void.
 """
 

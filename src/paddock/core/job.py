@@ -94,7 +94,7 @@ class Role:
 
 @value
 class Rendezvous:
-    """How nodes find each other.
+    """The rendezvous: the way nodes find each other.
 
     alone: one node, no network. tcp: host:port of the coordinator; host "" means "be it, choose a
     port, print the command for the others", unless among names the hosts that node 0 may be on:
@@ -145,7 +145,7 @@ class Elastic:
 
 @value
 class Restart:
-    """When and how often a failed attempt is followed by another.
+    """The restart policy: when and how often a failed attempt is followed by another.
 
     restart_on: names of CAUSES in core/exits.py, or exit codes as text; empty means any cause.
     The budget is given back after healthy_seconds without a failure.

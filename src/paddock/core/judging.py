@@ -1,9 +1,9 @@
-"""All processes of an attempt are gone: is the job over, or does another attempt follow? Pure.
+"""All processes of an attempt are gone: does the job end, or is it restarted? Pure.
 
     the attempt stopped because     judgement
     -----------------------------   ------------------------------------------------------------
     all workers of a ps job ended   success
-    --timeout was over              failure 124, with who was still running
+    --timeout was over              failure 124, with what was still running
     something failed                that failure, or another attempt (policy.py)
     the job was told to stop        cancelled; failure 125 when a node lost what it needs
     nodes come or go                another attempt; success if all workers had just finished

@@ -26,7 +26,7 @@ NEVER_RESTART = ("not-found", "not-executable")
 
 @value
 class Verdict:
-    """How the job ended. clean: cancelled, and every process saved and exited 0.
+    """The outcome of a job. clean: cancelled, and every process saved and exited 0.
 
     job_continues: it ended for this node only, which left or was let go. warnings: of its nodes.
     """

@@ -4,7 +4,7 @@
     -------------------------------  -------------------------------------------------------
     the maximum; for the first       at once
     attempt, those that are wanted
-    at least the minimum (a range)   when nobody came for --elastic_timeout; after a takeover
+    at least the minimum (a range)   when no node came for --elastic_timeout; after takeover
                                      as soon as all nodes of the attempt before are back
     fewer, or no majority of the     never; given up after --join-timeout, or in an elastic
     last attempt (quorum.py)         job that had begun after Elastic.patience_seconds

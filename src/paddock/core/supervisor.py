@@ -1,4 +1,4 @@
-"""The supervisor of one node's processes in one attempt: watch, stop, kill. No judgement, no I/O.
+"""The supervisor of one node's processes in one attempt: SIGTERM, grace, SIGKILL. No I/O.
 
     phase     event                       next      actions
     --------  --------------------------  --------  -------------------------------------------

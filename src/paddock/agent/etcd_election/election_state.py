@@ -39,8 +39,8 @@ so that a lost reply, a late reply and a reply to a repeated request are all rea
     any         stop                                   ending      write the tombstone, or revoke
     ending      done                                   ended       none
 
-  (*) Reelected, if no one recorded an attempt since our last; otherwise Deposed, then Elected:
-      somebody led in between, what we run is outdated, and yet it is our turn again.
+  (*) Reelected, if no other leader recorded an attempt since our last; otherwise SteppedDown, then
+      Elected: another node led in between, our attempt is outdated, and it is our turn again.
 
 Nothing is watched. A leader looks as often as it keeps its lease alive, three times a lease. A
 follower looks once a lease while its leader answers it and has its key, else every

@@ -105,7 +105,7 @@ class Following:
 
 @value
 class SteppedDown:
-    """Another node took over from this leader: its attempt must end."""
+    """Another node took over from this leader, which is fenced: its attempt must end."""
 
     reason: str
 

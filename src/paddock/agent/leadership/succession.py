@@ -9,10 +9,10 @@ nothing here has to be exact.
     -------------------------------------  ----------------------------------------------------
     what the lost one may have started     the lost one only: it may be back, and what others
     with others may still run              start has to wait until that one's ranks have ended
-    after that                             everybody; it takes its own turn when it comes
+    after that                             all nodes; it leads when its own turn comes
     two leases later                       a coordinator of another run too: that of the first
                                            address, which was started anew
-    patience_seconds and two leases        nobody any more
+    patience_seconds and two leases        none any more
 """
 
 from __future__ import annotations
