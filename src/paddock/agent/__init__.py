@@ -4,7 +4,7 @@ launcher               the launcher of a node, from the first rank to the exit c
 rendezvous             how a node joins a job of several nodes, and which node leads at first
 leadership             the state machine of leadership, and elections without etcd
 etcd_election          elections of the leader through etcd
-transport              sockets, TLS, the handshake, messages as lines, leases
+transport              sockets, TLS, the handshake, messages as lines, heartbeats and leases
 coordinator, member    the two sides: the leader's, and that of each node
 view, control          the state of the job on this node; the socket on which it answers
 record, recorder       status.json and verdict.json of --record

@@ -28,7 +28,7 @@ PAUSE_SECONDS = 0.1  # between two rows of events
 
 
 class ControlServer:
-    """Owned by the loop's thread. stop(now): the job is to end."""
+    """The server on the control socket. Owned by the loop's thread. stop(now): ends the job."""
 
     def __init__(
         self, loop: Loop, output: OutputThread, view: JobView, stop: Callable[[bool], None]

@@ -130,8 +130,8 @@ class Coordinator:
         self._feed(heard)
 
     def lose(self, member: int, ending: messages.Ending, detail: str = "") -> None:
-        """A link is gone. One that ended its connection ends its processes within
-        MEMBER_ENDS_SECONDS; where a connection broke, the member may learn of it by its lease.
+        """A member's link is lost. One that closed its connection ends its processes within
+        MEMBER_ENDS_SECONDS; where it broke, the member may learn of that only by its lease.
         """
         if self._links.pop(member, None) is None:
             return

@@ -331,7 +331,7 @@ class Member:
             self._over(self._verdict)
 
     def end(self, exit_code: int) -> None:
-        """End this node's part."""
+        """End this node's part; the first exit code that is not 0 stays."""
         if self.exit_code is None or self.exit_code == 0:
             self.exit_code = exit_code
         self._events.over(self.exit_code)

@@ -36,7 +36,7 @@ OF_START = "as planned: this node knows its own ranks only"
 
 
 class JobView:
-    """Owned by the loop's thread. on_change: called after every change, in that thread."""
+    """The job's state as this node knows it. on_change: called after every change, in the loop."""
 
     def __init__(self, launcher: Viewed) -> None:
         self.on_change: list[Callable[[], None]] = []

@@ -1,6 +1,7 @@
 """The backends of `paddock submit`: one table, the only list of their names. Pure.
 
-`paddock launch` does not read it. Adding a backend: CONTRIBUTING.md.
+`paddock launch` does not read it. Adding a backend: CONTRIBUTING.md. rec/config/backend.py, which
+may not import this, lists the spellings that PaddleRec's files have for them.
 """
 
 from __future__ import annotations

@@ -34,7 +34,10 @@ KEPT_MAX = 4  # that are idle: each has what its script imports
 
 
 class LauncherDaemon:
-    """facts: place, lock, listener, script, lease_seconds; state and guardian after an exec."""
+    """The launcher daemon of --warm keep: waits for launches, and runs one at a time.
+
+    facts: place, lock, listener, script, lease_seconds; state and guardian after an exec.
+    """
 
     def __init__(self, facts: dict[str, Any]) -> None:
         import socket

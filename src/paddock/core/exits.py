@@ -90,7 +90,7 @@ class Exit:
 
     @property
     def is_witness(self) -> bool:
-        """True when it ended because of another: it complains of a peer, not of itself."""
+        """True when it is a victim, not the root cause: its last lines complain of a peer."""
         return self.peer_loss or self.timed_out
 
     @property

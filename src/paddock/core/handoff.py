@@ -1,4 +1,4 @@
-"""The used budget of a job, and the state that survives a change of leader. Pure.
+"""The handoff: what a new leader takes over (failover), and the used budget of a job. Pure.
 
 Attempt number, restarts used and what is left of --timeout travel with every Start and HandOver
 (messages.Budget); the nodes that are in join anew. Exits of an attempt whose coordinator
@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.core.messages import HandOver, Voters
 
-# The grace of processes when another coordinator may start the next attempt soon.
+# The grace period of processes when another coordinator may start the next attempt soon.
 SHORT_GRACE_SECONDS = 0.9
 
 

@@ -127,7 +127,7 @@ AGAIN_SECONDS = 600.0
 
 @value
 class Elastic:
-    """level -1: off; 0: a node whose process failed leaves, the others go on; 1: it restarts.
+    """The elastic policy. level -1: off; 0: a node that failed leaves, others stay; 1: it restarts.
 
     timeout_seconds: how long to wait for more nodes than the minimum, and how long to stay below
     the minimum before giving up. wanted: nodes that are being made; 0 when not given.

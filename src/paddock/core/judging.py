@@ -1,4 +1,4 @@
-"""All processes of an attempt are gone: does the job end, or is it restarted? Pure.
+"""An attempt has ended: is the job restarted, or which verdict and exit code does it get? Pure.
 
     the attempt stopped because     judgement
     -----------------------------   ------------------------------------------------------------
@@ -62,7 +62,7 @@ class AttemptSummary:
         *,
         culprit: Exit | None = None,
     ) -> Verdict:
-        """A verdict with the facts of the attempt.
+        """A verdict with that exit code and the facts of the attempt.
 
         clean: no process of it ended otherwise than well (servers apart).
         """
@@ -84,12 +84,12 @@ class AttemptSummary:
         return self.verdict("succeed", 0, self.reason if self.why == "success" else "")
 
     def failed(self, reason: str, culprit: Exit | None = None) -> Verdict:
-        """The verdict of a job that failed. culprit: the root cause."""
+        """The verdict of a job that failed: its exit code is that of the root cause (culprit)."""
         code = culprit.exit_code if culprit else EXIT_OWN_FAULT
         return self.verdict("fail", code or EXIT_OWN_FAULT, reason, culprit=culprit)
 
     def cancelled(self, signal: int, reason: str) -> Verdict:
-        """The verdict of a job, or of a node, that was told to stop."""
+        """The verdict of a job, or of a node, that was told to stop: exit code 128 + signal."""
         return self.verdict("cancel", EXIT_SIGNAL_BASE + signal, reason)
 
     def ended_as_asked(self) -> Verdict:

@@ -68,7 +68,7 @@ def let_go(state: MembershipState, member: int, peer: MemberEntry) -> list[Actio
 
 
 def let_leavers_go(state: MembershipState) -> list[Action]:
-    """Let all members leave that have to, but the coordinator's own node."""
+    """Let all members leave that have to, except the coordinator's own node."""
     actions: list[Action] = []
     for member, peer in list(state.member_table.peers.items()):
         if (peer.leaving and not peer.is_self) or peer.is_expelled:

@@ -177,7 +177,7 @@ class LeaderConflict:
 
 @value
 class Ping:
-    """The keep-alive of a member, each quarter of a lease. at_ns: the member's monotonic clock."""
+    """The heartbeat of a member, each quarter of a lease. at_ns: the member's monotonic clock."""
 
     at_ns: Nanoseconds
 
@@ -219,7 +219,7 @@ class Committed:
 
 @value
 class Stop:
-    """Stop the attempt. grace_seconds: instead of the job's own, None to keep that."""
+    """Stop the attempt. grace_seconds: the grace period; None for that of the job (--grace)."""
 
     attempt: int
     reason: str
@@ -278,7 +278,7 @@ class Notice:
 
 @value
 class Pong:
-    """Answer to Ping. at_ns: the member's stamp back; now_ns: the coordinator's clock."""
+    """Answer to a heartbeat. at_ns: the Ping's stamp back; now_ns: the coordinator's clock."""
 
     at_ns: Nanoseconds
     now_ns: Nanoseconds

@@ -1,4 +1,4 @@
-"""The rendezvous: how many nodes (min, max) an attempt waits for, and how long. Pure.
+"""The rendezvous: are enough nodes in (min_nodes, max_nodes), or how long to wait? Pure.
 
     nodes that are in                may start
     -------------------------------  -------------------------------------------------------
@@ -61,7 +61,7 @@ class RendezvousWait:
         self._changed_at = now
 
     def look(self, now: float) -> StartDecision:
-        """Decide whether the attempt starts, is given up, or waits."""
+        """Decide whether the attempt has enough nodes and starts, is given up, or waits."""
         used_budget = self._state.used_budget
         if used_budget.is_over(now):
             return StartDecision(is_over=True, text=used_budget.over_text)

@@ -137,7 +137,7 @@ class MembershipState:
             self.asked_by_loss = bool(lost)
 
     def summary(self, now: float = 0.0) -> AttemptSummary:
-        """The attempt, to be judged."""
+        """The summary of the attempt, by which judging.py decides on a restart or a verdict."""
         leavers = [p for p in self.member_table.peers.values() if p.leaving]
         if (
             leavers and not self.asked[0] and not self.member_table.can_take_over

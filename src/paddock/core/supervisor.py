@@ -1,4 +1,4 @@
-"""The supervisor of one node's processes in one attempt: SIGTERM, grace, SIGKILL. No I/O.
+"""The supervisor of one node's processes in one attempt: SIGTERM, grace period, SIGKILL. No I/O.
 
     phase     event                       next      actions
     --------  --------------------------  --------  -------------------------------------------
@@ -100,7 +100,7 @@ class KillDescendants:
 
 @value
 class StopOrdered:
-    """The coordinator or the user wants the attempt stopped. force: kill at once."""
+    """The coordinator or the user wants the attempt stopped. force: SIGKILL, no grace period."""
 
     attempt: int
     reason: str

@@ -9,7 +9,7 @@ NOT_COMPILED = ("SyntaxError: ", "IndentationError: ", "TabError: ")
 PADDLE_STACK = "C++ Traceback (most recent call last)"
 SIGTERM_OF_PADDLE = "sigterm (@0x"
 
-# Last words of a process that lost a peer: it is a witness, not the cause. Lower case.
+# Last words of a process that lost a peer: it is a victim, not the root cause. Lower case.
 # Sources: gloo transport/tcp/pair.cc, c10d socket/store errors, NCCL, Python's ConnectionError
 # family, grpc/absl (JAX coordination service), Paddle's tcp_utils.
 PEER_LOSS_WORDS = (

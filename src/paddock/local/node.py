@@ -390,7 +390,7 @@ class NodeRunner:
     # ----------------------------------------------------------------- events
 
     def stop(self, reason: str, *, force: bool = False, grace_seconds: float | None = None) -> None:
-        """Stop the running attempt: SIGTERM, grace, SIGKILL. force: SIGKILL at once."""
+        """Stop the running attempt: SIGTERM, grace period, SIGKILL. force: SIGKILL at once."""
         if self._supervisor is not None:
             order = StopOrdered(self._supervisor.attempt, reason, force, grace_seconds)
             self._feed(order)

@@ -101,7 +101,7 @@ class OutputThread:
         on_lost: Callable[[str], None] = lambda _: None,
         has_own_screen: bool = False,
     ) -> None:
-        """on_lost(text): output of a process is being lost, the first time; in the thread.
+        """on_lost(text): called in the output thread when output is lost for the first time.
 
         has_own_screen: stderr is for the launcher's own lines, all else goes to stdout.
         """

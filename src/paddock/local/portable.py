@@ -90,7 +90,7 @@ def find_limits(job: Job) -> Iterator[Problem]:
 
 
 class PortableRun:
-    """A job on such a system. Owned by the main thread; its processes' threads only put events."""
+    """A job on a system without pidfd. Owned by the main thread; other threads only put events."""
 
     def __init__(self, job: Job, env: Mapping[str, str], cores: int) -> None:
         self.job = job

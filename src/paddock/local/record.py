@@ -25,7 +25,7 @@ class RecordFolder:
     """The files of a run's record. Owned by the loop's thread, which posts to the output thread."""
 
     def __init__(self, path: str, output: OutputThread, flag: str = "--record") -> None:
-        """Makes the directory if there is none. flag: what named it. Raises UsageError."""
+        """Make the directory if there is none. flag: the flag that named it. Raises UsageError."""
         self.path = os.path.abspath(path)
         self._output = output
         self._last: dict[str, Mapping[str, object]] = {}

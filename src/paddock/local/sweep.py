@@ -44,7 +44,7 @@ class SweepProgress:
         return [pid for pid in children[:ROUND_MAX] if not self._end(pid)]
 
     def _end(self, pid: int) -> bool:
-        """True when it is gone, or not ours to end."""
+        """Kill a process; True when it is gone, or another user's."""
         is_new = pid not in self.killed and state_of(pid) != b"Z"
         try:
             os.kill(pid, SIGKILL)

@@ -190,7 +190,7 @@ def consequence_text(exits: Sequence[Exit], culprit: Exit) -> str:
 
 
 def absent_text(exits: Sequence[Exit], witness: Exit) -> str:
-    """The ranks that a witness had waited for or lost; "" when they cannot be known.
+    """The ranks that a victim (witness) had waited for or lost; "" when they cannot be known.
 
     Those that still ran when a wait was over: one of them did not come. And those that had ended
     well before, whether they were waited for or had closed their connections.

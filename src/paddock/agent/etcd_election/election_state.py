@@ -42,7 +42,7 @@ so that a lost reply, a late reply and a reply to a repeated request are all rea
   (*) Reelected, if no other leader recorded an attempt since our last; otherwise SteppedDown, then
       Elected: another node led in between, our attempt is outdated, and it is our turn again.
 
-Nothing is watched. A leader looks as often as it keeps its lease alive, three times a lease. A
+Nothing is watched. A leader renews its lease (KeepAlive) three times a lease, and looks as often. A
 follower looks once a lease while its leader answers it and has its key, else every
 LOST_LOOK_SECONDS; in a job of more than CROWD nodes more rarely, so that etcd has as much to do.
 

@@ -27,7 +27,7 @@ class EtcdRecord:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Raises: RecordError, if Paddock did not write this."""
+        """The record in these bytes. Raises EtcdRecordError if Paddock did not write them."""
         try:
             return decode_fields(cls, data)
         except WireError as error:
@@ -155,7 +155,7 @@ class ElectionView:
 
 @value
 class LeaseGranted:
-    """A new lease, or an old one anew."""
+    """A new lease, or an old one renewed."""
 
     lease: int
     ttl_seconds: int

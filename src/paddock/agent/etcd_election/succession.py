@@ -1,4 +1,4 @@
-"""The succession of leaders where etcd elects: a node waits, and takes over the handoff. Pure.
+"""Failover with etcd: a node waits for the election; a new leader takes over the handoff. Pure.
 
 What survives a leader: the attempt's number, nodes and budget, from the record in etcd or from this
 node's own last Start, whichever is later.

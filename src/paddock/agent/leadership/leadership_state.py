@@ -172,6 +172,7 @@ class LeadershipState:
         return what
 
     def _on_stepped_down(self, reason: str, now: LocalState) -> list[Order]:
+        # Fenced: another leader may start an attempt, so that of this one is killed.
         self._next = None
         was_leading, self.role = self.role == "leading", "seeking"  # leading -> seeking
         if not was_leading:

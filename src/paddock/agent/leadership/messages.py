@@ -126,7 +126,7 @@ class StepDown:
 
 @value
 class StopRanks:
-    """Stop this node's processes. grace_seconds: None for the job's own."""
+    """Stop this node's ranks: its leader is lost or fenced. grace_seconds: None for --grace."""
 
     reason: str
     force: bool = False

@@ -1,4 +1,4 @@
-"""Without etcd: where a node that lost its leader looks for the next one. Pure.
+"""Failover without etcd: where a node that lost its leader looks for a new leader. Pure.
 
 It asks the nodes of the last attempt in turn, by node rank, for a leader, first at the address of
 the one it lost; when its own turn comes, it leads. The quorum decides whether that leader may start

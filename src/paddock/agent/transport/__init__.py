@@ -4,6 +4,6 @@ wire                messages as lines, the handshake and signatures
 checks              the ranges of fields, and how the fields of a message go together
 sockets             the listener and connections of this host
 connection          one connection: lines in and out
-server, client      the leader's listener with members and leases; a member's connection to it
+server, client      the leader's listener, which finds silent members; a member's heartbeats
 invite              prints the command that starts the other nodes
 """

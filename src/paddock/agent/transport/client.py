@@ -1,4 +1,4 @@
-"""A member's connection to its coordinator: handshake, keep-alive of its lease, clock offset.
+"""A member's connection to its coordinator: handshake, heartbeats for its lease, clock offset.
 
 state        event                       next         actions
 ----------   -------------------------   ----------   ------------------------------------
@@ -258,6 +258,7 @@ class CoordinatorClient:
         round_trip = now_ns - pong.at_ns
         offset = pong.now_ns - (pong.at_ns + now_ns) // 2
         self._clock = [*self._clock, (round_trip, offset)][-CLOCK_SAMPLES:]
+        # The lease is renewed from when the heartbeat was sent.
         self._lease_until = pong.at_ns / 1e9 + self._lease * FENCE_SHARE
         self._loop.at(self._timer + "fence", self._lease_until, self._fence)
 

@@ -21,8 +21,9 @@ OUT_LIMIT_BYTES = 64 << 20
 
 
 class LineConnection:
-    """Owned by the loop's thread. on_line(line) for each line; on_closed(why, is_orderly) once.
+    """A connection that carries lines. Owned by the loop's thread.
 
+    on_line(line): called for each line; on_closed(why, is_orderly): called once.
     is_orderly: the other side closed it, or its kernel when it died. Otherwise it broke (also when
     the other side died with something unread), and the other side need not know.
     """

@@ -1,4 +1,7 @@
-"""The coordinator's listener: accepts members, checks their key, watches their leases."""
+"""The coordinator's listener: accepts members, checks their key, finds silent ones (heartbeats).
+
+A node is lost when its lease ends: when it has sent no heartbeat (Ping) for that long.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +119,7 @@ class CoordinatorServer:
         return now + self.lease_seconds if stands_still else self._steady_at
 
     def _watch_leases(self) -> None:
-        """Expel members whose lease ended; but not for a pause of our own."""
+        """Expel silent members: no heartbeat for a lease; but not for a pause of our own."""
         now = self.loop.now()
         step = self.lease_seconds / 4
         was_paused = now - self._checked_at > 2 * step

@@ -108,7 +108,7 @@ class Package:
             yield frame_head(sha256, entry.size)
             seen = hashlib.sha256()
             left = entry.size
-            with suppress(OSError):  # it is gone: as much another one as any
+            with suppress(OSError):  # it is gone: padding follows, and the hash differs
                 for chunk in chunks(self.open(entry), entry.size):
                     seen.update(chunk)
                     left -= len(chunk)

@@ -1,4 +1,4 @@
-"""The pod template of a job: the user's image, its command line, its resources and mounts. Pure."""
+"""The pod template of a job: image, command line, environment, resources and mounts. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def template_of(
     grace_seconds: float = 10.0,
     patch: Mapping[str, object] | None = None,
 ) -> Manifest:
-    """Return a PodTemplateSpec. secret: its keys become variables.
+    """Return a PodTemplateSpec. env, secrets: the environment of the pod's container.
 
     maps: ConfigMaps with sent files.
     """

@@ -1,4 +1,4 @@
-"""Contents from one host to another, over TCP, while a package is spread. Standard library only.
+"""Copies contents from host to host over TCP (giver to taker). Standard library only.
 
     giver                                       taker
     nonce (32 bytes)                        ->

@@ -1,4 +1,4 @@
-"""The pod template of one role: command, arguments, environment; the rest is listed. No I/O."""
+"""Reads a role's pod template in a PaddleJob file: command, arguments, environment. No I/O."""
 
 from __future__ import annotations
 
