@@ -48,6 +48,19 @@ def test_our_own_file_has_the_last_word(repository: Path, tmp_path: Path) -> Non
     assert files_of(repository, tmp_path) == {"a.py", "a.log", "kept.log", "build/x", "sub/b.py"}
 
 
+def test_our_own_file_takes_back_files_of_a_directory_of_ignored_ones(
+    repository: Path, tmp_path: Path
+) -> None:
+    """git lists such a directory, too, though no line of .gitignore means it: it is sent."""
+    (repository / "logs/deep").mkdir(parents=True)
+    for name in ("logs/x.log", "logs/deep/y.log"):
+        (repository / name).write_text(name)
+    (repository / ".paddockignore").write_text("!y.log\n")
+    assert "logs/deep/y.log" in files_of(repository, tmp_path)
+    assert "logs/x.log" not in files_of(repository, tmp_path)
+    assert b"build/" in (ignored_by_git(bytes(repository)) or ())
+
+
 def test_a_package_that_git_ignores_whole_is_sent(repository: Path, tmp_path: Path) -> None:
     """Who names it wants it: its files are what a build has left."""
     assert ignored_by_git(bytes(repository / "build")) is None

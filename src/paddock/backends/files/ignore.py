@@ -106,4 +106,6 @@ def ignored_by_git(directory: bytes) -> frozenset[bytes] | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = frozenset(done.stdout.split(b"\0"))
-    return None if done.returncode or b"./" in found else found
+    # A directory without other files than ignored ones is listed, too, with these after it.
+    holders = {path[: at.end()] for path in found for at in re.finditer(b"/", path[:-1])}
+    return None if done.returncode or b"./" in found else found - holders
