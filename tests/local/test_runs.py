@@ -252,7 +252,7 @@ def test_each_run_has_logs_of_its_own_and_the_names_of_before_lead_there(
     assert (log / "workerlog.0").read_text() == "run two\n"
     assert (log / "latest" / "workerlog.0").read_text() == "run two\n"
     assert not os.path.lexists(log / "workerlog.1")  # of the run before, which has its own
-    assert (log / "endpoints.log").is_symlink()
+    assert all((log / name).is_symlink() for name in ("endpoints.log", "launcher.log"))
     first, second = (terminal.type("logs", each.name).stdout for each in sorted(
         terminal.entries(), key=lambda each: (each / "run.json").stat().st_mtime))  # fmt: skip
     assert (first.count("run one"), second.count("run two")) == (2, 1)
