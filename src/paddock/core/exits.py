@@ -1,7 +1,7 @@
 """The exits of processes and nodes, and which of them is the root cause. No I/O.
 
 Rule: the culprit (root cause) is the first that failed by itself; those ended by us, or because
-a peer was gone or did not come, are consequences.
+a peer was gone or did not come (is_witness), are consequences.
 """
 
 from __future__ import annotations

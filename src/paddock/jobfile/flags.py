@@ -4,6 +4,7 @@ Parsing, help, completion and docs read it. Derived from it are the variables (e
 configuration block (configuration.py), the fields that ``paddock explain`` shows, and the config
 fingerprint, which nodes compare. A new flag is a row here and an attribute of core/job.py's Job;
 where its text is not the value (not is_plain), build.py reads it, or the file that build.py calls.
+Its help in Chinese goes to docs/chinese.txt; `make reference` writes docs/reference/flags.md.
 
 Sources: distributed/launch/context/args_envs.py (paddle) and distributed/fleet/launch.py (legacy)
 of paddlepaddle 3.3.1; torch/distributed/run.py (torchrun) of torch 2.15.

@@ -38,7 +38,7 @@ class OutputSink:
         self._thread: Thread | None = None
 
     def open(self) -> None:
-        """Raises RuntimeError when no thread can be started."""
+        """Open the descriptor. Raises RuntimeError when no thread can be started."""
         try:
             mode = os.fstat(self._given).st_mode
             if stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(self._given)):

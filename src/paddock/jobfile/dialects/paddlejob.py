@@ -62,7 +62,7 @@ class _PaddleJobReader:
         self.pods: dict[str, PodReading] = {}
 
     def check(self) -> None:
-        """Raises UsageError with all problems and misspelt fields, which may be the reason."""
+        """Raise UsageError if there are problems: with all, and with misspelt fields as a hint."""
         if self.problems:
             unknown = [line for line in self.not_honoured if UNKNOWN in line]
             raise UsageError.of([*map(Problem, unknown), *self.problems])
