@@ -160,6 +160,18 @@ def test_dry_run_is_what_is_written(place: Place) -> None:
     place.until(run, "succeeded")
 
 
+def test_hooks_with_the_line_ends_of_windows_are_lines_of_shell(place: Place) -> None:
+    """A file that goes into the directory keeps its bytes."""
+    for name in ("hook.sh", "hosts.txt"):
+        (place.project / name).write_bytes(b"echo \xff\r\n" if "txt" in name else b"echo up\r\n")
+    more = 'before_hook = "hook.sh"\nfiles = ["hosts.txt"]\nqueue ='
+    place.profile(PROFILE.replace("queue =", more, 1))
+    folder = place.folder / "j/train-1a2b"
+    place.submit("0", "0")
+    assert (folder / "before_hook.sh").read_bytes() == b"echo up\n"
+    assert (folder / "hosts.txt").read_bytes() == b"echo \xff\r\n"
+
+
 def test_secrets_of_the_script_are_not_recorded(place: Place) -> None:
     """Only what runs it has them."""
     plan = place.script.plan(place.submission("--api_key", "s3cr3t"))

@@ -90,7 +90,7 @@ class Script(FolderBackend):
         say(f"job {clean(number)} of {row['site']['name']}, in {place}")
         return None
 
-    def held(self, folder: Path, site: Site) -> str:
+    def held(self, folder: Path, submission: Submission) -> str:
         """Return the state of a job that has not ended, or that cannot be asked; else ""."""
         row = _rendered(folder)["site"]
         details = {"folder": str(folder), "site": row, "number": _number(folder)}
@@ -214,7 +214,7 @@ def _more_files(submission: Submission, place: Path) -> dict[str, str]:
     if submission.env:
         files[str(place / INNER / "env")] = env_text(submission.env)
     for path in submission.site.texts("files"):
-        files[str(place / Path(path).name)] = _read(path, errors="surrogateescape")
+        files[str(place / Path(path).name)] = _read(path, is_exact=True)
     return files
 
 
@@ -244,9 +244,12 @@ def _need(names: list[str] | tuple[str, ...]) -> None:
         )  # fmt: skip
 
 
-def _read(path: str, errors: str = "strict") -> str:
+def _read(path: str, *, is_exact: bool = False) -> str:
+    """Return a file's lines of shell; is_exact: its bytes as they are. Raises UsageError."""
+    errors, newline = ("surrogateescape", "") if is_exact else ("strict", None)
     try:
-        return Path(path).read_bytes().decode("utf-8", errors)
+        with open(path, encoding="utf-8", errors=errors, newline=newline) as file:
+            return file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
 
