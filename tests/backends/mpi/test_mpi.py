@@ -120,7 +120,7 @@ def test_name_of_a_job_that_another_machine_holds_is_in_use(
     inner.mkdir()
     (inner / "host").write_text("other")
     (inner / "state.json").write_text(json.dumps({"state": state, "process": {"pid": 1}}))
-    assert Mpi().held(tmp_path, Site("lab", "mpi")) == held
+    assert Mpi().held(tmp_path, submission()) == held
 
 
 def test_all_that_mpirun_cannot_do_is_said_at_once() -> None:

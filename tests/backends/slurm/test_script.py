@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backends.slurm.submissions import TOKEN, submission
+from paddock.backends.slurm.driver import Slurm
 from paddock.backends.slurm.plan import plan_of
 from paddock.backends.slurm.script import (
     READ_ENV,
@@ -223,3 +224,16 @@ def test_every_of_an_array_has_a_directory_of_its_own() -> None:
     assert "#SBATCH --array=1-10%2\n" in text
     assert 'job=/shared/jobs/train-3f2a/"$SLURM_ARRAY_TASK_ID"\n' in text
     assert "/token " not in text.splitlines()[-2]  # the others still need it
+
+
+def test_the_holder_of_a_name_is_looked_for_in_the_cluster_of_the_submission(
+    tmp_path: Path,
+) -> None:
+    """--cluster wins over the site here, too."""
+    squeue = tmp_path / "squeue"
+    squeue.write_text(f'#!/bin/sh\necho "$@" >"{tmp_path}/words"\n')
+    squeue.chmod(0o755)
+    options = {"bin": str(tmp_path), "cluster": "small"}
+    wanted = submission("--nnodes=1", "--", "train.py", options=options, cluster="large")
+    Slurm().held(tmp_path, wanted)
+    assert "--clusters=large" in (tmp_path / "words").read_text()

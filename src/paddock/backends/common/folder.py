@@ -50,8 +50,11 @@ class FolderBackend:
         """Return the status of a job, asked now. Raises PaddockError when it cannot be asked."""
         raise NotImplementedError
 
-    def held(self, folder: Path, site: Site) -> str:
-        """Return the state of a submitted job that goes on, and so keeps its name; else ""."""
+    def held(self, folder: Path, submission: Submission) -> str:
+        """Return the state of a submitted job that goes on, and so keeps its name; else "".
+
+        submission: the one that asks for the name.
+        """
         raise NotImplementedError
 
     def found(
@@ -71,7 +74,7 @@ class FolderBackend:
         folder = root_of(submission.site) / submission.run_id
         make(submission, files, folder, say)
         if submission.takes_name:
-            take_name(folder, submission.name, self.begun, lambda f: self.held(f, submission.site))
+            take_name(folder, submission.name, self.begun, lambda f: self.held(f, submission))
         return folder
 
     def tasks(self, _folder: Path) -> list[Path]:

@@ -211,7 +211,7 @@ class Mpi(folders.FolderBackend):
         host = _host_of(folder) or socket.gethostname()
         return Handle("mpi", host, folder.name), {"host": host}
 
-    def held(self, folder: Path, site: Site) -> str:
+    def held(self, folder: Path, submission: Submission) -> str:
         """Return the state of a job that goes on, here or on another machine with its directory."""
         host = _host_of(folder)
         if host in ("", socket.gethostname()):

@@ -140,9 +140,9 @@ class Slurm(FolderBackend):
         """Return the directories of the tasks of an array that have begun."""
         return folders.tasks_of(folder)
 
-    def held(self, folder: Path, site: Site) -> str:
+    def held(self, folder: Path, submission: Submission) -> str:
         """Return the state of a job that has not ended, else ""."""
-        place = _Commands(site.text("bin"), site.text("cluster"))
+        place = _Commands(submission.site.text("bin"), option(submission, "cluster"))
         rows = place.rows(folders.noted(folder)["number"])
         status = status_of(rows, folders.told(folder), time.time())
         return "" if status.is_final else status.state
