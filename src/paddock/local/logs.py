@@ -143,7 +143,8 @@ class LogDir:
         if self.shown == self.path:
             return
         try:
-            own = [n for n in os.listdir(self.path) if _is_linked(n)]
+            # launcher.log gets its first line in a moment, when the ranks have begun.
+            own = {LAUNCHER_LOG, *(n for n in os.listdir(self.path) if _is_linked(n))}
             for entry in os.scandir(self.shown):
                 if _is_our_link(entry) and entry.name not in own:
                     os.unlink(entry.path)
