@@ -461,8 +461,9 @@ def test_foreign_content_is_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("name", "wrong"),
-    [("port", -1), ("port", 65536), ("port", True), ("port", "1"), ("name", 3), ("nonce", None),
-     ("generation", True), ("attempt", 1.0), ("members", "ab"), ("members", [1]), ("ended", 1),
+    [("port", 0), ("port", 65536), ("port", True), ("port", "1"), ("name", 3), ("nonce", None),
+     ("generation", True), ("attempt", 1.0), ("attempt", 1 << 41), ("members", "ab"),
+     ("members", [1]), ("ended", 1),
      ("deadline", float("nan")), ("deadline", -1), ("deadline", 1e19), ("total_restarts", False),
      ("used_restarts", -1), ("uid", {"t": "Budget"}), ("by", {"t": "x"}), ("by", [])],
 )  # fmt: skip

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     # What a field of a message may hold; agent/transport/checks.py has the ranges.
     Word = str  # of an environment or a line for people: printable, no space
     WordOrNone = str  # a Word, or ""
-    Port = int
+    Port = int  # 0: none
+    OpenPort = int
     Count = int
     AttemptNumber = int  # -1: before the first
     NodeRank = int

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from paddock.core.value import Count, Port, Seconds
+    from paddock.core.value import AttemptNumber, Count, OpenPort, Seconds
 
 # What etcd holds.
 
@@ -40,7 +40,7 @@ class LeaderRecord(EtcdRecord):
 
     name: str
     host: str
-    port: Port
+    port: OpenPort
     uid: str
     nonce: str = ""
 
@@ -55,7 +55,7 @@ class AttemptRecord(EtcdRecord):
     """
 
     generation: Count
-    attempt: Count
+    attempt: AttemptNumber
     uid: str
     members: tuple[str, ...] = ()
     ended: bool = False

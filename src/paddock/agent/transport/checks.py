@@ -20,6 +20,7 @@ ROLES = ("ps", "worker", "heter")
 # The numbers that a field of that type may hold (core/value.py); not a number is none of them.
 RANGES = {
     "Port": (0, 65_535),
+    "OpenPort": (1, 65_535),
     "Count": (0, NUMBER_MAX),
     "AttemptNumber": (-1, ATTEMPT_MAX),
     "NodeRank": (0, MAX_PROCS),
