@@ -208,12 +208,9 @@ class NodeRunner:
         return self._log_dir.shown if self._log_dir is not None else ""
 
     def record(self, text: str) -> None:
-        """Append the launcher's own lines to LAUNCHER_LOG, once there are logs.
-
-        The first call with logs makes the file, so that it is linked with the ranks' logs.
-        """
+        """Append the launcher's own lines to LAUNCHER_LOG, once there are logs."""
         self._unrecorded += text
-        if self._log_dir is not None:
+        if self._log_dir is not None and self._unrecorded:
             self._output.do(self._log_dir.appender(LAUNCHER_LOG, self._unrecorded))
             self._unrecorded = ""
 
