@@ -215,7 +215,7 @@ def test_directory_of_another_job_is_left_as_it_is(place: Place) -> None:
 
 def test_name_is_taken_while_its_job_is_handed_over_and_while_it_goes_on(place: Place) -> None:
     """By whoever took it first, wherever; then it is free again."""
-    run = place.submit("0", "60", run_id="train-0001", takes_name=True)
+    run = place.submit("60", "0", run_id="train-0001", takes_name=True)
     with pytest.raises(UsageError, match=r"'train' is in use: train-0001 is (pending|running)"):
         place.submit("0", "0", run_id="train-0002", takes_name=True)
     assert not (place.folder / "j" / "train-0002").exists()
