@@ -80,12 +80,13 @@ def candidate_process(etcd: EtcdServer) -> subprocess.Popen[str]:
     source = (
         "import sys\n"
         "from paddock.agent.etcd_election.election import Election\n"
-        "from paddock.agent.etcd_election.messages import AttemptRecord, FenceAsked, LeaderRecord\n"
+        "from paddock.agent.etcd_election.messages import AttemptRecord, FenceRequested\n"
+        "from paddock.agent.etcd_election.messages import LeaderRecord\n"
         "from paddock.etcd.address import parse_etcd_url\n"
         "me = LeaderRecord('a', '127.0.0.1', 6070, 'u')\n"
         f"e = Election(parse_etcd_url({etcd.url!r}), 'job', me, print, ttl_seconds={TTL_LONG})\n"
         "e.start()\n"
-        "for line in sys.stdin: e.ask(FenceAsked(AttemptRecord(int(line), 9, 'u')))\n"
+        "for line in sys.stdin: e.ask(FenceRequested(AttemptRecord(int(line), 9, 'u')))\n"
     )
     src = os.path.dirname(os.path.dirname(paddock.__file__))
     return subprocess.Popen(
@@ -338,10 +339,10 @@ def test_paused_leader_is_deposed_when_it_goes_on(
         proc.stdin.flush()
         proc.send_signal(signal.SIGCONT)
         said = ""
-        while "Following" not in said or "Fenced" not in said:
+        while "Following" not in said or "AttemptFenced" not in said:
             said += proc.stdout.readline()
-        assert "Fenced(attempt=9, ok=False" in said
-        assert "Deposed(" in said
+        assert "AttemptFenced(attempt=9, ok=False" in said
+        assert "SteppedDown(" in said
         b.expect_nothing(w.SteppedDown)
     finally:
         proc.kill()

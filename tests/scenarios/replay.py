@@ -288,7 +288,7 @@ def shown_order(action: s.Action) -> str:
         return f"SetTimer {action.at:g}"
     if isinstance(action, s.AttemptEnded):
         return f"AttemptEnded attempt {action.attempt}: {len(action.exits)} exits"
-    return "Sweep"
+    return "KillDescendants"
 
 
 def read_job(given: dict[str, str]) -> Job:
