@@ -100,7 +100,7 @@ SECTIONS = (
     (
         "Election: by etcd",
         "One per launcher, with `--master etcd://`. A view is what etcd holds at one revision;\n"
-        "(\\*): Reelected, or Deposed and then Elected if somebody led in between.",
+        "(\\*): Reelected, or SteppedDown and then Elected if somebody led in between.",
         "election", election_state,
     ),
 )  # fmt: skip

@@ -26,15 +26,15 @@ so that a lost reply, a late reply and a reply to a repeated request are all rea
     following   view: no leader, a lease later         candidate   campaign
     following   view: leader is us                     leading     Elected
     following   view: another leads, a new one         following   Following
-    following   it died                                following   unseat it
+    following   it died                                following   delete its key
     following   it does not answer us any more         following   look
     leading     view: no leader                        reclaiming  campaign
     leading     lease gone                             reclaiming  take a new one, campaign
     leading     view: leader is us, a new generation   leading     (*)
-    leading     view: another leads                    following   Deposed, Following
+    leading     view: another leads                    following   SteppedDown, Following
     reclaiming  view: no leader                        reclaiming  campaign again
     reclaiming  view: leader is us                     leading     (*)
-    reclaiming  view: another leads                    following   Deposed, Following
+    reclaiming  view: another leads                    following   SteppedDown, Following
     reclaiming  lease gone                             reclaiming  take a new one
     any         stop                                   ending      write the tombstone, or revoke
     ending      done                                   ended       none

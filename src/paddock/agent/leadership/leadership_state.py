@@ -28,8 +28,8 @@ has another. ``Succession`` decides where it goes without a leader: that of etcd
     following  HandOver to us                     leading    Disconnect, Lead
     following  HandOver to another                following  Disconnect, Connect
     following  HandOver, etcd                     seeking    Disconnect; who comes next is elected
-    leading    SteppedDown                        seeking    StepDown, StopRanks in a hurry
-    leading    HandOver: it gives way             leading    StopRanks in a hurry
+    leading    SteppedDown                        seeking    StepDown, StopRanks by force
+    leading    HandOver: it gives way             leading    StopRanks by force
     leading    CoordinatorEnded, gave way         following  StepDown, Connect
     leading    CoordinatorEnded                   ended      none: our member is told what it means
     any        the job ended meanwhile            ended      GiveUp
