@@ -116,15 +116,17 @@ class Member:
         self._translate = translate
         self.address = address
         self._host = self._node.gather(address)
-        rank, fingerprint = self.job.rendezvous.node_rank, config_fingerprint(self.job)
-        started, coordinator_key = (
-            (self.start.attempt, self.start.coordinator_key) if self.start else (-1, "")
+        before = self.start
+        join = messages.Join(
+            self._host,
+            self.key,
+            self.job.rendezvous.node_rank,
+            config_fingerprint(self.job),
+            listen_port,
+            started=before.attempt if before else -1,
+            coordinator_key=before.coordinator_key if before else "",
         )
-        self.tell(
-            messages.Join(
-                self._host, self.key, rank, fingerprint, listen_port, started, coordinator_key
-            )
-        )
+        self.tell(join)
         if self.told_signal:  # the one before may not have heard it
             self.tell(messages.Leave(self.told_signal, self._signals > 1, self._loss))
 

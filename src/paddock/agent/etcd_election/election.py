@@ -114,19 +114,13 @@ class EtcdElector:
             go()
             return
         text = f"attempt {event.attempt} may not start: {event.reason}"
-        leadership, loop, session = (
-            self._leadership,
-            self._leadership.run.loop,
-            self._leadership.session,
-        )
+        leadership, loop = self._leadership, self._leadership.run.loop
+        session = leadership.session
         leadership.run.member.say("WARNING", text)
 
         def give_up() -> None:
-            if (
-                session is not None
-                and session is leadership.session
-                and session.coordinator.end is None
-            ):
+            is_same = session is leadership.session
+            if session is not None and is_same and session.coordinator.end is None:
                 leadership.step_down()
                 leadership.give_up(PaddockError(text))
 

@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 import time
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ HAND_OVER_SECONDS = 300.0  # longer than any queue's command may take
 SHOWN_MAX = 8  # files that a fetch could not bring
 
 
-class FolderBackend:
+class FolderBackend(ABC):
     """A backend whose jobs are directories below the site's root.
 
     name: the backend's name in handles. begun: the file in .paddock that marks a job as submitted.
@@ -46,17 +47,18 @@ class FolderBackend:
     begun: str
     ask_seconds = 0.0
 
+    @abstractmethod
     def status(self, run: RegisteredJob) -> JobStatus:
         """Return the status of a job, asked now. Raises PaddockError when it cannot be asked."""
-        raise NotImplementedError
 
+    @abstractmethod
     def held(self, folder: Path, submission: Submission) -> str:
         """Return the state of a submitted job that goes on, and so keeps its name; else "".
 
         submission: the one that asks for the name.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def found(
         self, folder: Path, job: Mapping[str, Any], site: Site
     ) -> tuple[Handle, dict[str, Any]] | None:
@@ -64,7 +66,6 @@ class FolderBackend:
 
         job: the content of its job.json.
         """
-        raise NotImplementedError
 
     def make(self, submission: Submission, files: Mapping[str, str], say: Say) -> Path:
         """Make a job's directory with files, package and launcher, and take the job's name.
