@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from paddock.backends.table import ENTRIES
+from paddock.backends.table import ENTRIES, BackendEntry
 from paddock.errors import PaddockError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
     from paddock.backends.registry import RegisteredJob
-    from paddock.backends.table import BackendEntry
     from paddock.backends.types import (
         Handle,
         JobStatus,
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
         SubmissionPlan,
     )
 
-    Say = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 class EndUnknownError(PaddockError):

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from paddock.backends.types import process_name
+from paddock.backends.types import JobStatus, RankStatus, State, SubmissionPlan, process_name
 from paddock.local.width import fitted, reflowed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from paddock.backends.types import JobStatus, RankStatus, State, SubmissionPlan
 
 COLOURS: dict[State, str] = {
     "running": "32", "succeeded": "32", "pending": "33", "starting": "33", "stopping": "33",

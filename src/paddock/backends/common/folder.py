@@ -11,25 +11,29 @@ import os
 import shutil
 import stat
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from paddock.backends.backend import Say
 from paddock.backends.files.program import unpack_into
 from paddock.backends.merge import merge
 from paddock.backends.node import names
 from paddock.backends.node.jobdir import INNER, read_json
 from paddock.backends.node.logs import rows
-from paddock.backends.registry import IdTakenError
-from paddock.backends.types import DEFAULT_ROOT, FETCHED
+from paddock.backends.registry import IdTakenError, RegisteredJob
+from paddock.backends.types import (
+    DEFAULT_ROOT,
+    FETCHED,
+    Handle,
+    JobStatus,
+    LogChunk,
+    LogQuery,
+    Site,
+    Submission,
+)
 from paddock.errors import PaddockError, Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from paddock.backends.backend import Say
-    from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import Handle, JobStatus, LogChunk, LogQuery, Site, Submission
 
 HAND_OVER_SECONDS = 300.0  # longer than any queue's command may take
 SHOWN_MAX = 8  # files that a fetch could not bring

@@ -8,14 +8,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
 
+from paddock.backends.types import Submission
 from paddock.jobfile.masked import masked_words
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from paddock.backends.types import Submission
 
 # Programs are found by PATH; the others say who the user is, and how texts are written.
 BASE = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ")

@@ -16,15 +16,11 @@ How a host has ended, on every backend whose launchers tell of ranks (docs/guide
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from paddock.backends.types import NodeStatus, RankStatus, role_word
+from paddock.backends.types import NodeStatus, RankStatus, State, role_word
 from paddock.errors import EXIT_SIGNAL_BASE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from paddock.backends.types import State
 
 VERDICTS: dict[str, State] = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
 EXIT_CANCELLED = EXIT_SIGNAL_BASE + 15

@@ -7,15 +7,12 @@ write it: train.txt-00000, part_3.csv.gz, data-00001-of-00004.parquet.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 from paddock.backends.files.ignore import translate
 from paddock.backends.node.manifest import PackageManifest, listed, make_manifest, raw, shown
 from paddock.backends.node.store import size_text
 from paddock.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 NUMBER = re.compile(r"(?:^|[-_.])([0-9]{1,18})(?:-of-[0-9]+)?(?:\.[A-Za-z]\w*)*\Z")
 UNEVEN = 1.1  # the largest share over the smallest, from which on it is told

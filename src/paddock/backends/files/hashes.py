@@ -14,11 +14,8 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TICK_NS = 2_000_000_000  # the coarsest clock of a file system: FAT, and NFS before version 3
 

@@ -15,9 +15,10 @@ import hashlib
 import os
 import re
 import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 from paddock.backends.files.hashes import Hashes
 from paddock.backends.files.ignore import (
@@ -45,13 +46,9 @@ from paddock.backends.node.receiver import HEAD_BYTES, frame_head
 from paddock.backends.node.store import CHUNK_BYTES, size_text
 from paddock.errors import PaddockError, Problem, UsageError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any
-
-    # One request to a host: its line, and its body of "bytes" bytes. Gives the answer's, or
-    # raises PaddockError with the refusal of the host.
-    Ask = Callable[[Mapping[str, Any], Iterable[bytes]], tuple[Mapping[str, Any], bytes]]
+# One request to a host: its line, and its body of "bytes" bytes. Gives the answer's, or
+# raises PaddockError with the refusal of the host.
+Ask = Callable[[Mapping[str, Any], Iterable[bytes]], tuple[Mapping[str, Any], bytes]]
 
 LIMIT_BYTES = 2 << 30
 LIMIT_FILES = 100_000

@@ -8,19 +8,14 @@ is gone or cannot be reached, come from the laptop after all.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
-from paddock.backends.files.package import deliver
+from paddock.backends.files.package import Ask, Package, deliver
 from paddock.backends.node.files import join_hashes
+from paddock.backends.node.manifest import PackageManifest
 from paddock.backends.node.relay import KEY_BYTES
 from paddock.errors import PaddockError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from paddock.backends.files.package import Ask, Package
-    from paddock.backends.node.manifest import PackageManifest
 
 HOSTS_MIN = 9  # fewer all get it from the laptop
 WIDTH = 2

@@ -5,15 +5,26 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
+from paddock.backends.backend import Say
 from paddock.backends.kubernetes.forms import PADDLE, RESOURCES
 from paddock.backends.kubernetes.objects import ANNOTATION, is_held, told
 from paddock.backends.kubernetes.planner import KubernetesPlanner, planned
-from paddock.backends.types import Handle
+from paddock.backends.registry import RegisteredJob
+from paddock.backends.types import (
+    Handle,
+    JobStatus,
+    LogChunk,
+    LogQuery,
+    Site,
+    Submission,
+    SubmissionPlan,
+)
 from paddock.errors import UsageError, extra_hint
 
 try:
@@ -27,6 +38,7 @@ try:
         status_of,
     )
     from paddock.kube.client import KubeError
+    from paddock.kube.http_client import HttpClient
     from paddock.kube.objects import seconds
 except ImportError as error:
     raise UsageError(
@@ -34,23 +46,7 @@ except ImportError as error:
         hint=extra_hint("operator"),
     ) from error
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-    from typing import TypeVar
-
-    from paddock.backends.backend import Say
-    from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import (
-        JobStatus,
-        LogChunk,
-        LogQuery,
-        Site,
-        Submission,
-        SubmissionPlan,
-    )
-    from paddock.kube.http_client import HttpClient
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 
 class Kubernetes(KubernetesPlanner):

@@ -9,31 +9,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-from typing import TYPE_CHECKING
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+)
 
 from paddock.backends.kubernetes.lines import is_wanted, piece_of, since_parameter
-from paddock.backends.kubernetes.parse import LOST, container_of, is_lost, newest_pods, status_of
+from paddock.backends.kubernetes.parse import (
+    LOST,
+    ObservedJob,
+    container_of,
+    is_lost,
+    newest_pods,
+    status_of,
+)
+from paddock.backends.types import LogChunk, LogQuery
 from paddock.errors import Problem, UsageError
 from paddock.kube.client import PODS, KubeError
 from paddock.kube.connect import find_config
-from paddock.kube.http_client import open_client
+from paddock.kube.http_client import HttpClient, open_client
+from paddock.kube.objects import Pod
 
-if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncGenerator,
-        AsyncIterator,
-        Awaitable,
-        Callable,
-        Iterator,
-        Mapping,
-    )
-
-    from paddock.backends.kubernetes.parse import ObservedJob
-    from paddock.backends.types import LogChunk, LogQuery
-    from paddock.kube.http_client import HttpClient
-    from paddock.kube.objects import Pod
-
-    Look = Callable[[HttpClient], Awaitable[ObservedJob]]
+Look = Callable[[HttpClient], Awaitable[ObservedJob]]
 
 POLL_SECONDS = 1.0
 # Lines of different pods that come within this time are put in order of their times.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.backends.kubernetes.words import PORT
 from paddock.backends.types import role_word
-from paddock.core.job import Role
+from paddock.core.job import Job, Role
 from paddock.core.value import replace
 from paddock.errors import UsageError
 from paddock.kube.resource import GROUP, Resource
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from paddock.backends.kubernetes.options import KubernetesOptions
-    from paddock.core.job import Job
     from paddock.kube.client import Manifest
 
 JOBS: Resource[dict[str, Any]] = Resource("batch", "v1", "jobs", "Job", dict)

@@ -10,12 +10,8 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
-from paddock.backends.types import LogChunk
-
-if TYPE_CHECKING:
-    from paddock.backends.types import LogQuery
+from paddock.backends.types import LogChunk, LogQuery
 
 LINE = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z ?(.*)", re.DOTALL)
 # What `launch` puts before a line of a process.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.backends.flags import foreign
 from paddock.backends.kubernetes import forms, paddlefile
-from paddock.backends.kubernetes.options import NO_IMAGE, object_name
+from paddock.backends.kubernetes.options import NO_IMAGE, KubernetesOptions, object_name
 from paddock.backends.kubernetes.pods import template_of
 from paddock.backends.kubernetes.reasons import reason_of
 from paddock.backends.kubernetes.shown import yaml_lines
@@ -28,15 +28,13 @@ from paddock.backends.kubernetes.words import (
     meeting_words,
     split_flags,
 )
-from paddock.backends.types import PlanStep, SubmissionPlan
+from paddock.backends.types import PlanStep, Submission, SubmissionPlan
 from paddock.errors import UsageError
 from paddock.kube.resource import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from paddock.backends.kubernetes.options import KubernetesOptions
-    from paddock.backends.types import Submission
     from paddock.kube.client import Manifest
 
 # As they are sent and read here; those of paddock.kube.client need msgspec, which a plan does not.

@@ -21,20 +21,15 @@ pods          all run                           running
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paddock.backends.kubernetes.objects import STOPPED
 from paddock.backends.kubernetes.pods import CONTAINER, DEFAULT_CONTAINER
-from paddock.backends.types import JobStatus, NodeStatus, RankStatus, role_word
-from paddock.kube.objects import seconds
+from paddock.backends.types import JobStatus, NodeStatus, RankStatus, State, role_word
+from paddock.kube.objects import Pod, Terminated, seconds
 from paddock.local.text import FIRST_FAILURE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from paddock.backends.types import State
-    from paddock.kube.objects import Pod, Terminated
 
 PHASES: dict[str, State] = {
     "": "pending", "Pending": "pending", "Starting": "starting", "Running": "running",

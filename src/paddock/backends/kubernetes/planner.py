@@ -8,16 +8,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paddock.backends.kubernetes.forms import default_form, with_roles
 from paddock.backends.kubernetes.objects import PlannedObject, Sent, is_file, objects_of, plan_of
 from paddock.backends.kubernetes.options import KubernetesOptions, read_options
 from paddock.backends.kubernetes.pack import pack
+from paddock.backends.types import Submission, SubmissionPlan
 from paddock.errors import UsageError, extra_hint
-
-if TYPE_CHECKING:
-    from paddock.backends.types import Submission, SubmissionPlan
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from paddock.backends.types import Submission
+from paddock.backends.types import Submission
 
 # End of a path -> option that caused it; the longest end that fits is taken.
 OPTION_OF = {

@@ -8,14 +8,10 @@ twice.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from paddock.backends.types import Submission
 from paddock.jobfile.flags import LAUNCH
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from paddock.backends.types import Submission
 
 PORT = 36767  # where the launchers of a job meet; every pod has an address of its own
 FOLDER = "/paddock"

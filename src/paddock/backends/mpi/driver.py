@@ -10,10 +10,12 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from paddock.backends.backend import Say
 from paddock.backends.common import folder as folders
 from paddock.backends.common.planned import of_command
 from paddock.backends.merge import MergedConsole
@@ -23,24 +25,20 @@ from paddock.backends.mpi.state import status_of, why_mpirun_ended
 from paddock.backends.node import attend
 from paddock.backends.node.jobdir import CONSOLE, INNER, is_alive, node_state, read_json
 from paddock.backends.node.names import alive_state
+from paddock.backends.registry import RegisteredJob
 from paddock.backends.sites.hostfile import hosts_of
-from paddock.backends.types import ALIVE, Handle
+from paddock.backends.types import (
+    ALIVE,
+    Handle,
+    JobStatus,
+    LogChunk,
+    LogQuery,
+    Site,
+    Submission,
+    SubmissionPlan,
+)
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
 from paddock.local.console import write_all
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from paddock.backends.backend import Say
-    from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import (
-        JobStatus,
-        LogChunk,
-        LogQuery,
-        Site,
-        Submission,
-        SubmissionPlan,
-    )
 
 COMMANDS = ("mpirun", "mpiexec", "mpiexec.hydra")
 # Each tells mpirun its hosts: Slurm, PBS, LSF, Grid Engine.

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from paddock.backends.common.planned import job_text, making, ranks_of_node
 from paddock.backends.flags import foreign
@@ -16,22 +16,16 @@ from paddock.backends.mpi.command import (
     SHELL,
     START,
     STOP_MARGIN_SECONDS,
+    Mpirun,
     hostfile_text,
     mpirun_rows,
     ssh_args_of,
 )
 from paddock.backends.node.jobdir import INNER
-from paddock.backends.sites.hostfile import hosts_of
-from paddock.backends.types import PlanStep, SubmissionPlan
+from paddock.backends.sites.hostfile import HostLine, hosts_of
+from paddock.backends.types import PlanStep, Submission, SubmissionPlan
 from paddock.core.endpoint import join_endpoint
 from paddock.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from paddock.backends.mpi.command import Mpirun
-    from paddock.backends.sites.hostfile import HostLine
-    from paddock.backends.types import Submission
 
 SCRIPT = f"{INNER}/mpirun.sh"
 START_FILE = f"{INNER}/start.sh"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from paddock.backends.backend import Say
 from paddock.backends.common.folder import FolderBackend, as_usage, remove, root_of, write
 from paddock.backends.common.planned import env_text, of_command
 from paddock.backends.node.jobdir import INNER, last_error, read_json
@@ -16,16 +18,18 @@ from paddock.backends.script.parse import find_id, find_state, status_of
 from paddock.backends.script.render import again, fill, plan_of
 from paddock.backends.sites.check import SECRET_HINT
 from paddock.backends.text import clean
-from paddock.backends.types import Handle, LogChunk
+from paddock.backends.types import (
+    Handle,
+    JobStatus,
+    LogChunk,
+    LogQuery,
+    Site,
+    Submission,
+    SubmissionPlan,
+)
 from paddock.core.secrets import HIDDEN
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.local.record import ERROR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from paddock.backends.backend import Say
-    from paddock.backends.types import JobStatus, LogQuery, Site, Submission, SubmissionPlan
 
 COMMAND_SECONDS_MAX = 120.0
 POLL_SECONDS = 2.0

@@ -11,20 +11,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from paddock.backends.common.planned import job_text, making, ranks_of_node
 from paddock.backends.flags import foreign
 from paddock.backends.node.jobdir import INNER
 from paddock.backends.script.parse import PLACE, pattern_problems
-from paddock.backends.types import PlanStep, SubmissionPlan
+from paddock.backends.types import PlanStep, Site, Submission, SubmissionPlan
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from paddock.backends.types import Site, Submission
 
 COMMANDS = ("submit", "status", "logs", "stop", "stop_now")
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)

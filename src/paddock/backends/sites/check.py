@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from paddock.backends.sites.keys import BY_NAME, keys_of
 from paddock.backends.table import BACKENDS
 from paddock.command_line import nearest
 from paddock.core.secrets import is_secret, without_login
 from paddock.errors import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 SECRET_HINT = (
     "take it out of the file, and give it in the environment of the one who submits, "

@@ -12,8 +12,8 @@ files are relative to the file they stand in.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from paddock.backends.sites.check import from_text, key_problems, secret_problems
 from paddock.backends.sites.hostfile import HostLine, parse_hostfile, parse_hosts, split_hosts
@@ -30,9 +30,6 @@ from paddock.backends.table import BACKENDS
 from paddock.backends.types import Site
 from paddock.command_line import nearest
 from paddock.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 HOSTS = {"hosts", "hostfile"}
 HOW = (

@@ -8,16 +8,12 @@ or the file PBS names in PBS_NODEFILE, where a host stands once for each of its 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from paddock.backends.types import Site
 from paddock.core.endpoint import is_host, join_endpoint, split_endpoint
 from paddock.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from paddock.backends.types import Site
 
 SLOTS = ("slots", "cpu", "count")  # Open MPI's names of one thing
 IGNORED = ("max_slots", "max-slots")

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paddock.backends.sites.check import backend_problem, secret_problems
 from paddock.backends.sites.keys import BY_NAME
 from paddock.backends.table import BACKENDS
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PROJECT_FILE = "paddock.toml"
 MAX_FILE_BYTES = 1 << 20

@@ -6,11 +6,14 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from paddock.backends.backend import Say
 from paddock.backends.common.folder import FolderBackend, as_usage, nothing_left, root_of
 from paddock.backends.node.jobdir import INNER, read_json
+from paddock.backends.registry import RegisteredJob
 from paddock.backends.slurm import folder as folders
 from paddock.backends.slurm.errors import complaint, is_unknown_job
 from paddock.backends.slurm.parse import (
@@ -23,15 +26,8 @@ from paddock.backends.slurm.parse import (
 )
 from paddock.backends.slurm.plan import plan_of
 from paddock.backends.slurm.script import ENV, MARK, after_handles, env_file, option
-from paddock.backends.types import Handle
+from paddock.backends.types import Handle, JobStatus, Site, Submission, SubmissionPlan
 from paddock.errors import PaddockError, Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from paddock.backends.backend import Say
-    from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import JobStatus, Site, Submission, SubmissionPlan
 
 COMMAND_SECONDS_MAX = 60.0
 ENDED = ("succeeded", "failed", "cancelled")

@@ -13,15 +13,13 @@ state.json is written by the script (script.py), and stays when Slurm has forgot
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paddock.backends.common.recorded import ended, nodes_of
 from paddock.backends.types import FINAL, JobStatus, NodeStatus, State
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # squeue --Format, Slurm 20.11 and later; a separator stands behind each field.
 FIELDS = ("JobID", "JobArrayID", "State", "Reason", "exit_code", "RestartCnt", "StartTime",

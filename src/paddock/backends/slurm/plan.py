@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from paddock.backends.common.planned import job_text, making, ranks_of_node
 from paddock.backends.flags import foreign
@@ -15,13 +15,8 @@ from paddock.backends.slurm.script import (
     option,
     script_text,
 )
-from paddock.backends.types import PlanStep, SubmissionPlan
+from paddock.backends.types import PlanStep, Submission, SubmissionPlan
 from paddock.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from paddock.backends.types import Submission
 
 
 def plan_of(submission: Submission, root: Path) -> SubmissionPlan:

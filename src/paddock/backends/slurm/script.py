@@ -11,20 +11,15 @@ from __future__ import annotations
 import math
 import re
 import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from paddock.backends.common.planned import BASE, env_text
-from paddock.backends.types import Handle, parse_handle
+from paddock.backends.types import Handle, Submission, parse_handle
 from paddock.command_line import read_line
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.flags import LAUNCH
 from paddock.local.record import ERROR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from paddock.backends.types import Submission
 
 INNER = ".paddock"
 ENV = "env"  # the file with the variables of --env

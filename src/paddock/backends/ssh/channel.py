@@ -10,19 +10,15 @@ import stat
 import subprocess
 import tempfile
 import threading
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paddock.backends.files import program
 from paddock.backends.node.wire import Wire, WireEnded
-from paddock.backends.ssh.command import boot_command, failure_of, ssh_words
+from paddock.backends.ssh.command import Target, boot_command, failure_of, ssh_words
 from paddock.backends.text import clean
 from paddock.errors import PaddockError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from paddock.backends.ssh.command import Target
 
 LINE_LIMIT_BYTES = 1 << 16
 ANSWER_SECONDS = 60.0

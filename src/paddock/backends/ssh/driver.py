@@ -9,12 +9,14 @@ import os
 import secrets
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from paddock.backends.backend import NotAllReachedError
+from paddock.backends.backend import NotAllReachedError, Say
 from paddock.backends.node.store import size_text
-from paddock.backends.registry import IdTakenError, damaged
+from paddock.backends.registry import IdTakenError, RegisteredJob, damaged
 from paddock.backends.ssh.attached import Attached
 from paddock.backends.ssh.channel import Channel
 from paddock.backends.ssh.command import HERE, Target
@@ -29,23 +31,18 @@ from paddock.backends.ssh.plan import (
     user_words,
 )
 from paddock.backends.ssh.state import checked, found_jobs, status_of
-from paddock.backends.types import ALIVE, FETCHED, Handle
+from paddock.backends.types import (
+    ALIVE,
+    FETCHED,
+    Handle,
+    JobStatus,
+    LogChunk,
+    LogQuery,
+    Site,
+    Submission,
+    SubmissionPlan,
+)
 from paddock.errors import PaddockError, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from paddock.backends.backend import Say
-    from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import (
-        JobStatus,
-        LogChunk,
-        LogQuery,
-        Site,
-        Submission,
-        SubmissionPlan,
-    )
 
 
 class Ssh:

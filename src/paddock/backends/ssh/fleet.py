@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from paddock.backends.ssh.channel import Channel
-from paddock.backends.ssh.command import CONNECT_SECONDS
+from paddock.backends.ssh.command import CONNECT_SECONDS, Target
 from paddock.errors import PaddockError, Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from paddock.backends.ssh.command import Target
 
 AT_ONCE_MAX = 64
 BRIEF_SECONDS = 3

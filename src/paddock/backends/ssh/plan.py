@@ -7,21 +7,16 @@ $PORT_0      a port that was free there
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from paddock.backends.common.planned import ranks_of_node
 from paddock.backends.flags import foreign
 from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.ssh.command import CONNECT_SECONDS, Target
-from paddock.backends.types import DEFAULT_ROOT, PlanStep, SubmissionPlan
+from paddock.backends.types import DEFAULT_ROOT, PlanStep, Site, Submission, SubmissionPlan
 from paddock.core.endpoint import join_endpoint
 from paddock.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from paddock.backends.types import Site, Submission
 
 ADDRESS, PORT = "$ADDRESS_0", "$PORT_0"
 JOB_FILE = "$JOB/.paddock/launch.json"  # content of the -f file

@@ -8,8 +8,8 @@ then the trainer; every --name=value reached it as PADDLE_INIT_NAME (v2).
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from paddock.backends.flags import OWN, TABLE
 from paddock.backends.sites.check import secret_problems
@@ -18,9 +18,6 @@ from paddock.backends.types import Site
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.flags import BY_NAME, BY_SHORT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # Name in conf.py -> key of a site; "init" is a variable PADDLE_INIT_* of the trainers.
 NAMES = {

@@ -7,16 +7,13 @@ PaddleCloud or kubernetes). Their PaddleCloud client is not public: its command 
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from paddock.backends.sites.check import secret_problems
 from paddock.backends.types import Site
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError
 from paddock.local.runs import as_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 KNOWN = ("k8s", "kubernetes", "PaddleCloud", "MPI")
 # Key of `submit` -> key of a site, for Kubernetes. Their page said worker_num, their code read
