@@ -33,7 +33,7 @@ from paddock.backends.types import (
     Site,
     Submission,
 )
-from paddock.errors import PaddockError, Problem, UsageError
+from paddock.errors import PaddockError, Problem, UsageError, refuse
 
 HAND_OVER_SECONDS = 300.0  # longer than any queue's command may take
 SHOWN_MAX = 8  # files that a fetch could not bring
@@ -231,8 +231,7 @@ def copy(folder: Path, cwd: Path, to: Path) -> list[str]:
         if (place / name).is_dir() and (name == "output" or not (place / name).is_symlink()):
             problems += _copied(place / name, to / name)
             copied.append(str(to / name))
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     if not copied:
         raise PaddockError(f"{folder} has neither logs nor output")
     return copied

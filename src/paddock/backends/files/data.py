@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from paddock.backends.files.ignore import translate
 from paddock.backends.node.manifest import PackageManifest, listed, make_manifest, raw, shown
 from paddock.backends.node.store import size_text
-from paddock.errors import Problem, UsageError
+from paddock.errors import Problem, UsageError, refuse
 
 NUMBER = re.compile(r"(?:^|[-_.])([0-9]{1,18})(?:-of-[0-9]+)?(?:\.[A-Za-z]\w*)*\Z")
 UNEVEN = 1.1  # the largest share over the smallest, from which on it is told
@@ -42,8 +42,7 @@ def deal(paths: Sequence[str], nnodes: int) -> list[list[str]]:
             problems.append(
                 Problem(f"--data: number {number} is there {len(same)} times: {names}", hint)
             )
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     dealt: list[list[str]] = [[] for _ in range(nnodes)]
     for number, same in sorted(numbers.items()):
         dealt[number % nnodes] += same

@@ -44,7 +44,7 @@ from paddock.backends.node.manifest import (
 from paddock.backends.node.place import build, chunks
 from paddock.backends.node.receiver import HEAD_BYTES, frame_head
 from paddock.backends.node.store import CHUNK_BYTES, size_text
-from paddock.errors import PaddockError, Problem, UsageError
+from paddock.errors import PaddockError, Problem, UsageError, refuse
 
 # One request to a host: its line, and its body of "bytes" bytes. Gives the answer's, or
 # raises PaddockError with the refusal of the host.
@@ -159,8 +159,7 @@ def scan(
         except UsageError as error:
             walk.problems += error.problems
     hashes.keep()
-    if walk.problems:
-        raise UsageError.of(walk.problems)
+    refuse(walk.problems)
     return Package(root, make_manifest(entries), walk.left_out)
 
 

@@ -28,7 +28,7 @@ from paddock.backends.kubernetes.parse import (
     status_of,
 )
 from paddock.backends.types import LogChunk, LogQuery
-from paddock.errors import Problem, UsageError
+from paddock.errors import Problem, refuse
 from paddock.kube.client import PODS, KubeError
 from paddock.kube.connect import find_config
 from paddock.kube.http_client import HttpClient, open_client
@@ -98,8 +98,7 @@ async def _noted(
 
 
 def _complain(missing: Mapping[str, str]) -> None:
-    if missing:
-        raise UsageError.of([Problem(f"logs of {name}: {why}") for name, why in missing.items()])
+    refuse([Problem(f"logs of {name}: {why}") for name, why in missing.items()])
 
 
 async def _push(

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from paddock.errors import Problem, UsageError
+from paddock.errors import Problem, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,8 +125,7 @@ def read_options(submission: Submission) -> KubernetesOptions:
             reading.problem(f"{word!r} is not UTF-8, and objects of a cluster are")
     if submission.job.rendezvous.ips:
         reading.problem("--ips: pods get their addresses from the cluster", "leave it out")
-    if reading.problems:
-        raise UsageError.of(reading.problems)
+    refuse(reading.problems)
     return found
 
 

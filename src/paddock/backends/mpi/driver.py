@@ -37,7 +37,7 @@ from paddock.backends.types import (
     Submission,
     SubmissionPlan,
 )
-from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
+from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError, refuse
 from paddock.local.console import write_all
 
 COMMANDS = ("mpirun", "mpiexec", "mpiexec.hydra")
@@ -254,8 +254,7 @@ def _resolved(site: Site) -> Site:
             problems.append(Problem(f"{host.reached_at}: {error.strerror}", hint))
             continue
         found.append(str(replace(host, address=address)))
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     return replace(site, options={**site.options, "hosts": tuple(found)})
 
 

@@ -25,7 +25,7 @@ from paddock.backends.node.jobdir import INNER
 from paddock.backends.sites.hostfile import HostLine, hosts_of
 from paddock.backends.types import PlanStep, Submission, SubmissionPlan
 from paddock.core.endpoint import join_endpoint
-from paddock.errors import Problem, UsageError
+from paddock.errors import Problem, refuse
 
 SCRIPT = f"{INNER}/mpirun.sh"
 START_FILE = f"{INNER}/start.sh"
@@ -70,8 +70,7 @@ def plan_of(
     rows.append((("sh", "-c", GATE), "says so where the hosts share nothing"))
     rows.append(((start, cwd, python, f"{folder}/log"), "working directory, Python, logs"))
     rows.append((tuple(words), "words of paddock launch"))
-    if problems:
-        raise UsageError.of([Problem(each) for each in problems])
+    refuse([Problem(each) for each in problems])
     lines = [shlex.join(group) for group, _ in rows]
     files = {f"{folder}/{SCRIPT}": _shell(lines, job.grace_seconds)}
     files[start] = START

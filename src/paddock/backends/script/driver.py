@@ -28,7 +28,7 @@ from paddock.backends.types import (
     SubmissionPlan,
 )
 from paddock.core.secrets import HIDDEN
-from paddock.errors import PaddockError, Problem, UsageError
+from paddock.errors import PaddockError, Problem, UsageError, refuse
 from paddock.local.record import ERROR
 
 COMMAND_SECONDS_MAX = 120.0
@@ -241,11 +241,8 @@ def _number(place: Path) -> str:
 def _need(names: list[str] | tuple[str, ...]) -> None:
     """Refuse a submission whose credentials are not in the environment, their only source."""
     missing = [name for name in names if not os.environ.get(name)]
-    if missing:
-        raise UsageError.of(
-            [Problem(f"{name} is not set, and the site's commands need it", SECRET_HINT)
-             for name in missing]
-        )  # fmt: skip
+    what = "is not set, and the site's commands need it"
+    refuse([Problem(f"{name} {what}", SECRET_HINT) for name in missing])
 
 
 def _read(path: str, errors: str = "strict") -> str:

@@ -19,7 +19,7 @@ from paddock.backends.node.jobdir import INNER
 from paddock.backends.script.parse import PLACE, pattern_problems
 from paddock.backends.types import PlanStep, Site, Submission, SubmissionPlan
 from paddock.command_line import nearest
-from paddock.errors import Problem, UsageError
+from paddock.errors import Problem, refuse
 
 COMMANDS = ("submit", "status", "logs", "stop", "stop_now")
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -78,8 +78,7 @@ def plan_of(submission: Submission, folder: str, texts: Mapping[str, str]) -> Su
         hint = 'write how it is started on each: run = "mpirun -n {nnodes} --map-by ppr:1:node"'
         told = f"-n {submission.job.nnodes_max}: the site does not say what runs on each node"
         problems.append(Problem(told, hint))
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     submit = fill(commands["submit"], values, "submit", [])
     target = {
         "FOLDER": shlex.quote(folder),

@@ -29,7 +29,7 @@ from paddock.backends.sites.profile import (
 from paddock.backends.table import BACKENDS
 from paddock.backends.types import Site
 from paddock.command_line import nearest
-from paddock.errors import UsageError
+from paddock.errors import UsageError, refuse
 
 HOSTS = {"hosts", "hostfile"}
 HOW = (
@@ -98,8 +98,7 @@ def _with_inline(site: Site, inline: Mapping[str, str], base: str, env: Mapping[
     where = f"site '{site.name}'"
     problems = list(key_problems(site.backend, options, where))
     problems += secret_problems({key: options[key] for key in inline}, where)
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     options.pop("backend", None)
     for key, value in options.items():
         if isinstance(value, dict):  # TOML tells numbers from texts, variables do not

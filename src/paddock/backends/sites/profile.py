@@ -12,7 +12,7 @@ from paddock.backends.sites.check import backend_problem, secret_problems
 from paddock.backends.sites.keys import BY_NAME
 from paddock.backends.table import BACKENDS
 from paddock.command_line import nearest
-from paddock.errors import Problem, UsageError
+from paddock.errors import Problem, UsageError, refuse
 
 PROJECT_FILE = "paddock.toml"
 MAX_FILE_BYTES = 1 << 20
@@ -48,8 +48,7 @@ def read_profile(env: Mapping[str, str], cwd: str) -> Profile:
     if profile.default and profile.default not in (*profile.sites, *BACKENDS):
         hint = nearest(profile.default, (*profile.sites, *BACKENDS))
         problems.append(Problem(f"[defaults] site: there is no site '{profile.default}'", hint))
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     return profile
 
 

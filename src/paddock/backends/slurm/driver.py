@@ -27,7 +27,7 @@ from paddock.backends.slurm.parse import (
 from paddock.backends.slurm.plan import plan_of
 from paddock.backends.slurm.script import ENV, MARK, after_handles, env_file, option
 from paddock.backends.types import Handle, JobStatus, Site, Submission, SubmissionPlan
-from paddock.errors import PaddockError, Problem, UsageError
+from paddock.errors import PaddockError, Problem, UsageError, refuse
 
 COMMAND_SECONDS_MAX = 60.0
 ENDED = ("succeeded", "failed", "cancelled")
@@ -103,8 +103,7 @@ class Slurm(FolderBackend):
             elif not place.rows(handle.name):
                 hint = "if it has succeeded, leave --after out"
                 problems.append(Problem(f"--after {handle.name}: Slurm does not know it", hint))
-        if problems:
-            raise UsageError.of(problems)
+        refuse(problems)
 
     # -------------------------------------------------------------------- later
 

@@ -16,14 +16,13 @@ from paddock.backends.slurm.script import (
     script_text,
 )
 from paddock.backends.types import PlanStep, Submission, SubmissionPlan
-from paddock.errors import Problem, UsageError
+from paddock.errors import Problem, refuse
 
 
 def plan_of(submission: Submission, root: Path) -> SubmissionPlan:
     """Return the plan of a submission. Raises UsageError."""
     problems = [Problem(f"--env {name}: {why}") for name, why in _bad_names(submission)]
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     folder = root / submission.run_id
     lines = build_script(submission, str(folder))
     script = folder / INNER / "job.sbatch"

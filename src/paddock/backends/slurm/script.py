@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from paddock.backends.common.planned import BASE, env_text
 from paddock.backends.types import Handle, Submission, parse_handle
 from paddock.command_line import read_line
-from paddock.errors import Problem, UsageError
+from paddock.errors import Problem, UsageError, refuse
 from paddock.jobfile.flags import LAUNCH
 from paddock.local.record import ERROR
 
@@ -143,8 +143,7 @@ def _head(submission: Submission, folder: str) -> Iterator[ScriptLine]:
     rows.append(("output", output, "what the launchers say"))
     rows.append(("chdir", folder.replace("%", "%%"), "the job directory, seen by all nodes"))
     bad = [n for n, value, _ in rows if any(not c.isprintable() for c in value)]
-    if bad:
-        raise UsageError.of([Problem(f"--{n}: sbatch takes one line of text") for n in bad])
+    refuse([Problem(f"--{n}: sbatch takes one line of text") for n in bad])
     for name, value, why in rows:
         yield ScriptLine(f"#SBATCH --{name}" + (f"={sbatch_word(value)}" if value else ""), why)
     for raw in _raw_lines(submission):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from paddock.backends.ssh.channel import Channel
 from paddock.backends.ssh.command import CONNECT_SECONDS, Target
-from paddock.errors import PaddockError, Problem, UsageError
+from paddock.errors import PaddockError, Problem, refuse
 
 AT_ONCE_MAX = 64
 BRIEF_SECONDS = 3
@@ -37,8 +37,7 @@ def tried(do: Callable[[T], R], item: T) -> R | PaddockError:
 def all_or_none(results: Sequence[R | PaddockError]) -> list[R]:
     """Return the results. Raises UsageError with every error that is among them."""
     errors = [r for r in results if isinstance(r, PaddockError)]
-    if errors:
-        raise UsageError.of([Problem(e.message, e.hint) for e in errors])
+    refuse([Problem(e.message, e.hint) for e in errors])
     return [r for r in results if not isinstance(r, PaddockError)]
 
 

@@ -16,7 +16,7 @@ from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.ssh.command import CONNECT_SECONDS, Target
 from paddock.backends.types import DEFAULT_ROOT, PlanStep, Site, Submission, SubmissionPlan
 from paddock.core.endpoint import join_endpoint
-from paddock.errors import Problem, UsageError
+from paddock.errors import Problem, UsageError, refuse
 
 ADDRESS, PORT = "$ADDRESS_0", "$PORT_0"
 JOB_FILE = "$JOB/.paddock/launch.json"  # content of the -f file
@@ -43,8 +43,7 @@ def targets_of(site: Site) -> tuple[Target, ...]:
         )
     names = [(target.login, target.port) for target in found]
     twice = dict.fromkeys(login for login, port in names if names.count((login, port)) > 1)
-    if twice:
-        raise UsageError.of([Problem(f"host {name} is named twice") for name in twice])
+    refuse([Problem(f"host {name} is named twice") for name in twice])
     return tuple(found)
 
 

@@ -16,7 +16,7 @@ from paddock.backends.sites.check import secret_problems
 from paddock.backends.sites.hostfile import hosts_of, parse_hosts
 from paddock.backends.types import Site
 from paddock.command_line import nearest
-from paddock.errors import Problem, UsageError
+from paddock.errors import Problem, UsageError, refuse
 from paddock.jobfile.flags import BY_NAME, BY_SHORT
 
 # Name in conf.py -> key of a site; "init" is a variable PADDLE_INIT_* of the trainers.
@@ -80,8 +80,7 @@ def site_from_conf(text: str, name: str) -> Site:
             options[kind] = str(value)
     if "HOSTS" not in found and not problems:
         problems.append(Problem(f"{name} names no HOSTS", 'write HOSTS = ["user@host"]'))
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     hosts = options["hosts"]
     assert isinstance(hosts, tuple)
     return Site(parse_hosts(hosts, name)[0].target, "ssh", options, sources)
@@ -124,8 +123,7 @@ def translate(words: Sequence[str], site: Site) -> Translation:
         own += ["--start_port", port]
     if not is_local and "server_script" not in given:
         own += ["--server_script", "pserver"]
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     table = site.options.get("paddle_init", {})
     assert isinstance(table, dict)
     env = {f"PADDLE_INIT_{name}": str(value) for name, value in table.items()}
