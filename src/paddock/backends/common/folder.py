@@ -177,10 +177,12 @@ def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Sa
         ) from error
     with nothing_left(folder, f"the job directory {folder} cannot be filled"):
         if submission.package:
-            from paddock.backends.files.package import place_locally
+            from paddock.backends.files.package import scan
+            from paddock.backends.node.place import build
 
-            data = submission.data
-            place_locally(submission.package, str(folder), os.environ, say, data=data)
+            package = scan(submission.package, os.environ, data=submission.data, has_logs=True)
+            say(f"code: {package}, to {folder}")
+            build(package.manifest, str(folder), package.open, is_checked=False)
         for each in (folder / INNER, folder / "log"):
             each.mkdir(exist_ok=True, mode=0o700)
         for path, text in files.items():

@@ -7,10 +7,10 @@ write it: train.txt-00000, part_3.csv.gz, data-00001-of-00004.parquet.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from paddock.backends.files.ignore import translate
-from paddock.backends.node.manifest import PackageManifest, listed, make_manifest, raw, shown
+from paddock.backends.node.manifest import PackageManifest, listed, raw, shown
 from paddock.backends.node.store import size_text
 from paddock.errors import Problem, UsageError, refuse
 
@@ -100,8 +100,3 @@ def unevenness(totals: Sequence[int]) -> str:
         f"warning: --data is uneven: node {totals.index(most)} gets {size_text(most)}, node"
         f" {totals.index(least)} {size_text(least)}; nodes that train in step wait for the largest"
     )
-
-
-def union(manifests: Iterable[PackageManifest]) -> PackageManifest:
-    """Return the manifest for hosts that share a directory: the parts of all of them."""
-    return make_manifest({e.path: e for each in manifests for e in each.entries}.values())

@@ -87,8 +87,7 @@ class Mpi(folders.FolderBackend):
                 ["/bin/sh", str(place / SCRIPT)],
                 {**of_command(os.environ), **dict(submission.env), TOKEN: submission.token},
                 cwd="/",
-                console=console,
-                screen=console,
+                outputs=(console, console),
                 is_attached=not submission.is_detached,
             )
         try:

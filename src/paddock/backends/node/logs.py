@@ -73,7 +73,6 @@ def launch_rows(
     host: str,
     is_over: Callable[[], bool],
     is_closed: bool,
-    nap: Callable[[float], None] = time.sleep,
 ) -> Iterator[Row]:
     """Yield the output of the ranks of one launch on this machine.
 
@@ -85,7 +84,7 @@ def launch_rows(
         for name, path in launch_logs(directory, place):
             yield LogFile(path, host, query, os.path.join(directory, name), is_closed=is_closed)
 
-    found = _rows(find, query, is_over, nap)
+    found = _rows(find, query, is_over, time.sleep)
     return found if query.tail is None else last_lines(found, query.tail)
 
 
