@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, carry_out
+from paddock.cli.family import CliCommand, Operand, ParsedCommand
 from paddock.cli.help import commands_of
 from paddock.cli.main import COMMANDS as NAMES
 
@@ -34,11 +34,6 @@ VALUES = {
 # Of fish: the word that is typed has one, and with underscores it is completed.
 UNDERSCORE = 'string match -q -- "-*_*" (commandline -ct)'
 KNOWN = {"job": "jobs", "site": "sites", "discover": "sites"}  # kind or flag -> what is asked for
-
-
-def run(argv: Sequence[str]) -> int:
-    """Print the completion script of a shell."""
-    return carry_out("completion", COMMANDS, argv)
 
 
 def _run(given: ParsedCommand) -> int:

@@ -34,9 +34,10 @@ def run(argv: Sequence[str]) -> int:
     """Print the plan of ``paddock launch`` with the same arguments."""
     words = list(argv)
     if (for_kubernetes := words_for_kubernetes(words)) is not None:
-        from paddock.cli import explain_kubernetes
+        from paddock.cli.explain_kubernetes import COMMAND, COMMANDS
+        from paddock.cli.family import carry_out
 
-        return explain_kubernetes.run(for_kubernetes)
+        return carry_out(COMMAND, COMMANDS, for_kubernetes)
     if is_submission(words):
         return _run_submission(words)
     line = read_line(words, TABLE, has_script=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from paddock import __version__
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, carry_out, usage_of
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, usage_of
 from paddock.cli.main import ALL, SHARED
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import HELP, HELP_ALL, flag, nearest, read_line, spelled
@@ -48,15 +48,11 @@ SCRIPT = (Operand("script", "train.py [arguments of train.py]", "", "script"),)
 ALL_FLAGS = flag("all", "", "show every flag, not only the common ones")
 
 
-def run(argv: Sequence[str]) -> int:
-    """Print help about a command, or about all."""
-    if argv:
-        return carry_out("help", COMMANDS, argv)
-    sys.stdout.write(overview())
-    return 0
-
-
 def _run(given: ParsedCommand) -> int:
+    """Print help about a command, or about all."""
+    if not given.words:
+        sys.stdout.write(overview())
+        return 0
     name, *order = given.words
     if name not in NAMES:
         raise UsageError(f"'{name}' is not a command", hint=nearest(name, NAMES, ALL))

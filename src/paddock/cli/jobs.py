@@ -20,7 +20,7 @@ from paddock.backends.merge import around, matching, read_query, tail_of
 from paddock.backends.registry import Registry, remove_damaged
 from paddock.backends.sites.find import find_site
 from paddock.backends.text import clean, word_of
-from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out, say
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, say
 from paddock.cli.job_status import (
     AT_ONCE,
     POLL_SECONDS,
@@ -324,8 +324,3 @@ _VERBS = (
 )
 # fmt: on
 COMMANDS = {verb.name: verb for verb in _VERBS}
-
-
-def run(name: str, argv: Sequence[str]) -> int:
-    """Run a verb; returns the exit code."""
-    return carry_out(name, COMMANDS, argv)

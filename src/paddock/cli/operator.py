@@ -5,7 +5,7 @@ Flags may be written as Go does: -leader-elect=true.
 
 from __future__ import annotations
 
-from paddock.cli.family import CliCommand, ParsedCommand, carry_out
+from paddock.cli.family import CliCommand, ParsedCommand
 from paddock.command_line import Flag, flag
 from paddock.errors import UsageError
 from paddock.operator.options import FLAGS
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from paddock.operator.manifests.install import Install
 
 TIMEOUT_SECONDS_MAX = 3600
-
-
-def run(argv: Sequence[str]) -> int:
-    """Carry out an order; the exit code."""
-    return carry_out("operator", COMMANDS, argv)
 
 
 def _run(words: Sequence[str]) -> int:

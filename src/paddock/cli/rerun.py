@@ -12,14 +12,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from paddock.backends.table import LAUNCH
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, carry_out, say
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, say
 from paddock.cli.job_status import one_of
 from paddock.core.secrets import HIDDEN
 from paddock.errors import Problem, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from paddock.backends.registry import RegisteredJob
 
 # Of a terminal, a shell or a session; what a job needs has other names.
@@ -102,8 +100,3 @@ COMMANDS = {
                  "default)", "job", least=0),),
     )
 }  # fmt: skip
-
-
-def run(argv: Sequence[str]) -> int:
-    """Carry out the command; the exit code."""
-    return carry_out("rerun", COMMANDS, argv)

@@ -8,7 +8,7 @@ from importlib import metadata
 from importlib.util import find_spec
 
 from paddock import __version__
-from paddock.cli.family import JSON, CliCommand, ParsedCommand, carry_out
+from paddock.cli.family import JSON, CliCommand, ParsedCommand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,11 +25,6 @@ FRAMEWORKS = {
 FEATURES = {"yaml files (-f job.yaml)": "yaml", "tls": "_ssl"}
 # What the extra paddock-train[ps] brings; the parameter server runs with numpy alone, slower.
 PS_EXTRA = ("numpy", "numba", "xxhash")
-
-
-def run(argv: Sequence[str]) -> int:
-    """Carry out the command; the exit code."""
-    return carry_out("version", COMMANDS, argv)
 
 
 def _run(given: ParsedCommand) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand
 from paddock.errors import UsageError
 from paddock.local.text import count
 from paddock.local.warm.keep import RunningDaemon, all_found
@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     _T = TypeVar("_T", ImportProfile, RunningDaemon)
-
-
-def run(argv: Sequence[str]) -> int:
-    """Carry out an order; returns the exit code."""
-    return carry_out("warm", COMMANDS, argv)
 
 
 def _forget(given: ParsedCommand) -> int:
