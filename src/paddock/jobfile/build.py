@@ -59,9 +59,9 @@ def build_job(
         reader.fault("nproc_per_node", f"but {reader.label('devices')}", "leave one of them out")
     meeting = read_meeting(reader)
     ips = read_ips(reader)
-    nnodes = decide_nodes(reader, meeting, ips, hosts_of(roles))
+    nnodes = decide_nodes(reader, meeting[1], ips, hosts_of(roles))
     rendezvous = decide_rendezvous(reader, meeting, ips, roles, nnodes)
-    elastic = _read_elastic(reader, nnodes, by=meeting.by)
+    elastic = _read_elastic(reader, nnodes, by=meeting[1])
     is_elastic = nnodes[0] != nnodes[1] or elastic.level >= 0 or rendezvous.kind == "etcd"
     job = Job(
         command=command,
@@ -78,7 +78,7 @@ def build_job(
         elastic=elastic,
         restart=_read_restart(reader, is_elastic=is_elastic),
         logs=_read_logs(reader),
-        start_port=decide_start_port(reader, meeting, ips),
+        start_port=decide_start_port(reader, meeting[0], ips),
         port_range=_read_port_range(reader),
         fixed_port=reader.port("fixed_port"),
         omp_num_threads=_read_omp(reader),
