@@ -11,11 +11,11 @@ import sys
 
 from paddock.cli.launch import resolved
 from paddock.cli.plan_text import show_plan
-from paddock.command_line import TRUE_WORDS, FlagTable, flag, read_line
-from paddock.core.value import replace
-from paddock.errors import HelpAsked, Problem, UsageError
+from paddock.command_line import FlagTable, flag, read_line
+from paddock.errors import HelpAsked
+from paddock.jobfile.args import is_set
 from paddock.jobfile.flags import FLAGS as LAUNCH
-from paddock.jobfile.parse import NO_SCRIPT, ParsedLaunch, crowd_note, parse, usable_cores
+from paddock.jobfile.parse import ParsedLaunch, crowd_note, parse, usable_cores
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,29 +40,13 @@ def run(argv: Sequence[str]) -> int:
         return carry_out(COMMAND, COMMANDS, for_kubernetes)
     if is_submission(words):
         return _run_submission(words)
-    line = read_line(words, TABLE, has_script=True)
-    if line.is_help:
+    parsed = parse(words, os.environ, python=sys.executable, table=TABLE)
+    if parsed.is_help:
         raise HelpAsked("explain", words)
-    own = {said.flag.key: said.text for said in line.said if said.flag in FLAGS}
-    is_json = own.get("json", "0").lower() in TRUE_WORDS
-    words = [word for said in line.said if said.flag not in FLAGS for word in said.words]
-    try:
-        parsed = parse([*words, *(["--", *line.rest] if line.rest else [])], os.environ,
-                       python=sys.executable)  # fmt: skip
-    except UsageError as error:
-        found = [
-            Problem(NO_SCRIPT, "write paddock explain [flags] train.py [arguments]")
-            if one.message == NO_SCRIPT
-            else one
-            for one in error.problems
-            if line.is_whole or one.message != NO_SCRIPT
-        ]
-        raise UsageError.of([*line.problems, *found]) from error
-    if line.problems:
-        raise UsageError.of(line.problems)
-    parsed = resolved(replace(parsed, notes=(*line.notes, *parsed.notes)))
-    parsed = replace(parsed, notes=(*parsed.notes, *crowd_note(parsed.job, usable_cores())))
-    show_plan(parsed, is_json=is_json, env_of=own.get("env_of", ""))
+    parsed = resolved(parsed)
+    env_of = parsed.given.get("env-of")
+    is_json = is_set(parsed.given, "json")
+    show_plan(parsed, is_json=is_json, env_of=env_of.text if env_of is not None else "")
     return 0
 
 

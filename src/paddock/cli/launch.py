@@ -99,8 +99,6 @@ def read(argv: Sequence[str]) -> ParsedLaunch:
     if not parsed.is_help:
         parsed = resolved(parsed)
         check_machine(parsed.job)
-        notes = (*parsed.notes, *crowd_note(parsed.job, usable_cores()))
-        parsed = replace(parsed, notes=notes)
     return parsed
 
 
@@ -150,11 +148,12 @@ def resolved(parsed: ParsedLaunch) -> ParsedLaunch:
         from paddock.jobfile.dialects.paddlejob import resolve_file
 
         parsed = resolve_file(parsed)
-    if parsed.job.role("ps") is not None:
+    job = parsed.job
+    if job.role("ps") is not None:
         from paddock.jobfile.servers import decide_servers
 
-        parsed = replace(parsed, job=decide_servers(parsed.job))
-    return parsed
+        job = decide_servers(job)
+    return replace(parsed, job=job, notes=(*parsed.notes, *crowd_note(job, usable_cores())))
 
 
 def _has_pidfd() -> bool:
@@ -247,9 +246,9 @@ def _near(script: str, otherwise: str) -> str:
 
 def _script_problems(argv: Sequence[str]) -> list[Problem]:
     """The problems with the script of a command line that has other problems, too."""
-    from paddock.jobfile.args import read_words
+    from paddock.jobfile.args import LaunchArgs
 
-    script = read_words(argv).script
+    script = LaunchArgs(argv).script
     problem = _script_problem(script) if script.endswith(".py") else None
     return [problem] if problem is not None else []
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from paddock.command_line import TRUE_WORDS
 from paddock.core.job import ValueSource, make_command
 from paddock.errors import Problem
-from paddock.jobfile.args import ArgValue, read_words
+from paddock.jobfile.args import ArgValue, LaunchArgs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -217,7 +216,7 @@ def _read_command(pod: PodReading, path: str, words: list[str], python: str) -> 
     if inner is None:
         pod.command = _plain_command(words, python)
         return
-    read = read_words(inner, "file")
+    read = LaunchArgs(inner)
     for problem in read.problems:
         pod.problems.append(Problem(f"{path}.args: {problem.message}", problem.hint))
     pod.not_honoured.extend(
@@ -228,7 +227,7 @@ def _read_command(pod: PodReading, path: str, words: list[str], python: str) -> 
             given.text, ValueSource("file", f"{path}.args {given.source.name}", given.text)
         )
         for name, given in read.values.items()
-        if name not in ("module", "no_python", "file", "env", "ignore_env")
+        if name not in ("module", "no_python", "run_path", "file", "env", "ignore_env")
     }
     for word in read.env:
         name, _, text = word.partition("=")
@@ -236,11 +235,7 @@ def _read_command(pod: PodReading, path: str, words: list[str], python: str) -> 
     if not read.script:
         pod.problems.append(Problem(f"{path}.args: no script after the launcher's flags"))
         return
-    given = {n: read.values[n].text.lower() in TRUE_WORDS for n in read.values}
-    pod.command = make_command(
-        read.script, read.script_args, python,
-        given.get("module", False), given.get("no_python", False),
-    )  # fmt: skip
+    pod.command = read.command(python)
 
 
 def _without_shell(words: list[str]) -> list[str]:
