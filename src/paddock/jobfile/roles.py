@@ -27,19 +27,12 @@ def read_mode(reader: FieldReader) -> Mode:
         for name in (*heter, *servers)[:1]:
             reader.sources["mode"] = reader.source(name)
         return implied
-    chosen = reader.choice("run_mode", MODES, implied)
-    for mode in ("collective", "ps", "ps-heter", "rpc"):
-        if mode != chosen:
-            continue
-        unused = heter if mode == "ps" else [] if mode == "ps-heter" else [*heter, *servers]
-        for name in unused:
-            reader.fault(
-                name,
-                f"not used with --run_mode {mode}",
-                f"leave it out, or write --run_mode {implied}",
-            )
-        return mode
-    return implied
+    chosen: Mode = reader.choice("run_mode", MODES, implied)  # type: ignore[assignment]  # of MODES
+    unused = {"ps": heter, "ps-heter": []}.get(chosen, [*heter, *servers])
+    for name in unused:
+        hint = f"leave it out, or write --run_mode {implied}"
+        reader.fault(name, f"not used with --run_mode {chosen}", hint)
+    return chosen
 
 
 def read_roles(
@@ -57,8 +50,8 @@ def read_roles(
             )
         return (Role("worker", count, on_cpu=on_cpu),), device_kind
     listed: list[str] = []
-    servers = _read_endpoints(reader, "servers", listed, is_port_needed=True)
-    workers = _read_endpoints(reader, "trainers", listed, is_port_needed=False)
+    servers = _endpoints(reader, "servers", reader.items("servers"), listed)
+    workers = _endpoints(reader, "trainers", reader.items("trainers"), listed)
     stage = 1 if mode == "ps-heter" else 0
     device = "cpu" if mode == "ps-heter" else ""
     roles = [
@@ -117,24 +110,14 @@ def _count(
     return None
 
 
-def _read_endpoints(
-    reader: FieldReader, name: str, listed: list[str], *, is_port_needed: bool
+def _endpoints(
+    reader: FieldReader, name: str, items: tuple[str, ...], listed: list[str]
 ) -> tuple[str, ...]:
-    """Read a list. listed: endpoints of the lists read so far, for doubles and default ports."""
-    return _check_endpoints(reader, name, reader.items(name), listed, is_port_needed)
-
-
-def _check_endpoints(
-    reader: FieldReader,
-    name: str,
-    items: tuple[str, ...],
-    listed: list[str],
-    is_port_needed: bool,
-) -> tuple[str, ...]:
+    """The endpoints of a list; only servers need a port. listed: of the lists read so far."""
     found = []
     for item in items:
         host = split_endpoint(item)[0]
-        is_bare = not is_port_needed and item in (host, f"[{host}]")
+        is_bare = name != "servers" and item in (host, f"[{host}]")
         read = reader.endpoint(name, _default_endpoint(host, listed) if is_bare else item)
         if read is None:
             continue
@@ -180,7 +163,7 @@ def _read_heter(reader: FieldReader, listed: list[str]) -> list[Role]:
         endpoints: tuple[str, ...] = ()
         if lists:
             items = tuple(i.strip() for i in lists[at].split(",") if i.strip())
-            endpoints = _check_endpoints(reader, "heter_workers", items, listed, False)
+            endpoints = _endpoints(reader, "heter_workers", items, listed)
         count = _stage_count(reader, counts[at], len(endpoints)) if counts else None
         roles.append(Role("heter", None if endpoints else count, endpoints, at + 2, devices[at]))
     return roles
