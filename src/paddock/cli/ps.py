@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -22,7 +22,7 @@ from paddock.backends.node.store import size_text
 from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out
 from paddock.cli.ps_endpoints import logged_endpoints
 from paddock.cli.ps_text import aligned, moved_text, status_text
-from paddock.command_line import Flag, flag
+from paddock.command_line import flag
 from paddock.errors import EXIT_OWN_FAULT, UsageError, problem_text
 
 TYPE_CHECKING = False
@@ -324,59 +324,53 @@ def _explain(given: ParsedCommand) -> int:
     return _tell(given, said, "\n".join(said.values()))
 
 
-def _order(
-    name: str,
-    what: str,
-    run: Callable[[ParsedCommand], int],
-    flags: Sequence[Flag],
-    *operands: Operand,
-) -> CliCommand:
-    return CliCommand(f"ps {name}", what, tuple(flags), run, operands, extra="ps")
-
-
+_order = partial(CliCommand, extra="ps")
 # fmt: off
 _ORDERS = (
-    _order("status", "show each server, and who is waited for", _status, SERVERS),
-    _order("tables", "show the tables", _tables, SERVERS),
-    _order("save", "write a checkpoint", _save, (
+    _order("ps status", "show each server, and who is waited for", SERVERS, _status),
+    _order("ps tables", "show the tables", SERVERS, _tables),
+    _order("ps save", "write a checkpoint", (
         flag("mode", "", "all rows, or those that changed", choices=("full", "delta"),
              default="full"),
         flag("keep", "N", "checkpoints to keep", default="3"), *SERVERS,
-    ), Operand("directory", "DIRECTORY", "directory that all servers see", "dir")),
-    _order("load", "read a checkpoint, of any number of servers", _load, (
+    ), _save, (Operand("directory", "DIRECTORY", "directory that all servers see", "dir"),)),
+    _order("ps load", "read a checkpoint, of any number of servers", (
         flag("name", "NAME", "which one there [the newest whole one]"),
         flag("from-job", "NAME", "the job that saved it, if another"), *SERVERS,
-    ), Operand("directory", "DIRECTORY", "what was saved to, or one checkpoint in it", "dir")),
-    _order("shrink", "decay statistics and drop what tables give up", _shrink, (TABLES, *SERVERS)),
-    _order("move", "give a shard to another server, while trainers go on", _move, (
+    ), _load,
+        (Operand("directory", "DIRECTORY", "what was saved to, or one checkpoint in it", "dir"),)),
+    _order("ps shrink", "decay statistics and drop what tables give up", (TABLES, *SERVERS),
+           _shrink),
+    _order("ps move", "give a shard to another server, while trainers go on", (
         TABLE, flag("shard", "N", "from 0", is_needed=True),
         flag("to", "N", "server, from 0", is_needed=True), *SERVERS,
-    )),
-    _order("rebalance", "spread shards evenly", _rebalance, (TABLES, *SERVERS)),
-    _order("snapshot", "have each server shorten its log", _snapshot, SERVERS),
-    _order("export", "write weights as npz, safetensors or Paddle's text", _export, (
+    ), _move),
+    _order("ps rebalance", "spread shards evenly", (TABLES, *SERVERS), _rebalance),
+    _order("ps snapshot", "have each server shorten its log", SERVERS, _snapshot),
+    _order("ps export", "write weights as npz, safetensors or Paddle's text", (
         FORMAT, flag("out", "PATH", "file; paddle: directory", is_needed=True), RULE, *SOURCE,
-    )),
-    _order("import", "read weights into a table, or into a checkpoint", _import, (
+    ), _export),
+    _order("ps import", "read weights into a table, or into a checkpoint", (
         FORMAT, flag("in", "PATH", "file; paddle: directory", is_needed=True, field="path"), TABLE,
         RULE, flag("checkpoint", "DIR", "make one there instead; no server is asked"),
         flag("spec", "FILE", "with --checkpoint: the table's spec, JSON as in ps tables"), *SERVERS,
-    )),
-    _order("publish", "make weights the version that serving readers get", _publish, (
+    ), _import),
+    _order("ps publish", "make weights the version that serving readers get", (
         flag("keep", "N", "versions to keep", default="2"), *SOURCE,
-    ), Operand("directory", "DIRECTORY", "where paddock.ps serving readers look", "dir")),
-    _order("witness", "say which server of a pair may serve", _witness, (
+    ), _publish,
+        (Operand("directory", "DIRECTORY", "where paddock.ps serving readers look", "dir"),)),
+    _order("ps witness", "say which server of a pair may serve", (
         flag("data-dir", "DIR", "where it keeps who may serve", is_needed=True),
         flag("port", "PORT", "0 for any free one", default=str(PORT)),
         flag("bind", "HOST", "address to listen on [127.0.0.1; 0.0.0.0 with a token]"),
         flag("token-file", "FILE", "the servers' secret"),
         flag("tls-cert", "FILE", "certificate, PEM"), flag("tls-key", "FILE", "its key, PEM"),
-    )),
-    _order("explain", "say what each strategy gives and takes", _explain, (
+    ), _witness),
+    _order("ps explain", "say what each strategy gives and takes", (
         flag("staleness", "N", "steps that a trainer may be ahead", default="0"),
         flag("window", "N", "pushes on their way", default="2"),
         flag("geo-step", "N", "steps between two pushes of geo", default="100"), JSON,
-    ), Operand("strategy", "STRATEGY", "which [all]", "text", STRATEGIES, 0, 0)),
+    ), _explain, (Operand("strategy", "STRATEGY", "which [all]", "text", STRATEGIES, 0, 0),)),
 )
 # fmt: on
 COMMANDS = {order.name: order for order in _ORDERS}
