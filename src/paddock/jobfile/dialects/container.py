@@ -266,38 +266,34 @@ def _is_python(word: str) -> bool:
     return name.startswith("python") and not name[6:].strip("0123456789.")
 
 
-def _launcher_words(words: list[str]) -> list[str] | None:
-    """The arguments after a launcher, None if the command runs none."""
-    if _base(words[0]) in LAUNCHER_PROGRAMS:
-        return words[1:]
-    if _base(words[0]) == "paddock" and words[1:2] == ["launch"]:
-        return words[2:]
+def _python_args(words: list[str]) -> list[str]:
+    """The arguments of a Python interpreter after its switches; none for another program."""
     if not _is_python(words[0]):
-        return None
-    at = _after_switches(words)
-    if words[at : at + 1] != ["-m"]:
-        return None
-    module = words[at + 1 : at + 2]
-    if module and module[0] in LAUNCHERS:
-        return words[at + 2 :]
-    if module == ["paddock"] and words[at + 2 : at + 3] == ["launch"]:
-        return words[at + 3 :]
-    return None
-
-
-def _after_switches(words: list[str]) -> int:
+        return []
     at = 1
     while at < len(words) and words[at] in PYTHON_SWITCHES:
         at += 1
-    return at
+    return words[at:]
+
+
+def _launcher_words(words: list[str]) -> list[str] | None:
+    """The arguments after a launcher, None if the command runs none."""
+    args, name = _python_args(words), _base(words[0])
+    is_launcher = name in LAUNCHER_PROGRAMS
+    if args[:1] == ["-m"] and len(args) > 1:
+        name, words = args[1], args[1:]
+        is_launcher = name in LAUNCHERS
+    if is_launcher:
+        return words[1:]
+    return words[2:] if name == "paddock" and words[1:2] == ["launch"] else None
 
 
 def _plain_command(words: list[str], python: str) -> Entrypoint:
     """A command without a launcher; a Python script runs with this machine's Python."""
-    if _is_python(words[0]):
-        at = _after_switches(words)
-        if words[at : at + 1] == ["-m"] and at + 1 < len(words):
-            return make_command(words[at + 1], tuple(words[at + 2 :]), python, True, False)
-        if at < len(words) and not words[at].startswith("-"):
-            return make_command(words[at], tuple(words[at + 1 :]), python, False, False)
-    return make_command(words[0], tuple(words[1:]), python, False, True)
+    args = _python_args(words)
+    is_module = args[:1] == ["-m"] and len(args) > 1
+    if is_module:
+        args = args[1:]
+    is_program = not args or args[0].startswith("-")
+    program, *rest = words if is_program else args
+    return make_command(program, tuple(rest), python, is_module, is_program)
