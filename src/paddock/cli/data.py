@@ -57,10 +57,6 @@ class _Progress:
         sys.stderr.flush()
 
 
-def _count_text(count: int) -> str:
-    return f"{count:,}"
-
-
 # ----------------------------------------------------------------------------------------- flags
 
 
@@ -141,7 +137,7 @@ def _generate(given: ParsedCommand) -> int:
         given.kind, Path(given.out), given.examples, given.files, given.seed, given.vocab,
         given.format,
     )  # fmt: skip
-    manifest = generate(wanted, _Progress(_count_text))
+    manifest = generate(wanted, _Progress("{:,}".format))
     return _tell_written(manifest, given)
 
 

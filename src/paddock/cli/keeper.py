@@ -64,7 +64,7 @@ class LauncherDaemon:
             return None
         if rest is not None:
             # A client waits in the queue until it is done: it would have had to import.
-            warm = WarmServer(self.loop, rest.command, os.environ, _say_nothing, kept=self.kept)
+            warm = WarmServer(self.loop, rest.command, os.environ, lambda *_: None, kept=self.kept)
             warm.prepare(rest, lambda: self.loop.post(lambda: self._open(warm)))
         else:
             self._open(None)
@@ -193,10 +193,6 @@ def _end() -> None:
     """Kill all descendants, also an import that ignores its parent's end, and exit with 137."""
     end_descendants()
     os._exit(137)
-
-
-def _say_nothing(_level: str, _text: str) -> None:
-    return
 
 
 def main() -> None:

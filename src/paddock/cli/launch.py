@@ -267,30 +267,21 @@ def _check_program(program: str) -> None:
         path = os.environ.get("PATH", os.defpath)
         places = [os.path.join(d or ".", program) for d in path.split(os.pathsep)]
     files = [p for p in places if os.path.isfile(p)]
+    code = EXIT_NOT_EXECUTABLE
     if os.path.isdir(program):
-        raise PaddockError(
-            f"program '{program}' is a directory",
-            hint="name a file in it",
-            exit_code=EXIT_NOT_EXECUTABLE,
-        )
-    if not files and os.sep in program:
-        raise PaddockError(
-            f"program '{program}' does not exist (in {_here()})",
-            hint="check the path",
-            exit_code=EXIT_NOT_FOUND,
-        )
-    if not files:
-        is_here = os.path.exists(program)
-        raise PaddockError(
-            f"program '{program}' is not on PATH",
-            hint=f"a file of that name is here: write ./{program}"
-            if is_here
-            else "Python scripts end in .py; other programs need a path or a place on PATH",
-            exit_code=EXIT_NOT_EXECUTABLE if is_here else EXIT_NOT_FOUND,
-        )
-    if not any(os.access(p, os.X_OK) for p in files):
-        raise PaddockError(
-            f"program '{files[0]}' is not executable",
-            hint=f"chmod +x {files[0]}",
-            exit_code=EXIT_NOT_EXECUTABLE,
-        )
+        what, hint = f"'{program}' is a directory", "name a file in it"
+    elif files and any(os.access(p, os.X_OK) for p in files):
+        return
+    elif files:
+        what, hint = f"'{files[0]}' is not executable", f"chmod +x {files[0]}"
+    elif os.sep in program:
+        what, hint = f"'{program}' does not exist (in {_here()})", "check the path"
+        code = EXIT_NOT_FOUND
+    elif os.path.exists(program):
+        what = f"'{program}' is not on PATH"
+        hint = f"a file of that name is here: write ./{program}"
+    else:
+        what = f"'{program}' is not on PATH"
+        hint = "Python scripts end in .py; other programs need a path or a place on PATH"
+        code = EXIT_NOT_FOUND
+    raise PaddockError(f"program {what}", hint=hint, exit_code=code)

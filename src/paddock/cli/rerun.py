@@ -32,7 +32,8 @@ def _run(given: ParsedCommand) -> int:
     if missing:
         names = ", ".join(missing)
         say(f"warning: not set now, but in {run.run_id}: {names}")
-    line, cwd = _text(run, verb), run.details["line"]["cwd"]
+    recorded = run.details["line"]  # without secrets
+    line, cwd = shlex.join(["paddock", verb, *recorded["argv"]]), recorded["cwd"]
     try:
         os.chdir(cwd)
     except OSError as error:
@@ -86,11 +87,6 @@ def words_of(run: RegisteredJob) -> tuple[list[str], list[str]]:
         if name not in os.environ and not name.startswith(OF_SESSION)
     ]  # fmt: skip
     return words, missing
-
-
-def _text(run: RegisteredJob, verb: str) -> str:
-    """The command line as it is recorded: without secrets."""
-    return shlex.join(["paddock", verb, *run.details["line"]["argv"]])
 
 
 COMMANDS = {

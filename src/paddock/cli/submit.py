@@ -58,28 +58,18 @@ def run(argv: Sequence[str]) -> int:
         show_dry_run(submission, plan, is_json="json" in split.own)
         return 0
     with _answers_alone("json" in split.own) as answer:
-        return _carry_out(split, submission, plan, answer)
-
-
-def _carry_out(
-    split: SubmitArgs,
-    submission: Submission,
-    plan: SubmissionPlan,
-    answer: Callable[[dict[str, object]], None],
-) -> int:
-    """Show the plan, carry it out, and follow the job if asked for; returns the exit code."""
-    rows = [("node", "host", "processes", "devices"), *plan.rows]
-    for line in fitted(rows, terminal_width(sys.stderr)):
-        sys.stderr.write(f"{line}\n")
-    for sentence in plan.cannot:
-        say(f"warning: {sentence}")
-    for _ in range(DRAWS):
-        try:
-            return _do(split, submission, plan, answer)
-        except IdTakenError:
-            submission = replace(submission, run_id=new_id(submission.name))
-            plan = find_planner(submission.site.backend).plan(submission)
-    return _do(split, submission, plan, answer)
+        rows = [("node", "host", "processes", "devices"), *plan.rows]
+        for line in fitted(rows, terminal_width(sys.stderr)):
+            sys.stderr.write(f"{line}\n")
+        for sentence in plan.cannot:
+            say(f"warning: {sentence}")
+        for _ in range(DRAWS):
+            try:
+                return _do(split, submission, plan, answer)
+            except IdTakenError:
+                submission = replace(submission, run_id=new_id(submission.name))
+                plan = find_planner(submission.site.backend).plan(submission)
+        return _do(split, submission, plan, answer)
 
 
 def _do(
@@ -94,7 +84,8 @@ def _do(
     with registry.only_one(submission.name):
         replaced = _refuse_name_in_use(registry, submission, "replace" in split.own)
         handle = Handle(submission.site.backend, submission.site.name, submission.run_id)
-        command = _shown_command(submission.job)
+        words = [submission.job.command.program, *submission.job.command.args]
+        command = command_text(masked_words(words, len(words)))
         entry = registry.add(submission.name, handle, command, len(plan.rows))
         argv = masked_words(split.words, len(split.script))
         line = {"cwd": os.getcwd(), "argv": argv, "env": sorted(os.environ)}
@@ -301,12 +292,6 @@ def _name_of(job: Job | None) -> str:
     """A name from the script's: letters, digits and dashes."""
     program = os.path.basename(job.command.program) if job is not None else ""
     return as_name(program.removesuffix(".py"))
-
-
-def _shown_command(job: Job) -> str:
-    """The script and its arguments, for people."""
-    words = [job.command.program, *job.command.args]
-    return command_text(masked_words(words, len(words)))
 
 
 def _refuse_name_in_use(
