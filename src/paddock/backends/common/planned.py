@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 
 from paddock.backends.types import Submission
+from paddock.errors import Problem
 from paddock.jobfile.masked import masked_words
 
 # Programs are found by PATH; the others say who the user is, and how texts are written.
@@ -21,6 +22,7 @@ PREFIXES = (
     "SLURM_", "SBATCH_", "SQUEUE_", "PBS_", "LSB_", "LSF_", "LS_", "SGE_", "PE_",
     "OMPI_", "OPAL_", "ORTE_", "PRTE_", "PMIX_", "HYDRA_", "MPIEXEC_", "MPIR_", "MPICH_", "I_MPI_",
 )  # fmt: skip
+NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 REFERENCE = re.compile(r"\$\{?([A-Za-z_]\w*)", re.ASCII)
 
 
@@ -37,6 +39,12 @@ def job_text(submission: Submission, **more: object) -> str:
         **more,
     }
     return json.dumps(row, ensure_ascii=False, indent=1) + "\n"
+
+
+def bad_names(submission: Submission) -> list[Problem]:
+    """Return a problem for each --env whose name no shell takes."""
+    names = [name for name, _ in submission.env if not NAME.fullmatch(name)]
+    return [Problem(f"--env {name}: not a name of a variable") for name in names]
 
 
 def ranks_of_node(submission: Submission) -> str:

@@ -281,9 +281,7 @@ def _spec(
 def _secrets(submission: Submission) -> dict[str, str]:
     """Return the job key and variables, which no plan or registry may show."""
     _, env = split_flags(submission.flags)
-    of_site = submission.site.options.get("env")
-    found = {**of_site} if isinstance(of_site, dict) else {}
-    found |= {**dict(submission.env), TOKEN: submission.token}
+    found = {**submission.site.table("env"), **dict(submission.env), TOKEN: submission.token}
     found |= {f"{VALUE}{number}": text for number, (_, text) in enumerate(env)}
     if submission.job.rendezvous.kind == "etcd":
         found["PADDLE_MASTER"] = submission.job.rendezvous.etcd_url

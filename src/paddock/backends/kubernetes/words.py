@@ -75,8 +75,6 @@ def launch_words(
     program: "sent" or "image". ours: flags, which may refer to variables as $(NAME).
     """
     first = [python, "-m", "paddock"] if program == "image" else [python, f"{PROGRAM}/__main__.py"]
-    command = submission.job.command
-    script = ["--", command.program, *command.args] if command.program else []
     kept, env = split_flags(submission.flags)
     named = [f"{escaped(name)}=$({VALUE}{number})" for number, (name, _) in enumerate(env)]
     kept += ["-f", f"{SENT}/job.json"] if submission.file else []
@@ -84,7 +82,7 @@ def launch_words(
         *(escaped(word) for word in (*first, "launch", *kept)),
         *(word for text in named for word in ("--env", text)),
         *ours,
-        *(escaped(word) for word in script),
+        *(escaped(word) for word in submission.script),
     ]
 
 
@@ -103,8 +101,7 @@ def meeting_words(submission: Submission, name: str, rank: str) -> list[str]:
     if job.nnodes_max == 1:
         return ["--nnodes", "1", "--job_id", name]
     is_fixed = job.nnodes_min == job.nnodes_max
-    words = ["--nnodes", str(job.nnodes_max) if is_fixed else f"{job.nnodes_min}:{job.nnodes_max}"]
-    words += ["--job_id", name]
+    words = ["--nnodes", submission.nnodes, "--job_id", name]
     if job.rendezvous.kind == "etcd":
         return words
     return [*words, "--master", f"{name}-0.{name}:{PORT}", *(["--rank", rank] if is_fixed else [])]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 import zlib
 from collections.abc import Sequence
 
-from paddock.backends.common.planned import job_text, making, ranks_of_node
+from paddock.backends.common.planned import bad_names, job_text, making, ranks_of_node
 from paddock.backends.flags import foreign
 from paddock.backends.mpi.command import (
     GATE,
@@ -29,7 +28,6 @@ from paddock.errors import Problem, refuse
 
 SCRIPT = f"{INNER}/mpirun.sh"
 START_FILE = f"{INNER}/start.sh"
-NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 PORTS = (20_000, 10_000)  # first, count: below those that Linux gives away (32768)
 OF_SERVERS = ("--server_num", "--servers", "--trainers", "--trainer_num", "--worker_num")
 
@@ -59,7 +57,6 @@ def plan_of(
     ssh_args = ssh_args_of(hosts, site.text("ssh_config"), problems)
     hostfile = f"{folder}/{INNER}/hostfile" if hosts else ""
     names = [name for name, _ in submission.env]
-    problems += [f"--env {n}: not a name of a variable" for n in names if not NAME.fullmatch(n)]
     words = [*_own_words(submission, hosts, folder, problems), *_user_words(submission, folder)]
     python = site.text("interpreter") or "python3"
     start = f"{folder}/{START_FILE}"
@@ -70,7 +67,7 @@ def plan_of(
     rows.append((("sh", "-c", GATE), "says so where the hosts share nothing"))
     rows.append(((start, cwd, python, f"{folder}/log"), "working directory, Python, logs"))
     rows.append((tuple(words), "words of paddock launch"))
-    refuse([Problem(each) for each in problems])
+    refuse([*map(Problem, problems), *bad_names(submission)])
     lines = [shlex.join(group) for group, _ in rows]
     files = {f"{folder}/{SCRIPT}": _shell(lines, job.grace_seconds)}
     files[start] = START
@@ -126,9 +123,7 @@ def _own_words(
         words += ["--tail", "none"]  # the console is not watched: paddock logs has it all
     if site.text("ports"):
         words += ["--start_port", site.text("ports")]
-    table = site.options.get("paddle_init", {})
-    assert isinstance(table, dict)
-    for name, text in table.items():
+    for name, text in site.table("paddle_init").items():
         words += ["--env", f"PADDLE_INIT_{name}={text}"]
     return words + _servers(submission, hosts, problems)
 
@@ -158,10 +153,8 @@ def _servers(submission: Submission, hosts: Sequence[HostLine], problems: list[s
 
 
 def _user_words(submission: Submission, folder: str) -> list[str]:
-    command = submission.job.command
     file = ["-f", f"{folder}/{INNER}/launch.json"] if submission.file else []
-    script = ["--", command.program, *command.args] if command.program else []
-    return [*submission.flags, *file, *(script if not file else [])]
+    return [*submission.flags, *(file or submission.script)]
 
 
 def _more(submission: Submission) -> tuple[str, ...]:

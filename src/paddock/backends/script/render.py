@@ -13,7 +13,7 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from paddock.backends.common.planned import job_text, making, ranks_of_node
+from paddock.backends.common.planned import NAME, bad_names, job_text, making, ranks_of_node
 from paddock.backends.flags import foreign
 from paddock.backends.node.jobdir import INNER
 from paddock.backends.script.parse import PLACE, pattern_problems
@@ -22,7 +22,6 @@ from paddock.command_line import nearest
 from paddock.errors import Problem, refuse
 
 COMMANDS = ("submit", "status", "logs", "stop", "stop_now")
-NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 # TARGET: the words that start node.sh on every node. What it leaves is read by status.
 JOB = """\
 #!/bin/sh
@@ -61,17 +60,12 @@ def plan_of(submission: Submission, folder: str, texts: Mapping[str, str]) -> Su
     texts: of the files that the site names: before_hook, end_hook, job_script.
     """
     site = submission.site
-    problems: list[Problem] = []
-    problems += [
-        Problem(f"--env {name}: not a name of a variable")
-        for name, _ in submission.env
-        if not NAME.fullmatch(name)
-    ]
+    problems = bad_names(submission)
     values = values_of(submission, folder)
     commands = {name: site.text(name) for name in COMMANDS if site.text(name)}
     for name, text in commands.items():
         fill(text, {**values, "id": "0"} if name != "submit" else values, name, problems)
-    problems += pattern_problems(site.text("job_id"), _table(site, "states"))
+    problems += pattern_problems(site.text("job_id"), site.table("states"))
     config = config_text(site, problems)
     runs = fill(site.text("run"), values, "run", problems)
     if submission.job.nnodes_max > 1 and not runs:
@@ -136,9 +130,9 @@ def again(folder: str, row: Mapping[str, object]) -> SubmissionPlan:
 def values_of(submission: Submission, folder: str) -> dict[str, str]:
     """Return the values that commands may name in braces; the command line wins over the site."""
     site = submission.site
-    found = {name: str(value) for name, value in _table(site, "params").items()}
+    found = {name: str(value) for name, value in site.table("params").items()}
     for name in ("queue", "account", "time"):
-        found[name] = submission.extra.get(name) or site.text(name)
+        found[name] = submission.option(name)
     return found | {
         "name": submission.name,
         "run_id": submission.run_id,
@@ -169,7 +163,7 @@ def fill(text: str, values: Mapping[str, str], where: str, problems: list[Proble
 def config_text(site: Site, problems: list[Problem]) -> str:
     """Return the lines of config.ini: variables that the site sets for every job."""
     lines = []
-    for name, value in _table(site, "config").items():
+    for name, value in site.table("config").items():
         if not NAME.fullmatch(name):
             problems.append(Problem(f"config: '{name}' is not a name of a variable"))
         lines.append(f"{name}={shlex.quote(str(value))}")
@@ -177,23 +171,16 @@ def config_text(site: Site, problems: list[Problem]) -> str:
 
 
 def _launcher(submission: Submission, folder: str) -> str:
-    job = submission.job
     words = [submission.site.text("interpreter") or "python3"]
     words += [f"{folder}/{INNER}/program/__main__.py", "launch"]
-    words += ["--nnodes", str(job.nnodes_max), "--job_id", submission.run_id]
+    words += ["--nnodes", str(submission.job.nnodes_max), "--job_id", submission.run_id]
     words += ["--log_dir", f"{folder}/log/{{node}}", "--record", f"{folder}/{INNER}"]
     words += ["--token_file", f"{folder}/{INNER}/token", *submission.flags]
     if submission.file:
         words += ["-f", f"{folder}/{INNER}/launch.json"]
-    elif job.command.program:
-        words += ["--", job.command.program, *job.command.args]
+    else:
+        words += submission.script
     return shlex.join(words)
-
-
-def _table(site: Site, name: str) -> dict[str, object]:
-    found = site.options.get(name, {})
-    assert isinstance(found, dict)
-    return found
 
 
 def _rows(submission: Submission) -> tuple[tuple[str, str, str, str], ...]:
@@ -212,7 +199,7 @@ def _job_text(
         "commands": dict(commands),
         "values": dict(values),
         "job_id": site.text("job_id"),
-        "states": _table(site, "states"),
+        "states": site.table("states"),
         "credentials": list(site.texts("credentials")),
     }
     return job_text(submission, site=row)

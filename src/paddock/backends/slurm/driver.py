@@ -25,7 +25,7 @@ from paddock.backends.slurm.parse import (
     status_of,
 )
 from paddock.backends.slurm.plan import plan_of
-from paddock.backends.slurm.script import ENV, MARK, after_handles, env_file, option
+from paddock.backends.slurm.script import ENV, MARK, after_handles, env_file
 from paddock.backends.types import Handle, JobStatus, Site, Submission, SubmissionPlan
 from paddock.errors import PaddockError, Problem, UsageError, refuse
 
@@ -50,7 +50,7 @@ class Slurm(FolderBackend):
     ) -> int | None:
         """Make the job directory and hand its script to sbatch. The job is detached."""
         folder = root_of(submission.site) / submission.run_id
-        place = _Commands(submission.site.text("bin"), option(submission, "cluster"))
+        place = _Commands(submission.site.text("bin"), submission.option("cluster"))
         secrets = {str(folder / INNER / "token"): submission.token}
         if text := env_file(submission):
             secrets[str(folder / INNER / ENV)] = text

@@ -51,17 +51,6 @@ class ScriptLine:
     why: str = ""
 
 
-def option(submission: Submission, name: str) -> str:
-    """Return an option of the command line, else of the site."""
-    return submission.extra.get(name) or submission.site.text(name)
-
-
-def _source(submission: Submission, name: str) -> str:
-    if submission.extra.get(name):
-        return f"--{name} {submission.extra[name]}"
-    return submission.site.sources.get(name) or f"{name} of site {submission.site.name}"
-
-
 def build_script(submission: Submission, folder: str) -> tuple[ScriptLine, ...]:
     """Return the sbatch script. folder: the job directory. Raises UsageError with every problem."""
     return (
@@ -79,16 +68,13 @@ def script_text(lines: tuple[ScriptLine, ...]) -> str:
 
 def nodes_wanted(submission: Submission) -> str:
     """Return the number of nodes, as sbatch takes it: N, or MIN-MAX."""
-    job = submission.job
-    if job.nnodes_min == job.nnodes_max:
-        return str(job.nnodes_max)
-    return f"{job.nnodes_min}-{job.nnodes_max}"
+    return submission.nnodes.replace(":", "-")
 
 
 def after_handles(submission: Submission) -> tuple[Handle, ...]:
     """Return the jobs of --after; place is "" where only the number is given. Raises UsageError."""
     found = []
-    for word in option(submission, "after").replace(",", " ").split():
+    for word in submission.option("after").replace(",", " ").split():
         handle = parse_handle(word) or Handle("slurm", "", word)
         if handle.backend != "slurm" or not re.fullmatch(r"\d+(_\d+)?", handle.name, re.ASCII):
             raise UsageError(
@@ -118,15 +104,15 @@ def _head(submission: Submission, folder: str) -> Iterator[ScriptLine]:
         ("ntasks-per-node", "1", "one launcher on each node; it starts the ranks"),
     ]
     for name, word in OPTIONS.items():
-        if value := option(submission, word):
-            rows.append((name, value, _source(submission, word)))
+        if value := submission.option(word):
+            rows.append((name, value, submission.source(word)))
     worker = job.role("worker")
     count = worker.count if worker is not None else None
-    if count and not option(submission, "cpus"):
+    if count and not submission.option("cpus"):
         rows.append(("cpus-per-task", str(count), f"{count} processes on a node: a core for each"))
     if after := after_handles(submission):
         numbers = ":".join(handle.name for handle in after)
-        rows.append(("dependency", f"afterok:{numbers}", _source(submission, "after")))
+        rows.append(("dependency", f"afterok:{numbers}", submission.source("after")))
         rows.append(("kill-on-invalid-dep", "yes", "a job that can never start is cancelled"))
     seconds = math.ceil(job.grace_seconds) + SIGNAL_MARGIN_SECONDS
     why = f"--grace {job.grace_seconds:g}: before the time limit, to this script alone"
@@ -138,7 +124,7 @@ def _head(submission: Submission, folder: str) -> Iterator[ScriptLine]:
     why = "variables of this shell that travel; those that you name are in a file"
     rows.append(("export", ",".join(BASE), why))
     rows.append(("open-mode", "append", "what was said before a restart is kept"))
-    name = "console-%a.log" if option(submission, "array") else "console.log"
+    name = "console-%a.log" if submission.option("array") else "console.log"
     output = folder.replace("%", "%%") + f"/log/{name}"
     rows.append(("output", output, "what the launchers say"))
     rows.append(("chdir", folder.replace("%", "%%"), "the job directory, seen by all nodes"))
@@ -164,7 +150,7 @@ def _raw_lines(submission: Submission) -> tuple[str, ...]:
 
 def _functions(submission: Submission, folder: str) -> Iterator[ScriptLine]:
     quoted = shlex.quote(folder)
-    if option(submission, "array"):
+    if submission.option("array"):
         yield ScriptLine(
             f'job={quoted}/"$SLURM_ARRAY_TASK_ID"', "a directory for each of the array"
         )
@@ -225,13 +211,8 @@ def env_file(submission: Submission) -> str:
 
 def launch_words(submission: Submission) -> tuple[str, ...]:
     """Return the arguments of paddock launch on every node; $job and $inner are the script's."""
-    job = submission.job
-    low, high = job.nnodes_min, job.nnodes_max
-    words = ["--nnodes", str(high) if low == high else f"{low}:{high}"]
-    words += ["--job_id", submission.run_id, *split_env(submission.flags)[0]]
-    command = job.command
-    script = ("--", command.program, *command.args) if command.program else ()
-    return (*words, *script)
+    words = ("--nnodes", submission.nnodes, "--job_id", submission.run_id)
+    return (*words, *split_env(submission.flags)[0], *submission.script)
 
 
 def _body(submission: Submission, folder: str) -> Iterator[ScriptLine]:
@@ -248,7 +229,7 @@ def _body(submission: Submission, folder: str) -> Iterator[ScriptLine]:
     wait = 0 if job.is_elastic else math.ceil(
         job.grace_seconds + job.rendezvous.lease_seconds
     ) + WAIT_MARGIN_SECONDS  # fmt: skip
-    python = option(submission, "interpreter") or "python3"
+    python = submission.option("interpreter") or "python3"
     program = f"{shlex.quote(folder)}/{INNER}"
     ours = f'--log_dir "$job/log/{{node}}" --record "$inner" --token_file {program}/token'
     file = f" -f {program}/launch.json" if submission.file else ""
@@ -279,7 +260,7 @@ def _body(submission: Submission, folder: str) -> Iterator[ScriptLine]:
 
 
 def _requeues(submission: Submission) -> int:
-    text = option(submission, "requeues") or str(REQUEUES_MAX)
+    text = submission.option("requeues") or str(REQUEUES_MAX)
     if not text.isdecimal():
         raise UsageError(f"requeues = {text}: not a whole number")
     return int(text)
@@ -325,7 +306,7 @@ def _stop_file(folder: str) -> str:
 
 def _forget(submission: Submission, folder: str) -> str:
     """Return the command that removes the key and --env; "" for an array, whose tasks need them."""
-    if option(submission, "array"):
+    if submission.option("array"):
         return ""
     inner = f"{shlex.quote(folder)}/{INNER}"
     return f"rm -f {inner}/token {inner}/{ENV}; "

@@ -72,10 +72,8 @@ def launch_words(submission: Submission, targets: Sequence[Target], index: int) 
     job = submission.job
     words: list[str] = []
     if len(targets) > 1:
-        if job.nnodes_min == job.nnodes_max:
-            words += ["--nnodes", str(len(targets)), "--rank", str(index)]
-        else:
-            words += ["--nnodes", f"{job.nnodes_min}:{job.nnodes_max}"]
+        words += ["--nnodes", submission.nnodes]
+        words += ["--rank", str(index)] if job.nnodes_min == job.nnodes_max else []
         words += ["--master", join_endpoint(targets[0].address or ADDRESS, PORT)]
         words += ["--host", targets[index].address or f"$ADDRESS_{index}"]
     else:
@@ -86,9 +84,7 @@ def launch_words(submission: Submission, targets: Sequence[Target], index: int) 
 
 def user_words(submission: Submission) -> tuple[str, ...]:
     """Return the user's arguments after ours: launch flags, the script and its arguments."""
-    command = submission.job.command
-    script = () if submission.file else ("--", command.program, *command.args)
-    return (*submission.flags, *script)
+    return (*submission.flags, *(() if submission.file else submission.script))
 
 
 def plan_of(submission: Submission, targets: Sequence[Target]) -> SubmissionPlan:

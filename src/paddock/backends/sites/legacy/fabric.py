@@ -124,8 +124,7 @@ def translate(words: Sequence[str], site: Site) -> Translation:
     if not is_local and "server_script" not in given:
         own += ["--server_script", "pserver"]
     refuse(problems)
-    table = site.options.get("paddle_init", {})
-    assert isinstance(table, dict)
+    table = site.table("paddle_init")
     env = {f"PADDLE_INIT_{name}": str(value) for name, value in table.items()}
     env |= {f"PADDLE_INIT_{name.upper()}": value for name, value in old.items()}
     return Translation((*flags, *own), script or (SCRIPT,), env, tuple(notes))
