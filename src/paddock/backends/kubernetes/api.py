@@ -86,11 +86,10 @@ async def make(
             what = f"{top.resource.kind} {top.name}"
             await client.patch(top.resource, namespace, top.name, {"spec": {"suspend": False}})
             await settle(client, namespace, top, uid)
-    except KubeError as error:
+    except BaseException as error:
         await undo(client, namespace, top, uid)
-        raise explained(error, what, namespace) from error
-    except BaseException:
-        await undo(client, namespace, top, uid)
+        if isinstance(error, KubeError):
+            raise explained(error, what, namespace) from error
         raise
     return uid
 

@@ -117,14 +117,12 @@ async def _follow(
     overseer = asyncio.ensure_future(_oversee(client, namespace, look, query, queue, tasks))
     try:
         while not (overseer.done() and queue.empty()):
-            yield_now = [await queue.get()] if not queue.empty() else []
-            if not yield_now:
-                waiting = asyncio.ensure_future(queue.get())
-                await asyncio.wait({waiting, overseer}, return_when=asyncio.FIRST_COMPLETED)
-                if not waiting.done():
-                    waiting.cancel()
-                    continue
-                yield_now = [waiting.result()]
+            waiting = asyncio.ensure_future(queue.get())
+            await asyncio.wait({waiting, overseer}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                waiting.cancel()
+                continue
+            yield_now = [waiting.result()]
             # sleep: lines of other pods at the same time arrive a little later
             await asyncio.sleep(ORDER_SECONDS)
             while not queue.empty():

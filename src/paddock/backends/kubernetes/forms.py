@@ -64,7 +64,8 @@ def pods_of(job: Job) -> dict[str, int]:
     """Return a PaddleJob's pods by role: one for each node; with servers, one for each process."""
     if job.mode == "collective":
         return {"worker": job.nnodes_max}
-    return {role.name: processes(job, role.name) for role in job.roles}
+    roles = sorted(job.roles, key=lambda role: ORDER.index(role.name))
+    return {role.name: processes(job, role.name) for role in roles}
 
 
 def paddle_spec(
@@ -111,17 +112,6 @@ def volcano_spec(
     }
     found |= {"queue": options.queue} if options.queue else {}
     return found | ({"priorityClassName": options.priority_class} if options.priority_class else {})
-
-
-def default_form(*, is_file: bool, servers: int) -> str:
-    """Return the kind of job for a site that names no form, the same on every cluster.
-
-    A PaddleJob from -f stays one; servers with pods of their own need an operator.
-
-    >>> default_form(is_file=False, servers=0), default_form(is_file=True, servers=0)
-    ('job', 'paddlejob')
-    """
-    return "paddlejob" if is_file or servers else "job"
 
 
 def with_roles(job: Job, form: str, servers: int, trainers: int) -> Job:
@@ -179,10 +169,7 @@ def pod_names(job: Job, form: str, name: str) -> list[str]:
         return [f"{name}-{index}" for index in range(job.nnodes_max)]
     if form == "volcano-job":
         return [f"{name}-{task}-{i}" for task, n in tasks_of(job).items() for i in range(n)]
-    if job.mode == "collective":
-        return [f"{name}-worker-{index}" for index in range(job.nnodes_max)]
-    roles = sorted(job.roles, key=lambda role: ORDER.index(role.name))
-    return [f"{name}-{r.name}-{i}" for r in roles for i in range(processes(job, r.name))]
+    return [f"{name}-{role}-{i}" for role, n in pods_of(job).items() for i in range(n)]
 
 
 def serves(pod: str, name: str) -> bool:

@@ -9,8 +9,8 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from paddock.backends.kubernetes.forms import default_form, with_roles
-from paddock.backends.kubernetes.objects import PlannedObject, Sent, is_file, objects_of, plan_of
+from paddock.backends.kubernetes.forms import with_roles
+from paddock.backends.kubernetes.objects import PlannedObject, is_file, objects_of, plan_of
 from paddock.backends.kubernetes.options import KubernetesOptions, read_options
 from paddock.backends.kubernetes.pack import pack
 from paddock.backends.types import Submission, SubmissionPlan
@@ -44,24 +44,25 @@ def planned(submission: Submission) -> PlannedObjects:
     options = read_options(submission)
     patch = _patch(submission.site.options.get("pod_patch"))
     has_file = bool(submission.file)
-    form = options.form or default_form(is_file=has_file, servers=options.server_num)
+    # A PaddleJob from -f stays one; servers with pods of their own need an operator.
+    form = options.form or ("paddlejob" if has_file or options.server_num else "job")
     if not has_file:
         trainers = 0 if submission.extra.get("n") else options.trainer_num
         job = with_roles(submission.job, form, options.server_num, trainers)
         submission = replace(submission, job=job)
-    sent = Sent() if is_file(submission, form) else _sent(submission, options)
+    sent = {} if is_file(submission, form) else _sent(submission, options)
     objects = objects_of(submission, options, form, sent, patch)
     return PlannedObjects(submission, options, form, objects)
 
 
-def _sent(submission: Submission, options: KubernetesOptions) -> Sent:
+def _sent(submission: Submission, options: KubernetesOptions) -> dict[str, bytes]:
     from paddock.backends.files.program import build
 
-    return Sent(
-        program=build(has_ps=submission.has_ps) if options.program == "sent" else b"",
-        work=pack(submission.package, os.environ) if submission.package else b"",
-        job=submission.file.encode(),
-    )
+    return {
+        "program.zip": build(has_ps=submission.has_ps) if options.program == "sent" else b"",
+        "work.tar.gz": pack(submission.package, os.environ) if submission.package else b"",
+        "job.json": submission.file.encode(),
+    }
 
 
 def _patch(given: object) -> dict[str, object]:

@@ -32,6 +32,8 @@ exec "$@"
 START_OF_TASK = f"""set -e
 export PADDLE_TRAINER_ID="${TASK_INDEX}" POD_IP="$PADDOCK_TASK-${TASK_INDEX}.$PADDOCK_SERVICE"
 """ + START.partition("\n")[2]
+# All processes are in the pod's log, and log files in the pod.
+CONSOLE = ("--tail", "all", "--prefix", "always", "--log_dir", f"{FOLDER}/log")
 # Decided here, whatever the user wrote: where nodes meet; that every line reaches the pod's log.
 OURS = ("master", "rank", "nnodes", "host", "tail", "prefix", "log_dir", "job_id", "env")
 
@@ -84,11 +86,6 @@ def launch_words(
         *ours,
         *(escaped(word) for word in submission.script),
     ]
-
-
-def console_words() -> list[str]:
-    """Return the flags that put all processes in the pod's log, and log files in the pod."""
-    return ["--tail", "all", "--prefix", "always", "--log_dir", f"{FOLDER}/log"]
 
 
 def meeting_words(submission: Submission, name: str, rank: str) -> list[str]:
