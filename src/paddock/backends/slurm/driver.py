@@ -40,6 +40,7 @@ class Slurm(FolderBackend):
 
     name, begun = "slurm", folders.NOTE
     ask_seconds = 2.0  # Slurm is not asked more often than it likes
+    tasks = staticmethod(folders.tasks_of)
 
     def plan(self, submission: Submission) -> SubmissionPlan:
         """Return the plan of a submission; Slurm is not asked."""
@@ -130,10 +131,6 @@ class Slurm(FolderBackend):
         if rows:
             place.run("scancel", number)
         folders.forget_secrets(folder)  # of a job that waits, no script does
-
-    def tasks(self, folder: Path) -> list[Path]:
-        """Return the directories of the tasks of an array that have begun."""
-        return folders.tasks_of(folder)
 
     def held(self, folder: Path, site: Site) -> str:
         """Return the state of a job that has not ended, else ""."""

@@ -10,7 +10,6 @@ from paddock.backends.slurm.script import (
     ENV,
     INNER,
     build_script,
-    nodes_wanted,
     script_text,
 )
 from paddock.backends.types import PlanStep, Submission, SubmissionPlan
@@ -41,18 +40,13 @@ def plan_of(submission: Submission, root: Path) -> SubmissionPlan:
     devices = submission.option("gres") or "found there"
     high = submission.job.nnodes_max
     rows = tuple((str(index), "chosen by Slurm", each, devices) for index in range(high))
+    cannot = [*foreign("slurm", submission.extra)]
+    if ":" in submission.nnodes:
+        cannot.append("growing: Slurm decides once, between both numbers, how many nodes there are")
     return SubmissionPlan(
         rows,
         tuple(steps),
         files,
-        cannot=_cannot(submission),
+        cannot=tuple(cannot),
         why={line.text.strip(): line.why for line in lines if line.why},
     )
-
-
-def _cannot(submission: Submission) -> tuple[str, ...]:
-    """Return a sentence for each option that Slurm does not support."""
-    found = [*foreign("slurm", submission.extra)]
-    if "-" in nodes_wanted(submission):
-        found.append("growing: Slurm decides once, between both numbers, how many nodes there are")
-    return tuple(found)
