@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from paddock.backends.backend import AsksMany, find_backend
+from paddock.backends.backend import HostBackend, find_backend
 from paddock.backends.merge import prefixed
 from paddock.backends.registry import Registry
 from paddock.backends.sites.find import find_site
@@ -154,7 +154,7 @@ def ask_all(runs: Sequence[RegisteredJob], *, is_brief: bool = False) -> list[Jo
 
     def told(name: str) -> list[JobStatus | PaddockError]:
         some, backend = by_backend[name], find_backend(name)
-        if isinstance(backend, AsksMany):
+        if isinstance(backend, HostBackend):
             return backend.statuses(some, is_brief=is_brief)
         with ThreadPoolExecutor(min(AT_ONCE, len(some))) as pool:
             return list(pool.map(_status, some))

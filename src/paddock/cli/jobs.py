@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paddock.backends.backend import KeepsContents, find_backend
+from paddock.backends.backend import HostBackend, find_backend
 from paddock.backends.merge import around, matching, read_query, tail_of
 from paddock.backends.registry import Registry, remove_damaged
 from paddock.backends.sites.find import find_site
@@ -232,7 +232,7 @@ def _clear(word: str) -> None:
             raise
         site = find_site("", env=os.environ, cwd=os.getcwd(), said={"hosts": word})
     backend = find_backend(site.backend)
-    if not isinstance(backend, KeepsContents):
+    if not isinstance(backend, HostBackend):
         hint = "write --cache h1,h2, --cache local, or a site whose backend is ssh"
         raise UsageError(f"--cache {word}: backend {site.backend} caches no files", hint=hint)
     backend.clear(site, lambda text: say(clean(text)))
