@@ -280,10 +280,7 @@ def _here(run: RegisteredJob) -> Path:
 
 def _host_of(place: Path) -> str:
     """Return the machine that holds mpirun; "" where that is not known."""
-    try:
-        return (place / INNER / HOST).read_text("utf-8").strip()
-    except OSError:
-        return ""
+    return folders.line_in(place / INNER / HOST)
 
 
 def _why(place: Path, code: int) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.backends.backend import Say
-from paddock.backends.common.folder import FolderBackend, as_usage, remove, root_of, write
+from paddock.backends.common.folder import FolderBackend, as_usage, line_in, remove, root_of, write
 from paddock.backends.common.planned import env_text, of_command
 from paddock.backends.node.jobdir import INNER, last_error, read_json
 from paddock.backends.registry import RegisteredJob
@@ -50,12 +50,11 @@ class Script(FolderBackend):
 
     def plan(self, submission: Submission) -> SubmissionPlan:
         """Return the plan of a submission; reads the files that the site names, runs no command."""
-        given = submission.extra.get("from", "")
-        if given:
-            place = Path(os.path.abspath(os.path.expanduser(given)))
+        place = _place(submission)
+        if "from" in submission.extra:
             return again(str(place), _rendered(place))
         texts = {name: _read(path) for name in TEXTS if (path := submission.site.text(name))}
-        return plan_of(submission, str(_place(submission)), texts)
+        return plan_of(submission, str(place), texts)
 
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
@@ -206,8 +205,7 @@ class Script(FolderBackend):
 
 
 def _place(submission: Submission) -> Path:
-    given = submission.extra.get("from", "")
-    if given:
+    if given := submission.extra.get("from"):
         return Path(os.path.abspath(os.path.expanduser(given)))
     return root_of(submission.site) / submission.run_id
 
@@ -232,10 +230,7 @@ def _rendered(place: Path) -> dict[str, Any]:
 
 
 def _number(place: Path) -> str:
-    try:
-        return (place / INNER / "id").read_text("utf-8").strip()
-    except OSError:
-        return ""
+    return line_in(place / INNER / "id")
 
 
 def _need(names: list[str] | tuple[str, ...]) -> None:

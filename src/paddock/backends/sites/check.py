@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from paddock.backends.sites.keys import BY_NAME, keys_of
-from paddock.backends.table import BACKENDS
 from paddock.command_line import nearest
 from paddock.core.secrets import is_secret, without_login
 from paddock.errors import Problem
@@ -43,13 +42,6 @@ def key_problems(backend: str, table: Mapping[str, object], where: str) -> Itera
             yield Problem(f"{where}: {backend} has no key '{name}'", hint)
         elif not _fits(known[name].kind, value) and not (name == "hosts" and _are_hosts(value)):
             yield Problem(f"{where}: {name} must be {WHAT[known[name].kind]}, not {value!r}")
-
-
-def backend_problem(word: str, where: str) -> Problem | None:
-    """Return the problem of an unknown backend; None for a known one."""
-    if word in BACKENDS:
-        return None
-    return Problem(f"{where}: there is no backend '{word}'", nearest(word, BACKENDS))
 
 
 def from_text(kind: str, text: str) -> object:
