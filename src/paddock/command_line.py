@@ -357,22 +357,15 @@ def to_seconds(text: str) -> float | None:
     >>> to_seconds("90"), to_seconds("1h30m"), to_seconds("500ms"), to_seconds("5x")
     (90.0, 5400.0, 0.5, None)
     """
-    text = text.strip().lower()
-    total, number, unit = 0.0, "", ""
-    parts: list[tuple[str, str]] = []
-    for letter in text:
-        if letter in "0123456789.":
-            if unit:
-                parts.append((number, unit))
-                number, unit = "", ""
-            number += letter
-        else:
-            unit += letter
-    parts.append((number, unit))
-    if len(parts) > 1 and not parts[-1][1]:
-        return None
-    for number, unit in parts:
+    rest, total = text.strip().lower(), 0.0
+    units: list[str] = []
+    while rest or not units:
+        after = rest.lstrip("0123456789.")
+        number = rest[: len(rest) - len(after)]
+        rest = after.lstrip("dhms")
+        unit = after[: len(after) - len(rest)]
         if number.count(".") > 1 or not number.strip(".") or unit not in (*UNITS, ""):
             return None
         total += float(number) * UNITS.get(unit, 1.0)
-    return total
+        units.append(unit)
+    return total if units == [""] or "" not in units else None
