@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from paddock.command_line import nearest
 from paddock.core.value import replace
 from paddock.errors import (
     EXIT_NOT_EXECUTABLE,
@@ -233,8 +234,6 @@ def _script_problem(script: str) -> Problem | None:
 
 def _near(script: str, otherwise: str) -> str:
     """A hint: a script of nearly that name in the same directory."""
-    from paddock.command_line import nearest
-
     folder, name = os.path.split(script)
     try:
         beside = [each[:-3] for each in os.listdir(folder or ".") if each.endswith(".py")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.command_line import to_seconds
+from paddock.command_line import nearest, to_seconds
 from paddock.core.job import Elastic, Entrypoint, Job, Logs, Restart, Servers
 from paddock.core.value import replace
 from paddock.errors import Problem
@@ -162,7 +162,7 @@ def _read_elastic(reader: FieldReader, nnodes: tuple[int, int], *, by: str) -> E
             f"{reader.label('elastic_level')}: elasticity is off although the number of nodes is "
             f"a range; the job ends when a node joins or leaves"
         )
-    wanted = reader.integer("nnodes_wanted", 0, default=0) or 0
+    wanted = reader.integer("nnodes_wanted", 0) or 0
     if wanted:
         wanted = min(max(wanted, nnodes[0]), nnodes[1])
     return Elastic(level, wanted=wanted)
@@ -170,7 +170,7 @@ def _read_elastic(reader: FieldReader, nnodes: tuple[int, int], *, by: str) -> E
 
 def _read_restart(reader: FieldReader, *, is_elastic: bool) -> Restart:
     default = ELASTIC_RESTARTS if is_elastic else 0
-    count = reader.integer("max_restart", 0, default=default)
+    count = reader.integer("max_restart", 0)
     initial, longest = 1.0, 60.0
     if reader.has("restart_backoff"):
         first, colon, last = reader.text("restart_backoff").partition(":")
@@ -202,8 +202,6 @@ def _check_causes(reader: FieldReader, causes: tuple[str, ...]) -> None:
         if code is not None and not 1 <= code <= 255:
             reader.fault("restart_on", f"exit code {code} is not in 1..255")
         elif code is None and cause not in known:
-            from paddock.command_line import nearest
-
             reader.fault("restart_on", f"unknown cause '{cause}'", nearest(cause, known))
 
 
@@ -251,8 +249,6 @@ def _read_tail(reader: FieldReader) -> tuple[str, ...]:
     words = tuple(TAIL_ALIASES.get(w.lower(), w.lower()) for w in reader.items("tail"))
     for word in words:
         if word not in TAIL_WORDS and not (word.isascii() and word.isdigit()):
-            from paddock.command_line import nearest
-
             reader.fault("tail", f"'{word}' is neither a rank nor a role",
                          nearest(word, TAIL_WORDS, "write all, none, 0,3 or worker"))  # fmt: skip
     if len(words) > 1 and ("all" in words or "none" in words):

@@ -237,7 +237,7 @@ def _port_beside(roles: tuple[Role, ...], host: str) -> int:
 
 
 def _decide_rank(reader: FieldReader, nnodes: tuple[int, int]) -> int | None:
-    rank = reader.integer("rank", -1, default=-1)
+    rank = reader.integer("rank", -1)
     if rank is None or rank < 0:
         return None
     if rank >= nnodes[1]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paddock.command_line import nearest
 from paddock.core.endpoint import join_endpoint, parse_endpoint, split_endpoint
 from paddock.core.job import DEVICE_KINDS, MODES, Role
 from paddock.jobfile.reader import to_integer
@@ -206,8 +207,6 @@ def _heter_devices(reader: FieldReader, nstages: int) -> list[str]:
     devices = [d.lower() for d in _stages(reader, "heter_devices")] or ["cpu"]
     for device in devices:
         if device not in DEVICE_KINDS:
-            from paddock.command_line import nearest
-
             reader.fault("heter_devices", f"unknown device '{device}'",
                          nearest(device, DEVICE_KINDS))  # fmt: skip
     if len(devices) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paddock.command_line import nearest
 from paddock.core.job import ValueSource, make_command
 from paddock.errors import Problem
 from paddock.jobfile.args import ArgValue, LaunchArgs
@@ -141,8 +142,6 @@ def _not_used(
 
 def unknown_field(path: str, key: str, known: tuple[str, ...]) -> str:
     """The message about an unknown field, with the one that was meant."""
-    from paddock.command_line import nearest
-
     hint = nearest(key, known, " ").strip()
     return f"{path}{UNKNOWN}" + (f", {hint}" if hint else "")
 

@@ -6,7 +6,7 @@ torch/distributed/elastic/multiprocessing/api.py (Std, DefaultLogsSpecs), torch 
 
 from __future__ import annotations
 
-from paddock.command_line import to_seconds
+from paddock.command_line import nearest, to_seconds
 from paddock.core.job import ValueSource
 from paddock.core.secrets import without_login
 from paddock.jobfile.args import ArgValue
@@ -102,8 +102,6 @@ def apply_rdzv_conf(reader: FieldReader) -> None:
                 text, ValueSource(source.kind, source.name, f"{key}={text}")
             )
     for key in [k for k in found if k not in CONF_WITHOUT_EFFECT]:
-        from paddock.command_line import nearest
-
         known = [*(k for k, _ in CONF_VALUES), *sorted(CONF_WITHOUT_EFFECT)]
         reader.fault("rdzv_conf", f"there is no key '{key}'", nearest(key, known))
     unused = ", ".join(k for k in found if k in CONF_WITHOUT_EFFECT)
