@@ -60,56 +60,65 @@ LAUNCHER_PROGRAMS = ("fleetrun", "torchrun")
 PYTHON_SWITCHES = ("-u", "-B", "-E", "-I", "-O", "-OO", "-s", "-S")
 
 
-class PodReading:
+def from_file(path: str, text: str, shown: str = "") -> ArgValue:
+    """A value that stands in the document. shown: what stands there, if not this text."""
+    return ArgValue(text, ValueSource("file", path, shown or text))
+
+
+class DocumentReading:
+    """Collects what is wrong in a document, and what has no effect here."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.not_honoured: list[str] = []
+
+    def fault(self, path: str, what: str, hint: str = "") -> None:
+        self.problems.append(Problem(f"{path}: {what}", hint))
+
+    def mapping(self, path: str, content: object, hint: str) -> dict[str, object] | None:
+        """The content if it is a mapping; a problem is added for anything else but None."""
+        if isinstance(content, dict):
+            return content
+        if content is not None:
+            self.fault(path, "not a mapping", hint)
+        return None
+
+
+class PodReading(DocumentReading):
     """The result of reading a pod template. command: None if it names none."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.command: Entrypoint | None = None
         self.values: dict[str, ArgValue] = {}
         self.env: dict[str, str] = {}
         self.grace_seconds = 0
-        self.problems: list[Problem] = []
-        self.not_honoured: list[str] = []
-
-    @property
-    def plain_env(self) -> dict[str, str]:
-        """The variables that are the processes', not the launcher's configuration."""
-        from paddock.jobfile.environment import FALLBACKS, MAPPING
-
-        own = {variable for variable, _ in (*MAPPING, *FALLBACKS)}
-        return {name: text for name, text in self.env.items() if name not in own}
 
 
 def read_pod(path: str, template: object, python: str) -> PodReading:
     """Read a PodTemplateSpec at that path of the document."""
     pod = PodReading()
-    if template is None:
-        return pod
-    if not isinstance(template, dict):
-        pod.problems.append(Problem(f"{path}: not a mapping", "write spec.containers under it"))
-        return pod
-    for key in template:
+    parts = pod.mapping(path, template, "write spec.containers under it") or {}
+    for key in parts:
         if key != "spec":
             pod.not_honoured.append(f"{path}.{key}: there are no pods")
-    spec = template.get("spec")
+    path += ".spec"
+    spec = pod.mapping(path, parts.get("spec"), "write containers under it")
     if spec is None:
-        return pod
-    if not isinstance(spec, dict):
-        pod.problems.append(Problem(f"{path}.spec: not a mapping", "write containers under it"))
         return pod
     for key in spec:
         if key not in READ_HERE:
-            pod.not_honoured.append(_not_used(f"{path}.spec", key, "", POD, READ_HERE))
+            pod.not_honoured.append(_not_used(path, key, "", POD, READ_HERE))
     grace = spec.get("terminationGracePeriodSeconds")
     if isinstance(grace, int) and grace > 0:
         pod.grace_seconds = grace
-    _read_containers(pod, f"{path}.spec.containers", spec.get("containers"), python)
+    _read_containers(pod, f"{path}.containers", spec.get("containers"), python)
     return pod
 
 
 def _read_containers(pod: PodReading, path: str, containers: object, python: str) -> None:
     if not isinstance(containers, list) or not containers or not isinstance(containers[0], dict):
-        pod.problems.append(Problem(f"{path}: no container", "write one with a command"))
+        pod.fault(path, "no container", "write one with a command")
         return
     for at in range(1, len(containers)):
         pod.not_honoured.append(f"{path}[{at}]: only the first container runs here")
@@ -158,13 +167,11 @@ def _texts(pod: PodReading, path: str, content: object) -> list[str]:
     if content is None:
         return []
     if not isinstance(content, list):
-        pod.problems.append(Problem(f"{path}: not a list", 'write for example ["python"]'))
+        pod.fault(path, "not a list", 'write for example ["python"]')
         return []
     for at, word in enumerate(content):
         if not isinstance(word, str):
-            pod.problems.append(
-                Problem(f"{path}[{at}]: {word!r} is not a text", f'put it in quotes: "{word}"')
-            )
+            pod.fault(f"{path}[{at}]", f"{word!r} is not a text", f'put it in quotes: "{word}"')
     return [str(word) for word in content]
 
 
@@ -172,12 +179,12 @@ def _read_env(pod: PodReading, path: str, content: object) -> None:
     if content is None:
         return
     if not isinstance(content, list):
-        pod.problems.append(Problem(f"{path}: not a list", "write - name: and value:"))
+        pod.fault(path, "not a list", "write - name: and value:")
         return
     for at, item in enumerate(content):
         name = item.get("name") if isinstance(item, dict) else None
         if not isinstance(name, str) or not name or "=" in name or "\0" in name:
-            pod.problems.append(Problem(f"{path}[{at}]: no usable name"))
+            pod.fault(f"{path}[{at}]", "no usable name")
         elif "valueFrom" in item:
             pod.not_honoured.append(f"{path}.{name}: valueFrom is out of reach; see --env")
         else:
@@ -217,14 +224,12 @@ def _read_command(pod: PodReading, path: str, words: list[str], python: str) -> 
         return
     read = LaunchArgs(inner)
     for problem in read.problems:
-        pod.problems.append(Problem(f"{path}.args: {problem.message}", problem.hint))
+        pod.fault(f"{path}.args", problem.message, problem.hint)
     pod.not_honoured.extend(
         f"{path}.args: {name} is accepted and ignored: {why}" for name, why in read.ignored.items()
     )
     pod.values = {
-        name: ArgValue(
-            given.text, ValueSource("file", f"{path}.args {given.source.name}", given.text)
-        )
+        name: from_file(f"{path}.args {given.source.name}", given.text)
         for name, given in read.values.items()
         if name not in ("module", "no_python", "run_path", "file", "env", "ignore_env")
     }
@@ -232,7 +237,7 @@ def _read_command(pod: PodReading, path: str, words: list[str], python: str) -> 
         name, _, text = word.partition("=")
         pod.env[name] = text
     if not read.script:
-        pod.problems.append(Problem(f"{path}.args: no script after the launcher's flags"))
+        pod.fault(f"{path}.args", "no script after the launcher's flags")
         return
     pod.command = read.command(python)
 
