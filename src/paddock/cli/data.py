@@ -66,17 +66,17 @@ def _with_key(words: list[str]) -> list[str]:
     >>> _with_key(["x", "--by", "key", "3"]), _with_key(["--by=key 1:", "x"])
     (['x', '--by', 'key', '--key', '3'], ['--by', 'key', '--key', '1:', 'x'])
     """
-    for at, word in enumerate(words):
-        before = words[at - 1] if at else ""
-        joined = word.removeprefix("--by=") if word.startswith("--by=") or before == "--by" else ""
-        if joined.startswith("key "):
-            start = at - (word == joined)
-            column = joined.removeprefix("key ").strip()
-            return [*words[:start], "--by", "key", "--key", column, *words[at + 1 :]]
-    for at in range(1, len(words) - 1):
-        if words[at - 1 : at + 1] == ["--by", "key"]:
-            return [*words[: at + 1], "--key", *words[at + 1 :]]
-    return words
+    parts = [
+        part
+        for word in words
+        for part in (("--by", word[5:]) if word.startswith("--by=key ") else (word,))
+    ]
+    for at, word in enumerate(parts[1:], 1):
+        name, _, column = word.partition(" ")
+        if parts[at - 1] == "--by" and name == "key" and (column or parts[at + 1 :]):
+            columns = [column.strip()] if column else []
+            return [*parts[:at], "key", "--key", *columns, *parts[at + 1 :]]
+    return parts
 
 
 PATHS = Operand("paths", "PATH", "files, directories, globs or URLs (fsspec) of data", most=0)

@@ -10,6 +10,7 @@ import json
 import os
 import shlex
 import socket
+from itertools import groupby
 
 from paddock.command_line import spelled
 from paddock.contracts.environment import proc_env, shared_env
@@ -211,26 +212,14 @@ def _folded(plan: Plan) -> list[list[Proc]]:
 
     Processes with more than one device each have a row of their own.
     """
-    found: list[list[Proc]] = []
-    for proc in plan.procs:
-        last = found[-1][-1] if found else None
-        if last is not None and len(proc.device_labels) < 2 and _follows(last, proc):
-            found[-1].append(proc)
-        else:
-            found.append([proc])
-    return found
 
+    def shape(one: Proc) -> tuple[object, ...]:
+        labels = len(one.device_labels)
+        first_port = one.port - one.local_rank if one.port else 0
+        return (one.role, one.stage, one.node_rank, one.address, one.device_kind, labels,
+                one.rank - one.local_rank, first_port, one.rank if labels > 1 else -1)  # fmt: skip
 
-def _follows(last: Proc, proc: Proc) -> bool:
-    def same(one: Proc) -> tuple[object, ...]:
-        return (one.role, one.stage, one.node_rank, one.address, one.device_kind,
-                len(one.device_labels))  # fmt: skip
-
-    next_port = last.port + 1 if last.port else 0
-    is_next = (proc.rank, proc.local_rank, proc.port) == (
-        last.rank + 1, last.local_rank + 1, next_port,
-    )  # fmt: skip
-    return is_next and same(last) == same(proc)
+    return [list(alike) for _, alike in groupby(plan.procs, shape)]
 
 
 def _row(procs: Sequence[Proc]) -> tuple[str, ...]:
