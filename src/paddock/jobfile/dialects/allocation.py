@@ -86,7 +86,8 @@ def read_allocation(env: Mapping[str, str]) -> Allocation | None:
     """
     for kind, *names in MPI:
         if any(env.get(name) for name in names[:2]):
-            if kind == "pmi" and _is_step(env) and _agrees(env, *names[:2]):
+            of_srun = [env.get("SLURM_PROCID"), env.get(_first(env, SLURM_SIZES))]
+            if kind == "pmi" and _is_step(env) and of_srun == [env.get(n) for n in names[:2]]:
                 break  # srun speaks PMI, too, and knows the hosts
             return _of_mpi(env, kind, *names)  # type: ignore[arg-type]  # rows of MPI
     if _first(env, SLURM_JOBS):
@@ -148,11 +149,6 @@ def _is_step(env: Mapping[str, str]) -> bool:
     return step is not None and step < FIRST_SPECIAL_STEP and bool(_first(env, SLURM_JOBS))
 
 
-def _agrees(env: Mapping[str, str], rank: str, size: str) -> bool:
-    place = (env.get("SLURM_PROCID"), env.get(_first(env, SLURM_SIZES)))
-    return place == (env.get(rank), env.get(size))
-
-
 def _tasks_here(env: Mapping[str, str]) -> int:
     """The tasks here: SLURM_STEP_TASKS_PER_NODE, as 2(x3),1, at our SLURM_NODEID; 0: unknown."""
     at = to_integer(env.get("SLURM_NODEID", ""))
@@ -175,6 +171,7 @@ def _of_mpi(
     # Each mpirun has a number of its own; of Open MPI 5 it is a name.
     job_name = _first(env, (*MPI_JOBS[:2], *SLURM_JOBS, MPI_JOBS[2]))
     job = env.get(job_name, "")
+    job_word = "".join(c if c.isalnum() or c in "-._" else "-" for c in job)[:100]
     hosts_name = _first(env, ("OMPI_MCA_orte_node_regex", *SLURM_LISTS))
     first, among = "", _hosts(env, hosts_name)
     if here and here == place[1]:
@@ -188,7 +185,7 @@ def _of_mpi(
         first=first,
         among=among if job else (),
         hostfile=env.get("PBS_NODEFILE", "") if job and not (first or among) else "",
-        job=f"{kind}-{_as_name(job)}" if job else "",
+        job=f"{kind}-{job_word}" if job else "",
         port=port_of(job) if job else 0,
         rank_name=rank,
         size_name=size,
@@ -196,10 +193,6 @@ def _of_mpi(
         hosts_name=hosts_name or "PBS_NODEFILE",
         kind_name=job_name,
     )
-
-
-def _as_name(text: str) -> str:
-    return "".join(c if c.isalnum() or c in "-._" else "-" for c in text)[:100]
 
 
 def _hosts(env: Mapping[str, str], name: str) -> tuple[str, ...]:
