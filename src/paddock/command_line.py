@@ -254,7 +254,12 @@ def _take(line: ParsedLine, table: FlagTable, argv: Sequence[str], at: int) -> i
         found = tuple(f for f in (short or long,) if f is not None)
     at += 1
     if len(found) != 1:
-        _report_unclear(line, table, name, found)
+        line.is_whole = False
+        if found:
+            names = ", ".join(spelled(f.name, name) for f in found)
+            line.problems.append(Problem(f"{name} is ambiguous", f"it may be {names}"))
+        else:
+            line.problems.append(Problem(f"unknown flag {name}", table.meant(name)))
         if not equals and at < len(argv) and not _ends_a_flag(argv[at]):
             return at + 1  # the word after an unknown flag is more often its value than the script
         return at
@@ -323,15 +328,6 @@ def _is_dashed_value(table: FlagTable, word: str) -> bool:
 def _ends_a_flag(word: str) -> bool:
     """Return True if an argument cannot be an optional value: another flag, or a script."""
     return word.startswith("-") or word.endswith(".py")
-
-
-def _report_unclear(line: ParsedLine, table: FlagTable, name: str, found: tuple[Flag, ...]) -> None:
-    line.is_whole = False
-    if found:
-        names = ", ".join(spelled(f.name, name) for f in found)
-        line.problems.append(Problem(f"{name} is ambiguous", f"it may be {names}"))
-    else:
-        line.problems.append(Problem(f"unknown flag {name}", table.meant(name)))
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:

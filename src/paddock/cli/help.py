@@ -100,29 +100,24 @@ def commands_of(name: str) -> dict[str, CliCommand]:
     return {full: one for full, one in found.items() if full.partition(" ")[0] == name}
 
 
-def command_help(name: str, *, is_all: bool = False) -> str:
+def command_help(
+    name: str, commands: Mapping[str, CliCommand] | None = None, *, is_all: bool = False
+) -> str:
     """The text of ``paddock NAME --help``; NAME may have an order in it. is_all: --help-all."""
-    known = commands_of(name.partition(" ")[0])
+    known = commands or commands_of(name.partition(" ")[0])
     return command_text(known[name], is_all=is_all) if name in known else orders_text(name, known)
 
 
 def answer(asked: HelpAsked) -> int:
     """Print the help that was asked for."""
-    name, known = asked.name, asked.commands or commands_of(asked.name)
-    one = known.get(name)
-    if isinstance(one, CliCommand):
-        sys.stdout.write(
-            command_text(one, is_all=bool(asked.words) and wants_all(asked.words, name))
-        )
-    else:
-        sys.stdout.write(orders_text(name, commands_of(name)))
+    is_all = False
+    if asked.words:
+        table = commands_of(asked.name)[asked.name].table
+        said = read_line(asked.words, table, has_script=True).said
+        is_all = any(one.flag is HELP_ALL for one in said)
+    known = asked.commands  # of CliCommands, which errors.py does not know
+    sys.stdout.write(command_help(asked.name, known, is_all=is_all))  # type: ignore[arg-type]  # above
     return 0
-
-
-def wants_all(argv: Sequence[str], command: str) -> bool:
-    """Return True if these arguments, which ask for help, ask for all flags."""
-    table = commands_of(command)[command].table
-    return any(said.flag is HELP_ALL for said in read_line(argv, table, has_script=True).said)
 
 
 def orders_text(name: str, orders: Mapping[str, CliCommand]) -> str:
