@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from paddock.core.job import Mode
     from paddock.jobfile.reader import FieldReader
 
 ELASTIC_RESTARTS = 3  # --max_restart of Paddle, where it has an effect
@@ -54,7 +53,11 @@ def build_job(
         torchrun.check_others(reader)
     mode = read_mode(reader)
     roles, asked_kind = read_roles(reader, mode, cpu_count, devices)
-    servers = _read_servers(reader, mode, command)
+    servers = Servers()
+    if reader.has("server_script") or reader.has("server_restarts"):
+        from paddock.jobfile.servers import read_servers  # only for those who use the flags
+
+        servers = read_servers(reader, mode, command)
     if asked_kind and device_kind not in ("", asked_kind):
         reader.fault("nproc_per_node", f"but {reader.label('devices')}", "leave one of them out")
     meeting = read_meeting(reader)
@@ -63,6 +66,8 @@ def build_job(
     rendezvous = decide_rendezvous(reader, meeting, ips, roles, nnodes)
     elastic = _read_elastic(reader, nnodes, by=meeting[1])
     is_elastic = nnodes[0] != nnodes[1] or elastic.level >= 0 or rendezvous.kind == "etcd"
+    # The part of the host's devices, from an allocation: its numbers were checked before.
+    part, _, parts = reader.text("host_part", "0/1").partition("/")
     job = Job(
         command=command,
         job_id=_read_job_id(reader),
@@ -73,7 +78,7 @@ def build_job(
         servers=servers,
         devices=devices,
         device_kind=device_kind or asked_kind,
-        host_part=_read_host_part(reader),
+        host_part=(int(part), int(parts)),
         rendezvous=rendezvous,
         elastic=elastic,
         restart=_read_restart(reader, is_elastic=is_elastic),
@@ -106,14 +111,6 @@ def _with_plain(reader: FieldReader, job: Job) -> Job:
     return replace(job, **own, **parts)
 
 
-def _read_servers(reader: FieldReader, mode: Mode, command: Entrypoint) -> Servers:
-    if not (reader.has("server_script") or reader.has("server_restarts")):
-        return Servers()
-    from paddock.jobfile.servers import read_servers  # only for those who use the flags
-
-    return read_servers(reader, mode, command)
-
-
 def _read_devices(reader: FieldReader) -> tuple[tuple[str, ...] | None, str]:
     """Chosen labels (None: every visible device) and the kind an alias tells."""
     if not reader.has("devices"):
@@ -134,12 +131,6 @@ def _read_devices(reader: FieldReader) -> tuple[tuple[str, ...] | None, str]:
         if any(c.isspace() or c == ";" for c in label) or label.startswith("-"):
             reader.fault("devices", f"'{label}' is not a device", "write labels such as 0,1,2,3")
     return labels, kind
-
-
-def _read_host_part(reader: FieldReader) -> tuple[int, int]:
-    """The part of the host's devices, from an allocation: its numbers were checked before."""
-    index, _, parts = reader.text("host_part", "0/1").partition("/")
-    return int(index), int(parts)
 
 
 def _read_job_id(reader: FieldReader) -> str:
@@ -183,8 +174,15 @@ def _read_restart(reader: FieldReader, *, is_elastic: bool) -> Restart:
         if longest < initial:
             reader.fault("restart_backoff", "the maximum is below the first pause")
     causes = tuple(c.lower() for c in reader.items("restart_on"))
-    if causes:
-        _check_causes(reader, causes)
+    for cause in causes:
+        from paddock.core.policy import restart_words  # only for those who use the flag
+
+        known = restart_words()
+        code = to_integer(cause)
+        if code is not None and not 1 <= code <= 255:
+            reader.fault("restart_on", f"exit code {code} is not in 1..255")
+        elif code is None and cause not in known:
+            reader.fault("restart_on", f"unknown cause '{cause}'", nearest(cause, known))
     return Restart(
         max_restarts=default if count is None else count,
         backoff_initial_seconds=initial,
@@ -193,51 +191,24 @@ def _read_restart(reader: FieldReader, *, is_elastic: bool) -> Restart:
     )
 
 
-def _check_causes(reader: FieldReader, causes: tuple[str, ...]) -> None:
-    from paddock.core.policy import restart_words  # only for those who use the flag
-
-    known = restart_words()
-    for cause in causes:
-        code = to_integer(cause)
-        if code is not None and not 1 <= code <= 255:
-            reader.fault("restart_on", f"exit code {code} is not in 1..255")
-        elif code is None and cause not in known:
-            reader.fault("restart_on", f"unknown cause '{cause}'", nearest(cause, known))
-
-
 def _read_logs(reader: FieldReader) -> Logs:
     given = reader.values.get("log_dir")
     if given is not None and not given.text.strip():
         reader.fault("log_dir", "empty", "write --log_dir log")
     is_quiet = reader.boolean("quiet")
-    level = reader.values.get("log_level")
-    if level is not None and level.text.strip().upper() == "WARN":
-        reader.note_source("log_level")
-        level_name = "WARNING"
-    else:
-        level_name = reader.choice("log_level", LEVELS, "ERROR" if is_quiet else "INFO")
+    level = reader.choice("log_level", (*LEVELS, "WARN"), "ERROR" if is_quiet else "INFO")
+    streams: tuple[tuple[int, int], ...] = ()
+    if any(reader.has(name) for name in STREAM_FLAGS):
+        from paddock.jobfile.dialects.torchrun import read_streams  # only for those who use them
+
+        streams = read_streams(reader)
     return Logs(
         directory=reader.text("log_dir", "log"),
-        level=level_name,
+        level="WARNING" if level == "WARN" else level,
         tail=_read_tail(reader),
-        streams=_read_streams(reader),
-        line_prefix=_read_line_prefix(reader),
+        streams=streams,
+        line_prefix=reader.take("log_line_prefix_template"),  # a blank at its end is meant
     )
-
-
-def _read_streams(reader: FieldReader) -> tuple[tuple[int, int], ...]:
-    if not any(reader.has(name) for name in STREAM_FLAGS):
-        return ()
-    from paddock.jobfile.dialects.torchrun import read_streams  # only for those who use the flags
-
-    return read_streams(reader)
-
-
-def _read_line_prefix(reader: FieldReader) -> str:
-    """The template of the line prefix as it stands: a blank at its end is meant."""
-    reader.note_source("log_line_prefix_template")
-    given = reader.values.get("log_line_prefix_template")
-    return given.text if given is not None else ""
 
 
 def _read_tail(reader: FieldReader) -> tuple[str, ...]:

@@ -37,8 +37,7 @@ def read_nnodes(reader: FieldReader) -> tuple[int, int] | None:
     """--nnodes as (min, max), None when absent or wrong."""
     if not reader.has("nnodes"):
         return None
-    reader.note_source("nnodes")
-    low_text, colon, high_text = reader.values["nnodes"].text.strip().partition(":")
+    low_text, colon, high_text = reader.text("nnodes").partition(":")
     low = to_integer(low_text)
     high = to_integer(high_text) if colon else low
     if low is None or high is None:

@@ -67,18 +67,18 @@ class FieldReader:
             return self.seconds(flag.name, 0.0)
         return self.port(flag.name) if flag.metavar == "PORT" else self.text(flag.name)
 
-    def _take(self, name: str) -> str:
+    def take(self, name: str) -> str:
         """The text that is given, as it stands; "" where none is. Its source is noted."""
         self.note_source(name)
         return self.values[name].text if self.has(name) else ""
 
     def text(self, name: str, default: str = "") -> str:
         """The text, blanks around it removed."""
-        return self._take(name).strip() if self.has(name) else default
+        return self.take(name).strip() if self.has(name) else default
 
     def items(self, name: str) -> tuple[str, ...]:
         """A comma list; an empty item is a problem."""
-        text = self._take(name)
+        text = self.take(name)
         items = tuple(i.strip() for i in text.strip().rstrip(",").split(",")) if text else ()
         if not all(items):
             self.fault(name, "an item of the list is empty", "separate items by one comma")
@@ -101,7 +101,7 @@ class FieldReader:
 
     def integer(self, name: str, low: int, high: int = MAX_COUNT) -> int | None:
         """A whole number in low..high; None when absent or wrong."""
-        text = self._take(name)
+        text = self.take(name)
         found = to_integer(text)
         if text and found is None:
             self.fault(name, "not a whole number", f"write a number in {low}..{high}")
@@ -116,7 +116,7 @@ class FieldReader:
 
     def seconds(self, name: str, default: float, *, is_zero_allowed: bool = True) -> float:
         """A duration such as 30, 0.5, 500ms, 5m, 1h30m; the default when absent or wrong."""
-        text = self._take(name)
+        text = self.take(name)
         found = to_seconds(text)
         if text and found is None:
             self.fault(name, "not a duration", NO_DURATION)
@@ -127,7 +127,7 @@ class FieldReader:
 
     def boolean(self, name: str) -> bool:
         """A boolean, spelled as for strtobool; False when absent or wrong."""
-        word = self._take(name).strip().lower()
+        word = self.take(name).strip().lower()
         if self.has(name) and word not in TRUE_WORDS and word not in FALSE_WORDS:
             self.fault(name, "neither true nor false", "write 1 or 0")
         return word in TRUE_WORDS
@@ -136,7 +136,7 @@ class FieldReader:
         """A value out of a few; case does not matter. hint: for a value that is near to none."""
         if not self.has(name):
             return default
-        word = self._take(name).strip()
+        word = self.take(name).strip()
         for candidate in known:
             if candidate.lower() == word.lower():
                 return candidate

@@ -113,13 +113,10 @@ def read_streams(reader: FieldReader) -> tuple[tuple[int, int], ...]:
     """The streams that the console shows: (local rank, 0 to 3), ALL_RANKS for those not named.
 
     As in torchrun: a stream is shown unless it is redirected and not teed, or its rank is not in
-    the filter. () when no flag says anything.
+    the filter.
     """
     redirected, teed = _stream_map(reader, "redirects"), _stream_map(reader, "tee")
     ranks = _filter(reader)
-    if redirected is None and teed is None and ranks is None:
-        return ()
-    redirected, teed = redirected or {}, teed or {}
 
     def shown(rank: int) -> int:
         if ranks is not None and rank not in ranks:
@@ -131,10 +128,10 @@ def read_streams(reader: FieldReader) -> tuple[tuple[int, int], ...]:
     return tuple((rank, shown(rank)) for rank in sorted(named))
 
 
-def _stream_map(reader: FieldReader, name: str) -> dict[int, int] | None:
-    """Std.from_str: 3 is {ALL_RANKS: 3}, 0:1,1:2 is {0: 1, 1: 2}."""
+def _stream_map(reader: FieldReader, name: str) -> dict[int, int]:
+    """Std.from_str: 3 is {ALL_RANKS: 3}, 0:1,1:2 is {0: 1, 1: 2}; {} where nothing is given."""
     if not reader.has(name):
-        return None
+        return {}
     found: dict[int, int] = {}
     for item in reader.text(name).split(","):
         left, colon, right = item.strip().partition(":")
