@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from paddock.backends.node.store import size_text
 from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out
-from paddock.cli.ps_endpoints import logged_endpoints
 from paddock.cli.ps_text import aligned, moved_text, status_text
 from paddock.command_line import flag
 from paddock.errors import EXIT_OWN_FAULT, UsageError, problem_text
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 FORMATS = ("npz", "safetensors", "paddle")
 TIMEOUT_SECONDS = 10.0
 PORT = 7163  # of the witness
+ENDPOINTS = "endpoints.log"  # written by local/logs.py
+HEADING = "PADDLE_PSERVERS_IP_PORT_LIST:"
 STRATEGIES = ("sync", "half_async", "async", "geo", "staleness")
 
 
@@ -97,7 +99,24 @@ def _endpoints(given: ParsedCommand) -> str | None:
         return given.endpoints  # type: ignore[no-any-return]  # a namespace
     if given.endpoints:
         raise UsageError("--endpoints and --log_dir are given", hint="one of them is enough")
-    return logged_endpoints(Path(given.log_dir))
+    return _logged_endpoints(Path(given.log_dir))
+
+
+def _logged_endpoints(log_dir: Path) -> str:
+    """host:port of every server, in order, commas between. Raises UsageError."""
+    path = log_dir / ENDPOINTS
+    try:
+        lines = path.read_text("utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError(
+            f"{path} cannot be read: {why}",
+            hint="--log_dir is the log directory of a job that paddock launch runs",
+        ) from error
+    if HEADING not in lines:
+        raise UsageError(f"{path} names no server", hint="was the job started with --server_num?")
+    listed = lines[lines.index(HEADING) + 1 :]
+    return ",".join(takewhile(lambda line: not line.endswith(":"), listed))  # the next heading
 
 
 @contextmanager
