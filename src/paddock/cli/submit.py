@@ -197,7 +197,8 @@ def read_submission(split: SubmitArgs) -> Submission:
         job, file = _read_job(split, nnodes, site.text("interpreter") or "python3")
     except UsageError as error:
         problems += error.problems
-    name = own.get("name") or site.text("job_name") or _name_of(job)
+    script = os.path.basename(job.command.program) if job is not None else ""
+    name = own.get("name") or site.text("job_name") or as_name(script.removesuffix(".py"))
     if not NAME.fullmatch(name):
         hint = "lower-case letters, digits and '-', at most 52, as Kubernetes takes them"
         problems.append(Problem(f"--name '{name}' is not a name", hint))
@@ -286,12 +287,6 @@ def _read_job(split: SubmitArgs, nnodes: str, python: str) -> tuple[Job, str]:
     from paddock.jobfile.document import load_document
 
     return parsed.job, json.dumps(load_document(split.file))
-
-
-def _name_of(job: Job | None) -> str:
-    """A name from the script's: letters, digits and dashes."""
-    program = os.path.basename(job.command.program) if job is not None else ""
-    return as_name(program.removesuffix(".py"))
 
 
 def _refuse_name_in_use(

@@ -49,10 +49,9 @@ def _run(given: ParsedCommand) -> int:
     print(f"paddock {__version__}")
     print(f"python {platform.python_version()} ({sys.executable})")
     print(f"platform {platform.platform()}")
-    for name, version in frameworks.items():
+    of_ps = {f"{name} (ps)": version for name, version in extras.items()}
+    for name, version in (frameworks | of_ps).items():
         print(f"{name} {version or 'not installed'}")
-    for name, version in extras.items():
-        print(f"{name} (ps) {version or 'not installed'}")
     for name, is_on in features.items():
         print(f"{name}: {'on' if is_on else 'off'}")
     return 0
