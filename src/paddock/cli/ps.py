@@ -35,6 +35,7 @@ TIMEOUT_SECONDS = 10.0
 PORT = 7163  # of the witness
 ENDPOINTS = "endpoints.log"  # written by local/logs.py
 HEADING = "PADDLE_PSERVERS_IP_PORT_LIST:"
+TABLE_COLUMNS = ["name", "kind", "dim", "rows", "bytes", "optimizer", "lr", "step", "shards"]
 STRATEGIES = ("sync", "half_async", "async", "geo", "staleness")
 
 
@@ -174,22 +175,17 @@ def _tables(given: ParsedCommand) -> int:
     if given.json:
         print(json.dumps({"tables": tables}, indent=2))
         return 0
-    rows = [["table", "kind", "dim", "rows", "bytes", "optimizer", "lr", "step", "shards"]]
+    rows = [["table", *TABLE_COLUMNS[1:]]]
     for one in tables:
-        is_sparse = one["kind"] == "sparse"
-        rows.append(
-            [
-                one["name"],
-                one["kind"],
-                str(one["dim"] if is_sparse else one["size"]),
-                str(one["rows"]) if is_sparse else "-",
-                size_text(one["bytes"]),
-                one["optimizer"],
-                f"{one['lr']:g}",
-                str(one["step"]),
-                "+".join(str(count) for count in one["servers"].values()),
-            ]
-        )
+        own = {"rows": "-", "dim": one["size"]} if one["kind"] != "sparse" else {}
+        shown = {
+            **one,
+            **own,
+            "bytes": size_text(one["bytes"]),
+            "lr": f"{one['lr']:g}",
+            "shards": "+".join(str(count) for count in one["servers"].values()),
+        }
+        rows.append([str(shown[name]) for name in TABLE_COLUMNS])
     print(aligned(rows, left=(0, 1, 5, 8)), end="")
     return 0
 
