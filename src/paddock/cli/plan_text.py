@@ -96,7 +96,6 @@ def _environments(
     job: Job, plan: Plan, base: Mapping[str, str], devices: Devices
 ) -> list[dict[str, str]]:
     """The variables of each process that it does not inherit unchanged, in the plan's order."""
-    found = []
     directory = os.path.abspath(job.logs.directory)
     if has_own_folder(job):
         directory = os.path.join(directory, RUNS, "<run id>")
@@ -113,16 +112,11 @@ def _environments(
         )
         for node_rank in range(plan.nnodes)
     }
-    for proc in plan.procs:
-        env = proc_env(shared[proc.node_rank], proc).env
-        found.append(
-            {
-                name: shown_value(name, env[name])
-                for name in sorted(env)
-                if base.get(name) != env[name]
-            }
-        )
-    return found
+    envs = (proc_env(shared[proc.node_rank], proc).env for proc in plan.procs)
+    return [
+        {name: shown_value(name, env[name]) for name in sorted(env) if base.get(name) != env[name]}
+        for env in envs
+    ]
 
 
 def _as_json(parsed: ParsedLaunch, plan: Plan, envs: list[dict[str, str]]) -> dict[str, object]:

@@ -119,9 +119,7 @@ def _of_slurm(env: Mapping[str, str]) -> Allocation:
         name = _first(env, SLURM_LISTS) or _first(env, SLURM_NODE_COUNTS)
         return Allocation("slurm", idle=count, hosts_name=name)
     size_name = _first(env, SLURM_SIZES)
-    size = _number(env, size_name)
-    rank = _number(env, "SLURM_PROCID")
-    _check_place(env, "SLURM_PROCID", rank, size_name or SLURM_SIZES[0], size)
+    rank, size = _place(env, "SLURM_PROCID", size_name or SLURM_SIZES[0])
     hosts_name = _first(env, ("SLURM_STEP_NODELIST", *SLURM_LISTS))
     hosts = _hosts(env, hosts_name)
     step = env[_first(env, SLURM_STEPS)]
@@ -165,8 +163,7 @@ def _tasks_here(env: Mapping[str, str]) -> int:
 def _of_mpi(
     env: Mapping[str, str], kind: Kind, rank: str, size: str, local_rank: str, local_size: str
 ) -> Allocation:
-    place = (_number(env, rank), _number(env, size))
-    _check_place(env, rank, place[0], size, place[1])
+    place = _place(env, rank, size)
     here = _number(env, local_size) or 0
     # Each mpirun has a number of its own; of Open MPI 5 it is a name.
     job_name = _first(env, (*MPI_JOBS[:2], *SLURM_JOBS, MPI_JOBS[2]))
@@ -219,12 +216,13 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
     return number
 
 
-def _check_place(
-    env: Mapping[str, str], rank_name: str, rank: int | None, size_name: str, size: int | None
-) -> None:
+def _place(env: Mapping[str, str], rank_name: str, size_name: str) -> tuple[int, int | None]:
+    """Our rank and the size, None where it is not told. Raises UsageError without a usable rank."""
+    rank, size = _number(env, rank_name), _number(env, size_name)
     hint = "give --nnodes, --rank and --master, or --standalone for this process alone"
     if rank is None:
         raise UsageError(f"{size_name}={env.get(size_name, '')}, but {rank_name} is not set, so "
                          "this process does not know which of them it is", hint=hint)  # fmt: skip
     if size is not None and rank >= size:
         raise UsageError(f"{rank_name}={rank} is not below {size_name}={size}", hint=hint)
+    return rank, size
