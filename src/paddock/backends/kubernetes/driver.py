@@ -107,8 +107,6 @@ class Kubernetes(KubernetesPlanner):
 
     def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
         """Copy the pods' logs. Output of a job is on its volumes, or gone with its pods."""
-        from paddock.backends.types import LogQuery
-
         names, folder = set(newest_pods(self._look(run))), to / "log"
         for name in names:
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -191,11 +189,12 @@ async def _see(client: HttpClient, run: RegisteredJob) -> ObservedJob:
 
 def _details(form: str, job: dict[str, Any]) -> dict[str, Any]:
     said = _said(job)
-    names = said.get("names")
+    names, roles = said.get("names"), said.get("roles")
+    roles = roles if isinstance(roles, dict) else {}
     return {
         "form": form, "uid": job["metadata"]["uid"],
         "names": [str(name) for name in names] if isinstance(names, list) else [],
-        "roles": _roles(said.get("roles")),
+        "roles": {str(role): n for role, n in roles.items() if isinstance(n, int)},
     }  # fmt: skip
 
 
@@ -206,12 +205,6 @@ def _said(job: dict[str, Any]) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _roles(said: object) -> dict[str, int]:
-    """Return the number of processes in a pod by role; values that are no number are left out."""
-    rows = said.items() if isinstance(said, dict) else ()
-    return {str(role): count for role, count in rows if isinstance(count, int)}
 
 
 def _kubeconfig(site: Site) -> str:

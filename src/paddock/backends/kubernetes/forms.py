@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from paddock.backends.kubernetes.pods import without_empty
 from paddock.backends.kubernetes.words import PORT
 from paddock.backends.types import role_word
 from paddock.core.job import Job, Role
@@ -74,12 +75,11 @@ def paddle_spec(
     """Return the spec of a PaddleJob."""
     roles = pods_of(job)
     found: Manifest = {"suspend": True, "cleanPodPolicy": "Never"}
-    gang: Manifest = {}
     if options.scheduler in ("volcano", "coscheduling"):
-        gang = {"scheduler": options.scheduler, "minAvailable": sum(roles.values())}
-        gang |= {"queue": options.queue} if options.queue else {}
-        gang |= {"priorityClass": options.priority_class} if options.priority_class else {}
-        found["schedulingPolicy"] = gang
+        found["schedulingPolicy"] = without_empty({
+            "scheduler": options.scheduler, "minAvailable": sum(roles.values()),
+            "queue": options.queue, "priorityClass": options.priority_class,
+        })  # fmt: skip
     if job.is_elastic:
         found["elastic"] = job.elastic.level
     for role, replicas in roles.items():
@@ -110,8 +110,8 @@ def volcano_spec(
         "plugins": {"svc": ["--publish-not-ready-addresses=true"], "env": []},
         "tasks": tasks,
     }
-    found |= {"queue": options.queue} if options.queue else {}
-    return found | ({"priorityClassName": options.priority_class} if options.priority_class else {})
+    more: Manifest = {"queue": options.queue, "priorityClassName": options.priority_class}
+    return found | without_empty(more)
 
 
 def with_roles(job: Job, form: str, servers: int, trainers: int) -> Job:
@@ -183,11 +183,10 @@ def serves(pod: str, name: str) -> bool:
 
 def pod_group(options: KubernetesOptions, name: str, members: int) -> Manifest:
     """Return the spec of a PodGroup, for an Indexed Job."""
-    found: Manifest = {"minMember": members}
+    more: Manifest = {}
     if options.scheduler == "volcano":
-        found |= {"queue": options.queue} if options.queue else {}
-        found |= {"priorityClassName": options.priority_class} if options.priority_class else {}
-    return found
+        more = {"queue": options.queue, "priorityClassName": options.priority_class}
+    return {"minMember": members, **without_empty(more)}
 
 
 def gang_labels(

@@ -72,8 +72,7 @@ class ObservedJob:
 
     names: of its pods, in order. roles: processes of each pod by role, if it has several; else its
     name says its role. events: why pods could not be made, the newest last. tail: the end of the
-    log of the pod that failed first, if its
-    status does not hold enough of it. at: seconds since
+    log of the pod that failed first, if its status does not hold enough of it. at: seconds since
     1970.
     """
 
