@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddock.backends.files.hashes import Hashes
+from paddock.backends.files.hashes import Hashes, key_of
 from paddock.backends.files.ignore import (
     OF_GIT,
     OURS,
@@ -342,7 +342,7 @@ def _hashed(
             raise UsageError.of([changed_problem(entry.path)]) from error
         except OSError as error:
             raise UsageError.of([_unreadable(entry.path, error)]) from error
-        is_same = _moment(after) == _moment(status)
+        is_same = key_of(after) == key_of(status)
         has_grown = os.path.samestat(after, status) and after.st_size > status.st_size
         if not is_same and not has_grown:
             raise UsageError.of([changed_problem(entry.path)])
@@ -350,12 +350,6 @@ def _hashed(
         if is_same:
             hashes.remember(after, sha256)
     return PackageEntry(entry.path, "file", entry.mode, entry.size, sha256)
-
-
-def _moment(status: os.stat_result) -> tuple[int, ...]:
-    return (
-        status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns,
-    )  # fmt: skip
 
 
 def _check_limits(directory: str, found: Mapping[str, tuple[PackageEntry, os.stat_result]]) -> None:

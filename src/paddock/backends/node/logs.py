@@ -20,14 +20,12 @@ import stat
 import time
 from collections import deque
 
-from paddock.backends.types import process_name
+from paddock.backends.types import LogQuery, process_name
 from paddock.local.times import RECORD_BYTES, SUFFIX, read_times
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    from paddock.backends.types import LogQuery
 
     Row = tuple[int, str, bytes]
 

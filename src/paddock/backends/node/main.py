@@ -31,8 +31,8 @@ from paddock.backends.node.jobdir import (
     INNER,
     SCREEN,
     inner,
-    is_alive,
     is_being_made,
+    is_running,
     lock_making,
     node_state,
     read_json,
@@ -219,7 +219,7 @@ class HostSession:
             files = [stack.enter_context(open(os.path.join(logs, name), "rb")) for name in names]
             while True:
                 state = read_json(inner(directory, "state.json")) or {"state": "lost"}
-                is_over = state["state"] != "running" or not is_alive(state.get("process"))
+                is_over = not is_running(state)
                 for name, file in zip(names, files, strict=True):
                     while data := file.read(CHUNK_BYTES):
                         with self._heard():
@@ -267,15 +267,12 @@ class HostSession:
         if state is None and is_making:
             write_text(inner(directory, STOP_FILE), f"{time.time()}\n")
             state, _ = read_state(directory)  # it may have started before the file was there
-        if state is None:
-            return {"was_running": False}
-        process = state.get("process")
-        if state.get("state") != "running" or process is None or not is_alive(process):
+        if state is None or not is_running(state):
             return {"was_running": False}
         word = f"{attend.NOW if row.get('now') else time.time()}\n"
         write_text(inner(directory, STOP_FILE), word)
         try:
-            os.kill(int(process["pid"]), signal.SIGTERM)
+            os.kill(int(state["process"]["pid"]), signal.SIGTERM)
         except ProcessLookupError:  # it has just ended, as jobs do when another host is told
             return {"was_running": False}
         return {"was_running": True}
@@ -297,9 +294,7 @@ class HostSession:
 
         def is_over() -> bool:
             state, is_making = read_state(directory)
-            if state is None:
-                return not is_making
-            return state.get("state") != "running" or not is_alive(state.get("process"))
+            return not is_making if state is None else not is_running(state)
 
         found = logs.rows(directory, query, host=str(row.get("host", "")), is_over=is_over)
         for at_ns, label, data in found:
@@ -339,8 +334,7 @@ class HostSession:
         is_ours = os.path.isdir(inner(directory, ""))
         if not is_ours and os.listdir(directory):
             raise UsageError(f"{directory} is not a job's directory: it is left as it is")
-        state = read_json(inner(directory, "state.json"))
-        if state is not None and is_alive(state.get("process")) and state["state"] == "running":
+        if is_running(read_json(inner(directory, "state.json")) or {}):
             raise UsageError("the job still runs", hint="paddock stop first")
         import shutil  # dear, and rarely needed
 

@@ -13,15 +13,20 @@ import os
 import shutil
 import tempfile
 
-from paddock.backends.node.manifest import RESERVED, changed_problem, raw, refuse_unsafe_entries
+from paddock.backends.node.manifest import (
+    RESERVED,
+    PackageEntry,
+    PackageManifest,
+    changed_problem,
+    raw,
+    refuse_unsafe_entries,
+)
 from paddock.backends.node.store import CHUNK_BYTES, free_bytes, size_text, told
 from paddock.errors import PaddockError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from paddock.backends.node.manifest import PackageEntry, PackageManifest
 
 NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 OURS = {RESERVED, "nodes"}  # made by prepare (main.py)
