@@ -53,6 +53,14 @@ def ranks_of_node(submission: Submission) -> str:
     return str(worker.count) if worker is not None and worker.count else "one per device"
 
 
+def rows_of(
+    submission: Submission, names: Sequence[str], devices: str
+) -> tuple[tuple[str, str, str, str], ...]:
+    """Return the table of a plan: node, host, processes, devices. names: of the hosts."""
+    each = ranks_of_node(submission)
+    return tuple((str(index), name, each, devices) for index, name in enumerate(names))
+
+
 def making(submission: Submission, folder: str, what: str) -> str:
     """Return the sentence of the step that makes a job's directory.
 

@@ -23,7 +23,7 @@ from paddock.backends.mpi.command import TOKEN, Mpirun, complaints, read_version
 from paddock.backends.mpi.plan import SCRIPT, START_FILE, plan_of
 from paddock.backends.mpi.state import status_of, why_mpirun_ended
 from paddock.backends.node import attend
-from paddock.backends.node.jobdir import CONSOLE, INNER, is_alive, node_state, read_json
+from paddock.backends.node.jobdir import CONSOLE, INNER, is_alive, is_running, node_state, read_json
 from paddock.backends.node.names import alive_state
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.sites.hostfile import hosts_of
@@ -187,12 +187,11 @@ class Mpi(folders.FolderBackend):
         """Write the stop file for the first launcher; signal the job daemon, which tells mpirun."""
         place = _here(run)
         state = read_json(str(place / INNER / "state.json")) or {}
-        process: dict[str, Any] | None = state.get("process")
-        if state.get("state") != "running" or process is None or not is_alive(process):
+        if not is_running(state):
             return
         for name in ("stop", "now") if now else ("stop",):
             folders.write(place / INNER / name, f"{time.time()}\n")
-        os.kill(int(process["pid"]), signal.SIGTERM)
+        os.kill(int(state["process"]["pid"]), signal.SIGTERM)
 
     def delete(self, run: RegisteredJob) -> None:
         """Remove the job's directory."""

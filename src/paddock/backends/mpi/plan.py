@@ -7,7 +7,7 @@ import shlex
 import zlib
 from collections.abc import Sequence
 
-from paddock.backends.common.planned import bad_names, job_text, making, ranks_of_node
+from paddock.backends.common.planned import bad_names, job_text, making, rows_of
 from paddock.backends.flags import foreign
 from paddock.backends.mpi.command import (
     GATE,
@@ -87,10 +87,12 @@ def plan_of(
         PlanStep("here", f"{what}; the hosts must see it"),
         PlanStep("here", "start", tuple(word for group, _ in rows for word in group)),
     )
+    targets = [host.target for host in hosts] or ["chosen by mpirun"] * count
+    devices = ",".join(job.devices or ()) or "found there"
     cannot = foreign("mpi", submission.extra)
     if not (hosts or is_allocated):
         cannot += ("no hosts are named, so that all runs on this machine: --hosts, --hostfile",)
-    return SubmissionPlan(_table(submission, hosts, count), steps, files, cannot, why)
+    return SubmissionPlan(rows_of(submission, targets, devices), steps, files, cannot, why)
 
 
 def _shell(lines: Sequence[str], grace_seconds: float) -> str:
@@ -163,13 +165,3 @@ def _more(submission: Submission) -> tuple[str, ...]:
         return tuple(shlex.split(found))
     assert isinstance(found, (list, tuple))
     return tuple(str(each) for each in found)
-
-
-def _table(
-    submission: Submission, hosts: Sequence[HostLine], count: int
-) -> tuple[tuple[str, str, str, str], ...]:
-    job = submission.job
-    each = ranks_of_node(submission)
-    devices = ",".join(job.devices or ()) or "found there"
-    names = [host.target for host in hosts] or ["chosen by mpirun"] * count
-    return tuple((str(index), name, each, devices) for index, name in enumerate(names))

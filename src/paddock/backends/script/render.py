@@ -13,7 +13,7 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from paddock.backends.common.planned import NAME, bad_names, job_text, making, ranks_of_node
+from paddock.backends.common.planned import NAME, bad_names, job_text, making, rows_of
 from paddock.backends.flags import foreign
 from paddock.backends.node.jobdir import INNER
 from paddock.backends.script.parse import PLACE, pattern_problems
@@ -100,19 +100,18 @@ def plan_of(submission: Submission, folder: str, texts: Mapping[str, str]) -> Su
     what += "".join(f", {name}" for name in site.texts("files"))
     steps = [PlanStep("here", what)]
     if submission.env:
-        names = " ".join(name for name, _ in submission.env)
-        steps.append(PlanStep("here", f"write {INNER}/env, for you alone, with {names}"))
+        told = " ".join(name for name, _ in submission.env)
+        steps.append(PlanStep("here", f"write {INNER}/env, for you alone, with {told}"))
     steps.append(PlanStep("here", "submit", ("sh", f"{folder}/submit.sh")))
     why = REASONS | {
         submit: site.sources.get("submit", "submit of the site"),
         target["TARGET"]: site.sources.get("run", "on the node that runs job.sh"),
         f"exec {target['LAUNCHER']}".splitlines()[-1]: "the launcher with your words",
     }
+    rows = rows_of(submission, ["chosen by the site"] * submission.job.nnodes_max, "found there")
     source = site.sources.get("config", "config of the site")
     why |= dict.fromkeys(config.splitlines(), source)
-    return SubmissionPlan(
-        _rows(submission), tuple(steps), files, foreign("script", submission.extra), why
-    )
+    return SubmissionPlan(rows, tuple(steps), files, foreign("script", submission.extra), why)
 
 
 def again(folder: str, row: Mapping[str, object]) -> SubmissionPlan:
@@ -181,12 +180,6 @@ def _launcher(submission: Submission, folder: str) -> str:
     else:
         words += submission.script
     return shlex.join(words)
-
-
-def _rows(submission: Submission) -> tuple[tuple[str, str, str, str], ...]:
-    each = ranks_of_node(submission)
-    count = submission.job.nnodes_max
-    return tuple((str(i), "chosen by the site", each, "found there") for i in range(count))
 
 
 def _job_text(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paddock.backends.common.planned import bad_names, job_text, making, ranks_of_node
+from paddock.backends.common.planned import bad_names, job_text, making, rows_of
 from paddock.backends.flags import foreign
 from paddock.backends.slurm.script import (
     ENV,
@@ -19,8 +19,8 @@ from paddock.errors import Problem, refuse
 def plan_of(submission: Submission, root: Path) -> SubmissionPlan:
     """Return the plan of a submission. Raises UsageError."""
     why = "it would tell Slurm something; see sbatch_lines in the site"
-    names = [name for name, _ in submission.env if name.startswith(("SLURM_", "SBATCH_"))]
-    refuse([*bad_names(submission), *(Problem(f"--env {name}: {why}") for name in names)])
+    bad = [name for name, _ in submission.env if name.startswith(("SLURM_", "SBATCH_"))]
+    refuse([*bad_names(submission), *(Problem(f"--env {name}: {why}") for name in bad)])
     folder = root / submission.run_id
     lines = build_script(submission, str(folder))
     script = folder / INNER / "job.sbatch"
@@ -36,15 +36,13 @@ def plan_of(submission: Submission, root: Path) -> SubmissionPlan:
         told = " ".join(name for name, _ in submission.env)
         steps.append(PlanStep("here", f"write {INNER}/{ENV}, for you alone, with {told}"))
     steps.append(PlanStep("here", "hand it to Slurm", ("sbatch", "--parsable", str(script))))
-    each = ranks_of_node(submission)
     devices = submission.option("gres") or "found there"
-    high = submission.job.nnodes_max
-    rows = tuple((str(index), "chosen by Slurm", each, devices) for index in range(high))
+    names = ["chosen by Slurm"] * submission.job.nnodes_max
     cannot = [*foreign("slurm", submission.extra)]
     if ":" in submission.nnodes:
         cannot.append("growing: Slurm decides once, between both numbers, how many nodes there are")
     return SubmissionPlan(
-        rows,
+        rows_of(submission, names, devices),
         tuple(steps),
         files,
         cannot=tuple(cannot),

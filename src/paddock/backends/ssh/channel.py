@@ -174,11 +174,8 @@ class Channel:
     def _silent(self) -> HostError:
         """Return the error for a host that does not answer, and end the connection."""
         self._process.kill()
-        self._why = HostError(
-            self.target.login,
-            f"it has not answered for {self._answer_seconds:.0f} s",
-            "is it very busy, or does its file system hang?",
-        )
+        said = f"it has not answered for {self._answer_seconds:.0f} s"
+        self._why = self._fault(said, "is it very busy, or does its file system hang?")
         return self._why
 
     def _noisy(self) -> HostError:

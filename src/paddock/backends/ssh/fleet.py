@@ -84,10 +84,7 @@ class ConnectionPool:
         if isinstance(found, PaddockError):
             return found
         with lock:
-            try:
-                return found.ask(op, **row)
-            except PaddockError as error:
-                return error
+            return tried(lambda channel: channel.ask(op, **row), found)
 
     def close(self) -> None:
         """Close all connections."""

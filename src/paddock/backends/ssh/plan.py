@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from paddock.backends.common.planned import ranks_of_node
+from paddock.backends.common.planned import rows_of
 from paddock.backends.flags import foreign
 from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.ssh.command import CONNECT_SECONDS, Target
@@ -90,9 +90,8 @@ def user_words(submission: Submission) -> tuple[str, ...]:
 def plan_of(submission: Submission, targets: Sequence[Target]) -> SubmissionPlan:
     """Return the plan of a submission."""
     targets = chosen(submission, targets)
-    each = ranks_of_node(submission)
     devices = ",".join(submission.job.devices or ()) or submission.job.device_kind or "found there"
-    rows = tuple((str(index), target.login, each, devices) for index, target in enumerate(targets))
+    rows = rows_of(submission, [target.login for target in targets], devices)
     directory = f"{root_of(submission.site)}/{submission.run_id}"
     steps = []
     for target in targets:
