@@ -37,7 +37,9 @@ def misplaced_note(command: Entrypoint) -> tuple[str, ...]:
     if not text:
         return ()
     found = [
-        words for name, words in _flags(command.args) if not {name, _other(name)} & _known(text)
+        words
+        for name, words in _flags(command.args)
+        if name.replace("-", "_") not in text and name.replace("_", "-") not in text
     ]
     if not found:
         return ()
@@ -62,14 +64,6 @@ def _flags(args: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
         value = args[at + 1 : at + 2]
         takes = not equals and name not in SWITCHES and value and not value[0].startswith("-")
         yield name, (word, *value) if takes else (word,)
-
-
-def _other(name: str) -> str:
-    return name.replace("-", "_") if "-" in name else name.replace("_", "-")
-
-
-def _known(text: str) -> set[str]:
-    return {name for name in NAMES if name in text}
 
 
 def script_path(command: Entrypoint) -> str:

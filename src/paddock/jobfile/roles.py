@@ -53,11 +53,15 @@ def read_roles(
     listed: list[str] = []
     servers = _endpoints(reader, "servers", reader.items("servers"), listed)
     workers = _endpoints(reader, "trainers", reader.items("trainers"), listed)
+    if workers or reader.has("trainer_num"):
+        count = _count(reader, "trainer_num", "trainers", workers)
+    else:
+        count = _read_nproc(reader, cpu_count)[0] or 1
     stage = 1 if mode == "ps-heter" else 0
     device = "cpu" if mode == "ps-heter" else ""
     roles = [
         Role("ps", _count(reader, "server_num", "servers", servers), servers),
-        Role("worker", _worker_count(reader, workers, cpu_count), workers, stage, device),
+        Role("worker", count, workers, stage, device),
     ]
     if mode == "ps-heter":
         roles.extend(_read_heter(reader, listed))
@@ -86,13 +90,6 @@ def _read_nproc(reader: FieldReader, cpu_count: int) -> tuple[int | None, str, i
         reader.fault("nproc_per_node", f"not in 1..{MAX_PROCS_PER_NODE}", hint)
         count = None
     return count or None, "", 1
-
-
-def _worker_count(reader: FieldReader, workers: tuple[str, ...], cpu_count: int) -> int | None:
-    if not reader.has("trainer_num") and not workers:
-        count, *_ = _read_nproc(reader, cpu_count)
-        return count or 1
-    return _count(reader, "trainer_num", "trainers", workers)
 
 
 def _count(
