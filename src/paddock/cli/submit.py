@@ -315,29 +315,22 @@ def _stop_and_wait(run: RegisteredJob) -> None:
     backend = find_backend(run.handle.backend)
     say(f"stopping {run.handle}, which had the name")
     grace = float(run.details.get("grace_seconds", math.inf))
-    again_at = time.monotonic() + grace + STOP_MARGIN_SECONDS
-    _ask_to_stop(run)
-    while True:
-        status = backend.status(run)
-        run.note(status)
-        if status.is_final:
-            return
-        if status.state == "unknown":
-            hint = f"another --name, or paddock delete --entry-only {run.run_id}"
-            raise UsageError(f"{run.handle} may still run: {status.why}", hint=hint)
-        if time.monotonic() > again_at:
-            say(f"{run.handle} has not ended within its grace of {grace:g} s: asking again")
-            _ask_to_stop(run)
-            again_at = math.inf
-        # sleep: a batch system does not report the end of a job
-        time.sleep(0.5)
-
-
-def _ask_to_stop(run: RegisteredJob) -> None:
-    try:
-        find_backend(run.handle.backend).stop(run, now=False)
-    except NotAllReachedError as error:
-        say(f"warning: {error.message}")
+    for until in (time.monotonic() + grace + STOP_MARGIN_SECONDS, math.inf):
+        try:
+            backend.stop(run, now=False)
+        except NotAllReachedError as error:
+            say(f"warning: {error.message}")
+        while time.monotonic() <= until:
+            status = backend.status(run)
+            run.note(status)
+            if status.is_final:
+                return
+            if status.state == "unknown":
+                hint = f"another --name, or paddock delete --entry-only {run.run_id}"
+                raise UsageError(f"{run.handle} may still run: {status.why}", hint=hint)
+            # sleep: a batch system does not report the end of a job
+            time.sleep(0.5)
+        say(f"{run.handle} has not ended within its grace of {grace:g} s: asking again")
 
 
 def show_dry_run(submission: Submission, plan: SubmissionPlan, *, is_json: bool) -> None:
