@@ -155,17 +155,13 @@ def _tell_written(manifest: Manifest, given: ParsedCommand) -> int:
     return 0
 
 
-def _beside(path: str) -> str:
-    """The directory for the shards of a file; for a URL below the working directory."""
-    return (path.rpartition("/")[2] if "://" in path else path) + "-shards"
-
-
 def _split(given: ParsedCommand) -> int:
     from paddock.data.files import find_files
     from paddock.data.split import Wanted, split
 
     files = find_files(given.paths)
-    given.out = given.out or _beside(files[0].path)
+    path = files[0].path  # of a URL: below the working directory
+    given.out = given.out or (path.rpartition("/")[2] if "://" in path else path) + "-shards"
     wanted = Wanted(
         files, given.count, Path(given.out), given.by, given.key, given.seed, given.legacy,
         given.name,

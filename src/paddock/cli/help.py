@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 
 from paddock import __version__
+from paddock.backends.flags import FLAGS as SUBMIT
+from paddock.cli.explain import FLAGS as EXPLAIN
 from paddock.cli.family import CliCommand, Operand, ParsedCommand, usage_of
 from paddock.cli.main import ALL, SHARED
 from paddock.cli.main import COMMANDS as NAMES
@@ -198,26 +200,23 @@ def _flag_lines(one: Flag, width: int, names: Sequence[str] = ()) -> Iterator[st
     yield from beside(head, text, _indent(width), width)
 
 
-def _launching() -> Iterator[CliCommand]:
-    from paddock.backends.flags import FLAGS as SUBMIT
-    from paddock.cli.explain import FLAGS as EXPLAIN
-
-    more = tuple(one for one in FLAGS if one.name != "dry_run")  # submit has its own
-    usage = "[flags] train.py [arguments of train.py]"
-    notes = "Flags of launch (paddock help launch) go before the script, too."
-    yield CliCommand("launch", NAMES["launch"], FLAGS, operands=SCRIPT, usages=(usage,),
-                  notes=LAUNCHING, examples=EXAMPLES, common=COMMON)  # fmt: skip
-    where = "-b BACKEND|SITE [flags of submit] train.py [arguments]"
-    usages: tuple[str, ...] = (usage, where, "--kubernetes [flags] job.yaml")
-    yield CliCommand("explain", NAMES["explain"], EXPLAIN, operands=SCRIPT, usages=usages,
-        notes=notes,
-                  more=more)  # fmt: skip
-    usages = (f"[-b BACKEND|SITE] {usage}", "[-b BACKEND|SITE] [flags] -f job.yaml")
-    yield CliCommand("submit", NAMES["submit"], SUBMIT, operands=SCRIPT, usages=usages, notes=notes,
-                  more=more)  # fmt: skip
-    operand = Operand("words", "COMMAND [ORDER]", "about this", "command", least=0, most=2)
-    yield CliCommand("help", NAMES["help"], (ALL_FLAGS,), _run, (operand,),
-                  usages=("[COMMAND [ORDER]] [--all]",))  # fmt: skip
-
-
-COMMANDS = {command.name: command for command in _launching()}
+USAGE = "[flags] train.py [arguments of train.py]"
+NOTES = "Flags of launch (paddock help launch) go before the script, too."
+MORE = tuple(one for one in FLAGS if one.name != "dry_run")  # submit has its own
+# fmt: off
+_COMMANDS = (
+    CliCommand("launch", NAMES["launch"], FLAGS, operands=SCRIPT, usages=(USAGE,),
+               notes=LAUNCHING, examples=EXAMPLES, common=COMMON),
+    CliCommand("explain", NAMES["explain"], EXPLAIN, operands=SCRIPT, usages=(
+        USAGE, "-b BACKEND|SITE [flags of submit] train.py [arguments]",
+        "--kubernetes [flags] job.yaml",
+    ), notes=NOTES, more=MORE),
+    CliCommand("submit", NAMES["submit"], SUBMIT, operands=SCRIPT, usages=(
+        f"[-b BACKEND|SITE] {USAGE}", "[-b BACKEND|SITE] [flags] -f job.yaml",
+    ), notes=NOTES, more=MORE),
+    CliCommand("help", NAMES["help"], (ALL_FLAGS,), _run,
+               (Operand("words", "COMMAND [ORDER]", "about this", "command", least=0, most=2),),
+               usages=("[COMMAND [ORDER]] [--all]",)),
+)
+# fmt: on
+COMMANDS = {command.name: command for command in _COMMANDS}

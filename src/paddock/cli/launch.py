@@ -96,7 +96,11 @@ def read(argv: Sequence[str]) -> ParsedLaunch:
     try:
         parsed = parse(argv, os.environ, python=sys.executable)
     except UsageError as error:
-        raise UsageError.of([*error.problems, *_script_problems(argv)]) from error
+        from paddock.jobfile.args import LaunchArgs
+
+        script = LaunchArgs(argv).script
+        problem = _script_problem(script) if script.endswith(".py") else None
+        raise UsageError.of([*error.problems, *([problem] if problem else [])]) from error
     if not parsed.is_help:
         parsed = resolved(parsed)
         check_machine(parsed.job)
@@ -241,15 +245,6 @@ def _near(script: str, otherwise: str) -> str:
         return otherwise
     found = nearest(name.removesuffix(".py"), beside, otherwise)
     return found if found == otherwise else f"{found[:-2]}.py'?"
-
-
-def _script_problems(argv: Sequence[str]) -> list[Problem]:
-    """The problems with the script of a command line that has other problems, too."""
-    from paddock.jobfile.args import LaunchArgs
-
-    script = LaunchArgs(argv).script
-    problem = _script_problem(script) if script.endswith(".py") else None
-    return [problem] if problem is not None else []
 
 
 def _here() -> str:

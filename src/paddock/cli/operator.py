@@ -39,13 +39,9 @@ def _crd(given: ParsedCommand) -> int:
 
 
 def _manifests(given: ParsedCommand) -> int:
-    return _print(given, has_crd=given.crd)
-
-
-def _print(given: ParsedCommand, *, has_crd: bool) -> int:
     from paddock.operator.manifests.install import manifests_text
 
-    print(manifests_text(_made(given), has_crd=has_crd, has_monitor=given.monitor), end="")
+    print(manifests_text(_made(given), has_crd=given.crd, has_monitor=given.monitor), end="")
     return 0
 
 
@@ -58,7 +54,8 @@ def _check(given: ParsedCommand) -> int:
 
 def _install(given: ParsedCommand) -> int:
     if given.dry_run:
-        return _print(given, has_crd=True)
+        given.crd = True
+        return _manifests(given)
     return _on_cluster(given, _made(given), has_monitor=given.monitor)
 
 
