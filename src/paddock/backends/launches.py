@@ -100,7 +100,7 @@ class LocalLaunches:
             place,
             query,
             host=str(run.details["host"]),
-            is_over=lambda: not _may_write(run),
+            is_over=lambda: run.has_ended or is_gone(str(run.details["process"])) is True,
             is_closed=run.has_ended,
         )
         return (LogChunk(*row) for row in found if row[2])
@@ -161,11 +161,6 @@ class LocalLaunches:
 
 def _is_here(run: RegisteredJob) -> bool:
     return bool(run.details["host"] == os.uname().nodename)
-
-
-def _may_write(run: RegisteredJob) -> bool:
-    """Return True if the launcher may still write to the logs."""
-    return not run.has_ended and is_gone(str(run.details["process"])) is not True
 
 
 def _overwritten(directory: str, place: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from paddock.backends.types import JobStatus, RankStatus, State, SubmissionPlan, process_name
 from paddock.local.width import fitted, reflowed
@@ -92,16 +92,10 @@ def plan_lines(plan: SubmissionPlan) -> list[str]:
     lines += ["", *known] if known else []
     for path, text in plan.files.items():
         lines += ["", f"--- {path}"]
-        lines += _with_reasons(text, plan.why)
+        for line in text.splitlines():
+            reason = plan.why.get(line.strip(), "")
+            lines.append(f"{line}    # {reason}" if reason else line)
     return lines
-
-
-def _with_reasons(text: str, why: Mapping[str, str]) -> list[str]:
-    found = []
-    for line in text.splitlines():
-        reason = why.get(line.strip(), "")
-        found.append(f"{line}    # {reason}" if reason else line)
-    return found
 
 
 def status_lines(

@@ -141,7 +141,9 @@ def scan(
     links = {e.path: e.target for e, _ in found.values() if e.kind == "link"}
     for path in links:
         if leads_outside(path, links):
-            walk.problems.append(_link_problem(path, links[path]))
+            what = f"the link {shown(path)} leads outside of the package, or round in a circle:"
+            hint = "copy what it leads to into the package, or name it in .paddockignore"
+            walk.problems.append(Problem(f"{what} {shown(links[path])}", hint))
     if has_logs and "log" in found and found["log"][0].kind == "file":
         walk.problems.append(LOG_PROBLEM)
     hashes = Hashes(root, env)
@@ -373,14 +375,6 @@ def _check_limits(directory: str, found: Mapping[str, tuple[PackageEntry, os.sta
         f"the package {shown(directory)} has {what}; the largest: {largest}",
         hint="name in .paddockignore what the job does not need, or put it on the hosts once and"
         " use --workspace",
-    )
-
-
-def _link_problem(path: str, target: str) -> Problem:
-    return Problem(
-        f"the link {shown(path)} leads outside of the package, or round in a circle:"
-        f" {shown(target)}",
-        "copy what it leads to into the package, or name it in .paddockignore",
     )
 
 

@@ -15,7 +15,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Iterator,
-    Mapping,
 )
 
 from paddock.backends.kubernetes.lines import is_wanted, piece_of, since_parameter
@@ -83,7 +82,7 @@ async def _whole(
         yield piece
         heapq.heappop(heap)
         await _push(heap, number, streams[number])
-    _complain(missing)
+    refuse([Problem(f"logs of {name}: {why}") for name, why in missing.items()])
 
 
 async def _noted(
@@ -95,10 +94,6 @@ async def _noted(
             yield piece
     except KubeError as error:
         missing[name] = error.message
-
-
-def _complain(missing: Mapping[str, str]) -> None:
-    refuse([Problem(f"logs of {name}: {why}") for name, why in missing.items()])
 
 
 async def _push(
@@ -169,7 +164,7 @@ async def _oversee(
             tasks[pod.metadata.uid].cancel()
             missing[name] = LOST
     await asyncio.gather(*tasks.values(), return_exceptions=True)
-    _complain(missing)
+    refuse([Problem(f"logs of {name}: {why}") for name, why in missing.items()])
 
 
 async def _pieces(

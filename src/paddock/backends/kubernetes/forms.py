@@ -7,21 +7,17 @@ volcano-job   batch.volcano.sh/v1alpha1 Job: a task per role, all at once, as Pa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from paddock.backends.kubernetes.options import KubernetesOptions
 from paddock.backends.kubernetes.pods import without_empty
 from paddock.backends.kubernetes.words import PORT
 from paddock.backends.types import role_word
 from paddock.core.job import Job, Role
 from paddock.core.value import replace
 from paddock.errors import UsageError
-from paddock.kube.resource import GROUP, Resource
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from paddock.backends.kubernetes.options import KubernetesOptions
-    from paddock.kube.client import Manifest
+from paddock.kube.resource import GROUP, Manifest, Resource
 
 JOBS: Resource[dict[str, Any]] = Resource("batch", "v1", "jobs", "Job", dict)
 PADDLE: Resource[dict[str, Any]] = Resource(GROUP, "v1", "paddlejobs", "PaddleJob", dict)

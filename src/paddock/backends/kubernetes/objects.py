@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paddock.backends.flags import foreign
 from paddock.backends.kubernetes import forms, paddlefile
@@ -30,12 +31,7 @@ from paddock.backends.kubernetes.words import (
 )
 from paddock.backends.types import PlanStep, Submission, SubmissionPlan
 from paddock.errors import UsageError
-from paddock.kube.resource import Resource
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from paddock.kube.client import Manifest
+from paddock.kube.resource import Manifest, Resource
 
 # As they are sent and read here; those of paddock.kube.client need msgspec, which a plan does not.
 SECRETS: Resource[dict[str, Any]] = Resource("", "v1", "secrets", "Secret", dict)
@@ -107,9 +103,10 @@ def objects_of(
     spec = _spec(submission, options, form, name, labels, [one.name for one in maps], patch)
     noted = json.dumps(told(submission, options, form), ensure_ascii=False)
     document = json.loads(submission.file) if is_file(submission, form) else {}
+    queue = {forms.KUEUE_QUEUE: options.queue} if options.scheduler == "kueue" else {}
     top: Manifest = {
         "name": name,
-        "labels": paddlefile.metadata_of(document, "labels") | labels | _queue(options),
+        "labels": paddlefile.metadata_of(document, "labels") | labels | queue,
         "annotations": paddlefile.metadata_of(document, "annotations") | {ANNOTATION: noted},
     }
     found = [PlannedObject(forms.RESOURCES[form], {"metadata": top, "spec": spec})]
@@ -282,10 +279,6 @@ def _service(name: str, labels: Mapping[str, str]) -> Manifest:
             "ports": [{"name": "meeting", "port": PORT, "targetPort": PORT}],
         },
     }
-
-
-def _queue(options: KubernetesOptions) -> dict[str, str]:
-    return {forms.KUEUE_QUEUE: options.queue} if options.scheduler == "kueue" else {}
 
 
 def _visible(found: PlannedObject) -> Manifest:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from paddock.backends.types import Submission
 from paddock.errors import Problem, refuse
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from paddock.backends.types import Submission
-    from paddock.kube.client import Manifest
+from paddock.kube.resource import Manifest
 
 FORMS = ("job", "paddlejob", "volcano-job")
 SCHEDULERS = ("volcano", "kueue", "coscheduling")

@@ -7,14 +7,11 @@ added. Its image has its code; --image puts another one in its place.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from paddock.backends.kubernetes.pods import DEFAULT_CONTAINER
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from paddock.kube.client import Manifest
+from paddock.kube.resource import Manifest
 
 ROLES = ("ps", "worker", "heter")
 

@@ -249,7 +249,9 @@ def _top(seen: ObservedJob, nodes: Sequence[NodeStatus]) -> tuple[State, str, fl
             state = "failed"  # its launchers end one another; Kubernetes waits five minutes
     is_over = state in ("succeeded", "failed", "cancelled")
     if is_stopped and not is_over and seen.form != "volcano-job":
-        state, why = "stopping" if _is_anybody_left(nodes) else "cancelled", BY_US
+        left = ("starting", "running", "stopping", "unknown")
+        is_left = any(node.state in left for node in nodes)
+        state, why = "stopping" if is_left else "cancelled", BY_US
     elif is_stopped and state == "failed":
         state, why = "cancelled", BY_US
     elif is_stopped and state in ("pending", "starting", "running"):
@@ -284,10 +286,6 @@ def _of_nodes(nodes: Sequence[NodeStatus]) -> State:
     if any(state in ("running", "succeeded", "failed", "starting") for state in states):
         return "starting"
     return "stopping" if "stopping" in states else "pending"
-
-
-def _is_anybody_left(nodes: Sequence[NodeStatus]) -> bool:
-    return any(node.state in ("starting", "running", "stopping", "unknown") for node in nodes)
 
 
 def _node(index: int, name: str, pod: Pod | None, seen: ObservedJob) -> NodeStatus:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from paddock.backends.kubernetes.options import KubernetesOptions
 from paddock.backends.kubernetes.words import FOLDER, SENT, START
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from paddock.backends.kubernetes.options import KubernetesOptions
-    from paddock.kube.client import Manifest
+from paddock.kube.resource import Manifest
 
 CONTAINER = "paddock"
 # Which container `kubectl logs` means, and we: an annotation of pods.

@@ -69,7 +69,9 @@ def plan_of(
     rows.append((tuple(words), "words of paddock launch"))
     refuse([*map(Problem, problems), *bad_names(submission)])
     lines = [shlex.join(group) for group, _ in rows]
-    files = {f"{folder}/{SCRIPT}": _shell(lines, job.grace_seconds)}
+    seconds = str(math.ceil(job.grace_seconds) + STOP_MARGIN_SECONDS)
+    shell = SHELL.replace("SECONDS", seconds, 1).replace("MPIRUN", " \\\n  ".join(lines), 1)
+    files = {f"{folder}/{SCRIPT}": shell}
     files[start] = START
     files[f"{folder}/{INNER}/job.json"] = job_text(submission)
     why = dict(REASONS)
@@ -93,11 +95,6 @@ def plan_of(
     if not (hosts or is_allocated):
         cannot += ("no hosts are named, so that all runs on this machine: --hosts, --hostfile",)
     return SubmissionPlan(rows_of(submission, targets, devices), steps, files, cannot, why)
-
-
-def _shell(lines: Sequence[str], grace_seconds: float) -> str:
-    seconds = str(math.ceil(grace_seconds) + STOP_MARGIN_SECONDS)
-    return SHELL.replace("SECONDS", seconds, 1).replace("MPIRUN", " \\\n  ".join(lines), 1)
 
 
 def port_of(run_id: str) -> int:

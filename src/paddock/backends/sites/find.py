@@ -62,28 +62,24 @@ def find_site(
     profile = read_profile(env, base)
     if conf:
         found = _with_conf(profile, name, conf, base)
-        return _with_inline(found, inline | _honoured(said, found.backend), base, env)
-    name = name or _default(profile, has_hosts)
+    else:
+        found = _site_named(profile, name or _default(profile, has_hosts), has_hosts)
+    for name, text in said.items():
+        if name in HOSTS or found.backend in BY_NAME[name].backends:  # hosts say where a job runs
+            inline[name] = text
+    return _with_inline(found, inline, base, env)
+
+
+def _site_named(profile: Profile, name: str, has_hosts: bool) -> Site:
     if name not in profile.sites and name in BACKENDS:
         name = _site_of_backend(profile, name, has_hosts)
     if name in profile.sites:
         options = profile.sites[name]
-        found = Site(name, str(options["backend"]), options, profile.sources[name])
-    elif name in BACKENDS:
-        found = Site(name, name)
-    else:
-        known = (*profile.sites, *BACKENDS)
-        raise UsageError(f"there is no site or backend '{name}'", hint=nearest(name, known))
-    return _with_inline(found, inline | _honoured(said, found.backend), base, env)
-
-
-def _honoured(said: Mapping[str, str], backend: str) -> dict[str, str]:
-    """Return the options that the backend supports, and always hosts: they say where a job runs."""
-    return {
-        name: text
-        for name, text in said.items()
-        if name in HOSTS or backend in BY_NAME[name].backends
-    }
+        return Site(name, str(options["backend"]), options, profile.sources[name])
+    if name in BACKENDS:
+        return Site(name, name)
+    known = (*profile.sites, *BACKENDS)
+    raise UsageError(f"there is no site or backend '{name}'", hint=nearest(name, known))
 
 
 def _with_inline(site: Site, inline: Mapping[str, str], base: str, env: Mapping[str, str]) -> Site:

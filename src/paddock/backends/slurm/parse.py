@@ -170,7 +170,10 @@ def status_of(
     if len(rows) == 1 and not rows[0].task:
         return each[0]
     pairs = sorted(zip(rows, each, strict=True), key=lambda pair: _order(pair[0].task))
-    nodes = tuple(_task_node(row.task, status) for row, status in pairs)
+    nodes = tuple(
+        NodeStatus(f"task {row.task}", s.state, tuple(r for n in s.nodes for r in n.ranks), s.why)
+        for row, s in pairs
+    )
     bad = next((s for _, s in pairs if s.state in ("failed", "lost", "cancelled")), None)
     state = _of_all([status.state for status in each])
     shown = bad if bad is not None and state in FINAL else next(
@@ -182,11 +185,6 @@ def status_of(
 def _order(task: str) -> tuple[int, str]:
     first = task.replace("-", ",").replace("%", ",").split(",")[0]
     return (int(first) if first.isdecimal() else 0, task)
-
-
-def _task_node(task: str, status: JobStatus) -> NodeStatus:
-    ranks = tuple(rank for node in status.nodes for rank in node.ranks)
-    return NodeStatus(f"task {task}", status.state, ranks, note=status.why)
 
 
 def _of_all(states: Sequence[State]) -> State:

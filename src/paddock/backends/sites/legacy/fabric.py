@@ -214,11 +214,7 @@ def _literals(text: str, name: str) -> tuple[dict[str, object], dict[str, int], 
             found[target.id] = ast.literal_eval(node.value)
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             what = f"{where}: {target.id} is computed, and a conf.py is not executed"
-            problems.append(Problem(what, _how_to_write(target.id)))
+            example = '["user@host1", "user@host2:2222"]' if target.id == "HOSTS" else '"its value"'
+            problems.append(Problem(what, f"write the value itself: {target.id} = {example}"))
         lines[target.id] = node.lineno
     return found, lines, problems
-
-
-def _how_to_write(name: str) -> str:
-    example = '["user@host1", "user@host2:2222"]' if name == "HOSTS" else '"its value"'
-    return f"write the value itself: {name} = {example}"
