@@ -40,7 +40,64 @@ FIRST_WORDS = (
     ' echo $$ >"$0/pid.$SLURM_NODEID"; exec "$@"'
 )
 READ_ENV = 'PADDOCK_ENV=$1; shift; . "$PADDOCK_ENV"; '  # before them
-STATE_FORMAT = r"""{"state": "%s", "code": %s, "why": "%s", "at": %s, "attempt": %s}\n"""
+# What comes after the #SBATCH lines; behind " ## " the reason of a line.
+SCRIPT = """\
+inner="$job"/@INNER@
+umask 077 ## nobody else reads the job's files
+unset SLURM_EXPORT_ENV ## else steps would lack what the nodes' prolog has set
+state() { printf '{"state": "%s", "code": %s, "why": "%s", "at": %s, "attempt": %s}\\n' "$1" "$2"\
+ "$3" "$(date +%s)" "${SLURM_RESTART_COUNT:-0}" >"$inner/state.json.$$" &&\
+ mv "$inner/state.json.$$" "$inner/state.json"; }\
+ ## how the job is, whole or not at all: what Slurm forgets
+in_slurm() { squeue --noheader --jobs="$SLURM_JOB_ID" --format="%T %r" | grep . || echo RUNNING; }\
+ ## RUNNING, or what Slurm does to it; a controller that does not answer does nothing
+told=0; tell() { [ $((told += 1)) = 1 ] || return 0; case "$(in_slurm)" in RUNNING*)\
+ (srun --overlap --input=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1\
+ sh -c 'until [ -s "$0/pid.$SLURM_NODEID" ]; do sleep 0.2; done;\
+ kill -TERM "$(cat "$0/pid.$SLURM_NODEID")"' "$inner" &) ;; esac; }\
+ ## the launchers are told to end, once, and not their ranks; if Slurm ends the job,\
+ it tells all; in a subshell, for $! is the launchers'
+trap tell TERM ## from --signal, paddock stop, or scancel --batch
+mkdir -p "$inner" "$job/log"
+rm -f "$inner/status.json" "$inner/verdict.json" "$inner/@ERROR@" "$inner"/pid.*\
+ ## of the attempt before
+state running null ''
+cd @CWD@ || { state failed 2 'the working directory is not on the node'; @FORGET_FIRST@exit 2; }\
+ ## @CWD_WHY@
+srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --input=none --cpu-bind=none\
+ --wait=@WAIT@ --kill-on-bad-exit=0@ELASTIC@ \\\
+ ## a launcher on each node; they end each other, in order, and srun what is left
+  sh -c '@FIRST@' "$inner" @ENV_FILE@\\\
+ ## whether there is a Python; its number, for the signal above
+  @PYTHON@ @PROGRAM@/program/__main__.py launch --tail none --log_dir "$job/log/{node}"\
+ --record "$inner" --token_file @PROGRAM@/token@JOB_FILE@ \\\
+ ## interpreter; logs and records in the job directory; the key in a file
+  @WORDS@ & ## your own words
+srun=$!
+if [ -e @PROGRAM@/stop ]; then tell; fi ## a signal that came before this script could hear it
+wait "$srun"; code=$?; while kill -0 "$srun" 2>/dev/null; do wait "$srun"; code=$?; done\
+ ## a signal interrupts wait, not srun
+rm -f "$inner"/pid.*
+again=; if grep -qs '"kind": "fail", "code": 125' "$inner/verdict.json"; then code=125;\
+ again='a node was lost'\
+ ## the launchers say so; srun may have been ended by Slurm, for the same reason
+elif [ "$code" = 143 ]; then again='asked to end in time'; fi ## time limit, preemption
+now=$(in_slurm)
+if [ "$code" = 0 ]; then state succeeded 0 ''
+elif [ -e @PROGRAM@/stop ]; then state cancelled "$code" "paddock stop" ## told by that file
+else case "$again/$now" in
+  ?*/RUNNING*) if [ "${SLURM_RESTART_COUNT:-0}" -lt @LIMIT@ ]; then
+      state pending null "$again: back into the queue"
+      scontrol requeue "$SLURM_JOB_ID" && exit "$code"\
+ ## the number of the attempt is kept by Slurm; @LIMIT@ times at most
+    fi; state failed "$code" "$again, and no requeue is left" ;;
+  *TimeLimit*) state failed "$code" 'the time limit is reached' ;;
+  asked*) state cancelled "$code" 'Slurm ended it: scancel, or preemption' ;;
+  *) state failed "$code" '' ;;
+esac; fi
+@FORGET@ ## no secret stays behind
+exit "$code"
+"""
 
 
 @dataclass(frozen=True)
@@ -53,12 +110,39 @@ class ScriptLine:
 
 def build_script(submission: Submission, folder: str) -> tuple[ScriptLine, ...]:
     """Return the sbatch script. folder: the job directory. Raises UsageError with every problem."""
-    return (
-        ScriptLine("#!/bin/sh"),
-        *_head(submission, folder),
-        *_functions(submission, folder),
-        *_body(submission, folder),
-    )
+    head = list(_head(submission, folder))
+    job, quoted = submission.job, shlex.quote(folder)
+    is_array, env = bool(submission.option("array")), env_file(submission)
+    # The key and --env; the tasks of an array need them.
+    forget = "" if is_array else f"rm -f {quoted}/{INNER}/token {quoted}/{INNER}/{ENV}"
+    wait_seconds = math.ceil(job.grace_seconds + job.rendezvous.lease_seconds) + WAIT_MARGIN_SECONDS
+    values = {
+        "INNER": INNER,
+        "ERROR": ERROR,
+        "PROGRAM": f"{quoted}/{INNER}",
+        "CWD": shlex.quote(submission.workspace or folder),
+        "CWD_WHY": "--workspace" if submission.workspace else "where the package is",
+        "FORGET": forget,
+        "FORGET_FIRST": f"{forget}; " if forget else "",
+        "WAIT": str(0 if job.is_elastic else wait_seconds),
+        "ELASTIC": " --no-kill" if job.is_elastic else "",
+        "FIRST": f"{READ_ENV}{FIRST_WORDS}" if env else FIRST_WORDS,
+        "ENV_FILE": f"{quoted}/{INNER}/{ENV} " if env else "",
+        "PYTHON": shlex.quote(submission.option("interpreter") or "python3"),
+        "JOB_FILE": f" -f {quoted}/{INNER}/launch.json" if submission.file else "",
+        "WORDS": shlex.join(launch_words(submission)),
+        "LIMIT": str(_requeues(submission)),
+    }
+    if is_array:
+        each = f'job={quoted}/"$SLURM_ARRAY_TASK_ID"'
+        lines = [ScriptLine(each, "a directory for each of the array")]
+    else:
+        lines = [ScriptLine(f"job={quoted}")]
+    for line in SCRIPT.splitlines():
+        parts = line.partition(" ## ")[::2]
+        text, why = (re.sub("@([A-Z_]+)@", lambda found: values[found[1]], p) for p in parts)
+        lines += [ScriptLine(text, why)] if text else []
+    return (ScriptLine("#!/bin/sh"), *head, *lines)
 
 
 def script_text(lines: tuple[ScriptLine, ...]) -> str:
@@ -148,42 +232,6 @@ def _raw_lines(submission: Submission) -> tuple[str, ...]:
     return tuple(str(line).strip() for line in lines if str(line).strip())
 
 
-def _functions(submission: Submission, folder: str) -> Iterator[ScriptLine]:
-    quoted = shlex.quote(folder)
-    if submission.option("array"):
-        yield ScriptLine(
-            f'job={quoted}/"$SLURM_ARRAY_TASK_ID"', "a directory for each of the array"
-        )
-    else:
-        yield ScriptLine(f"job={quoted}")
-    yield ScriptLine(f'inner="$job"/{INNER}')
-    yield ScriptLine("umask 077", "nobody else reads the job's files")
-    yield ScriptLine(
-        "unset SLURM_EXPORT_ENV", "else steps would lack what the nodes' prolog has set"
-    )
-    yield ScriptLine(
-        f'state() {{ printf \'{STATE_FORMAT}\' "$1" "$2" "$3" "$(date +%s)"'
-        ' "${SLURM_RESTART_COUNT:-0}" >"$inner/state.json.$$" &&'
-        ' mv "$inner/state.json.$$" "$inner/state.json"; }',
-        "how the job is, whole or not at all: what Slurm forgets",
-    )
-    yield ScriptLine(
-        'in_slurm() { squeue --noheader --jobs="$SLURM_JOB_ID" --format="%T %r" |'
-        " grep . || echo RUNNING; }",
-        "RUNNING, or what Slurm does to it; a controller that does not answer does nothing",
-    )
-    wait = 'until [ -s "$0/pid.$SLURM_NODEID" ]; do sleep 0.2; done'
-    yield ScriptLine(
-        'told=0; tell() { [ $((told += 1)) = 1 ] || return 0; case "$(in_slurm)" in RUNNING*)'
-        ' (srun --overlap --input=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1'
-        f' sh -c \'{wait}; kill -TERM "$(cat "$0/pid.$SLURM_NODEID")"\' "$inner" &) ;; esac; }}',
-        "the launchers are told to end, once, and not their ranks; if Slurm ends the job,"
-        " it tells all; in a subshell, for $! is the launchers'",
-    )
-    yield ScriptLine("trap tell TERM", "from --signal, paddock stop, or scancel --batch")
-    yield ScriptLine('mkdir -p "$inner" "$job/log"')
-
-
 def split_env(flags: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split the launcher's arguments from --env, whose values are in no script.
 
@@ -215,98 +263,8 @@ def launch_words(submission: Submission) -> tuple[str, ...]:
     return (*words, *split_env(submission.flags)[0], *submission.script)
 
 
-def _body(submission: Submission, folder: str) -> Iterator[ScriptLine]:
-    job = submission.job
-    files = " ".join(f'"$inner/{name}"' for name in ("status.json", "verdict.json", ERROR))
-    yield ScriptLine(f'rm -f {files} "$inner"/pid.*', "of the attempt before")
-    yield ScriptLine("state running null ''")
-    where = submission.workspace or folder
-    why = "--workspace" if submission.workspace else "where the package is"
-    yield ScriptLine(
-        f"cd {shlex.quote(where)} || {{ state failed 2 'the working directory is not on the node';"
-        f" {_forget(submission, folder)}exit 2; }}", why,
-    )  # fmt: skip
-    wait = 0 if job.is_elastic else math.ceil(
-        job.grace_seconds + job.rendezvous.lease_seconds
-    ) + WAIT_MARGIN_SECONDS  # fmt: skip
-    python = submission.option("interpreter") or "python3"
-    program = f"{shlex.quote(folder)}/{INNER}"
-    ours = f'--log_dir "$job/log/{{node}}" --record "$inner" --token_file {program}/token'
-    file = f" -f {program}/launch.json" if submission.file else ""
-    words = launch_words(submission)
-    yield ScriptLine(
-        'srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --input=none --cpu-bind=none'
-        f" --wait={wait} --kill-on-bad-exit=0" + (" --no-kill" if job.is_elastic else "") + " \\",
-        "a launcher on each node; they end each other, in order, and srun what is left",
-    )
-    first, file_of_env = FIRST_WORDS, ""
-    if env_file(submission):
-        first, file_of_env = f"{READ_ENV}{first}", f"{program}/{ENV} "
-    yield ScriptLine(f"  sh -c '{first}' \"$inner\" {file_of_env}\\",
-               "whether there is a Python; its number, for the signal above")  # fmt: skip
-    start = f"{shlex.quote(python)} {program}/program/__main__.py launch --tail none"
-    yield ScriptLine(f"  {start} {ours}{file} \\",
-               "interpreter; logs and records in the job directory; the key in a file")  # fmt: skip
-    yield ScriptLine(f"  {shlex.join(words)} &", "your own words")
-    yield ScriptLine("srun=$!")
-    yield ScriptLine(f"if [ -e {_stop_file(folder)} ]; then tell; fi",
-               "a signal that came before this script could hear it")  # fmt: skip
-    yield ScriptLine(
-        'wait "$srun"; code=$?; while kill -0 "$srun" 2>/dev/null; do wait "$srun"; code=$?; done',
-        "a signal interrupts wait, not srun",
-    )
-    yield ScriptLine('rm -f "$inner"/pid.*')
-    yield from _ending(submission, folder)
-
-
 def _requeues(submission: Submission) -> int:
     text = submission.option("requeues") or str(REQUEUES_MAX)
     if not text.isdecimal():
         raise UsageError(f"requeues = {text}: not a whole number")
     return int(text)
-
-
-def _ending(submission: Submission, folder: str) -> Iterator[ScriptLine]:
-    limit = _requeues(submission)
-    yield ScriptLine(
-        'again=; if grep -qs \'"kind": "fail", "code": 125\' "$inner/verdict.json"; then'
-        " code=125; again='a node was lost'",
-        "the launchers say so; srun may have been ended by Slurm, for the same reason",
-    )
-    yield ScriptLine(
-        "elif [ \"$code\" = 143 ]; then again='asked to end in time'; fi", "time limit, preemption"
-    )
-    yield ScriptLine("now=$(in_slurm)")
-    yield ScriptLine("if [ \"$code\" = 0 ]; then state succeeded 0 ''")
-    yield ScriptLine(
-        f'elif [ -e {_stop_file(folder)} ]; then state cancelled "$code" "paddock stop"',
-        "told by that file",
-    )
-    yield ScriptLine('else case "$again/$now" in')
-    yield ScriptLine(f'  ?*/RUNNING*) if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {limit} ]; then')
-    yield ScriptLine('      state pending null "$again: back into the queue"')
-    yield ScriptLine('      scontrol requeue "$SLURM_JOB_ID" && exit "$code"',
-               f"the number of the attempt is kept by Slurm; {limit} times at most")  # fmt: skip
-    yield ScriptLine('    fi; state failed "$code" "$again, and no requeue is left" ;;')
-    yield ScriptLine("  *TimeLimit*) state failed \"$code\" 'the time limit is reached' ;;")
-    yield ScriptLine(
-        "  asked*) state cancelled \"$code\" 'Slurm ended it: scancel, or preemption' ;;"
-    )
-    yield ScriptLine("  *) state failed \"$code\" '' ;;")
-    yield ScriptLine("esac; fi")
-    if forget := _forget(submission, folder):
-        yield ScriptLine(forget.removesuffix("; "), "no secret stays behind")
-    yield ScriptLine('exit "$code"')
-
-
-def _stop_file(folder: str) -> str:
-    """Return the path of the file that `paddock stop` makes before it signals; an array has one."""
-    return f"{shlex.quote(folder)}/{INNER}/stop"
-
-
-def _forget(submission: Submission, folder: str) -> str:
-    """Return the command that removes the key and --env; "" for an array, whose tasks need them."""
-    if submission.option("array"):
-        return ""
-    inner = f"{shlex.quote(folder)}/{INNER}"
-    return f"rm -f {inner}/token {inner}/{ENV}; "
