@@ -7,16 +7,12 @@ Those of zsh and fish show what each command and flag does. ``paddock completion
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator, Sequence
 
 from paddock.cli.family import CliCommand, Operand, ParsedCommand
 from paddock.cli.help import commands_of
 from paddock.cli.main import COMMANDS as NAMES
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from paddock.command_line import Flag
+from paddock.command_line import Flag
 
 SHELLS = ("bash", "zsh", "fish")
 INSTALL = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 from paddock.cli.launch import resolved
 from paddock.cli.plan_text import show_plan
@@ -16,10 +17,6 @@ from paddock.errors import HelpAsked
 from paddock.jobfile.args import is_set
 from paddock.jobfile.flags import FLAGS as LAUNCH
 from paddock.jobfile.parse import ParsedLaunch, crowd_note, parse, usable_cores
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 KUBERNETES = flag("kubernetes", "", "the objects that the operator makes of a PaddleJob, as YAML")
 FLAGS = (

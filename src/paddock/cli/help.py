@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 
 from paddock import __version__
 from paddock.backends.flags import FLAGS as SUBMIT
@@ -10,16 +11,10 @@ from paddock.cli.explain import FLAGS as EXPLAIN
 from paddock.cli.family import CliCommand, Operand, ParsedCommand, usage_of
 from paddock.cli.main import ALL, SHARED
 from paddock.cli.main import COMMANDS as NAMES
-from paddock.command_line import HELP, HELP_ALL, flag, nearest, read_line, spelled
+from paddock.command_line import HELP, HELP_ALL, Flag, flag, nearest, read_line, spelled
 from paddock.errors import HelpAsked, UsageError
 from paddock.jobfile.flags import COMMON, FLAGS
 from paddock.local.width import USUAL, beside, reflowed, terminal_width
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from paddock.command_line import Flag
 
 INDENT, NARROW_INDENT = 26, 18  # where the meaning of a flag begins
 NARROW = 80

@@ -10,16 +10,17 @@ import json
 import os
 import shlex
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paddock.backends.backend import HostBackend, find_backend
 from paddock.backends.merge import around, matching, read_query, tail_of
-from paddock.backends.registry import Registry, remove_damaged
+from paddock.backends.registry import RegisteredJob, Registry, remove_damaged
 from paddock.backends.sites.find import find_site
 from paddock.backends.text import clean, word_of
+from paddock.backends.types import JobStatus
 from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, say
 from paddock.cli.job_status import (
     AT_ONCE,
@@ -40,12 +41,6 @@ from paddock.command_line import flag
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.local.console import write_all
 from paddock.local.text import count
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import JobStatus
 
 DAMAGED_SHOWN = 4
 ENDED_SHOWN = 20  # runs that have ended, in a list without --all

@@ -10,33 +10,26 @@ import json
 import os
 import shlex
 import socket
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from paddock.command_line import spelled
 from paddock.contracts.environment import proc_env, shared_env
-from paddock.core.hosts import LOOPBACK, Devices, host_of
-from paddock.core.plan import make_plan
+from paddock.core.hosts import LOOPBACK, Devices, Host, host_of
+from paddock.core.job import Job
+from paddock.core.plan import Plan, Proc, make_plan
 from paddock.core.secrets import shown_value
 from paddock.core.value import fields_of
 from paddock.errors import UsageError
 from paddock.jobfile.flags import FLAGS as LAUNCH
 from paddock.jobfile.flags import NO_FLAG
 from paddock.jobfile.nodes import hosts_of
-from paddock.jobfile.parse import usable_cores
+from paddock.jobfile.parse import ParsedLaunch, usable_cores
 from paddock.jobfile.reader import DEFAULT
 from paddock.local.devices import find_devices
 from paddock.local.logs import RUNS, has_own_folder
 from paddock.local.text import count
 from paddock.local.width import fitted, reflowed, terminal_width
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from paddock.core.hosts import Host
-    from paddock.core.job import Job
-    from paddock.core.plan import Plan, Proc
-    from paddock.jobfile.parse import ParsedLaunch
 
 MAX_ROWS = 16  # a longer table is not readable; --json has all
 MAX_TEXT = 160

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from paddock.cli.family import CliCommand
 from paddock.ps.server.options import TABLE
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def _serve(words: Sequence[str]) -> int:

@@ -9,16 +9,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING
 
+from paddock.backends.registry import RegisteredJob
 from paddock.backends.table import LAUNCH
 from paddock.cli.family import CliCommand, Operand, ParsedCommand, say
 from paddock.cli.job_status import one_of
 from paddock.core.secrets import HIDDEN
 from paddock.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    from paddock.backends.registry import RegisteredJob
 
 # Of a terminal, a shell or a session; what a job needs has other names.
 OF_SESSION = ("SSH_", "XDG_", "TERM", "SHLVL", "_", "OLDPWD", "PWD", "WINDOW", "TMUX", "STY", "PS1",

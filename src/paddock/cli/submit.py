@@ -11,22 +11,30 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paddock.backends.backend import EndUnknownError, NotAllReachedError, find_backend, find_planner
 from paddock.backends.common.planned import taken
-from paddock.backends.flags import split_words
-from paddock.backends.registry import DRAWS, IdTakenError, Registry, keep_plan, new_id
+from paddock.backends.flags import SubmitArgs, split_words
+from paddock.backends.registry import (
+    DRAWS,
+    IdTakenError,
+    RegisteredJob,
+    Registry,
+    keep_plan,
+    new_id,
+)
 from paddock.backends.sites.find import find_site
 from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
 from paddock.backends.table import BACKENDS
-from paddock.backends.types import Handle, Site, Submission
+from paddock.backends.types import Handle, Site, Submission, SubmissionPlan
 from paddock.cli.family import say
 from paddock.cli.job_status import ask, stay, watch
 from paddock.contracts.environment import inherited
+from paddock.core.job import Job
 from paddock.errors import HelpAsked, PaddockError, Problem, UsageError
 from paddock.jobfile.masked import command_text, masked_words
 from paddock.jobfile.parse import parse
@@ -34,14 +42,6 @@ from paddock.jobfile.servers import uses_ps
 from paddock.local.console import write_all
 from paddock.local.runs import as_name
 from paddock.local.width import fitted, terminal_width
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from paddock.backends.flags import SubmitArgs
-    from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import SubmissionPlan
-    from paddock.core.job import Job
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 STOP_MARGIN_SECONDS = 30.0  # for the launchers' own goodbyes, after the ranks' grace
