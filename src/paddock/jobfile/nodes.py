@@ -196,7 +196,10 @@ def decide_rendezvous(
             reader.note_source(
                 _list_of(reader), "rendezvous.kind", "rendezvous.host", "rendezvous.port"
             )
-    cert, key = _read_certificate(reader)
+    cert, key = reader.text("tls_cert"), reader.text("tls_key")
+    if bool(cert) != bool(key):
+        given, missing = ("tls_cert", "tls_key") if cert else ("tls_key", "tls_cert")
+        reader.fault(given, "a certificate and its key belong together", f"add --{missing} FILE")
     if len(hosts) > 1:
         ips = ips or hosts
     return replace(
@@ -251,11 +254,3 @@ def _decide_rank(reader: FieldReader, nnodes: tuple[int, int]) -> int | None:
         )
         return None
     return rank
-
-
-def _read_certificate(reader: FieldReader) -> tuple[str, str]:
-    cert, key = reader.text("tls_cert"), reader.text("tls_key")
-    if bool(cert) != bool(key):
-        given, missing = ("tls_cert", "tls_key") if cert else ("tls_key", "tls_cert")
-        reader.fault(given, "a certificate and its key belong together", f"add --{missing} FILE")
-    return cert, key

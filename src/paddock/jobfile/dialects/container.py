@@ -264,15 +264,10 @@ def _base(word: str) -> str:
     return word.rsplit("/", 1)[-1]
 
 
-def _is_python(word: str) -> bool:
-    """Return True for the name of a Python interpreter: python, python3, /usr/bin/python3.11."""
-    name = _base(word)
-    return name.startswith("python") and not name[6:].strip("0123456789.")
-
-
 def _python_args(words: list[str]) -> list[str]:
     """The arguments of a Python interpreter after its switches; none for another program."""
-    if not _is_python(words[0]):
+    name = _base(words[0])  # python, python3, python3.11
+    if not name.startswith("python") or name[6:].strip("0123456789."):
         return []
     at = 1
     while at < len(words) and words[at] in PYTHON_SWITCHES:

@@ -116,7 +116,11 @@ def read_streams(reader: FieldReader) -> tuple[tuple[int, int], ...]:
     the filter.
     """
     redirected, teed = _stream_map(reader, "redirects"), _stream_map(reader, "tee")
-    ranks = _filter(reader)
+    ranks = None
+    if reader.has("local_ranks_filter"):
+        ranks = frozenset(map(to_integer, reader.items("local_ranks_filter")))
+        if any(rank is None or rank < 0 for rank in ranks):
+            reader.fault("local_ranks_filter", "not a list of local ranks", "write for example 0,1")
 
     def shown(rank: int) -> int:
         if ranks is not None and rank not in ranks:
@@ -124,7 +128,7 @@ def read_streams(reader: FieldReader) -> tuple[tuple[int, int], ...]:
         hidden = redirected.get(rank, redirected.get(ALL_RANKS, 0))
         return BOTH & ~(hidden & ~teed.get(rank, teed.get(ALL_RANKS, 0)))
 
-    named = {ALL_RANKS, *redirected, *teed, *(ranks or ())}
+    named = {ALL_RANKS, *redirected, *teed, *(rank for rank in ranks or () if rank is not None)}
     return tuple((rank, shown(rank)) for rank in sorted(named))
 
 
@@ -147,15 +151,6 @@ def _stream_map(reader: FieldReader, name: str) -> dict[int, int]:
     if ALL_RANKS in found and len(found) > 1:
         reader.fault(name, "either one value for all ranks, or RANK:VALUE for each")
     return found
-
-
-def _filter(reader: FieldReader) -> frozenset[int] | None:
-    if not reader.has("local_ranks_filter"):
-        return None
-    ranks = [to_integer(item) for item in reader.items("local_ranks_filter")]
-    if any(rank is None or rank < 0 for rank in ranks):
-        reader.fault("local_ranks_filter", "not a list of local ranks", "write for example 0,1")
-    return frozenset(rank for rank in ranks if rank is not None)
 
 
 def check_others(reader: FieldReader) -> None:
