@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from paddock.backends.flags import TABLE as SUBMIT
+from paddock.backends.flags import split_words
 from paddock.cli.launch import resolved
 from paddock.cli.plan_text import show_plan
 from paddock.command_line import FlagTable, flag, read_line
@@ -25,6 +27,7 @@ FLAGS = (
     KUBERNETES,
 )
 TABLE = FlagTable("explain", (*FLAGS, *LAUNCH))
+OF_SUBMIT = frozenset(("site", "hosts", "hostfile", "conf"))  # -b, --hosts and the like
 
 
 def run(argv: Sequence[str]) -> int:
@@ -35,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
         from paddock.cli.family import carry_out
 
         return carry_out(COMMAND, COMMANDS, for_kubernetes)
-    if is_submission(words):
+    if not OF_SUBMIT.isdisjoint(split_words(words).own):
         return _run_submission(words)
     parsed = parse(words, os.environ, python=sys.executable, table=TABLE)
     if parsed.is_help:
@@ -50,7 +53,6 @@ def run(argv: Sequence[str]) -> int:
 def _run_submission(argv: Sequence[str]) -> int:
     """``paddock explain -b``: the dry run of a submission and its plan, or a rank's environment."""
     from paddock.backends.backend import find_planner
-    from paddock.backends.flags import TABLE as SUBMIT
     from paddock.cli.submit import read_submission, read_words, show_dry_run
 
     line = read_line(argv, FlagTable("explain", (*FLAGS, *SUBMIT.flags)), has_script=True)
@@ -66,17 +68,6 @@ def _run_submission(argv: Sequence[str]) -> int:
         parsed = ParsedLaunch(submission.job, crowd_note(submission.job, usable_cores()))
         show_plan(parsed, env_of=asked[-1].text if asked else "", is_here=False)
     return 0
-
-
-def is_submission(words: Sequence[str]) -> bool:
-    """Return True if the arguments are of ``paddock submit``: they have -b, --hosts or the like.
-
-    >>> is_submission(["-b", "slurm", "train.py"]), is_submission(["train.py", "-b"])
-    (True, False)
-    """
-    from paddock.backends.flags import split_words
-
-    return not {"site", "hosts", "hostfile", "conf"}.isdisjoint(split_words(words).own)
 
 
 def words_for_kubernetes(words: Sequence[str]) -> list[str] | None:

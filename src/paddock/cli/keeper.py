@@ -134,7 +134,8 @@ class LauncherDaemon:
         code = EXIT_OWN_FAULT
         try:
             os.chdir(request.cwd)
-            code = answered(lambda: self._run(request.argv))
+            job = (request.argv, self.guardian_pid, self.kept)
+            code = answered(lambda: launch.run_here(launch.read(request.argv), *job))
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -144,9 +145,6 @@ class LauncherDaemon:
                 client.sendall(b"%d\n" % (code & 255))
             except OSError:
                 pass
-
-    def _run(self, argv: list[str]) -> int:
-        return launch.run_here(launch.read(argv), argv, self.guardian_pid, self.kept)
 
     def _refuse(self) -> None:
         client = self._accept(b"busy\n")
