@@ -5,14 +5,13 @@ Backends and the verbs of the command line exchange these types, and no others.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from paddock.backends.table import ENTRIES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from paddock.core.job import Job
 
 State = Literal[

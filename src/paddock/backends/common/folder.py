@@ -51,7 +51,6 @@ class FolderBackend:
     ask_seconds = 0.0
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """Return the status of a job, asked now. Raises PaddockError when it cannot be asked."""
         raise NotImplementedError
 
     def held(self, folder: Path, site: Site) -> str:

@@ -34,7 +34,6 @@ class KubernetesPlanner:
     """The planner for `--dry-run` and `explain`, without a cluster."""
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """Return the plan of a submission; the cluster is not asked."""
         found = planned(submission)
         return plan_of(found.submission, found.options, found.form, found.objects)
 

@@ -194,7 +194,6 @@ class Mpi(folders.FolderBackend):
         os.kill(int(state["process"]["pid"]), signal.SIGTERM)
 
     def delete(self, run: RegisteredJob) -> None:
-        """Remove the job's directory."""
         place = _here(run)
         if node_state(str(place))["state"] in ALIVE:
             raise PaddockError(f"{run.handle} still runs", hint="paddock stop first")

@@ -64,7 +64,12 @@ class Script(FolderBackend):
         is_new = "from" not in submission.extra
         if is_new:
             _need(submission.site.texts("credentials"))
-            self.make(submission, {**plan.files, **_more_files(submission, place)}, say)
+            files = {**plan.files, str(place / INNER / "token"): submission.token}
+            if submission.env:
+                files[str(place / INNER / "env")] = env_text(submission.env)
+            for path in submission.site.texts("files"):
+                files[str(place / Path(path).name)] = _read(path, errors="surrogateescape")
+            self.make(submission, files, say)
         row = _rendered(place)
         _need(row["site"]["credentials"])
         run.keep(folder=str(place), site=row["site"], cwd=submission.workspace or str(place))
@@ -208,16 +213,6 @@ def _place(submission: Submission) -> Path:
     if given := submission.extra.get("from"):
         return Path(os.path.abspath(os.path.expanduser(given)))
     return root_of(submission.site) / submission.run_id
-
-
-def _more_files(submission: Submission, place: Path) -> dict[str, str]:
-    """Return the key, the variables and the files that the site names. Raises UsageError."""
-    files = {str(place / INNER / "token"): submission.token}
-    if submission.env:
-        files[str(place / INNER / "env")] = env_text(submission.env)
-    for path in submission.site.texts("files"):
-        files[str(place / Path(path).name)] = _read(path, errors="surrogateescape")
-    return files
 
 
 def _rendered(place: Path) -> dict[str, Any]:

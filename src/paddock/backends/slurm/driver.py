@@ -43,7 +43,6 @@ class Slurm(FolderBackend):
     tasks = staticmethod(folders.tasks_of)
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """Return the plan of a submission; Slurm is not asked."""
         return plan_of(submission, root_of(submission.site))
 
     def submit(
@@ -133,7 +132,6 @@ class Slurm(FolderBackend):
         folders.forget_secrets(folder)  # of a job that waits, no script does
 
     def held(self, folder: Path, site: Site) -> str:
-        """Return the state of a job that has not ended, else ""."""
         place = _Commands(site.text("bin"), site.text("cluster"))
         rows = place.rows(folders.noted(folder)["number"])
         status = status_of(rows, folders.told(folder), time.time())

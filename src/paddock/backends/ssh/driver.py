@@ -50,7 +50,6 @@ class Ssh:
     """The backend for hosts that the user's own ssh reaches."""
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """Return the plan of a submission; no host is asked."""
         return plan_of(submission, self._targets(submission.site))
 
     def submit(
@@ -223,7 +222,6 @@ class Ssh:
         ]
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
-        """Yield the lines of all hosts, in order of time."""
         from paddock.backends.ssh.lines import merged
 
         requests = [self._base(run, index) for index in range(len(self._run_targets(run)))]
