@@ -254,7 +254,12 @@ def _take(line: ParsedLine, table: FlagTable, argv: Sequence[str], at: int) -> i
         found = tuple(f for f in (short or long,) if f is not None)
     at += 1
     if len(found) != 1:
-        _report_unclear(line, table, name, found)
+        line.is_whole = False
+        if found:
+            names = ", ".join(spelled(f.name, name) for f in found)
+            line.problems.append(Problem(f"{name} is ambiguous", f"it may be {names}"))
+        else:
+            line.problems.append(Problem(f"unknown flag {name}", table.meant(name)))
         if not equals and at < len(argv) and not _ends_a_flag(argv[at]):
             return at + 1  # the word after an unknown flag is more often its value than the script
         return at
@@ -325,15 +330,6 @@ def _ends_a_flag(word: str) -> bool:
     return word.startswith("-") or word.endswith(".py")
 
 
-def _report_unclear(line: ParsedLine, table: FlagTable, name: str, found: tuple[Flag, ...]) -> None:
-    line.is_whole = False
-    if found:
-        names = ", ".join(spelled(f.name, name) for f in found)
-        line.problems.append(Problem(f"{name} is ambiguous", f"it may be {names}"))
-    else:
-        line.problems.append(Problem(f"unknown flag {name}", table.meant(name)))
-
-
 def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """A hint for a value outside a set: the one that is really near, else all of them.
 
@@ -357,22 +353,15 @@ def to_seconds(text: str) -> float | None:
     >>> to_seconds("90"), to_seconds("1h30m"), to_seconds("500ms"), to_seconds("5x")
     (90.0, 5400.0, 0.5, None)
     """
-    text = text.strip().lower()
-    total, number, unit = 0.0, "", ""
-    parts: list[tuple[str, str]] = []
-    for letter in text:
-        if letter in "0123456789.":
-            if unit:
-                parts.append((number, unit))
-                number, unit = "", ""
-            number += letter
-        else:
-            unit += letter
-    parts.append((number, unit))
-    if len(parts) > 1 and not parts[-1][1]:
-        return None
-    for number, unit in parts:
+    rest, total = text.strip().lower(), 0.0
+    units: list[str] = []
+    while rest or not units:
+        after = rest.lstrip("0123456789.")
+        number = rest[: len(rest) - len(after)]
+        rest = after.lstrip("dhms")
+        unit = after[: len(after) - len(rest)]
         if number.count(".") > 1 or not number.strip(".") or unit not in (*UNITS, ""):
             return None
         total += float(number) * UNITS.get(unit, 1.0)
-    return total
+        units.append(unit)
+    return total if units == [""] or "" not in units else None

@@ -107,6 +107,12 @@ class Problem:
         return hash((self.message, self.hint))
 
 
+def refuse(problems: Sequence[Problem]) -> None:
+    """Raise UsageError with all the problems; return if there are none."""
+    if problems:
+        raise UsageError.of(tuple(problems))
+
+
 def problem_text(error: PaddockError) -> str:
     """The error as people see it: one line per problem, each with its hint below.
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from paddock.cli.check import Finding, as_lines, cause_of, run, told
+from paddock.cli.check import COMMANDS, Finding, as_lines, cause_of, told
+from paddock.cli.family import carry_out
 from paddock.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,7 +130,7 @@ def test_json_has_every_field(tmp_path: Path) -> None:
 def test_wrong_words_are_usage_errors(words: list[str], message: str, hint: str) -> None:
     """Exit code 2 and what to write instead."""
     with pytest.raises(UsageError) as caught:
-        run(words)
+        carry_out("check", COMMANDS, words)
     assert caught.value.message == message
     assert hint in caught.value.hint
     assert caught.value.exit_code == 2

@@ -14,9 +14,10 @@ from paddock.jobfile.dialects.paddlejob import job_from_document
 from paddock.jobfile.parse import parse
 from paddock.jobfile.servers import (
     decide_servers,
-    is_fleet_server,
     is_pserver,
-    is_trainer_only,
+    only_trains,
+    serves_with_fleet,
+    syntax_nodes,
     to_command,
 )
 
@@ -128,7 +129,7 @@ def test_a_wrong_word_is_one_clear_problem(line: str, message: str) -> None:
 )
 def test_a_script_that_only_trains_needs_a_server(text: str) -> None:
     """It uses paddock.ps and has no part for the servers."""
-    assert is_trainer_only(text.encode("latin-1"))
+    assert only_trains(syntax_nodes(text.encode("latin-1")))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_a_script_that_only_trains_needs_a_server(text: str) -> None:
 )
 def test_other_scripts_are_their_own_servers(text: str) -> None:
     """Paddle's rule: the script is started once more for every server."""
-    assert not is_trainer_only(text.encode())
+    assert not only_trains(syntax_nodes(text.encode()))
 
 
 def test_a_trainer_only_script_gets_paddocks_server(tmp_path: Path) -> None:
@@ -183,8 +184,8 @@ def test_a_trainer_only_script_gets_paddocks_server(tmp_path: Path) -> None:
 )
 def test_a_script_that_serves_with_paddocks_fleet_is_known(text: str) -> None:
     """However it is imported; Paddle itself may be there for the model."""
-    assert is_fleet_server(text.encode())
-    assert not is_trainer_only(text.encode())
+    assert serves_with_fleet(syntax_nodes(text.encode()))
+    assert not only_trains(syntax_nodes(text.encode()))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +203,7 @@ def test_a_script_that_serves_with_paddocks_fleet_is_known(text: str) -> None:
 )
 def test_other_servers_are_not_taken_for_paddocks_fleet(text: str) -> None:
     """Started again in place, they would have lost their tables."""
-    assert not is_fleet_server(text.encode())
+    assert not serves_with_fleet(syntax_nodes(text.encode()))
 
 
 @pytest.mark.parametrize("words", ["", "--server_script same ", "--server_script {} "])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.cli import operator
+from paddock.cli.family import carry_out
 from paddock.cli.main import run
+from paddock.cli.operator import COMMANDS
 from paddock.errors import UsageError
 from paddock.operator.options import Options, read_options
 
@@ -102,7 +103,7 @@ def test_all_mistakes_are_told_together() -> None:
 def read_error(words: list[str]) -> str:
     """Hints of a failing command."""
     with pytest.raises(UsageError) as caught:
-        operator.run(words[1:])
+        carry_out("operator", COMMANDS, words[1:])
     return caught.value.hint
 
 

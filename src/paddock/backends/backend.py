@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from paddock.backends.table import ENTRIES
+from paddock.backends.table import ENTRIES, BackendEntry
 from paddock.errors import PaddockError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
     from paddock.backends.registry import RegisteredJob
-    from paddock.backends.table import BackendEntry
     from paddock.backends.types import (
         Handle,
         JobStatus,
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
         SubmissionPlan,
     )
 
-    Say = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 class EndUnknownError(PaddockError):
@@ -83,8 +81,8 @@ class Backend(SubmissionPlanner, Protocol):
 
 
 @runtime_checkable
-class AsksMany(Protocol):
-    """A backend that asks for many jobs in less time than for one after another."""
+class HostBackend(Protocol):
+    """A backend that connects to hosts, and so asks for many jobs at once, and clears caches."""
 
     def statuses(
         self, runs: Sequence[RegisteredJob], *, is_brief: bool = False
@@ -94,13 +92,8 @@ class AsksMany(Protocol):
         is_brief: short time limits.
         """
 
-
-@runtime_checkable
-class KeepsContents(Protocol):
-    """A backend whose hosts keep what was sent to them, so that it is not sent again."""
-
     def clear(self, site: Site, say: Say) -> None:
-        """Remove the cached contents from every host of a site."""
+        """Remove the contents that were sent to the hosts of a site, and are kept there."""
 
 
 def find_backend(name: str) -> Backend:

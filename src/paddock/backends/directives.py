@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from paddock.errors import Problem, UsageError
+from paddock.errors import Problem, refuse
 
 MARK = "#PADDOCK"
 
@@ -46,6 +46,5 @@ def read_directives(text: str) -> tuple[Directive, ...]:
                 Problem(f"line {number} of the script: '{words[0]}' is not a flag", hint)
             )
         found.append(Directive(number, words))
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     return tuple(found)

@@ -5,8 +5,8 @@ Flags of both come before the script, in any order; after it, everything is the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from paddock.backends.sites.keys import BY_NAME as KEYS
 from paddock.backends.table import BACKENDS
@@ -14,9 +14,6 @@ from paddock.command_line import FlagTable, flag, read_line
 from paddock.errors import Problem
 from paddock.jobfile.flags import FLAGS as LAUNCH
 from paddock.jobfile.flags import FOREIGN
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 WHERE, WHAT, HOW, KUBE, BATCH = (
     "Where it runs", "What goes with it", "How it is done", "Kubernetes", "Slurm and other queues",

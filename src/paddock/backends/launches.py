@@ -18,30 +18,33 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from paddock.backends.backend import Say
 from paddock.backends.common import recorded
 from paddock.backends.node import logs
 from paddock.backends.node.jobdir import read_json
-from paddock.backends.types import JobStatus, LogChunk
+from paddock.backends.registry import RegisteredJob
+from paddock.backends.types import (
+    Handle,
+    JobStatus,
+    LogChunk,
+    LogQuery,
+    Site,
+    Submission,
+    SubmissionPlan,
+)
 from paddock.errors import PaddockError, UsageError
 from paddock.local.control import NoLauncherError, ask
 from paddock.local.lock import is_gone
 from paddock.local.logs import LAUNCHER_LOG
 from paddock.local.runs import is_run_directory
 from paddock.local.times import SUFFIX, read_times
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from paddock.backends.backend import Say
-    from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import Handle, LogQuery, Site, Submission, SubmissionPlan
 
 KILLED = "its launcher was killed, or this machine was started again"
 ENDING_SECONDS = 2.0  # between a launcher's last word on its socket and in its record
@@ -97,7 +100,7 @@ class LocalLaunches:
             place,
             query,
             host=str(run.details["host"]),
-            is_over=lambda: not _may_write(run),
+            is_over=lambda: run.has_ended or is_gone(str(run.details["process"])) is True,
             is_closed=run.has_ended,
         )
         return (LogChunk(*row) for row in found if row[2])
@@ -158,11 +161,6 @@ class LocalLaunches:
 
 def _is_here(run: RegisteredJob) -> bool:
     return bool(run.details["host"] == os.uname().nodename)
-
-
-def _may_write(run: RegisteredJob) -> bool:
-    """Return True if the launcher may still write to the logs."""
-    return not run.has_ended and is_gone(str(run.details["process"])) is not True
 
 
 def _overwritten(directory: str, place: str) -> str:

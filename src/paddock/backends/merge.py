@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import heapq
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from paddock.backends.node.logs import last_lines
 from paddock.backends.types import LogChunk, LogQuery
@@ -18,10 +18,7 @@ from paddock.command_line import to_seconds
 from paddock.errors import PaddockError, UsageError
 from paddock.jobfile.reader import to_integer
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    Row = tuple[int, str, bytes]
+Row = tuple[int, str, bytes]
 
 LABEL_LETTERS = 80
 RANKS_MAX = 1 << 20

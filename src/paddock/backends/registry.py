@@ -19,23 +19,19 @@ import secrets
 import shutil
 import stat
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paddock.backends.table import LAUNCH
-from paddock.backends.types import Handle, JobStatus, parse_handle
+from paddock.backends.types import Handle, JobStatus, SubmissionPlan, parse_handle
 from paddock.errors import PaddockError, UsageError
 from paddock.local.events import end_of, read_events
 from paddock.local.lock import process_text, uptime_seconds
 from paddock.local.runs import registry_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from paddock.backends.types import SubmissionPlan
 
 VERSION = 1
 DRAWS = 4  # of an id, until a free one is found

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from paddock.backends.types import process_name
+from paddock.backends.types import JobStatus, RankStatus, State, SubmissionPlan, process_name
 from paddock.local.width import fitted, reflowed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from paddock.backends.types import JobStatus, RankStatus, State, SubmissionPlan
 
 COLOURS: dict[State, str] = {
     "running": "32", "succeeded": "32", "pending": "33", "starting": "33", "stopping": "33",
@@ -97,16 +92,10 @@ def plan_lines(plan: SubmissionPlan) -> list[str]:
     lines += ["", *known] if known else []
     for path, text in plan.files.items():
         lines += ["", f"--- {path}"]
-        lines += _with_reasons(text, plan.why)
+        for line in text.splitlines():
+            reason = plan.why.get(line.strip(), "")
+            lines.append(f"{line}    # {reason}" if reason else line)
     return lines
-
-
-def _with_reasons(text: str, why: Mapping[str, str]) -> list[str]:
-    found = []
-    for line in text.splitlines():
-        reason = why.get(line.strip(), "")
-        found.append(f"{line}    # {reason}" if reason else line)
-    return found
 
 
 def status_lines(

@@ -5,14 +5,13 @@ Backends and the verbs of the command line exchange these types, and no others.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from paddock.backends.table import ENTRIES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from paddock.core.job import Job
 
 State = Literal[
@@ -80,6 +79,12 @@ class Site:
         assert isinstance(found, (list, tuple))
         return tuple(str(each).strip() for each in found if str(each).strip())
 
+    def table(self, name: str) -> dict[str, object]:
+        """Return an option that is a table."""
+        found = self.options.get(name, {})
+        assert isinstance(found, dict)
+        return found
+
 
 @dataclass(frozen=True)
 class Submission:
@@ -108,6 +113,30 @@ class Submission:
     env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     token: str = field(default="", repr=False)
     extra: Mapping[str, str] = field(default_factory=dict)
+
+    def option(self, name: str) -> str:
+        """Return an option of the command line, else of the site."""
+        return self.extra.get(name) or self.site.text(name)
+
+    def source(self, name: str) -> str:
+        """Return the flag or site key that set an option; "" if it is not set."""
+        if self.extra.get(name):
+            return f"--{name} {self.extra[name]}"
+        if name in self.site.options:
+            return self.site.sources.get(name) or f"site {self.site.name}: {name}"
+        return ""
+
+    @property
+    def nnodes(self) -> str:
+        """The number of nodes as --nnodes takes it: N, or MIN:MAX."""
+        low, high = self.job.nnodes_min, self.job.nnodes_max
+        return str(high) if low == high else f"{low}:{high}"
+
+    @property
+    def script(self) -> tuple[str, ...]:
+        """The launcher's arguments from `--` on: the script and its own; () where -f names it."""
+        command = self.job.command
+        return ("--", command.program, *command.args) if command.program else ()
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,12 @@ from pathlib import Path
 from time import monotonic
 
 from paddock.backends.node.jobdir import inner, last_error, read_json
-from paddock.cli.family import JSON, CliCommand, ParsedCommand, carry_out
+from paddock.cli.family import JSON, CliCommand, ParsedCommand
 from paddock.cli.version import FRAMEWORKS, installed
 from paddock.command_line import flag
 from paddock.core.value import fields_of, value
 from paddock.errors import EXIT_DEADLINE, UsageError
 from paddock.local.evidence import last_line
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 CHECKED = ("paddle", "torch", "jax")
 PROCESSES = 2
@@ -49,11 +45,6 @@ class Finding:
     backend: str = ""
     cause: str = ""
     log_dir: str = ""
-
-
-def run(argv: Sequence[str]) -> int:
-    """Carry out the command; the exit code."""
-    return carry_out("check", COMMANDS, argv)
 
 
 def _run(given: ParsedCommand) -> int:

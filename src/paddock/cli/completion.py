@@ -7,16 +7,12 @@ Those of zsh and fish show what each command and flag does. ``paddock completion
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator, Sequence
 
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, carry_out
+from paddock.cli.family import CliCommand, Operand, ParsedCommand
 from paddock.cli.help import commands_of
 from paddock.cli.main import COMMANDS as NAMES
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from paddock.command_line import Flag
+from paddock.command_line import Flag
 
 SHELLS = ("bash", "zsh", "fish")
 INSTALL = {
@@ -34,11 +30,6 @@ VALUES = {
 # Of fish: the word that is typed has one, and with underscores it is completed.
 UNDERSCORE = 'string match -q -- "-*_*" (commandline -ct)'
 KNOWN = {"job": "jobs", "site": "sites", "discover": "sites"}  # kind or flag -> what is asked for
-
-
-def run(argv: Sequence[str]) -> int:
-    """Print the completion script of a shell."""
-    return carry_out("completion", COMMANDS, argv)
 
 
 def _run(given: ParsedCommand) -> int:

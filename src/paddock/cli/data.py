@@ -57,10 +57,6 @@ class _Progress:
         sys.stderr.flush()
 
 
-def _count_text(count: int) -> str:
-    return f"{count:,}"
-
-
 # ----------------------------------------------------------------------------------------- flags
 
 
@@ -70,17 +66,17 @@ def _with_key(words: list[str]) -> list[str]:
     >>> _with_key(["x", "--by", "key", "3"]), _with_key(["--by=key 1:", "x"])
     (['x', '--by', 'key', '--key', '3'], ['--by', 'key', '--key', '1:', 'x'])
     """
-    for at, word in enumerate(words):
-        before = words[at - 1] if at else ""
-        joined = word.removeprefix("--by=") if word.startswith("--by=") or before == "--by" else ""
-        if joined.startswith("key "):
-            start = at - (word == joined)
-            column = joined.removeprefix("key ").strip()
-            return [*words[:start], "--by", "key", "--key", column, *words[at + 1 :]]
-    for at in range(1, len(words) - 1):
-        if words[at - 1 : at + 1] == ["--by", "key"]:
-            return [*words[: at + 1], "--key", *words[at + 1 :]]
-    return words
+    parts = [
+        part
+        for word in words
+        for part in (("--by", word[5:]) if word.startswith("--by=key ") else (word,))
+    ]
+    for at, word in enumerate(parts[1:], 1):
+        name, _, column = word.partition(" ")
+        if parts[at - 1] == "--by" and name == "key" and (column or parts[at + 1 :]):
+            columns = [column.strip()] if column else []
+            return [*parts[:at], "key", "--key", *columns, *parts[at + 1 :]]
+    return parts
 
 
 PATHS = Operand("paths", "PATH", "files, directories, globs or URLs (fsspec) of data", most=0)
@@ -141,7 +137,7 @@ def _generate(given: ParsedCommand) -> int:
         given.kind, Path(given.out), given.examples, given.files, given.seed, given.vocab,
         given.format,
     )  # fmt: skip
-    manifest = generate(wanted, _Progress(_count_text))
+    manifest = generate(wanted, _Progress("{:,}".format))
     return _tell_written(manifest, given)
 
 
@@ -159,17 +155,13 @@ def _tell_written(manifest: Manifest, given: ParsedCommand) -> int:
     return 0
 
 
-def _beside(path: str) -> str:
-    """The directory for the shards of a file; for a URL below the working directory."""
-    return (path.rpartition("/")[2] if "://" in path else path) + "-shards"
-
-
 def _split(given: ParsedCommand) -> int:
     from paddock.data.files import find_files
     from paddock.data.split import Wanted, split
 
     files = find_files(given.paths)
-    given.out = given.out or _beside(files[0].path)
+    path = files[0].path  # of a URL: below the working directory
+    given.out = given.out or (path.rpartition("/")[2] if "://" in path else path) + "-shards"
     wanted = Wanted(
         files, given.count, Path(given.out), given.by, given.key, given.seed, given.legacy,
         given.name,

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
+from paddock.backends.flags import TABLE as SUBMIT
+from paddock.backends.flags import split_words
 from paddock.cli.launch import resolved
 from paddock.cli.plan_text import show_plan
-from paddock.command_line import TRUE_WORDS, FlagTable, flag, read_line
-from paddock.core.value import replace
-from paddock.errors import HelpAsked, Problem, UsageError
+from paddock.command_line import FlagTable, flag, read_line
+from paddock.errors import HelpAsked
+from paddock.jobfile.args import is_set
 from paddock.jobfile.flags import FLAGS as LAUNCH
-from paddock.jobfile.parse import NO_SCRIPT, ParsedLaunch, crowd_note, parse, usable_cores
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from paddock.jobfile.parse import ParsedLaunch, crowd_note, parse, usable_cores
 
 KUBERNETES = flag("kubernetes", "", "the objects that the operator makes of a PaddleJob, as YAML")
 FLAGS = (
@@ -28,47 +27,32 @@ FLAGS = (
     KUBERNETES,
 )
 TABLE = FlagTable("explain", (*FLAGS, *LAUNCH))
+OF_SUBMIT = frozenset(("site", "hosts", "hostfile", "conf"))  # -b, --hosts and the like
 
 
 def run(argv: Sequence[str]) -> int:
     """Print the plan of ``paddock launch`` with the same arguments."""
     words = list(argv)
     if (for_kubernetes := words_for_kubernetes(words)) is not None:
-        from paddock.cli import explain_kubernetes
+        from paddock.cli.explain_kubernetes import COMMAND, COMMANDS
+        from paddock.cli.family import carry_out
 
-        return explain_kubernetes.run(for_kubernetes)
-    if is_submission(words):
+        return carry_out(COMMAND, COMMANDS, for_kubernetes)
+    if not OF_SUBMIT.isdisjoint(split_words(words).own):
         return _run_submission(words)
-    line = read_line(words, TABLE, has_script=True)
-    if line.is_help:
+    parsed = parse(words, os.environ, python=sys.executable, table=TABLE)
+    if parsed.is_help:
         raise HelpAsked("explain", words)
-    own = {said.flag.key: said.text for said in line.said if said.flag in FLAGS}
-    is_json = own.get("json", "0").lower() in TRUE_WORDS
-    words = [word for said in line.said if said.flag not in FLAGS for word in said.words]
-    try:
-        parsed = parse([*words, *(["--", *line.rest] if line.rest else [])], os.environ,
-                       python=sys.executable)  # fmt: skip
-    except UsageError as error:
-        found = [
-            Problem(NO_SCRIPT, "write paddock explain [flags] train.py [arguments]")
-            if one.message == NO_SCRIPT
-            else one
-            for one in error.problems
-            if line.is_whole or one.message != NO_SCRIPT
-        ]
-        raise UsageError.of([*line.problems, *found]) from error
-    if line.problems:
-        raise UsageError.of(line.problems)
-    parsed = resolved(replace(parsed, notes=(*line.notes, *parsed.notes)))
-    parsed = replace(parsed, notes=(*parsed.notes, *crowd_note(parsed.job, usable_cores())))
-    show_plan(parsed, is_json=is_json, env_of=own.get("env_of", ""))
+    parsed = resolved(parsed)
+    env_of = parsed.given.get("env-of")
+    is_json = is_set(parsed.given, "json")
+    show_plan(parsed, is_json=is_json, env_of=env_of.text if env_of is not None else "")
     return 0
 
 
 def _run_submission(argv: Sequence[str]) -> int:
     """``paddock explain -b``: the dry run of a submission and its plan, or a rank's environment."""
     from paddock.backends.backend import find_planner
-    from paddock.backends.flags import TABLE as SUBMIT
     from paddock.cli.submit import read_submission, read_words, show_dry_run
 
     line = read_line(argv, FlagTable("explain", (*FLAGS, *SUBMIT.flags)), has_script=True)
@@ -84,17 +68,6 @@ def _run_submission(argv: Sequence[str]) -> int:
         parsed = ParsedLaunch(submission.job, crowd_note(submission.job, usable_cores()))
         show_plan(parsed, env_of=asked[-1].text if asked else "", is_here=False)
     return 0
-
-
-def is_submission(words: Sequence[str]) -> bool:
-    """Return True if the arguments are of ``paddock submit``: they have -b, --hosts or the like.
-
-    >>> is_submission(["-b", "slurm", "train.py"]), is_submission(["train.py", "-b"])
-    (True, False)
-    """
-    from paddock.backends.flags import split_words
-
-    return not {"site", "hosts", "hostfile", "conf"}.isdisjoint(split_words(words).own)
 
 
 def words_for_kubernetes(words: Sequence[str]) -> list[str] | None:

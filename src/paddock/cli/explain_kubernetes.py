@@ -9,22 +9,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, carry_out, say
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, say
 from paddock.command_line import flag
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from paddock.kube.client import Manifest
     from paddock.operator.decision import Settings
 
 COMMAND = "explain --kubernetes"
-
-
-def run(argv: Sequence[str]) -> int:
-    """Print the objects of the PaddleJob in a file; the exit code."""
-    return carry_out(COMMAND, COMMANDS, argv)
 
 
 def _run(given: ParsedCommand) -> int:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 
 from paddock import __version__
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, carry_out, usage_of
+from paddock.backends.flags import FLAGS as SUBMIT
+from paddock.cli.explain import FLAGS as EXPLAIN
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, usage_of
 from paddock.cli.main import ALL, SHARED
 from paddock.cli.main import COMMANDS as NAMES
-from paddock.command_line import HELP, HELP_ALL, flag, nearest, read_line, spelled
+from paddock.command_line import HELP, HELP_ALL, Flag, flag, nearest, read_line, spelled
 from paddock.errors import HelpAsked, UsageError
 from paddock.jobfile.flags import COMMON, FLAGS
 from paddock.local.width import USUAL, beside, reflowed, terminal_width
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from paddock.command_line import Flag
 
 INDENT, NARROW_INDENT = 26, 18  # where the meaning of a flag begins
 NARROW = 80
@@ -48,15 +45,11 @@ SCRIPT = (Operand("script", "train.py [arguments of train.py]", "", "script"),)
 ALL_FLAGS = flag("all", "", "show every flag, not only the common ones")
 
 
-def run(argv: Sequence[str]) -> int:
-    """Print help about a command, or about all."""
-    if argv:
-        return carry_out("help", COMMANDS, argv)
-    sys.stdout.write(overview())
-    return 0
-
-
 def _run(given: ParsedCommand) -> int:
+    """Print help about a command, or about all."""
+    if not given.words:
+        sys.stdout.write(overview())
+        return 0
     name, *order = given.words
     if name not in NAMES:
         raise UsageError(f"'{name}' is not a command", hint=nearest(name, NAMES, ALL))
@@ -104,29 +97,24 @@ def commands_of(name: str) -> dict[str, CliCommand]:
     return {full: one for full, one in found.items() if full.partition(" ")[0] == name}
 
 
-def command_help(name: str, *, is_all: bool = False) -> str:
+def command_help(
+    name: str, commands: Mapping[str, CliCommand] | None = None, *, is_all: bool = False
+) -> str:
     """The text of ``paddock NAME --help``; NAME may have an order in it. is_all: --help-all."""
-    known = commands_of(name.partition(" ")[0])
+    known = commands or commands_of(name.partition(" ")[0])
     return command_text(known[name], is_all=is_all) if name in known else orders_text(name, known)
 
 
 def answer(asked: HelpAsked) -> int:
     """Print the help that was asked for."""
-    name, known = asked.name, asked.commands or commands_of(asked.name)
-    one = known.get(name)
-    if isinstance(one, CliCommand):
-        sys.stdout.write(
-            command_text(one, is_all=bool(asked.words) and wants_all(asked.words, name))
-        )
-    else:
-        sys.stdout.write(orders_text(name, commands_of(name)))
+    is_all = False
+    if asked.words:
+        table = commands_of(asked.name)[asked.name].table
+        said = read_line(asked.words, table, has_script=True).said
+        is_all = any(one.flag is HELP_ALL for one in said)
+    known = asked.commands  # of CliCommands, which errors.py does not know
+    sys.stdout.write(command_help(asked.name, known, is_all=is_all))  # type: ignore[arg-type]  # above
     return 0
-
-
-def wants_all(argv: Sequence[str], command: str) -> bool:
-    """Return True if these arguments, which ask for help, ask for all flags."""
-    table = commands_of(command)[command].table
-    return any(said.flag is HELP_ALL for said in read_line(argv, table, has_script=True).said)
 
 
 def orders_text(name: str, orders: Mapping[str, CliCommand]) -> str:
@@ -207,26 +195,23 @@ def _flag_lines(one: Flag, width: int, names: Sequence[str] = ()) -> Iterator[st
     yield from beside(head, text, _indent(width), width)
 
 
-def _launching() -> Iterator[CliCommand]:
-    from paddock.backends.flags import FLAGS as SUBMIT
-    from paddock.cli.explain import FLAGS as EXPLAIN
-
-    more = tuple(one for one in FLAGS if one.name != "dry_run")  # submit has its own
-    usage = "[flags] train.py [arguments of train.py]"
-    notes = "Flags of launch (paddock help launch) go before the script, too."
-    yield CliCommand("launch", NAMES["launch"], FLAGS, operands=SCRIPT, usages=(usage,),
-                  notes=LAUNCHING, examples=EXAMPLES, common=COMMON)  # fmt: skip
-    where = "-b BACKEND|SITE [flags of submit] train.py [arguments]"
-    usages: tuple[str, ...] = (usage, where, "--kubernetes [flags] job.yaml")
-    yield CliCommand("explain", NAMES["explain"], EXPLAIN, operands=SCRIPT, usages=usages,
-        notes=notes,
-                  more=more)  # fmt: skip
-    usages = (f"[-b BACKEND|SITE] {usage}", "[-b BACKEND|SITE] [flags] -f job.yaml")
-    yield CliCommand("submit", NAMES["submit"], SUBMIT, operands=SCRIPT, usages=usages, notes=notes,
-                  more=more)  # fmt: skip
-    operand = Operand("words", "COMMAND [ORDER]", "about this", "command", least=0, most=2)
-    yield CliCommand("help", NAMES["help"], (ALL_FLAGS,), _run, (operand,),
-                  usages=("[COMMAND [ORDER]] [--all]",))  # fmt: skip
-
-
-COMMANDS = {command.name: command for command in _launching()}
+USAGE = "[flags] train.py [arguments of train.py]"
+NOTES = "Flags of launch (paddock help launch) go before the script, too."
+MORE = tuple(one for one in FLAGS if one.name != "dry_run")  # submit has its own
+# fmt: off
+_COMMANDS = (
+    CliCommand("launch", NAMES["launch"], FLAGS, operands=SCRIPT, usages=(USAGE,),
+               notes=LAUNCHING, examples=EXAMPLES, common=COMMON),
+    CliCommand("explain", NAMES["explain"], EXPLAIN, operands=SCRIPT, usages=(
+        USAGE, "-b BACKEND|SITE [flags of submit] train.py [arguments]",
+        "--kubernetes [flags] job.yaml",
+    ), notes=NOTES, more=MORE),
+    CliCommand("submit", NAMES["submit"], SUBMIT, operands=SCRIPT, usages=(
+        f"[-b BACKEND|SITE] {USAGE}", "[-b BACKEND|SITE] [flags] -f job.yaml",
+    ), notes=NOTES, more=MORE),
+    CliCommand("help", NAMES["help"], (ALL_FLAGS,), _run,
+               (Operand("words", "COMMAND [ORDER]", "about this", "command", least=0, most=2),),
+               usages=("[COMMAND [ORDER]] [--all]",)),
+)
+# fmt: on
+COMMANDS = {command.name: command for command in _COMMANDS}

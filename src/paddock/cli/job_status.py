@@ -10,28 +10,22 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
-from paddock.backends.backend import AsksMany, find_backend
+from paddock.backends.backend import HostBackend, find_backend
 from paddock.backends.merge import prefixed
-from paddock.backends.registry import Registry
+from paddock.backends.registry import RegisteredJob, Registry
 from paddock.backends.sites.find import find_site
 from paddock.backends.table import ENTRIES, LAUNCH
 from paddock.backends.text import age, clean, coloured, list_lines, status_lines, word_of
-from paddock.backends.types import FINAL, JobStatus, LogQuery, Site, parse_handle
+from paddock.backends.types import FINAL, JobStatus, LogChunk, LogQuery, Site, parse_handle
 from paddock.cli.family import say
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
 from paddock.local.console import write_all
 from paddock.local.width import terminal_width
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any
-
-    from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import LogChunk
 
 AT_ONCE = 16
 POLL_SECONDS = 1.0
@@ -154,7 +148,7 @@ def ask_all(runs: Sequence[RegisteredJob], *, is_brief: bool = False) -> list[Jo
 
     def told(name: str) -> list[JobStatus | PaddockError]:
         some, backend = by_backend[name], find_backend(name)
-        if isinstance(backend, AsksMany):
+        if isinstance(backend, HostBackend):
             return backend.statuses(some, is_brief=is_brief)
         with ThreadPoolExecutor(min(AT_ONCE, len(some))) as pool:
             return list(pool.map(_status, some))

@@ -10,17 +10,18 @@ import json
 import os
 import shlex
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from paddock.backends.backend import KeepsContents, find_backend
+from paddock.backends.backend import HostBackend, find_backend
 from paddock.backends.merge import around, matching, read_query, tail_of
-from paddock.backends.registry import Registry, remove_damaged
+from paddock.backends.registry import RegisteredJob, Registry, remove_damaged
 from paddock.backends.sites.find import find_site
 from paddock.backends.text import clean, word_of
-from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out, say
+from paddock.backends.types import JobStatus
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, say
 from paddock.cli.job_status import (
     AT_ONCE,
     POLL_SECONDS,
@@ -40,12 +41,6 @@ from paddock.command_line import flag
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.local.console import write_all
 from paddock.local.text import count
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import JobStatus
 
 DAMAGED_SHOWN = 4
 ENDED_SHOWN = 20  # runs that have ended, in a list without --all
@@ -232,7 +227,7 @@ def _clear(word: str) -> None:
             raise
         site = find_site("", env=os.environ, cwd=os.getcwd(), said={"hosts": word})
     backend = find_backend(site.backend)
-    if not isinstance(backend, KeepsContents):
+    if not isinstance(backend, HostBackend):
         hint = "write --cache h1,h2, --cache local, or a site whose backend is ssh"
         raise UsageError(f"--cache {word}: backend {site.backend} caches no files", hint=hint)
     backend.clear(site, lambda text: say(clean(text)))
@@ -324,8 +319,3 @@ _VERBS = (
 )
 # fmt: on
 COMMANDS = {verb.name: verb for verb in _VERBS}
-
-
-def run(name: str, argv: Sequence[str]) -> int:
-    """Run a verb; returns the exit code."""
-    return carry_out(name, COMMANDS, argv)

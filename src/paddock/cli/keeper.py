@@ -67,7 +67,7 @@ class LauncherDaemon:
             return None
         if rest is not None:
             # A client waits in the queue until it is done: it would have had to import.
-            warm = WarmServer(self.loop, rest.command, os.environ, _say_nothing, kept=self.kept)
+            warm = WarmServer(self.loop, rest.command, os.environ, lambda *_: None, kept=self.kept)
             warm.prepare(rest, lambda: self.loop.post(lambda: self._open(warm)))
         else:
             self._open(None)
@@ -137,7 +137,8 @@ class LauncherDaemon:
         code = EXIT_OWN_FAULT
         try:
             os.chdir(request.cwd)
-            code = answered(lambda: self._run(request.argv))
+            job = (request.argv, self.guardian_pid, self.kept)
+            code = answered(lambda: launch.run_here(launch.read(request.argv), *job))
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -147,9 +148,6 @@ class LauncherDaemon:
                 client.sendall(b"%d\n" % (code & 255))
             except OSError:
                 pass
-
-    def _run(self, argv: list[str]) -> int:
-        return launch.run_here(launch.read(argv), argv, self.guardian_pid, self.kept)
 
     def _refuse(self) -> None:
         client = self._accept(b"busy\n")
@@ -196,10 +194,6 @@ def _end() -> None:
     """Kill all descendants, also an import that ignores its parent's end, and exit with 137."""
     end_descendants()
     os._exit(137)
-
-
-def _say_nothing(_level: str, _text: str) -> None:
-    return
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from paddock.command_line import nearest
 from paddock.core.value import replace
 from paddock.errors import (
     EXIT_NOT_EXECUTABLE,
@@ -95,12 +96,14 @@ def read(argv: Sequence[str]) -> ParsedLaunch:
     try:
         parsed = parse(argv, os.environ, python=sys.executable)
     except UsageError as error:
-        raise UsageError.of([*error.problems, *_script_problems(argv)]) from error
+        from paddock.jobfile.args import LaunchArgs
+
+        script = LaunchArgs(argv).script
+        problem = _script_problem(script) if script.endswith(".py") else None
+        raise UsageError.of([*error.problems, *([problem] if problem else [])]) from error
     if not parsed.is_help:
         parsed = resolved(parsed)
         check_machine(parsed.job)
-        notes = (*parsed.notes, *crowd_note(parsed.job, usable_cores()))
-        parsed = replace(parsed, notes=notes)
     return parsed
 
 
@@ -150,11 +153,12 @@ def resolved(parsed: ParsedLaunch) -> ParsedLaunch:
         from paddock.jobfile.dialects.paddlejob import resolve_file
 
         parsed = resolve_file(parsed)
-    if parsed.job.role("ps") is not None:
+    job = parsed.job
+    if job.role("ps") is not None:
         from paddock.jobfile.servers import decide_servers
 
-        parsed = replace(parsed, job=decide_servers(parsed.job))
-    return parsed
+        job = decide_servers(job)
+    return replace(parsed, job=job, notes=(*parsed.notes, *crowd_note(job, usable_cores())))
 
 
 def _has_pidfd() -> bool:
@@ -234,8 +238,6 @@ def _script_problem(script: str) -> Problem | None:
 
 def _near(script: str, otherwise: str) -> str:
     """A hint: a script of nearly that name in the same directory."""
-    from paddock.command_line import nearest
-
     folder, name = os.path.split(script)
     try:
         beside = [each[:-3] for each in os.listdir(folder or ".") if each.endswith(".py")]
@@ -243,15 +245,6 @@ def _near(script: str, otherwise: str) -> str:
         return otherwise
     found = nearest(name.removesuffix(".py"), beside, otherwise)
     return found if found == otherwise else f"{found[:-2]}.py'?"
-
-
-def _script_problems(argv: Sequence[str]) -> list[Problem]:
-    """The problems with the script of a command line that has other problems, too."""
-    from paddock.jobfile.args import read_words
-
-    script = read_words(argv).script
-    problem = _script_problem(script) if script.endswith(".py") else None
-    return [problem] if problem is not None else []
 
 
 def _here() -> str:
@@ -268,30 +261,21 @@ def _check_program(program: str) -> None:
         path = os.environ.get("PATH", os.defpath)
         places = [os.path.join(d or ".", program) for d in path.split(os.pathsep)]
     files = [p for p in places if os.path.isfile(p)]
+    code = EXIT_NOT_EXECUTABLE
     if os.path.isdir(program):
-        raise PaddockError(
-            f"program '{program}' is a directory",
-            hint="name a file in it",
-            exit_code=EXIT_NOT_EXECUTABLE,
-        )
-    if not files and os.sep in program:
-        raise PaddockError(
-            f"program '{program}' does not exist (in {_here()})",
-            hint="check the path",
-            exit_code=EXIT_NOT_FOUND,
-        )
-    if not files:
-        is_here = os.path.exists(program)
-        raise PaddockError(
-            f"program '{program}' is not on PATH",
-            hint=f"a file of that name is here: write ./{program}"
-            if is_here
-            else "Python scripts end in .py; other programs need a path or a place on PATH",
-            exit_code=EXIT_NOT_EXECUTABLE if is_here else EXIT_NOT_FOUND,
-        )
-    if not any(os.access(p, os.X_OK) for p in files):
-        raise PaddockError(
-            f"program '{files[0]}' is not executable",
-            hint=f"chmod +x {files[0]}",
-            exit_code=EXIT_NOT_EXECUTABLE,
-        )
+        what, hint = f"'{program}' is a directory", "name a file in it"
+    elif files and any(os.access(p, os.X_OK) for p in files):
+        return
+    elif files:
+        what, hint = f"'{files[0]}' is not executable", f"chmod +x {files[0]}"
+    elif os.sep in program:
+        what, hint = f"'{program}' does not exist (in {_here()})", "check the path"
+        code = EXIT_NOT_FOUND
+    elif os.path.exists(program):
+        what = f"'{program}' is not on PATH"
+        hint = f"a file of that name is here: write ./{program}"
+    else:
+        what = f"'{program}' is not on PATH"
+        hint = "Python scripts end in .py; other programs need a path or a place on PATH"
+        code = EXIT_NOT_FOUND
+    raise PaddockError(f"program {what}", hint=hint, exit_code=code)

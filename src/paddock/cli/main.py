@@ -16,8 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# Command -> what it does. Each is a module of this package with run(argv) -> exit code; COMMANDS
-# of that module is its table, or that of its orders.
+# Command -> what it does. Each is a module of this package, whose COMMANDS is its table, or that of
+# its orders. One that reads its own arguments has run(argv) -> exit code.
 COMMANDS = {
     "launch": "start a job here, or this node's share of it",
     "submit": "start a job elsewhere: over ssh, Slurm, MPI, Kubernetes or a script",
@@ -41,7 +41,7 @@ COMMANDS = {
     "completion": "print the completion script of bash, zsh or fish",
     "help": "show help about a command",
 }
-# Several commands that share a module, whose run(name, argv) tells them apart.
+# Several commands that share a module.
 SHARED = dict.fromkeys(("list", "status", "logs", "stop", "wait", "fetch", "delete"), "jobs")
 # What people type who come from other tools -> what it is here.
 OTHERS = {"kill": "stop", "cancel": "stop", "jobs": "list", "ls": "list",
@@ -131,10 +131,13 @@ def _run(words: Sequence[str]) -> int:
     if name not in COMMANDS:
         raise _unknown(name)
     # __import__, since importlib costs more than the command.
-    module = SHARED.get(name, name)
-    command = __import__(f"paddock.cli.{module}", fromlist=("run",))
-    code: int = command.run(*([name] if name in SHARED else []), list(words[1:]))
-    return code
+    module = __import__(f"paddock.cli.{SHARED.get(name, name)}", fromlist=("COMMANDS",))
+    if hasattr(module, "run"):
+        code: int = module.run(list(words[1:]))
+        return code
+    from paddock.cli.family import carry_out
+
+    return carry_out(name, module.COMMANDS, words[1:])
 
 
 def _unknown(name: str) -> UsageError:

@@ -5,23 +5,20 @@ Flags may be written as Go does: -leader-elect=true.
 
 from __future__ import annotations
 
-from paddock.cli.family import CliCommand, ParsedCommand, carry_out
-from paddock.command_line import Flag, flag
+from functools import partial
+
+from paddock.cli.family import CliCommand, ParsedCommand
+from paddock.command_line import flag
 from paddock.errors import UsageError
 from paddock.operator.options import FLAGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from paddock.operator.manifests.install import Install
 
 TIMEOUT_SECONDS_MAX = 3600
-
-
-def run(argv: Sequence[str]) -> int:
-    """Carry out an order; the exit code."""
-    return carry_out("operator", COMMANDS, argv)
 
 
 def _run(words: Sequence[str]) -> int:
@@ -42,13 +39,9 @@ def _crd(given: ParsedCommand) -> int:
 
 
 def _manifests(given: ParsedCommand) -> int:
-    return _print(given, has_crd=given.crd)
-
-
-def _print(given: ParsedCommand, *, has_crd: bool) -> int:
     from paddock.operator.manifests.install import manifests_text
 
-    print(manifests_text(_made(given), has_crd=has_crd, has_monitor=given.monitor), end="")
+    print(manifests_text(_made(given), has_crd=given.crd, has_monitor=given.monitor), end="")
     return 0
 
 
@@ -61,7 +54,8 @@ def _check(given: ParsedCommand) -> int:
 
 def _install(given: ParsedCommand) -> int:
     if given.dry_run:
-        return _print(given, has_crd=True)
+        given.crd = True
+        return _manifests(given)
     return _on_cluster(given, _made(given), has_monitor=given.monitor)
 
 
@@ -112,20 +106,7 @@ def _names(text: str | None) -> tuple[str, ...]:
     return tuple(name for name in (text or "").split(",") if name)
 
 
-def _order(
-    name: str,
-    what: str,
-    flags: Sequence[Flag],
-    run: Callable[[ParsedCommand], int] | None = None,
-    takes_words: Callable[[Sequence[str]], int] | None = None,
-    notes: str = "",
-) -> CliCommand:
-    return CliCommand(
-        f"operator {name}", what, tuple(flags), run, takes_words=takes_words, notes=notes,
-        extra="operator", goes_single=True,
-    )  # fmt: skip
-
-
+_order = partial(CliCommand, extra="operator", goes_single=True)
 # fmt: off
 MANIFESTS = (
     flag("namespace", "NAME", "of the operator itself", default="paddle-system"),
@@ -152,24 +133,25 @@ WAITING = (
     flag("timeout", "DURATION", "wait no longer", default="120"), *CLUSTER,
 )
 _ORDERS = (
-    _order("run", "work on a cluster", FLAGS, None, _run,
-           "The flags of paddle-operator, and more."),
-    _order("install", "apply the definition and the operator, wait, and verify that it works", (
+    _order("operator run", "work on a cluster", FLAGS, takes_words=_run,
+           notes="The flags of paddle-operator, and more."),
+    _order("operator install",
+           "apply the definition and the operator, wait, and verify that it works", (
         *MANIFESTS, flag("dry-run", "", "print what would be applied, and ask no cluster"),
         *WAITING,
     ), _install),
-    _order("uninstall", "remove the operator; jobs and their pods stay", (
+    _order("operator uninstall", "remove the operator; jobs and their pods stay", (
         MANIFESTS[0], flag("watch-namespaces", "A,B", "those that it was installed for [all]"),
         flag("definition", "", "remove the definition of PaddleJob too, and with it all jobs"),
         *WAITING,
     ), _uninstall),
-    _order("crd", "print the definition of PaddleJob", (
+    _order("operator crd", "print the definition of PaddleJob", (
         flag("version", "VERSION", "v1, or v1beta1 for Kubernetes 1.15 and older", default="v1"),
     ), _crd),
-    _order("manifests", "print what installs the operator", (
+    _order("operator manifests", "print what installs the operator", (
         *MANIFESTS, flag("crd", "", "with the definition of PaddleJob before the rest"),
     ), _manifests),
-    _order("check", "say who leads, or why no operator works", (
+    _order("operator check", "say who leads, or why no operator works", (
         flag("namespace", "NAME", "of the operator [in a pod its own, else paddle-system]"),
         flag("lease", "NAME", "its --leader-election-id"),
         flag("watch-namespaces", "A,B", "those that it serves [all]"), *CLUSTER,

@@ -10,32 +10,26 @@ import json
 import os
 import shlex
 import socket
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 from paddock.command_line import spelled
 from paddock.contracts.environment import proc_env, shared_env
-from paddock.core.hosts import LOOPBACK, Devices, host_of
-from paddock.core.plan import make_plan
+from paddock.core.hosts import LOOPBACK, Devices, Host, host_of
+from paddock.core.job import Job
+from paddock.core.plan import Plan, Proc, make_plan
 from paddock.core.secrets import shown_value
 from paddock.core.value import fields_of
 from paddock.errors import UsageError
 from paddock.jobfile.flags import FLAGS as LAUNCH
 from paddock.jobfile.flags import NO_FLAG
 from paddock.jobfile.nodes import hosts_of
-from paddock.jobfile.parse import usable_cores
+from paddock.jobfile.parse import ParsedLaunch, usable_cores
 from paddock.jobfile.reader import DEFAULT
 from paddock.local.devices import find_devices
 from paddock.local.logs import RUNS, has_own_folder
 from paddock.local.text import count
 from paddock.local.width import fitted, reflowed, terminal_width
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from paddock.core.hosts import Host
-    from paddock.core.job import Job
-    from paddock.core.plan import Plan, Proc
-    from paddock.jobfile.parse import ParsedLaunch
 
 MAX_ROWS = 16  # a longer table is not readable; --json has all
 MAX_TEXT = 160
@@ -95,7 +89,6 @@ def _environments(
     job: Job, plan: Plan, base: Mapping[str, str], devices: Devices
 ) -> list[dict[str, str]]:
     """The variables of each process that it does not inherit unchanged, in the plan's order."""
-    found = []
     directory = os.path.abspath(job.logs.directory)
     if has_own_folder(job):
         directory = os.path.join(directory, RUNS, "<run id>")
@@ -112,16 +105,11 @@ def _environments(
         )
         for node_rank in range(plan.nnodes)
     }
-    for proc in plan.procs:
-        env = proc_env(shared[proc.node_rank], proc).env
-        found.append(
-            {
-                name: shown_value(name, env[name])
-                for name in sorted(env)
-                if base.get(name) != env[name]
-            }
-        )
-    return found
+    envs = (proc_env(shared[proc.node_rank], proc).env for proc in plan.procs)
+    return [
+        {name: shown_value(name, env[name]) for name in sorted(env) if base.get(name) != env[name]}
+        for env in envs
+    ]
 
 
 def _as_json(parsed: ParsedLaunch, plan: Plan, envs: list[dict[str, str]]) -> dict[str, object]:
@@ -211,26 +199,14 @@ def _folded(plan: Plan) -> list[list[Proc]]:
 
     Processes with more than one device each have a row of their own.
     """
-    found: list[list[Proc]] = []
-    for proc in plan.procs:
-        last = found[-1][-1] if found else None
-        if last is not None and len(proc.device_labels) < 2 and _follows(last, proc):
-            found[-1].append(proc)
-        else:
-            found.append([proc])
-    return found
 
+    def shape(one: Proc) -> tuple[object, ...]:
+        labels = len(one.device_labels)
+        first_port = one.port - one.local_rank if one.port else 0
+        return (one.role, one.stage, one.node_rank, one.address, one.device_kind, labels,
+                one.rank - one.local_rank, first_port, one.rank if labels > 1 else -1)  # fmt: skip
 
-def _follows(last: Proc, proc: Proc) -> bool:
-    def same(one: Proc) -> tuple[object, ...]:
-        return (one.role, one.stage, one.node_rank, one.address, one.device_kind,
-                len(one.device_labels))  # fmt: skip
-
-    next_port = last.port + 1 if last.port else 0
-    is_next = (proc.rank, proc.local_rank, proc.port) == (
-        last.rank + 1, last.local_rank + 1, next_port,
-    )  # fmt: skip
-    return is_next and same(last) == same(proc)
+    return [list(alike) for _, alike in groupby(plan.procs, shape)]
 
 
 def _row(procs: Sequence[Proc]) -> tuple[str, ...]:

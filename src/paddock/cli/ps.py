@@ -11,18 +11,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from paddock.backends.node.store import size_text
 from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out
-from paddock.cli.ps_endpoints import logged_endpoints
 from paddock.cli.ps_text import aligned, moved_text, status_text
-from paddock.command_line import Flag, flag
+from paddock.command_line import flag
 from paddock.errors import EXIT_OWN_FAULT, UsageError, problem_text
 
 TYPE_CHECKING = False
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 FORMATS = ("npz", "safetensors", "paddle")
 TIMEOUT_SECONDS = 10.0
 PORT = 7163  # of the witness
+ENDPOINTS = "endpoints.log"  # written by local/logs.py
+HEADING = "PADDLE_PSERVERS_IP_PORT_LIST:"
+TABLE_COLUMNS = ["name", "kind", "dim", "rows", "bytes", "optimizer", "lr", "step", "shards"]
 STRATEGIES = ("sync", "half_async", "async", "geo", "staleness")
 
 
@@ -97,7 +100,24 @@ def _endpoints(given: ParsedCommand) -> str | None:
         return given.endpoints  # type: ignore[no-any-return]  # a namespace
     if given.endpoints:
         raise UsageError("--endpoints and --log_dir are given", hint="one of them is enough")
-    return logged_endpoints(Path(given.log_dir))
+    return _logged_endpoints(Path(given.log_dir))
+
+
+def _logged_endpoints(log_dir: Path) -> str:
+    """host:port of every server, in order, commas between. Raises UsageError."""
+    path = log_dir / ENDPOINTS
+    try:
+        lines = path.read_text("utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError(
+            f"{path} cannot be read: {why}",
+            hint="--log_dir is the log directory of a job that paddock launch runs",
+        ) from error
+    if HEADING not in lines:
+        raise UsageError(f"{path} names no server", hint="was the job started with --server_num?")
+    listed = lines[lines.index(HEADING) + 1 :]
+    return ",".join(takewhile(lambda line: not line.endswith(":"), listed))  # the next heading
 
 
 @contextmanager
@@ -155,22 +175,17 @@ def _tables(given: ParsedCommand) -> int:
     if given.json:
         print(json.dumps({"tables": tables}, indent=2))
         return 0
-    rows = [["table", "kind", "dim", "rows", "bytes", "optimizer", "lr", "step", "shards"]]
+    rows = [["table", *TABLE_COLUMNS[1:]]]
     for one in tables:
-        is_sparse = one["kind"] == "sparse"
-        rows.append(
-            [
-                one["name"],
-                one["kind"],
-                str(one["dim"] if is_sparse else one["size"]),
-                str(one["rows"]) if is_sparse else "-",
-                size_text(one["bytes"]),
-                one["optimizer"],
-                f"{one['lr']:g}",
-                str(one["step"]),
-                "+".join(str(count) for count in one["servers"].values()),
-            ]
-        )
+        own = {"rows": "-", "dim": one["size"]} if one["kind"] != "sparse" else {}
+        shown = {
+            **one,
+            **own,
+            "bytes": size_text(one["bytes"]),
+            "lr": f"{one['lr']:g}",
+            "shards": "+".join(str(count) for count in one["servers"].values()),
+        }
+        rows.append([str(shown[name]) for name in TABLE_COLUMNS])
     print(aligned(rows, left=(0, 1, 5, 8)), end="")
     return 0
 
@@ -324,59 +339,53 @@ def _explain(given: ParsedCommand) -> int:
     return _tell(given, said, "\n".join(said.values()))
 
 
-def _order(
-    name: str,
-    what: str,
-    run: Callable[[ParsedCommand], int],
-    flags: Sequence[Flag],
-    *operands: Operand,
-) -> CliCommand:
-    return CliCommand(f"ps {name}", what, tuple(flags), run, operands, extra="ps")
-
-
+_order = partial(CliCommand, extra="ps")
 # fmt: off
 _ORDERS = (
-    _order("status", "show each server, and who is waited for", _status, SERVERS),
-    _order("tables", "show the tables", _tables, SERVERS),
-    _order("save", "write a checkpoint", _save, (
+    _order("ps status", "show each server, and who is waited for", SERVERS, _status),
+    _order("ps tables", "show the tables", SERVERS, _tables),
+    _order("ps save", "write a checkpoint", (
         flag("mode", "", "all rows, or those that changed", choices=("full", "delta"),
              default="full"),
         flag("keep", "N", "checkpoints to keep", default="3"), *SERVERS,
-    ), Operand("directory", "DIRECTORY", "directory that all servers see", "dir")),
-    _order("load", "read a checkpoint, of any number of servers", _load, (
+    ), _save, (Operand("directory", "DIRECTORY", "directory that all servers see", "dir"),)),
+    _order("ps load", "read a checkpoint, of any number of servers", (
         flag("name", "NAME", "which one there [the newest whole one]"),
         flag("from-job", "NAME", "the job that saved it, if another"), *SERVERS,
-    ), Operand("directory", "DIRECTORY", "what was saved to, or one checkpoint in it", "dir")),
-    _order("shrink", "decay statistics and drop what tables give up", _shrink, (TABLES, *SERVERS)),
-    _order("move", "give a shard to another server, while trainers go on", _move, (
+    ), _load,
+        (Operand("directory", "DIRECTORY", "what was saved to, or one checkpoint in it", "dir"),)),
+    _order("ps shrink", "decay statistics and drop what tables give up", (TABLES, *SERVERS),
+           _shrink),
+    _order("ps move", "give a shard to another server, while trainers go on", (
         TABLE, flag("shard", "N", "from 0", is_needed=True),
         flag("to", "N", "server, from 0", is_needed=True), *SERVERS,
-    )),
-    _order("rebalance", "spread shards evenly", _rebalance, (TABLES, *SERVERS)),
-    _order("snapshot", "have each server shorten its log", _snapshot, SERVERS),
-    _order("export", "write weights as npz, safetensors or Paddle's text", _export, (
+    ), _move),
+    _order("ps rebalance", "spread shards evenly", (TABLES, *SERVERS), _rebalance),
+    _order("ps snapshot", "have each server shorten its log", SERVERS, _snapshot),
+    _order("ps export", "write weights as npz, safetensors or Paddle's text", (
         FORMAT, flag("out", "PATH", "file; paddle: directory", is_needed=True), RULE, *SOURCE,
-    )),
-    _order("import", "read weights into a table, or into a checkpoint", _import, (
+    ), _export),
+    _order("ps import", "read weights into a table, or into a checkpoint", (
         FORMAT, flag("in", "PATH", "file; paddle: directory", is_needed=True, field="path"), TABLE,
         RULE, flag("checkpoint", "DIR", "make one there instead; no server is asked"),
         flag("spec", "FILE", "with --checkpoint: the table's spec, JSON as in ps tables"), *SERVERS,
-    )),
-    _order("publish", "make weights the version that serving readers get", _publish, (
+    ), _import),
+    _order("ps publish", "make weights the version that serving readers get", (
         flag("keep", "N", "versions to keep", default="2"), *SOURCE,
-    ), Operand("directory", "DIRECTORY", "where paddock.ps serving readers look", "dir")),
-    _order("witness", "say which server of a pair may serve", _witness, (
+    ), _publish,
+        (Operand("directory", "DIRECTORY", "where paddock.ps serving readers look", "dir"),)),
+    _order("ps witness", "say which server of a pair may serve", (
         flag("data-dir", "DIR", "where it keeps who may serve", is_needed=True),
         flag("port", "PORT", "0 for any free one", default=str(PORT)),
         flag("bind", "HOST", "address to listen on [127.0.0.1; 0.0.0.0 with a token]"),
         flag("token-file", "FILE", "the servers' secret"),
         flag("tls-cert", "FILE", "certificate, PEM"), flag("tls-key", "FILE", "its key, PEM"),
-    )),
-    _order("explain", "say what each strategy gives and takes", _explain, (
+    ), _witness),
+    _order("ps explain", "say what each strategy gives and takes", (
         flag("staleness", "N", "steps that a trainer may be ahead", default="0"),
         flag("window", "N", "pushes on their way", default="2"),
         flag("geo-step", "N", "steps between two pushes of geo", default="100"), JSON,
-    ), Operand("strategy", "STRATEGY", "which [all]", "text", STRATEGIES, 0, 0)),
+    ), _explain, (Operand("strategy", "STRATEGY", "which [all]", "text", STRATEGIES, 0, 0),)),
 )
 # fmt: on
 COMMANDS = {order.name: order for order in _ORDERS}

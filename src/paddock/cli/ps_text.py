@@ -26,21 +26,14 @@ def status_text(seen: Sequence[Seen]) -> str:
             told = "refused" if getattr(one.problem, "code", "") else "unreachable"
             rows.append([str(one.server), one.endpoint, told])
             continue
-        rows.append(
-            [
-                str(facts["server"]),
-                one.endpoint,
-                facts["role"],
-                facts["job"],
-                f"{facts['seconds']:.0f} s",
-                str(len(facts["tables"])),
-                str(facts["rows"]),
-                size_text(facts["bytes"]),
-                str(facts["connections"]),
-                facts["ack"],
-                str(facts["lsn"]),
-            ]
-        )
+        shown = {
+            **facts,
+            "endpoint": one.endpoint,
+            "up": f"{facts['seconds']:.0f} s",
+            "tables": len(facts["tables"]),
+            "bytes": size_text(facts["bytes"]),
+        }
+        rows.append([str(shown[name]) for name in STATUS])
     lines = [aligned([STATUS, *rows], left=(1, 2, 3, 9))]
     chiefs = [one.facts["trainers"] for one in seen if one.facts and one.facts.get("trainers")]
     lines.extend(trainers_text(one) for one in chiefs[:1])

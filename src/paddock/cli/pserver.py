@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
-from paddock.cli.family import CliCommand, carry_out
+from paddock.cli.family import CliCommand
 from paddock.ps.server.options import TABLE
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-def run(argv: Sequence[str]) -> int:
-    """Serve until told to end; the exit code."""
-    return carry_out("pserver", COMMANDS, argv)
 
 
 def _serve(words: Sequence[str]) -> int:

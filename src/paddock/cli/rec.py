@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paddock.cli.family import CliCommand, carry_out
+from paddock.cli.family import CliCommand
 from paddock.rec.config.words import TABLE
 
 
-def run(argv: Sequence[str]) -> int:
-    """Train the model of a config.yaml; returns only where no process is started."""
-    return carry_out("rec", COMMANDS, argv)
-
-
 def _run(words: Sequence[str]) -> int:
+    """Train the model of a config.yaml; returns only where no process is started."""
     from paddock.rec.run import run as run_rec
 
     return run_rec(words, _check_submission)

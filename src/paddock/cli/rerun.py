@@ -9,18 +9,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING
 
+from paddock.backends.registry import RegisteredJob
 from paddock.backends.table import LAUNCH
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, carry_out, say
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, say
 from paddock.cli.job_status import one_of
 from paddock.core.secrets import HIDDEN
 from paddock.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from paddock.backends.registry import RegisteredJob
 
 # Of a terminal, a shell or a session; what a job needs has other names.
 OF_SESSION = ("SSH_", "XDG_", "TERM", "SHLVL", "_", "OLDPWD", "PWD", "WINDOW", "TMUX", "STY", "PS1",
@@ -34,7 +29,8 @@ def _run(given: ParsedCommand) -> int:
     if missing:
         names = ", ".join(missing)
         say(f"warning: not set now, but in {run.run_id}: {names}")
-    line, cwd = _text(run, verb), run.details["line"]["cwd"]
+    recorded = run.details["line"]  # without secrets
+    line, cwd = shlex.join(["paddock", verb, *recorded["argv"]]), recorded["cwd"]
     try:
         os.chdir(cwd)
     except OSError as error:
@@ -90,11 +86,6 @@ def words_of(run: RegisteredJob) -> tuple[list[str], list[str]]:
     return words, missing
 
 
-def _text(run: RegisteredJob, verb: str) -> str:
-    """The command line as it is recorded: without secrets."""
-    return shlex.join(["paddock", verb, *run.details["line"]["argv"]])
-
-
 COMMANDS = {
     "rerun": CliCommand(
         "rerun", "start a run again, by the same command line in the same directory", (), _run,
@@ -102,8 +93,3 @@ COMMANDS = {
                  "default)", "job", least=0),),
     )
 }  # fmt: skip
-
-
-def run(argv: Sequence[str]) -> int:
-    """Carry out the command; the exit code."""
-    return carry_out("rerun", COMMANDS, argv)

@@ -11,22 +11,30 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paddock.backends.backend import EndUnknownError, NotAllReachedError, find_backend, find_planner
 from paddock.backends.common.planned import taken
-from paddock.backends.flags import split_words
-from paddock.backends.registry import DRAWS, IdTakenError, Registry, keep_plan, new_id
+from paddock.backends.flags import SubmitArgs, split_words
+from paddock.backends.registry import (
+    DRAWS,
+    IdTakenError,
+    RegisteredJob,
+    Registry,
+    keep_plan,
+    new_id,
+)
 from paddock.backends.sites.find import find_site
 from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
 from paddock.backends.table import BACKENDS
-from paddock.backends.types import Handle, Site, Submission
+from paddock.backends.types import Handle, Site, Submission, SubmissionPlan
 from paddock.cli.family import say
 from paddock.cli.job_status import ask, stay, watch
 from paddock.contracts.environment import inherited
+from paddock.core.job import Job
 from paddock.errors import HelpAsked, PaddockError, Problem, UsageError
 from paddock.jobfile.masked import command_text, masked_words
 from paddock.jobfile.parse import parse
@@ -34,14 +42,6 @@ from paddock.jobfile.servers import uses_ps
 from paddock.local.console import write_all
 from paddock.local.runs import as_name
 from paddock.local.width import fitted, terminal_width
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from paddock.backends.flags import SubmitArgs
-    from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import SubmissionPlan
-    from paddock.core.job import Job
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 STOP_MARGIN_SECONDS = 30.0  # for the launchers' own goodbyes, after the ranks' grace
@@ -58,28 +58,18 @@ def run(argv: Sequence[str]) -> int:
         show_dry_run(submission, plan, is_json="json" in split.own)
         return 0
     with _answers_alone("json" in split.own) as answer:
-        return _carry_out(split, submission, plan, answer)
-
-
-def _carry_out(
-    split: SubmitArgs,
-    submission: Submission,
-    plan: SubmissionPlan,
-    answer: Callable[[dict[str, object]], None],
-) -> int:
-    """Show the plan, carry it out, and follow the job if asked for; returns the exit code."""
-    rows = [("node", "host", "processes", "devices"), *plan.rows]
-    for line in fitted(rows, terminal_width(sys.stderr)):
-        sys.stderr.write(f"{line}\n")
-    for sentence in plan.cannot:
-        say(f"warning: {sentence}")
-    for _ in range(DRAWS):
-        try:
-            return _do(split, submission, plan, answer)
-        except IdTakenError:
-            submission = replace(submission, run_id=new_id(submission.name))
-            plan = find_planner(submission.site.backend).plan(submission)
-    return _do(split, submission, plan, answer)
+        rows = [("node", "host", "processes", "devices"), *plan.rows]
+        for line in fitted(rows, terminal_width(sys.stderr)):
+            sys.stderr.write(f"{line}\n")
+        for sentence in plan.cannot:
+            say(f"warning: {sentence}")
+        for _ in range(DRAWS):
+            try:
+                return _do(split, submission, plan, answer)
+            except IdTakenError:
+                submission = replace(submission, run_id=new_id(submission.name))
+                plan = find_planner(submission.site.backend).plan(submission)
+        return _do(split, submission, plan, answer)
 
 
 def _do(
@@ -94,7 +84,8 @@ def _do(
     with registry.only_one(submission.name):
         replaced = _refuse_name_in_use(registry, submission, "replace" in split.own)
         handle = Handle(submission.site.backend, submission.site.name, submission.run_id)
-        command = _shown_command(submission.job)
+        words = [submission.job.command.program, *submission.job.command.args]
+        command = command_text(masked_words(words, len(words)))
         entry = registry.add(submission.name, handle, command, len(plan.rows))
         argv = masked_words(split.words, len(split.script))
         line = {"cwd": os.getcwd(), "argv": argv, "env": sorted(os.environ)}
@@ -206,7 +197,8 @@ def read_submission(split: SubmitArgs) -> Submission:
         job, file = _read_job(split, nnodes, site.text("interpreter") or "python3")
     except UsageError as error:
         problems += error.problems
-    name = own.get("name") or site.text("job_name") or _name_of(job)
+    script = os.path.basename(job.command.program) if job is not None else ""
+    name = own.get("name") or site.text("job_name") or as_name(script.removesuffix(".py"))
     if not NAME.fullmatch(name):
         hint = "lower-case letters, digits and '-', at most 52, as Kubernetes takes them"
         problems.append(Problem(f"--name '{name}' is not a name", hint))
@@ -297,18 +289,6 @@ def _read_job(split: SubmitArgs, nnodes: str, python: str) -> tuple[Job, str]:
     return parsed.job, json.dumps(load_document(split.file))
 
 
-def _name_of(job: Job | None) -> str:
-    """A name from the script's: letters, digits and dashes."""
-    program = os.path.basename(job.command.program) if job is not None else ""
-    return as_name(program.removesuffix(".py"))
-
-
-def _shown_command(job: Job) -> str:
-    """The script and its arguments, for people."""
-    words = [job.command.program, *job.command.args]
-    return command_text(masked_words(words, len(words)))
-
-
 def _refuse_name_in_use(
     registry: Registry, submission: Submission, replaces: bool
 ) -> list[RegisteredJob]:
@@ -335,29 +315,22 @@ def _stop_and_wait(run: RegisteredJob) -> None:
     backend = find_backend(run.handle.backend)
     say(f"stopping {run.handle}, which had the name")
     grace = float(run.details.get("grace_seconds", math.inf))
-    again_at = time.monotonic() + grace + STOP_MARGIN_SECONDS
-    _ask_to_stop(run)
-    while True:
-        status = backend.status(run)
-        run.note(status)
-        if status.is_final:
-            return
-        if status.state == "unknown":
-            hint = f"another --name, or paddock delete --entry-only {run.run_id}"
-            raise UsageError(f"{run.handle} may still run: {status.why}", hint=hint)
-        if time.monotonic() > again_at:
-            say(f"{run.handle} has not ended within its grace of {grace:g} s: asking again")
-            _ask_to_stop(run)
-            again_at = math.inf
-        # sleep: a batch system does not report the end of a job
-        time.sleep(0.5)
-
-
-def _ask_to_stop(run: RegisteredJob) -> None:
-    try:
-        find_backend(run.handle.backend).stop(run, now=False)
-    except NotAllReachedError as error:
-        say(f"warning: {error.message}")
+    for until in (time.monotonic() + grace + STOP_MARGIN_SECONDS, math.inf):
+        try:
+            backend.stop(run, now=False)
+        except NotAllReachedError as error:
+            say(f"warning: {error.message}")
+        while time.monotonic() <= until:
+            status = backend.status(run)
+            run.note(status)
+            if status.is_final:
+                return
+            if status.state == "unknown":
+                hint = f"another --name, or paddock delete --entry-only {run.run_id}"
+                raise UsageError(f"{run.handle} may still run: {status.why}", hint=hint)
+            # sleep: a batch system does not report the end of a job
+            time.sleep(0.5)
+        say(f"{run.handle} has not ended within its grace of {grace:g} s: asking again")
 
 
 def show_dry_run(submission: Submission, plan: SubmissionPlan, *, is_json: bool) -> None:

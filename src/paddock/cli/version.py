@@ -8,7 +8,7 @@ from importlib import metadata
 from importlib.util import find_spec
 
 from paddock import __version__
-from paddock.cli.family import JSON, CliCommand, ParsedCommand, carry_out
+from paddock.cli.family import JSON, CliCommand, ParsedCommand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,11 +25,6 @@ FRAMEWORKS = {
 FEATURES = {"yaml files (-f job.yaml)": "yaml", "tls": "_ssl"}
 # What the extra paddock-train[ps] brings; the parameter server runs with numpy alone, slower.
 PS_EXTRA = ("numpy", "numba", "xxhash")
-
-
-def run(argv: Sequence[str]) -> int:
-    """Carry out the command; the exit code."""
-    return carry_out("version", COMMANDS, argv)
 
 
 def _run(given: ParsedCommand) -> int:
@@ -54,10 +49,9 @@ def _run(given: ParsedCommand) -> int:
     print(f"paddock {__version__}")
     print(f"python {platform.python_version()} ({sys.executable})")
     print(f"platform {platform.platform()}")
-    for name, version in frameworks.items():
+    of_ps = {f"{name} (ps)": version for name, version in extras.items()}
+    for name, version in (frameworks | of_ps).items():
         print(f"{name} {version or 'not installed'}")
-    for name, version in extras.items():
-        print(f"{name} (ps) {version or 'not installed'}")
     for name, is_on in features.items():
         print(f"{name}: {'on' if is_on else 'off'}")
     return 0

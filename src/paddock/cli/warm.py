@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand
 from paddock.errors import UsageError
 from paddock.local.text import count
 from paddock.local.warm.keep import RunningDaemon, all_found
@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     _T = TypeVar("_T", ImportProfile, RunningDaemon)
-
-
-def run(argv: Sequence[str]) -> int:
-    """Carry out an order; returns the exit code."""
-    return carry_out("warm", COMMANDS, argv)
 
 
 def _forget(given: ParsedCommand) -> int:
@@ -41,7 +36,10 @@ def _list(given: ParsedCommand) -> int:
     found = _learned(scripts)
     kept = all_found(os.environ)
     if not scripts:
-        found += _forgotten(kept, {learned.script for learned in found})
+        known = {learned.script for learned in found}
+        for script in sorted({each.script for each in kept} - known):  # kept, and forgotten
+            found.append(ImportProfile(""))
+            found[-1].script = script
     if given.json:
         import json
 
@@ -64,14 +62,6 @@ def _of(found: list[_T], scripts: Sequence[str], what: str, hint: str) -> list[_
             raise UsageError(f"{what} '{script}'", hint=hint)
     names = {name for script in scripts for name in (script, os.path.realpath(script))}
     return [each for each in found if each.script in names]
-
-
-def _forgotten(kept: Sequence[RunningDaemon], known: set[str]) -> Iterator[ImportProfile]:
-    """Empty import profiles of scripts without one, for which launcher daemons are kept."""
-    for script in sorted({each.script for each in kept} - known):
-        learned = ImportProfile("")
-        learned.script = script
-        yield learned
 
 
 def _stop(given: ParsedCommand) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.command_line import to_seconds
+from paddock.command_line import nearest, to_seconds
 from paddock.core.job import Elastic, Entrypoint, Job, Logs, Restart, Servers
 from paddock.core.value import replace
 from paddock.errors import Problem
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from paddock.core.job import Mode
     from paddock.jobfile.reader import FieldReader
 
 ELASTIC_RESTARTS = 3  # --max_restart of Paddle, where it has an effect
@@ -54,15 +53,21 @@ def build_job(
         torchrun.check_others(reader)
     mode = read_mode(reader)
     roles, asked_kind = read_roles(reader, mode, cpu_count, devices)
-    servers = _read_servers(reader, mode, command)
+    servers = Servers()
+    if reader.has("server_script") or reader.has("server_restarts"):
+        from paddock.jobfile.servers import read_servers  # only for those who use the flags
+
+        servers = read_servers(reader, mode, command)
     if asked_kind and device_kind not in ("", asked_kind):
         reader.fault("nproc_per_node", f"but {reader.label('devices')}", "leave one of them out")
     meeting = read_meeting(reader)
     ips = read_ips(reader)
-    nnodes = decide_nodes(reader, meeting, ips, hosts_of(roles))
+    nnodes = decide_nodes(reader, meeting[1], ips, hosts_of(roles))
     rendezvous = decide_rendezvous(reader, meeting, ips, roles, nnodes)
-    elastic = _read_elastic(reader, nnodes, by=meeting.by)
+    elastic = _read_elastic(reader, nnodes, by=meeting[1])
     is_elastic = nnodes[0] != nnodes[1] or elastic.level >= 0 or rendezvous.kind == "etcd"
+    # The part of the host's devices, from an allocation: its numbers were checked before.
+    part, _, parts = reader.text("host_part", "0/1").partition("/")
     job = Job(
         command=command,
         job_id=_read_job_id(reader),
@@ -73,12 +78,12 @@ def build_job(
         servers=servers,
         devices=devices,
         device_kind=device_kind or asked_kind,
-        host_part=_read_host_part(reader),
+        host_part=(int(part), int(parts)),
         rendezvous=rendezvous,
         elastic=elastic,
         restart=_read_restart(reader, is_elastic=is_elastic),
         logs=_read_logs(reader),
-        start_port=decide_start_port(reader, meeting, ips),
+        start_port=decide_start_port(reader, meeting[0], ips),
         port_range=_read_port_range(reader),
         fixed_port=reader.port("fixed_port"),
         omp_num_threads=_read_omp(reader),
@@ -106,14 +111,6 @@ def _with_plain(reader: FieldReader, job: Job) -> Job:
     return replace(job, **own, **parts)
 
 
-def _read_servers(reader: FieldReader, mode: Mode, command: Entrypoint) -> Servers:
-    if not (reader.has("server_script") or reader.has("server_restarts")):
-        return Servers()
-    from paddock.jobfile.servers import read_servers  # only for those who use the flags
-
-    return read_servers(reader, mode, command)
-
-
 def _read_devices(reader: FieldReader) -> tuple[tuple[str, ...] | None, str]:
     """Chosen labels (None: every visible device) and the kind an alias tells."""
     if not reader.has("devices"):
@@ -136,12 +133,6 @@ def _read_devices(reader: FieldReader) -> tuple[tuple[str, ...] | None, str]:
     return labels, kind
 
 
-def _read_host_part(reader: FieldReader) -> tuple[int, int]:
-    """The part of the host's devices, from an allocation: its numbers were checked before."""
-    index, _, parts = reader.text("host_part", "0/1").partition("/")
-    return int(index), int(parts)
-
-
 def _read_job_id(reader: FieldReader) -> str:
     job_id = reader.text("job_id", "default")
     # It becomes part of file names and of keys in etcd.
@@ -162,7 +153,7 @@ def _read_elastic(reader: FieldReader, nnodes: tuple[int, int], *, by: str) -> E
             f"{reader.label('elastic_level')}: elasticity is off although the number of nodes is "
             f"a range; the job ends when a node joins or leaves"
         )
-    wanted = reader.integer("nnodes_wanted", 0, default=0) or 0
+    wanted = reader.integer("nnodes_wanted", 0) or 0
     if wanted:
         wanted = min(max(wanted, nnodes[0]), nnodes[1])
     return Elastic(level, wanted=wanted)
@@ -170,7 +161,7 @@ def _read_elastic(reader: FieldReader, nnodes: tuple[int, int], *, by: str) -> E
 
 def _read_restart(reader: FieldReader, *, is_elastic: bool) -> Restart:
     default = ELASTIC_RESTARTS if is_elastic else 0
-    count = reader.integer("max_restart", 0, default=default)
+    count = reader.integer("max_restart", 0)
     initial, longest = 1.0, 60.0
     if reader.has("restart_backoff"):
         first, colon, last = reader.text("restart_backoff").partition(":")
@@ -183,8 +174,15 @@ def _read_restart(reader: FieldReader, *, is_elastic: bool) -> Restart:
         if longest < initial:
             reader.fault("restart_backoff", "the maximum is below the first pause")
     causes = tuple(c.lower() for c in reader.items("restart_on"))
-    if causes:
-        _check_causes(reader, causes)
+    for cause in causes:
+        from paddock.core.policy import restart_words  # only for those who use the flag
+
+        known = restart_words()
+        code = to_integer(cause)
+        if code is not None and not 1 <= code <= 255:
+            reader.fault("restart_on", f"exit code {code} is not in 1..255")
+        elif code is None and cause not in known:
+            reader.fault("restart_on", f"unknown cause '{cause}'", nearest(cause, known))
     return Restart(
         max_restarts=default if count is None else count,
         backoff_initial_seconds=initial,
@@ -193,53 +191,24 @@ def _read_restart(reader: FieldReader, *, is_elastic: bool) -> Restart:
     )
 
 
-def _check_causes(reader: FieldReader, causes: tuple[str, ...]) -> None:
-    from paddock.core.policy import restart_words  # only for those who use the flag
-
-    known = restart_words()
-    for cause in causes:
-        code = to_integer(cause)
-        if code is not None and not 1 <= code <= 255:
-            reader.fault("restart_on", f"exit code {code} is not in 1..255")
-        elif code is None and cause not in known:
-            from paddock.command_line import nearest
-
-            reader.fault("restart_on", f"unknown cause '{cause}'", nearest(cause, known))
-
-
 def _read_logs(reader: FieldReader) -> Logs:
     given = reader.values.get("log_dir")
     if given is not None and not given.text.strip():
         reader.fault("log_dir", "empty", "write --log_dir log")
     is_quiet = reader.boolean("quiet")
-    level = reader.values.get("log_level")
-    if level is not None and level.text.strip().upper() == "WARN":
-        reader.note_source("log_level")
-        level_name = "WARNING"
-    else:
-        level_name = reader.choice("log_level", LEVELS, "ERROR" if is_quiet else "INFO")
+    level = reader.choice("log_level", (*LEVELS, "WARN"), "ERROR" if is_quiet else "INFO")
+    streams: tuple[tuple[int, int], ...] = ()
+    if any(reader.has(name) for name in STREAM_FLAGS):
+        from paddock.jobfile.dialects.torchrun import read_streams  # only for those who use them
+
+        streams = read_streams(reader)
     return Logs(
         directory=reader.text("log_dir", "log"),
-        level=level_name,
+        level="WARNING" if level == "WARN" else level,
         tail=_read_tail(reader),
-        streams=_read_streams(reader),
-        line_prefix=_read_line_prefix(reader),
+        streams=streams,
+        line_prefix=reader.take("log_line_prefix_template"),  # a blank at its end is meant
     )
-
-
-def _read_streams(reader: FieldReader) -> tuple[tuple[int, int], ...]:
-    if not any(reader.has(name) for name in STREAM_FLAGS):
-        return ()
-    from paddock.jobfile.dialects.torchrun import read_streams  # only for those who use the flags
-
-    return read_streams(reader)
-
-
-def _read_line_prefix(reader: FieldReader) -> str:
-    """The template of the line prefix as it stands: a blank at its end is meant."""
-    reader.note_source("log_line_prefix_template")
-    given = reader.values.get("log_line_prefix_template")
-    return given.text if given is not None else ""
 
 
 def _read_tail(reader: FieldReader) -> tuple[str, ...]:
@@ -251,8 +220,6 @@ def _read_tail(reader: FieldReader) -> tuple[str, ...]:
     words = tuple(TAIL_ALIASES.get(w.lower(), w.lower()) for w in reader.items("tail"))
     for word in words:
         if word not in TAIL_WORDS and not (word.isascii() and word.isdigit()):
-            from paddock.command_line import nearest
-
             reader.fault("tail", f"'{word}' is neither a rank nor a role",
                          nearest(word, TAIL_WORDS, "write all, none, 0,3 or worker"))  # fmt: skip
     if len(words) > 1 and ("all" in words or "none" in words):

@@ -17,7 +17,12 @@ def load_document(path: str) -> dict[str, object]:
     """
     text = _read(path)
     if text.lstrip()[:1] == "{":
-        documents = [_from_json(path, text)]
+        import json
+
+        try:
+            documents = [json.loads(text)]
+        except ValueError as error:
+            raise UsageError(f"{path} is not JSON: {error}") from error
     else:
         documents = _from_yaml(path, text)
     found = [d for d in documents if isinstance(d, dict)]
@@ -52,15 +57,6 @@ def _read(path: str) -> str:
     if len(text) > MAX_FILE_BYTES:
         raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes")
     return text
-
-
-def _from_json(path: str, text: str) -> object:
-    import json
-
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}") from error
 
 
 def _from_yaml(path: str, text: str) -> list[object]:

@@ -210,7 +210,8 @@ def _apply_fallbacks(reading: EnvironmentReading) -> None:
             text = join_endpoint(service, port)
         if not text or name in reading.values:
             continue
-        if variable == "PADDLE_ELASTIC_NP" and not _has_meeting_point(reading):
+        meetings = ("master", "elastic_server", "rdzv_endpoint")
+        if variable == "PADDLE_ELASTIC_NP" and reading.values.keys().isdisjoint(meetings):
             reading.notes.append(
                 f"PADDLE_ELASTIC_NP={text} is not used: neither PADDLE_ELASTIC_SERVER nor "
                 "--master says where the nodes meet"
@@ -220,10 +221,6 @@ def _apply_fallbacks(reading: EnvironmentReading) -> None:
     level = reading.get("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL")
     if level in ("1", "2") and "elastic_level" not in reading.values:
         reading.fill("elastic_level", "PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "1")
-
-
-def _has_meeting_point(reading: EnvironmentReading) -> bool:
-    return any(n in reading.values for n in ("master", "elastic_server", "rdzv_endpoint"))
 
 
 def _apply_endpoints(reading: EnvironmentReading) -> bool:
@@ -238,7 +235,7 @@ def _apply_endpoints(reading: EnvironmentReading) -> bool:
         is_elastic = "elastic_server" in reading.values
         if is_elastic or reading.get("PADDLE_LAUNCH_WITH_ARGS") not in ("", "0"):
             continue
-        endpoints = [e.strip() for e in text.split(",") if e.strip()]
+        endpoints = _items(text)
         if not endpoints:
             reading.problems.append(Problem(f"{variable}={text}: names no endpoint"))
             continue
@@ -256,13 +253,12 @@ def _apply_endpoints(reading: EnvironmentReading) -> bool:
     return is_found
 
 
-def _apply_cloud(reading: EnvironmentReading) -> bool:
+def _apply_cloud(reading: EnvironmentReading) -> None:
     """Apply PaddleCloud's variables without an endpoint list: all four must be there."""
-    if not _is_cloud(reading):
-        return False
-    nodes = [n.strip() for n in reading.get("PADDLE_TRAINERS").split(",") if n.strip()]
-    if len(nodes) < 2 or "master" in reading.values or "elastic_server" in reading.values:
-        return False
+    nodes = _items(reading.get("PADDLE_TRAINERS"))
+    has_meeting = "master" in reading.values or "elastic_server" in reading.values
+    if len(nodes) < 2 or has_meeting or not _is_cloud(reading):
+        return
     port = reading.get("PADDLE_PORT") or str(DEFAULT_CLOUD_PORT)
     ips = reading.values.get("ips")
     if ips is not None and ips.text == ",".join(nodes):
@@ -272,7 +268,6 @@ def _apply_cloud(reading: EnvironmentReading) -> bool:
     reading.override("master", "PADDLE_TRAINERS", master)
     reading.override("nnodes", "PADDLE_TRAINERS", str(len(nodes)))
     _apply_cloud_ports(reading, master)
-    return True
 
 
 def _is_cloud(reading: EnvironmentReading) -> bool:
@@ -310,9 +305,10 @@ def _apply_operator_ps(reading: EnvironmentReading) -> bool:
     ports_num = reading.get("TRAINER_PORTS_NUM")
     if not (servers and workers and role and index.isdigit() and ports_num):
         return False
-    before = {"PSERVER": 0, "TRAINER": _count(servers)}
+    first_worker = len(_items(servers))
+    first_heter = first_worker + len(_items(workers))
     # HETER: of paddle-operator; HETER_TRAINER: what Paddle reads, and our operator sets.
-    before["HETER"] = before["HETER_TRAINER"] = _count(servers) + _count(workers)
+    before = {"TRAINER": first_worker, "HETER": first_heter, "HETER_TRAINER": first_heter}
     try:
         host, port = parse_endpoint(servers.split(",")[0].strip())
     except UsageError as error:
@@ -333,5 +329,6 @@ def _apply_operator_ps(reading: EnvironmentReading) -> bool:
     return True
 
 
-def _count(endpoints: str) -> int:
-    return sum(1 for e in endpoints.split(",") if e.strip())
+def _items(text: str) -> list[str]:
+    """The items of a comma list that are not empty."""
+    return [item.strip() for item in text.split(",") if item.strip()]

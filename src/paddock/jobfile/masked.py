@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.core.secrets import HIDDEN, is_secret, without_login
-from paddock.jobfile.args import read_words
+from paddock.jobfile.args import LaunchArgs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def masked_words(words: Sequence[str], of_script: int = -1) -> list[str]:
     """
     kept: list[str] = []
     if of_script < 0:
-        of_script = len(read_words(words).script_args)
+        of_script = len(LaunchArgs(words).script_args)
     of_launcher = len(words) - of_script
     secret = ""  # the flag whose value comes next
     for at, word in enumerate(words):
@@ -57,7 +57,7 @@ def shown_command(words: Sequence[str]) -> str:
     >>> shown_command(["--nnodes", "2", "t.py", "--lr=1"]), shown_command(["-m", "pkg.train"])
     ('t.py --lr=1', '-m pkg.train')
     """
-    line = read_words(words)
+    line = LaunchArgs(words)
     start = len(words) - len(line.script_args) - 1 if line.script else 0
     start -= start > 0 and words[start - 1] == "-m"
     return command_text(words[start:])

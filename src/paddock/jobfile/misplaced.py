@@ -33,11 +33,13 @@ def misplaced_note(command: Entrypoint) -> tuple[str, ...]:
 
     None for a flag whose name stands in the script's text: the script takes it itself.
     """
-    text = _text_of(command)
-    if text is None:
+    text = read_script(script_path(command)).decode("utf-8", "replace")
+    if not text:
         return ()
     found = [
-        words for name, words in _flags(command.args) if not {name, _other(name)} & _known(text)
+        words
+        for name, words in _flags(command.args)
+        if name.replace("-", "_") not in text and name.replace("_", "-") not in text
     ]
     if not found:
         return ()
@@ -64,25 +66,22 @@ def _flags(args: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield name, (word, *value) if takes else (word,)
 
 
-def _other(name: str) -> str:
-    return name.replace("-", "_") if "-" in name else name.replace("_", "-")
-
-
-def _known(text: str) -> set[str]:
-    return {name for name in NAMES if name in text}
-
-
-def _text_of(command: Entrypoint) -> str | None:
-    """The text of a Python script, or of a module below this directory; None for all others."""
-    path = command.program
+def script_path(command: Entrypoint) -> str:
+    """The file behind a script or a module below this directory; "" when it is not Python."""
+    if command.kind == "script":
+        return command.program
     if command.kind == "module":
-        base = os.path.join(*path.split(".")) if path else ""
-        places = [f"{base}.py", os.path.join(base, "__main__.py")]
-        path = next((place for place in places if os.path.isfile(place)), "")
-    elif command.kind != "script":
-        return None
+        base = command.program.replace(".", os.sep)
+        for path in (f"{base}.py", os.path.join(base, "__main__.py")):
+            if os.path.isfile(path):
+                return path
+    return ""
+
+
+def read_script(path: str) -> bytes:
+    """The beginning of a script; empty where it cannot be read, which check_machine reports."""
     try:
         with open(path, "rb") as file:
-            return file.read(MAX_BYTES).decode("utf-8", "replace")
+            return file.read(MAX_BYTES)
     except OSError:
-        return None
+        return b""

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import os
 
-from paddock.command_line import TRUE_WORDS
-from paddock.core.job import Entrypoint, Job, ValueSource, make_command
+from paddock.core.job import Entrypoint, Job, ValueSource
 from paddock.core.plan import find_tail_problems
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
-from paddock.jobfile.args import read_words
+from paddock.jobfile.args import LaunchArgs, is_set
 from paddock.jobfile.build import build_job
 from paddock.jobfile.environment import apply_environment
+from paddock.jobfile.flags import LAUNCH
 from paddock.jobfile.reader import FieldReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paddock.jobfile.args import ArgValue, LaunchArgs
+    from paddock.command_line import FlagTable
+    from paddock.jobfile.args import ArgValue
 
-NO_SCRIPT = "no script is given"
 CROWD = 32  # processes on a core that are warned of: they take turns, and memory runs out
 
 
@@ -44,31 +44,38 @@ class ParsedLaunch:
     env_words: tuple[str, ...] = ()
 
 
-def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> ParsedLaunch:
+def parse(
+    argv: Sequence[str], env: Mapping[str, str], *, python: str, table: FlagTable = LAUNCH
+) -> ParsedLaunch:
     """Read the arguments after ``paddock launch``.
 
-    python: the interpreter that runs scripts. Raises UsageError with every problem found.
+    python: the interpreter that runs scripts. table: the flags of launch, perhaps with others.
+    Raises UsageError with every problem found.
 
     >>> job = parse(["--gpus", "2,3", "train.py", "--batch_size=64"], {}, python="py").job
     >>> job.devices, job.command.argv()
     (('2', '3'), ('py', '-u', 'train.py', '--batch_size=64'))
     """
-    words = read_words(argv)
+    words = LaunchArgs(argv, table)
     if words.is_help:
         return ParsedLaunch(Job(Entrypoint("program", "")), is_help=True)
     problems, notes = words.problems, words.notes
     notes.extend(f"{name} is accepted and ignored: {why}" for name, why in words.ignored.items())
     values = words.values
-    ignore_env = values.get("ignore_env")
-    if ignore_env is None or ignore_env.text.lower() not in TRUE_WORDS:
+    if not is_set(values, "ignore_env"):
         reading = apply_environment(values, env)
         notes.extend(reading.notes)
         problems.extend(reading.problems)
     reader = FieldReader(values)
     file = reader.text("file")
-    command = _command(words, python, problems, is_needed=not file)
-    if command.program:
+    command = Entrypoint("program", "", (), python)
+    if words.script:
+        command = words.command(python)
         reader.sources["command"] = ValueSource("flag", "command line", command.program)
+        problems += _command_problems(words)
+    elif words.is_whole and not file:
+        what = f"write paddock {table.command} [flags] train.py [arguments]"
+        problems.append(Problem("no script is given", what))
     job = build_job(reader, command, words.env, cpu_count=usable_cores())
     problems.extend(reader.problems)
     worker = job.role("worker")
@@ -81,25 +88,17 @@ def parse(argv: Sequence[str], env: Mapping[str, str], *, python: str) -> Parsed
     return ParsedLaunch(job, tuple(notes), file, given=values, env_words=tuple(words.env))
 
 
-def _command(
-    words: LaunchArgs, python: str, problems: list[Problem], *, is_needed: bool
-) -> Entrypoint:
-    script = words.script
-    if not script:
-        if is_needed and words.is_whole:
-            problems.append(Problem(NO_SCRIPT, "write paddock launch [flags] train.py [arguments]"))
-        return Entrypoint("program", "", (), python)
-    is_module = _is_set(words, "module")
-    if _is_set(words, "run_path"):
-        return Entrypoint("script", script, words.script_args, python)
-    is_program = _is_set(words, "no_python")
-    if is_module and is_program:
-        problems.append(Problem("-m and --no-python exclude each other", "leave one of them out"))
-    if script == "run_check" and not is_module:
-        problems.append(
-            Problem("the built-in script run_check is gone", "run paddock check --framework paddle")
-        )
-    return make_command(script, words.script_args, python, is_module, is_program)
+def _command_problems(words: LaunchArgs) -> list[Problem]:
+    if is_set(words.values, "run_path"):
+        return []
+    found = []
+    is_module = is_set(words.values, "module")
+    if is_module and is_set(words.values, "no_python"):
+        found.append(Problem("-m and --no-python exclude each other", "leave one of them out"))
+    if words.script == "run_check" and not is_module:
+        hint = "run paddock check --framework paddle"
+        found.append(Problem("the built-in script run_check is gone", hint))
+    return found
 
 
 def usable_cores() -> int:
@@ -126,8 +125,3 @@ def crowd_note(job: Job, cores: int) -> tuple[str, ...]:
     flag = source.name if source is not None and source.name else "--nproc_per_node"
     on = f"{number} processes on {cores} core{'s' * (cores != 1)}, {number // cores} on each"
     return (f"{on}: was it meant? {flag} N says how many",)
-
-
-def _is_set(words: LaunchArgs, name: str) -> bool:
-    given = words.values.get(name)
-    return given is not None and given.text.lower() in TRUE_WORDS

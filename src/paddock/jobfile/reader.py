@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.command_line import FALSE_WORDS, NO_DURATION, TRUE_WORDS, to_seconds
+from paddock.command_line import FALSE_WORDS, NO_DURATION, TRUE_WORDS, nearest, to_seconds
 from paddock.core.endpoint import is_host, parse_endpoint
 from paddock.core.job import ValueSource
 from paddock.core.secrets import without_login
@@ -67,21 +67,22 @@ class FieldReader:
             return self.seconds(flag.name, 0.0)
         return self.port(flag.name) if flag.metavar == "PORT" else self.text(flag.name)
 
+    def take(self, name: str) -> str:
+        """The text that is given, as it stands; "" where none is. Its source is noted."""
+        self.note_source(name)
+        return self.values[name].text if self.has(name) else ""
+
     def text(self, name: str, default: str = "") -> str:
         """The text, blanks around it removed."""
-        self.note_source(name)
-        return self.values[name].text.strip() if self.has(name) else default
+        return self.take(name).strip() if self.has(name) else default
 
     def items(self, name: str) -> tuple[str, ...]:
         """A comma list; an empty item is a problem."""
-        if not self.has(name):
-            return ()
-        self.note_source(name)
-        items = tuple(i.strip() for i in self.values[name].text.strip().rstrip(",").split(","))
+        text = self.take(name)
+        items = tuple(i.strip() for i in text.strip().rstrip(",").split(",")) if text else ()
         if not all(items):
             self.fault(name, "an item of the list is empty", "separate items by one comma")
-            return tuple(i for i in items if i)
-        return items
+        return tuple(i for i in items if i)
 
     def check_host(self, name: str, host: str) -> str:
         """The host, brackets taken off; a problem where it is none."""
@@ -98,20 +99,15 @@ class FieldReader:
             self.fault(name, error.message, error.hint)
             return None
 
-    def integer(
-        self, name: str, low: int, high: int = MAX_COUNT, *, default: int | None = None
-    ) -> int | None:
-        """A whole number in low..high, or the default when absent or wrong."""
-        if not self.has(name):
-            return default
-        self.note_source(name)
-        found = to_integer(self.values[name].text)
-        if found is None:
+    def integer(self, name: str, low: int, high: int = MAX_COUNT) -> int | None:
+        """A whole number in low..high; None when absent or wrong."""
+        text = self.take(name)
+        found = to_integer(text)
+        if text and found is None:
             self.fault(name, "not a whole number", f"write a number in {low}..{high}")
-            return default
-        if not low <= found <= high:
+        elif found is not None and not low <= found <= high:
             self.fault(name, f"not in {low}..{high}")
-            return default
+            return None
         return found
 
     def port(self, name: str) -> int | None:
@@ -119,26 +115,20 @@ class FieldReader:
         return self.integer(name, 1, 65535)
 
     def seconds(self, name: str, default: float, *, is_zero_allowed: bool = True) -> float:
-        """A duration such as 30, 0.5, 500ms, 5m, 1h30m."""
-        if not self.has(name):
-            return default
-        self.note_source(name)
-        found = to_seconds(self.values[name].text)
-        if found is None:
+        """A duration such as 30, 0.5, 500ms, 5m, 1h30m; the default when absent or wrong."""
+        text = self.take(name)
+        found = to_seconds(text)
+        if text and found is None:
             self.fault(name, "not a duration", NO_DURATION)
-            return default
-        if found == 0 and not is_zero_allowed:
+        elif found == 0 and not is_zero_allowed:
             self.fault(name, "must be more than 0")
             return default
-        return found
+        return default if found is None else found
 
     def boolean(self, name: str) -> bool:
         """A boolean, spelled as for strtobool; False when absent or wrong."""
-        if not self.has(name):
-            return False
-        self.note_source(name)
-        word = self.values[name].text.strip().lower()
-        if word not in TRUE_WORDS and word not in FALSE_WORDS:
+        word = self.take(name).strip().lower()
+        if self.has(name) and word not in TRUE_WORDS and word not in FALSE_WORDS:
             self.fault(name, "neither true nor false", "write 1 or 0")
         return word in TRUE_WORDS
 
@@ -146,16 +136,13 @@ class FieldReader:
         """A value out of a few; case does not matter. hint: for a value that is near to none."""
         if not self.has(name):
             return default
-        self.note_source(name)
-        word = self.values[name].text.strip()
+        word = self.take(name).strip()
         for candidate in known:
             if candidate.lower() == word.lower():
                 return candidate
         flag = BY_NAME.get(name)
         if flag and flag.bare and word.lower() in (*TRUE_WORDS, *FALSE_WORDS):  # PADDOCK_WARM=1
             return flag.bare if word.lower() in TRUE_WORDS else default
-        from paddock.command_line import nearest  # costs difflib: only in an error
-
         self.fault(name, "not one of its values", nearest(word, known, hint))
         return default
 

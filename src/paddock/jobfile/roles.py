@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paddock.command_line import nearest
 from paddock.core.endpoint import join_endpoint, parse_endpoint, split_endpoint
 from paddock.core.job import DEVICE_KINDS, MODES, Role
 from paddock.jobfile.reader import to_integer
@@ -27,19 +28,12 @@ def read_mode(reader: FieldReader) -> Mode:
         for name in (*heter, *servers)[:1]:
             reader.sources["mode"] = reader.source(name)
         return implied
-    chosen = reader.choice("run_mode", MODES, implied)
-    for mode in ("collective", "ps", "ps-heter", "rpc"):
-        if mode != chosen:
-            continue
-        unused = heter if mode == "ps" else [] if mode == "ps-heter" else [*heter, *servers]
-        for name in unused:
-            reader.fault(
-                name,
-                f"not used with --run_mode {mode}",
-                f"leave it out, or write --run_mode {implied}",
-            )
-        return mode
-    return implied
+    chosen: Mode = reader.choice("run_mode", MODES, implied)  # type: ignore[assignment]  # of MODES
+    unused = {"ps": heter, "ps-heter": []}.get(chosen, [*heter, *servers])
+    for name in unused:
+        hint = f"leave it out, or write --run_mode {implied}"
+        reader.fault(name, f"not used with --run_mode {chosen}", hint)
+    return chosen
 
 
 def read_roles(
@@ -57,13 +51,17 @@ def read_roles(
             )
         return (Role("worker", count, on_cpu=on_cpu),), device_kind
     listed: list[str] = []
-    servers = _read_endpoints(reader, "servers", listed, is_port_needed=True)
-    workers = _read_endpoints(reader, "trainers", listed, is_port_needed=False)
+    servers = _endpoints(reader, "servers", reader.items("servers"), listed)
+    workers = _endpoints(reader, "trainers", reader.items("trainers"), listed)
+    if workers or reader.has("trainer_num"):
+        count = _count(reader, "trainer_num", "trainers", workers)
+    else:
+        count = _read_nproc(reader, cpu_count)[0] or 1
     stage = 1 if mode == "ps-heter" else 0
     device = "cpu" if mode == "ps-heter" else ""
     roles = [
         Role("ps", _count(reader, "server_num", "servers", servers), servers),
-        Role("worker", _worker_count(reader, workers, cpu_count), workers, stage, device),
+        Role("worker", count, workers, stage, device),
     ]
     if mode == "ps-heter":
         roles.extend(_read_heter(reader, listed))
@@ -94,13 +92,6 @@ def _read_nproc(reader: FieldReader, cpu_count: int) -> tuple[int | None, str, i
     return count or None, "", 1
 
 
-def _worker_count(reader: FieldReader, workers: tuple[str, ...], cpu_count: int) -> int | None:
-    if not reader.has("trainer_num") and not workers:
-        count, *_ = _read_nproc(reader, cpu_count)
-        return count or 1
-    return _count(reader, "trainer_num", "trainers", workers)
-
-
 def _count(
     reader: FieldReader, name: str, list_name: str, endpoints: tuple[str, ...]
 ) -> int | None:
@@ -117,24 +108,14 @@ def _count(
     return None
 
 
-def _read_endpoints(
-    reader: FieldReader, name: str, listed: list[str], *, is_port_needed: bool
+def _endpoints(
+    reader: FieldReader, name: str, items: tuple[str, ...], listed: list[str]
 ) -> tuple[str, ...]:
-    """Read a list. listed: endpoints of the lists read so far, for doubles and default ports."""
-    return _check_endpoints(reader, name, reader.items(name), listed, is_port_needed)
-
-
-def _check_endpoints(
-    reader: FieldReader,
-    name: str,
-    items: tuple[str, ...],
-    listed: list[str],
-    is_port_needed: bool,
-) -> tuple[str, ...]:
+    """The endpoints of a list; only servers need a port. listed: of the lists read so far."""
     found = []
     for item in items:
         host = split_endpoint(item)[0]
-        is_bare = not is_port_needed and item in (host, f"[{host}]")
+        is_bare = name != "servers" and item in (host, f"[{host}]")
         read = reader.endpoint(name, _default_endpoint(host, listed) if is_bare else item)
         if read is None:
             continue
@@ -180,7 +161,7 @@ def _read_heter(reader: FieldReader, listed: list[str]) -> list[Role]:
         endpoints: tuple[str, ...] = ()
         if lists:
             items = tuple(i.strip() for i in lists[at].split(",") if i.strip())
-            endpoints = _check_endpoints(reader, "heter_workers", items, listed, False)
+            endpoints = _endpoints(reader, "heter_workers", items, listed)
         count = _stage_count(reader, counts[at], len(endpoints)) if counts else None
         roles.append(Role("heter", None if endpoints else count, endpoints, at + 2, devices[at]))
     return roles
@@ -223,8 +204,6 @@ def _heter_devices(reader: FieldReader, nstages: int) -> list[str]:
     devices = [d.lower() for d in _stages(reader, "heter_devices")] or ["cpu"]
     for device in devices:
         if device not in DEVICE_KINDS:
-            from paddock.command_line import nearest
-
             reader.fault("heter_devices", f"unknown device '{device}'",
                          nearest(device, DEVICE_KINDS))  # fmt: skip
     if len(devices) == 1:

@@ -12,6 +12,7 @@ import os
 
 from paddock.core.job import Entrypoint, Servers, ValueSource, make_command
 from paddock.core.value import replace
+from paddock.jobfile.misplaced import read_script, script_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from paddock.core.job import Job, Mode
     from paddock.jobfile.reader import FieldReader
 
-MAX_SCRIPT_BYTES = 1 << 20
 MAX_RESTARTS = 1000
 PACKAGE = "paddock.ps"
 FLEET = "paddock.ps.fleet"
@@ -46,8 +46,8 @@ def read_servers(reader: FieldReader, mode: Mode, command: Entrypoint) -> Server
             servers = chosen(to_command(words, command.python), reader.label("server_script"))
         else:
             reader.fault("server_script", "not a command", "write pserver, same or a script")
-    count = reader.integer("server_restarts", 0, MAX_RESTARTS, default=servers.max_restarts)
-    return replace(servers, max_restarts=servers.max_restarts if count is None else count)
+    count = reader.integer("server_restarts", 0, MAX_RESTARTS)
+    return servers if count is None else replace(servers, max_restarts=count)
 
 
 def chosen(command: Entrypoint, by: str) -> Servers:
@@ -104,27 +104,23 @@ def decide_servers(job: Job) -> Job:
     if job.mode != "ps" or servers.is_provided:
         return job
     path = script_path(job.command_of("ps"))
-    nodes = _parse(_read(path)) if path else []
+    nodes = syntax_nodes(read_script(path))
+    name, sources = os.path.basename(path), job.sources
     if serves_with_fleet(nodes):
         why = (
-            f"servers run {os.path.basename(path)}: it serves with {FLEET}, so each keeps its "
+            f"servers run {name}: it serves with {FLEET}, so each keeps its "
             "state in a log and is started again in place when it dies"
         )
-        servers = replace(servers, is_auto=False, is_provided=True, ends_itself=True, why=why)
-        return replace(job, servers=servers)
-    if not servers.is_auto:
-        return job
-    servers = replace(servers, is_auto=False)
-    if _only_trains(nodes):
+        servers = replace(servers, is_provided=True, ends_itself=True, why=why)
+    elif servers.is_auto and only_trains(nodes):
         command = to_command(["pserver"], job.command.python)
         why = (
-            f"servers run paddock pserver: {os.path.basename(path)} uses {PACKAGE} and runs no "
+            f"servers run paddock pserver: {name} uses {PACKAGE} and runs no "
             "server itself (--server_script same would start it as a server)"
         )
         servers = replace(servers, command=command, is_provided=True, why=why)
-        sources = {**job.sources, "servers.command": ValueSource("file", path, PACKAGE)}
-        return replace(job, servers=servers, sources=sources)
-    return replace(job, servers=servers)
+        sources = {**sources, "servers.command": ValueSource("file", path, PACKAGE)}
+    return replace(job, servers=replace(servers, is_auto=False), sources=sources)
 
 
 def uses_ps(job: Job, folder: str = "") -> bool:
@@ -137,54 +133,10 @@ def uses_ps(job: Job, folder: str = "") -> bool:
     paths = [os.path.join(folder, path) for path in named]
     if job.mode == "ps" and not all(map(os.path.exists, paths)):
         return True  # it is on the hosts only: it may
-    return any(_uses_package(node) for path in paths for node in _parse(_read(path)))
+    return any(_uses_package(node) for path in paths for node in syntax_nodes(read_script(path)))
 
 
-def script_path(command: Entrypoint) -> str:
-    """The file behind a script or a module below this directory; "" when it is not Python."""
-    if command.kind == "script":
-        return command.program
-    if command.kind == "module":
-        base = command.program.replace(".", os.sep)
-        for path in (f"{base}.py", os.path.join(base, "__main__.py")):
-            if os.path.isfile(path):
-                return path
-    return ""
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as f:
-            return f.read(MAX_SCRIPT_BYTES)
-    except OSError:
-        return b""  # what is wrong with it is said where scripts are checked
-
-
-def is_trainer_only(source: bytes) -> bool:
-    """Return True if a script uses ``paddock.ps`` and shows no sign of running a server itself.
-
-    >>> is_trainer_only(b"from paddock import ps\\nclient = ps.Client()")
-    True
-    >>> is_trainer_only(b"from paddock.ps import fleet\\nif fleet.is_server(): fleet.run_server()")
-    False
-    >>> is_trainer_only(b"# paddock.ps is not used here")
-    False
-    """
-    return _only_trains(_parse(source))
-
-
-def is_fleet_server(source: bytes) -> bool:
-    """Return True if a script runs a server through ``paddock.ps.fleet`` and no other fleet.
-
-    >>> is_fleet_server(b"from paddock.ps import fleet\\nfleet.run_server()")
-    True
-    >>> is_fleet_server(b"import paddock.ps\\nfrom paddle import fleet\\nfleet.run_server()")
-    False
-    """
-    return serves_with_fleet(_parse(source))
-
-
-def _parse(source: bytes) -> list[ast.AST]:
+def syntax_nodes(source: bytes) -> list[ast.AST]:
     """The syntax tree's nodes of a script; none if it cannot use Paddock, or cannot be read."""
     if b"paddock" not in source:
         return []  # Paddle's scripts do not pay for a parser
@@ -200,7 +152,17 @@ def _parse(source: bytes) -> list[ast.AST]:
     return list(ast.walk(tree))
 
 
-def _only_trains(nodes: list[ast.AST]) -> bool:
+def only_trains(nodes: list[ast.AST]) -> bool:
+    """Return True if a script uses ``paddock.ps`` and shows no sign of running a server itself.
+
+    >>> only_trains(syntax_nodes(b"from paddock import ps\\nclient = ps.Client()"))
+    True
+    >>> text = b"from paddock.ps import fleet\\nif fleet.is_server(): fleet.run_server()"
+    >>> only_trains(syntax_nodes(text))
+    False
+    >>> only_trains(syntax_nodes(b"# paddock.ps is not used here"))
+    False
+    """
     return any(map(_uses_package, nodes)) and not any(map(_runs_server, nodes))
 
 
@@ -208,6 +170,12 @@ def serves_with_fleet(nodes: list[ast.AST]) -> bool:
     """Return True if a script calls run_server, and every fleet it names is Paddock's.
 
     Errs to no: a server of Paddle's that was started again in place would have lost its tables.
+
+    >>> serves_with_fleet(syntax_nodes(b"from paddock.ps import fleet\\nfleet.run_server()"))
+    True
+    >>> text = b"import paddock.ps\\nfrom paddle import fleet\\nfleet.run_server()"
+    >>> serves_with_fleet(syntax_nodes(text))
+    False
     """
     import ast
 

@@ -9,7 +9,7 @@ import shlex
 
 from paddock.core.secrets import is_secret
 from paddock.core.value import value
-from paddock.jobfile.args import read_words
+from paddock.jobfile.args import LaunchArgs
 from paddock.jobfile.flags import LAUNCH
 
 TYPE_CHECKING = False
@@ -35,7 +35,7 @@ def shown_words(words: Sequence[str]) -> ShownLine:
     >>> print(line.text, line.needs)
     --env HF_TOKEN="$HF_TOKEN" --env=A=1 train.py --lr '1 2' ('HF_TOKEN',)
     """
-    count = len(words) - len(read_words(words).script_args)
+    count = len(words) - len(LaunchArgs(words).script_args)
     shown, needs, is_env = [], [], False
     for at, word in enumerate(words):
         flag, equals, text = word.partition("=") if word.startswith("--") else ("", "", word)

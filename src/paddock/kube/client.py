@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 from paddock.errors import PaddockError
 from paddock.kube import objects
 from paddock.kube.resource import GROUP as GROUP
+from paddock.kube.resource import Manifest as Manifest
 from paddock.kube.resource import Resource as Resource
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     Warn = Callable[[str], object]
 
 T = TypeVar("T")
-Manifest = dict[str, object]
 PatchKind = Literal["merge", "apply", "json"]
 
 

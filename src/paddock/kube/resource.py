@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 GROUP = "batch.paddlepaddle.org"
+Manifest = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import pytest
 from paddock.backends.files import package as module
 from paddock.backends.files.hashes import TICK_NS
 from paddock.backends.files.package import scan
+from paddock.backends.node.receiver import HEAD_BYTES
 from paddock.errors import UsageError
 
 
@@ -45,10 +46,10 @@ def age(path: Path) -> None:
     os.utime(path, (1e9, 1e9))
 
 
-def problems(root: Path, env: dict[str, str], **limits: int) -> list[str]:
+def problems(root: Path, env: dict[str, str], **how: bool) -> list[str]:
     """What is said against a directory."""
     with pytest.raises(UsageError) as caught:
-        scan(str(root), env, **limits)
+        scan(str(root), env, **how)
     return [problem.message for problem in caught.value.problems]
 
 
@@ -129,15 +130,18 @@ def test_everything_that_cannot_be_sent_is_named_at_once(root: Path, env: dict[s
 
 
 def test_a_package_over_the_limit_is_refused_with_its_largest_files(
-    root: Path, env: dict[str, str]
+    root: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(root / "big", "x" * 5000)
     write(root / "small", "x" * 10)
-    [line] = problems(root, env, limit_bytes=4096)
+    monkeypatch.setattr(module, "LIMIT_BYTES", 4096)
+    [line] = problems(root, env)
     assert line.endswith(
         "has 4.9 KiB; the limit is 4.0 KiB; the largest: big (4.9 KiB), small (10 B)"
     )
-    [line] = problems(root, env, limit_files=1)
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "LIMIT_FILES", 1)
+    [line] = problems(root, env)
     assert line.endswith("has 2 files and directories; the limit is 1; the largest: . (2)")
 
 
@@ -214,7 +218,7 @@ def test_a_file_that_changes_before_it_is_sent_is_noticed_and_fills_its_frame(
         write(root / name, "87654321" if name == "other" else "1234")
     changed: list[str] = []
     hashes = package.manifest.blobs
-    assert len(b"".join(package.frames(hashes, changed))) == package.frames_bytes(hashes)
+    assert len(b"".join(package.frames(hashes, changed))) == HEAD_BYTES + 8
     assert changed == [name]
 
 

@@ -16,7 +16,7 @@ from backends.files.hosts import Host
 from backends.files.hosts import tree as content
 from paddock.backends.files.data import shares
 from paddock.backends.files.package import Package, scan
-from paddock.backends.files.spread import Spread, tree
+from paddock.backends.files.spread import WIDTH, Spread, tree
 from paddock.backends.node import relay
 from paddock.backends.node.store import ContentStore
 from paddock.errors import PaddockError
@@ -71,12 +71,12 @@ def spread_to(
     return sent
 
 
-@given(st.integers(1, 200), st.integers(1, 5))
-def test_every_host_has_a_parent_before_it_and_none_has_too_many(count: int, width: int) -> None:
-    parents = tree(count, width)
+@given(st.integers(1, 200))
+def test_every_host_has_a_parent_before_it_and_none_has_too_many(count: int) -> None:
+    parents = tree(count)
     assert parents[0] == -1
     assert all(0 <= parent < child for child, parent in enumerate(parents) if child)
-    assert all(parents.count(parent) <= width for parent in parents)
+    assert all(parents.count(parent) <= WIDTH for parent in parents)
 
 
 def test_the_laptop_sends_to_one_host_and_all_have_all(

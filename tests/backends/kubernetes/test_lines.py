@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.backends.kubernetes.lines import is_wanted, piece_of, since_parameter, split_time
+from paddock.backends.kubernetes.lines import NS, is_wanted, piece_of, split_time
 from paddock.backends.types import LogQuery
+from paddock.kube.objects import rfc3339
 
 LINE = b"2026-01-01T00:00:05.5Z [rank 3] loss 0.25\n"
 
@@ -51,4 +52,4 @@ def test_a_query_takes_lines_by_rank_and_time(query: LogQuery, wanted: bool) -> 
 
 def test_the_server_is_asked_for_no_less_than_is_wanted() -> None:
     at_ns, _ = split_time(LINE)
-    assert since_parameter(at_ns) == "2026-01-01T00:00:05Z"
+    assert rfc3339(at_ns // NS) == "2026-01-01T00:00:05Z"

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings, strategies
 
 from backends.kubernetes.submissions import TOKEN, submission
-from paddock.backends.kubernetes.objects import Sent, objects_of, owned, plan_of
+from paddock.backends.kubernetes.objects import objects_of, owned, plan_of
 from paddock.backends.kubernetes.options import read_options
 from paddock.backends.kubernetes.shown import yaml_lines
 from paddock.errors import UsageError
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from paddock.backends.kubernetes.objects import PlannedObject
     from paddock.backends.types import Submission, SubmissionPlan
 
-SENT = Sent(b"program", b"")
+SENT = {"program.zip": b"program"}
 
 
 def made(
-    of: Submission, form: str = "job", sent: Sent = SENT, **patch: object
+    of: Submission, form: str = "job", sent: dict[str, bytes] = SENT, **patch: object
 ) -> list[PlannedObject]:
     return objects_of(of, read_options(of), form, sent, patch)
 

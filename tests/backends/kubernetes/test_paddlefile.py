@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backends.kubernetes.submissions import submission
-from paddock.backends.kubernetes.objects import Sent, objects_of, plan_of
+from paddock.backends.kubernetes.objects import objects_of, plan_of
 from paddock.backends.kubernetes.options import read_options
 from paddock.errors import UsageError
 
@@ -43,7 +43,7 @@ def of_file(**extra: str) -> Submission:
 
 
 def made(of: Submission, form: str = "paddlejob") -> list[PlannedObject]:
-    return objects_of(of, read_options(of), form, Sent(), {})
+    return objects_of(of, read_options(of), form, {}, {})
 
 
 def test_it_is_made_as_it_is_written_and_waits_until_all_is_there() -> None:

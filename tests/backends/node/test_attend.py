@@ -43,9 +43,9 @@ def start(job: Path, *before: str, screen: str = "console.log") -> None:
     words = [sys.executable, "-m", "paddock", "launch", "--nproc_per_node", "2", "--grace", "600",
              "--record", inner(str(job), ""), "--log_dir", str(job / "log"),
              str(job.parent / "train.py"), str(job / "up")]  # fmt: skip
-    files = {"console": str(job / "log/console.log"), "screen": str(job / "log" / screen)}
+    files = str(job / "log/console.log"), str(job / "log" / screen)
     argv = [*before, *words]
-    attend.start(str(job), argv, os.environ, cwd=str(job), **files, is_attached=False)
+    attend.start(str(job), argv, os.environ, cwd=str(job), outputs=files, is_attached=False)
 
 
 def up(job: Path) -> dict[str, int]:

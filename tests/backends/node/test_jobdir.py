@@ -104,7 +104,7 @@ def test_a_job_that_ends_while_it_is_told_to_is_no_fault(
     ended.wait()
     state = {"state": "running", "process": {"pid": ended.pid}}
     (directory / ".paddock/state.json").write_text(json.dumps(state), "utf-8")
-    monkeypatch.setattr(main, "is_alive", lambda _process: True)  # as it was a moment ago
+    monkeypatch.setattr(main, "is_running", lambda _state: True)  # as it was a moment ago
     row = {"root": str(tmp_path), "id": "train-3f2a"}
     assert HostSession(Wire(0, 1), "")._stop(row) == {"was_running": False}
 

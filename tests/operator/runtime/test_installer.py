@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kube_memory import MemoryServer
-from paddock.cli import operator as command
+from paddock.cli.family import carry_out
+from paddock.cli.operator import COMMANDS
 from paddock.errors import PaddockError, UsageError
 from paddock.kube.client import (
     COSCHEDULING_GROUPS,
@@ -472,7 +473,7 @@ def test_a_dry_run_prints_everything_and_asks_no_cluster(
 ) -> None:
     """For kubectl apply -f -, or for the administrator."""
     monkeypatch.setenv("KUBECONFIG", "/nonexistent")
-    assert command.run(["install", "--dry-run", "--image", "here/op:2"]) == 0
+    assert carry_out("operator", COMMANDS, ["install", "--dry-run", "--image", "here/op:2"]) == 0
     text = capsys.readouterr().out
     assert "kind: CustomResourceDefinition" in text
     assert "image: here/op:2" in text
@@ -495,7 +496,7 @@ def test_a_dry_run_prints_everything_and_asks_no_cluster(
 def test_bad_input_is_one_error_and_exit_code_2(words: str, message: str) -> None:
     """Before any cluster is asked."""
     with pytest.raises(UsageError) as caught:
-        command.run(words.split())
+        carry_out("operator", COMMANDS, words.split())
     assert caught.value.message.startswith(message)
     assert caught.value.exit_code == 2
 
@@ -509,7 +510,7 @@ def test_a_cluster_that_does_not_answer_is_one_error(tmp_path: Any) -> None:
         "users: [{name: u, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
     )
     with pytest.raises(PaddockError) as caught:
-        command.run(["install", "--kubeconfig", str(config)])
+        carry_out("operator", COMMANDS, ["install", "--kubeconfig", str(config)])
     assert caught.value.exit_code == 1
     assert "no answer from http://127.0.0.1:9" in caught.value.message
     assert caught.value.hint.startswith("does the cluster run")

@@ -12,25 +12,29 @@ import shutil
 import stat
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from paddock.backends.backend import Say
 from paddock.backends.files.program import unpack_into
 from paddock.backends.merge import merge
 from paddock.backends.node import names
 from paddock.backends.node.jobdir import INNER, read_json
 from paddock.backends.node.logs import rows
-from paddock.backends.registry import IdTakenError
-from paddock.backends.types import DEFAULT_ROOT, FETCHED
-from paddock.errors import PaddockError, Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from paddock.backends.backend import Say
-    from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import Handle, JobStatus, LogChunk, LogQuery, Site, Submission
+from paddock.backends.registry import IdTakenError, RegisteredJob
+from paddock.backends.types import (
+    DEFAULT_ROOT,
+    FETCHED,
+    Handle,
+    JobStatus,
+    LogChunk,
+    LogQuery,
+    Site,
+    Submission,
+)
+from paddock.errors import PaddockError, Problem, UsageError, refuse
 
 HAND_OVER_SECONDS = 300.0  # longer than any queue's command may take
 SHOWN_MAX = 8  # files that a fetch could not bring
@@ -73,12 +77,54 @@ class FolderBackend(ABC):
         files: text by path. Raises UsageError, and then the directory is gone.
         """
         folder = root_of(submission.site) / submission.run_id
-        make(submission, files, folder, say)
+        names.refuse_unsafe(str(folder.parent))
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.mkdir(mode=0o700)
+        except FileExistsError as error:
+            raise IdTakenError(f"{folder} is there already") from error
+        except OSError as error:
+            raise UsageError(
+                f"the job directory {folder} cannot be made: {error.strerror}",
+                hint="choose another place with --root",
+            ) from error
+        with nothing_left(folder, f"the job directory {folder} cannot be filled"):
+            if submission.package:
+                from paddock.backends.files.package import scan
+                from paddock.backends.node.place import build
+
+                package = scan(submission.package, os.environ, data=submission.data, has_logs=True)
+                say(f"code: {package}, to {folder}")
+                build(package.manifest, str(folder), package.open, is_checked=False)
+            for each in (folder / INNER, folder / "log"):
+                each.mkdir(exist_ok=True, mode=0o700)
+            for path, text in files.items():
+                write(Path(path), text)
+            unpack_into(folder / INNER / "program", has_ps=submission.has_ps)
         if submission.takes_name:
-            take_name(folder, submission.name, self.begun, lambda f: self.held(f, submission))
+            self._take_name(folder, submission)
         return folder
 
-    def tasks(self, _folder: Path) -> list[Path]:
+    def _take_name(self, folder: Path, submission: Submission) -> None:
+        """Take the job's name for as long as it runs; if another job has it, remove the directory.
+
+        A young directory without the file `begun` is being submitted. Raises UsageError.
+        """
+
+        def held(there: str) -> str:
+            inner = Path(there, INNER)
+            if (inner / self.begun).exists():
+                return self.held(Path(there), submission)
+            try:
+                is_young = time.time() - inner.stat().st_mtime < HAND_OVER_SECONDS
+            except OSError:
+                return ""  # it is gone
+            return "being submitted" if is_young else ""
+
+        with nothing_left(folder, f"the name '{submission.name}' cannot be taken"):
+            names.take_name(str(folder), submission.name, held)
+
+    def tasks(self, folder: Path) -> list[Path]:
         """Return the directories of the tasks of an array that have begun; none for another job."""
         return []
 
@@ -162,32 +208,6 @@ def as_usage(error: PaddockError) -> UsageError:
     return error if isinstance(error, UsageError) else UsageError(error.message, hint=error.hint)
 
 
-def make(submission: Submission, files: Mapping[str, str], folder: Path, say: Say) -> None:
-    """Make the directory with all that is in it. Raises UsageError, and then it is gone."""
-    names.refuse_unsafe(str(folder.parent))
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder.mkdir(mode=0o700)
-    except FileExistsError as error:
-        raise IdTakenError(f"{folder} is there already") from error
-    except OSError as error:
-        raise UsageError(
-            f"the job directory {folder} cannot be made: {error.strerror}",
-            hint="choose another place with --root",
-        ) from error
-    with nothing_left(folder, f"the job directory {folder} cannot be filled"):
-        if submission.package:
-            from paddock.backends.files.package import place_locally
-
-            data = submission.data
-            place_locally(submission.package, str(folder), os.environ, say, data=data)
-        for each in (folder / INNER, folder / "log"):
-            each.mkdir(exist_ok=True, mode=0o700)
-        for path, text in files.items():
-            write(Path(path), text)
-        unpack_into(folder / INNER / "program", has_ps=submission.has_ps)
-
-
 def write(path: Path, text: str) -> None:
     """Write a file for its owner only; a file in the way is replaced, a link is not followed."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -198,26 +218,12 @@ def write(path: Path, text: str) -> None:
         file.write(text)
 
 
-def take_name(folder: Path, name: str, begun: str, state: Callable[[Path], str]) -> None:
-    """Take a name for as long as the job runs; if another job has it, the directory is removed.
-
-    begun: the file in a job's directory that marks it as submitted; without it, a young directory
-    is being submitted. state: the state of a submitted job that goes on, else "". Raises
-    UsageError.
-    """
-
-    def held(there: str) -> str:
-        inner = Path(there, INNER)
-        if (inner / begun).exists():
-            return state(Path(there))
-        try:
-            is_young = time.time() - inner.stat().st_mtime < HAND_OVER_SECONDS
-        except OSError:
-            return ""  # it is gone
-        return "being submitted" if is_young else ""
-
-    with nothing_left(folder, f"the name '{name}' cannot be taken"):
-        names.take_name(str(folder), name, held)
+def line_in(path: Path) -> str:
+    """Return the line of a file that write() made; "" where there is none."""
+    try:
+        return path.read_text("utf-8").strip()
+    except OSError:
+        return ""
 
 
 def copy(folder: Path, cwd: Path, to: Path) -> list[str]:
@@ -231,8 +237,7 @@ def copy(folder: Path, cwd: Path, to: Path) -> list[str]:
         if (place / name).is_dir() and (name == "output" or not (place / name).is_symlink()):
             problems += _copied(place / name, to / name)
             copied.append(str(to / name))
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     if not copied:
         raise PaddockError(f"{folder} has neither logs nor output")
     return copied

@@ -8,14 +8,11 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
 
+from paddock.backends.types import Submission
+from paddock.errors import Problem
 from paddock.jobfile.masked import masked_words
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from paddock.backends.types import Submission
 
 # Programs are found by PATH; the others say who the user is, and how texts are written.
 BASE = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
@@ -25,6 +22,7 @@ PREFIXES = (
     "SLURM_", "SBATCH_", "SQUEUE_", "PBS_", "LSB_", "LSF_", "LS_", "SGE_", "PE_",
     "OMPI_", "OPAL_", "ORTE_", "PRTE_", "PMIX_", "HYDRA_", "MPIEXEC_", "MPIR_", "MPICH_", "I_MPI_",
 )  # fmt: skip
+NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 REFERENCE = re.compile(r"\$\{?([A-Za-z_]\w*)", re.ASCII)
 
 
@@ -43,10 +41,24 @@ def job_text(submission: Submission, **more: object) -> str:
     return json.dumps(row, ensure_ascii=False, indent=1) + "\n"
 
 
+def bad_names(submission: Submission) -> list[Problem]:
+    """Return a problem for each --env whose name no shell takes."""
+    names = [name for name, _ in submission.env if not NAME.fullmatch(name)]
+    return [Problem(f"--env {name}: not a name of a variable") for name in names]
+
+
 def ranks_of_node(submission: Submission) -> str:
     """Return the number of workers of each node, as the table of a plan shows it."""
     worker = submission.job.role("worker")
     return str(worker.count) if worker is not None and worker.count else "one per device"
+
+
+def rows_of(
+    submission: Submission, names: Sequence[str], devices: str
+) -> tuple[tuple[str, str, str, str], ...]:
+    """Return the table of a plan: node, host, processes, devices. names: of the hosts."""
+    each = ranks_of_node(submission)
+    return tuple((str(index), name, each, devices) for index, name in enumerate(names))
 
 
 def making(submission: Submission, folder: str, what: str) -> str:

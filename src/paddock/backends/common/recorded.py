@@ -16,15 +16,12 @@ How a host has ended, on every backend whose launchers tell of ranks (docs/guide
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from paddock.backends.types import NodeStatus, RankStatus, role_word
+from paddock.backends.types import NodeStatus, RankStatus, State, role_word
 from paddock.errors import EXIT_SIGNAL_BASE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from paddock.backends.types import State
 
 VERDICTS: dict[str, State] = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
 EXIT_CANCELLED = EXIT_SIGNAL_BASE + 15
@@ -41,7 +38,12 @@ def nodes_of(whole: Mapping[str, Any]) -> tuple[NodeStatus, ...]:
 
 def ended(nodes: Iterable[NodeStatus], job: State) -> tuple[NodeStatus, ...]:
     """Return the hosts of a job that has ended; ranks still running count as ended by us."""
-    return tuple(_ended(node, job) for node in nodes)
+    found = []
+    for node in nodes:
+        ranks = [replace(r, state="ended") if r.state == "running" else r for r in node.ranks]
+        state = end_of(job, ranks, node.note)
+        found.append(replace(node, state=state, ranks=tuple(ranks)))
+    return tuple(found)
 
 
 def rank_of(row: Mapping[str, Any]) -> RankStatus:
@@ -58,14 +60,6 @@ def _node(row: Mapping[str, Any]) -> NodeStatus:
         str(row.get("host", "")), "running" if is_up else "starting", ranks,
         note=str(row.get("note") or ""),
     )  # fmt: skip
-
-
-def _ended(node: NodeStatus, job: State) -> NodeStatus:
-    ranks = tuple(
-        RankStatus(r.role, r.rank, "ended" if r.state == "running" else r.state, r.code)
-        for r in node.ranks
-    )
-    return NodeStatus(node.name, end_of(job, ranks, node.note), ranks, node.note)
 
 
 def end_of(job: State, ranks: Sequence[RankStatus], note: str = "") -> State:

@@ -7,15 +7,12 @@ write it: train.txt-00000, part_3.csv.gz, data-00001-of-00004.parquet.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from paddock.backends.files.ignore import translate
-from paddock.backends.node.manifest import PackageManifest, listed, make_manifest, raw, shown
+from paddock.backends.node.manifest import PackageManifest, listed, raw, shown
 from paddock.backends.node.store import size_text
-from paddock.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+from paddock.errors import Problem, UsageError, refuse
 
 NUMBER = re.compile(r"(?:^|[-_.])([0-9]{1,18})(?:-of-[0-9]+)?(?:\.[A-Za-z]\w*)*\Z")
 UNEVEN = 1.1  # the largest share over the smallest, from which on it is told
@@ -45,8 +42,7 @@ def deal(paths: Sequence[str], nnodes: int) -> list[list[str]]:
             problems.append(
                 Problem(f"--data: number {number} is there {len(same)} times: {names}", hint)
             )
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     dealt: list[list[str]] = [[] for _ in range(nnodes)]
     for number, same in sorted(numbers.items()):
         dealt[number % nnodes] += same
@@ -104,8 +100,3 @@ def unevenness(totals: Sequence[int]) -> str:
         f"warning: --data is uneven: node {totals.index(most)} gets {size_text(most)}, node"
         f" {totals.index(least)} {size_text(least)}; nodes that train in step wait for the largest"
     )
-
-
-def union(manifests: Iterable[PackageManifest]) -> PackageManifest:
-    """Return the manifest for hosts that share a directory: the parts of all of them."""
-    return make_manifest({e.path: e for each in manifests for e in each.entries}.values())

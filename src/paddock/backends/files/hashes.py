@@ -14,11 +14,8 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TICK_NS = 2_000_000_000  # the coarsest clock of a file system: FAT, and NFS before version 3
 
@@ -40,7 +37,7 @@ class Hashes:
 
     def find(self, status: os.stat_result) -> str | None:
         """Return the hash of a file, if it is known."""
-        key = _key(status)
+        key = key_of(status)
         found = self._known.get(key)
         if found is not None:
             self._kept[key] = found
@@ -49,7 +46,7 @@ class Hashes:
     def remember(self, status: os.stat_result, sha256: str) -> None:
         """Remember the hash of a file that was just read."""
         if max(status.st_mtime_ns, status.st_ctime_ns) < time.time_ns() - TICK_NS:
-            self._kept[_key(status)] = sha256
+            self._kept[key_of(status)] = sha256
             self._is_new = True
 
     def keep(self) -> None:
@@ -66,6 +63,7 @@ class Hashes:
             return
 
 
-def _key(status: os.stat_result) -> str:
+def key_of(status: os.stat_result) -> str:
+    """Return the text that is another one as soon as a file may have changed."""
     place = f"{status.st_dev}:{status.st_ino}:{status.st_size}"
     return f"{place}:{status.st_mtime_ns}:{status.st_ctime_ns}"

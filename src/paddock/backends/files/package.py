@@ -2,7 +2,6 @@
 
     package = scan(directory, env)                     reads, hashes, refuses
     deliver(ask, package, package.manifest, there)     to a host that answers node/files.py
-    place_locally(directory, there, env, say)          into a directory of a shared file system
 
 Files that git and .paddockignore name (ignore.py), .git, .paddock at the top, the logs of jobs that
 ran there, and the files that our own output goes to are left out. A file that grows meanwhile
@@ -15,11 +14,12 @@ import hashlib
 import os
 import re
 import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
-from paddock.backends.files.hashes import Hashes
+from paddock.backends.files.hashes import Hashes, key_of
 from paddock.backends.files.ignore import (
     OF_GIT,
     OURS,
@@ -40,19 +40,16 @@ from paddock.backends.node.manifest import (
     raw,
     shown,
 )
-from paddock.backends.node.place import build, chunks
+from paddock.backends.node.place import chunks
 from paddock.backends.node.receiver import HEAD_BYTES, frame_head
 from paddock.backends.node.store import CHUNK_BYTES, size_text
-from paddock.errors import PaddockError, Problem, UsageError
+from paddock.errors import PaddockError, Problem, UsageError, refuse
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any
+# One request to a host: its line, and its body of "bytes" bytes. Gives the answer's, or
+# raises PaddockError with the refusal of the host.
+Ask = Callable[[Mapping[str, Any], Iterable[bytes]], tuple[Mapping[str, Any], bytes]]
 
-    # One request to a host: its line, and its body of "bytes" bytes. Gives the answer's, or
-    # raises PaddockError with the refusal of the host.
-    Ask = Callable[[Mapping[str, Any], Iterable[bytes]], tuple[Mapping[str, Any], bytes]]
-
+Entries = dict[str, tuple[PackageEntry, os.stat_result]]  # by path
 LIMIT_BYTES = 2 << 30
 LIMIT_FILES = 100_000
 LARGEST_SHOWN = 5
@@ -120,11 +117,6 @@ class Package:
             if seen.hexdigest() != sha256:
                 changed.append(entry.path)
 
-    def frames_bytes(self, hashes: Iterable[str]) -> int:
-        """Return the length of the frames of those contents."""
-        blobs = self.manifest.blobs
-        return sum(HEAD_BYTES + blobs[each] for each in hashes)
-
 
 def scan(
     directory: str,
@@ -132,8 +124,6 @@ def scan(
     *,
     data: str = "",
     has_logs: bool = False,
-    limit_bytes: int = LIMIT_BYTES,
-    limit_files: int = LIMIT_FILES,
 ) -> Package:
     """Read a directory. Raises UsageError with every entry that cannot be sent.
 
@@ -144,14 +134,16 @@ def scan(
     if not os.path.isdir(root):
         what = "is no directory" if os.path.exists(root) else "does not exist"
         raise UsageError(f"the package {shown(directory)} {what}")
-    walk = _Walk(root, _data_patterns(data), limit_files)
+    walk = _Walk(root, _data_patterns(data))
     walk.run()
     found = walk.found
-    _check_limits(directory, found, limit_bytes, limit_files)
+    _check_limits(directory, found)
     links = {e.path: e.target for e, _ in found.values() if e.kind == "link"}
     for path in links:
         if leads_outside(path, links):
-            walk.problems.append(_link_problem(path, links[path]))
+            what = f"the link {shown(path)} leads outside of the package, or round in a circle:"
+            hint = "copy what it leads to into the package, or name it in .paddockignore"
+            walk.problems.append(Problem(f"{what} {shown(links[path])}", hint))
     if has_logs and "log" in found and found["log"][0].kind == "file":
         walk.problems.append(LOG_PROBLEM)
     hashes = Hashes(root, env)
@@ -162,8 +154,7 @@ def scan(
         except UsageError as error:
             walk.problems += error.problems
     hashes.keep()
-    if walk.problems:
-        raise UsageError.of(walk.problems)
+    refuse(walk.problems)
     return Package(root, make_manifest(entries), walk.left_out)
 
 
@@ -199,7 +190,8 @@ def deliver(
 
 def _put(ask: Ask, package: Package, hashes: list[str]) -> int:
     changed: list[str] = []
-    size = package.frames_bytes(hashes)
+    blobs = package.manifest.blobs
+    size = sum(HEAD_BYTES + blobs[each] for each in hashes)
     try:
         ask({"op": "put", "bytes": size}, package.frames(hashes, changed))
     except PaddockError as error:
@@ -209,33 +201,13 @@ def _put(ask: Ask, package: Package, hashes: list[str]) -> int:
     return size
 
 
-def place_locally(
-    package_dir: str,
-    directory: str,
-    env: Mapping[str, str],
-    say: Callable[[str], None],
-    *,
-    data: str = "",
-) -> PackageManifest:
-    """Make `directory`, on a file system that all hosts share, from a package. Raises PaddockError.
-
-    Every file is compared with the manifest while it is copied; it is there whole, or not at all.
-    UsageError: a file was changed meanwhile.
-    """
-    package = scan(package_dir, env, data=data, has_logs=True)
-    say(f"code: {package}, to {directory}")
-    build(package.manifest, directory, package.open, is_checked=False)
-    return package.manifest
-
-
 @dataclass
 class _Walk:
     """The walk of a directory: every entry that is not ignored, by path, and its status."""
 
     root: bytes
     data: list[re.Pattern[bytes]]
-    limit_files: int
-    found: dict[str, tuple[PackageEntry, os.stat_result]] = field(default_factory=dict)
+    found: Entries = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     left_out: int = 0
     by_git: set[bytes] = field(default_factory=set)
@@ -243,11 +215,9 @@ class _Walk:
 
     def run(self) -> None:
         """Fill `found`; stop early far beyond the limits."""
-        passed: dict[
-            str, tuple[PackageEntry, os.stat_result]
-        ] = {}  # ignored, but data may be below
+        passed: Entries = {}  # ignored, but data may be below
         todo = [(b"", IgnoreRules(), False, False)]
-        while todo and len(self.found) <= 2 * self.limit_files:
+        while todo and len(self.found) <= 2 * LIMIT_FILES:
             base, rules, is_passed, has_git = todo.pop()
             try:
                 listing = sorted(os.scandir(os.path.join(self.root, base)), key=lambda e: e.name)
@@ -374,7 +344,7 @@ def _hashed(
             raise UsageError.of([changed_problem(entry.path)]) from error
         except OSError as error:
             raise UsageError.of([_unreadable(entry.path, error)]) from error
-        is_same = _moment(after) == _moment(status)
+        is_same = key_of(after) == key_of(status)
         has_grown = os.path.samestat(after, status) and after.st_size > status.st_size
         if not is_same and not has_grown:
             raise UsageError.of([changed_problem(entry.path)])
@@ -384,28 +354,17 @@ def _hashed(
     return PackageEntry(entry.path, "file", entry.mode, entry.size, sha256)
 
 
-def _moment(status: os.stat_result) -> tuple[int, ...]:
-    return (
-        status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns,
-    )  # fmt: skip
-
-
-def _check_limits(
-    directory: str,
-    found: Mapping[str, tuple[PackageEntry, os.stat_result]],
-    limit_bytes: int,
-    limit_files: int,
-) -> None:
+def _check_limits(directory: str, found: Mapping[str, tuple[PackageEntry, os.stat_result]]) -> None:
     sizes = {e.path: e.size for e, _ in found.values() if e.kind == "file"}
     total = sum(sizes.values())
-    if total <= limit_bytes and len(found) <= limit_files:
+    if total <= LIMIT_BYTES and len(found) <= LIMIT_FILES:
         return
-    if total > limit_bytes:
-        what = f"{size_text(total)}; the limit is {size_text(limit_bytes)}"
+    if total > LIMIT_BYTES:
+        what = f"{size_text(total)}; the limit is {size_text(LIMIT_BYTES)}"
         rows = sorted(sizes.items(), key=lambda row: -row[1])[:LARGEST_SHOWN]
         largest = ", ".join(f"{shown(path)} ({size_text(size)})" for path, size in rows)
     else:
-        what = f"{len(found):,} files and directories; the limit is {limit_files:,}"
+        what = f"{len(found):,} files and directories; the limit is {LIMIT_FILES:,}"
         counts: dict[str, int] = {}
         for path in found:
             head = path.rpartition("/")[0] or "."
@@ -416,14 +375,6 @@ def _check_limits(
         f"the package {shown(directory)} has {what}; the largest: {largest}",
         hint="name in .paddockignore what the job does not need, or put it on the hosts once and"
         " use --workspace",
-    )
-
-
-def _link_problem(path: str, target: str) -> Problem:
-    return Problem(
-        f"the link {shown(path)} leads outside of the package, or round in a circle:"
-        f" {shown(target)}",
-        "copy what it leads to into the package, or name it in .paddockignore",
     )
 
 

@@ -8,31 +8,26 @@ is gone or cannot be reached, come from the laptop after all.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
-from paddock.backends.files.package import deliver
+from paddock.backends.files.package import Ask, Package, deliver
 from paddock.backends.node.files import join_hashes
+from paddock.backends.node.manifest import PackageManifest
 from paddock.backends.node.relay import KEY_BYTES
 from paddock.errors import PaddockError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from paddock.backends.files.package import Ask, Package
-    from paddock.backends.node.manifest import PackageManifest
 
 HOSTS_MIN = 9  # fewer all get it from the laptop
 WIDTH = 2
 
 
-def tree(count: int, width: int = WIDTH) -> list[int]:
+def tree(count: int) -> list[int]:
     """Return the parent of each of `count` hosts, -1 for the first; parents stand before children.
 
     >>> tree(7)
     [-1, 0, 0, 1, 1, 2, 2]
     """
-    return [(index - 1) // width if index else -1 for index in range(count)]
+    return [(index - 1) // WIDTH if index else -1 for index in range(count)]
 
 
 class Spread:
@@ -47,8 +42,6 @@ class Spread:
         package: Package,
         manifests: Sequence[PackageManifest],
         addresses: Sequence[str],
-        *,
-        hosts_min: int = HOSTS_MIN,
     ) -> None:
         self._package = package
         self._manifests = manifests
@@ -58,7 +51,7 @@ class Spread:
         self._ports: list[Future[int]] = [Future() for _ in manifests]
         taking_part = [index for index, address in enumerate(addresses) if address]
         self._parents: dict[int, int] = {}
-        if len(taking_part) >= hosts_min:
+        if len(taking_part) >= HOSTS_MIN:
             for index, parent in zip(taking_part, tree(len(taking_part)), strict=True):
                 if parent >= 0:
                     self._parents[index] = taking_part[parent]

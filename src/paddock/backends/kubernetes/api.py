@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from paddock.backends.kubernetes.forms import JOBS, RESOURCES, VOLCANO
 from paddock.backends.kubernetes.objects import (
@@ -16,19 +17,19 @@ from paddock.backends.kubernetes.objects import (
     PlannedObject,
     owned,
 )
-from paddock.backends.kubernetes.parse import container_of, hopeless, is_lost, newest_pods, note_of
-from paddock.errors import UsageError
+from paddock.backends.kubernetes.parse import (
+    ObservedJob,
+    container_of,
+    hopeless,
+    is_lost,
+    newest_pods,
+    note_of,
+)
+from paddock.errors import PaddockError, UsageError
 from paddock.kube.client import PODS, KubeError, Query, Resource
 from paddock.kube.connect import find_config
 from paddock.kube.http_client import HttpClient, open_client
-from paddock.kube.objects import rfc3339
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
-
-    from paddock.backends.kubernetes.parse import ObservedJob
-    from paddock.errors import PaddockError
-    from paddock.kube.objects import Pod
+from paddock.kube.objects import Pod, rfc3339
 
 T = TypeVar("T")
 EVENTS: Resource[dict[str, Any]] = Resource("", "v1", "events", "Event", dict)
@@ -85,11 +86,10 @@ async def make(
             what = f"{top.resource.kind} {top.name}"
             await client.patch(top.resource, namespace, top.name, {"spec": {"suspend": False}})
             await settle(client, namespace, top, uid)
-    except KubeError as error:
+    except BaseException as error:
         await undo(client, namespace, top, uid)
-        raise explained(error, what, namespace) from error
-    except BaseException:
-        await undo(client, namespace, top, uid)
+        if isinstance(error, KubeError):
+            raise explained(error, what, namespace) from error
         raise
     return uid
 

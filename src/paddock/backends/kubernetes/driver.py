@@ -5,15 +5,26 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
+from paddock.backends.backend import Say
 from paddock.backends.kubernetes.forms import PADDLE, RESOURCES
 from paddock.backends.kubernetes.objects import ANNOTATION, is_held, told
 from paddock.backends.kubernetes.planner import KubernetesPlanner, planned
-from paddock.backends.types import Handle
+from paddock.backends.registry import RegisteredJob
+from paddock.backends.types import (
+    Handle,
+    JobStatus,
+    LogChunk,
+    LogQuery,
+    Site,
+    Submission,
+    SubmissionPlan,
+)
 from paddock.errors import UsageError, extra_hint
 
 try:
@@ -27,6 +38,7 @@ try:
         status_of,
     )
     from paddock.kube.client import KubeError
+    from paddock.kube.http_client import HttpClient
     from paddock.kube.objects import seconds
 except ImportError as error:
     raise UsageError(
@@ -34,23 +46,7 @@ except ImportError as error:
         hint=extra_hint("operator"),
     ) from error
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-    from typing import TypeVar
-
-    from paddock.backends.backend import Say
-    from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import (
-        JobStatus,
-        LogChunk,
-        LogQuery,
-        Site,
-        Submission,
-        SubmissionPlan,
-    )
-    from paddock.kube.http_client import HttpClient
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 
 class Kubernetes(KubernetesPlanner):
@@ -111,8 +107,6 @@ class Kubernetes(KubernetesPlanner):
 
     def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
         """Copy the pods' logs. Output of a job is on its volumes, or gone with its pods."""
-        from paddock.backends.types import LogQuery
-
         names, folder = set(newest_pods(self._look(run))), to / "log"
         for name in names:
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -195,11 +189,12 @@ async def _see(client: HttpClient, run: RegisteredJob) -> ObservedJob:
 
 def _details(form: str, job: dict[str, Any]) -> dict[str, Any]:
     said = _said(job)
-    names = said.get("names")
+    names, roles = said.get("names"), said.get("roles")
+    roles = roles if isinstance(roles, dict) else {}
     return {
         "form": form, "uid": job["metadata"]["uid"],
         "names": [str(name) for name in names] if isinstance(names, list) else [],
-        "roles": _roles(said.get("roles")),
+        "roles": {str(role): n for role, n in roles.items() if isinstance(n, int)},
     }  # fmt: skip
 
 
@@ -210,12 +205,6 @@ def _said(job: dict[str, Any]) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _roles(said: object) -> dict[str, int]:
-    """Return the number of processes in a pod by role; values that are no number are left out."""
-    rows = said.items() if isinstance(said, dict) else ()
-    return {str(role): count for role, count in rows if isinstance(count, int)}
 
 
 def _kubeconfig(site: Site) -> str:

@@ -9,31 +9,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-from typing import TYPE_CHECKING
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+)
 
-from paddock.backends.kubernetes.lines import is_wanted, piece_of, since_parameter
-from paddock.backends.kubernetes.parse import LOST, container_of, is_lost, newest_pods, status_of
-from paddock.errors import Problem, UsageError
+from paddock.backends.kubernetes.lines import NS, is_wanted, piece_of
+from paddock.backends.kubernetes.parse import (
+    LOST,
+    ObservedJob,
+    container_of,
+    is_lost,
+    newest_pods,
+    status_of,
+)
+from paddock.backends.types import LogChunk, LogQuery
+from paddock.errors import Problem, refuse
 from paddock.kube.client import PODS, KubeError
 from paddock.kube.connect import find_config
-from paddock.kube.http_client import open_client
+from paddock.kube.http_client import HttpClient, open_client
+from paddock.kube.objects import Pod, rfc3339
 
-if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncGenerator,
-        AsyncIterator,
-        Awaitable,
-        Callable,
-        Iterator,
-        Mapping,
-    )
-
-    from paddock.backends.kubernetes.parse import ObservedJob
-    from paddock.backends.types import LogChunk, LogQuery
-    from paddock.kube.http_client import HttpClient
-    from paddock.kube.objects import Pod
-
-    Look = Callable[[HttpClient], Awaitable[ObservedJob]]
+Look = Callable[[HttpClient], Awaitable[ObservedJob]]
 
 POLL_SECONDS = 1.0
 # Lines of different pods that come within this time are put in order of their times.
@@ -82,7 +82,7 @@ async def _whole(
         yield piece
         heapq.heappop(heap)
         await _push(heap, number, streams[number])
-    _complain(missing)
+    refuse([Problem(f"logs of {name}: {why}") for name, why in missing.items()])
 
 
 async def _noted(
@@ -94,11 +94,6 @@ async def _noted(
             yield piece
     except KubeError as error:
         missing[name] = error.message
-
-
-def _complain(missing: Mapping[str, str]) -> None:
-    if missing:
-        raise UsageError.of([Problem(f"logs of {name}: {why}") for name, why in missing.items()])
 
 
 async def _push(
@@ -117,14 +112,12 @@ async def _follow(
     overseer = asyncio.ensure_future(_oversee(client, namespace, look, query, queue, tasks))
     try:
         while not (overseer.done() and queue.empty()):
-            yield_now = [await queue.get()] if not queue.empty() else []
-            if not yield_now:
-                waiting = asyncio.ensure_future(queue.get())
-                await asyncio.wait({waiting, overseer}, return_when=asyncio.FIRST_COMPLETED)
-                if not waiting.done():
-                    waiting.cancel()
-                    continue
-                yield_now = [waiting.result()]
+            waiting = asyncio.ensure_future(queue.get())
+            await asyncio.wait({waiting, overseer}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                waiting.cancel()
+                continue
+            yield_now = [waiting.result()]
             # sleep: lines of other pods at the same time arrive a little later
             await asyncio.sleep(ORDER_SECONDS)
             while not queue.empty():
@@ -171,7 +164,7 @@ async def _oversee(
             tasks[pod.metadata.uid].cancel()
             missing[name] = LOST
     await asyncio.gather(*tasks.values(), return_exceptions=True)
-    _complain(missing)
+    refuse([Problem(f"logs of {name}: {why}") for name, why in missing.items()])
 
 
 async def _pieces(
@@ -190,7 +183,7 @@ async def _pieces(
     seen_at_last = 0
     while True:
         if last:
-            params["sinceTime"] = since_parameter(last)
+            params["sinceTime"] = rfc3339(last // NS)  # cut: the server reads no fraction
         skip, resumed_at = seen_at_last, last
         try:
             async for line in client.lines(PODS, namespace, pod.metadata.name, "log", params):

@@ -7,21 +7,17 @@ volcano-job   batch.volcano.sh/v1alpha1 Job: a task per role, all at once, as Pa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from paddock.backends.kubernetes.options import KubernetesOptions
+from paddock.backends.kubernetes.pods import without_empty
 from paddock.backends.kubernetes.words import PORT
 from paddock.backends.types import role_word
-from paddock.core.job import Role
+from paddock.core.job import Job, Role
 from paddock.core.value import replace
 from paddock.errors import UsageError
-from paddock.kube.resource import GROUP, Resource
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from paddock.backends.kubernetes.options import KubernetesOptions
-    from paddock.core.job import Job
-    from paddock.kube.client import Manifest
+from paddock.kube.resource import GROUP, Manifest, Resource
 
 JOBS: Resource[dict[str, Any]] = Resource("batch", "v1", "jobs", "Job", dict)
 PADDLE: Resource[dict[str, Any]] = Resource(GROUP, "v1", "paddlejobs", "PaddleJob", dict)
@@ -65,7 +61,8 @@ def pods_of(job: Job) -> dict[str, int]:
     """Return a PaddleJob's pods by role: one for each node; with servers, one for each process."""
     if job.mode == "collective":
         return {"worker": job.nnodes_max}
-    return {role.name: processes(job, role.name) for role in job.roles}
+    roles = sorted(job.roles, key=lambda role: ORDER.index(role.name))
+    return {role.name: processes(job, role.name) for role in roles}
 
 
 def paddle_spec(
@@ -74,12 +71,11 @@ def paddle_spec(
     """Return the spec of a PaddleJob."""
     roles = pods_of(job)
     found: Manifest = {"suspend": True, "cleanPodPolicy": "Never"}
-    gang: Manifest = {}
     if options.scheduler in ("volcano", "coscheduling"):
-        gang = {"scheduler": options.scheduler, "minAvailable": sum(roles.values())}
-        gang |= {"queue": options.queue} if options.queue else {}
-        gang |= {"priorityClass": options.priority_class} if options.priority_class else {}
-        found["schedulingPolicy"] = gang
+        found["schedulingPolicy"] = without_empty({
+            "scheduler": options.scheduler, "minAvailable": sum(roles.values()),
+            "queue": options.queue, "priorityClass": options.priority_class,
+        })  # fmt: skip
     if job.is_elastic:
         found["elastic"] = job.elastic.level
     for role, replicas in roles.items():
@@ -110,19 +106,8 @@ def volcano_spec(
         "plugins": {"svc": ["--publish-not-ready-addresses=true"], "env": []},
         "tasks": tasks,
     }
-    found |= {"queue": options.queue} if options.queue else {}
-    return found | ({"priorityClassName": options.priority_class} if options.priority_class else {})
-
-
-def default_form(*, is_file: bool, servers: int) -> str:
-    """Return the kind of job for a site that names no form, the same on every cluster.
-
-    A PaddleJob from -f stays one; servers with pods of their own need an operator.
-
-    >>> default_form(is_file=False, servers=0), default_form(is_file=True, servers=0)
-    ('job', 'paddlejob')
-    """
-    return "paddlejob" if is_file or servers else "job"
+    more: Manifest = {"queue": options.queue, "priorityClassName": options.priority_class}
+    return found | without_empty(more)
 
 
 def with_roles(job: Job, form: str, servers: int, trainers: int) -> Job:
@@ -180,10 +165,7 @@ def pod_names(job: Job, form: str, name: str) -> list[str]:
         return [f"{name}-{index}" for index in range(job.nnodes_max)]
     if form == "volcano-job":
         return [f"{name}-{task}-{i}" for task, n in tasks_of(job).items() for i in range(n)]
-    if job.mode == "collective":
-        return [f"{name}-worker-{index}" for index in range(job.nnodes_max)]
-    roles = sorted(job.roles, key=lambda role: ORDER.index(role.name))
-    return [f"{name}-{r.name}-{i}" for r in roles for i in range(processes(job, r.name))]
+    return [f"{name}-{role}-{i}" for role, n in pods_of(job).items() for i in range(n)]
 
 
 def serves(pod: str, name: str) -> bool:
@@ -197,11 +179,10 @@ def serves(pod: str, name: str) -> bool:
 
 def pod_group(options: KubernetesOptions, name: str, members: int) -> Manifest:
     """Return the spec of a PodGroup, for an Indexed Job."""
-    found: Manifest = {"minMember": members}
+    more: Manifest = {}
     if options.scheduler == "volcano":
-        found |= {"queue": options.queue} if options.queue else {}
-        found |= {"priorityClassName": options.priority_class} if options.priority_class else {}
-    return found
+        more = {"queue": options.queue, "priorityClassName": options.priority_class}
+    return {"minMember": members, **without_empty(more)}
 
 
 def gang_labels(

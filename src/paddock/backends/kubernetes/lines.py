@@ -10,12 +10,8 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
-from paddock.backends.types import LogChunk
-
-if TYPE_CHECKING:
-    from paddock.backends.types import LogQuery
+from paddock.backends.types import LogChunk, LogQuery
 
 LINE = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z ?(.*)", re.DOTALL)
 # What `launch` puts before a line of a process.
@@ -56,13 +52,3 @@ def is_wanted(piece: LogChunk, rank: int | None, query: LogQuery) -> bool:
     if query.since and piece.at_ns < query.since * NS:
         return False
     return not query.until or piece.at_ns <= query.until * NS
-
-
-def since_parameter(at_ns: int) -> str:
-    """Return a time as the parameter sinceTime, cut to seconds: the server reads no more.
-
-    >>> since_parameter(1500000000)
-    '1970-01-01T00:00:01Z'
-    """
-    at = datetime.fromtimestamp(at_ns // NS, timezone.utc)
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

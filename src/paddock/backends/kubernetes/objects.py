@@ -9,35 +9,29 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paddock.backends.flags import foreign
 from paddock.backends.kubernetes import forms, paddlefile
-from paddock.backends.kubernetes.options import NO_IMAGE, object_name
+from paddock.backends.kubernetes.options import NO_IMAGE, KubernetesOptions, object_name
 from paddock.backends.kubernetes.pods import template_of
 from paddock.backends.kubernetes.reasons import reason_of
 from paddock.backends.kubernetes.shown import yaml_lines
 from paddock.backends.kubernetes.words import (
+    CONSOLE,
     PORT,
     START,
     START_OF_TASK,
     VALUE,
-    console_words,
     launch_words,
     meeting_words,
     split_flags,
 )
-from paddock.backends.types import PlanStep, SubmissionPlan
+from paddock.backends.types import PlanStep, Submission, SubmissionPlan
 from paddock.errors import UsageError
-from paddock.kube.resource import Resource
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from paddock.backends.kubernetes.options import KubernetesOptions
-    from paddock.backends.types import Submission
-    from paddock.kube.client import Manifest
+from paddock.kube.resource import Manifest, Resource
 
 # As they are sent and read here; those of paddock.kube.client need msgspec, which a plan does not.
 SECRETS: Resource[dict[str, Any]] = Resource("", "v1", "secrets", "Secret", dict)
@@ -82,36 +76,23 @@ class PlannedObject:
         return f"{self.resource.kind.lower()}-{self.name}.yaml"
 
 
-@dataclass(frozen=True)
-class Sent:
-    """The files that travel in ConfigMaps, each b"" if it is not needed.
-
-    program, work: archives. job: content of the -f file, as JSON.
-    """
-
-    program: bytes = b""
-    work: bytes = b""
-    job: bytes = b""
-
-
 def objects_of(
     submission: Submission,
     options: KubernetesOptions,
     form: str,
-    sent: Sent,
+    sent: Mapping[str, bytes],
     patch: Mapping[str, object],
 ) -> list[PlannedObject]:
-    """Return the objects, the job first. Their namespace is the one they are made in."""
+    """Return the objects, the job first. Their namespace is the one they are made in.
+
+    sent: the files that travel in ConfigMaps, by name; b"" for one that is not needed.
+    """
     if not (options.image or is_file(submission, form)):
         raise UsageError(NO_IMAGE[0], hint=NO_IMAGE[1])
     name = object_name(submission.run_id)
     labels = {MANAGED_BY: MANAGER, LABEL_RUN: name}
     maps: list[PlannedObject] = []
-    for key, data in (
-        ("program.zip", sent.program),
-        ("work.tar.gz", sent.work),
-        ("job.json", sent.job),
-    ):
+    for key, data in sent.items():
         if data:
             coded = base64.b64encode(data).decode("ascii")
             meta: Manifest = {"name": f"{name}-{key.partition('.')[0]}", "labels": labels}
@@ -121,13 +102,12 @@ def objects_of(
     secret: Manifest = {"metadata": kept, "immutable": True, "stringData": _secrets(submission)}
     spec = _spec(submission, options, form, name, labels, [one.name for one in maps], patch)
     noted = json.dumps(told(submission, options, form), ensure_ascii=False)
-    of_file: dict[str, dict[str, str]] = {"labels": {}, "annotations": {}}
-    if is_file(submission, form):
-        of_file = paddlefile.metadata_of(paddlefile.read(submission.file))
+    document = json.loads(submission.file) if is_file(submission, form) else {}
+    queue = {forms.KUEUE_QUEUE: options.queue} if options.scheduler == "kueue" else {}
     top: Manifest = {
         "name": name,
-        "labels": of_file["labels"] | labels | _queue(options),
-        "annotations": of_file["annotations"] | {ANNOTATION: noted},
+        "labels": paddlefile.metadata_of(document, "labels") | labels | queue,
+        "annotations": paddlefile.metadata_of(document, "annotations") | {ANNOTATION: noted},
     }
     found = [PlannedObject(forms.RESOURCES[form], {"metadata": top, "spec": spec})]
     found += [PlannedObject(SECRETS, secret), *maps]
@@ -150,7 +130,7 @@ def pod_names(submission: Submission, form: str) -> list[str]:
     """Return the names of the job's pods."""
     name = object_name(submission.run_id)
     if is_file(submission, form):
-        return paddlefile.pod_names(paddlefile.read(submission.file), name)
+        return paddlefile.pod_names(json.loads(submission.file), name)
     return forms.pod_names(submission.job, form, name)
 
 
@@ -239,7 +219,7 @@ def _spec(
     more_labels, annotations = forms.gang_labels(options, name, form)
 
     def template(
-        ours: list[str], env: list[Manifest], start: str = START, *, serves: bool = False
+        ours: Sequence[str], env: list[Manifest], start: str = START, *, serves: bool = False
     ) -> Manifest:
         argv = launch_words(submission, options.interpreter, options.program, ours)
         found = template_of(
@@ -256,12 +236,12 @@ def _spec(
     if form == "job":
         words = meeting_words(submission, name, "$(JOB_COMPLETION_INDEX)")
         ip: Manifest = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-        return forms.job_spec(job, options, name, template([*words, *console_words()], [ip]))
+        return forms.job_spec(job, options, name, template([*words, *CONSOLE], [ip]))
     if is_file(submission, form):
-        document = paddlefile.read(submission.file)
+        document = json.loads(submission.file)
         return paddlefile.spec_of(document, image=options.image, secret=name, labels=labels)
     if form == "paddlejob":
-        pods = {role: template(console_words(), [], serves=role == "ps")
+        pods = {role: template(CONSOLE, [], serves=role == "ps")
                 for role in forms.pods_of(job)}  # fmt: skip
         return forms.paddle_spec(job, options, pods)
     templates = {}
@@ -274,18 +254,14 @@ def _spec(
         if servers := forms.endpoints(job, name, forms.PSERVER):
             env["PADDLE_PSERVERS_IP_PORT_LIST"] = servers
         entries: list[Manifest] = [{"name": key, "value": text} for key, text in env.items()]
-        templates[task] = template(
-            console_words(), entries, START_OF_TASK, serves=task == forms.PSERVER
-        )
+        templates[task] = template(CONSOLE, entries, START_OF_TASK, serves=task == forms.PSERVER)
     return forms.volcano_spec(job, options, name, templates)
 
 
 def _secrets(submission: Submission) -> dict[str, str]:
     """Return the job key and variables, which no plan or registry may show."""
     _, env = split_flags(submission.flags)
-    of_site = submission.site.options.get("env")
-    found = {**of_site} if isinstance(of_site, dict) else {}
-    found |= {**dict(submission.env), TOKEN: submission.token}
+    found = {**submission.site.table("env"), **dict(submission.env), TOKEN: submission.token}
     found |= {f"{VALUE}{number}": text for number, (_, text) in enumerate(env)}
     if submission.job.rendezvous.kind == "etcd":
         found["PADDLE_MASTER"] = submission.job.rendezvous.etcd_url
@@ -303,10 +279,6 @@ def _service(name: str, labels: Mapping[str, str]) -> Manifest:
             "ports": [{"name": "meeting", "port": PORT, "targetPort": PORT}],
         },
     }
-
-
-def _queue(options: KubernetesOptions) -> dict[str, str]:
-    return {forms.KUEUE_QUEUE: options.queue} if options.scheduler == "kueue" else {}
 
 
 def _visible(found: PlannedObject) -> Manifest:

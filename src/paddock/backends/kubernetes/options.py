@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from paddock.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from paddock.backends.types import Submission
-    from paddock.kube.client import Manifest
+from paddock.backends.types import Submission
+from paddock.errors import Problem, refuse
+from paddock.kube.resource import Manifest
 
 FORMS = ("job", "paddlejob", "volcano-job")
 SCHEDULERS = ("volcano", "kueue", "coscheduling")
@@ -125,8 +121,7 @@ def read_options(submission: Submission) -> KubernetesOptions:
             reading.problem(f"{word!r} is not UTF-8, and objects of a cluster are")
     if submission.job.rendezvous.ips:
         reading.problem("--ips: pods get their addresses from the cluster", "leave it out")
-    if reading.problems:
-        raise UsageError.of(reading.problems)
+    refuse(reading.problems)
     return found
 
 

@@ -9,16 +9,11 @@ import gzip
 import io
 import os
 import tarfile
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from paddock.backends.files.package import scan
+from paddock.backends.files.package import Package, scan
 from paddock.backends.node.manifest import shown
 from paddock.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from paddock.backends.files.package import Package
 
 # A ConfigMap's data may be 1 MiB in all (core validation, MaxSecretSize); keys count too.
 LIMIT_BYTES = (1 << 20) - 4096

@@ -7,29 +7,18 @@ added. Its image has its code; --image puts another one in its place.
 from __future__ import annotations
 
 import copy
-import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from paddock.backends.kubernetes.pods import DEFAULT_CONTAINER
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from paddock.kube.client import Manifest
+from paddock.kube.resource import Manifest
 
 ROLES = ("ps", "worker", "heter")
 
 
-def read(file: str) -> dict[str, Any]:
-    """Return the document of a submission; it was read before, and is a PaddleJob."""
-    found: dict[str, Any] = json.loads(file)
-    return found
-
-
-def metadata_of(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the labels and annotations that the file gives the job."""
-    metadata = _table(document, "metadata")
-    return {name: dict(_table(metadata, name)) for name in ("labels", "annotations")}
+def metadata_of(document: Mapping[str, Any], name: str) -> dict[str, str]:
+    """Return the labels or annotations that the file gives the job."""
+    return dict(_table(_table(document, "metadata"), name))
 
 
 def pod_names(document: Mapping[str, Any], name: str) -> list[str]:

@@ -21,20 +21,15 @@ pods          all run                           running
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paddock.backends.kubernetes.objects import STOPPED
 from paddock.backends.kubernetes.pods import CONTAINER, DEFAULT_CONTAINER
-from paddock.backends.types import JobStatus, NodeStatus, RankStatus, role_word
-from paddock.kube.objects import seconds
+from paddock.backends.types import JobStatus, NodeStatus, RankStatus, State, role_word
+from paddock.kube.objects import Pod, Terminated, seconds
 from paddock.local.text import FIRST_FAILURE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from paddock.backends.types import State
-    from paddock.kube.objects import Pod, Terminated
 
 PHASES: dict[str, State] = {
     "": "pending", "Pending": "pending", "Starting": "starting", "Running": "running",
@@ -77,8 +72,7 @@ class ObservedJob:
 
     names: of its pods, in order. roles: processes of each pod by role, if it has several; else its
     name says its role. events: why pods could not be made, the newest last. tail: the end of the
-    log of the pod that failed first, if its
-    status does not hold enough of it. at: seconds since
+    log of the pod that failed first, if its status does not hold enough of it. at: seconds since
     1970.
     """
 
@@ -109,13 +103,14 @@ def status_of(seen: ObservedJob, *, was_stopped: bool = False) -> JobStatus:
         why = said or why
     elif state in ("pending", "starting") and not why:
         why = _waits(nodes) or (seen.events[-1] if seen.events and not newest else "")
-    nodes = tuple(_after(node, state) for node in nodes)
-    attempt = _number(
-        _status(seen.top).get("attempt" if seen.form == "paddlejob" else "retryCount")
-    )
+    if state in GONE:  # so are the nodes whose pods are gone
+        nodes = tuple(replace(n, state=GONE[state]) if n.state == "pending" else n for n in nodes)
+    key = "attempt" if seen.form == "paddlejob" else "retryCount"
+    attempt = _number(_table(seen.top, "status").get(key))
+    failed = [_ended_at(pod) for pod in seen.pods if pod.status.phase == "Failed"]
     return JobStatus(
         state, seen.at, _short(why), code, since,
-        failed_at=min(failures(seen.pods), default=0.0), attempt=attempt, nodes=nodes,
+        failed_at=min(failed, default=0.0), attempt=attempt, nodes=nodes,
     )  # fmt: skip
 
 
@@ -150,11 +145,6 @@ def has_report(pod: Pod) -> bool:
     """
     ends = (container.state.terminated for container in pod.status.containerStatuses or ())
     return any(FIRST_FAILURE in (end.message or "") for end in ends if end is not None)
-
-
-def failures(pods: Sequence[Pod]) -> list[float]:
-    """Return when pods failed, seconds since 1970."""
-    return [_ended_at(pod) for pod in pods if pod.status.phase == "Failed"]
 
 
 def hopeless(pods: Sequence[Pod]) -> str:
@@ -254,14 +244,14 @@ def _top(seen: ObservedJob, nodes: Sequence[NodeStatus]) -> tuple[State, str, fl
         since = seconds(status.get("completionTime"))
     else:
         state, why, since = _of_conditions(status, nodes)
-        if state == "unknown" and "podFailurePolicy" not in spec and _has_failed(nodes):
+        has_failed = any(node.state == "failed" for node in nodes)
+        if state == "unknown" and "podFailurePolicy" not in spec and has_failed:
             state = "failed"  # its launchers end one another; Kubernetes waits five minutes
     is_over = state in ("succeeded", "failed", "cancelled")
     if is_stopped and not is_over and seen.form != "volcano-job":
-        state, why = (
-            ("stopping" if _is_anybody_left(nodes) else "cancelled"),
-            BY_US,
-        )
+        left = ("starting", "running", "stopping", "unknown")
+        is_left = any(node.state in left for node in nodes)
+        state, why = "stopping" if is_left else "cancelled", BY_US
     elif is_stopped and state == "failed":
         state, why = "cancelled", BY_US
     elif is_stopped and state in ("pending", "starting", "running"):
@@ -298,19 +288,11 @@ def _of_nodes(nodes: Sequence[NodeStatus]) -> State:
     return "stopping" if "stopping" in states else "pending"
 
 
-def _has_failed(nodes: Sequence[NodeStatus]) -> bool:
-    return any(node.state == "failed" for node in nodes)
-
-
-def _is_anybody_left(nodes: Sequence[NodeStatus]) -> bool:
-    return any(node.state in ("starting", "running", "stopping", "unknown") for node in nodes)
-
-
 def _node(index: int, name: str, pod: Pod | None, seen: ObservedJob) -> NodeStatus:
     if pod is None:
         return NodeStatus(name, "pending")
     state = pod_state(pod)
-    said = {"running": "running", "succeeded": "succeeded", "failed": "failed"}.get(state)
+    said = state if state in ("running", "succeeded", "failed") else None
     code = _code(pod)
     places = [(_role(name), _place(name))]
     if seen.roles:
@@ -318,13 +300,6 @@ def _node(index: int, name: str, pod: Pod | None, seen: ObservedJob) -> NodeStat
     ranks = tuple(RankStatus(role, rank, said, code) for role, rank in places if said is not None)
     where = f"on {pod.spec.nodeName}" if pod.spec.nodeName else ""
     return NodeStatus(name, state, ranks, _short("; ".join(filter(None, (where, note_of(pod))))))
-
-
-def _after(node: NodeStatus, state: State) -> NodeStatus:
-    """Return a node whose pod is gone with a final state, once the job has ended."""
-    if node.state != "pending" or state not in GONE:
-        return node
-    return replace(node, state=GONE[state])
 
 
 def _role(name: str) -> str:
@@ -352,7 +327,7 @@ def _ended_at(pod: Pod) -> float:
 
 def _blame(pods: Mapping[str, Pod], seen: ObservedJob) -> tuple[int, str]:
     """Return (exit code, sentence) of the root cause of a failed job."""
-    last = _number(_table(_status(seen.top), "lastFailure").get("exitCode")) or 1
+    last = _number(_table(_table(seen.top, "status"), "lastFailure").get("exitCode")) or 1
     name = first_failed(pods)
     if not name:
         return last, ""
@@ -385,10 +360,6 @@ def _short(text: str) -> str:
 def _table(what: object, name: str) -> Mapping[str, Any]:
     found = what.get(name) if isinstance(what, dict) else None
     return found if isinstance(found, dict) else {}
-
-
-def _status(top: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    return _table(top, "status")
 
 
 def _number(found: object) -> int:

@@ -8,16 +8,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from paddock.backends.kubernetes.forms import default_form, with_roles
-from paddock.backends.kubernetes.objects import PlannedObject, Sent, is_file, objects_of, plan_of
+from paddock.backends.kubernetes.forms import with_roles
+from paddock.backends.kubernetes.objects import PlannedObject, is_file, objects_of, plan_of
 from paddock.backends.kubernetes.options import KubernetesOptions, read_options
 from paddock.backends.kubernetes.pack import pack
+from paddock.backends.types import Submission, SubmissionPlan
 from paddock.errors import UsageError, extra_hint
-
-if TYPE_CHECKING:
-    from paddock.backends.types import Submission, SubmissionPlan
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,6 @@ class KubernetesPlanner:
     """The planner for `--dry-run` and `explain`, without a cluster."""
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """Return the plan of a submission; the cluster is not asked."""
         found = planned(submission)
         return plan_of(found.submission, found.options, found.form, found.objects)
 
@@ -47,24 +43,25 @@ def planned(submission: Submission) -> PlannedObjects:
     options = read_options(submission)
     patch = _patch(submission.site.options.get("pod_patch"))
     has_file = bool(submission.file)
-    form = options.form or default_form(is_file=has_file, servers=options.server_num)
+    # A PaddleJob from -f stays one; servers with pods of their own need an operator.
+    form = options.form or ("paddlejob" if has_file or options.server_num else "job")
     if not has_file:
         trainers = 0 if submission.extra.get("n") else options.trainer_num
         job = with_roles(submission.job, form, options.server_num, trainers)
         submission = replace(submission, job=job)
-    sent = Sent() if is_file(submission, form) else _sent(submission, options)
+    sent = {} if is_file(submission, form) else _sent(submission, options)
     objects = objects_of(submission, options, form, sent, patch)
     return PlannedObjects(submission, options, form, objects)
 
 
-def _sent(submission: Submission, options: KubernetesOptions) -> Sent:
+def _sent(submission: Submission, options: KubernetesOptions) -> dict[str, bytes]:
     from paddock.backends.files.program import build
 
-    return Sent(
-        program=build(has_ps=submission.has_ps) if options.program == "sent" else b"",
-        work=pack(submission.package, os.environ) if submission.package else b"",
-        job=submission.file.encode(),
-    )
+    return {
+        "program.zip": build(has_ps=submission.has_ps) if options.program == "sent" else b"",
+        "work.tar.gz": pack(submission.package, os.environ) if submission.package else b"",
+        "job.json": submission.file.encode(),
+    }
 
 
 def _patch(given: object) -> dict[str, object]:

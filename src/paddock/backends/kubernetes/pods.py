@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from paddock.backends.kubernetes.options import KubernetesOptions
 from paddock.backends.kubernetes.words import FOLDER, SENT, START
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from paddock.backends.kubernetes.options import KubernetesOptions
-    from paddock.kube.client import Manifest
+from paddock.kube.resource import Manifest
 
 CONTAINER = "paddock"
 # Which container `kubectl logs` means, and we: an annotation of pods.
@@ -56,7 +53,7 @@ def template_of(
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": int(grace_seconds) + GRACE_MORE_SECONDS,
         "enableServiceLinks": False,
-        "containers": [_without_empty(container)],
+        "containers": [without_empty(container)],
         "volumes": _volumes(options, maps),
     }
     more: Manifest = {
@@ -66,7 +63,7 @@ def template_of(
         "priorityClassName": options.priority_class,
         "imagePullSecrets": [{"name": name} for name in options.pull_secrets],
     }
-    spec |= _without_empty(more)
+    spec |= without_empty(more)
     if not options.service_account:
         spec["automountServiceAccountToken"] = False
     annotations = {DEFAULT_CONTAINER: CONTAINER}
@@ -120,7 +117,7 @@ def _resources(options: KubernetesOptions) -> Manifest:
     amounts = {"cpu": options.cpu, "memory": options.memory, "ephemeral-storage": options.storage}
     wanted = {name: text for name, text in {**amounts, **options.devices}.items() if text}
     limits = {name: text for name, text in wanted.items() if name != "cpu"}
-    return _without_empty({"requests": wanted, "limits": limits})
+    return without_empty({"requests": wanted, "limits": limits})
 
 
 def _mounts(options: KubernetesOptions, is_sent: bool) -> list[Manifest]:
@@ -151,5 +148,6 @@ def _volumes(options: KubernetesOptions, maps: Sequence[str]) -> list[Manifest]:
     return found
 
 
-def _without_empty(found: Manifest) -> Manifest:
+def without_empty(found: Manifest) -> Manifest:
+    """Return a table without the keys whose value says nothing."""
     return {key: what for key, what in found.items() if what not in ("", [], {}, None)}

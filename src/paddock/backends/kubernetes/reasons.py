@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from paddock.backends.types import Submission
+from paddock.backends.types import Submission
 
 # End of a path -> option that caused it; the longest end that fits is taken.
 OPTION_OF = {
@@ -90,15 +87,6 @@ def _is_in(path: str, key: str) -> bool:
 def _of_role(submission: Submission, name: str, line: str) -> str:
     """Return the source of an option; a server_ option stands only in the lines of servers."""
     own = f"server_{name}"
-    text = str(submission.extra.get(own) or submission.site.options.get(own, ""))
+    text = submission.option(own)
     is_own = bool(text) and text in line
-    return _of_option(submission, own if is_own else name)
-
-
-def _of_option(submission: Submission, name: str) -> str:
-    """Return the flag or site key that set an option; "" if it is not set."""
-    if submission.extra.get(name):
-        return f"--{name} {submission.extra[name]}"
-    if name in submission.site.options:
-        return submission.site.sources.get(name) or f"site {submission.site.name}: {name}"
-    return ""
+    return submission.source(own if is_own else name)

@@ -8,14 +8,10 @@ twice.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from paddock.backends.types import Submission
 from paddock.jobfile.flags import LAUNCH
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from paddock.backends.types import Submission
 
 PORT = 36767  # where the launchers of a job meet; every pod has an address of its own
 FOLDER = "/paddock"
@@ -36,6 +32,8 @@ exec "$@"
 START_OF_TASK = f"""set -e
 export PADDLE_TRAINER_ID="${TASK_INDEX}" POD_IP="$PADDOCK_TASK-${TASK_INDEX}.$PADDOCK_SERVICE"
 """ + START.partition("\n")[2]
+# All processes are in the pod's log, and log files in the pod.
+CONSOLE = ("--tail", "all", "--prefix", "always", "--log_dir", f"{FOLDER}/log")
 # Decided here, whatever the user wrote: where nodes meet; that every line reaches the pod's log.
 OURS = ("master", "rank", "nnodes", "host", "tail", "prefix", "log_dir", "job_id", "env")
 
@@ -79,8 +77,6 @@ def launch_words(
     program: "sent" or "image". ours: flags, which may refer to variables as $(NAME).
     """
     first = [python, "-m", "paddock"] if program == "image" else [python, f"{PROGRAM}/__main__.py"]
-    command = submission.job.command
-    script = ["--", command.program, *command.args] if command.program else []
     kept, env = split_flags(submission.flags)
     named = [f"{escaped(name)}=$({VALUE}{number})" for number, (name, _) in enumerate(env)]
     kept += ["-f", f"{SENT}/job.json"] if submission.file else []
@@ -88,13 +84,8 @@ def launch_words(
         *(escaped(word) for word in (*first, "launch", *kept)),
         *(word for text in named for word in ("--env", text)),
         *ours,
-        *(escaped(word) for word in script),
+        *(escaped(word) for word in submission.script),
     ]
-
-
-def console_words() -> list[str]:
-    """Return the flags that put all processes in the pod's log, and log files in the pod."""
-    return ["--tail", "all", "--prefix", "always", "--log_dir", f"{FOLDER}/log"]
 
 
 def meeting_words(submission: Submission, name: str, rank: str) -> list[str]:
@@ -107,8 +98,7 @@ def meeting_words(submission: Submission, name: str, rank: str) -> list[str]:
     if job.nnodes_max == 1:
         return ["--nnodes", "1", "--job_id", name]
     is_fixed = job.nnodes_min == job.nnodes_max
-    words = ["--nnodes", str(job.nnodes_max) if is_fixed else f"{job.nnodes_min}:{job.nnodes_max}"]
-    words += ["--job_id", name]
+    words = ["--nnodes", submission.nnodes, "--job_id", name]
     if job.rendezvous.kind == "etcd":
         return words
     return [*words, "--master", f"{name}-0.{name}:{PORT}", *(["--rank", rank] if is_fixed else [])]

@@ -7,19 +7,16 @@ Sources: mpirun(1) of Open MPI 4.1, prterun(1) of PRRTE 3.0 (Open MPI 5.0), mpie
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from paddock.backends.sites.hostfile import HostLine
 from paddock.backends.text import clean
 from paddock.errors import Problem
 from paddock.local.signals import DAEMON_LOST, SUBMITTER_LOST
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from paddock.backends.sites.hostfile import HostLine
-
-    Kind = Literal["openmpi", "hydra"]
+Kind = Literal["openmpi", "hydra"]
 
 TOKEN = "PADDOCK_TOKEN"
 UNSHARED = "paddock-unshared "  # how GATE names its host to `complaints`: where else could it?

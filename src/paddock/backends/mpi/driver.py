@@ -10,10 +10,12 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from paddock.backends.backend import Say
 from paddock.backends.common import folder as folders
 from paddock.backends.common.planned import of_command
 from paddock.backends.merge import MergedConsole
@@ -21,26 +23,22 @@ from paddock.backends.mpi.command import TOKEN, Mpirun, complaints, read_version
 from paddock.backends.mpi.plan import SCRIPT, START_FILE, plan_of
 from paddock.backends.mpi.state import status_of, why_mpirun_ended
 from paddock.backends.node import attend
-from paddock.backends.node.jobdir import CONSOLE, INNER, is_alive, node_state, read_json
+from paddock.backends.node.jobdir import CONSOLE, INNER, is_alive, is_running, node_state, read_json
 from paddock.backends.node.names import alive_state
+from paddock.backends.registry import RegisteredJob
 from paddock.backends.sites.hostfile import hosts_of
-from paddock.backends.types import ALIVE, Handle
-from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
+from paddock.backends.types import (
+    ALIVE,
+    Handle,
+    JobStatus,
+    LogChunk,
+    LogQuery,
+    Site,
+    Submission,
+    SubmissionPlan,
+)
+from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError, refuse
 from paddock.local.console import write_all
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from paddock.backends.backend import Say
-    from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import (
-        JobStatus,
-        LogChunk,
-        LogQuery,
-        Site,
-        Submission,
-        SubmissionPlan,
-    )
 
 COMMANDS = ("mpirun", "mpiexec", "mpiexec.hydra")
 # Each tells mpirun its hosts: Slurm, PBS, LSF, Grid Engine.
@@ -89,8 +87,7 @@ class Mpi(folders.FolderBackend):
                 ["/bin/sh", str(place / SCRIPT)],
                 {**of_command(os.environ), **dict(submission.env), TOKEN: submission.token},
                 cwd="/",
-                console=console,
-                screen=console,
+                outputs=(console, console),
                 is_attached=not submission.is_detached,
             )
         try:
@@ -190,15 +187,13 @@ class Mpi(folders.FolderBackend):
         """Write the stop file for the first launcher; signal the job daemon, which tells mpirun."""
         place = _here(run)
         state = read_json(str(place / INNER / "state.json")) or {}
-        process: dict[str, Any] | None = state.get("process")
-        if state.get("state") != "running" or process is None or not is_alive(process):
+        if not is_running(state):
             return
         for name in ("stop", "now") if now else ("stop",):
             folders.write(place / INNER / name, f"{time.time()}\n")
-        os.kill(int(process["pid"]), signal.SIGTERM)
+        os.kill(int(state["process"]["pid"]), signal.SIGTERM)
 
     def delete(self, run: RegisteredJob) -> None:
-        """Remove the job's directory."""
         place = _here(run)
         if node_state(str(place))["state"] in ALIVE:
             raise PaddockError(f"{run.handle} still runs", hint="paddock stop first")
@@ -256,8 +251,7 @@ def _resolved(site: Site) -> Site:
             problems.append(Problem(f"{host.reached_at}: {error.strerror}", hint))
             continue
         found.append(str(replace(host, address=address)))
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     return replace(site, options={**site.options, "hosts": tuple(found)})
 
 
@@ -284,10 +278,7 @@ def _here(run: RegisteredJob) -> Path:
 
 def _host_of(place: Path) -> str:
     """Return the machine that holds mpirun; "" where that is not known."""
-    try:
-        return (place / INNER / HOST).read_text("utf-8").strip()
-    except OSError:
-        return ""
+    return folders.line_in(place / INNER / HOST)
 
 
 def _why(place: Path, code: int) -> str:

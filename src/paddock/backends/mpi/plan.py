@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from paddock.backends.common.planned import job_text, making, ranks_of_node
+from paddock.backends.common.planned import bad_names, job_text, making, rows_of
 from paddock.backends.flags import foreign
 from paddock.backends.mpi.command import (
     GATE,
@@ -16,26 +15,19 @@ from paddock.backends.mpi.command import (
     SHELL,
     START,
     STOP_MARGIN_SECONDS,
+    Mpirun,
     hostfile_text,
     mpirun_rows,
     ssh_args_of,
 )
 from paddock.backends.node.jobdir import INNER
-from paddock.backends.sites.hostfile import hosts_of
-from paddock.backends.types import PlanStep, SubmissionPlan
+from paddock.backends.sites.hostfile import HostLine, hosts_of
+from paddock.backends.types import PlanStep, Submission, SubmissionPlan
 from paddock.core.endpoint import join_endpoint
-from paddock.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from paddock.backends.mpi.command import Mpirun
-    from paddock.backends.sites.hostfile import HostLine
-    from paddock.backends.types import Submission
+from paddock.errors import Problem, refuse
 
 SCRIPT = f"{INNER}/mpirun.sh"
 START_FILE = f"{INNER}/start.sh"
-NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 PORTS = (20_000, 10_000)  # first, count: below those that Linux gives away (32768)
 OF_SERVERS = ("--server_num", "--servers", "--trainers", "--trainer_num", "--worker_num")
 
@@ -65,7 +57,6 @@ def plan_of(
     ssh_args = ssh_args_of(hosts, site.text("ssh_config"), problems)
     hostfile = f"{folder}/{INNER}/hostfile" if hosts else ""
     names = [name for name, _ in submission.env]
-    problems += [f"--env {n}: not a name of a variable" for n in names if not NAME.fullmatch(n)]
     words = [*_own_words(submission, hosts, folder, problems), *_user_words(submission, folder)]
     python = site.text("interpreter") or "python3"
     start = f"{folder}/{START_FILE}"
@@ -76,10 +67,11 @@ def plan_of(
     rows.append((("sh", "-c", GATE), "says so where the hosts share nothing"))
     rows.append(((start, cwd, python, f"{folder}/log"), "working directory, Python, logs"))
     rows.append((tuple(words), "words of paddock launch"))
-    if problems:
-        raise UsageError.of([Problem(each) for each in problems])
+    refuse([*map(Problem, problems), *bad_names(submission)])
     lines = [shlex.join(group) for group, _ in rows]
-    files = {f"{folder}/{SCRIPT}": _shell(lines, job.grace_seconds)}
+    seconds = str(math.ceil(job.grace_seconds) + STOP_MARGIN_SECONDS)
+    shell = SHELL.replace("SECONDS", seconds, 1).replace("MPIRUN", " \\\n  ".join(lines), 1)
+    files = {f"{folder}/{SCRIPT}": shell}
     files[start] = START
     files[f"{folder}/{INNER}/job.json"] = job_text(submission)
     why = dict(REASONS)
@@ -97,15 +89,12 @@ def plan_of(
         PlanStep("here", f"{what}; the hosts must see it"),
         PlanStep("here", "start", tuple(word for group, _ in rows for word in group)),
     )
+    targets = [host.target for host in hosts] or ["chosen by mpirun"] * count
+    devices = ",".join(job.devices or ()) or "found there"
     cannot = foreign("mpi", submission.extra)
     if not (hosts or is_allocated):
         cannot += ("no hosts are named, so that all runs on this machine: --hosts, --hostfile",)
-    return SubmissionPlan(_table(submission, hosts, count), steps, files, cannot, why)
-
-
-def _shell(lines: Sequence[str], grace_seconds: float) -> str:
-    seconds = str(math.ceil(grace_seconds) + STOP_MARGIN_SECONDS)
-    return SHELL.replace("SECONDS", seconds, 1).replace("MPIRUN", " \\\n  ".join(lines), 1)
+    return SubmissionPlan(rows_of(submission, targets, devices), steps, files, cannot, why)
 
 
 def port_of(run_id: str) -> int:
@@ -133,9 +122,7 @@ def _own_words(
         words += ["--tail", "none"]  # the console is not watched: paddock logs has it all
     if site.text("ports"):
         words += ["--start_port", site.text("ports")]
-    table = site.options.get("paddle_init", {})
-    assert isinstance(table, dict)
-    for name, text in table.items():
+    for name, text in site.table("paddle_init").items():
         words += ["--env", f"PADDLE_INIT_{name}={text}"]
     return words + _servers(submission, hosts, problems)
 
@@ -165,10 +152,8 @@ def _servers(submission: Submission, hosts: Sequence[HostLine], problems: list[s
 
 
 def _user_words(submission: Submission, folder: str) -> list[str]:
-    command = submission.job.command
     file = ["-f", f"{folder}/{INNER}/launch.json"] if submission.file else []
-    script = ["--", command.program, *command.args] if command.program else []
-    return [*submission.flags, *file, *(script if not file else [])]
+    return [*submission.flags, *(file or submission.script)]
 
 
 def _more(submission: Submission) -> tuple[str, ...]:
@@ -177,13 +162,3 @@ def _more(submission: Submission) -> tuple[str, ...]:
         return tuple(shlex.split(found))
     assert isinstance(found, (list, tuple))
     return tuple(str(each) for each in found)
-
-
-def _table(
-    submission: Submission, hosts: Sequence[HostLine], count: int
-) -> tuple[tuple[str, str, str, str], ...]:
-    job = submission.job
-    each = ranks_of_node(submission)
-    devices = ",".join(job.devices or ()) or "found there"
-    names = [host.target for host in hosts] or ["chosen by mpirun"] * count
-    return tuple((str(index), name, each, devices) for index, name in enumerate(names))

@@ -16,14 +16,12 @@ gone         no verdict                 lost
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from paddock.backends.common.recorded import EXIT_CANCELLED, VERDICTS, ended, nodes_of
 from paddock.backends.types import ALIVE, JobStatus, State
 from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 EXIT_KILLED = EXIT_SIGNAL_BASE + 9
 LOST = re.compile(r"^\s*Remote daemon: .* on node (\S+)$", re.M)  # Open MPI 4 and 5

@@ -44,21 +44,19 @@ def start(
     env: Mapping[str, str],
     *,
     cwd: str,
-    console: str,
-    screen: str,
+    outputs: tuple[str, str],
     is_attached: bool,
 ) -> int:
     """Start a job daemon with its launcher.
 
-    console, screen: the files that get the launcher's stdout, and its stderr: its own lines.
-    Returns when the daemon runs and is recorded in state.json: the descriptor whose closing ends an
+    outputs: the files that get the launcher's stdout, and its stderr: its own lines. Returns
+    when the daemon runs and is recorded in state.json: the descriptor whose closing ends an
     attached job, -1 for a detached one. Raises OSError.
     """
     lease_read, lease_write = os.pipe2(os.O_CLOEXEC)
     ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid == 0:
-        code = 125
         try:
             os.close(lease_write)
             os.close(ready_read)
@@ -66,20 +64,19 @@ def start(
             if os.fork():
                 os._exit(0)
             lease = lease_read if is_attached else -1
-            code = _attend(directory, argv, env, cwd, (console, screen), lease, ready_write)
+            _attend(directory, argv, env, cwd, outputs, lease, ready_write)
         finally:
-            os._exit(code)
+            os._exit(0)  # which nobody reads
     os.waitpid(pid, 0)
     os.close(lease_read)
     os.close(ready_write)
     with open(ready_read, "rb") as ready:
         problem = ready.read().decode("utf-8", "replace")
-    if problem != "ok":
-        os.close(lease_write)
-        raise OSError(problem or "the attendant ended at once")
-    if is_attached:
+    if problem == "ok" and is_attached:
         return lease_write
     os.close(lease_write)
+    if problem != "ok":
+        raise OSError(problem or "the attendant ended at once")
     return -1
 
 
@@ -91,11 +88,8 @@ def _attend(
     outputs: tuple[str, str],
     lease: int,
     ready: int,
-) -> int:
-    """Run the job daemon: start the launcher, wait, record its end.
-
-    The code returned is never read.
-    """
+) -> None:
+    """Run the job daemon: start the launcher, wait, record its end."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     asked: list[int] = []
@@ -117,7 +111,7 @@ def _attend(
         os.write(ready, b"ok")
     except OSError as error:
         os.write(ready, f"{error.filename or directory}: {error.strerror}".encode())
-        return 125
+        return
     os.close(ready)
     status = _wait(pid, lease, wake_read, asked, directory)
     code = os.waitstatus_to_exitcode(status)
@@ -132,7 +126,6 @@ def _attend(
         write_json(inner(directory, "state.json"), ended)
     except OSError:  # a disk that the job has filled
         overwrite_json(inner(directory, "state.json"), ended)
-    return 0
 
 
 def _launch(directory: str, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 
 from paddock.backends.node.manifest import unpack
-from paddock.backends.node.place import check_room, place
+from paddock.backends.node.place import build, check_room
 from paddock.backends.node.receiver import Receiver
 from paddock.backends.node.store import CHUNK_BYTES, ContentStore, default_folder, told
 from paddock.errors import PaddockError
@@ -26,25 +26,16 @@ from paddock.errors import PaddockError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any, Protocol
+    from typing import Any
 
-    class RequestConnection(Protocol):
-        """The connection that a request's body comes from and its answer goes to: a Wire."""
-
-        def read(self, size: int, /) -> bytes:
-            """Return `size` bytes; fewer at the end only."""
-
-        def send(self, row: dict[str, Any], data: bytes, /) -> None:
-            """Send one message."""
+    from paddock.backends.node.wire import Wire
 
 
 OPS = ("put", "place", "offer", "take")
 LIST_BYTES_MAX = 64 << 20
 
 
-def serve(
-    request: Mapping[str, Any], wire: RequestConnection, store: ContentStore | None = None
-) -> None:
+def serve(request: Mapping[str, Any], wire: Wire, store: ContentStore | None = None) -> None:
     """Answer a request of OPS; "directory" in it is the job's."""
     body = _Body(wire, int(request["bytes"]))
     try:
@@ -111,7 +102,7 @@ def _place(data: bytes, directory: str, store: ContentStore) -> list[str]:
     with store.in_use(), told(store.folder):
         missing = store.missing(blobs)
         if not missing:
-            place(manifest, directory, store)
+            build(manifest, directory, lambda e: store.open(e.sha256), is_checked=True)
             return []
     check_room(store.folder, sum(blobs[each] for each in missing))
     check_room(directory, manifest.total_bytes)
@@ -121,7 +112,7 @@ def _place(data: bytes, directory: str, store: ContentStore) -> list[str]:
 class _Body:
     """The body of a request, in pieces. left: bytes that have not been read."""
 
-    def __init__(self, wire: RequestConnection, size: int) -> None:
+    def __init__(self, wire: Wire, size: int) -> None:
         self.left = size
         self._wire = wire
 

@@ -120,6 +120,11 @@ def is_alive(process: Mapping[str, Any] | None) -> bool:
     return process_of(process["pid"]) == process
 
 
+def is_running(state: Mapping[str, Any]) -> bool:
+    """Return True if a job daemon has said in state.json that it runs, and still does."""
+    return state.get("state") == "running" and is_alive(state.get("process"))
+
+
 def unsafe_folder(path: str) -> str:
     """Return the directory on the way to a path whose entries others may replace; "" for none.
 
@@ -167,7 +172,7 @@ def node_state(directory: str) -> dict[str, Any]:
     found |= {"since": row.get("at", 0.0), "code": row.get("code"), "why": row.get("why", "")}
     if row.get("state") != "running":
         return {**found, "state": row.get("state", "lost")}
-    if not is_alive(row.get("process")):
+    if not is_running(row):
         why = "its launcher is gone without a word: killed, or the host was started again"
         return {**found, "state": "lost", "why": why}
     is_up = _ask_launcher(directory, found)
@@ -204,19 +209,15 @@ def lock_making(directory: str) -> int:
     """Lock a job's directory as being made, until unlock_making or the end of this process."""
     os.mkdir(os.path.join(directory, INNER), 0o700)
     fd = os.open(os.path.join(directory, INNER), FOLDER_FLAGS)
-    try:
+    with suppress(OSError):  # without locks, a job being made looks lost until it has started
         fcntl.flock(fd, fcntl.LOCK_EX)
-    except OSError:
-        pass  # a file system without locks: a job being made looks lost until it has started
     return fd
 
 
 def unlock_making(fd: int) -> None:
     """Unlock it. Children forked meanwhile hold the descriptor too: closing it would not unlock."""
-    try:
+    with suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_UN)
-    except OSError:
-        pass
     os.close(fd)
 
 

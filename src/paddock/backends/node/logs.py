@@ -20,14 +20,12 @@ import stat
 import time
 from collections import deque
 
-from paddock.backends.types import process_name
+from paddock.backends.types import LogQuery, process_name
 from paddock.local.times import RECORD_BYTES, SUFFIX, read_times
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    from paddock.backends.types import LogQuery
 
     Row = tuple[int, str, bytes]
 
@@ -73,7 +71,6 @@ def launch_rows(
     host: str,
     is_over: Callable[[], bool],
     is_closed: bool,
-    nap: Callable[[float], None] = time.sleep,
 ) -> Iterator[Row]:
     """Yield the output of the ranks of one launch on this machine.
 
@@ -85,7 +82,7 @@ def launch_rows(
         for name, path in launch_logs(directory, place):
             yield LogFile(path, host, query, os.path.join(directory, name), is_closed=is_closed)
 
-    found = _rows(find, query, is_over, nap)
+    found = _rows(find, query, is_over, time.sleep)
     return found if query.tail is None else last_lines(found, query.tail)
 
 

@@ -2,7 +2,7 @@
 
 op        does
 --------  ---------------------------------------------------------------
-hello     this host's name, address, a free port, free bytes on the disk, numpy if it is needed
+hello     this host's address, a free port, the root; looks for numpy if it is needed
 prepare   makes the job's directory, takes its name
 have put place   contents of the package (files.py)
 offer take       contents that hosts send to one another (files.py)
@@ -31,8 +31,8 @@ from paddock.backends.node.jobdir import (
     INNER,
     SCREEN,
     inner,
-    is_alive,
     is_being_made,
+    is_running,
     lock_making,
     node_state,
     read_json,
@@ -132,15 +132,10 @@ class HostSession:
         refuse_unsafe(root)
         os.makedirs(root, 0o700, exist_ok=True)
         seen = os.environ.get("SSH_CONNECTION", "").split()
-        disk = os.statvfs(root)
         return {
-            "host": os.uname().nodename,
             "address": seen[2] if len(seen) == 4 else "127.0.0.1",
             "port": _free_port(),
             "root": root,
-            "free_bytes": disk.f_bavail * disk.f_frsize,
-            "now": time.time(),
-            "python": sys.executable,
             "workspace": _identity(str(row.get("cwd") or "")),
         }
 
@@ -173,7 +168,8 @@ class HostSession:
         """
         directory = _directory(row)
         os.makedirs(os.path.join(directory, INNER), 0o700, exist_ok=True)
-        _refuse_stopped(directory)
+        if os.path.exists(inner(directory, STOP_FILE)):
+            raise UsageError("the job was told to end before it had started")
         write_json(inner(directory, "job.json"), row["job"])
         if row.get("file"):
             write_text(inner(directory, "launch.json"), str(row["file"]), 0o600)
@@ -190,7 +186,6 @@ class HostSession:
             write_json(os.path.join(place, "cluster.json"), row["cluster"])
             workspace.link_logs(logs, os.path.join(place, "log"))
         words = [str(word) for word in row["words"]]
-        is_attached = bool(row["is_attached"])
         console = os.path.join(logs, CONSOLE)
         # The first host tells the story: its ranks and its launcher in one file keep their order.
         screen = console if row["index"] == 0 else os.path.join(logs, SCREEN)
@@ -199,9 +194,8 @@ class HostSession:
             [_python(row), "-I", "-S", self._program, "launch", *words],
             {**os.environ, **row["env"]},
             cwd=cwd,
-            console=console,
-            screen=screen,
-            is_attached=is_attached,
+            outputs=(console, screen),
+            is_attached=bool(row["is_attached"]),
         )
         self._unlock(directory)
         if os.path.exists(inner(directory, STOP_FILE)):  # asked while no launcher was there
@@ -225,7 +219,7 @@ class HostSession:
             files = [stack.enter_context(open(os.path.join(logs, name), "rb")) for name in names]
             while True:
                 state = read_json(inner(directory, "state.json")) or {"state": "lost"}
-                is_over = state["state"] != "running" or not is_alive(state.get("process"))
+                is_over = not is_running(state)
                 for name, file in zip(names, files, strict=True):
                     while data := file.read(CHUNK_BYTES):
                         with self._heard():
@@ -273,15 +267,12 @@ class HostSession:
         if state is None and is_making:
             write_text(inner(directory, STOP_FILE), f"{time.time()}\n")
             state, _ = read_state(directory)  # it may have started before the file was there
-        if state is None:
-            return {"was_running": False}
-        process = state.get("process")
-        if state.get("state") != "running" or process is None or not is_alive(process):
+        if state is None or not is_running(state):
             return {"was_running": False}
         word = f"{attend.NOW if row.get('now') else time.time()}\n"
         write_text(inner(directory, STOP_FILE), word)
         try:
-            os.kill(int(process["pid"]), signal.SIGTERM)
+            os.kill(int(state["process"]["pid"]), signal.SIGTERM)
         except ProcessLookupError:  # it has just ended, as jobs do when another host is told
             return {"was_running": False}
         return {"was_running": True}
@@ -303,9 +294,7 @@ class HostSession:
 
         def is_over() -> bool:
             state, is_making = read_state(directory)
-            if state is None:
-                return not is_making
-            return state.get("state") != "running" or not is_alive(state.get("process"))
+            return not is_making if state is None else not is_running(state)
 
         found = logs.rows(directory, query, host=str(row.get("host", "")), is_over=is_over)
         for at_ns, label, data in found:
@@ -345,8 +334,7 @@ class HostSession:
         is_ours = os.path.isdir(inner(directory, ""))
         if not is_ours and os.listdir(directory):
             raise UsageError(f"{directory} is not a job's directory: it is left as it is")
-        state = read_json(inner(directory, "state.json"))
-        if state is not None and is_alive(state.get("process")) and state["state"] == "running":
+        if is_running(read_json(inner(directory, "state.json")) or {}):
             raise UsageError("the job still runs", hint="paddock stop first")
         import shutil  # dear, and rarely needed
 
@@ -388,11 +376,6 @@ def _root(row: Mapping[str, Any]) -> str:
     """Return the directory that holds the jobs; a relative path is below the home."""
     root = os.path.expanduser(str(row.get("root") or "~/paddock/jobs"))
     return os.path.normpath(os.path.join(os.path.expanduser("~"), root))
-
-
-def _refuse_stopped(directory: str) -> None:
-    if os.path.exists(inner(directory, STOP_FILE)):
-        raise UsageError("the job was told to end before it had started")
 
 
 def _identity(path: str) -> str:

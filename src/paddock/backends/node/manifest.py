@@ -6,7 +6,6 @@ that are no UTF-8 stand in it as surrogates (PEP 383), on every machine, whateve
 
 from __future__ import annotations
 
-import hashlib
 import json
 
 from paddock.core.value import value
@@ -60,11 +59,6 @@ class PackageManifest:
         return sum(entry.size for entry in self.entries)
 
     @property
-    def digest(self) -> str:
-        """The SHA-256 of the manifest: different for different packages."""
-        return hashlib.sha256(self.pack()).hexdigest()
-
-    @property
     def blobs(self) -> dict[str, int]:
         """The size of every different content by its SHA-256."""
         return {entry.sha256: entry.size for entry in self.entries if entry.kind == "file"}
@@ -99,9 +93,7 @@ def unpack(data: bytes) -> PackageManifest:
             raise ValueError("a field of another type")
     except (ValueError, TypeError, RecursionError) as error:
         raise PaddockError(f"the list of files cannot be read: {error}") from error
-    problems = find_problems(entries)
-    if problems:
-        raise PaddockError("the list of files is refused: " + listed(problems))
+    refuse_unsafe_entries(entries)
     return PackageManifest(entries)
 
 
@@ -134,8 +126,8 @@ def raw(path: str) -> bytes:
     return path.encode("utf-8", "surrogateescape")
 
 
-def find_problems(entries: Iterable[PackageEntry]) -> list[str]:
-    """Return a sentence for each entry that must not be made on a host."""
+def refuse_unsafe_entries(entries: Iterable[PackageEntry]) -> None:
+    """Raise PaddockError with a sentence for each entry that must not be made on a host."""
     found: list[str] = []
     kinds: dict[str, str] = {}
     links: dict[str, str] = {}
@@ -149,7 +141,8 @@ def find_problems(entries: Iterable[PackageEntry]) -> list[str]:
     for path in links:
         if leads_outside(path, links):
             found.append(f"{shown(path)} leads outside of the package: {shown(links[path])}")
-    return found
+    if found:
+        raise PaddockError("the list of files is refused: " + listed(found))
 
 
 def leads_outside(path: str, links: Mapping[str, str]) -> bool:

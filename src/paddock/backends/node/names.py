@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 
 from paddock.backends.node.jobdir import node_state, unsafe_folder
 from paddock.errors import UsageError
@@ -43,10 +44,8 @@ def take_name(directory: str, name: str, held: Callable[[str], str] = alive_stat
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     lock = os.open(os.path.join(names, ".lock"), flags, 0o600)  # NFS locks no directory
     try:
-        try:
+        with suppress(OSError):  # a file system without locks: the quicker job has it
             fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError:
-            pass  # a file system without locks: the quicker job has it
         for _ in range(3):
             try:
                 os.symlink(own, path)

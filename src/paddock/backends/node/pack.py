@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tarfile
+from types import SimpleNamespace
 
 from paddock.backends.node.jobdir import INNER
 from paddock.backends.node.wire import CHUNK_BYTES
@@ -46,14 +47,8 @@ def pack(places: Mapping[str, str], send: Callable[[bytes], None]) -> list[str]:
             if whole.lacks:
                 left_out.append(f"{tarinfo.name}: it became shorter while it was read")
 
-    class Sink:
-        """A file object that sends each write as a message."""
-
-        def write(self, data: bytes) -> int:
-            send(data)
-            return len(data)
-
-    with Tar.open(fileobj=Sink(), mode="w|", bufsize=CHUNK_BYTES) as tar:  # type: ignore[call-overload]  # write() is all it needs
+    sink = SimpleNamespace(write=send)
+    with Tar.open(fileobj=sink, mode="w|", bufsize=CHUNK_BYTES) as tar:
         for name, path in places.items():
             if os.path.exists(path):
                 tar.add(os.path.realpath(path), name, filter=_without_inner)

@@ -13,7 +13,14 @@ import os
 import shutil
 import tempfile
 
-from paddock.backends.node.manifest import RESERVED, changed_problem, find_problems, listed, raw
+from paddock.backends.node.manifest import (
+    RESERVED,
+    PackageEntry,
+    PackageManifest,
+    changed_problem,
+    raw,
+    refuse_unsafe_entries,
+)
 from paddock.backends.node.store import CHUNK_BYTES, free_bytes, size_text, told
 from paddock.errors import PaddockError, UsageError
 
@@ -21,18 +28,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from paddock.backends.node.manifest import PackageEntry, PackageManifest
-    from paddock.backends.node.store import ContentStore
-
 NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 OURS = {RESERVED, "nodes"}  # made by prepare (main.py)
 OWNERS = 0o700  # what its owner may always do in a directory: the job writes there, delete removes
-
-
-def place(manifest: PackageManifest, directory: str, store: ContentStore) -> None:
-    """Make `directory` from contents of the store; all must be there. Raises PaddockError."""
-    with store.in_use():
-        build(manifest, directory, lambda entry: store.open(entry.sha256), is_checked=True)
 
 
 def build(
@@ -48,9 +46,7 @@ def build(
     match the manifest; otherwise they are compared while they are copied. Raises PaddockError, a
     UsageError for a file that was changed meanwhile, and then leaves nothing.
     """
-    problems = find_problems(manifest.entries)
-    if problems:
-        raise PaddockError("the list of files is refused: " + listed(problems))
+    refuse_unsafe_entries(manifest.entries)
     if not os.path.isabs(directory):
         raise PaddockError(f"the job's directory {directory} is not absolute")
     directory = os.path.normpath(directory)

@@ -11,12 +11,8 @@ import os
 import tempfile
 import time
 
-from paddock.backends.node.store import told
+from paddock.backends.node.store import ContentStore, told
 from paddock.errors import PaddockError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from paddock.backends.node.store import ContentStore
 
 HEAD_BYTES = 40
 ABANDONED_SECONDS = 60.0  # far more than from making a file to locking it

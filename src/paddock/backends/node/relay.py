@@ -20,16 +20,15 @@ import hmac
 import os
 import socket
 import threading
+from contextlib import suppress
 
 from paddock.backends.node.receiver import Receiver, frame_head
-from paddock.backends.node.store import CHUNK_BYTES, told
+from paddock.backends.node.store import CHUNK_BYTES, ContentStore, told
 from paddock.errors import PaddockError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from paddock.backends.node.store import ContentStore
 
 KEY_BYTES = NONCE_BYTES = PROOF_BYTES = 32
 SILENCE_SECONDS = 10.0  # of the other side, until it is given up
@@ -86,10 +85,8 @@ class Giver:
 
     def close(self) -> None:
         """Accept no more takers; those being served get the rest."""
-        try:
+        with suppress(OSError):
             self._door.shutdown(socket.SHUT_RDWR)  # wakes accept()
-        except OSError:
-            pass
         self._door.close()
 
     def _serve(self) -> None:

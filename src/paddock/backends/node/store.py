@@ -102,10 +102,18 @@ class ContentStore:
             fd = self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return 0
+        removed, now = 0, time.time() if now is None else now
         try:
-            return self._trim(time.time() if now is None else now)
+            rows = self._contents()
+            excess = sum(size for _, size, _ in rows) - self.limit_bytes
+            for used_at, size, path in sorted(rows):
+                if used_at > now - SPARED_SECONDS or removed >= excess:
+                    break
+                os.unlink(path)
+                removed += size
         finally:
             os.close(fd)
+        return removed
 
     def clear(self) -> tuple[int, int]:
         """Remove all contents; return how many, and their bytes.
@@ -136,17 +144,6 @@ class ContentStore:
                     found = each.stat(follow_symlinks=False)
                     rows.append((found.st_mtime, found.st_size, each.path))
         return rows
-
-    def _trim(self, now: float) -> int:
-        rows = self._contents()
-        excess = sum(size for _, size, _ in rows) - self.limit_bytes
-        removed = 0
-        for used_at, size, path in sorted(rows):
-            if used_at > now - SPARED_SECONDS or removed >= excess:
-                break
-            os.unlink(path)
-            removed += size
-        return removed
 
     def _locked(self, how: int) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

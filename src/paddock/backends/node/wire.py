@@ -91,12 +91,11 @@ class Wire:
         """
         self._fill(0.0)
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: bytes) -> None:
         """Write raw bytes of a message whose head gives their number. Raises BrokenPipeError."""
         view = memoryview(data)
         while view:
             view = view[os.write(self._write_fd, view) :]
-        return len(data)
 
     def _fill(self, seconds: float | None) -> bool:
         if seconds is not None and not select.select([self._read_fd], [], [], seconds)[0]:

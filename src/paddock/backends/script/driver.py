@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from paddock.backends.common.folder import FolderBackend, as_usage, remove, root_of, write
+from paddock.backends.backend import Say
+from paddock.backends.common.folder import FolderBackend, as_usage, line_in, remove, root_of, write
 from paddock.backends.common.planned import env_text, of_command
 from paddock.backends.node.jobdir import INNER, last_error, read_json
 from paddock.backends.registry import RegisteredJob
@@ -16,16 +18,18 @@ from paddock.backends.script.parse import find_id, find_state, status_of
 from paddock.backends.script.render import again, fill, plan_of
 from paddock.backends.sites.check import SECRET_HINT
 from paddock.backends.text import clean
-from paddock.backends.types import Handle, LogChunk
+from paddock.backends.types import (
+    Handle,
+    JobStatus,
+    LogChunk,
+    LogQuery,
+    Site,
+    Submission,
+    SubmissionPlan,
+)
 from paddock.core.secrets import HIDDEN
-from paddock.errors import PaddockError, Problem, UsageError
+from paddock.errors import PaddockError, Problem, UsageError, refuse
 from paddock.local.record import ERROR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from paddock.backends.backend import Say
-    from paddock.backends.types import JobStatus, LogQuery, Site, Submission, SubmissionPlan
 
 COMMAND_SECONDS_MAX = 120.0
 POLL_SECONDS = 2.0
@@ -46,12 +50,11 @@ class Script(FolderBackend):
 
     def plan(self, submission: Submission) -> SubmissionPlan:
         """Return the plan of a submission; reads the files that the site names, runs no command."""
-        given = submission.extra.get("from", "")
-        if given:
-            place = Path(os.path.abspath(os.path.expanduser(given)))
+        place = _place(submission)
+        if "from" in submission.extra:
             return again(str(place), _rendered(place))
         texts = {name: _read(path) for name in TEXTS if (path := submission.site.text(name))}
-        return plan_of(submission, str(_place(submission)), texts)
+        return plan_of(submission, str(place), texts)
 
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
@@ -61,7 +64,12 @@ class Script(FolderBackend):
         is_new = "from" not in submission.extra
         if is_new:
             _need(submission.site.texts("credentials"))
-            self.make(submission, {**plan.files, **_more_files(submission, place)}, say)
+            files = {**plan.files, str(place / INNER / "token"): submission.token}
+            if submission.env:
+                files[str(place / INNER / "env")] = env_text(submission.env)
+            for path in submission.site.texts("files"):
+                files[str(place / Path(path).name)] = _read(path, is_exact=True)
+            self.make(submission, files, say)
         row = _rendered(place)
         _need(row["site"]["credentials"])
         run.keep(folder=str(place), site=row["site"], cwd=submission.workspace or str(place))
@@ -202,20 +210,9 @@ class Script(FolderBackend):
 
 
 def _place(submission: Submission) -> Path:
-    given = submission.extra.get("from", "")
-    if given:
+    if given := submission.extra.get("from"):
         return Path(os.path.abspath(os.path.expanduser(given)))
     return root_of(submission.site) / submission.run_id
-
-
-def _more_files(submission: Submission, place: Path) -> dict[str, str]:
-    """Return the key, the variables and the files that the site names. Raises UsageError."""
-    files = {str(place / INNER / "token"): submission.token}
-    if submission.env:
-        files[str(place / INNER / "env")] = env_text(submission.env)
-    for path in submission.site.texts("files"):
-        files[str(place / Path(path).name)] = _read(path, is_exact=True)
-    return files
 
 
 def _rendered(place: Path) -> dict[str, Any]:
@@ -228,20 +225,14 @@ def _rendered(place: Path) -> dict[str, Any]:
 
 
 def _number(place: Path) -> str:
-    try:
-        return (place / INNER / "id").read_text("utf-8").strip()
-    except OSError:
-        return ""
+    return line_in(place / INNER / "id")
 
 
 def _need(names: list[str] | tuple[str, ...]) -> None:
     """Refuse a submission whose credentials are not in the environment, their only source."""
     missing = [name for name in names if not os.environ.get(name)]
-    if missing:
-        raise UsageError.of(
-            [Problem(f"{name} is not set, and the site's commands need it", SECRET_HINT)
-             for name in missing]
-        )  # fmt: skip
+    what = "is not set, and the site's commands need it"
+    refuse([Problem(f"{name} {what}", SECRET_HINT) for name in missing])
 
 
 def _read(path: str, *, is_exact: bool = False) -> str:

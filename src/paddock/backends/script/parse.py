@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
 
 from paddock.backends.common.recorded import EXIT_CANCELLED, ended, nodes_of
 from paddock.backends.types import FINAL, JobStatus, State
 from paddock.command_line import nearest
 from paddock.errors import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 STATES = tuple(state for state in get_args(State) if state != "unknown")
 PLACE = re.compile(r"\{\{(\w+)\}\}|(?<!\$)\{(\w+)\}")

@@ -11,23 +11,17 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from paddock.backends.common.planned import job_text, making, ranks_of_node
+from paddock.backends.common.planned import NAME, bad_names, job_text, making, rows_of
 from paddock.backends.flags import foreign
 from paddock.backends.node.jobdir import INNER
 from paddock.backends.script.parse import PLACE, pattern_problems
-from paddock.backends.types import PlanStep, SubmissionPlan
+from paddock.backends.types import PlanStep, Site, Submission, SubmissionPlan
 from paddock.command_line import nearest
-from paddock.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from paddock.backends.types import Site, Submission
+from paddock.errors import Problem, refuse
 
 COMMANDS = ("submit", "status", "logs", "stop", "stop_now")
-NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 # TARGET: the words that start node.sh on every node. What it leaves is read by status.
 JOB = """\
 #!/bin/sh
@@ -66,25 +60,19 @@ def plan_of(submission: Submission, folder: str, texts: Mapping[str, str]) -> Su
     texts: of the files that the site names: before_hook, end_hook, job_script.
     """
     site = submission.site
-    problems: list[Problem] = []
-    problems += [
-        Problem(f"--env {name}: not a name of a variable")
-        for name, _ in submission.env
-        if not NAME.fullmatch(name)
-    ]
+    problems = bad_names(submission)
     values = values_of(submission, folder)
     commands = {name: site.text(name) for name in COMMANDS if site.text(name)}
     for name, text in commands.items():
         fill(text, {**values, "id": "0"} if name != "submit" else values, name, problems)
-    problems += pattern_problems(site.text("job_id"), _table(site, "states"))
+    problems += pattern_problems(site.text("job_id"), site.table("states"))
     config = config_text(site, problems)
     runs = fill(site.text("run"), values, "run", problems)
     if submission.job.nnodes_max > 1 and not runs:
         hint = 'write how it is started on each: run = "mpirun -n {nnodes} --map-by ppr:1:node"'
         told = f"-n {submission.job.nnodes_max}: the site does not say what runs on each node"
         problems.append(Problem(told, hint))
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     submit = fill(commands["submit"], values, "submit", [])
     target = {
         "FOLDER": shlex.quote(folder),
@@ -112,19 +100,18 @@ def plan_of(submission: Submission, folder: str, texts: Mapping[str, str]) -> Su
     what += "".join(f", {name}" for name in site.texts("files"))
     steps = [PlanStep("here", what)]
     if submission.env:
-        names = " ".join(name for name, _ in submission.env)
-        steps.append(PlanStep("here", f"write {INNER}/env, for you alone, with {names}"))
+        told = " ".join(name for name, _ in submission.env)
+        steps.append(PlanStep("here", f"write {INNER}/env, for you alone, with {told}"))
     steps.append(PlanStep("here", "submit", ("sh", f"{folder}/submit.sh")))
     why = REASONS | {
         submit: site.sources.get("submit", "submit of the site"),
         target["TARGET"]: site.sources.get("run", "on the node that runs job.sh"),
         f"exec {target['LAUNCHER']}".splitlines()[-1]: "the launcher with your words",
     }
+    rows = rows_of(submission, ["chosen by the site"] * submission.job.nnodes_max, "found there")
     source = site.sources.get("config", "config of the site")
     why |= dict.fromkeys(config.splitlines(), source)
-    return SubmissionPlan(
-        _rows(submission), tuple(steps), files, foreign("script", submission.extra), why
-    )
+    return SubmissionPlan(rows, tuple(steps), files, foreign("script", submission.extra), why)
 
 
 def again(folder: str, row: Mapping[str, object]) -> SubmissionPlan:
@@ -142,9 +129,9 @@ def again(folder: str, row: Mapping[str, object]) -> SubmissionPlan:
 def values_of(submission: Submission, folder: str) -> dict[str, str]:
     """Return the values that commands may name in braces; the command line wins over the site."""
     site = submission.site
-    found = {name: str(value) for name, value in _table(site, "params").items()}
+    found = {name: str(value) for name, value in site.table("params").items()}
     for name in ("queue", "account", "time"):
-        found[name] = submission.extra.get(name) or site.text(name)
+        found[name] = submission.option(name)
     return found | {
         "name": submission.name,
         "run_id": submission.run_id,
@@ -175,7 +162,7 @@ def fill(text: str, values: Mapping[str, str], where: str, problems: list[Proble
 def config_text(site: Site, problems: list[Problem]) -> str:
     """Return the lines of config.ini: variables that the site sets for every job."""
     lines = []
-    for name, value in _table(site, "config").items():
+    for name, value in site.table("config").items():
         if not NAME.fullmatch(name):
             problems.append(Problem(f"config: '{name}' is not a name of a variable"))
         lines.append(f"{name}={shlex.quote(str(value))}")
@@ -183,29 +170,16 @@ def config_text(site: Site, problems: list[Problem]) -> str:
 
 
 def _launcher(submission: Submission, folder: str) -> str:
-    job = submission.job
     words = [submission.site.text("interpreter") or "python3"]
     words += [f"{folder}/{INNER}/program/__main__.py", "launch"]
-    words += ["--nnodes", str(job.nnodes_max), "--job_id", submission.run_id]
+    words += ["--nnodes", str(submission.job.nnodes_max), "--job_id", submission.run_id]
     words += ["--log_dir", f"{folder}/log/{{node}}", "--record", f"{folder}/{INNER}"]
     words += ["--token_file", f"{folder}/{INNER}/token", *submission.flags]
     if submission.file:
         words += ["-f", f"{folder}/{INNER}/launch.json"]
-    elif job.command.program:
-        words += ["--", job.command.program, *job.command.args]
+    else:
+        words += submission.script
     return shlex.join(words)
-
-
-def _table(site: Site, name: str) -> dict[str, object]:
-    found = site.options.get(name, {})
-    assert isinstance(found, dict)
-    return found
-
-
-def _rows(submission: Submission) -> tuple[tuple[str, str, str, str], ...]:
-    each = ranks_of_node(submission)
-    count = submission.job.nnodes_max
-    return tuple((str(i), "chosen by the site", each, "found there") for i in range(count))
 
 
 def _job_text(
@@ -218,7 +192,7 @@ def _job_text(
         "commands": dict(commands),
         "values": dict(values),
         "job_id": site.text("job_id"),
-        "states": _table(site, "states"),
+        "states": site.table("states"),
         "credentials": list(site.texts("credentials")),
     }
     return job_text(submission, site=row)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
-from paddock.backends.sites.keys import BY_NAME, keys_of
-from paddock.backends.table import BACKENDS
+from paddock.backends.sites.keys import BY_NAME, KEYS, keys_of
 from paddock.command_line import nearest
 from paddock.core.secrets import is_secret, without_login
 from paddock.errors import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 SECRET_HINT = (
     "take it out of the file, and give it in the environment of the one who submits, "
     "or as the name of a Secret"
 )
+REFERENCES = [key.name for key in KEYS if key.is_reference]
 WHAT = {
     "text": "a text", "int": "a whole number", "bool": "true or false", "path": "a file's name",
     "texts": "a list of texts", "table": "a table of texts", "tables": "a list of tables",
@@ -30,7 +27,7 @@ def secret_problems(table: object, where: str) -> Iterator[Problem]:
     ['sites: a.password holds a secret']
     """
     for path, value in _leaves(table, ()):
-        named = [name for name in path if is_secret(name) and not _is_reference(name)]
+        named = [name for name in path if is_secret(name) and name not in REFERENCES]
         login = isinstance(value, str) and without_login(value) != value
         if (named or login) and value not in ("", None):
             yield Problem(f"{where}: {'.'.join(path)} holds a secret", SECRET_HINT)
@@ -46,13 +43,6 @@ def key_problems(backend: str, table: Mapping[str, object], where: str) -> Itera
             yield Problem(f"{where}: {backend} has no key '{name}'", hint)
         elif not _fits(known[name].kind, value) and not (name == "hosts" and _are_hosts(value)):
             yield Problem(f"{where}: {name} must be {WHAT[known[name].kind]}, not {value!r}")
-
-
-def backend_problem(word: str, where: str) -> Problem | None:
-    """Return the problem of an unknown backend; None for a known one."""
-    if word in BACKENDS:
-        return None
-    return Problem(f"{where}: there is no backend '{word}'", nearest(word, BACKENDS))
 
 
 def from_text(kind: str, text: str) -> object:
@@ -81,10 +71,6 @@ def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
             yield from _leaves(each, path)
     else:
         yield path, value
-
-
-def _is_reference(name: str) -> bool:
-    return name in BY_NAME and BY_NAME[name].is_reference
 
 
 def _fits(kind: str, value: object) -> bool:

@@ -12,8 +12,8 @@ files are relative to the file they stand in.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from paddock.backends.sites.check import from_text, key_problems, secret_problems
 from paddock.backends.sites.hostfile import HostLine, parse_hostfile, parse_hosts, split_hosts
@@ -29,10 +29,7 @@ from paddock.backends.sites.profile import (
 from paddock.backends.table import BACKENDS
 from paddock.backends.types import Site
 from paddock.command_line import nearest
-from paddock.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from paddock.errors import UsageError, refuse
 
 HOSTS = {"hosts", "hostfile"}
 HOW = (
@@ -65,28 +62,24 @@ def find_site(
     profile = read_profile(env, base)
     if conf:
         found = _with_conf(profile, name, conf, base)
-        return _with_inline(found, inline | _honoured(said, found.backend), base, env)
-    name = name or _default(profile, has_hosts)
+    else:
+        found = _site_named(profile, name or _default(profile, has_hosts), has_hosts)
+    for name, text in said.items():
+        if name in HOSTS or found.backend in BY_NAME[name].backends:  # hosts say where a job runs
+            inline[name] = text
+    return _with_inline(found, inline, base, env)
+
+
+def _site_named(profile: Profile, name: str, has_hosts: bool) -> Site:
     if name not in profile.sites and name in BACKENDS:
         name = _site_of_backend(profile, name, has_hosts)
     if name in profile.sites:
         options = profile.sites[name]
-        found = Site(name, str(options["backend"]), options, profile.sources[name])
-    elif name in BACKENDS:
-        found = Site(name, name)
-    else:
-        known = (*profile.sites, *BACKENDS)
-        raise UsageError(f"there is no site or backend '{name}'", hint=nearest(name, known))
-    return _with_inline(found, inline | _honoured(said, found.backend), base, env)
-
-
-def _honoured(said: Mapping[str, str], backend: str) -> dict[str, str]:
-    """Return the options that the backend supports, and always hosts: they say where a job runs."""
-    return {
-        name: text
-        for name, text in said.items()
-        if name in HOSTS or backend in BY_NAME[name].backends
-    }
+        return Site(name, str(options["backend"]), options, profile.sources[name])
+    if name in BACKENDS:
+        return Site(name, name)
+    known = (*profile.sites, *BACKENDS)
+    raise UsageError(f"there is no site or backend '{name}'", hint=nearest(name, known))
 
 
 def _with_inline(site: Site, inline: Mapping[str, str], base: str, env: Mapping[str, str]) -> Site:
@@ -101,8 +94,7 @@ def _with_inline(site: Site, inline: Mapping[str, str], base: str, env: Mapping[
     where = f"site '{site.name}'"
     problems = list(key_problems(site.backend, options, where))
     problems += secret_problems({key: options[key] for key in inline}, where)
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     options.pop("backend", None)
     for key, value in options.items():
         if isinstance(value, dict):  # TOML tells numbers from texts, variables do not

@@ -8,16 +8,12 @@ or the file PBS names in PBS_NODEFILE, where a host stands once for each of its 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from paddock.backends.types import Site
 from paddock.core.endpoint import is_host, join_endpoint, split_endpoint
-from paddock.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from paddock.backends.types import Site
+from paddock.errors import Problem, UsageError, refuse
 
 SLOTS = ("slots", "cpu", "count")  # Open MPI's names of one thing
 IGNORED = ("max_slots", "max-slots")
@@ -86,8 +82,7 @@ def parse_host(text: str) -> HostLine:
             line = replace(line, port=_number(value, 65535, f"port of '{target}'", problems))
         elif key not in IGNORED or not equals:
             problems.append(Problem(f"'{word}' after '{target}' is not known", HINT))
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     return line
 
 
@@ -119,8 +114,7 @@ def parse_hosts(words: Iterable[object], origin: str) -> tuple[HostLine, ...]:
         found[key] = replace(line, slots=slots, address=address)
     if not found and not problems:
         problems.append(Problem(f"{origin} names no host", HINT))
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     return tuple(found.values())
 
 
@@ -148,8 +142,7 @@ def parse_hostfile(text: str, name: str) -> tuple[HostLine, ...]:
                 Problem(f"{name}, line {number}: {each.message}", each.hint)
                 for each in error.problems
             ]
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     return parse_hosts(words, name)
 
 

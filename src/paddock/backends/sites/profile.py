@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from paddock.backends.sites.check import backend_problem, secret_problems
+from paddock.backends.sites.check import secret_problems
 from paddock.backends.sites.keys import BY_NAME
 from paddock.backends.table import BACKENDS
 from paddock.command_line import nearest
-from paddock.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from paddock.errors import Problem, UsageError, refuse
 
 PROJECT_FILE = "paddock.toml"
 MAX_FILE_BYTES = 1 << 20
@@ -46,13 +43,13 @@ def read_profile(env: Mapping[str, str], cwd: str) -> Profile:
         if "backend" not in table:
             hint = "write backend = " + " or ".join(f'"{each}"' for each in BACKENDS)
             problems.append(Problem(f"{where} says no backend", hint))
-        elif problem := backend_problem(str(table["backend"]), where):
-            problems.append(problem)
+        elif (word := str(table["backend"])) not in BACKENDS:
+            hint = nearest(word, BACKENDS)
+            problems.append(Problem(f"{where}: there is no backend '{word}'", hint))
     if profile.default and profile.default not in (*profile.sites, *BACKENDS):
         hint = nearest(profile.default, (*profile.sites, *BACKENDS))
         problems.append(Problem(f"[defaults] site: there is no site '{profile.default}'", hint))
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     return profile
 
 

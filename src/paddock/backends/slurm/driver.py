@@ -6,11 +6,14 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from paddock.backends.backend import Say
 from paddock.backends.common.folder import FolderBackend, as_usage, nothing_left, root_of
 from paddock.backends.node.jobdir import INNER, read_json
+from paddock.backends.registry import RegisteredJob
 from paddock.backends.slurm import folder as folders
 from paddock.backends.slurm.errors import complaint, is_unknown_job
 from paddock.backends.slurm.parse import (
@@ -22,16 +25,9 @@ from paddock.backends.slurm.parse import (
     status_of,
 )
 from paddock.backends.slurm.plan import plan_of
-from paddock.backends.slurm.script import ENV, MARK, after_handles, env_file, option
-from paddock.backends.types import Handle
-from paddock.errors import PaddockError, Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from paddock.backends.backend import Say
-    from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import JobStatus, Site, Submission, SubmissionPlan
+from paddock.backends.slurm.script import ENV, MARK, after_handles, env_file
+from paddock.backends.types import Handle, JobStatus, Site, Submission, SubmissionPlan
+from paddock.errors import PaddockError, Problem, UsageError, refuse
 
 COMMAND_SECONDS_MAX = 60.0
 ENDED = ("succeeded", "failed", "cancelled")
@@ -44,9 +40,9 @@ class Slurm(FolderBackend):
 
     name, begun = "slurm", folders.NOTE
     ask_seconds = 2.0  # Slurm is not asked more often than it likes
+    tasks = staticmethod(folders.tasks_of)
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """Return the plan of a submission; Slurm is not asked."""
         return plan_of(submission, root_of(submission.site))
 
     def submit(
@@ -54,7 +50,7 @@ class Slurm(FolderBackend):
     ) -> int | None:
         """Make the job directory and hand its script to sbatch. The job is detached."""
         folder = root_of(submission.site) / submission.run_id
-        place = _Commands(submission.site.text("bin"), option(submission, "cluster"))
+        place = _Commands(submission.site.text("bin"), submission.option("cluster"))
         secrets = {str(folder / INNER / "token"): submission.token}
         if text := env_file(submission):
             secrets[str(folder / INNER / ENV)] = text
@@ -107,8 +103,7 @@ class Slurm(FolderBackend):
             elif not place.rows(handle.name):
                 hint = "if it has succeeded, leave --after out"
                 problems.append(Problem(f"--after {handle.name}: Slurm does not know it", hint))
-        if problems:
-            raise UsageError.of(problems)
+        refuse(problems)
 
     # -------------------------------------------------------------------- later
 
@@ -136,13 +131,8 @@ class Slurm(FolderBackend):
             place.run("scancel", number)
         folders.forget_secrets(folder)  # of a job that waits, no script does
 
-    def tasks(self, folder: Path) -> list[Path]:
-        """Return the directories of the tasks of an array that have begun."""
-        return folders.tasks_of(folder)
-
     def held(self, folder: Path, submission: Submission) -> str:
-        """Return the state of a job that has not ended, else ""."""
-        place = _Commands(submission.site.text("bin"), option(submission, "cluster"))
+        place = _Commands(submission.site.text("bin"), submission.option("cluster"))
         rows = place.rows(folders.noted(folder)["number"])
         status = status_of(rows, folders.told(folder), time.time())
         return "" if status.is_final else status.state

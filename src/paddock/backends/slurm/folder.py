@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from paddock.backends.node.jobdir import INNER, last_error, read_json, write_json
 from paddock.backends.slurm.parse import JobDirectoryState
 from paddock.backends.slurm.script import ENV
 from paddock.errors import PaddockError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOTE = "slurm.json"
 

@@ -13,21 +13,19 @@ state.json is written by the script (script.py), and stays when Slurm has forgot
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paddock.backends.common.recorded import ended, nodes_of
 from paddock.backends.types import FINAL, JobStatus, NodeStatus, State
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 # squeue --Format, Slurm 20.11 and later; a separator stands behind each field.
 FIELDS = ("JobID", "JobArrayID", "State", "Reason", "exit_code", "RestartCnt", "StartTime",
-          "EndTime", "NodeList")  # fmt: skip
+          "EndTime")  # fmt: skip
 SQUEUE_FORMAT = ",".join(f"{name}:|" for name in FIELDS)
-SACCT_FORMAT = "JobIDRaw,JobID,State,Reason,ExitCode,Start,End,NodeList"
+SACCT_FORMAT = "JobIDRaw,JobID,State,Reason,ExitCode,Start,End"
 
 # squeue(1), JOB STATE CODES -> our state, and why where the word does not say it.
 STATES: dict[str, tuple[State, str]] = {
@@ -95,7 +93,6 @@ class SqueueRow:
     restarts: int | None = None
     start: float = 0.0
     end: float = 0.0
-    nodes: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,36 +108,31 @@ class JobDirectoryState:
 
 def read_squeue(text: str) -> list[SqueueRow]:
     """Parse the output of squeue --Format=SQUEUE_FORMAT."""
-    rows = []
-    for line in text.splitlines():
-        cells = line.split("|")
-        if len(cells) < len(FIELDS):
-            continue
-        number, array, state, reason, code, restarts, start, end, nodes = (
-            cell.strip() for cell in cells[: len(FIELDS)]
-        )
-        rows.append(
-            SqueueRow(number, array.partition("_")[2].strip("[]"), state, reason,
-                _wait_status(code),
-                int(restarts) if restarts.isdecimal() else None, _time(start), _time(end), nodes)
-        )  # fmt: skip
-    return rows
+    return [
+        SqueueRow(number, _task(array), state, reason, _wait_status(code),
+                  int(restarts) if restarts.isdecimal() else None, _time(start), _time(end))
+        for number, array, state, reason, code, restarts, start, end in _cells(text, len(FIELDS))
+    ]  # fmt: skip
 
 
 def read_sacct(text: str) -> list[SqueueRow]:
     """Parse the output of sacct --parsable2 --allocations --format=SACCT_FORMAT."""
-    rows = []
+    return [  # the state may be "CANCELLED by 1000"
+        SqueueRow(number, _task(array), state.split(" ")[0], reason, _pair(code), None,
+                  _time(start), _time(end))
+        for number, array, state, reason, code, start, end in _cells(text, 7)
+    ]  # fmt: skip
+
+
+def _cells(text: str, count: int) -> Iterator[list[str]]:
     for line in text.splitlines():
-        cells = line.split("|")
-        if len(cells) < SACCT_FORMAT.count(",") + 1:
-            continue
-        number, array, state, reason, code, start, end, nodes = cells[:8]
-        word = state.split(" ")[0]  # "CANCELLED by 1000"
-        rows.append(
-            SqueueRow(number, array.partition("_")[2].strip("[]"), word, reason, _pair(code), None,
-                _time(start), _time(end), nodes)
-        )  # fmt: skip
-    return rows
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) >= count:
+            yield cells[:count]
+
+
+def _task(array: str) -> str:
+    return array.partition("_")[2].strip("[]")
 
 
 def _wait_status(text: str) -> int | None:
@@ -178,7 +170,10 @@ def status_of(
     if len(rows) == 1 and not rows[0].task:
         return each[0]
     pairs = sorted(zip(rows, each, strict=True), key=lambda pair: _order(pair[0].task))
-    nodes = tuple(_task_node(row.task, status) for row, status in pairs)
+    nodes = tuple(
+        NodeStatus(f"task {row.task}", s.state, tuple(r for n in s.nodes for r in n.ranks), s.why)
+        for row, s in pairs
+    )
     bad = next((s for _, s in pairs if s.state in ("failed", "lost", "cancelled")), None)
     state = _of_all([status.state for status in each])
     shown = bad if bad is not None and state in FINAL else next(
@@ -190,11 +185,6 @@ def status_of(
 def _order(task: str) -> tuple[int, str]:
     first = task.replace("-", ",").replace("%", ",").split(",")[0]
     return (int(first) if first.isdecimal() else 0, task)
-
-
-def _task_node(task: str, status: JobStatus) -> NodeStatus:
-    ranks = tuple(rank for node in status.nodes for rank in node.ranks)
-    return NodeStatus(f"task {task}", status.state, ranks, note=status.why)
 
 
 def _of_all(states: Sequence[State]) -> State:

@@ -11,20 +11,15 @@ from __future__ import annotations
 import math
 import re
 import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from paddock.backends.common.planned import BASE, env_text
-from paddock.backends.types import Handle, parse_handle
+from paddock.backends.types import Handle, Submission, parse_handle
 from paddock.command_line import read_line
-from paddock.errors import Problem, UsageError
+from paddock.errors import Problem, UsageError, refuse
 from paddock.jobfile.flags import LAUNCH
 from paddock.local.record import ERROR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from paddock.backends.types import Submission
 
 INNER = ".paddock"
 ENV = "env"  # the file with the variables of --env
@@ -45,7 +40,64 @@ FIRST_WORDS = (
     ' echo $$ >"$0/pid.$SLURM_NODEID"; exec "$@"'
 )
 READ_ENV = 'PADDOCK_ENV=$1; shift; . "$PADDOCK_ENV"; '  # before them
-STATE_FORMAT = r"""{"state": "%s", "code": %s, "why": "%s", "at": %s, "attempt": %s}\n"""
+# What comes after the #SBATCH lines; behind " ## " the reason of a line.
+SCRIPT = """\
+inner="$job"/@INNER@
+umask 077 ## nobody else reads the job's files
+unset SLURM_EXPORT_ENV ## else steps would lack what the nodes' prolog has set
+state() { printf '{"state": "%s", "code": %s, "why": "%s", "at": %s, "attempt": %s}\\n' "$1" "$2"\
+ "$3" "$(date +%s)" "${SLURM_RESTART_COUNT:-0}" >"$inner/state.json.$$" &&\
+ mv "$inner/state.json.$$" "$inner/state.json"; }\
+ ## how the job is, whole or not at all: what Slurm forgets
+in_slurm() { squeue --noheader --jobs="$SLURM_JOB_ID" --format="%T %r" | grep . || echo RUNNING; }\
+ ## RUNNING, or what Slurm does to it; a controller that does not answer does nothing
+told=0; tell() { [ $((told += 1)) = 1 ] || return 0; case "$(in_slurm)" in RUNNING*)\
+ (srun --overlap --input=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1\
+ sh -c 'until [ -s "$0/pid.$SLURM_NODEID" ]; do sleep 0.2; done;\
+ kill -TERM "$(cat "$0/pid.$SLURM_NODEID")"' "$inner" &) ;; esac; }\
+ ## the launchers are told to end, once, and not their ranks; if Slurm ends the job,\
+ it tells all; in a subshell, for $! is the launchers'
+trap tell TERM ## from --signal, paddock stop, or scancel --batch
+mkdir -p "$inner" "$job/log"
+rm -f "$inner/status.json" "$inner/verdict.json" "$inner/@ERROR@" "$inner"/pid.*\
+ ## of the attempt before
+state running null ''
+cd @CWD@ || { state failed 2 'the working directory is not on the node'; @FORGET_FIRST@exit 2; }\
+ ## @CWD_WHY@
+srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --input=none --cpu-bind=none\
+ --wait=@WAIT@ --kill-on-bad-exit=0@ELASTIC@ \\\
+ ## a launcher on each node; they end each other, in order, and srun what is left
+  sh -c '@FIRST@' "$inner" @ENV_FILE@\\\
+ ## whether there is a Python; its number, for the signal above
+  @PYTHON@ @PROGRAM@/program/__main__.py launch --tail none --log_dir "$job/log/{node}"\
+ --record "$inner" --token_file @PROGRAM@/token@JOB_FILE@ \\\
+ ## interpreter; logs and records in the job directory; the key in a file
+  @WORDS@ & ## your own words
+srun=$!
+if [ -e @PROGRAM@/stop ]; then tell; fi ## a signal that came before this script could hear it
+wait "$srun"; code=$?; while kill -0 "$srun" 2>/dev/null; do wait "$srun"; code=$?; done\
+ ## a signal interrupts wait, not srun
+rm -f "$inner"/pid.*
+again=; if grep -qs '"kind": "fail", "code": 125' "$inner/verdict.json"; then code=125;\
+ again='a node was lost'\
+ ## the launchers say so; srun may have been ended by Slurm, for the same reason
+elif [ "$code" = 143 ]; then again='asked to end in time'; fi ## time limit, preemption
+now=$(in_slurm)
+if [ "$code" = 0 ]; then state succeeded 0 ''
+elif [ -e @PROGRAM@/stop ]; then state cancelled "$code" "paddock stop" ## told by that file
+else case "$again/$now" in
+  ?*/RUNNING*) if [ "${SLURM_RESTART_COUNT:-0}" -lt @LIMIT@ ]; then
+      state pending null "$again: back into the queue"
+      scontrol requeue "$SLURM_JOB_ID" && exit "$code"\
+ ## the number of the attempt is kept by Slurm; @LIMIT@ times at most
+    fi; state failed "$code" "$again, and no requeue is left" ;;
+  *TimeLimit*) state failed "$code" 'the time limit is reached' ;;
+  asked*) state cancelled "$code" 'Slurm ended it: scancel, or preemption' ;;
+  *) state failed "$code" '' ;;
+esac; fi
+@FORGET@ ## no secret stays behind
+exit "$code"
+"""
 
 
 @dataclass(frozen=True)
@@ -56,25 +108,41 @@ class ScriptLine:
     why: str = ""
 
 
-def option(submission: Submission, name: str) -> str:
-    """Return an option of the command line, else of the site."""
-    return submission.extra.get(name) or submission.site.text(name)
-
-
-def _source(submission: Submission, name: str) -> str:
-    if submission.extra.get(name):
-        return f"--{name} {submission.extra[name]}"
-    return submission.site.sources.get(name) or f"{name} of site {submission.site.name}"
-
-
 def build_script(submission: Submission, folder: str) -> tuple[ScriptLine, ...]:
     """Return the sbatch script. folder: the job directory. Raises UsageError with every problem."""
-    return (
-        ScriptLine("#!/bin/sh"),
-        *_head(submission, folder),
-        *_functions(submission, folder),
-        *_body(submission, folder),
-    )
+    head = list(_head(submission, folder))
+    job, quoted = submission.job, shlex.quote(folder)
+    is_array, env = bool(submission.option("array")), env_file(submission)
+    # The key and --env; the tasks of an array need them.
+    forget = "" if is_array else f"rm -f {quoted}/{INNER}/token {quoted}/{INNER}/{ENV}"
+    wait_seconds = math.ceil(job.grace_seconds + job.rendezvous.lease_seconds) + WAIT_MARGIN_SECONDS
+    values = {
+        "INNER": INNER,
+        "ERROR": ERROR,
+        "PROGRAM": f"{quoted}/{INNER}",
+        "CWD": shlex.quote(submission.workspace or folder),
+        "CWD_WHY": "--workspace" if submission.workspace else "where the package is",
+        "FORGET": forget,
+        "FORGET_FIRST": f"{forget}; " if forget else "",
+        "WAIT": str(0 if job.is_elastic else wait_seconds),
+        "ELASTIC": " --no-kill" if job.is_elastic else "",
+        "FIRST": f"{READ_ENV}{FIRST_WORDS}" if env else FIRST_WORDS,
+        "ENV_FILE": f"{quoted}/{INNER}/{ENV} " if env else "",
+        "PYTHON": shlex.quote(submission.option("interpreter") or "python3"),
+        "JOB_FILE": f" -f {quoted}/{INNER}/launch.json" if submission.file else "",
+        "WORDS": shlex.join(launch_words(submission)),
+        "LIMIT": str(_requeues(submission)),
+    }
+    if is_array:
+        each = f'job={quoted}/"$SLURM_ARRAY_TASK_ID"'
+        lines = [ScriptLine(each, "a directory for each of the array")]
+    else:
+        lines = [ScriptLine(f"job={quoted}")]
+    for line in SCRIPT.splitlines():
+        parts = line.partition(" ## ")[::2]
+        text, why = (re.sub("@([A-Z_]+)@", lambda found: values[found[1]], p) for p in parts)
+        lines += [ScriptLine(text, why)] if text else []
+    return (ScriptLine("#!/bin/sh"), *head, *lines)
 
 
 def script_text(lines: tuple[ScriptLine, ...]) -> str:
@@ -84,16 +152,13 @@ def script_text(lines: tuple[ScriptLine, ...]) -> str:
 
 def nodes_wanted(submission: Submission) -> str:
     """Return the number of nodes, as sbatch takes it: N, or MIN-MAX."""
-    job = submission.job
-    if job.nnodes_min == job.nnodes_max:
-        return str(job.nnodes_max)
-    return f"{job.nnodes_min}-{job.nnodes_max}"
+    return submission.nnodes.replace(":", "-")
 
 
 def after_handles(submission: Submission) -> tuple[Handle, ...]:
     """Return the jobs of --after; place is "" where only the number is given. Raises UsageError."""
     found = []
-    for word in option(submission, "after").replace(",", " ").split():
+    for word in submission.option("after").replace(",", " ").split():
         handle = parse_handle(word) or Handle("slurm", "", word)
         if handle.backend != "slurm" or not re.fullmatch(r"\d+(_\d+)?", handle.name, re.ASCII):
             raise UsageError(
@@ -123,15 +188,15 @@ def _head(submission: Submission, folder: str) -> Iterator[ScriptLine]:
         ("ntasks-per-node", "1", "one launcher on each node; it starts the ranks"),
     ]
     for name, word in OPTIONS.items():
-        if value := option(submission, word):
-            rows.append((name, value, _source(submission, word)))
+        if value := submission.option(word):
+            rows.append((name, value, submission.source(word)))
     worker = job.role("worker")
     count = worker.count if worker is not None else None
-    if count and not option(submission, "cpus"):
+    if count and not submission.option("cpus"):
         rows.append(("cpus-per-task", str(count), f"{count} processes on a node: a core for each"))
     if after := after_handles(submission):
         numbers = ":".join(handle.name for handle in after)
-        rows.append(("dependency", f"afterok:{numbers}", _source(submission, "after")))
+        rows.append(("dependency", f"afterok:{numbers}", submission.source("after")))
         rows.append(("kill-on-invalid-dep", "yes", "a job that can never start is cancelled"))
     seconds = math.ceil(job.grace_seconds) + SIGNAL_MARGIN_SECONDS
     why = f"--grace {job.grace_seconds:g}: before the time limit, to this script alone"
@@ -143,13 +208,12 @@ def _head(submission: Submission, folder: str) -> Iterator[ScriptLine]:
     why = "variables of this shell that travel; those that you name are in a file"
     rows.append(("export", ",".join(BASE), why))
     rows.append(("open-mode", "append", "what was said before a restart is kept"))
-    name = "console-%a.log" if option(submission, "array") else "console.log"
+    name = "console-%a.log" if submission.option("array") else "console.log"
     output = folder.replace("%", "%%") + f"/log/{name}"
     rows.append(("output", output, "what the launchers say"))
     rows.append(("chdir", folder.replace("%", "%%"), "the job directory, seen by all nodes"))
     bad = [n for n, value, _ in rows if any(not c.isprintable() for c in value)]
-    if bad:
-        raise UsageError.of([Problem(f"--{n}: sbatch takes one line of text") for n in bad])
+    refuse([Problem(f"--{n}: sbatch takes one line of text") for n in bad])
     for name, value, why in rows:
         yield ScriptLine(f"#SBATCH --{name}" + (f"={sbatch_word(value)}" if value else ""), why)
     for raw in _raw_lines(submission):
@@ -166,42 +230,6 @@ def _raw_lines(submission: Submission) -> tuple[str, ...]:
     if any("\n" in str(line) for line in lines):
         raise UsageError("sbatch_lines: each of them is one line")
     return tuple(str(line).strip() for line in lines if str(line).strip())
-
-
-def _functions(submission: Submission, folder: str) -> Iterator[ScriptLine]:
-    quoted = shlex.quote(folder)
-    if option(submission, "array"):
-        yield ScriptLine(
-            f'job={quoted}/"$SLURM_ARRAY_TASK_ID"', "a directory for each of the array"
-        )
-    else:
-        yield ScriptLine(f"job={quoted}")
-    yield ScriptLine(f'inner="$job"/{INNER}')
-    yield ScriptLine("umask 077", "nobody else reads the job's files")
-    yield ScriptLine(
-        "unset SLURM_EXPORT_ENV", "else steps would lack what the nodes' prolog has set"
-    )
-    yield ScriptLine(
-        f'state() {{ printf \'{STATE_FORMAT}\' "$1" "$2" "$3" "$(date +%s)"'
-        ' "${SLURM_RESTART_COUNT:-0}" >"$inner/state.json.$$" &&'
-        ' mv "$inner/state.json.$$" "$inner/state.json"; }',
-        "how the job is, whole or not at all: what Slurm forgets",
-    )
-    yield ScriptLine(
-        'in_slurm() { squeue --noheader --jobs="$SLURM_JOB_ID" --format="%T %r" |'
-        " grep . || echo RUNNING; }",
-        "RUNNING, or what Slurm does to it; a controller that does not answer does nothing",
-    )
-    wait = 'until [ -s "$0/pid.$SLURM_NODEID" ]; do sleep 0.2; done'
-    yield ScriptLine(
-        'told=0; tell() { [ $((told += 1)) = 1 ] || return 0; case "$(in_slurm)" in RUNNING*)'
-        ' (srun --overlap --input=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1'
-        f' sh -c \'{wait}; kill -TERM "$(cat "$0/pid.$SLURM_NODEID")"\' "$inner" &) ;; esac; }}',
-        "the launchers are told to end, once, and not their ranks; if Slurm ends the job,"
-        " it tells all; in a subshell, for $! is the launchers'",
-    )
-    yield ScriptLine("trap tell TERM", "from --signal, paddock stop, or scancel --batch")
-    yield ScriptLine('mkdir -p "$inner" "$job/log"')
 
 
 def split_env(flags: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -231,107 +259,12 @@ def env_file(submission: Submission) -> str:
 
 def launch_words(submission: Submission) -> tuple[str, ...]:
     """Return the arguments of paddock launch on every node; $job and $inner are the script's."""
-    job = submission.job
-    low, high = job.nnodes_min, job.nnodes_max
-    words = ["--nnodes", str(high) if low == high else f"{low}:{high}"]
-    words += ["--job_id", submission.run_id, *split_env(submission.flags)[0]]
-    command = job.command
-    script = ("--", command.program, *command.args) if command.program else ()
-    return (*words, *script)
-
-
-def _body(submission: Submission, folder: str) -> Iterator[ScriptLine]:
-    job = submission.job
-    files = " ".join(f'"$inner/{name}"' for name in ("status.json", "verdict.json", ERROR))
-    yield ScriptLine(f'rm -f {files} "$inner"/pid.*', "of the attempt before")
-    yield ScriptLine("state running null ''")
-    where = submission.workspace or folder
-    why = "--workspace" if submission.workspace else "where the package is"
-    yield ScriptLine(
-        f"cd {shlex.quote(where)} || {{ state failed 2 'the working directory is not on the node';"
-        f" {_forget(submission, folder)}exit 2; }}", why,
-    )  # fmt: skip
-    wait = 0 if job.is_elastic else math.ceil(
-        job.grace_seconds + job.rendezvous.lease_seconds
-    ) + WAIT_MARGIN_SECONDS  # fmt: skip
-    python = option(submission, "interpreter") or "python3"
-    program = f"{shlex.quote(folder)}/{INNER}"
-    ours = f'--log_dir "$job/log/{{node}}" --record "$inner" --token_file {program}/token'
-    file = f" -f {program}/launch.json" if submission.file else ""
-    words = launch_words(submission)
-    yield ScriptLine(
-        'srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --input=none --cpu-bind=none'
-        f" --wait={wait} --kill-on-bad-exit=0" + (" --no-kill" if job.is_elastic else "") + " \\",
-        "a launcher on each node; they end each other, in order, and srun what is left",
-    )
-    first, file_of_env = FIRST_WORDS, ""
-    if env_file(submission):
-        first, file_of_env = f"{READ_ENV}{first}", f"{program}/{ENV} "
-    yield ScriptLine(f"  sh -c '{first}' \"$inner\" {file_of_env}\\",
-               "whether there is a Python; its number, for the signal above")  # fmt: skip
-    start = f"{shlex.quote(python)} {program}/program/__main__.py launch --tail none"
-    yield ScriptLine(f"  {start} {ours}{file} \\",
-               "interpreter; logs and records in the job directory; the key in a file")  # fmt: skip
-    yield ScriptLine(f"  {shlex.join(words)} &", "your own words")
-    yield ScriptLine("srun=$!")
-    yield ScriptLine(f"if [ -e {_stop_file(folder)} ]; then tell; fi",
-               "a signal that came before this script could hear it")  # fmt: skip
-    yield ScriptLine(
-        'wait "$srun"; code=$?; while kill -0 "$srun" 2>/dev/null; do wait "$srun"; code=$?; done',
-        "a signal interrupts wait, not srun",
-    )
-    yield ScriptLine('rm -f "$inner"/pid.*')
-    yield from _ending(submission, folder)
+    words = ("--nnodes", submission.nnodes, "--job_id", submission.run_id)
+    return (*words, *split_env(submission.flags)[0], *submission.script)
 
 
 def _requeues(submission: Submission) -> int:
-    text = option(submission, "requeues") or str(REQUEUES_MAX)
+    text = submission.option("requeues") or str(REQUEUES_MAX)
     if not text.isdecimal():
         raise UsageError(f"requeues = {text}: not a whole number")
     return int(text)
-
-
-def _ending(submission: Submission, folder: str) -> Iterator[ScriptLine]:
-    limit = _requeues(submission)
-    yield ScriptLine(
-        'again=; if grep -qs \'"kind": "fail", "code": 125\' "$inner/verdict.json"; then'
-        " code=125; again='a node was lost'",
-        "the launchers say so; srun may have been ended by Slurm, for the same reason",
-    )
-    yield ScriptLine(
-        "elif [ \"$code\" = 143 ]; then again='asked to end in time'; fi", "time limit, preemption"
-    )
-    yield ScriptLine("now=$(in_slurm)")
-    yield ScriptLine("if [ \"$code\" = 0 ]; then state succeeded 0 ''")
-    yield ScriptLine(
-        f'elif [ -e {_stop_file(folder)} ]; then state cancelled "$code" "paddock stop"',
-        "told by that file",
-    )
-    yield ScriptLine('else case "$again/$now" in')
-    yield ScriptLine(f'  ?*/RUNNING*) if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {limit} ]; then')
-    yield ScriptLine('      state pending null "$again: back into the queue"')
-    yield ScriptLine('      scontrol requeue "$SLURM_JOB_ID" && exit "$code"',
-               f"the number of the attempt is kept by Slurm; {limit} times at most")  # fmt: skip
-    yield ScriptLine('    fi; state failed "$code" "$again, and no requeue is left" ;;')
-    yield ScriptLine("  *TimeLimit*) state failed \"$code\" 'the time limit is reached' ;;")
-    yield ScriptLine(
-        "  asked*) state cancelled \"$code\" 'Slurm ended it: scancel, or preemption' ;;"
-    )
-    yield ScriptLine("  *) state failed \"$code\" '' ;;")
-    yield ScriptLine("esac; fi")
-    if forget := _forget(submission, folder):
-        yield ScriptLine(forget.removesuffix("; "), "no secret stays behind")
-    yield ScriptLine('exit "$code"')
-
-
-def _stop_file(folder: str) -> str:
-    """Return the path of the file that `paddock stop` makes before it signals; an array has one."""
-    return f"{shlex.quote(folder)}/{INNER}/stop"
-
-
-def _forget(submission: Submission, folder: str) -> str:
-    """Return the command that removes the key and --env; "" for an array, whose tasks need them."""
-    if option(submission, "array"):
-        return ""
-    inner = f"{shlex.quote(folder)}/{INNER}"
-    return f"rm -f {inner}/token {inner}/{ENV}; "

@@ -8,27 +8,23 @@ import queue
 import signal
 import threading
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
-from paddock.backends.backend import EndUnknownError
+from paddock.backends.backend import EndUnknownError, Say
 from paddock.backends.merge import MergedConsole, for_terminal
 from paddock.backends.node.jobdir import SCREEN
 from paddock.backends.node.logs import LINE_BYTES
 from paddock.backends.node.main import ATTACHED_LEASE_SECONDS
+from paddock.backends.ssh.channel import Channel
+from paddock.backends.ssh.fleet import HostGroup
 from paddock.backends.ssh.state import checked
 from paddock.errors import EXIT_OWN_FAULT, PaddockError
 from paddock.local.console import write_all
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import FrameType
-
-    from paddock.backends.backend import Say
-    from paddock.backends.ssh.channel import Channel
-    from paddock.backends.ssh.fleet import HostGroup
-
-    News = tuple[int, dict[str, Any] | PaddockError, bytes]
+News = tuple[int, dict[str, Any] | PaddockError, bytes]
 
 PING_SECONDS = ATTACHED_LEASE_SECONDS / 4
 KEPT_LINES = 20

@@ -10,19 +10,15 @@ import stat
 import subprocess
 import tempfile
 import threading
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paddock.backends.files import program
 from paddock.backends.node.wire import Wire, WireEnded
-from paddock.backends.ssh.command import boot_command, failure_of, ssh_words
+from paddock.backends.ssh.command import Target, boot_command, failure_of, ssh_words
 from paddock.backends.text import clean
 from paddock.errors import PaddockError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from paddock.backends.ssh.command import Target
 
 LINE_LIMIT_BYTES = 1 << 16
 ANSWER_SECONDS = 60.0
@@ -178,11 +174,8 @@ class Channel:
     def _silent(self) -> HostError:
         """Return the error for a host that does not answer, and end the connection."""
         self._process.kill()
-        self._why = HostError(
-            self.target.login,
-            f"it has not answered for {self._answer_seconds:.0f} s",
-            "is it very busy, or does its file system hang?",
-        )
+        said = f"it has not answered for {self._answer_seconds:.0f} s"
+        self._why = self._fault(said, "is it very busy, or does its file system hang?")
         return self._why
 
     def _noisy(self) -> HostError:

@@ -9,12 +9,15 @@ import os
 import secrets
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from paddock.backends.backend import NotAllReachedError
+from paddock.backends.backend import NotAllReachedError, Say
 from paddock.backends.node.store import size_text
-from paddock.backends.registry import IdTakenError, damaged
+from paddock.backends.registry import IdTakenError, RegisteredJob, damaged
 from paddock.backends.ssh.attached import Attached
 from paddock.backends.ssh.channel import Channel
 from paddock.backends.ssh.command import HERE, Target
@@ -29,30 +32,24 @@ from paddock.backends.ssh.plan import (
     user_words,
 )
 from paddock.backends.ssh.state import checked, found_jobs, status_of
-from paddock.backends.types import ALIVE, FETCHED, Handle
+from paddock.backends.types import (
+    ALIVE,
+    FETCHED,
+    Handle,
+    JobStatus,
+    LogChunk,
+    LogQuery,
+    Site,
+    Submission,
+    SubmissionPlan,
+)
 from paddock.errors import PaddockError, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from paddock.backends.backend import Say
-    from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import (
-        JobStatus,
-        LogChunk,
-        LogQuery,
-        Site,
-        Submission,
-        SubmissionPlan,
-    )
 
 
 class Ssh:
     """The backend for hosts that the user's own ssh reaches."""
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """Return the plan of a submission; no host is asked."""
         return plan_of(submission, self._targets(submission.site))
 
     def submit(
@@ -71,8 +68,7 @@ class Ssh:
             may_run=[],
         )
         say(f"connecting to {len(targets)} hosts" if len(targets) > 1 else "connecting")
-        fleet = HostGroup(targets)
-        try:
+        with closing(HostGroup(targets)) as fleet:
             hellos = fleet.each(
                 lambda _i, channel: channel.ask(
                     "hello", root=root, cwd=submission.workspace, python=channel.target.python,
@@ -88,8 +84,6 @@ class Ssh:
                 return None
             requests = [self._base(run, index) for index in range(len(targets))]
             return Attached(fleet, requests, say).run()
-        finally:
-            fleet.close()
 
     def _start(
         self,
@@ -201,12 +195,11 @@ class Ssh:
 
         A host that cannot be asked has the state unknown, if others answer.
         """
-        desk = ConnectionPool(is_brief=is_brief)
         targets = [tried(lambda run: tuple(self._run_targets(run)), run) for run in runs]
         rows: list[list[dict[str, Any] | PaddockError]] = [
             [each] if isinstance(each, PaddockError) else [] for each in targets
         ]
-        try:
+        with closing(ConnectionPool(is_brief=is_brief)) as desk:
             for is_first in (True, False):
                 left = [
                     (at, node, target)
@@ -223,15 +216,12 @@ class Ssh:
 
                 for (at, _, _), row in zip(left, at_all(left, ask), strict=True):
                     rows[at].append(row)
-        finally:
-            desk.close()
         return [
             hosts if isinstance(hosts, PaddockError) else tried(_status_of, (hosts, rows[at]))
             for at, hosts in enumerate(targets)
         ]
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
-        """Yield the lines of all hosts, in order of time."""
         from paddock.backends.ssh.lines import merged
 
         requests = [self._base(run, index) for index in range(len(self._run_targets(run)))]
@@ -239,7 +229,13 @@ class Ssh:
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """Ask every host to end the job; a job of several nodes ends with any of them."""
-        results = self._each(run, "stop", now=now)
+
+        def stop(pair: tuple[int, Target]) -> dict[str, Any]:
+            index, target = pair
+            with Channel(target) as channel:
+                return channel.ask("stop", **self._base(run, index), now=now)
+
+        results = at_all(list(enumerate(self._run_targets(run))), stop)
         silent = [row for row in results if isinstance(row, PaddockError)]
         if len(silent) == len(results):
             all_or_none(results)
@@ -282,11 +278,8 @@ class Ssh:
 
     def delete(self, run: RegisteredJob) -> None:
         """Remove the job's directory from every host; from none if a host cannot be asked."""
-        fleet = HostGroup(self._run_targets(run))
-        try:
+        with closing(HostGroup(self._run_targets(run))) as fleet:
             fleet.each(lambda index, channel: channel.ask("delete", **self._base(run, index)))
-        finally:
-            fleet.close()
 
     def clear(self, site: Site, say: Say) -> None:
         """Remove the contents that the hosts cache; a host that cannot be asked is named."""
@@ -308,11 +301,8 @@ class Ssh:
         targets = self._targets(site)
         with Channel(targets[0]) as channel:
             answer = channel.ask("discover", root=root_of(site))
-        return [(self.handle(site, row["id"]), row) for row in found_jobs(answer, targets)]
-
-    def handle(self, site: Site, run_id: str) -> Handle:
-        """Return the handle of a job of this site."""
-        return Handle(site.backend, site.name, run_id)
+        found = found_jobs(answer, targets)
+        return [(Handle(site.backend, site.name, row["id"]), row) for row in found]
 
     # ------------------------------------------------------------------- helpers
 
@@ -330,16 +320,6 @@ class Ssh:
         parts = run.details.get("parts") or []
         part = parts[index] if index < len(parts) else ""
         return {"root": run.details["root"], "id": run.details["id"], "part": part}
-
-    def _each(self, run: RegisteredJob, op: str, **row: Any) -> list[dict[str, Any] | PaddockError]:
-        """Connect to each host, send a request, and close again; return the answers."""
-
-        def ask(pair: tuple[int, Target]) -> dict[str, Any]:
-            index, target = pair
-            with Channel(target) as channel:
-                return channel.ask(op, **self._base(run, index), **row)
-
-        return at_all(list(enumerate(self._run_targets(run))), ask)
 
 
 def _refuse_taken(targets: Sequence[Target], rows: Sequence[dict[str, Any]], run_id: str) -> None:

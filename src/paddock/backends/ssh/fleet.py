@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from paddock.backends.ssh.channel import Channel
-from paddock.backends.ssh.command import CONNECT_SECONDS
-from paddock.errors import PaddockError, Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from paddock.backends.ssh.command import Target
+from paddock.backends.ssh.command import CONNECT_SECONDS, Target
+from paddock.errors import PaddockError, Problem, refuse
 
 AT_ONCE_MAX = 64
 BRIEF_SECONDS = 3
@@ -41,8 +37,7 @@ def tried(do: Callable[[T], R], item: T) -> R | PaddockError:
 def all_or_none(results: Sequence[R | PaddockError]) -> list[R]:
     """Return the results. Raises UsageError with every error that is among them."""
     errors = [r for r in results if isinstance(r, PaddockError)]
-    if errors:
-        raise UsageError.of([Problem(e.message, e.hint) for e in errors])
+    refuse([Problem(e.message, e.hint) for e in errors])
     return [r for r in results if not isinstance(r, PaddockError)]
 
 
@@ -89,10 +84,7 @@ class ConnectionPool:
         if isinstance(found, PaddockError):
             return found
         with lock:
-            try:
-                return found.ask(op, **row)
-            except PaddockError as error:
-                return error
+            return tried(lambda channel: channel.ask(op, **row), found)
 
     def close(self) -> None:
         """Close all connections."""

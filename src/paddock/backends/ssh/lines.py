@@ -5,21 +5,18 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paddock.backends.merge import clock_ahead_ns, merge
 from paddock.backends.ssh.channel import ANSWER_SECONDS, Channel
+from paddock.backends.ssh.command import Target
 from paddock.backends.ssh.fleet import all_or_none
+from paddock.backends.types import LogChunk, LogQuery
 from paddock.errors import PaddockError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from paddock.backends.ssh.command import Target
-    from paddock.backends.types import LogChunk, LogQuery
-
-    Row = tuple[int, str, bytes]
+Row = tuple[int, str, bytes]
 
 AHEAD = 64  # messages of a host that may wait for those of others
 

@@ -7,21 +7,16 @@ $PORT_0      a port that was free there
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from paddock.backends.common.planned import ranks_of_node
+from paddock.backends.common.planned import rows_of
 from paddock.backends.flags import foreign
 from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.ssh.command import CONNECT_SECONDS, Target
-from paddock.backends.types import DEFAULT_ROOT, PlanStep, SubmissionPlan
+from paddock.backends.types import DEFAULT_ROOT, PlanStep, Site, Submission, SubmissionPlan
 from paddock.core.endpoint import join_endpoint
-from paddock.errors import Problem, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from paddock.backends.types import Site, Submission
+from paddock.errors import Problem, UsageError, refuse
 
 ADDRESS, PORT = "$ADDRESS_0", "$PORT_0"
 JOB_FILE = "$JOB/.paddock/launch.json"  # content of the -f file
@@ -48,8 +43,7 @@ def targets_of(site: Site) -> tuple[Target, ...]:
         )
     names = [(target.login, target.port) for target in found]
     twice = dict.fromkeys(login for login, port in names if names.count((login, port)) > 1)
-    if twice:
-        raise UsageError.of([Problem(f"host {name} is named twice") for name in twice])
+    refuse([Problem(f"host {name} is named twice") for name in twice])
     return tuple(found)
 
 
@@ -78,10 +72,8 @@ def launch_words(submission: Submission, targets: Sequence[Target], index: int) 
     job = submission.job
     words: list[str] = []
     if len(targets) > 1:
-        if job.nnodes_min == job.nnodes_max:
-            words += ["--nnodes", str(len(targets)), "--rank", str(index)]
-        else:
-            words += ["--nnodes", f"{job.nnodes_min}:{job.nnodes_max}"]
+        words += ["--nnodes", submission.nnodes]
+        words += ["--rank", str(index)] if job.nnodes_min == job.nnodes_max else []
         words += ["--master", join_endpoint(targets[0].address or ADDRESS, PORT)]
         words += ["--host", targets[index].address or f"$ADDRESS_{index}"]
     else:
@@ -92,17 +84,14 @@ def launch_words(submission: Submission, targets: Sequence[Target], index: int) 
 
 def user_words(submission: Submission) -> tuple[str, ...]:
     """Return the user's arguments after ours: launch flags, the script and its arguments."""
-    command = submission.job.command
-    script = () if submission.file else ("--", command.program, *command.args)
-    return (*submission.flags, *script)
+    return (*submission.flags, *(() if submission.file else submission.script))
 
 
 def plan_of(submission: Submission, targets: Sequence[Target]) -> SubmissionPlan:
     """Return the plan of a submission."""
     targets = chosen(submission, targets)
-    each = ranks_of_node(submission)
     devices = ",".join(submission.job.devices or ()) or submission.job.device_kind or "found there"
-    rows = tuple((str(index), target.login, each, devices) for index, target in enumerate(targets))
+    rows = rows_of(submission, [target.login for target in targets], devices)
     directory = f"{root_of(submission.site)}/{submission.run_id}"
     steps = []
     for target in targets:

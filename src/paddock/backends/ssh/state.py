@@ -22,16 +22,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paddock.backends.common.recorded import VERDICTS, end_of, rank_of
 from paddock.backends.ssh.command import Target
 from paddock.backends.types import ALIVE, FINAL, JobStatus, NodeStatus, RankStatus, State, role_word
 from paddock.errors import EXIT_SIGNAL_BASE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 ID = re.compile(r"[a-z0-9][-a-z0-9]{0,63}")
 KNOWN = (*ALIVE, "succeeded", "failed", "cancelled", "lost", "unknown")

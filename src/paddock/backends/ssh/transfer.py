@@ -8,26 +8,20 @@ import sys
 import tarfile
 import threading
 import time
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, TextIO
 
-from paddock.backends.files.package import scan
+from paddock.backends.backend import Say
+from paddock.backends.files.package import Ask, scan
 from paddock.backends.files.spread import Spread
 from paddock.backends.node.manifest import SHOWN_MAX
 from paddock.backends.node.store import size_text
+from paddock.backends.ssh.channel import Channel
+from paddock.backends.ssh.fleet import HostGroup
 from paddock.backends.text import clean
+from paddock.backends.types import Submission
 from paddock.errors import PaddockError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from paddock.backends.backend import Say
-    from paddock.backends.files.package import Ask
-    from paddock.backends.ssh.channel import Channel
-    from paddock.backends.ssh.fleet import HostGroup
-    from paddock.backends.types import Submission
-
 
 SHOWN_SECONDS = 0.2
 

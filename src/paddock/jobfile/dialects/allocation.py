@@ -86,7 +86,8 @@ def read_allocation(env: Mapping[str, str]) -> Allocation | None:
     """
     for kind, *names in MPI:
         if any(env.get(name) for name in names[:2]):
-            if kind == "pmi" and _is_step(env) and _agrees(env, *names[:2]):
+            of_srun = [env.get("SLURM_PROCID"), env.get(_first(env, SLURM_SIZES))]
+            if kind == "pmi" and _is_step(env) and of_srun == [env.get(n) for n in names[:2]]:
                 break  # srun speaks PMI, too, and knows the hosts
             return _of_mpi(env, kind, *names)  # type: ignore[arg-type]  # rows of MPI
     if _first(env, SLURM_JOBS):
@@ -118,9 +119,7 @@ def _of_slurm(env: Mapping[str, str]) -> Allocation:
         name = _first(env, SLURM_LISTS) or _first(env, SLURM_NODE_COUNTS)
         return Allocation("slurm", idle=count, hosts_name=name)
     size_name = _first(env, SLURM_SIZES)
-    size = _number(env, size_name)
-    rank = _number(env, "SLURM_PROCID")
-    _check_place(env, "SLURM_PROCID", rank, size_name or SLURM_SIZES[0], size)
+    rank, size = _place(env, "SLURM_PROCID", size_name or SLURM_SIZES[0])
     hosts_name = _first(env, ("SLURM_STEP_NODELIST", *SLURM_LISTS))
     hosts = _hosts(env, hosts_name)
     step = env[_first(env, SLURM_STEPS)]
@@ -148,11 +147,6 @@ def _is_step(env: Mapping[str, str]) -> bool:
     return step is not None and step < FIRST_SPECIAL_STEP and bool(_first(env, SLURM_JOBS))
 
 
-def _agrees(env: Mapping[str, str], rank: str, size: str) -> bool:
-    place = (env.get("SLURM_PROCID"), env.get(_first(env, SLURM_SIZES)))
-    return place == (env.get(rank), env.get(size))
-
-
 def _tasks_here(env: Mapping[str, str]) -> int:
     """The tasks here: SLURM_STEP_TASKS_PER_NODE, as 2(x3),1, at our SLURM_NODEID; 0: unknown."""
     at = to_integer(env.get("SLURM_NODEID", ""))
@@ -169,12 +163,12 @@ def _tasks_here(env: Mapping[str, str]) -> int:
 def _of_mpi(
     env: Mapping[str, str], kind: Kind, rank: str, size: str, local_rank: str, local_size: str
 ) -> Allocation:
-    place = (_number(env, rank), _number(env, size))
-    _check_place(env, rank, place[0], size, place[1])
+    place = _place(env, rank, size)
     here = _number(env, local_size) or 0
     # Each mpirun has a number of its own; of Open MPI 5 it is a name.
     job_name = _first(env, (*MPI_JOBS[:2], *SLURM_JOBS, MPI_JOBS[2]))
     job = env.get(job_name, "")
+    job_word = "".join(c if c.isalnum() or c in "-._" else "-" for c in job)[:100]
     hosts_name = _first(env, ("OMPI_MCA_orte_node_regex", *SLURM_LISTS))
     first, among = "", _hosts(env, hosts_name)
     if here and here == place[1]:
@@ -188,7 +182,7 @@ def _of_mpi(
         first=first,
         among=among if job else (),
         hostfile=env.get("PBS_NODEFILE", "") if job and not (first or among) else "",
-        job=f"{kind}-{_as_name(job)}" if job else "",
+        job=f"{kind}-{job_word}" if job else "",
         port=port_of(job) if job else 0,
         rank_name=rank,
         size_name=size,
@@ -196,10 +190,6 @@ def _of_mpi(
         hosts_name=hosts_name or "PBS_NODEFILE",
         kind_name=job_name,
     )
-
-
-def _as_name(text: str) -> str:
-    return "".join(c if c.isalnum() or c in "-._" else "-" for c in text)[:100]
 
 
 def _hosts(env: Mapping[str, str], name: str) -> tuple[str, ...]:
@@ -226,12 +216,13 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
     return number
 
 
-def _check_place(
-    env: Mapping[str, str], rank_name: str, rank: int | None, size_name: str, size: int | None
-) -> None:
+def _place(env: Mapping[str, str], rank_name: str, size_name: str) -> tuple[int, int | None]:
+    """Our rank and the size, None where it is not told. Raises UsageError without a usable rank."""
+    rank, size = _number(env, rank_name), _number(env, size_name)
     hint = "give --nnodes, --rank and --master, or --standalone for this process alone"
     if rank is None:
         raise UsageError(f"{size_name}={env.get(size_name, '')}, but {rank_name} is not set, so "
                          "this process does not know which of them it is", hint=hint)  # fmt: skip
     if size is not None and rank >= size:
         raise UsageError(f"{rank_name}={rank} is not below {size_name}={size}", hint=hint)
+    return rank, size

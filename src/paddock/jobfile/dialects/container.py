@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from paddock.command_line import TRUE_WORDS
+from paddock.command_line import nearest
 from paddock.core.job import ValueSource, make_command
 from paddock.errors import Problem
-from paddock.jobfile.args import ArgValue, read_words
+from paddock.jobfile.args import ArgValue, LaunchArgs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,56 +60,65 @@ LAUNCHER_PROGRAMS = ("fleetrun", "torchrun")
 PYTHON_SWITCHES = ("-u", "-B", "-E", "-I", "-O", "-OO", "-s", "-S")
 
 
-class PodReading:
+def from_file(path: str, text: str, shown: str = "") -> ArgValue:
+    """A value that stands in the document. shown: what stands there, if not this text."""
+    return ArgValue(text, ValueSource("file", path, shown or text))
+
+
+class DocumentReading:
+    """Collects what is wrong in a document, and what has no effect here."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.not_honoured: list[str] = []
+
+    def fault(self, path: str, what: str, hint: str = "") -> None:
+        self.problems.append(Problem(f"{path}: {what}", hint))
+
+    def mapping(self, path: str, content: object, hint: str) -> dict[str, object] | None:
+        """The content if it is a mapping; a problem is added for anything else but None."""
+        if isinstance(content, dict):
+            return content
+        if content is not None:
+            self.fault(path, "not a mapping", hint)
+        return None
+
+
+class PodReading(DocumentReading):
     """The result of reading a pod template. command: None if it names none."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.command: Entrypoint | None = None
         self.values: dict[str, ArgValue] = {}
         self.env: dict[str, str] = {}
         self.grace_seconds = 0
-        self.problems: list[Problem] = []
-        self.not_honoured: list[str] = []
-
-    @property
-    def plain_env(self) -> dict[str, str]:
-        """The variables that are the processes', not the launcher's configuration."""
-        from paddock.jobfile.environment import FALLBACKS, MAPPING
-
-        own = {variable for variable, _ in (*MAPPING, *FALLBACKS)}
-        return {name: text for name, text in self.env.items() if name not in own}
 
 
 def read_pod(path: str, template: object, python: str) -> PodReading:
     """Read a PodTemplateSpec at that path of the document."""
     pod = PodReading()
-    if template is None:
-        return pod
-    if not isinstance(template, dict):
-        pod.problems.append(Problem(f"{path}: not a mapping", "write spec.containers under it"))
-        return pod
-    for key in template:
+    parts = pod.mapping(path, template, "write spec.containers under it") or {}
+    for key in parts:
         if key != "spec":
             pod.not_honoured.append(f"{path}.{key}: there are no pods")
-    spec = template.get("spec")
+    path += ".spec"
+    spec = pod.mapping(path, parts.get("spec"), "write containers under it")
     if spec is None:
-        return pod
-    if not isinstance(spec, dict):
-        pod.problems.append(Problem(f"{path}.spec: not a mapping", "write containers under it"))
         return pod
     for key in spec:
         if key not in READ_HERE:
-            pod.not_honoured.append(_not_used(f"{path}.spec", key, "", POD, READ_HERE))
+            pod.not_honoured.append(_not_used(path, key, "", POD, READ_HERE))
     grace = spec.get("terminationGracePeriodSeconds")
     if isinstance(grace, int) and grace > 0:
         pod.grace_seconds = grace
-    _read_containers(pod, f"{path}.spec.containers", spec.get("containers"), python)
+    _read_containers(pod, f"{path}.containers", spec.get("containers"), python)
     return pod
 
 
 def _read_containers(pod: PodReading, path: str, containers: object, python: str) -> None:
     if not isinstance(containers, list) or not containers or not isinstance(containers[0], dict):
-        pod.problems.append(Problem(f"{path}: no container", "write one with a command"))
+        pod.fault(path, "no container", "write one with a command")
         return
     for at in range(1, len(containers)):
         pod.not_honoured.append(f"{path}[{at}]: only the first container runs here")
@@ -142,8 +151,6 @@ def _not_used(
 
 def unknown_field(path: str, key: str, known: tuple[str, ...]) -> str:
     """The message about an unknown field, with the one that was meant."""
-    from paddock.command_line import nearest
-
     hint = nearest(key, known, " ").strip()
     return f"{path}{UNKNOWN}" + (f", {hint}" if hint else "")
 
@@ -160,13 +167,11 @@ def _texts(pod: PodReading, path: str, content: object) -> list[str]:
     if content is None:
         return []
     if not isinstance(content, list):
-        pod.problems.append(Problem(f"{path}: not a list", 'write for example ["python"]'))
+        pod.fault(path, "not a list", 'write for example ["python"]')
         return []
     for at, word in enumerate(content):
         if not isinstance(word, str):
-            pod.problems.append(
-                Problem(f"{path}[{at}]: {word!r} is not a text", f'put it in quotes: "{word}"')
-            )
+            pod.fault(f"{path}[{at}]", f"{word!r} is not a text", f'put it in quotes: "{word}"')
     return [str(word) for word in content]
 
 
@@ -174,12 +179,12 @@ def _read_env(pod: PodReading, path: str, content: object) -> None:
     if content is None:
         return
     if not isinstance(content, list):
-        pod.problems.append(Problem(f"{path}: not a list", "write - name: and value:"))
+        pod.fault(path, "not a list", "write - name: and value:")
         return
     for at, item in enumerate(content):
         name = item.get("name") if isinstance(item, dict) else None
         if not isinstance(name, str) or not name or "=" in name or "\0" in name:
-            pod.problems.append(Problem(f"{path}[{at}]: no usable name"))
+            pod.fault(f"{path}[{at}]", "no usable name")
         elif "valueFrom" in item:
             pod.not_honoured.append(f"{path}.{name}: valueFrom is out of reach; see --env")
         else:
@@ -217,30 +222,24 @@ def _read_command(pod: PodReading, path: str, words: list[str], python: str) -> 
     if inner is None:
         pod.command = _plain_command(words, python)
         return
-    read = read_words(inner, "file")
+    read = LaunchArgs(inner)
     for problem in read.problems:
-        pod.problems.append(Problem(f"{path}.args: {problem.message}", problem.hint))
+        pod.fault(f"{path}.args", problem.message, problem.hint)
     pod.not_honoured.extend(
         f"{path}.args: {name} is accepted and ignored: {why}" for name, why in read.ignored.items()
     )
     pod.values = {
-        name: ArgValue(
-            given.text, ValueSource("file", f"{path}.args {given.source.name}", given.text)
-        )
+        name: from_file(f"{path}.args {given.source.name}", given.text)
         for name, given in read.values.items()
-        if name not in ("module", "no_python", "file", "env", "ignore_env")
+        if name not in ("module", "no_python", "run_path", "file", "env", "ignore_env")
     }
     for word in read.env:
         name, _, text = word.partition("=")
         pod.env[name] = text
     if not read.script:
-        pod.problems.append(Problem(f"{path}.args: no script after the launcher's flags"))
+        pod.fault(f"{path}.args", "no script after the launcher's flags")
         return
-    given = {n: read.values[n].text.lower() in TRUE_WORDS for n in read.values}
-    pod.command = make_command(
-        read.script, read.script_args, python,
-        given.get("module", False), given.get("no_python", False),
-    )  # fmt: skip
+    pod.command = read.command(python)
 
 
 def _without_shell(words: list[str]) -> list[str]:
@@ -265,44 +264,35 @@ def _base(word: str) -> str:
     return word.rsplit("/", 1)[-1]
 
 
-def _is_python(word: str) -> bool:
-    """Return True for the name of a Python interpreter: python, python3, /usr/bin/python3.11."""
-    name = _base(word)
-    return name.startswith("python") and not name[6:].strip("0123456789.")
+def _python_args(words: list[str]) -> list[str]:
+    """The arguments of a Python interpreter after its switches; none for another program."""
+    name = _base(words[0])  # python, python3, python3.11
+    if not name.startswith("python") or name[6:].strip("0123456789."):
+        return []
+    at = 1
+    while at < len(words) and words[at] in PYTHON_SWITCHES:
+        at += 1
+    return words[at:]
 
 
 def _launcher_words(words: list[str]) -> list[str] | None:
     """The arguments after a launcher, None if the command runs none."""
-    if _base(words[0]) in LAUNCHER_PROGRAMS:
+    args, name = _python_args(words), _base(words[0])
+    is_launcher = name in LAUNCHER_PROGRAMS
+    if args[:1] == ["-m"] and len(args) > 1:
+        name, words = args[1], args[1:]
+        is_launcher = name in LAUNCHERS
+    if is_launcher:
         return words[1:]
-    if _base(words[0]) == "paddock" and words[1:2] == ["launch"]:
-        return words[2:]
-    if not _is_python(words[0]):
-        return None
-    at = _after_switches(words)
-    if words[at : at + 1] != ["-m"]:
-        return None
-    module = words[at + 1 : at + 2]
-    if module and module[0] in LAUNCHERS:
-        return words[at + 2 :]
-    if module == ["paddock"] and words[at + 2 : at + 3] == ["launch"]:
-        return words[at + 3 :]
-    return None
-
-
-def _after_switches(words: list[str]) -> int:
-    at = 1
-    while at < len(words) and words[at] in PYTHON_SWITCHES:
-        at += 1
-    return at
+    return words[2:] if name == "paddock" and words[1:2] == ["launch"] else None
 
 
 def _plain_command(words: list[str], python: str) -> Entrypoint:
     """A command without a launcher; a Python script runs with this machine's Python."""
-    if _is_python(words[0]):
-        at = _after_switches(words)
-        if words[at : at + 1] == ["-m"] and at + 1 < len(words):
-            return make_command(words[at + 1], tuple(words[at + 2 :]), python, True, False)
-        if at < len(words) and not words[at].startswith("-"):
-            return make_command(words[at], tuple(words[at + 1 :]), python, False, False)
-    return make_command(words[0], tuple(words[1:]), python, False, True)
+    args = _python_args(words)
+    is_module = args[:1] == ["-m"] and len(args) > 1
+    if is_module:
+        args = args[1:]
+    is_program = not args or args[0].startswith("-")
+    program, *rest = words if is_program else args
+    return make_command(program, tuple(rest), python, is_module, is_program)

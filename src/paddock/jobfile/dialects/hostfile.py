@@ -20,10 +20,18 @@ def resolve_hosts(job: Job) -> Job:
     """
     path = job.rendezvous.hostfile
     is_placed = job.rendezvous.kind == "tcp"
+    hosts: tuple[str, ...] = ()
     if is_placed and job.rendezvous.node_rank == 0:
-        hosts: tuple[str, ...] = ("localhost",)  # the others look for us
+        hosts = ("localhost",)  # the others look for us
     else:
-        hosts = _hosts(path, is_needed=is_placed)
+        try:
+            with open(path, encoding="utf-8") as file:
+                hosts = tuple(machine.host for machine in read_hostfile(file.read()))
+        except (OSError, UnicodeError, UsageError) as error:
+            if is_placed:
+                why = getattr(error, "strerror", None) or error
+                what = f"PBS_NODEFILE={path} cannot be read: {why}"
+                raise UsageError(what, hint=MASTER) from error
     if is_placed:
         return replace(job, rendezvous=replace(job.rendezvous, among=hosts))
     if len(hosts) > 1:
@@ -32,14 +40,3 @@ def resolve_hosts(job: Job) -> Job:
             hint=f"write mpirun -n {len(hosts)} -npernode 1 paddock launch ...; {ALONE}",
         )
     return job
-
-
-def _hosts(path: str, *, is_needed: bool) -> tuple[str, ...]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return tuple(machine.host for machine in read_hostfile(file.read()))
-    except (OSError, UnicodeError, UsageError) as error:
-        if not is_needed:
-            return ()
-        why = getattr(error, "strerror", None) or error
-        raise UsageError(f"PBS_NODEFILE={path} cannot be read: {why}", hint=MASTER) from error

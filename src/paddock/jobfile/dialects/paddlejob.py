@@ -11,9 +11,15 @@ import os
 from paddock.core.job import ValueSource
 from paddock.core.value import replace
 from paddock.errors import Problem, UsageError
-from paddock.jobfile.args import ArgValue
 from paddock.jobfile.build import build_job
-from paddock.jobfile.dialects.container import UNKNOWN, PodReading, read_pod, unknown_field
+from paddock.jobfile.dialects.container import (
+    UNKNOWN,
+    DocumentReading,
+    PodReading,
+    from_file,
+    read_pod,
+    unknown_field,
+)
 from paddock.jobfile.document import load_document
 from paddock.jobfile.environment import FALLBACKS, MAPPING
 from paddock.jobfile.parse import ParsedLaunch
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from paddock.core.job import Entrypoint, Job
+    from paddock.jobfile.args import ArgValue
 
 GROUP = "batch.paddlepaddle.org"
 ROLES = ("worker", "ps", "heter")
@@ -52,12 +59,11 @@ NODE_FLAGS = (
 )  # fmt: skip
 
 
-class _PaddleJobReader:
+class _PaddleJobReader(DocumentReading):
     """Reads a PaddleJob; collects values, notes and problems."""
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
-        self.not_honoured: list[str] = []
+        super().__init__()
         self.replicas: dict[str, int] = {}
         self.pods: dict[str, PodReading] = {}
 
@@ -66,9 +72,6 @@ class _PaddleJobReader:
         if self.problems:
             unknown = [line for line in self.not_honoured if UNKNOWN in line]
             raise UsageError.of([*map(Problem, unknown), *self.problems])
-
-    def fault(self, path: str, what: str, hint: str = "") -> None:
-        self.problems.append(Problem(f"{path}: {what}", hint))
 
 
 def resolve_file(parsed: ParsedLaunch) -> ParsedLaunch:
@@ -126,13 +129,9 @@ def _read_head(doc: Mapping[str, object], reading: _PaddleJobReader) -> dict[str
         if isinstance(version, str) and version.startswith("kubeflow.org"):
             hint = f"this is Kubeflow's PaddleJob; {hint}, spec.worker and spec.ps"
         reading.fault("apiVersion", f"{version!r} is not {GROUP}/v1", hint)
-    metadata = doc.get("metadata")
-    if isinstance(metadata, dict):
-        for key in metadata:
-            if key not in ("name", "generateName"):
-                reading.not_honoured.append(f"metadata.{key}: there is no cluster")
-    elif metadata is not None:
-        reading.fault("metadata", "not a mapping")
+    for key in reading.mapping("metadata", doc.get("metadata"), "") or ():
+        if key not in ("name", "generateName"):
+            reading.not_honoured.append(f"metadata.{key}: there is no cluster")
     for key in doc:
         if key not in HEAD:
             reading.not_honoured.append(unknown_field(key, key, HEAD))
@@ -146,10 +145,10 @@ def _read_head(doc: Mapping[str, object], reading: _PaddleJobReader) -> dict[str
 
 def _read_role(name: str, content: object, reading: _PaddleJobReader, python: str) -> None:
     path = f"spec.{name}"
-    if not isinstance(content, dict):
-        reading.fault(path, "not a mapping", "write replicas and template under it")
+    parts = reading.mapping(path, content, "write replicas and template under it")
+    if parts is None:
         return
-    replicas = content.get("replicas")
+    replicas = parts.get("replicas")
     if replicas is None:
         reading.fault(f"{path}.replicas", "missing", f"write {path}.replicas: 1")
     elif not isinstance(replicas, int) or isinstance(replicas, bool):
@@ -161,14 +160,14 @@ def _read_role(name: str, content: object, reading: _PaddleJobReader, python: st
         )  # fmt: skip
     else:
         reading.replicas[name] = replicas
-    for key in content:
+    for key in parts:
         if key in ("requests", "limits"):
             reading.not_honoured.append(f"{path}.{key}: the number of replicas is fixed here")
         elif key not in ("replicas", "template"):
             reading.not_honoured.append(
                 unknown_field(f"{path}.{key}", key, ("replicas", "template"))
             )
-    pod = read_pod(f"{path}.template", content.get("template"), python)
+    pod = read_pod(f"{path}.template", parts.get("template"), python)
     reading.problems.extend(pod.problems)
     reading.not_honoured.extend(pod.not_honoured)
     reading.pods[name] = pod
@@ -248,12 +247,10 @@ def _values(
         values.update(pod.values)
         for variable, name in (*MAPPING, *FALLBACKS):
             if variable in pod.env:
-                text = pod.env[variable]
-                values[name] = ArgValue(text, ValueSource("file", f"{path}.env.{variable}", text))
+                values[name] = from_file(f"{path}.env.{variable}", pod.env[variable])
         if pod.grace_seconds:
-            grace = str(pod.grace_seconds)
             where = f"spec.{role}.template.spec.terminationGracePeriodSeconds"
-            values["grace"] = ArgValue(grace, ValueSource("file", where, grace))
+            values["grace"] = from_file(where, str(pod.grace_seconds))
     for name in NODE_FLAGS:
         if name in values:
             given = values.pop(name)
@@ -263,15 +260,14 @@ def _values(
     env = _plain_env(reading)
     if env:
         where = "spec.worker.template.spec.containers[0].env"
-        values["env"] = ArgValue(",".join(env), ValueSource("file", where, ",".join(env)))
+        values["env"] = from_file(where, ",".join(env))
     _add_counts(values, reading, base)
     if spec.get("withGloo") is not None:
-        text = str(spec["withGloo"])
-        values["with_gloo"] = ArgValue(text, ValueSource("file", "spec.withGloo", text))
+        values["with_gloo"] = from_file("spec.withGloo", str(spec["withGloo"]))
     metadata = doc.get("metadata")
     job_id = metadata.get("name") if isinstance(metadata, dict) else None
     if isinstance(job_id, str) and job_id:
-        values["job_id"] = ArgValue(job_id, ValueSource("file", "metadata.name", job_id))
+        values["job_id"] = from_file("metadata.name", job_id)
     return values
 
 
@@ -300,24 +296,23 @@ def _add_counts(values: dict[str, ArgValue], reading: _PaddleJobReader, base: Jo
             reading.fault(path, f"{replicas} replicas do not fit --nnodes {shown}",
                           "leave --nnodes out, or choose a number that divides them")  # fmt: skip
         total = max(1, replicas * each // nnodes)
-        return ArgValue(str(total), ValueSource("file", path, str(replicas)))
+        return from_file(path, str(total), str(replicas))
 
     for name in ("server_num", "trainer_num", "heter_worker_num", "servers", "trainers"):
         values.pop(name, None)
     each = _processes_each(values, reading)
     is_ps = "ps" in reading.replicas or "heter" in reading.replicas
-    if "worker" in reading.replicas:
-        if is_ps:
-            values.pop("nproc_per_node", None)
-            values["trainer_num"] = count_of("worker")
-        else:
-            values["nproc_per_node"] = count_of("worker", each)
-    if "ps" in reading.replicas:
-        values["server_num"] = count_of("ps")
-    if "heter" in reading.replicas:
-        values["heter_worker_num"] = count_of("heter")
     if is_ps:
-        values.pop("run_mode", None)
+        for name in ("nproc_per_node", "run_mode"):
+            values.pop(name, None)
+    counts = (
+        ("worker", "trainer_num" if is_ps else "nproc_per_node", 1 if is_ps else each),
+        ("ps", "server_num", 1),
+        ("heter", "heter_worker_num", 1),
+    )
+    for role, name, of_replica in counts:
+        if role in reading.replicas:
+            values[name] = count_of(role, of_replica)
 
 
 def _processes_each(values: dict[str, ArgValue], reading: _PaddleJobReader) -> int:
@@ -341,9 +336,10 @@ def _processes_each(values: dict[str, ArgValue], reading: _PaddleJobReader) -> i
 
 
 def _plain_env(reading: _PaddleJobReader) -> dict[str, str]:
-    """The variables of all containers; the workers' win, since all share one environment."""
-    env: dict[str, str] = {}
-    for role in ("ps", "heter", "worker"):
-        pod = reading.pods.get(role)
-        env.update(pod.plain_env if pod else {})
-    return env
+    """The variables of all containers that are the processes', not the launcher's configuration.
+
+    The workers' win, since all share one environment.
+    """
+    own = {variable for variable, _ in (*MAPPING, *FALLBACKS)}
+    pods = [reading.pods[role] for role in ("ps", "heter", "worker") if role in reading.pods]
+    return {name: text for pod in pods for name, text in pod.env.items() if name not in own}

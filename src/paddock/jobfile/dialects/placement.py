@@ -5,11 +5,10 @@ A job meant for several nodes without a rank in the allocation is a problem, nev
 
 from __future__ import annotations
 
-from paddock.command_line import TRUE_WORDS
 from paddock.core.endpoint import is_host, join_endpoint, split_endpoint, split_scheme
 from paddock.core.job import ValueSource
 from paddock.errors import Problem, UsageError
-from paddock.jobfile.args import ArgValue
+from paddock.jobfile.args import ArgValue, is_set
 from paddock.jobfile.dialects.allocation import SIGNS, read_allocation
 from paddock.jobfile.reader import to_integer
 
@@ -40,8 +39,7 @@ def apply_allocation(reading: EnvironmentReading) -> None:
 def _is_settled(reading: EnvironmentReading) -> bool:
     """Return True if the user has given the nodes of the job."""
     values = reading.values
-    standalone = values.get("standalone")
-    if standalone is not None and standalone.text.lower() in TRUE_WORDS:
+    if is_set(values, "standalone"):
         return True
     nnodes = values.get("nnodes")
     is_one = nnodes is not None and nnodes.text.strip() == "1"

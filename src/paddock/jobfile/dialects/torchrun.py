@@ -6,7 +6,7 @@ torch/distributed/elastic/multiprocessing/api.py (Std, DefaultLogsSpecs), torch 
 
 from __future__ import annotations
 
-from paddock.command_line import to_seconds
+from paddock.command_line import nearest, to_seconds
 from paddock.core.job import ValueSource
 from paddock.core.secrets import without_login
 from paddock.jobfile.args import ArgValue
@@ -102,8 +102,6 @@ def apply_rdzv_conf(reader: FieldReader) -> None:
                 text, ValueSource(source.kind, source.name, f"{key}={text}")
             )
     for key in [k for k in found if k not in CONF_WITHOUT_EFFECT]:
-        from paddock.command_line import nearest
-
         known = [*(k for k, _ in CONF_VALUES), *sorted(CONF_WITHOUT_EFFECT)]
         reader.fault("rdzv_conf", f"there is no key '{key}'", nearest(key, known))
     unused = ", ".join(k for k in found if k in CONF_WITHOUT_EFFECT)
@@ -115,13 +113,14 @@ def read_streams(reader: FieldReader) -> tuple[tuple[int, int], ...]:
     """The streams that the console shows: (local rank, 0 to 3), ALL_RANKS for those not named.
 
     As in torchrun: a stream is shown unless it is redirected and not teed, or its rank is not in
-    the filter. () when no flag says anything.
+    the filter.
     """
     redirected, teed = _stream_map(reader, "redirects"), _stream_map(reader, "tee")
-    ranks = _filter(reader)
-    if redirected is None and teed is None and ranks is None:
-        return ()
-    redirected, teed = redirected or {}, teed or {}
+    ranks = None
+    if reader.has("local_ranks_filter"):
+        ranks = frozenset(map(to_integer, reader.items("local_ranks_filter")))
+        if any(rank is None or rank < 0 for rank in ranks):
+            reader.fault("local_ranks_filter", "not a list of local ranks", "write for example 0,1")
 
     def shown(rank: int) -> int:
         if ranks is not None and rank not in ranks:
@@ -129,14 +128,14 @@ def read_streams(reader: FieldReader) -> tuple[tuple[int, int], ...]:
         hidden = redirected.get(rank, redirected.get(ALL_RANKS, 0))
         return BOTH & ~(hidden & ~teed.get(rank, teed.get(ALL_RANKS, 0)))
 
-    named = {ALL_RANKS, *redirected, *teed, *(ranks or ())}
+    named = {ALL_RANKS, *redirected, *teed, *(rank for rank in ranks or () if rank is not None)}
     return tuple((rank, shown(rank)) for rank in sorted(named))
 
 
-def _stream_map(reader: FieldReader, name: str) -> dict[int, int] | None:
-    """Std.from_str: 3 is {ALL_RANKS: 3}, 0:1,1:2 is {0: 1, 1: 2}."""
+def _stream_map(reader: FieldReader, name: str) -> dict[int, int]:
+    """Std.from_str: 3 is {ALL_RANKS: 3}, 0:1,1:2 is {0: 1, 1: 2}; {} where nothing is given."""
     if not reader.has(name):
-        return None
+        return {}
     found: dict[int, int] = {}
     for item in reader.text(name).split(","):
         left, colon, right = item.strip().partition(":")
@@ -152,15 +151,6 @@ def _stream_map(reader: FieldReader, name: str) -> dict[int, int] | None:
     if ALL_RANKS in found and len(found) > 1:
         reader.fault(name, "either one value for all ranks, or RANK:VALUE for each")
     return found
-
-
-def _filter(reader: FieldReader) -> frozenset[int] | None:
-    if not reader.has("local_ranks_filter"):
-        return None
-    ranks = [to_integer(item) for item in reader.items("local_ranks_filter")]
-    if any(rank is None or rank < 0 for rank in ranks):
-        reader.fault("local_ranks_filter", "not a list of local ranks", "write for example 0,1")
-    return frozenset(rank for rank in ranks if rank is not None)
 
 
 def check_others(reader: FieldReader) -> None:

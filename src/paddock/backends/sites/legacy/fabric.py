@@ -8,19 +8,16 @@ then the trainer; every --name=value reached it as PADDLE_INIT_NAME (v2).
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from paddock.backends.flags import OWN, TABLE
 from paddock.backends.sites.check import secret_problems
 from paddock.backends.sites.hostfile import hosts_of, parse_hosts
 from paddock.backends.types import Site
 from paddock.command_line import nearest
-from paddock.errors import Problem, UsageError
+from paddock.errors import Problem, UsageError, refuse
 from paddock.jobfile.flags import BY_NAME, BY_SHORT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # Name in conf.py -> key of a site; "init" is a variable PADDLE_INIT_* of the trainers.
 NAMES = {
@@ -83,8 +80,7 @@ def site_from_conf(text: str, name: str) -> Site:
             options[kind] = str(value)
     if "HOSTS" not in found and not problems:
         problems.append(Problem(f"{name} names no HOSTS", 'write HOSTS = ["user@host"]'))
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     hosts = options["hosts"]
     assert isinstance(hosts, tuple)
     return Site(parse_hosts(hosts, name)[0].target, "ssh", options, sources)
@@ -127,10 +123,8 @@ def translate(words: Sequence[str], site: Site) -> Translation:
         own += ["--start_port", port]
     if not is_local and "server_script" not in given:
         own += ["--server_script", "pserver"]
-    if problems:
-        raise UsageError.of(problems)
-    table = site.options.get("paddle_init", {})
-    assert isinstance(table, dict)
+    refuse(problems)
+    table = site.table("paddle_init")
     env = {f"PADDLE_INIT_{name}": str(value) for name, value in table.items()}
     env |= {f"PADDLE_INIT_{name.upper()}": value for name, value in old.items()}
     return Translation((*flags, *own), script or (SCRIPT,), env, tuple(notes))
@@ -220,11 +214,7 @@ def _literals(text: str, name: str) -> tuple[dict[str, object], dict[str, int], 
             found[target.id] = ast.literal_eval(node.value)
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             what = f"{where}: {target.id} is computed, and a conf.py is not executed"
-            problems.append(Problem(what, _how_to_write(target.id)))
+            example = '["user@host1", "user@host2:2222"]' if target.id == "HOSTS" else '"its value"'
+            problems.append(Problem(what, f"write the value itself: {target.id} = {example}"))
         lines[target.id] = node.lineno
     return found, lines, problems
-
-
-def _how_to_write(name: str) -> str:
-    example = '["user@host1", "user@host2:2222"]' if name == "HOSTS" else '"its value"'
-    return f"write the value itself: {name} = {example}"

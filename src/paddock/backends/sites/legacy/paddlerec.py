@@ -7,16 +7,13 @@ PaddleCloud or kubernetes). Their PaddleCloud client is not public: its command 
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from paddock.backends.sites.check import secret_problems
 from paddock.backends.types import Site
 from paddock.command_line import nearest
-from paddock.errors import Problem, UsageError
+from paddock.errors import Problem, UsageError, refuse
 from paddock.local.runs import as_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 KNOWN = ("k8s", "kubernetes", "PaddleCloud", "MPI")
 # Key of `submit` -> key of a site, for Kubernetes. Their page said worker_num, their code read
@@ -45,8 +42,7 @@ def site_from_document(document: Mapping[str, object], name: str, folder: str = 
     ('kubernetes', 'i:1', 2)
     """
     problems = [*secret_problems(document, name), *_credentials(document, name)]
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     inner = document.get("engine", document)
     top = inner if isinstance(inner, dict) else {}
     backend = str(top.get("backend", ""))
@@ -91,8 +87,7 @@ def _kubernetes(top: Mapping[str, object], submit: Mapping[str, object], name: s
         else:
             options[KUBERNETES[key]] = str(value)
             sources[KUBERNETES[key]] = where
-    if problems:
-        raise UsageError.of(problems)
+    refuse(problems)
     _take_name(top, submit, options, sources, name)
     return Site("kubernetes", "kubernetes", options, sources)
 
