@@ -7,13 +7,13 @@ from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.core.exits import Exit
+    from paddock.core.attempt.exits import Exit
+    from paddock.core.attempt.policy import Verdict
     from paddock.core.hosts import Host
     from paddock.core.job import Job
-    from paddock.core.membership import Membership
     from paddock.core.plan import Proc
-    from paddock.core.policy import Verdict
-    from paddock.core.state import Phase
+    from paddock.core.rendezvous.membership import Membership
+    from paddock.core.rendezvous.state import Phase
 
 LOST = "node-lost"
 

@@ -11,17 +11,17 @@ from __future__ import annotations
 import os
 
 from paddock.agent.record import PlannedRanks, status_row, take, verdict_row
-from paddock.local.text import verdict_text
+from paddock.local.report.text import verdict_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from paddock.agent.coordinator import Coordinator
+    from paddock.core.attempt.policy import Verdict
     from paddock.core.job import Job
-    from paddock.core.policy import Verdict
     from paddock.local.loop import Loop
-    from paddock.local.record import RecordFolder
+    from paddock.local.runs.record import RecordFolder
 
 PAUSE_SECONDS = 0.2  # between two states that are written
 STATUS, VERDICT = "status.json", "verdict.json"

@@ -6,7 +6,7 @@ The node that coordinates knows every rank. Any other node knows the plan, and i
 from __future__ import annotations
 
 from paddock.agent.record import JobSnapshot, PlannedRanks, status_row, take, verdict_row
-from paddock.local.text import verdict_text
+from paddock.local.report.text import verdict_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from paddock.agent.coordinator import Coordinator
     from paddock.agent.member import Member
+    from paddock.core.attempt.policy import Verdict
     from paddock.core.hosts import Host
     from paddock.core.job import Job
-    from paddock.core.policy import Verdict
-    from paddock.core.state import Phase
+    from paddock.core.rendezvous.state import Phase
     from paddock.local.loop import Loop
 
     class Viewed(Protocol):

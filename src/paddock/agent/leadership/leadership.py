@@ -8,7 +8,7 @@ from paddock.agent.leadership.session import LeaderSession
 from paddock.agent.transport.client import ClientEvents, CoordinatorClient
 from paddock.agent.transport.invite import invite
 from paddock.core.endpoint import join_endpoint
-from paddock.core.messages import SetTimer, TimerFired
+from paddock.core.rendezvous.messages import SetTimer, TimerFired
 from paddock.errors import PaddockError, UsageError
 
 TYPE_CHECKING = False
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from paddock.agent.leadership.leadership_state import Succession
     from paddock.agent.leadership.session import OwnLauncher
     from paddock.agent.transport.sockets import Listener, Network
-    from paddock.core.messages import Ending, Envelope, Start
+    from paddock.core.rendezvous.messages import Ending, Envelope, Start
 
     class Elector(Protocol):
         """The way the leader of a job is found: election.py for etcd, majority.py for its nodes.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from paddock.agent.member import Member
     from paddock.agent.transport.sockets import Listener
     from paddock.core.job import Job
-    from paddock.core.messages import End, Start
-    from paddock.core.state import Phase
+    from paddock.core.rendezvous.messages import End, Start
+    from paddock.core.rendezvous.state import Phase
     from paddock.local.loop import Loop
 
     class OwnLauncher(Protocol):

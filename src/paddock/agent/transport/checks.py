@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from paddock.core.hosts import SERVICES, Host
 from paddock.core.job import DEVICE_KINDS
-from paddock.core.messages import LOSSES, HandOver, Leave, Start, Voters, Warn
 from paddock.core.plan import MAX_PROCS
+from paddock.core.rendezvous.messages import LOSSES, HandOver, Leave, Start, Voters, Warn
 
 SIGNAL_MAX = 64
 WORD_MAX = 1024  # a host's name and its pod's

@@ -7,7 +7,7 @@ No input or output here; hashing and packing only.
     {"paddock": 2, "job", "nonce", "key"}   ->
                                             <-     {"paddock": 2, "job", "nonce", "mac"}
     {"welcome": true, "uid", "lease", "mac"} ->    (or {"refused", "hint", "code"})
-    then envelopes (core/messages.py) both ways, one per line
+    then envelopes (core/rendezvous/messages.py) both ways, one per line
 
 With a job key both sides prove that they have it (HMAC-SHA256 over both nonces and the job id), and
 every later line carries a signature over its direction, its number and its text, so lines can be
@@ -21,11 +21,11 @@ import hmac
 import json
 
 from paddock.agent.transport.checks import RANGES, find_fault, is_word
-from paddock.core import messages
-from paddock.core.exits import Exit
+from paddock.core.attempt.exits import Exit
+from paddock.core.attempt.policy import Verdict
 from paddock.core.hosts import Host
-from paddock.core.messages import Budget, Envelope, Voters
-from paddock.core.policy import Verdict
+from paddock.core.rendezvous import messages
+from paddock.core.rendezvous.messages import Budget, Envelope, Voters
 from paddock.errors import PaddockError
 
 TYPE_CHECKING = False
