@@ -1,0 +1,204 @@
+"""The bill: what the rank-seconds of a run were spent on. Pure; from the rows of its history.
+
+kind        from                              to
+----------  --------------------------------  -------------------------------------------------
+start       the launcher's start              the ranks of an attempt run; waiting for nodes is
+rendezvous  the launcher waits for nodes      rendezvous
+warm-up     the ranks run                     the first step, or else the first line
+useful      the first step                    the end, without what is below
+stalled     a stall's last move               something moves again
+lost        a step that a restart does again  the end of the attempt that had done it before
+restart     an attempt has ended              the ranks of the next one run
+draining    the ranks are told to stop        they have ended
+
+A rank is in one kind at a time, from the start to the end of the run: the sum is the wall time
+times the ranks, to the millisecond.
+"""
+
+from __future__ import annotations
+
+from paddock.core.value import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from paddock.watch.history import History, Row
+
+KINDS = (
+    "start", "rendezvous", "warm-up", "useful", "stalled", "lost", "restart", "draining",
+)  # fmt: skip
+
+
+@value
+class Bill:
+    """Milliseconds of all ranks together, by kind. wall_ms: of the run. steps: done, at last.
+
+    is_over: False while the run goes on; then the bill is up to the latest row.
+    """
+
+    wall_ms: int
+    ranks: int
+    spent_ms: tuple[tuple[str, int], ...]
+    attempts: int
+    steps: int | None
+    is_over: bool
+
+    def share(self, kind: str) -> float:
+        """The share of a kind, of 1."""
+        total = self.wall_ms * self.ranks
+        return dict(self.spent_ms)[kind] / total if total else 0.0
+
+
+class _Span:
+    """An attempt: times in ms. first: by rank, when it did its first step, or printed a line.
+
+    steps: when a step was first seen, of any rank.
+    """
+
+    def __init__(self, began: int, ended: int, ranks: tuple[int, ...]) -> None:
+        self.began = began
+        self.stopping = self.ended = ended
+        self.ranks = ranks
+        self.first: dict[int, int] = {}
+        self.steps: list[tuple[int, int]] = []
+
+    def stop(self, at: int) -> None:
+        """Its ranks are told to stop."""
+        self.stopping = min(self.stopping, at)
+
+    def end(self, at: int) -> None:
+        """Its ranks have ended."""
+        self.stop(at)
+        self.ended = min(self.ended, at)
+
+    def first_of(self, rank: int) -> int:
+        """When a rank began to do steps; one that prints nothing began with the others."""
+        others = min(self.first.values(), default=self.stopping)
+        return min(self.first.get(rank, others), self.stopping)
+
+
+def bill_of(history: History) -> Bill | None:
+    """The bill of a run; None before its first row."""
+    rows = history.rows
+    begin = next(history.of("begin"), None)
+    if begin is None:
+        return None
+    began, ended = _ms(begin), _ms(rows[-1])
+    last = next((row for row in reversed(rows) if row["kind"] == "end"), None)
+    if last is not None:
+        ended = _ms(last)
+    spans = _spans(rows, ended)
+    ranks = sorted({rank for span in spans for rank in span.ranks}) or [0]
+    waits = [(_ms(row), _ms(row) + int(row["seconds"] * 1000)) for row in history.of("waited")]
+    stalls = _stalls(history, ended)
+    spent = dict.fromkeys(KINDS, 0)
+    for rank in ranks:
+        edges = _timeline(rank, began, ended, spans)
+        for kind, since, until in _cut(edges, stalls, "useful", "stalled"):
+            for inner, a, b in _cut([(kind, since, until)], waits, "start", "rendezvous"):
+                spent[inner] += b - a
+    steps = [step for span in spans for _, step in span.steps]
+    return Bill(
+        ended - began, len(ranks), tuple(spent.items()), len(spans), max(steps, default=None),
+        last is not None,
+    )  # fmt: skip
+
+
+def bill_line(bill: Bill) -> str:
+    """The bill in a line, largest first after useful.
+
+    >>> bill_line(Bill(10_000, 2, (("start", 1000), ("useful", 19_000)), 1, 40, True))
+    '95 % useful, 5 % start · 10.0 s x 2 ranks = 0.0056 rank-hours'
+    """
+    total = bill.wall_ms * bill.ranks or 1
+    rest = sorted(bill.spent_ms, key=lambda pair: (pair[0] != "useful", -pair[1]))
+    shown = [(kind, 100 * ms / total) for kind, ms in rest]
+    parts = ", ".join(f"{share:.0f} % {kind}" for kind, share in shown if share >= 0.5)
+    hours = total / 3_600_000
+    return f"{parts} · {bill.wall_ms / 1000:.1f} s x {bill.ranks} ranks = {hours:.2g} rank-hours"
+
+
+def _ms(row: Row) -> int:
+    return round(float(row["at"]) * 1000)
+
+
+def _spans(rows: Sequence[Row], ended: int) -> list[_Span]:
+    """The attempts of a run, in order."""
+    spans: list[_Span] = []
+    for row in rows:
+        at, kind = _ms(row), row["kind"]
+        if kind == "attempt" and row["ranks"]:
+            if spans:
+                spans[-1].end(at)
+            ranks = tuple(each[1] for each in row["ranks"] if each[0] == "worker")
+            spans.append(_Span(at, ended, ranks))
+        elif not spans:
+            continue
+        elif kind in ("line", "progress") and row.get("rank") in spans[-1].ranks:
+            now, step = spans[-1], row.get("step")
+            now.first.setdefault(row["rank"], at)
+            if step is not None and (not now.steps or step > now.steps[-1][1]):
+                now.steps.append((at, step))
+        elif kind == "stopping":
+            spans[-1].stop(at)
+        elif kind == "attempt_end":
+            spans[-1].end(at)
+    return spans
+
+
+def _timeline(
+    rank: int, began: int, ended: int, spans: Sequence[_Span]
+) -> list[tuple[str, int, int]]:
+    """What a rank did from the first to the last moment, without a gap."""
+    found: list[tuple[str, int, int]] = []
+    at, kind = began, "start"
+    for number, span in enumerate(spans):
+        found.append((kind, at, span.began))
+        kind, at = "restart", span.ended
+        if rank not in span.ranks:
+            found.append(("restart", span.began, span.ended))
+            continue
+        first = span.first_of(rank)
+        lost = span.stopping
+        if number + 1 < len(spans) and span.steps and spans[number + 1].steps:
+            again = spans[number + 1].steps[0][1]
+            lost = next((ms for ms, step in span.steps if step >= again), span.stopping)
+            lost = max(first, min(lost, span.stopping))
+        found += [
+            ("warm-up", span.began, first), ("useful", first, lost), ("lost", lost, span.stopping),
+            ("draining", span.stopping, span.ended),
+        ]  # fmt: skip
+    found.append((kind if not spans else "draining", at, ended))
+    return [each for each in found if each[2] > each[1]]
+
+
+def _stalls(history: History, ended: int) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    since: int | None = None
+    for row in history.of("stall", "stall_over", "attempt_end"):
+        if row["kind"] == "stall":
+            since = _ms(row) - int(row["seconds"] * 1000)
+        elif since is not None:
+            found.append((since, _ms(row)))
+            since = None
+    return [*found, (since, ended)] if since is not None else found
+
+
+def _cut(
+    spans: Sequence[tuple[str, int, int]],
+    holes: Sequence[tuple[int, int]],
+    kind: str,
+    becomes: str,
+) -> list[tuple[str, int, int]]:
+    """Give the parts of the spans of a kind that lie in a hole another kind. holes: in order."""
+    found = []
+    for name, since, until in spans:
+        at = since
+        for a, b in holes if name == kind else ():
+            a, b = max(a, at), min(b, until)
+            if b > a:
+                found += [(name, at, a), (becomes, a, b)]
+                at = b
+        found.append((name, at, until))
+    return [each for each in found if each[2] > each[1]]

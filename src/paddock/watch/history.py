@@ -1,0 +1,159 @@
+"""history.jsonl: what happened in a run, a line of JSON each; beside its logs, one file a node.
+
+Every row has "kind" and "at" (seconds since 1970 by the coordinator's clock). The first row is
+"begin" with the version of the schema. docs/reference/history.md lists the kinds and their fields.
+
+The file is 0600, has no environment value, and stays below a limit: above it, every second row of
+those that repeat (REPEATED) is removed, and they are written half as often from then on. A line
+that was cut short by a crash is skipped by readers, and counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from paddock.core.value import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    Row = Mapping[str, Any]
+
+VERSION = 1
+FILE = "history.jsonl"
+REPEATED = ("sample", "progress")
+BYTES_MAX = 16 << 20
+ROW_BYTES_MAX = 1 << 20  # a longer line is no row
+
+
+class HistoryWriter:
+    """Appends rows to a history. Owned by one thread.
+
+    A disk that is full loses rows, and the job goes on; `lost` counts them.
+    """
+
+    def __init__(self, path: str, bytes_max: int = BYTES_MAX) -> None:
+        """Open the file, or make it. Raises OSError."""
+        self.path = path
+        self.lost = 0
+        self.every = 1  # one of so many repeated rows is written
+        self._bytes_max = bytes_max
+        self._seen = 0
+        self._fd = self._open()
+        self._is_torn = self._ends_torn()
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(self.path, flags, 0o600)
+
+    def _ends_torn(self) -> bool:
+        size = os.fstat(self._fd).st_size
+        return size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
+
+    def add(self, *rows: Row) -> None:
+        """Append rows, each whole or not at all for a reader."""
+        lines = []
+        for row in rows:
+            if row["kind"] in REPEATED:
+                self._seen += 1
+                if self._seen % self.every:
+                    continue
+            lines.append(json.dumps(row, separators=(",", ":"), default=str))
+        if not lines:
+            return
+        text = ("\n" if self._is_torn else "") + "\n".join(lines) + "\n"
+        try:
+            written = os.write(self._fd, data := text.encode())
+        except OSError:
+            self.lost += len(lines)
+            return
+        self._is_torn = written < len(data)
+        self.lost += len(lines) if self._is_torn else 0
+        if os.fstat(self._fd).st_size > self._bytes_max:
+            self._thin()
+
+    def _thin(self) -> None:
+        """Remove every second repeated row of each kind and rank; the others stay."""
+        counts: dict[tuple[str, object], int] = {}
+        aside = f"{self.path}.thin"
+        try:
+            with open(aside, "wb", opener=_private) as file:
+                for line, row in _lines(self.path):
+                    if row is not None and row["kind"] in REPEATED:
+                        key = (row["kind"], row.get("rank"))
+                        counts[key] = counts.get(key, 0) + 1
+                        if counts[key] % 2:
+                            continue
+                    file.write(line)
+            os.replace(aside, self.path)
+        except OSError:
+            self._bytes_max *= 2  # no room to do it: try much later
+            return
+        os.close(self._fd)
+        self._fd = self._open()
+        self.every *= 2
+        size = os.fstat(self._fd).st_size
+        self._bytes_max = max(self._bytes_max, 2 * size)  # what never repeats is kept
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+@value
+class History:
+    """The rows of a run, in the order of time. skipped: damaged lines. newest: schema's version."""
+
+    rows: tuple[Row, ...]
+    skipped: int = 0
+    newest: int = VERSION
+
+    def of(self, *kinds: str) -> Iterator[Row]:
+        """The rows of these kinds."""
+        return (row for row in self.rows if row["kind"] in kinds)
+
+
+def read_history(paths: Iterable[str | os.PathLike[str]]) -> History:
+    """Read the histories of the nodes of a run. A file that is not there has no rows."""
+    rows: list[Row] = []
+    skipped, newest = 0, VERSION
+    for path in paths:
+        try:
+            for _, row in _lines(path):
+                if row is None:
+                    skipped += 1
+                else:
+                    rows.append(row)
+                    if row["kind"] == "begin":
+                        newest = max(newest, int(row.get("version", VERSION)))
+        except OSError:
+            continue
+    rows.sort(key=_at)
+    return History(tuple(rows), skipped, newest)
+
+
+def _at(row: Row) -> float:
+    return float(row["at"])
+
+
+def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[bytes, Row | None]]:
+    """The lines of a history and their rows; None for a damaged one. Raises OSError."""
+    from math import isfinite
+
+    with open(path, "rb") as file:
+        while line := file.readline(ROW_BYTES_MAX):
+            try:
+                row = json.loads(line)
+                if not (isinstance(row["kind"], str) and isfinite(row["at"])):
+                    raise ValueError(line)
+                yield line, row
+            except (ValueError, TypeError, LookupError, RecursionError, OverflowError):
+                if line.strip():
+                    yield line, None

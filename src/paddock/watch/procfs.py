@@ -1,0 +1,145 @@
+"""A process as seen from outside: state, CPU time, memory, bytes moved. Reads /proc (proc(5))."""
+
+from __future__ import annotations
+
+import os
+
+from paddock.core.value import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+TREE_MAX = 64  # processes of one rank that are looked at
+
+
+@value
+class ProcessFacts:
+    """A rank and its descendants at one moment.
+
+    state: of the rank itself, a letter of proc(5): R, S, D, T (stopped), t (traced), Z.
+    cpu_seconds, read_bytes, written_bytes, calls (of read and write): since the start, of all.
+    rss_bytes: now, of all. pids: all of them, the rank first.
+    """
+
+    state: str
+    cpu_seconds: float
+    rss_bytes: int
+    read_bytes: int
+    written_bytes: int
+    calls: int
+    pids: tuple[int, ...] = ()
+
+
+def facts_of(pid: int, root: str = "/proc") -> ProcessFacts | None:
+    """The facts of a rank; None once it is gone."""
+    pids = tree_of(pid, root)
+    own = _stat(pid, root)
+    if own is None:
+        return None
+    state, cpu, rss = own
+    read = written = calls = 0
+    for each in pids:
+        if each != pid:
+            more = _stat(each, root)
+            if more is not None:
+                cpu += more[1]
+                rss += more[2]
+        moved = _io(each, root)
+        read, written, calls = read + moved[0], written + moved[1], calls + moved[2]
+    return ProcessFacts(state, cpu, rss, read, written, calls, pids)
+
+
+def tree_of(pid: int, root: str = "/proc") -> tuple[int, ...]:
+    """A process and its descendants, breadth first, at most TREE_MAX."""
+    found = [pid]
+    for each in found:
+        if len(found) >= TREE_MAX:
+            break
+        text = _read(f"{root}/{each}/task/{each}/children")
+        found += [int(word) for word in text.split()]
+    return tuple(found[:TREE_MAX])
+
+
+def tracer_of(pid: int, root: str = "/proc") -> int:
+    """The pid of a debugger that is attached; 0 without one."""
+    for line in _read(f"{root}/{pid}/status").splitlines():
+        if line.startswith("TracerPid:"):
+            return int(line.split()[1])
+    return 0
+
+
+def wait_of(pid: int, root: str = "/proc") -> str:
+    """The kernel function in which the main thread waits, or the system call; "" if it runs."""
+    place = _read(f"{root}/{pid}/wchan").strip()
+    if place and place != "0":
+        return place
+    call = _read(f"{root}/{pid}/syscall").split()
+    return f"system call {call[0]}" if call and call[0].isdigit() else ""
+
+
+def sockets_of(pid: int, root: str = "/proc") -> dict[int, int]:
+    """The inodes of a process's open sockets, by descriptor."""
+    found = {}
+    try:
+        names = os.listdir(f"{root}/{pid}/fd")
+    except OSError:
+        return {}
+    for name in names:
+        try:
+            target = os.readlink(f"{root}/{pid}/fd/{name}")
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            found[int(name)] = int(target[8:-1])
+    return found
+
+
+def connections(pids: Iterable[int], root: str = "/proc") -> dict[int, tuple[str, str]]:
+    """The established TCP connections of this network namespace: inode -> own and peer address."""
+    found: dict[int, tuple[str, str]] = {}
+    for pid in pids:
+        for name in ("tcp", "tcp6"):
+            for line in _read(f"{root}/{pid}/net/{name}").splitlines()[1:]:
+                fields = line.split()
+                if len(fields) > 9 and fields[3] == "01":
+                    found[int(fields[9])] = (_address(fields[1]), _address(fields[2]))
+        break  # they share the namespace
+    return found
+
+
+def _address(text: str) -> str:
+    """An address of /proc/net/tcp as host:port; only the port matters for IPv6.
+
+    >>> _address("0100007F:1F90")
+    '127.0.0.1:8080'
+    """
+    host, _, port = text.partition(":")
+    octets = bytes.fromhex(host[-8:])[::-1] if len(host) in (8, 32) else b""
+    return f"{'.'.join(map(str, octets))}:{int(port, 16)}"
+
+
+def _stat(pid: int, root: str) -> tuple[str, float, int] | None:
+    text = _read(f"{root}/{pid}/stat")
+    fields = text[text.rfind(")") + 2 :].split()  # a command may have spaces and parentheses
+    if len(fields) < 22:
+        return None
+    cpu = (int(fields[11]) + int(fields[12])) / TICKS
+    return fields[0], cpu, int(fields[21]) * PAGE_BYTES
+
+
+def _io(pid: int, root: str) -> tuple[int, int, int]:
+    """rchar, wchar, and the calls of both; 0 of another user's process."""
+    found = dict(line.split(": ") for line in _read(f"{root}/{pid}/io").splitlines())
+    calls = int(found.get("syscr", 0)) + int(found.get("syscw", 0))
+    return int(found.get("rchar", 0)), int(found.get("wchar", 0)), calls
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

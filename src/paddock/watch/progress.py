@@ -1,0 +1,238 @@
+"""Read a training script's progress from its log lines: step, epoch, loss, rate. Pure.
+
+A profile knows the lines of one library. The first profile that reads a line of a rank is used; any
+later line that another profile reads changes it, so a script may change its library on the way.
+Sources are the libraries' own lines, captured under tests/watch/golden.
+"""
+
+from __future__ import annotations
+
+import re
+
+from paddock.core.value import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+LINES_MAX = 60  # read of one look, from the last
+LINE_BYTES_MAX = 4000  # the rest of a longer line is not read
+VALUES_MAX = 24  # of one line
+
+NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+
+
+@value
+class ProgressReading:
+    """The progress that one line tells.
+
+    steps: of the epoch or the run, as the line tells it. rate: per second, of rate_unit.
+    values: loss, learning rate and whatever else the line has with a name, in its order.
+    """
+
+    profile: str
+    step: int | None = None
+    steps: int | None = None
+    epoch: float | None = None
+    rate: float | None = None
+    rate_unit: str = ""
+    values: tuple[tuple[str, float], ...] = ()
+
+
+@value
+class Profile:
+    """The lines of one library. hints: one of them is in such a line, in lower case.
+
+    pattern: matched against the line; its groups step, steps, epoch, rate and unit are read.
+    """
+
+    name: str
+    hints: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+
+def _profile(name: str, hints: tuple[str, ...], pattern: str) -> Profile:
+    return Profile(name, hints, re.compile(pattern.replace("NUMBER", NUMBER), re.IGNORECASE))
+
+
+# The bar of tqdm: " 45%|####5     | 45/100 [00:10<00:12,  4.50it/s, loss=0.2]".
+_BAR = (
+    r"(?P<step>\d+)/(?P<steps>\d+|\?) \[[\d:]+<[\d:?]+,?\s*"
+    r"(?:(?P<rate>NUMBER|\?)\s*(?P<unit>[\w.]+/s|s/[\w.]+))?"
+)
+PROFILES = (
+    _profile("paddlenlp", ("global_step",), r"(?=.*\bloss\b).*?global_step: (?P<step>\d+)"),
+    _profile(
+        "paddle", ("batch_id", "ips:", "[iter:", "ms/step", "sec/step"),
+        r".*?(?:epoch:? (?P<epoch>\d+)(?:/\d+)?\]?,? ?)?"
+        r"(?:batch_id: |\[iter: ?|(?<!\w)step +)(?P<step>\d+)(?:/(?P<steps>\d+))?",
+    ),
+    _profile(
+        "megatron", ("iteration",),
+        r".*?\biteration +(?P<step>\d+)/ *(?P<steps>\d+) \|.*elapsed time per iteration",
+    ),
+    _profile(
+        "huggingface", ("'epoch':", '"epoch":'),
+        r"\{(?=.*'(?:loss|train_loss|eval_loss)').*'epoch': '?(?P<epoch>NUMBER)",
+    ),
+    _profile("lightning", ("epoch",), r".*?Epoch (?P<epoch>\d+)(?:/\d+)?:? +\d+%\|.*?\| " + _BAR),
+    _profile(
+        "keras", ("/step", "s/epoch"),
+        r".*?(?P<step>\d+)/(?P<steps>\d+) .{3,80}? \d+\w*(?: \d+\w+/step)?",
+    ),
+    _profile("tqdm", ("it/s", "s/it", "/s]", "/s,", "?it"), r".*?\| " + _BAR),
+    _profile(
+        "pytorch-example", ("train epoch:",),
+        r".*?Train Epoch: (?P<epoch>\d+) \[(?P<step>\d+)/(?P<steps>\d+)",
+    ),
+    _profile(
+        "plain", ("step", "iter", "batch", "epoch"),
+        r".*?(?<![\w-])(?:epochs?\W{0,3}(?P<epoch>\d+(?:\.\d+)?)(?:\s*/\s*\d+)?\]?.*?)?"
+        r"(?<![\w-])(?:global[ _]step|step|iteration|iter|batch)s?\W{0,3}(?P<step>\d+)"
+        r"(?:\s*(?:/|of)\s*(?P<steps>\d+))?(?![\d.]*\s*(?:ms|s|sec|seconds)\b)",
+    ),
+    _profile(
+        "plain", ("epoch",),
+        r".*?(?<![\w-])epoch\W{0,3}(?P<epoch>\d+(?:\.\d+)?)(?=.*\bloss\b)",
+    ),
+)  # fmt: skip
+
+_PAIR = re.compile(
+    rf"(?P<name>[A-Za-z][\w/.@-]*(?: [A-Za-z][\w/.@-]*)*)(?: \([\w/ ]+\))?['\"]?\s*[:=]?\s*['\"]?"
+    rf"(?P<number>{NUMBER})(?!\w*[/:\d])(?P<unit> ?(?:[A-Za-z]+/s(?:ec)?))?"
+)
+_LOSS = ("loss", "train_loss", "lm loss", "training loss", "train loss", "avg_loss", "cost")
+_RATES = {
+    "ips": "", "tps": "tokens/s", "speed": "", "samples_per_second": "samples/s",
+    "interval_samples_per_second": "samples/s", "train_samples_per_second": "samples/s",
+    "tokens_per_second": "tokens/s", "throughput": "", "samples/s": "samples/s",
+    "examples/s": "examples/s", "tokens/s": "tokens/s", "images/s": "images/s",
+    "steps/s": "steps/s", "it/s": "it/s",
+}  # fmt: skip
+_POSITIONS = (
+    "step", "steps", "global_step", "global step", "iter", "iteration", "epoch", "epochs",
+    "batch", "batch_id",
+)  # fmt: skip
+
+
+def read_line(line: str, own: Sequence[Profile] = ()) -> ProgressReading | None:
+    """Read one line; None for a line that tells no progress. own: the user's profiles, first.
+
+    >>> read_line("step 30: loss 0.25, lr=1e-3")
+    ProgressReading(profile='plain', step=30, steps=None, epoch=None, rate=None, rate_unit='', \
+values=(('loss', 0.25), ('lr', 0.001)))
+    >>> read_line("step 3 of the installation") is None
+    True
+    """
+    lowered = line.lower()
+    for profile in (*own, *PROFILES):
+        if not any(hint in lowered for hint in profile.hints):
+            continue
+        match = profile.pattern.match(line)
+        if match is None:
+            continue
+        found = match.groupdict()
+        values, rate, unit = _values(line)
+        if found.get("rate"):
+            rate, unit = _rate(found["rate"], found.get("unit") or "")
+        has_bar = profile.name in ("tqdm", "lightning", "keras")
+        if profile.name == "plain" and not values and rate is None:
+            continue  # "step 3 of the installation"
+        if has_bar and found.get("steps") == "?":
+            found["steps"] = None
+        return ProgressReading(
+            profile.name, _whole(found.get("step")), _whole(found.get("steps")),
+            _number(found.get("epoch")), rate, unit, values,
+        )  # fmt: skip
+    return None
+
+
+def read_tail(tail: bytes, own: Sequence[Profile] = ()) -> ProgressReading | None:
+    """Read the latest line of progress among a log's last bytes, its last line included.
+
+    >>> read_tail(b"step 1 loss=3\\nstep 2 loss=2\\nsaved\\n").step
+    2
+    """
+    for line in _last_lines(tail):
+        reading = read_line(line, own)
+        if reading is not None:
+            return reading
+    return None
+
+
+def own_profiles(text: str) -> tuple[list[Profile], list[str]]:
+    """Read a user's profiles, a line each: a name, then a regular expression with named groups.
+
+    Returns the profiles, and what is wrong with the other lines.
+
+    >>> own_profiles("mine  round (?P<step>[0-9]+)")[0][0].name
+    'mine'
+    """
+    profiles, wrong = [], []
+    for number, line in enumerate(text.splitlines(), 1):
+        name, _, pattern = line.strip().partition(" ")
+        if not name or name.startswith("#"):
+            continue
+        try:
+            compiled = re.compile(".*?(?:" + pattern.strip() + ")")
+        except re.error as error:
+            wrong.append(f"line {number}: {error}")
+            continue
+        if "step" in compiled.groupindex or "epoch" in compiled.groupindex:
+            profiles.append(Profile(name, ("",), compiled))
+        else:
+            wrong.append(f"line {number}: no group (?P<step>...) or (?P<epoch>...)")
+    return profiles, wrong
+
+
+def _last_lines(tail: bytes) -> Iterator[str]:
+    """The last lines, latest first. A bar redraws its line with a carriage return."""
+    end, count = len(tail), 0
+    while end > 0 and count < LINES_MAX:
+        begin = max(tail.rfind(b"\n", 0, end), tail.rfind(b"\r", 0, end)) + 1
+        if begin < end:
+            count += 1
+            yield tail[begin : min(end, begin + LINE_BYTES_MAX)].decode("utf-8", "replace")
+        end = begin - 1
+
+
+def _values(line: str) -> tuple[tuple[tuple[str, float], ...], float | None, str]:
+    """The named numbers of a line, without positions; its rate, and the unit of that."""
+    found: dict[str, float] = {}
+    rate, unit = None, ""
+    for match in _PAIR.finditer(line):
+        name = match["name"].lower()
+        number = _number(match["number"])
+        if number is None or name in _POSITIONS:
+            continue
+        if name in _RATES:
+            rate, unit = number, (match["unit"] or _RATES[name]).strip()
+            continue
+        name = "loss" if name in _LOSS and "loss" not in found else name
+        if len(found) < VALUES_MAX and name not in found:
+            found[name] = number
+    return tuple(found.items()), rate, unit
+
+
+def _rate(text: str, unit: str) -> tuple[float | None, str]:
+    number = _number(text)
+    if number is None:
+        return None, ""
+    if unit.startswith("s/"):
+        return (1 / number if number else None), f"{unit[2:]}/s"
+    return number, unit
+
+
+def _number(text: str | None) -> float | None:
+    if not text:
+        return None
+    try:
+        number = float(text.replace(",", ""))
+    except ValueError:
+        return None
+    return number if abs(number) < 1e300 else None
+
+
+def _whole(text: str | None) -> int | None:
+    number = _number(text)
+    return None if number is None else int(number)

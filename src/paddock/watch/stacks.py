@@ -1,0 +1,216 @@
+"""The Python stacks of all ranks, grouped by where they are. Grouping is pure; py-spy reads them.
+
+py-spy (extra `debug`) needs the right to trace: root, or kernel.yama.ptrace_scope 0, or a rank that
+has named this launcher as its tracer. Without it, the kernel's wait place of /proc stands instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from paddock.core.value import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from subprocess import Popen
+
+DUMP_SECONDS = 1.0  # for all ranks together
+SHOWN_RANKS = 8  # named, of a group
+# Functions in which a rank waits for the others. Sources: torch/distributed/distributed_c10d.py,
+# paddle/distributed/communication, mpi4py.MPI.Comm, jax.experimental.multihost_utils.
+STARTS = ("init_process_group", "init_parallel_env")
+COLLECTIVES = (
+    *("all_reduce", "allreduce", "all_gather", "allgather", "all_gather_into_tensor"),
+    *("all_gather_object", "all_to_all", "alltoall", "alltoall_single", "barrier"),
+    *("monitored_barrier", "broadcast", "broadcast_object_list", "bcast", "gather", "reduce"),
+    *("reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "recv", "wait", "sendrecv"),
+    *("sync_global_devices", "process_allgather", "broadcast_one_to_all", *STARTS),
+)
+LIBRARY_MARKS = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "<string>")
+
+
+@value
+class Frame:
+    """A call on a stack. path: as the interpreter has it; line: 0 where it is unknown."""
+
+    function: str
+    path: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        place = os.path.basename(self.path)
+        return f"{self.function} at {place}:{self.line}" if self.line else self.function
+
+
+@value
+class RankStack:
+    """The stack of a rank's main thread, innermost call first; or why there is none.
+
+    wait: the kernel's word for what the main thread waits in, "" while it runs.
+    """
+
+    rank: int
+    frames: tuple[Frame, ...] = ()
+    wait: str = ""
+    problem: str = ""
+
+    @property
+    def collective(self) -> str:
+        """The collective operation that the rank is in, "" for none."""
+        for frame in self.frames:
+            if not _is_library(frame.path):
+                return ""
+            if frame.function in COLLECTIVES:
+                return frame.function
+        return ""
+
+    @property
+    def place(self) -> str:
+        """Where the rank is: a collective and the user's line that called it, or that line."""
+        user = next((f for f in self.frames if not _is_library(f.path)), None)
+        if user is None:
+            return str(self.frames[0]) if self.frames else self.wait or "unknown"
+        if self.collective:
+            return f"{self.collective} at {os.path.basename(user.path)}:{user.line}"
+        return str(user)
+
+
+def _is_library(path: str) -> bool:
+    return any(mark in path for mark in LIBRARY_MARKS)
+
+
+@value
+class StackGroup:
+    """Ranks that are at the same place."""
+
+    place: str
+    ranks: tuple[int, ...]
+    collective: str = ""
+
+
+def group(stacks: Iterable[RankStack]) -> tuple[StackGroup, ...]:
+    """Group ranks by their place, the largest group first.
+
+    >>> one = Frame("read", "/work/data.py", 12)
+    >>> [g.ranks for g in group([RankStack(0, (one,)), RankStack(1, (one,)), RankStack(2)])]
+    [(0, 1), (2,)]
+    """
+    found: dict[str, list[RankStack]] = {}
+    for stack in stacks:
+        found.setdefault(stack.place, []).append(stack)
+    groups = [
+        StackGroup(place, tuple(sorted(s.rank for s in same)), same[0].collective)
+        for place, same in found.items()
+    ]
+    return tuple(sorted(groups, key=lambda g: (-len(g.ranks), g.ranks)))
+
+
+def suspects(groups: Sequence[StackGroup]) -> tuple[int, ...]:
+    """The ranks that the others wait for: the smallest group outside a collective.
+
+    None where no rank is in a collective, or every rank is.
+    """
+    outside = [g for g in groups if not g.collective]
+    if not outside or len(outside) == len(groups):
+        return ()
+    return min(outside, key=lambda g: len(g.ranks)).ranks
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Ranks as people write them: "rank 3", "ranks 0-2,5".
+
+    >>> ranks_text((0, 1, 2, 5)), ranks_text((3,))
+    ('ranks 0-2,5', 'rank 3')
+    """
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    shown = [str(a) if a == b else f"{a}-{b}" for a, b in spans[:SHOWN_RANKS]]
+    more = ",..." if len(spans) > SHOWN_RANKS else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {','.join(shown)}{more}"
+
+
+def groups_text(groups: Sequence[StackGroup]) -> str:
+    """The groups in one line: "254 x all_reduce at train.py:88 · 1 x read at data.py:12 (rank 37)".
+
+    >>> groups_text((StackGroup("all_reduce at t.py:8", (0, 1), "all_reduce"),
+    ...              StackGroup("read at data.py:12", (2,))))
+    '2 x all_reduce at t.py:8 · 1 x read at data.py:12 (rank 2)'
+    """
+    most = max((len(g.ranks) for g in groups), default=0)
+    return " · ".join(
+        f"{len(g.ranks)} x {g.place}"
+        + (f" ({ranks_text(g.ranks)})" if len(g.ranks) < most or len(groups) == 1 < most else "")
+        for g in groups
+    )
+
+
+# ------------------------------------------------------------------------------------ py-spy
+
+
+def find_pyspy(env: Mapping[str, str]) -> str:
+    """The path of py-spy: beside this Python, or on PATH; "" without it."""
+    import shutil
+    import sys
+
+    beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
+    return (
+        beside if os.access(beside, os.X_OK) else shutil.which("py-spy", path=env.get("PATH")) or ""
+    )
+
+
+def dump(pids: Mapping[int, int], pyspy: str, seconds: float = DUMP_SECONDS) -> list[RankStack]:
+    """The stacks of ranks, all at once. pids: rank -> pid. Waits for `seconds` at most."""
+    from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+    from time import monotonic
+
+    from paddock.watch.procfs import wait_of
+
+    waits = {rank: wait_of(pid) for rank, pid in pids.items()}
+    if not pyspy:
+        return [RankStack(rank, (), waits[rank], "py-spy is not installed") for rank in pids]
+    running: dict[int, Popen[bytes]] = {}
+    found: list[RankStack] = []
+    until = monotonic() + seconds
+    for rank, pid in pids.items():
+        argv = [pyspy, "dump", "--json", "--nonblocking", "--pid", str(pid)]
+        try:
+            running[rank] = Popen(argv, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+        except OSError as error:
+            found.append(RankStack(rank, (), waits[rank], str(error)))
+    for rank, process in running.items():
+        try:
+            out, err = process.communicate(timeout=max(0.0, until - monotonic()))
+            frames = parse_dump(out) if process.returncode == 0 else ()
+            problem = "" if frames else _reason(err)
+        except TimeoutExpired:
+            process.kill()
+            process.communicate()
+            frames, problem = (), f"py-spy took longer than {seconds:g} s"
+        found.append(RankStack(rank, frames, waits[rank], problem))
+    return sorted(found, key=lambda stack: stack.rank)
+
+
+def _reason(err: bytes) -> str:
+    text = err.decode("utf-8", "replace").strip()
+    if "ermission" in text:
+        return "no right to trace (kernel.yama.ptrace_scope)"
+    return text.splitlines()[0][:200] if text else "py-spy found no Python"
+
+
+def parse_dump(text: bytes) -> tuple[Frame, ...]:
+    """The frames of the main thread in py-spy's JSON (py-spy 0.4, dump --json)."""
+    try:
+        threads = json.loads(text)
+        main = next((t for t in threads if t.get("thread_name") == "MainThread"), threads[0])
+        return tuple(
+            Frame(str(f["name"]), str(f["filename"]), int(f.get("line") or 0))
+            for f in main["frames"]
+        )
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return ()

@@ -1,0 +1,219 @@
+"""Has a job stopped moving, and which rank is the suspect? Pure: the watcher measures.
+
+what a look shows, of all ranks          then
+---------------------------------------  -----------------------------------------------------------
+a log, step, byte count moves            nothing; the longest pause between two is learned
+a rank is stopped (SIGSTOP) or traced    a notice, once: its user did that
+nothing moves, for as long as a pause    stacks are asked for, and again after TWICE_SECONDS, until
+  may be (patience)                      LOOKS are there
+  every rank sleeps                      a stall
+  a rank computes, its stacks differ     it works: evaluation, compilation; patience begins again
+  a rank computes, at the same place     a stall, once steps are known: a compiler looks like that
+something moves after a stall            the stall is over
+"""
+
+from __future__ import annotations
+
+from paddock.core.value import value
+from paddock.watch.stacks import STARTS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from paddock.watch.procfs import ProcessFacts
+    from paddock.watch.stacks import RankStack
+
+MOVED_BYTES = 4096  # between two looks: fewer are a library's own pulse
+BUSY_SHARE = 0.2  # of a core
+PATIENCE_SECONDS = 20.0  # at least; without a rhythm, or init_*'s wait, stall_after holds
+START_SECONDS = 60.0  # for ranks that wait for the others to begin with
+PAUSE_FACTOR = 4.0  # a pause may be so many times the longest one seen
+PAUSES_KEPT = 64
+RHYTHM_PAUSES = 2
+TWICE_SECONDS = 3.0
+LOOKS = 3
+STOPPED_SECONDS = 10.0
+
+
+@value
+class RankLook:
+    """A rank at one moment. facts: None once it has ended. step: any number that its log tells."""
+
+    rank: int
+    facts: ProcessFacts | None
+    log_bytes: int = 0
+    step: float | None = None
+    tracer: int = 0
+
+
+@value
+class AskStacks:
+    """Take the stacks of all ranks now, and give them to take_stacks()."""
+
+
+@value
+class StallFound:
+    """Nothing moves. since: the last move. busy: ranks that compute all the same."""
+
+    since: float
+    seconds: float
+    busy: tuple[int, ...]
+    stacks: tuple[RankStack, ...]
+
+
+@value
+class StallEnded:
+    """Something moves again."""
+
+    seconds: float
+
+
+@value
+class RankHeld:
+    """A rank was stopped by a signal, or a debugger is attached (tracer: its pid)."""
+
+    rank: int
+    tracer: int
+
+
+StallAction = AskStacks | StallFound | StallEnded | RankHeld
+
+
+class StallDetector:
+    """Sees by looks at all ranks whether a job moves. stall_after: the longest patience, seconds.
+
+    The caller gives every look the time, in seconds of one clock.
+    """
+
+    def __init__(self, stall_after: float) -> None:
+        self._stall_after = stall_after
+        self._before: dict[int, RankLook] = {}
+        self._looked_at = 0.0
+        self._moved_at: float | None = None
+        self._marked_at: float | None = None  # a log or a step moved
+        self._pauses: list[float] = []
+        self._has_step = False
+        self._busy: tuple[int, ...] = ()
+        self._places: dict[int, set[str]] = {}
+        self._looks = 0
+        self._next_stacks_at = 0.0
+        self._is_stalled = False
+        self._held_since: dict[int, float] = {}
+        self._told: set[int] = set()
+
+    @property
+    def patience(self) -> float:
+        """How long nothing may move, in seconds."""
+        learned = PAUSE_FACTOR * max(self._pauses) if self._has_rhythm else START_SECONDS
+        return min(max(PATIENCE_SECONDS, learned), self._stall_after)
+
+    @property
+    def _has_rhythm(self) -> bool:
+        return len(self._pauses) >= RHYTHM_PAUSES
+
+    def begin(self) -> None:
+        """Forget the ranks: a new attempt starts. Its rhythm is that of the one before."""
+        self._before = {}
+        self._moved_at = self._marked_at = None
+        self._has_step = False
+        self._held_since.clear()
+        self._told.clear()
+        self._forget_stacks()
+
+    def look(self, now: float, ranks: Sequence[RankLook]) -> list[StallAction]:
+        """Take a look at all ranks; returns what follows."""
+        actions = self._held(now, ranks)
+        before, self._before = self._before, {look.rank: look for look in ranks}
+        gone_by, self._looked_at = now - self._looked_at, now
+        if before.keys() != self._before.keys() or self._moved_at is None:
+            self._moved_at = now
+            return actions
+        has_marked = any(_has_marked(before[look.rank], look) for look in ranks)
+        has_moved = has_marked or any(_has_moved(before[look.rank], look) for look in ranks)
+        if has_marked:
+            self._learn(now)
+        if has_moved:
+            if self._is_stalled:
+                actions.append(StallEnded(now - self._moved_at))
+            self._moved_at = now
+            self._forget_stacks()
+            return actions
+        self._busy = tuple(
+            look.rank
+            for look in ranks
+            if _busy_share(before[look.rank], look, gone_by) > BUSY_SHARE
+        )
+        is_due = now - self._moved_at >= self.patience and now >= self._next_stacks_at
+        if is_due and not self._is_stalled and not self._held_since:
+            self._next_stacks_at = now + TWICE_SECONDS
+            actions.append(AskStacks())
+        return actions
+
+    def take_stacks(self, now: float, stacks: Sequence[RankStack]) -> list[StallAction]:
+        """Take the stacks that were asked for; returns what follows."""
+        if self._moved_at is None or self._is_stalled:
+            return []
+        self._looks += 1
+        for stack in stacks:
+            self._places.setdefault(stack.rank, set()).add(" < ".join(map(_call, stack.frames)))
+        if self._busy and self._looks < LOOKS:
+            return []
+        working = [rank for rank in self._busy if len(self._places.get(rank, ())) >= LOOKS]
+        is_long = now - self._moved_at >= self._stall_after
+        is_start = any(stack.collective in STARTS for stack in stacks)
+        is_early = not (self._has_step if self._busy else self._has_rhythm or is_start)
+        if working or (is_early and not is_long):
+            self._forget_stacks()
+            self._next_stacks_at = now + self.patience
+            return []
+        self._is_stalled = True
+        return [StallFound(self._moved_at, now - self._moved_at, self._busy, tuple(stacks))]
+
+    def _held(self, now: float, ranks: Sequence[RankLook]) -> list[StallAction]:
+        """Notice ranks that a user has stopped, or debugs."""
+        found: list[StallAction] = []
+        for look in ranks:
+            if look.facts is None or not (look.tracer or look.facts.state in "Tt"):
+                self._held_since.pop(look.rank, None)
+                self._told.discard(look.rank)
+                continue
+            since = self._held_since.setdefault(look.rank, now)
+            if now - since >= STOPPED_SECONDS and look.rank not in self._told:
+                self._told.add(look.rank)
+                found.append(RankHeld(look.rank, look.tracer))
+        return found
+
+    def _learn(self, now: float) -> None:
+        if self._marked_at is not None and not self._held_since:
+            self._pauses = [*self._pauses[1 - PAUSES_KEPT :], now - self._marked_at]
+        self._marked_at = now
+        self._has_step = self._has_step or any(
+            look.step is not None for look in self._before.values()
+        )
+
+    def _forget_stacks(self) -> None:
+        self._places, self._looks, self._next_stacks_at = {}, 0, 0.0
+        self._is_stalled = False
+
+
+def _call(frame: object) -> str:
+    """A frame without its line: a loop at one place has many lines, and one function."""
+    return str(getattr(frame, "function", frame))
+
+
+def _has_marked(before: RankLook, now: RankLook) -> bool:
+    return now.log_bytes != before.log_bytes or now.step != before.step
+
+
+def _has_moved(before: RankLook, now: RankLook) -> bool:
+    if before.facts is None or now.facts is None:
+        return (before.facts is None) != (now.facts is None)
+    moved = now.facts.read_bytes + now.facts.written_bytes
+    return abs(moved - before.facts.read_bytes - before.facts.written_bytes) >= MOVED_BYTES
+
+
+def _busy_share(before: RankLook, now: RankLook, seconds: float) -> float:
+    if before.facts is None or now.facts is None or seconds <= 0:
+        return 0.0
+    return (now.facts.cpu_seconds - before.facts.cpu_seconds) / seconds
