@@ -19,7 +19,7 @@ LINES_MAX = 60  # read of one look, from the last
 LINE_BYTES_MAX = 4000  # the rest of a longer line is not read
 VALUES_MAX = 24  # of one line
 
-NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+NUMBER = r"[-+]?(?:(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan\b|inf(?:inity)?\b)"
 
 
 @value
@@ -64,8 +64,8 @@ PROFILES = (
     _profile("paddlenlp", ("global_step",), r"(?=.*\bloss\b).*?global_step: (?P<step>\d+)"),
     _profile(
         "paddle", ("batch_id", "ips:", "[iter:", "ms/step", "sec/step"),
-        r".*?(?:epoch:? (?P<epoch>\d+)(?:/\d+)?\]?,? ?)?"
-        r"(?:batch_id: |\[iter: ?|(?<!\w)step +)(?P<step>\d+)(?:/(?P<steps>\d+))?",
+        r".*?(?:epoch:? \[?(?P<epoch>\d+)(?:/\d+)?\]?,? ?)?"
+        r"(?:batch_id: |\[iter: ?|(?<=\] )\[ *|(?<!\w)step +)(?P<step>\d+)(?:/(?P<steps>\d+))?",
     ),
     _profile(
         "megatron", ("iteration",),
@@ -99,8 +99,9 @@ PROFILES = (
 
 _PAIR = re.compile(
     rf"(?P<name>[A-Za-z][\w/.@-]*(?: [A-Za-z][\w/.@-]*)*)(?: \([\w/ ]+\))?['\"]?\s*[:=]?\s*['\"]?"
-    rf"(?P<number>{NUMBER})(?!\w*[/:\d])(?P<unit> ?(?:[A-Za-z]+/s(?:ec)?))?"
+    rf"(?P<number>{NUMBER})(?![\w.]*[/:\d])(?P<unit> ?(?:[A-Za-z]+/s(?:ec)?))?"
 )
+_SPEED = re.compile(rf"({NUMBER}) ?([A-Za-z]+/s(?:ec)?)(?![\w/])")
 _LOSS = ("loss", "train_loss", "lm loss", "training loss", "train loss", "avg_loss", "cost")
 _RATES = {
     "ips": "", "tps": "tokens/s", "speed": "", "samples_per_second": "samples/s",
@@ -211,6 +212,8 @@ def _values(line: str) -> tuple[tuple[tuple[str, float], ...], float | None, str
         name = "loss" if name in _LOSS and "loss" not in found else name
         if len(found) < VALUES_MAX and name not in found:
             found[name] = number
+    if rate is None and (speed := _SPEED.search(line)):
+        rate, unit = _number(speed[1]), speed[2]
     return tuple(found.items()), rate, unit
 
 
@@ -230,9 +233,9 @@ def _number(text: str | None) -> float | None:
         number = float(text.replace(",", ""))
     except ValueError:
         return None
-    return number if abs(number) < 1e300 else None
+    return number
 
 
 def _whole(text: str | None) -> int | None:
     number = _number(text)
-    return None if number is None else int(number)
+    return int(number) if number is not None and abs(number) < 1e18 else None

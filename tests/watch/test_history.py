@@ -1,0 +1,75 @@
+"""history.jsonl: written whole, kept small, read past damage."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from paddock.watch.history import FILE, HistoryWriter, read_history
+
+
+def row(at: float, kind: str = "sample", **more: object) -> dict[str, object]:
+    return {"kind": kind, "at": at, **more}
+
+
+def test_rows_come_back_in_order_of_time_from_all_nodes(tmp_path: Path) -> None:
+    for name, times in (("a", (1.0, 3.0)), ("b", (2.0,))):
+        writer = HistoryWriter(str(tmp_path / name))
+        writer.add(*(row(at, "note", node=name) for at in times))
+        writer.close()
+    history = read_history([tmp_path / "a", tmp_path / "b", tmp_path / "none"])
+    assert [each["node"] for each in history.rows] == ["a", "b", "a"]
+
+
+def test_the_file_is_the_users_own(tmp_path: Path) -> None:
+    HistoryWriter(str(tmp_path / FILE)).close()
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        HistoryWriter(str(tmp_path / "link"))
+
+
+def test_a_line_cut_short_by_a_crash_is_skipped_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    path.write_bytes(json.dumps(row(1.0, "note")).encode() + b'\n{"kind": "no')
+    writer = HistoryWriter(str(path))
+    writer.add(row(2.0, "note"))
+    writer.close()
+    history = read_history([path])
+    assert [each["at"] for each in history.rows] == [1.0, 2.0]
+    assert history.skipped == 1
+
+
+@pytest.mark.parametrize(
+    "line", [b"[]", b"1", b'{"kind": 1, "at": 2}', b'{"kind": "x"}', b'{"kind": "x", "at": "now"}',
+             b'{"kind": "x", "at": 1e999}', b"\xff\xfe", b"[" * 5000]
+)  # fmt: skip
+def test_what_is_no_row_is_skipped(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / FILE).write_bytes(line + b"\n" + json.dumps(row(1.0)).encode() + b"\n\n")
+    history = read_history([tmp_path / FILE])
+    assert (len(history.rows), history.skipped) == (1, 1)
+
+
+def test_a_history_stays_small_and_keeps_what_happens_once(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    writer = HistoryWriter(str(path), bytes_max=20_000)
+    for at in range(5000):
+        writer.add(row(float(at), rank=at % 2, cpu=1.0))
+        if at % 1000 == 0:
+            writer.add(row(float(at), "attempt", attempt=at // 1000))
+    writer.close()
+    assert path.stat().st_size <= 20_000
+    history = read_history([path])
+    assert [each["attempt"] for each in history.of("attempt")] == [0, 1, 2, 3, 4]
+    times = [each["at"] for each in history.of("sample")]
+    assert min(times) < 500 and max(times) > 4500, "the whole run is covered"
+    assert {each["rank"] for each in history.of("sample")} == {0, 1}
+    assert os.listdir(tmp_path) == [FILE]
+
+
+def test_a_newer_schema_is_told(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(json.dumps(row(1.0, "begin", version=7)) + "\n")
+    assert read_history([tmp_path / FILE]).newest == 7

@@ -1,0 +1,119 @@
+"""Progress read from the lines that training libraries print."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.watch.progress import ProgressReading, own_profiles, read_line, read_tail
+
+BAR = "█████     "
+
+# library, a line as it prints it, what is read: profile, step, steps, epoch, rate and unit, loss
+LINES = [
+    ("PaddleNLP 3", "[2026-05-01 10:00:00,123] [    INFO] - loss: 2.13456, learning_rate: 1e-05, "
+     "global_step: 10, interval_runtime: 1.234, interval_samples_per_second: 6.7, "
+     "progress_or_epoch: 0.02", ("paddlenlp", 10, None, None, 6.7, "samples/s", 2.13456)),
+    ("PaddleNLP 2", "global step 100, epoch: 1, batch: 99, loss: 0.23456, speed: 3.20 step/s",
+     ("plain", 100, None, None, 3.2, "step/s", 0.23456)),
+    ("Paddle Model.fit", "step  20/938 [>....................] - loss: 0.2345 - acc: 0.9123 - "
+     "ETA: 5s - 5ms/step", ("paddle", 20, 938, None, None, "", 0.2345)),
+    ("PaddleClas", "[2026/10/10 10:10:10] ppcls INFO: [Train][Epoch 1/120][Iter: 10/313]lr: 0.1, "
+     "top1: 0.0, CELoss: 6.90, loss: 6.91, batch_cost: 1.2s, ips: 51.2 images/sec, eta: 1:02:03",
+     ("paddle", 10, 313, 1.0, 51.2, "images/sec", 6.91)),
+    ("PaddleDetection", "[01/01 10:10:10] ppdet.engine INFO: Epoch: [0] [ 20/1250] "
+     "learning_rate: 0.0001 loss_cls: 1.09 loss: 3.2 eta: 8:10:11 ips: 12.3 images/s",
+     ("paddle", 20, 1250, 0.0, 12.3, "images/s", 3.2)),
+    ("PaddleRec", "epoch: 0, batch_id: 10, auc: 0.512, avg_batch_cost: 0.01 sec, "
+     "avg_samples: 512.0, ips: 45123.2 ins/s, loss: 0.6931",
+     ("paddle", 10, None, 0.0, 45123.2, "ins/s", 0.6931)),
+    ("Transformers 4", "{'loss': 2.3014, 'grad_norm': 1.25, 'learning_rate': 4.9e-05, "
+     "'epoch': 0.02}", ("huggingface", None, None, 0.02, None, "", 2.3014)),
+    ("Transformers 5", "{'loss': '2.301', 'grad_norm': '1.25', 'epoch': '0.02'}",
+     ("huggingface", None, None, 0.02, None, "", 2.301)),
+    ("tqdm", f" 10%|{BAR}| 50/500 [00:10<01:30,  5.00it/s]",
+     ("tqdm", 50, 500, None, 5.0, "it/s", None)),
+    ("tqdm, slow", f" 10%|{BAR}| 50/500 [01:10<11:30,  2.00s/it, loss=0.123]",
+     ("tqdm", 50, 500, None, 0.5, "it/s", 0.123)),
+    ("Lightning", f"Epoch 0:  10%|{BAR}| 94/938 [00:05<00:45, 18.53it/s, v_num=0, "
+     "train_loss=0.512]", ("lightning", 94, 938, 0.0, 18.53, "it/s", 0.512)),
+    ("Keras 3", "469/938 ━━━━━━━━━━━━━━━━━━━━ 5s 5ms/step - accuracy: 0.9012 - loss: 0.2512",
+     ("keras", 469, 938, None, None, "", 0.2512)),
+    ("Megatron", " [2026-01-01 00:00:00] iteration        5/  500000 | consumed samples:      160 "
+     "| elapsed time per iteration (ms): 500.1 | learning rate: 1.500E-04 | "
+     "lm loss: 1.034567E+01 | loss scale: 1.0 |",
+     ("megatron", 5, 500000, None, None, "", 10.34567)),
+    ("torchtitan", "[rank0]:[titan] 2026-01-01 10:00:00,000 - root - INFO - step:  1  "
+     "loss:  8.2145  memory: 10.23GiB(12.3%)  tps: 1,234  mfu: 3.4%",
+     ("plain", 1, None, None, 1234.0, "tokens/s", 8.2145)),
+    ("nanoGPT", "iter 10: loss 2.3012, time 30.12ms, mfu 1.23%",
+     ("plain", 10, None, None, None, "", 2.3012)),
+    ("a tutorial", "Epoch [1/5], Step [100/600], Loss: 0.1234",
+     ("plain", 100, 600, 1.0, None, "", 0.1234)),
+    ("PyTorch's MNIST", "Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.300123",
+     ("pytorch-example", 640, 60000, 1.0, None, "", 2.300123)),
+    ("plain", "step=10 loss=2.3", ("plain", 10, None, None, None, "", 2.3)),
+    ("epochs only", "epoch 3 train loss 0.25 val loss 0.31",
+     ("plain", None, None, 3.0, None, "", 0.25)),
+    ("JSON", '{"step": 12, "loss": 0.5}', ("plain", 12, None, None, None, "", 0.5)),
+    ("glog", "I0101 12:00:00.000000 140 train.py:20] step 5, loss 3e-2, 120.5 examples/s",
+     ("plain", 5, None, None, 120.5, "examples/s", 0.03)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "want"), [x[1:] for x in LINES], ids=[x[0] for x in LINES])
+def test_the_lines_of_libraries_are_read(line: str, want: tuple[object, ...]) -> None:
+    found = read_line(line)
+    assert found is not None
+    loss = dict(found.values).get("loss")
+    got = (found.profile, found.step, found.steps, found.epoch, found.rate, found.rate_unit, loss)
+    assert got == want
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO: step 3 of the installation",
+        "step time: 0.5 s",
+        "Saving model checkpoint to out/checkpoint-500",
+        "epoch",
+        "0it [00:00, ?it/s]",
+        "Traceback (most recent call last):",
+        '  File "train.py", line 88, in step',
+    ],
+)
+def test_other_lines_are_no_progress(line: str) -> None:
+    assert read_line(line) is None
+
+
+def test_a_loss_that_is_no_number_is_read() -> None:
+    found = read_line("Epoch: 3, Iteration: 200, Loss: nan")
+    assert found is not None and found.step == 200
+    assert str(dict(found.values)["loss"]) == "nan"
+
+
+def test_the_latest_line_counts_also_where_a_bar_redraws_it() -> None:
+    bar = f"\r 10%|{BAR}| 1/10 [00:01<00:09,  1.00it/s]\r 20%|{BAR}| 2/10 [00:02<00:08,  1.00it/s]"
+    found = read_tail(b"step 1 loss 3\n" + bar.encode())
+    assert found == ProgressReading("tqdm", 2, 10, None, 1.0, "it/s", ())
+    assert read_tail(b"") is None
+
+
+def test_a_user_adds_profiles() -> None:
+    text = "# mine\nrounds  round (?P<step>[0-9]+) of (?P<steps>[0-9]+)\nbad  (\nempty  x\n"
+    own, wrong = own_profiles(text)
+    found = read_line("round 3 of 9: error 0.5", own)
+    assert found is not None and (found.profile, found.step, found.steps) == ("rounds", 3, 9)
+    assert [each.partition(":")[0] for each in wrong] == ["line 3", "line 4"]
+
+
+@given(st.binary(max_size=3000))
+def test_no_bytes_of_a_log_break_the_reader(tail: bytes) -> None:
+    read_tail(tail)
+
+
+@given(st.text(alphabet="step iter epoch loss=:0123456789./%|[]<, \t", max_size=400))
+def test_no_line_takes_long(line: str) -> None:
+    """Patterns must not backtrack without end: the test's own time limit would end it."""
+    read_line(line)

@@ -1,0 +1,145 @@
+"""Situations of a job, and what the detector says about them: a stall, a notice, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from paddock.watch.procfs import ProcessFacts
+from paddock.watch.stacks import Frame, RankStack
+from paddock.watch.stalls import (
+    AskStacks,
+    RankHeld,
+    RankLook,
+    StallDetector,
+    StallEnded,
+    StallFound,
+)
+
+TRAIN = Frame("main", "/work/train.py", 88)
+REDUCE = (Frame("all_reduce", "/x/site-packages/torch/distributed/distributed_c10d.py", 4), TRAIN)
+STALL_AFTER = 600.0
+
+# What a rank does in one second: (share of a core, bytes, log bytes, step or None, state, stack)
+Second = tuple[float, int, int, int | None, str, tuple[Frame, ...]]
+Script = Callable[[int, int], Second]  # of (rank, second)
+
+
+def training(second: int, every: int = 1) -> Second:
+    return (0.9, 10_000, 40 if second % every == 0 else 0, second // every, "S", REDUCE)
+
+
+def waiting(step: int | None = 99) -> Second:
+    return (0.0, 0, 0, step, "S", REDUCE)
+
+
+def stuck(cpu: float, name: str = "read_shard", *, step: int | None = 99, state: str = "S",
+          bytes_: int = 0) -> Second:  # fmt: skip
+    return (cpu, bytes_, 0, step, state, (Frame(name, "/work/data.py", 12), TRAIN))
+
+
+def replay(script: Script, seconds: int, ranks: int = 4, tracer: int = 0) -> list[object]:
+    """Run a script of looks; returns what was said, with the seconds."""
+    detector = StallDetector(STALL_AFTER)
+    cpu, moved, logs = [0.0] * ranks, [0] * ranks, [0] * ranks
+    said: list[object] = []
+    for now in range(seconds):
+        looks, stacks = [], []
+        for rank in range(ranks):
+            share, bytes_, log, step, state, stack = script(rank, now)
+            cpu[rank] += share
+            moved[rank] += bytes_
+            logs[rank] += log if rank == 0 else 0
+            facts = ProcessFacts(state, cpu[rank], 1 << 30, moved[rank], 0, 0, (100 + rank,))
+            shown = step if rank == 0 else None
+            looks.append(RankLook(rank, facts, logs[rank], shown, tracer if state == "t" else 0))
+            stacks.append(RankStack(rank, stack))
+        todo = detector.look(float(now), looks)
+        for action in todo:
+            if isinstance(action, AskStacks):
+                todo += detector.take_stacks(float(now), stacks)
+            else:
+                said.append((now, action))
+    return said
+
+
+def then(begins: int, after: Callable[[int, int], Second], every: int = 1) -> Script:
+    """Training that prints a step every so many seconds, and something else from a second on."""
+    return lambda rank, second: training(second, every) if second < begins else after(rank, second)
+
+
+def evaluation(_rank: int, second: int) -> Second:
+    return stuck(1.0, f"layer{second % 7}")
+
+
+STALLS: list[tuple[str, Script, int]] = [
+    ("a rank sleeps in a loop", then(100, lambda r, _s: stuck(0.0) if r == 2 else waiting()), 60),
+    ("a rank computes in a loop", then(100, lambda r, _s: stuck(1.0) if r == 2 else waiting()), 60),
+    ("a rank waits for a pipe", then(100, lambda r, _s: stuck(0.0) if r == 2 else waiting()), 60),
+    ("a rank holds its own lock", then(100, lambda r, _s: stuck(0.0) if r == 2 else waiting()), 60),
+    ("all are in a collective", then(100, lambda _r, _s: waiting()), 60),
+    ("all spin in a collective", then(100, lambda _r, _s: (1.0, 0, 0, 99, "R", REDUCE)), 60),
+    ("a step took 5 s before", then(100, lambda r, _s: stuck(0.0) if r == 2 else waiting(), 5), 60),
+    ("a disk does not answer", then(100, lambda r, _s: stuck(0.0, state="D") if r == 0
+                                    else waiting()), 60),
+    ("ranks never meet", lambda _r, _s: (0.0, 0, 0, None, "S", (
+        Frame("init_process_group", "/x/site-packages/torch/c10d.py", 1), TRAIN)), 90),
+]  # fmt: skip
+QUIET: list[tuple[str, Script]] = [
+    ("training", training_ := (lambda _r, s: training(s))),
+    ("a step a minute", lambda _r, s: training(s, 60)),
+    ("a long first step compiles", lambda _r, s: (1.0, 0, 0, None, "R", REDUCE)),
+    ("a long first step downloads", lambda r, _s: stuck(0.1, bytes_=1 << 20, step=None)
+     if r == 0 else waiting(None)),
+    ("imports", lambda _r, _s: (1.0, 1 << 20, 0, None, "R", (TRAIN,))),
+    ("evaluation by all", then(100, evaluation)),
+    ("evaluation by rank 0", then(100, lambda r, s: evaluation(r, s) if r == 0 else waiting())),
+    ("a checkpoint of 5 minutes", then(100, lambda r, _s: stuck(0.0, "save", state="D",
+                                       bytes_=1 << 24) if r == 0 else waiting())),
+    ("a debugger", then(100, lambda r, _s: stuck(0.0, state="t") if r == 1 else waiting())),
+    ("SIGSTOP", then(100, lambda r, _s: stuck(0.0, state="T") if r == 1 else waiting())),
+    ("a silent script that computes", lambda r, s: stuck(1.0, f"f{s % 5}", step=None)),
+    ("a server waits for requests", lambda _r, _s: stuck(0.0, "poll", step=None)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "within"), [s[1:] for s in STALLS], ids=[s[0] for s in STALLS])
+def test_a_stall_is_found(script: Script, within: int) -> None:
+    said = replay(script, 400)
+    found = [(at, action) for at, action in said if isinstance(action, StallFound)]  # type: ignore[misc]
+    assert len(found) == 1, said
+    at = found[0][0]
+    assert at <= 100 + within
+
+
+@pytest.mark.parametrize("script", [s[1] for s in QUIET], ids=[s[0] for s in QUIET])
+def test_no_stall_is_told_where_there_is_none(script: Script) -> None:
+    said = replay(script, 400, tracer=77)
+    assert not [x for x in said if isinstance(x[1], StallFound)], said  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("state", "tracer"), [("T", 0), ("t", 77)])
+def test_a_rank_that_its_user_holds_is_told_once(state: str, tracer: int) -> None:
+    script = then(100, lambda r, _s: stuck(0.0, state=state) if r == 1 else waiting())
+    said = replay(script, 300, tracer=77)
+    assert said == [(110, RankHeld(1, tracer))]
+
+
+def test_the_end_of_a_stall_is_told() -> None:
+    script: Script = lambda r, s: training(s) if s < 100 or s >= 200 else waiting()  # noqa: E731  # a table's row
+    kinds = [type(action) for _, action in replay(script, 250)]  # type: ignore[misc]
+    assert kinds == [StallFound, StallEnded]
+
+
+def test_a_silent_start_is_told_after_the_limit() -> None:
+    said = replay(lambda _r, _s: stuck(0.0, "poll", step=None), 700)
+    assert [(at, type(action)) for at, action in said] == [(int(STALL_AFTER), StallFound)]  # type: ignore[misc]
+
+
+def test_a_new_attempt_is_no_stall() -> None:
+    detector = StallDetector(STALL_AFTER)
+    look: Sequence[RankLook] = [RankLook(0, None)]
+    detector.look(0.0, look)
+    detector.begin()
+    assert detector.look(1000.0, look) == []
