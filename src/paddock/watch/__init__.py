@@ -1,10 +1,12 @@
 """See a run while it goes: progress, samples, stalls, stacks, and what its time was spent on.
 
 progress  a script's log lines -> step, epoch, loss, rate
+rank      a rank's own report: paddock.report
 history   the rows of history.jsonl: written, kept small, read
 procfs    a process from outside: CPU time, memory, bytes, state
 stalls    has everything stopped moving, and who is the suspect
 stacks    the stacks of all ranks, grouped
 watcher   the launcher's thread that does all this
+view      a run as people look at it: ranks now, curves, attempts
 bill      what the rank-seconds of a run were spent on
 """

@@ -151,7 +151,11 @@ class Watcher:
         if reading is None or reading == before:
             return size, before
         self._readings[each.rank] = reading
-        fields = {n: v for n in ("step", "steps", "epoch", "rate") if (v := getattr(reading, n))}
+        fields = {
+            name: number
+            for name in ("step", "steps", "epoch", "rate")
+            if (number := getattr(reading, name)) is not None
+        }
         self._write(
             "progress", rank=each.rank, profile=reading.profile, values=dict(reading.values),
             unit=reading.rate_unit, **fields,
