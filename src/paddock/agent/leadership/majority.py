@@ -32,7 +32,7 @@ class MajorityElector:
     """The Elector of a job without etcd. Owned by the loop's thread.
 
     own_rendezvous_address: the rendezvous address, where it is this host's; first: or else.
-    find_rendezvous_address: asks for it again, a name may have another address now.
+    resolve_again: looks its name up once more, where it is a name.
     """
 
     def __init__(self, leadership: Leadership) -> None:
@@ -42,10 +42,15 @@ class MajorityElector:
         self.keeps_port = job.may_begin_again
         self.own_rendezvous_address: Target | None = None
         self.first: Target | None = None
-        self.find_rendezvous_address: Callable[[], None] = lambda: None
+        self.resolve_again: Callable[[], None] | None = None
         self._is_elastic = job.is_elastic
         self._claims: LeaderConflicts | None = None  # while we look for other coordinators
         self._redirector: Redirector | None = None  # while we follow, and have the first address
+
+    def find_rendezvous_address(self) -> None:
+        """Resolve the rendezvous address again: a name may have another address now."""
+        if self.resolve_again is not None:
+            self.resolve_again()
 
     def bind(self, order: Lead) -> Listener | None:
         """Bind the rendezvous address: other nodes ask there first. None: bind any port."""

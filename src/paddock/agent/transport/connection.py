@@ -42,7 +42,7 @@ class LineConnection:
         self._loop = loop
         self._tls = tls
         self._server_side = server_side
-        self._on_closed = _ignore
+        self._on_closed: Callable[[str, bool], None] = _ignore
         self._out: deque[bytes] = deque()
         self._out_bytes = 0
         self._is_open = True
