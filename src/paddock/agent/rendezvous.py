@@ -41,7 +41,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.agent.leadership.session import OwnLauncher
+    from paddock.agent.leadership.leadership import OwnLauncher
     from paddock.core.job import Rendezvous
 
 CONNECT_SECONDS = 1.0

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from paddock.agent.leadership.session import OwnLauncher
+    from paddock.agent.leadership.leadership import OwnLauncher
     from paddock.core.job import Rendezvous
 
 # The flags that differ between the nodes of a job.
