@@ -116,21 +116,18 @@ class Launcher(CoordinatorEvents):
         LocalLink(coordinator, self.member).connect(self.job.rendezvous.own_host or LOOPBACK)
 
     def on_news(self, coordinator: Coordinator) -> None:
-        """This node leads, and the job's state has changed."""
         self.coordinator = coordinator
         if self._recorder is not None:
             self._recorder.on_news(coordinator)
         self._show_change()
 
     def on_session_over(self) -> None:
-        """This node does not lead any more."""
         self.coordinator = None
         if self._recorder is not None:
             self._recorder.on_session_over()
         self._show_change()
 
     def on_verdict(self, verdict: Verdict, uid: str, is_own: bool) -> None:
-        """The job has ended, or this node's part of it."""
         self.verdict = verdict
         if self._recorder is not None:
             self._recorder.on_verdict(verdict, uid, is_own)
@@ -144,7 +141,6 @@ class Launcher(CoordinatorEvents):
             self.view.changed()
 
     def over(self, exit_code: int) -> None:
-        """This node has ended its part."""
         self.exit_code = exit_code
         self._is_over = True
         if self._may_end:
@@ -170,7 +166,6 @@ class Launcher(CoordinatorEvents):
         self._closers.append(close)
 
     def close(self) -> None:
-        """Call the at_end callbacks, and give back what the member holds."""
         for close in self._closers:
             close()
         self.member.close()
@@ -210,7 +205,6 @@ class LauncherProcess(Launcher):
         )
 
     def _on_lost(self, text: str) -> None:
-        """Report that output was lost; called in the output thread."""
         self.loop.post(lambda: self.member.warn(text))
 
     def supervise(self, guardian_pid: int, words: Sequence[str]) -> None:
@@ -350,7 +344,6 @@ class LauncherProcess(Launcher):
         )
 
     def starting(self, plan: Plan, node_rank: int) -> None:
-        """The processes of an attempt start next."""
         if self.record is not None:
             self.record.on_plan(plan, node_rank)
             self._keep_places()

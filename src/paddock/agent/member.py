@@ -142,7 +142,6 @@ class Member:
 
     @property
     def is_linked(self) -> bool:
-        """True while this node can talk to the coordinator."""
         return self._send is not None
 
     def pids(self) -> dict[str, int]:
@@ -150,7 +149,6 @@ class Member:
         return self._node.pids()
 
     def exited(self, exit_: Exit) -> None:
-        """A process of this node ended."""
         if self._translate is not None:
             exit_ = self._translate(exit_)
         self.exits.append(exit_)
@@ -213,7 +211,6 @@ class Member:
             self._note(message)
 
     def warn(self, text: str) -> None:
-        """Send a warning to the people at the other nodes; those here know it."""
         self.tell(messages.Warn(text))
 
     def _note(self, note: messages.Notice) -> None:
@@ -224,11 +221,9 @@ class Member:
 
     @property
     def is_running(self) -> bool:
-        """True while processes of this node may be alive."""
         return self._node.is_running
 
     def halt(self, reason: str, *, force: bool = False, grace_seconds: float | None = None) -> None:
-        """Stop this node's processes."""
         if self._node.is_running:
             if not self._node.is_stopping:
                 self.say("INFO", f"stopping: {reason}")
@@ -259,7 +254,6 @@ class Member:
             self.tell(messages.Started(order.attempt, crc32(plan_bytes(plan))))
 
     def starting(self, plan: Plan, node_rank: int) -> None:
-        """The processes of an attempt start next."""
         if self._node.warning and not self._notes_said:
             self.say("WARNING", self._node.warning)
         self._events.starting(plan, node_rank)
@@ -386,9 +380,7 @@ class Member:
     # ------------------------------------------------------------------- lines
 
     def say(self, level: str, text: str) -> None:
-        """Print a line, if the log level lets it through."""
         self.reporter.say(level, text)
 
     def close(self) -> None:
-        """Give back ports, locks and files."""
         self._node.close()

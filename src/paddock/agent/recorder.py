@@ -43,7 +43,6 @@ class StatusRecorder:
         self._rows = StatusRows(job)
 
     def on_news(self, coordinator: Coordinator) -> None:
-        """The job's state has changed."""
         end, uid = coordinator.end, coordinator.uid
         if self._coordinator is not coordinator:
             self._coordinator = coordinator
@@ -63,7 +62,6 @@ class StatusRecorder:
                 self._loop.at("record", self._next_at, self._write)
 
     def on_session_over(self) -> None:
-        """This node does not lead any more."""
         self._coordinator = None
         self._is_due = False
         self._loop.at("record", None, self._write)

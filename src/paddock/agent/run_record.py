@@ -104,7 +104,6 @@ class RunRecord:
         self._folder.keep("run.json", make, self._began_at)
 
     def on_plan(self, plan: Plan, _node_rank: int) -> None:
-        """An attempt is started next."""
 
         def make() -> Mapping[str, object]:
             from paddock.local.screen import spans

@@ -55,7 +55,6 @@ class JobView:
         return self._launcher.verdict
 
     def changed(self) -> None:
-        """Note a change, and call on_change."""
         if self.verdict is not None and self._failed_at is None:
             self._failed_at = failure_time(self.verdict, self._launcher.loop)
         for call in self.on_change:
@@ -69,7 +68,6 @@ class JobView:
         return "starting" if member.start is None else "running"
 
     def facts(self) -> JobSnapshot:
-        """A snapshot of the job, quickly taken."""
         coordinator = self._launcher.coordinator
         if coordinator is not None:
             return take(coordinator.machine)
@@ -124,7 +122,6 @@ class JobSnapshot:
 
 
 def take(machine: Membership) -> JobSnapshot:
-    """Take a snapshot of the job."""
     state = machine.state
     is_gathering = machine.phase == "gathering" or not state.begun
     peers = state.member_table.peers.values()

@@ -92,7 +92,6 @@ class Leadership(ClientEvents):
         run.member.follower = self
 
     def elect_by(self, elector: Elector) -> None:
-        """Set the elector, once."""
         self.elector = elector
         self.state = LeadershipState(self.run.job, elector.succession)
 
@@ -112,7 +111,6 @@ class Leadership(ClientEvents):
         )
 
     def idle(self) -> None:
-        """Nothing of this node runs any more, and it has no link."""
         self.handle(messages.Idle())
 
     def handle(self, event: messages.Event) -> None:
@@ -122,7 +120,6 @@ class Leadership(ClientEvents):
                 self.carry_out(order)
 
     def carry_out(self, order: messages.Order) -> None:
-        """Do what the machine orders."""
         member, loop = self.run.member, self.run.loop
         if isinstance(order, messages.PrintLine):
             member.say(order.level, order.text)
@@ -198,23 +195,18 @@ class Leadership(ClientEvents):
         )
 
     def lost(self, ending: Ending, why: str, seconds_left: float) -> None:
-        """The coordinator that we follow is gone."""
         self.handle(messages.LinkLost(ending, why, seconds_left))
 
     def failed(self, error: PaddockError) -> None:
-        """The coordinator cannot be reached, or refuses this node."""
         self.handle(messages.Unreachable(error))
 
     def refused(self) -> None:
-        """The coordinator's host answers, and no process listens there."""
         self.handle(messages.Refused())
 
     def waiting(self, where: str, why: str) -> None:
-        """The coordinator does not answer yet."""
         self.run.member.reporter.waiting(f"{where} does not answer yet: {why}")
 
     def joined(self, seen_as: str, uid: str) -> None:
-        """The coordinator accepted us."""
         client = self.client
         assert client is not None
         run = self.run
@@ -237,7 +229,6 @@ class Leadership(ClientEvents):
             self.handle(messages.Unreachable(error))
 
     def on_envelope(self, envelope: Envelope) -> None:
-        """Take an order of the coordinator."""
         self.run.member.receive(envelope)
         if self.run.member.exit_code is not None:
             self._unfollow()
@@ -284,7 +275,6 @@ class LeaderSession(CoordinatorEvents):
         )
 
     def may_start(self, start: Start, go: Callable[[], None]) -> None:
-        """Ask the elector for consent to the attempt (fencing)."""
         self._leadership.elector.may_start(start, go)
 
     def own_refused(self) -> None:
@@ -292,7 +282,6 @@ class LeaderSession(CoordinatorEvents):
         self._leadership.step_down()
 
     def on_news(self, coordinator: Coordinator) -> None:
-        """Pass on that the state of the job may have changed."""
         self._run.on_news(coordinator)
 
     def on_phase(self, phase: Phase) -> None:

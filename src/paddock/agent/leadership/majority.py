@@ -71,7 +71,6 @@ class MajorityElector:
             self.own_rendezvous_address = (leadership.address, leadership.port)
 
     def on_leading_over(self) -> None:
-        """Stop looking for other leaders."""
         if self._claims is not None:
             self._claims.close()
             self._claims = None
@@ -103,7 +102,6 @@ class MajorityElector:
             self._redirector = Redirector(self.leadership, post, uid, target)
 
     def on_following_over(self) -> None:
-        """Close the redirector."""
         if self._redirector is not None:
             self._redirector.close()
             self._redirector = None
@@ -149,7 +147,6 @@ class LeaderConflicts(ClientEvents):
         self._next()
 
     def close(self) -> None:
-        """Stop asking other nodes."""
         self._leadership.run.loop.at(self._timer, None, self._next)
         self._hang_up()
 
@@ -244,11 +241,9 @@ class Redirector:
         )
 
     def close(self) -> None:
-        """Close the redirector's server."""
         self._server.abandon()
 
     def attach(self, link: MemberLink) -> int:
-        """Register the link of a connection."""
         self._count += 1
         self._links[self._count] = link
         return self._count
@@ -260,7 +255,6 @@ class Redirector:
             link.send(Envelope(self.uid, envelope.attempt, self._order))
 
     def lose(self, member: int, _ending: Ending, _detail: str = "") -> None:
-        """Forget a link that has closed."""
         self._links.pop(member, None)
 
     def tell_turned_away(self, _who: str, _why: str) -> None:

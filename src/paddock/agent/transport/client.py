@@ -227,7 +227,6 @@ class CoordinatorClient:
         self._events.joined(self._connection.local_address, self.uid)
 
     def send(self, envelope: Envelope) -> None:
-        """Send without blocking; dropped when the coordinator is gone."""
         if self._state == "joined" and self._connection is not None:
             self._connection.send(self._out.sign(encode(envelope)))
 

@@ -95,11 +95,9 @@ class CoordinatorServer:
         return self.job.nnodes_max * (2 if self.job.is_elastic else 1)
 
     def has(self, pending: PendingConnection) -> bool:
-        """Return True if the connection is still there."""
         return pending in self._pending
 
     def forget(self, pending: PendingConnection) -> None:
-        """Forget a connection that is gone."""
         self._pending.discard(pending)
         if self._on_empty is not None and not self._pending:
             self._on_empty()
@@ -185,11 +183,9 @@ class PendingConnection:
         connection.send(greeting(server.job.job_id, self._nonce, has_key=bool(server.key)))
 
     def send(self, envelope: Envelope) -> None:
-        """Send without blocking."""
         self._connection.send(self._out.sign(self.server.write(envelope)))
 
     def close(self) -> None:
-        """Send what is queued and close."""
         self._connection.close()
         self.server.forget(self)
 

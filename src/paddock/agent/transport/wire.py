@@ -329,7 +329,6 @@ def session_key(key: bytes, server_nonce: str, member_nonce: str) -> bytes:
 
 
 def greeting(job_id: str, nonce: str, *, has_key: bool) -> bytes:
-    """The coordinator's first line."""
     return _line({"paddock": VERSION, "job": job_id, "nonce": nonce, "key": has_key})
 
 
@@ -356,7 +355,6 @@ def read_greeting(line: bytes, job_id: str, key: bytes) -> str:
 
 
 def answer(key: bytes, job_id: str, server_nonce: str, nonce: str) -> bytes:
-    """The member's first line."""
     mac = prove(key, "member", job_id, server_nonce, nonce)
     return _line({"paddock": VERSION, "job": job_id, "nonce": nonce, "mac": mac})
 
@@ -391,7 +389,6 @@ def welcome(
 
 
 def refusal(error: PaddockError) -> bytes:
-    """The coordinator's refusal."""
     return _line({"refused": error.message, "hint": error.hint, "code": error.exit_code})
 
 
