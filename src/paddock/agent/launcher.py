@@ -10,6 +10,7 @@ import os
 from paddock.agent.coordinator import Coordinator, CoordinatorEvents, LocalLink
 from paddock.agent.member import Member
 from paddock.core.hosts import LOOPBACK
+from paddock.core.messages import Warn
 from paddock.errors import PaddockError
 from paddock.local.logs import run_folder
 from paddock.local.loop import READ, Loop
@@ -205,7 +206,7 @@ class LauncherProcess(Launcher):
         )
 
     def _on_lost(self, text: str) -> None:
-        self.loop.post(lambda: self.member.warn(text))
+        self.loop.post(lambda: self.member.tell(Warn(text)))
 
     def supervise(self, guardian_pid: int, words: Sequence[str]) -> None:
         """Take signals, watch the guardian, and run the loop until the job is over."""
