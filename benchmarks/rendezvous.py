@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from paddock.core.job import Job
-    from paddock.core.messages import Envelope
+    from paddock.core.rendezvous.messages import Envelope
 
 WANTED = {32: 0.15, 256: 1.0, 1024: 3.0}
 KEY = b"the key of a benchmark"
@@ -151,7 +151,7 @@ def _join(job: Job, index: int) -> Envelope:
     """A node of eight devices."""
     from paddock.core.hosts import Host
     from paddock.core.job import config_fingerprint
-    from paddock.core.messages import Envelope, Join
+    from paddock.core.rendezvous.messages import Envelope, Join
 
     host = Host(
         name=f"node{index}",
@@ -171,7 +171,7 @@ def _be_members(job: Job, share: range, key: bytes, go: int, answer: int) -> Non
     """Members of this process's share of the nodes; writes when it began and ended, in ns."""
     from paddock.agent.transport.client import CoordinatorClient
     from paddock.agent.transport.sockets import Network
-    from paddock.core.messages import Start
+    from paddock.core.rendezvous.messages import Start
     from paddock.local.loop import Loop
 
     loop = Loop()

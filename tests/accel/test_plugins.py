@@ -11,8 +11,8 @@ from paddock.accel.plugins import KNOWN
 from paddock.core.job import PLUGIN_KINDS, Entrypoint, Job
 from paddock.errors import UsageError
 from paddock.jobfile.parse import parse
-from paddock.local import devices as shell
-from paddock.local.devices import find_devices
+from paddock.local.facts import devices as shell
+from paddock.local.facts.devices import find_devices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,7 +20,7 @@ from paddock.local.loop import Loop
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.core.messages import Ending, Envelope, ToMember
+    from paddock.core.rendezvous.messages import Ending, Envelope, ToMember
     from paddock.errors import PaddockError
 
 KEY = b"the-job-key"

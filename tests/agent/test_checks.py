@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from paddock.agent.transport.wire import WireError, decode, encode
-from paddock.core import messages as m
-from paddock.core.exits import Exit
+from paddock.core.attempt.exits import Exit
+from paddock.core.attempt.policy import Verdict
 from paddock.core.hosts import Host
-from paddock.core.messages import Envelope
-from paddock.core.policy import Verdict
+from paddock.core.rendezvous import messages as m
+from paddock.core.rendezvous.messages import Envelope
 from paddock.core.value import replace
 
 HOST = Host("node1", "10.0.0.1", ports=(1,), service_ports=(2, 3, 4, 5))

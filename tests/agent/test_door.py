@@ -21,8 +21,8 @@ from paddock.agent.transport.wire import (
     session_key,
     welcome,
 )
-from paddock.core.exits import Exit
-from paddock.core.messages import Envelope, Leave, Ping, Pong, Stop
+from paddock.core.attempt.exits import Exit
+from paddock.core.rendezvous.messages import Envelope, Leave, Ping, Pong, Stop
 
 if TYPE_CHECKING:
     from agent.rooms import Ear, Room

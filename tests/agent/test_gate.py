@@ -9,14 +9,14 @@ import pytest
 from agent.rooms import UID, job_of
 from paddock.agent.coordinator import Coordinator, CoordinatorEvents
 from paddock.agent.member import Member
-from paddock.core import messages as m
-from paddock.core.exits import Exit
+from paddock.core.attempt.exits import Exit
+from paddock.core.attempt.policy import Verdict
 from paddock.core.hosts import Host
-from paddock.core.messages import Envelope
-from paddock.core.policy import Verdict
+from paddock.core.rendezvous import messages as m
+from paddock.core.rendezvous.messages import Envelope
 from paddock.jobfile.flags import config_fingerprint
 from paddock.local.loop import Loop
-from paddock.local.reporter import Reporter
+from paddock.local.report.reporter import Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

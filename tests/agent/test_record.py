@@ -9,11 +9,11 @@ import pytest
 from agent.rooms import UID, job_of
 from paddock.agent.coordinator import Coordinator, CoordinatorEvents
 from paddock.agent.recorder import PAUSE_SECONDS, STATUS, VERDICT, StatusRecorder
-from paddock.core import messages as m
-from paddock.core.exits import Exit
+from paddock.core.attempt.exits import Exit
+from paddock.core.attempt.policy import Verdict
 from paddock.core.hosts import Host
 from paddock.core.job import Elastic, Restart
-from paddock.core.policy import Verdict
+from paddock.core.rendezvous import messages as m
 from paddock.core.value import replace
 from paddock.jobfile.flags import config_fingerprint
 from schemas import mistakes
@@ -62,7 +62,7 @@ class Clock:
 
 
 class Folder:
-    """What was written, by name; as local/record.py without a disk."""
+    """What was written, by name; as local/runs/record.py without a disk."""
 
     def __init__(self) -> None:
         self.files: dict[str, dict[str, Any]] = {}

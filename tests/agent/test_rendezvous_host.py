@@ -12,7 +12,7 @@ from paddock.agent import rendezvous as rendezvous_module
 from paddock.agent.rendezvous import look_out
 from paddock.agent.transport.wire import greeting
 from paddock.core.job import Rendezvous
-from paddock.local.addresses import UnknownNameError
+from paddock.local.facts.addresses import UnknownNameError
 
 AMONG = ("no.such.host.invalid", "127.0.0.3", "127.0.0.2")
 

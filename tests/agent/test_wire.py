@@ -24,11 +24,11 @@ from paddock.agent.transport.wire import (
     session_key,
     welcome,
 )
-from paddock.core import messages as m
-from paddock.core.exits import Exit
+from paddock.core.attempt.exits import Exit
+from paddock.core.attempt.policy import Verdict
 from paddock.core.hosts import Host
-from paddock.core.messages import Budget, Envelope
-from paddock.core.policy import Verdict
+from paddock.core.rendezvous import messages as m
+from paddock.core.rendezvous.messages import Budget, Envelope
 from paddock.core.value import replace
 from paddock.errors import PaddockError
 
@@ -64,7 +64,7 @@ SAYINGS: list[m.ToCoordinator | m.ToMember] = [
     m.Notice("look", EXIT),
     m.Pong(1, 2),
 ]
-# What of core/messages.py stays in the coordinator, or is part of a message.
+# What of core/rendezvous/messages.py stays in the coordinator, or is part of a message.
 OTHERS = {
     "Budget", "Voters", "GiveWay", "Envelope", "Received", "Lost", "TimerFired", "Send", "Close",
     "SetTimer", "End",

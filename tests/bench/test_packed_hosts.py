@@ -10,7 +10,7 @@ import pytest
 
 from paddock.agent.transport.wire import LINE_LIMIT_BYTES, WireError, decode, encode
 from paddock.core.hosts import Host
-from paddock.core.messages import Envelope, Start
+from paddock.core.rendezvous.messages import Envelope, Start
 from paddock.core.value import replace
 
 HOSTS = tuple(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from paddock.agent.etcd_election import election_state
 from paddock.agent.leadership import leadership_state
 from paddock.agent.transport import client
-from paddock.core import membership, supervisor, warming
+from paddock.core.attempt import supervisor, warming
+from paddock.core.rendezvous import membership
 
 NOT_PHASES = ("any", "busy", "replica")
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from paddock.core.exits import Exit, find_culprit
+from paddock.core.attempt.exits import Exit, find_culprit
 from paddock.core.value import replace
 
 MS = 1_000_000

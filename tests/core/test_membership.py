@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from core.tables import read_table
-from paddock.core import membership
 from paddock.core.hosts import Host
 from paddock.core.job import Entrypoint, Job, Role
-from paddock.core.member_table import address_key, describe
-from paddock.core.membership import Membership
-from paddock.core.messages import (
+from paddock.core.rendezvous import membership
+from paddock.core.rendezvous.member_table import address_key, describe
+from paddock.core.rendezvous.membership import Membership
+from paddock.core.rendezvous.messages import (
     Budget,
     HandOver,
     Join,
@@ -29,7 +29,7 @@ from paddock.core.messages import (
 from scenarios.replay import MembershipReplay
 
 if TYPE_CHECKING:
-    from paddock.core.messages import Action, ToMember
+    from paddock.core.rendezvous.messages import Action, ToMember
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.core.exits import CAUSES, Exit
+from paddock.core.attempt.exits import CAUSES, Exit
+from paddock.core.attempt.policy import NoRetry, Retry, decide_restart, restart_words
 from paddock.core.job import Restart
-from paddock.core.policy import NoRetry, Retry, decide_restart, restart_words
 
 
 def failed(cause: str = "exit", code: int = 1, signal: int = 0) -> Exit:

@@ -6,12 +6,12 @@ from itertools import product
 
 import pytest
 
-from paddock.core.handoff import LeaderHandoff
 from paddock.core.job import Elastic, Entrypoint, Job, Rendezvous
-from paddock.core.leader_conflict import who_gives_way
-from paddock.core.messages import LeaderConflict, Voters
-from paddock.core.quorum import Quorum, has_majority
-from paddock.core.state import MembershipState
+from paddock.core.rendezvous.handoff import LeaderHandoff
+from paddock.core.rendezvous.leader_conflict import who_gives_way
+from paddock.core.rendezvous.messages import LeaderConflict, Voters
+from paddock.core.rendezvous.quorum import Quorum, has_majority
+from paddock.core.rendezvous.state import MembershipState
 
 
 def voters(keys: str, by: str = "a", attempt: int = 0, listen_ports: int = 7001) -> Voters:

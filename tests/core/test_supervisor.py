@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from core.tables import read_table
-from paddock.core import supervisor
-from paddock.core.exits import Exit
-from paddock.core.job import Servers
-from paddock.core.messages import SetTimer, TimerFired
-from paddock.core.supervisor import (
+from paddock.core.attempt import supervisor
+from paddock.core.attempt.exits import Exit
+from paddock.core.attempt.supervisor import (
     AttemptEnded,
     KillDescendants,
     ReportExit,
@@ -21,10 +19,12 @@ from paddock.core.supervisor import (
     StopOrdered,
     Supervisor,
 )
+from paddock.core.job import Servers
+from paddock.core.rendezvous.messages import SetTimer, TimerFired
 from paddock.core.value import replace
 
 if TYPE_CHECKING:
-    from paddock.core.supervisor import Event
+    from paddock.core.attempt.supervisor import Event
 
 KEYS = (("worker", 0), ("worker", 1))
 # A node with a server of its own: rows about "own servers" are of this one.

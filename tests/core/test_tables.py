@@ -6,7 +6,8 @@ from pathlib import Path
 
 from core.tables import NOT_PHASES, read_table, write_document
 from paddock.agent.leadership import leadership_state
-from paddock.core import membership, supervisor, warming
+from paddock.core.attempt import supervisor, warming
+from paddock.core.rendezvous import membership
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "state-machines.md"
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.tables import read_table
-from paddock.core import warming
-from paddock.core.warming import (
+from paddock.core.attempt import warming
+from paddock.core.attempt.warming import (
     ROUNDS_MAX,
     Cancelled,
     Cold,
@@ -27,7 +27,7 @@ from paddock.core.warming import (
 )
 
 if TYPE_CHECKING:
-    from paddock.core.warming import Event
+    from paddock.core.attempt.warming import Event
 
 NAMES = ("a", "a.b", "c", "d")
 WANTED = RanksWanted(NAMES)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from paddock.local.ports import hold_ports
+from paddock.local.facts.ports import hold_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -6,7 +6,13 @@ import pytest
 
 from paddock.core.job import Rendezvous
 from paddock.errors import UsageError
-from paddock.local.addresses import address_towards, guess_address, is_local, own_source, resolve
+from paddock.local.facts.addresses import (
+    address_towards,
+    guess_address,
+    is_local,
+    own_source,
+    resolve,
+)
 
 
 def test_numeric_addresses_are_taken_as_they_are() -> None:

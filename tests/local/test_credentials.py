@@ -9,7 +9,7 @@ import pytest
 from paddock.core.job import Entrypoint, Job, Rendezvous
 from paddock.core.value import replace
 from paddock.errors import UsageError
-from paddock.local.credentials import client_tls, read_key, server_tls
+from paddock.local.facts.credentials import client_tls, read_key, server_tls
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ import pytest
 from paddock.core.job import Entrypoint, Job, Role
 from paddock.core.value import replace
 from paddock.errors import UsageError
-from paddock.local.devices import find_devices
+from paddock.local.facts.devices import find_devices
 
 FOUR = {"CUDA_VISIBLE_DEVICES": "2,3,6,7"}
 ONE = replace(Job(Entrypoint("script", "x.py")), roles=(Role("worker", 1),))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.local.events import end_of, read_events
+from paddock.local.runs.events import end_of, read_events
 
 if TYPE_CHECKING:
     from pathlib import Path

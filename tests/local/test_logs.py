@@ -17,8 +17,8 @@ from paddock.core.job import Entrypoint, Job, Logs
 from paddock.core.plan import Plan, Proc, make_plan
 from paddock.core.value import replace
 from paddock.errors import UsageError
-from paddock.local.lock import process_text
-from paddock.local.logs import LogDir, safe_name
+from paddock.local.output.lock import process_text
+from paddock.local.output.logs import LogDir, safe_name
 
 if TYPE_CHECKING:
     from local.jobs import World

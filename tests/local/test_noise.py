@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.local.noise import STACK_LINES_MAX, Noise
+from paddock.local.output.noise import STACK_LINES_MAX, Noise
 
 GOLDEN = Path(__file__).parent / "golden"
 CCACHE = (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.local.output import LINE_LIMIT_BYTES, OutputThread, ProcessStream
+from paddock.local.output.streams import LINE_LIMIT_BYTES, OutputThread, ProcessStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

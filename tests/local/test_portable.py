@@ -15,14 +15,14 @@ import pytest
 
 from paddock.errors import UsageError
 from paddock.jobfile.parse import parse
-from paddock.local.devices import find_devices
+from paddock.local.facts.devices import find_devices
 from paddock.local.portable import run_portable
 
 if TYPE_CHECKING:
     from paddock.core.job import Job
 
 SRC = Path(__file__).resolve().parents[2] / "src"
-HEAVY = ("guardian", "loop", "output", "ports", "node")
+HEAVY = ("guardian", "loop", "streams", "ports", "node")
 
 
 def job_of(*words: object) -> Job:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paddock.errors import UsageError
-from paddock.local.portowner import describe_owner
-from paddock.local.ports import EPHEMERAL_RANGE, HeldPorts, hold_ports
+from paddock.local.facts.portowner import describe_owner
+from paddock.local.facts.ports import EPHEMERAL_RANGE, HeldPorts, hold_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from local.jobs import free_port
-from paddock.local.logs import log_folder, safe_name
-from paddock.local.record import drop_error, keep_error
-from paddock.local.times import SUFFIX, read_times
+from paddock.local.output.logs import log_folder, safe_name
+from paddock.local.output.times import SUFFIX, read_times
+from paddock.local.runs.record import drop_error, keep_error
 from schemas import mistakes
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import pytest
 
 from local.jobs import ROOT, Running, World, free_port, wait_until
 from paddock.errors import PaddockError
-from paddock.local.control import NoLauncherError, ask, follow
+from paddock.local.runs.control import NoLauncherError, ask, follow
 from pages import blocks_of
 
 if TYPE_CHECKING:

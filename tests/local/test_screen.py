@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from local.test_text import ended, plan_of, stopped
+from paddock.core.attempt.policy import Verdict
 from paddock.core.hosts import Host
 from paddock.core.job import Entrypoint, Job, Logs
 from paddock.core.plan import make_plan
-from paddock.core.policy import Verdict
 from paddock.core.value import replace
 from paddock.local.evidence import stands_in
-from paddock.local.reporter import is_short
-from paddock.local.screen import ScreenReporter, summary
+from paddock.local.report.reporter import is_short
+from paddock.local.report.screen import ScreenReporter, summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from local.jobs import World
-    from paddock.core.exits import Exit
+    from paddock.core.attempt.exits import Exit
 
 UTF8 = {"LANG": "zh_CN.UTF-8", "TERM": "xterm", "NO_COLOR": "1"}
 TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueError: bad'

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.core.exits import Exit, find_culprit
+from paddock.core.attempt.exits import Exit, find_culprit
+from paddock.core.attempt.policy import Verdict
 from paddock.core.hosts import Host
 from paddock.core.job import Entrypoint, Job
 from paddock.core.plan import Plan, make_plan
-from paddock.core.policy import Verdict
-from paddock.local.text import verdict_lines
+from paddock.local.report.text import verdict_lines
 
 MS = 1_000_000
 GLOO = (

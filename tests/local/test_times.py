@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from paddock.local.times import RECORD_BYTES, RESOLUTION_NS, SUFFIX, LineTimes, read_times
+from paddock.local.output.times import RECORD_BYTES, RESOLUTION_NS, SUFFIX, LineTimes, read_times
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,8 @@ from core.tables import NOT_PHASES, Row, moves_of, read_table
 from paddock.agent.etcd_election import election_state
 from paddock.agent.leadership import leadership_state
 from paddock.agent.transport import client
-from paddock.core import membership, supervisor, warming
+from paddock.core.attempt import supervisor, warming
+from paddock.core.rendezvous import membership
 from paddock.operator.schema import PHASES
 from paddock.ps.consistency import replication
 from pictures import svg

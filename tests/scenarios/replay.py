@@ -15,17 +15,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddock.core import messages as m
-from paddock.core import supervisor as s
-from paddock.core.exits import Exit
-from paddock.core.handoff import LeaderHandoff
+from paddock.core.attempt import supervisor as s
+from paddock.core.attempt.exits import Exit
 from paddock.core.hosts import Host
 from paddock.core.job import Elastic, Entrypoint, Job, Rendezvous, Restart, Role, Servers
-from paddock.core.membership import Membership
+from paddock.core.rendezvous import messages as m
+from paddock.core.rendezvous.handoff import LeaderHandoff
+from paddock.core.rendezvous.membership import Membership
 from transcript import Do, replayed
 
 if TYPE_CHECKING:
-    from paddock.core.policy import Verdict
+    from paddock.core.attempt.policy import Verdict
 
 
 def replay(text: str) -> str:

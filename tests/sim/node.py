@@ -16,20 +16,20 @@ from paddock.agent.etcd_election.succession import TTL_SECONDS
 from paddock.agent.launcher import Launcher
 from paddock.agent.leadership.leadership import Leadership
 from paddock.agent.leadership.majority import MajorityElector
-from paddock.core import supervisor as s
+from paddock.core.attempt import supervisor as s
 from paddock.core.hosts import Host
 from paddock.core.value import replace
 from paddock.etcd.reply import EtcdUnreachable
 from paddock.local.node import LaunchContext
-from paddock.local.reporter import Reporter
-from paddock.local.text import LEVELS
+from paddock.local.report.reporter import Reporter
+from paddock.local.report.text import LEVELS
 from sim.net import Net
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from paddock.agent.coordinator import Coordinator
-    from paddock.core.exits import Exit
+    from paddock.core.attempt.exits import Exit
     from paddock.core.plan import Plan
     from paddock.local.node import NodeEvents
     from sim.world import Proc, World

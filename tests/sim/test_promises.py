@@ -9,8 +9,8 @@ import pytest
 
 import sim.node
 from paddock.agent.etcd_election.messages import AttemptRecord
+from paddock.core.attempt.supervisor import SIGKILL, SIGTERM
 from paddock.core.job import Elastic, Job, Restart
-from paddock.core.supervisor import SIGKILL, SIGTERM
 from paddock.core.value import replace
 from paddock.errors import UsageError
 from sim.spec import Chaos, Spec, job_of

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.core.exits import Exit
-from paddock.core.policy import Verdict
+from paddock.core.attempt.exits import Exit
+from paddock.core.attempt.policy import Verdict
 from sim.spec import big_spec, draw_spec, draw_votes
 from sim.truth import Root, blame_problem
 from sim.world import BrokenWorldError, World

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paddock.core.exits import TIE_NS
+from paddock.core.attempt.exits import TIE_NS
 
 if TYPE_CHECKING:
-    from paddock.core.exits import Exit
+    from paddock.core.attempt.exits import Exit
 
 NODE_KINDS = ("power", "kill", "cut")
 

@@ -11,10 +11,10 @@ import heapq
 from random import Random
 from typing import TYPE_CHECKING
 
-from paddock.core import messages as m
-from paddock.core import supervisor as s
-from paddock.core.exits import Exit
+from paddock.core.attempt import supervisor as s
+from paddock.core.attempt.exits import Exit
 from paddock.core.plan import plan_bytes
+from paddock.core.rendezvous import messages as m
 from paddock.core.value import replace
 from sim.etcd import Etcd
 from sim.node import Node
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from paddock.agent.coordinator import Coordinator
+    from paddock.core.attempt.policy import Verdict
     from paddock.core.plan import Plan
     from paddock.core.plan import Proc as PlannedProc
-    from paddock.core.policy import Verdict
     from sim.net import Listener, Pipe
     from sim.spec import Chaos, Spec
 

@@ -1,4 +1,4 @@
-"""The devices (GPU, XPU, NPU, ...) of a node's processes. Pure; local/devices.py does the I/O.
+"""The devices (GPU, XPU, NPU, ...) of a node's processes. Pure; the I/O is in facts/devices.py.
 
 cpu, gpu, dcu, xpu, npu   one accelerator each
 plugins                   devices that Paddle knows as plug-ins

@@ -1,6 +1,6 @@
 """The control socket of a launcher: it answers with the state of the job, and takes `stop`.
 
-local/control.py asks, and describes what is said. Nothing here blocks: a client that is slow,
+local/runs/control.py asks, and describes what is said. Nothing here blocks: a client that is slow,
 silent or not this user's is dropped.
 """
 
@@ -10,7 +10,7 @@ import os
 from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, socket
 
 from paddock.local.loop import READ, WRITE
-from paddock.local.runs import CONTROL, json_text
+from paddock.local.runs.entry import CONTROL, json_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from paddock.agent.view import JobView
     from paddock.local.loop import Loop
-    from paddock.local.output import OutputThread
+    from paddock.local.output.streams import OutputThread
 
 CLIENTS_MAX = 32
 REQUEST_BYTES_MAX = 4096

@@ -6,8 +6,8 @@ sends and receives nothing more, whatever was still on its way.
 
 from __future__ import annotations
 
-from paddock.core import messages
-from paddock.core.membership import Membership
+from paddock.core.rendezvous import messages
+from paddock.core.rendezvous.membership import Membership
 from paddock.jobfile.flags import config_fingerprint
 
 TYPE_CHECKING = False
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from paddock.agent.member import Member
-    from paddock.core.handoff import LeaderHandoff
     from paddock.core.job import Job
-    from paddock.core.state import Phase
+    from paddock.core.rendezvous.handoff import LeaderHandoff
+    from paddock.core.rendezvous.state import Phase
     from paddock.local.loop import Loop
 
     class MemberLink(Protocol):

@@ -10,15 +10,15 @@ import os
 from paddock.agent.coordinator import Coordinator, CoordinatorEvents, LocalLink
 from paddock.agent.member import Member
 from paddock.core.hosts import LOOPBACK
-from paddock.core.messages import Warn
+from paddock.core.rendezvous.messages import Warn
 from paddock.errors import PaddockError
-from paddock.local.logs import run_folder
 from paddock.local.loop import READ, Loop
 from paddock.local.node import LaunchContext, NodeRunner
-from paddock.local.output import OutputThread
-from paddock.local.reporter import Reporter, is_short
-from paddock.local.runs import CONTROL, RunEntry, is_recorded, job_name, take_entry
-from paddock.local.text import LEVELS
+from paddock.local.output.logs import run_folder
+from paddock.local.output.streams import OutputThread
+from paddock.local.report.reporter import Reporter, is_short
+from paddock.local.report.text import LEVELS
+from paddock.local.runs.entry import CONTROL, RunEntry, is_recorded, job_name, take_entry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from paddock.agent.recorder import StatusRecorder
     from paddock.agent.run_record import RunRecord
     from paddock.agent.view import JobView
+    from paddock.core.attempt.policy import Verdict
     from paddock.core.job import Job
     from paddock.core.plan import Plan
-    from paddock.core.policy import Verdict
     from paddock.local.warm.process import DaemonLoop
 
 OUTPUT_SECONDS = 2.0
@@ -245,7 +245,7 @@ class LauncherProcess(Launcher):
 
     def _watch_guardian(self, guardian_pid: int) -> None:
         def gone(_events: int = 0) -> None:
-            from paddock.local.console import last_words
+            from paddock.local.output.console import last_words
             from paddock.local.sweep import end_descendants
 
             end_descendants()
@@ -290,7 +290,7 @@ class LauncherProcess(Launcher):
         problem = self._entry.problem
         if self._entry.folder:
             from paddock.agent.run_record import RunRecord
-            from paddock.local.record import RecordFolder
+            from paddock.local.runs.record import RecordFolder
 
             try:
                 folder = RecordFolder(self._entry.folder, self.output, "the record")
@@ -429,7 +429,7 @@ def _recorder(job: Job, loop: Loop, output: OutputThread, pod_name: str) -> Stat
         StatusRecorder,
         launcher_name,
     )
-    from paddock.local.record import RecordFolder
+    from paddock.local.runs.record import RecordFolder
 
     return StatusRecorder(job, loop, RecordFolder(job.record, output), launcher_name(pod_name))
 
@@ -443,7 +443,7 @@ def _reporter(job: Job, context: LaunchContext, node: NodeRunner, output: Output
             node.record(text)
 
         return Reporter(LEVELS[job.logs.level], write)
-    from paddock.local.screen import ScreenReporter, stderr_columns
+    from paddock.local.report.screen import ScreenReporter, stderr_columns
 
     screen = ScreenReporter(
         job,

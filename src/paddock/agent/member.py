@@ -6,26 +6,26 @@ reports back, and tells the people at this node what happens.
 
 from __future__ import annotations
 
-from paddock.core import messages
+from paddock.core.attempt.policy import Verdict
 from paddock.core.plan import make_plan
-from paddock.core.policy import Verdict
+from paddock.core.rendezvous import messages
 from paddock.core.value import replace
 from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE, PaddockError
 from paddock.jobfile.flags import config_fingerprint
-from paddock.local.text import count, servers_lines
+from paddock.local.report.text import count, servers_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from paddock.core.exits import Exit
+    from paddock.core.attempt.exits import Exit
     from paddock.core.hosts import Host
     from paddock.core.job import Job
     from paddock.core.plan import Plan
     from paddock.local.loop import Loop
     from paddock.local.node import NodeRunner
-    from paddock.local.reporter import Reporter
+    from paddock.local.report.reporter import Reporter
 
     class MemberEvents(Protocol):
         """The events of a member, for its launcher."""

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from paddock.agent.coordinator import Coordinator
+    from paddock.core.attempt.policy import Verdict
     from paddock.core.job import Job
-    from paddock.core.policy import Verdict
     from paddock.local.loop import Loop
-    from paddock.local.record import RecordFolder
+    from paddock.local.runs.record import RecordFolder
 
 PAUSE_SECONDS = 0.2  # between two states that are written
 STATUS, VERDICT = "status.json", "verdict.json"

@@ -24,7 +24,7 @@ from paddock.agent.leadership.majority import MajorityElector
 from paddock.agent.transport.sockets import Network
 from paddock.agent.transport.wire import GREETING_LIMIT_BYTES
 from paddock.errors import EXIT_DEADLINE, PaddockError, UsageError
-from paddock.local.addresses import (
+from paddock.local.facts.addresses import (
     UnknownNameError,
     address_towards,
     addresses_of,
@@ -35,7 +35,7 @@ from paddock.local.addresses import (
     own_source,
     resolve,
 )
-from paddock.local.credentials import client_tls, read_key, server_tls
+from paddock.local.facts.credentials import client_tls, read_key, server_tls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

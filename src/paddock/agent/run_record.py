@@ -1,4 +1,4 @@
-"""The record of a launch: its command, state and end. local/runs.py: the files."""
+"""The record of a launch: its command, state and end. local/runs/entry.py: the files."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from time import time
 from paddock import __version__
 from paddock.agent.view import STATES
 from paddock.jobfile.masked import masked_words, shown_command
-from paddock.local.lock import process_text, uptime_seconds
 from paddock.local.loop import READ
-from paddock.local.runs import KEPT_RUNS, prune
-from paddock.local.text import cancel_text, verdict_text
+from paddock.local.output.lock import process_text, uptime_seconds
+from paddock.local.report.text import cancel_text, verdict_text
+from paddock.local.runs.entry import KEPT_RUNS, prune
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from paddock.agent.view import JobView
     from paddock.core.plan import Plan
     from paddock.local.loop import Loop
-    from paddock.local.output import OutputThread
-    from paddock.local.record import RecordFolder
+    from paddock.local.output.streams import OutputThread
+    from paddock.local.runs.record import RecordFolder
 
 PAUSE_SECONDS = 1.0  # between two states that are written
 GIT_SECONDS = 0.2  # for git, of a launch that has ended
@@ -106,7 +106,7 @@ class RunRecord:
     def on_plan(self, plan: Plan, _node_rank: int) -> None:
 
         def make() -> Mapping[str, object]:
-            from paddock.local.screen import spans
+            from paddock.local.report.screen import spans
 
             rows = []
             for number in range(plan.nnodes):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from paddock.core.plan import make_plan
 from paddock.core.value import value
-from paddock.local.text import verdict_text
+from paddock.local.report.text import verdict_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from paddock.agent.coordinator import Coordinator
     from paddock.agent.member import Member
-    from paddock.core.exits import Exit
+    from paddock.core.attempt.exits import Exit
+    from paddock.core.attempt.policy import Verdict
     from paddock.core.hosts import Host
     from paddock.core.job import Job
-    from paddock.core.membership import Membership
     from paddock.core.plan import Proc
-    from paddock.core.policy import Verdict
-    from paddock.core.state import Phase
+    from paddock.core.rendezvous.membership import Membership
+    from paddock.core.rendezvous.state import Phase
     from paddock.local.loop import Loop
 
     class Viewed(Protocol):

@@ -1,9 +1,9 @@
 """The launches of this user on this machine: `paddock launch` made a registry entry of each.
 
-A launcher answers on its control socket (local/control.py) while it runs. Its record in the
-registry (local/runs.py) tells of the launch afterwards.
+A launcher answers on its control socket (local/runs/control.py) while it runs. Its record in the
+registry (local/runs/entry.py) tells of the launch afterwards.
 
-its end (local/events.py)  the launcher                         the job is
+its end (local/runs/events.py)  the launcher                         the job is
 -------------------------  -----------------------------------  --------------------------------
 recorded                   -                                    succeeded, failed, cancelled
 -                          answers                              starting, running, stopping
@@ -40,11 +40,11 @@ from paddock.backends.types import (
     SubmissionPlan,
 )
 from paddock.errors import PaddockError, UsageError
-from paddock.local.control import NoLauncherError, ask
-from paddock.local.lock import is_gone
-from paddock.local.logs import LAUNCHER_LOG
-from paddock.local.runs import is_run_directory
-from paddock.local.times import SUFFIX, read_times
+from paddock.local.output.lock import is_gone
+from paddock.local.output.logs import LAUNCHER_LOG
+from paddock.local.output.times import SUFFIX, read_times
+from paddock.local.runs.control import NoLauncherError, ask
+from paddock.local.runs.entry import is_run_directory
 
 KILLED = "its launcher was killed, or this machine was started again"
 ENDING_SECONDS = 2.0  # between a launcher's last word on its socket and in its record
@@ -234,7 +234,7 @@ def _is_ending(run: RegisteredJob) -> bool:
 
 def _is_other_boot(run: RegisteredJob) -> bool:
     """Return True if this machine was booted again since the launch; not for another machine's."""
-    from paddock.local.lock import process_text
+    from paddock.local.output.lock import process_text
 
     words, ours = str(run.details["process"]).split(), process_text(os.getpid()).split()
     return _is_here(run) and words[:1] != ours[:1] and words[1:2] == ours[1:2]

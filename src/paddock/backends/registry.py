@@ -1,4 +1,4 @@
-"""The runs this user has launched or submitted, one directory each (local/runs.py).
+"""The runs this user has launched or submitted, one directory each (local/runs/entry.py).
 
     $XDG_STATE_HOME/paddock/runs/ID/run.json       the handle, and what the backend needs
     $XDG_STATE_HOME/paddock/runs/ID/plan.json      the plan, as --dry-run shows it
@@ -29,9 +29,9 @@ from typing import Any
 from paddock.backends.table import LAUNCH
 from paddock.backends.types import Handle, JobStatus, SubmissionPlan, parse_handle
 from paddock.errors import PaddockError, UsageError
-from paddock.local.events import end_of, read_events
-from paddock.local.lock import process_text, uptime_seconds
-from paddock.local.runs import registry_folder
+from paddock.local.output.lock import process_text, uptime_seconds
+from paddock.local.runs.entry import registry_folder
+from paddock.local.runs.events import end_of, read_events
 
 VERSION = 1
 DRAWS = 4  # of an id, until a free one is found

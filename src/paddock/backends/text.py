@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from paddock.backends.types import JobStatus, RankStatus, State, SubmissionPlan, process_name
-from paddock.local.width import fitted, reflowed
+from paddock.local.report.width import fitted, reflowed
 
 COLOURS: dict[State, str] = {
     "running": "32", "succeeded": "32", "pending": "33", "starting": "33", "stopping": "33",

@@ -133,7 +133,7 @@ def _launch(framework: str, folder: str, log_dir: str) -> tuple[int, str]:
 def device_kind() -> str:
     """The kind of device that each of the two processes gets; "cpu" if there are not two."""
     from paddock.core.job import Entrypoint, Job
-    from paddock.local.devices import find_devices
+    from paddock.local.facts.devices import find_devices
 
     try:
         found = find_devices(Job(Entrypoint("program", "")), os.environ)

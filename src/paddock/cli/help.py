@@ -14,7 +14,7 @@ from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import HELP, HELP_ALL, Flag, flag, nearest, read_line, spelled
 from paddock.errors import HelpAsked, UsageError
 from paddock.jobfile.flags import COMMON, FLAGS
-from paddock.local.width import USUAL, beside, reflowed, terminal_width
+from paddock.local.report.width import USUAL, beside, reflowed, terminal_width
 
 INDENT, NARROW_INDENT = 26, 18  # where the meaning of a flag begins
 NARROW = 80

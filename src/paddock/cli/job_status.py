@@ -24,8 +24,8 @@ from paddock.backends.text import age, clean, coloured, list_lines, status_lines
 from paddock.backends.types import FINAL, JobStatus, LogChunk, LogQuery, Site, parse_handle
 from paddock.cli.family import say
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
-from paddock.local.console import write_all
-from paddock.local.width import terminal_width
+from paddock.local.output.console import write_all
+from paddock.local.report.width import terminal_width
 
 AT_ONCE = 16
 POLL_SECONDS = 1.0

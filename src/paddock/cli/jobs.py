@@ -39,8 +39,8 @@ from paddock.cli.job_status import (
 )
 from paddock.command_line import flag
 from paddock.errors import PaddockError, Problem, UsageError
-from paddock.local.console import write_all
-from paddock.local.text import count
+from paddock.local.output.console import write_all
+from paddock.local.report.text import count
 
 DAMAGED_SHOWN = 4
 ENDED_SHOWN = 20  # runs that have ended, in a list without --all

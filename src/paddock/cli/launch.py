@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
         return _run(argv)
     except PaddockError as error:  # before there is a launcher
         from paddock.jobfile.args import record_of
-        from paddock.local.record import drop_error, keep_error
+        from paddock.local.runs.record import drop_error, keep_error
 
         if record := record_of(argv):
             drop_error(record)
@@ -63,7 +63,7 @@ def _run(argv: Sequence[str]) -> int:
         sys.stderr.writelines(f"paddock: warning: {note}\n" for note in parsed.notes)
         return run_portable(job, os.environ, usable_cores())
     if job.record:
-        from paddock.local.record import drop_error
+        from paddock.local.runs.record import drop_error
 
         # Launchers of several nodes may share it, and all start within this time.
         drop_error(job.record, job.rendezvous.join_timeout_seconds if job.nnodes_max > 1 else 0.0)
@@ -111,7 +111,7 @@ def run_here(
     parsed: ParsedLaunch, argv: Sequence[str], guardian_pid: int, kept: DaemonLoop | None = None
 ) -> int:
     """Run the job in this process, the launcher; returns an exit code after any error, too."""
-    from paddock.local.console import last_words
+    from paddock.local.output.console import last_words
 
     try:
         from paddock.agent.launcher import run_job
@@ -126,7 +126,7 @@ def run_here(
             kept=kept,
         )
     except PaddockError as error:
-        from paddock.local.screen import fit_terminal
+        from paddock.local.report.screen import fit_terminal
 
         last_words(fit_terminal(problem_text(error)), parsed.job.record, error.message)
         return error.exit_code
@@ -186,7 +186,7 @@ def check_machine(job: Job) -> None:
     """Check the job on this machine before the start. Raises with every problem found."""
     commands = dict.fromkeys((job.command, job.command_of("ps")))
     scripts = [_script_problem(c.program) for c in commands if c.kind == "script"]
-    from paddock.local.logs import check_log_dir, has_own_folder
+    from paddock.local.output.logs import check_log_dir, has_own_folder
 
     found = (*scripts, _host_problem(job))
     problems = [problem for problem in found if problem is not None]

@@ -26,10 +26,10 @@ from paddock.jobfile.flags import NO_FLAG
 from paddock.jobfile.nodes import hosts_of
 from paddock.jobfile.parse import ParsedLaunch, usable_cores
 from paddock.jobfile.reader import DEFAULT
-from paddock.local.devices import find_devices
-from paddock.local.logs import RUNS, has_own_folder
-from paddock.local.text import count
-from paddock.local.width import fitted, reflowed, terminal_width
+from paddock.local.facts.devices import find_devices
+from paddock.local.output.logs import RUNS, has_own_folder
+from paddock.local.report.text import count
+from paddock.local.report.width import fitted, reflowed, terminal_width
 
 MAX_ROWS = 16  # a longer table is not readable; --json has all
 MAX_TEXT = 160

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FORMATS = ("npz", "safetensors", "paddle")
 TIMEOUT_SECONDS = 10.0
 PORT = 7163  # of the witness
-ENDPOINTS = "endpoints.log"  # written by local/logs.py
+ENDPOINTS = "endpoints.log"  # written by local/output/logs.py
 HEADING = "PADDLE_PSERVERS_IP_PORT_LIST:"
 TABLE_COLUMNS = ["name", "kind", "dim", "rows", "bytes", "optimizer", "lr", "step", "shards"]
 STRATEGIES = ("sync", "half_async", "async", "geo", "staleness")

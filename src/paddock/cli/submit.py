@@ -39,9 +39,9 @@ from paddock.errors import HelpAsked, PaddockError, Problem, UsageError
 from paddock.jobfile.masked import command_text, masked_words
 from paddock.jobfile.parse import parse
 from paddock.jobfile.servers import uses_ps
-from paddock.local.console import write_all
-from paddock.local.runs import as_name
-from paddock.local.width import fitted, terminal_width
+from paddock.local.output.console import write_all
+from paddock.local.report.width import fitted, terminal_width
+from paddock.local.runs.entry import as_name
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 STOP_MARGIN_SECONDS = 30.0  # for the launchers' own goodbyes, after the ranks' grace

@@ -6,7 +6,7 @@ import os
 
 from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand
 from paddock.errors import UsageError
-from paddock.local.text import count
+from paddock.local.report.text import count
 from paddock.local.warm.keep import RunningDaemon, all_found
 from paddock.local.warm.learned import ImportProfile, all_learned
 

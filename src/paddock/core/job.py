@@ -147,7 +147,8 @@ class Elastic:
 class Restart:
     """The restart policy: when and how often a failed attempt is followed by another.
 
-    restart_on: names of CAUSES in core/exits.py, or exit codes as text; empty means any cause.
+    restart_on: names of CAUSES in core/attempt/exits.py, or exit codes as text; empty means any
+    cause.
     The budget is given back after healthy_seconds without a failure.
     """
 

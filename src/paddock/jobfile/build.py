@@ -175,7 +175,7 @@ def _read_restart(reader: FieldReader, *, is_elastic: bool) -> Restart:
             reader.fault("restart_backoff", "the maximum is below the first pause")
     causes = tuple(c.lower() for c in reader.items("restart_on"))
     for cause in causes:
-        from paddock.core.policy import restart_words  # only for those who use the flag
+        from paddock.core.attempt.policy import restart_words  # only for those who use the flag
 
         known = restart_words()
         code = to_integer(cause)

@@ -8,10 +8,10 @@ from paddock.core.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.core.exits import Exit
+    from paddock.core.attempt.exits import Exit
     from paddock.local.loop import Loop
     from paddock.local.node import NodeRunner
-    from paddock.local.output import OutputThread, ProcessStream
+    from paddock.local.output.streams import OutputThread, ProcessStream
 
 EVIDENCE_SECONDS = 0.3  # on a loaded machine the output thread may be that late
 TAIL_LIMIT = 4096
@@ -31,7 +31,7 @@ class Endings:
     def begin(self) -> None:
         """Begin an attempt: OOM kills counted before are not of this attempt."""
         import paddock.local.evidence  # noqa: F401  # before a rank fails, and after they began
-        from paddock.local.oom import oom_kills
+        from paddock.local.facts.oom import oom_kills
 
         self._oom_kills = oom_kills()
 
@@ -74,7 +74,7 @@ class Endings:
         """The exit, with the cause "oom" if the kernel has counted one more OOM kill since."""
         if exit_.signal != 9 or exit_.by_us:
             return exit_
-        from paddock.local.oom import memory_limit, oom_kills
+        from paddock.local.facts.oom import memory_limit, oom_kills
 
         exit_ = replace(exit_, memory=memory_limit())
         before, now = self._oom_kills, oom_kills()

@@ -103,7 +103,7 @@ def _guard(launcher_pid: int, keep: frozenset[int], lease_seconds: float, record
     if not os.WIFSIGNALED(status):
         return os.waitstatus_to_exitcode(status)
     killed_by = os.WTERMSIG(status)
-    from paddock.local.console import last_words
+    from paddock.local.output.console import last_words
 
     text = f"the launcher process was killed by signal {killed_by}{why}; "
     text += f"processes it left behind and that were ended: {left}"

@@ -1,7 +1,7 @@
 """NodeRunner: this node's part of a job. Its devices, ports, hook, logs and processes.
 
-A member (agent/member.py) orders it about; the pure Supervisor (core/supervisor.py) decides which
-process is signalled when. tests/sim has the same interface with simulated processes.
+A member (agent/member.py) orders it about; the pure Supervisor (core/attempt/supervisor.py) decides
+which process is signalled when. tests/sim has the same interface with simulated processes.
 
 Processes are started with posix_spawn (vfork-cheap), each in its own process group, and watched
 through pidfds: the kernel wakes the loop, nothing is polled. An ended process stays unreaped
@@ -14,10 +14,8 @@ import os
 from time import monotonic, monotonic_ns
 
 from paddock.contracts.environment import common_env, proc_env, shared_env
-from paddock.core.exits import Exit
-from paddock.core.hosts import SERVICES, host_of, with_ports
-from paddock.core.messages import SetTimer, TimerFired
-from paddock.core.supervisor import (
+from paddock.core.attempt.exits import Exit
+from paddock.core.attempt.supervisor import (
     SIGKILL,
     AttemptEnded,
     KillDescendants,
@@ -28,12 +26,15 @@ from paddock.core.supervisor import (
     StopOrdered,
     Supervisor,
 )
+from paddock.core.hosts import SERVICES, host_of, with_ports
+from paddock.core.rendezvous.messages import SetTimer, TimerFired
 from paddock.core.value import value
-from paddock.local.devices import find_devices
 from paddock.local.ending import Endings
-from paddock.local.logs import LAUNCHER_LOG, LogDir
+from paddock.local.facts.devices import find_devices
+from paddock.local.facts.ports import hold_ports
 from paddock.local.loop import READ, Loop
-from paddock.local.ports import hold_ports
+from paddock.local.output.logs import LAUNCHER_LOG, LogDir
+from paddock.local.report.text import count
 from paddock.local.spawn import (
     ChildProcess,
     Streams,
@@ -44,7 +45,6 @@ from paddock.local.spawn import (
     stopped_before_start,
 )
 from paddock.local.sweep import sweep_on
-from paddock.local.text import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from paddock.contracts.environment import SharedEnv
+    from paddock.core.attempt.supervisor import Action, Event
     from paddock.core.hosts import Host
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
-    from paddock.core.supervisor import Action, Event
+    from paddock.local.facts.ports import HeldPorts
     from paddock.local.hook import Hook
-    from paddock.local.output import OutputThread, ProcessStream
-    from paddock.local.ports import HeldPorts
+    from paddock.local.output.streams import OutputThread, ProcessStream
     from paddock.local.warm.process import DaemonLoop
     from paddock.local.warm.server import WarmServer
 

@@ -23,29 +23,29 @@ from time import monotonic, monotonic_ns
 
 from paddock import errors
 from paddock.contracts.environment import proc_env, shared_env
-from paddock.core.exits import Exit, find_culprit, unfinished
+from paddock.core.attempt.exits import Exit, find_culprit, unfinished
+from paddock.core.attempt.policy import Verdict
+from paddock.core.attempt.supervisor import SignalGroup, StopOrdered, Supervisor
 from paddock.core.hosts import LOOPBACK, SERVICES, host_of, with_ports
-from paddock.core.messages import SetTimer, TimerFired
 from paddock.core.plan import make_plan
-from paddock.core.policy import Verdict
-from paddock.core.supervisor import SignalGroup, StopOrdered, Supervisor
+from paddock.core.rendezvous.messages import SetTimer, TimerFired
 from paddock.core.value import replace
 from paddock.errors import Problem, UsageError
-from paddock.local.console import prefix_of, shown_keys, write_all
-from paddock.local.devices import find_devices
 from paddock.local.evidence import has_peer_loss, has_timed_out
-from paddock.local.logs import FILE_MODE, LAUNCHER_LOG, log_folder
-from paddock.local.reporter import Reporter, is_short
+from paddock.local.facts.devices import find_devices
+from paddock.local.output.console import prefix_of, shown_keys, write_all
+from paddock.local.output.logs import FILE_MODE, LAUNCHER_LOG, log_folder
+from paddock.local.report.reporter import Reporter, is_short
+from paddock.local.report.text import LEVELS, job_line
 from paddock.local.signals import reset_signals
-from paddock.local.text import LEVELS, job_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from paddock.core.attempt.supervisor import Event
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
-    from paddock.core.supervisor import Event
 
     Popen = subprocess.Popen[bytes]
 
@@ -142,7 +142,7 @@ class PortableRun:
     def _choose_reporter(self, folder: str) -> Reporter:
         if not is_short(self.job):
             return Reporter(LEVELS[self.job.logs.level], self._write_both)
-        from paddock.local.screen import ScreenReporter, stderr_columns
+        from paddock.local.report.screen import ScreenReporter, stderr_columns
 
         return ScreenReporter(
             self.job,

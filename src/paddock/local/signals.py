@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.core.messages import Loss
+    from paddock.core.rendezvous.messages import Loss
 
 ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 # Ignored by Python itself, for itself; its children get the defaults (see spawn.py).

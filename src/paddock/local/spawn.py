@@ -10,11 +10,11 @@ import errno
 import os
 from time import monotonic_ns
 
-from paddock.core.exits import Exit
+from paddock.core.attempt.exits import Exit
 from paddock.core.value import replace
 from paddock.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_OWN_FAULT, UsageError
-from paddock.local.console import is_one_place, prefix_of, shown_keys
-from paddock.local.output import ProcessStream
+from paddock.local.output.console import is_one_place, prefix_of, shown_keys
+from paddock.local.output.streams import ProcessStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
-    from paddock.local.logs import LogDir
+    from paddock.local.output.logs import LogDir
 
 # Python ignores two of these; a program started by a launcher expects the defaults (subprocess,
 # restore_signals). SIGTERM is how we ask it to end, also where our parent ignored that.

@@ -11,7 +11,7 @@ import pytest
 from paddock.backends.node import logs
 from paddock.backends.node.logs import rows
 from paddock.backends.types import LogQuery
-from paddock.local.times import RECORD_BYTES, ROLES, SUFFIX
+from paddock.local.output.times import RECORD_BYTES, ROLES, SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

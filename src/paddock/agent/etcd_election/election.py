@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from paddock.agent.leadership.leadership import Leadership
     from paddock.agent.leadership.messages import Lead, Target
-    from paddock.core.messages import Start
+    from paddock.core.rendezvous.messages import Start
     from paddock.etcd.address import EtcdAddress
     from paddock.etcd.reply import KeyValue
 

@@ -21,8 +21,8 @@ from paddock.agent.leadership.messages import (
     StopRanks,
     takes_over,
 )
-from paddock.core.handoff import SHORT_GRACE_SECONDS, LeaderHandoff
-from paddock.core.messages import Budget, SetTimer
+from paddock.core.rendezvous.handoff import SHORT_GRACE_SECONDS, LeaderHandoff
+from paddock.core.rendezvous.messages import Budget, SetTimer
 from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, PaddockError
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from paddock.agent.etcd_election.messages import AttemptRecord, Elected, Following
     from paddock.agent.leadership.messages import Event, LinkLost, LocalState, Order, Target
     from paddock.core.job import Job
-    from paddock.core.messages import HandOver
+    from paddock.core.rendezvous.messages import HandOver
 
 # The lease of a leader's key in etcd, in seconds.
 TTL_SECONDS = 3

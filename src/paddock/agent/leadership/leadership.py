@@ -10,7 +10,7 @@ from paddock.agent.transport.client import ClientEvents, CoordinatorClient
 from paddock.agent.transport.invite import invite
 from paddock.agent.transport.server import CoordinatorServer
 from paddock.core.endpoint import join_endpoint
-from paddock.core.messages import SetTimer, TimerFired
+from paddock.core.rendezvous.messages import SetTimer, TimerFired
 from paddock.errors import PaddockError, UsageError
 
 TYPE_CHECKING = False
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from paddock.agent.member import Member
     from paddock.agent.transport.sockets import Listener, Network
     from paddock.core.job import Job
-    from paddock.core.messages import End, Ending, Envelope, Start
-    from paddock.core.state import Phase
+    from paddock.core.rendezvous.messages import End, Ending, Envelope, Start
+    from paddock.core.rendezvous.state import Phase
     from paddock.local.loop import Loop
 
     class OwnLauncher(Protocol):
@@ -257,7 +257,7 @@ class Leadership(ClientEvents):
 
 
 class LeaderSession(CoordinatorEvents):
-    """One term of this node as the leader: its coordinator, listener, links and timers, as a unit.
+    """A term of this node as the leader: its coordinator, listener, links and timers, as a unit.
 
     No node can join once ranks run, unless the elector keeps the port: then the listener closes and
     ranks may bind its port (MASTER_PORT). After step_down() it sends nothing more.

@@ -55,7 +55,7 @@ from paddock.agent.leadership.messages import (
     Unreachable,
 )
 from paddock.core.endpoint import join_endpoint
-from paddock.core.messages import HandOver, SetTimer, TimerFired
+from paddock.core.rendezvous.messages import HandOver, SetTimer, TimerFired
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError
 
 TYPE_CHECKING = False

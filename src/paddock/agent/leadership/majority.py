@@ -10,8 +10,8 @@ from __future__ import annotations
 from paddock.agent.leadership.succession import MajoritySuccession
 from paddock.agent.transport.client import ClientEvents, CoordinatorClient
 from paddock.agent.transport.server import CoordinatorServer
-from paddock.core.leader_conflict import describe_job
-from paddock.core.messages import Envelope, HandOver, Join, LeaderConflict, sent_on
+from paddock.core.rendezvous.leader_conflict import describe_job
+from paddock.core.rendezvous.messages import Envelope, HandOver, Join, LeaderConflict, sent_on
 from paddock.errors import UsageError
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from paddock.agent.leadership.leadership import Leadership
     from paddock.agent.leadership.messages import Lead, Target
     from paddock.agent.transport.sockets import Listener
-    from paddock.core.messages import Ending, Start, Voters
+    from paddock.core.rendezvous.messages import Ending, Start, Voters
 
 CLAIM_SECONDS = 1.0  # between two rounds, and for one answer
 REFUSED_SECONDS = 0.02  # before the next is asked, where a connection is refused
@@ -127,8 +127,9 @@ class LeaderConflicts(ClientEvents):
 
     It asks at the rendezvous address, at the address of the leader that was lost and, until it has
     started an attempt, at those of the other nodes. The leader that is asked decides which of the
-    two steps down (core/leader_conflict.py). So a leader that lived on behind a network partition
-    steps down when that heals, and a launcher started anew at the rendezvous address joins the job.
+    two steps down (core/rendezvous/leader_conflict.py). So a leader that lived on behind a network
+    partition steps down when that heals, and a launcher started anew at the rendezvous address
+    joins the job.
     """
 
     def __init__(self, elector: MajorityElector) -> None:

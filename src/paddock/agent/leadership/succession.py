@@ -2,8 +2,8 @@
 
 It asks the nodes of the last attempt in turn, by node rank, for a leader, first at the address of
 the one it lost; when its own turn comes, it leads. The quorum decides whether that leader may start
-an attempt (core/quorum.py), and two leaders resolve their conflict (core/leader_conflict.py); so
-nothing here has to be exact.
+an attempt (core/rendezvous/quorum.py), and two leaders resolve their conflict
+(core/rendezvous/leader_conflict.py); so nothing here has to be exact.
 
     since the loss                         it asks
     -------------------------------------  ----------------------------------------------------
@@ -30,9 +30,9 @@ from paddock.agent.leadership.messages import (
     takes_over,
 )
 from paddock.core.endpoint import join_endpoint
-from paddock.core.handoff import SHORT_GRACE_SECONDS, LeaderHandoff
-from paddock.core.leader_conflict import seat
-from paddock.core.messages import Budget, SetTimer
+from paddock.core.rendezvous.handoff import SHORT_GRACE_SECONDS, LeaderHandoff
+from paddock.core.rendezvous.leader_conflict import seat
+from paddock.core.rendezvous.messages import Budget, SetTimer
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, PaddockError
 
 TYPE_CHECKING = False
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from paddock.agent.etcd_election.messages import Elected, Following
     from paddock.agent.leadership.messages import Event, LinkLost, LocalState, Order, Target
     from paddock.core.job import Job
-    from paddock.core.messages import HandOver, Voters
+    from paddock.core.rendezvous.messages import HandOver, Voters
 
 TURN_SECONDS = 1.0  # at each node,
 TURN_SECONDS_MIN = 0.2  # in a large job less, so that

@@ -28,7 +28,7 @@ from paddock.agent.transport.wire import (
     session_key,
 )
 from paddock.core.endpoint import join_endpoint
-from paddock.core.messages import Envelope, Ping, Pong
+from paddock.core.rendezvous.messages import Envelope, Ping, Pong
 from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, PaddockError
 
@@ -36,8 +36,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.agent.transport.connection import LineConnection
     from paddock.agent.transport.sockets import Network, OutgoingConnection
-    from paddock.core.exits import Exit
-    from paddock.core.messages import Ending
+    from paddock.core.attempt.exits import Exit
+    from paddock.core.rendezvous.messages import Ending
     from paddock.local.loop import Loop
 
 RETRY_FIRST_SECONDS = 0.05

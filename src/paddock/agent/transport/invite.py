@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from paddock.core.endpoint import join_endpoint
-from paddock.local.addresses import bridge_of
-from paddock.local.text import copy_block
+from paddock.local.facts.addresses import bridge_of
+from paddock.local.report.text import copy_block
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from paddock.agent.transport.wire import (
     session_key,
     welcome,
 )
-from paddock.core.messages import Envelope, Ping, Pong
-from paddock.local.addresses import addresses_of, canonical, in_thread, is_numeric
+from paddock.core.rendezvous.messages import Envelope, Ping, Pong
+from paddock.local.facts.addresses import addresses_of, canonical, in_thread, is_numeric
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from paddock.agent.transport.connection import LineConnection
     from paddock.agent.transport.sockets import Listener
     from paddock.core.job import Job
-    from paddock.core.messages import Ending
+    from paddock.core.rendezvous.messages import Ending
     from paddock.local.loop import Loop
 
     class LinkOwner(Protocol):

@@ -20,13 +20,13 @@ import hashlib
 import hmac
 import json
 
-from paddock.core import messages
-from paddock.core.exits import Exit
+from paddock.core.attempt.exits import Exit
+from paddock.core.attempt.policy import Verdict
 from paddock.core.hosts import SERVICES, Host
 from paddock.core.job import DEVICE_KINDS
-from paddock.core.messages import Budget, Envelope, Voters
 from paddock.core.plan import MAX_PROCS
-from paddock.core.policy import Verdict
+from paddock.core.rendezvous import messages
+from paddock.core.rendezvous.messages import Budget, Envelope, Voters
 from paddock.errors import PaddockError
 
 TYPE_CHECKING = False

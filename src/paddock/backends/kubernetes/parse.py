@@ -29,7 +29,7 @@ from paddock.backends.kubernetes.objects import STOPPED
 from paddock.backends.kubernetes.pods import CONTAINER, DEFAULT_CONTAINER
 from paddock.backends.types import JobStatus, NodeStatus, RankStatus, State, role_word
 from paddock.kube.objects import Pod, Terminated, seconds
-from paddock.local.text import FIRST_FAILURE
+from paddock.local.report.text import FIRST_FAILURE
 
 PHASES: dict[str, State] = {
     "": "pending", "Pending": "pending", "Starting": "starting", "Running": "running",

@@ -38,7 +38,7 @@ from paddock.backends.types import (
     SubmissionPlan,
 )
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError, refuse
-from paddock.local.console import write_all
+from paddock.local.output.console import write_all
 
 COMMANDS = ("mpirun", "mpiexec", "mpiexec.hydra")
 # Each tells mpirun its hosts: Slurm, PBS, LSF, Grid Engine.

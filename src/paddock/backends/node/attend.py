@@ -26,7 +26,7 @@ from paddock.backends.node.jobdir import (
 )
 from paddock.errors import PaddockError
 from paddock.local.guardian import PR_SET_PDEATHSIG, find_prctl
-from paddock.local.record import keep_error
+from paddock.local.runs.record import keep_error
 from paddock.local.signals import DAEMON_LOST, SUBMITTER_LOST
 
 TYPE_CHECKING = False
@@ -197,7 +197,7 @@ def _end_now(directory: str) -> bool:
 
     False if it has none, or does not answer.
     """
-    from paddock.local.control import ask
+    from paddock.local.runs.control import ask
 
     try:
         ask(control_socket(directory), "stop", seconds=STOP_SECONDS, now=True)

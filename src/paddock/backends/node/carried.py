@@ -13,7 +13,7 @@ import sys
 import paddock
 from paddock.errors import UsageError, problem_text
 from paddock.jobfile.args import record_of
-from paddock.local.record import keep_error
+from paddock.local.runs.record import keep_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

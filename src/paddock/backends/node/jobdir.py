@@ -7,9 +7,9 @@ DIR/log/screen.log           the screen of another host's launcher
 DIR/nodefile, cluster.json   this host's node rank, and all nodes
 DIR/.paddock/job.json        the submission, without secrets
 DIR/.paddock/state.json      the job daemon: its process, how the job ended
-DIR/.paddock/error           why a launcher ended before a verdict (local/record.py)
+DIR/.paddock/error           why a launcher ended before a verdict (local/runs/record.py)
 DIR/.paddock/status.json     the whole job, as its coordinator knows it (on one host)
-DIR/.paddock/control.HOST    the socket on which its launcher answers (local/control.py)
+DIR/.paddock/control.HOST    the socket on which its launcher answers (local/runs/control.py)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import stat
 import time
 from contextlib import suppress
 
-from paddock.local.record import ERROR
+from paddock.local.runs.record import ERROR
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _ask_launcher(directory: str, found: dict[str, Any]) -> bool:
     or stopped by SIGSTOP), its files are read instead.
     """
     from paddock.errors import PaddockError
-    from paddock.local.control import NoLauncherError, ask
+    from paddock.local.runs.control import NoLauncherError, ask
 
     try:
         row = ask(control_socket(directory), "status", seconds=STATUS_SECONDS)

@@ -2,7 +2,7 @@
 
     DIR/log/workerlog.N            one host's directory
     DIR/log/HOST/workerlog.N       a directory that hosts share
-    .../workerlog.N.times          time and rank of lines (local/times.py); a log without one
+    .../workerlog.N.times          time and rank of lines (local/output/times.py); a log without one
                                    comes whole, as of its last change, under its own name
 
 Logs of a launch are in its directory, or in that of --log_dir, which other launches append to; the
@@ -21,7 +21,7 @@ import time
 from collections import deque
 
 from paddock.backends.types import LogQuery, process_name
-from paddock.local.times import RECORD_BYTES, SUFFIX, read_times
+from paddock.local.output.times import RECORD_BYTES, SUFFIX, read_times
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

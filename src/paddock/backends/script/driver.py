@@ -29,7 +29,7 @@ from paddock.backends.types import (
 )
 from paddock.core.secrets import HIDDEN
 from paddock.errors import PaddockError, Problem, UsageError, refuse
-from paddock.local.record import ERROR
+from paddock.local.runs.record import ERROR
 
 COMMAND_SECONDS_MAX = 120.0
 POLL_SECONDS = 2.0

@@ -19,7 +19,7 @@ from paddock.backends.types import Handle, Submission, parse_handle
 from paddock.command_line import read_line
 from paddock.errors import Problem, UsageError, refuse
 from paddock.jobfile.flags import LAUNCH
-from paddock.local.record import ERROR
+from paddock.local.runs.record import ERROR
 
 INNER = ".paddock"
 ENV = "env"  # the file with the variables of --env

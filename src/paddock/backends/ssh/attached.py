@@ -22,7 +22,7 @@ from paddock.backends.ssh.channel import Channel
 from paddock.backends.ssh.fleet import HostGroup
 from paddock.backends.ssh.state import checked
 from paddock.errors import EXIT_OWN_FAULT, PaddockError
-from paddock.local.console import write_all
+from paddock.local.output.console import write_all
 
 News = tuple[int, dict[str, Any] | PaddockError, bytes]
 

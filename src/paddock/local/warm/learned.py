@@ -22,8 +22,8 @@ import os
 import stat
 import warnings
 
-from paddock.core.warming import without
-from paddock.local.text import count
+from paddock.core.attempt.warming import without
+from paddock.local.report.text import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from time import monotonic
 
-from paddock.core.value import value
-from paddock.core.warming import (
+from paddock.core.attempt.warming import (
     Cancelled,
     CheckAfter,
     Cold,
@@ -29,8 +28,9 @@ from paddock.core.warming import (
     Stuck,
     WarmStart,
 )
+from paddock.core.value import value
+from paddock.local.report.text import count
 from paddock.local.sweep import children_of_self, sweep_on
-from paddock.local.text import count
 from paddock.local.warm.learned import interpreter, learned_of, stamp_of
 from paddock.local.warm.process import WarmProcess, WarmState
 
@@ -38,8 +38,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from paddock.core.attempt.warming import Action, Event
     from paddock.core.job import Entrypoint
-    from paddock.core.warming import Action, Event
     from paddock.local.loop import Loop
     from paddock.local.warm.process import DaemonLoop, Lists
 

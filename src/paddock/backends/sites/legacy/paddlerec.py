@@ -13,7 +13,7 @@ from paddock.backends.sites.check import secret_problems
 from paddock.backends.types import Site
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError, refuse
-from paddock.local.runs import as_name
+from paddock.local.runs.entry import as_name
 
 KNOWN = ("k8s", "kubernetes", "PaddleCloud", "MPI")
 # Key of `submit` -> key of a site, for Kubernetes. Their page said worker_num, their code read

@@ -7,12 +7,12 @@ was lost are lost on purpose: the attempt is void.
 
 from __future__ import annotations
 
-from paddock.core.messages import Budget
+from paddock.core.rendezvous.messages import Budget
 from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.core.messages import HandOver, Voters
+    from paddock.core.rendezvous.messages import HandOver, Voters
 
 # The grace period of processes when another coordinator may start the next attempt soon.
 SHORT_GRACE_SECONDS = 0.9

@@ -14,7 +14,7 @@ The first row that fits.
 
 from __future__ import annotations
 
-from paddock.core.messages import LOSSES, Close, End, HandOver, JobEnded, Lost, Send
+from paddock.core.rendezvous.messages import LOSSES, Close, End, HandOver, JobEnded, Lost, Send
 from paddock.core.value import replace
 
 TYPE_CHECKING = False
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Literal
 
-    from paddock.core.judging import NextAttempt
-    from paddock.core.member_table import MemberEntry
-    from paddock.core.messages import Action
-    from paddock.core.policy import Verdict
-    from paddock.core.state import MembershipState, Phase
+    from paddock.core.attempt.judging import NextAttempt
+    from paddock.core.attempt.policy import Verdict
+    from paddock.core.rendezvous.member_table import MemberEntry
+    from paddock.core.rendezvous.messages import Action
+    from paddock.core.rendezvous.state import MembershipState, Phase
 
 
 def after_leave(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.core.exits import Exit
+from paddock.core.attempt.exits import Exit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from paddock.core.hosts import Host
-    from paddock.core.member_table import MemberEntry
-    from paddock.core.messages import Lost
+    from paddock.core.rendezvous.member_table import MemberEntry
+    from paddock.core.rendezvous.messages import Lost
 
     Why = Literal["", "failure", "success", "grow", "shrink", "cancel", "deadline"]
 

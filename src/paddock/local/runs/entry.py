@@ -156,8 +156,8 @@ def _remove_ended(folder: str) -> bool:
     import json
     import shutil
 
-    from paddock.local.events import end_of, read_events
-    from paddock.local.lock import is_gone
+    from paddock.local.output.lock import is_gone
+    from paddock.local.runs.events import end_of, read_events
 
     try:
         end = end_of(read_events(folder), is_launch=True)

@@ -13,9 +13,9 @@ The first reason wins: what made the attempt stop is not changed by what came af
 
 from __future__ import annotations
 
-from paddock.core.attempt import WORKER_ROLES
-from paddock.core.exits import find_culprit, unfinished
-from paddock.core.policy import Retry, Verdict, decide_restart
+from paddock.core.attempt.attempt import WORKER_ROLES
+from paddock.core.attempt.exits import find_culprit, unfinished
+from paddock.core.attempt.policy import Retry, Verdict, decide_restart
 from paddock.core.value import value
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, EXIT_SIGNAL_BASE
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Literal
 
-    from paddock.core.attempt import Why
-    from paddock.core.exits import Exit
+    from paddock.core.attempt.attempt import Why
+    from paddock.core.attempt.exits import Exit
     from paddock.core.job import Job
 
 

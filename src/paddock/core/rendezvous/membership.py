@@ -49,7 +49,7 @@ Owned by the coordinator's one thread. Members are agents of nodes; each joins w
     ended      Join, others go on                   ended      HandOver
     ended      anything                             ended      none (Join: Reject)
 
-Its data is in state.py. rendezvous_wait.py and quorum.py decide when an attempt may start,
+Its data is in state.py. wait.py and quorum.py decide when an attempt may start,
 judging.py what follows one, leaving.py what a node that leaves means, leader_conflict.py which of
 two leaders goes on. A member reports every exit of an attempt before it says that
 the attempt is stopped.
@@ -57,11 +57,11 @@ the attempt is stopped.
 
 from __future__ import annotations
 
-from paddock.core import leaving
-from paddock.core.handoff import NOTHING, SHORT_GRACE_SECONDS
-from paddock.core.judging import NextAttempt, judge, judge_end
-from paddock.core.leader_conflict import resolve_conflict
-from paddock.core.messages import (
+from paddock.core.attempt.judging import NextAttempt, judge, judge_end
+from paddock.core.rendezvous import leaving
+from paddock.core.rendezvous.handoff import NOTHING, SHORT_GRACE_SECONDS
+from paddock.core.rendezvous.leader_conflict import resolve_conflict
+from paddock.core.rendezvous.messages import (
     LOSSES,
     CannotRun,
     Close,
@@ -83,20 +83,20 @@ from paddock.core.messages import (
     Stopped,
     Warn,
 )
-from paddock.core.rendezvous_wait import RendezvousWait
-from paddock.core.state import MembershipState
+from paddock.core.rendezvous.state import MembershipState
+from paddock.core.rendezvous.wait import RendezvousWait
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, EXIT_USAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.core.attempt import Why
-    from paddock.core.exits import Exit
-    from paddock.core.handoff import LeaderHandoff
+    from paddock.core.attempt.attempt import Why
+    from paddock.core.attempt.exits import Exit
+    from paddock.core.attempt.policy import Verdict
     from paddock.core.job import Job
-    from paddock.core.member_table import MemberEntry
-    from paddock.core.messages import Action, Event, HandOver
-    from paddock.core.policy import Verdict
-    from paddock.core.state import Phase
+    from paddock.core.rendezvous.handoff import LeaderHandoff
+    from paddock.core.rendezvous.member_table import MemberEntry
+    from paddock.core.rendezvous.messages import Action, Event, HandOver
+    from paddock.core.rendezvous.state import Phase
 
 # A member gets this much longer than its own grace to say that its processes are gone.
 STOP_MARGIN_SECONDS = 10.0

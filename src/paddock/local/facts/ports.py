@@ -166,7 +166,7 @@ def _bound(hold: socket, address: tuple[str, int]) -> socket | None:
 
 
 def _in_use(port: int) -> Problem:
-    from paddock.local.portowner import describe_owner
+    from paddock.local.facts.portowner import describe_owner
 
     owner = describe_owner(port)
     return Problem(

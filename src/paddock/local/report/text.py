@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 
-from paddock.core.exits import SIGNAL_NAMES
+from paddock.core.attempt.exits import SIGNAL_NAMES
 from paddock.errors import EXIT_SIGNAL_BASE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from paddock.core.exits import Exit
+    from paddock.core.attempt.exits import Exit
+    from paddock.core.attempt.policy import Verdict
     from paddock.core.plan import Plan
-    from paddock.core.policy import Verdict
 
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRITICAL": 50}
 RULE_WIDTH = 80

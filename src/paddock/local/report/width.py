@@ -9,7 +9,7 @@ import os
 import re
 import sys
 
-from paddock.local.text import wrapped
+from paddock.local.report.text import wrapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

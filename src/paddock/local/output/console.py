@@ -15,7 +15,7 @@ import stat
 from collections import deque
 from time import monotonic
 
-from paddock.local.record import keep_error
+from paddock.local.runs.record import keep_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

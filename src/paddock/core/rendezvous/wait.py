@@ -18,7 +18,7 @@ from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.core.state import MembershipState
+    from paddock.core.rendezvous.state import MembershipState
 
 # Beyond this many members not every joining is worth a line at every node: 1,024 nodes would
 # cause a million lines. The latest state is printed at most once a second, and always at the end.

@@ -31,8 +31,8 @@ ended, which may still want to save through them.
 
 from __future__ import annotations
 
-from paddock.core.messages import SetTimer, TimerFired
-from paddock.core.policy import NEVER_RESTART
+from paddock.core.attempt.policy import NEVER_RESTART
+from paddock.core.rendezvous.messages import SetTimer, TimerFired
 from paddock.core.value import replace, value
 from paddock.errors import EXIT_USAGE
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Literal
 
-    from paddock.core.exits import Exit
+    from paddock.core.attempt.exits import Exit
     from paddock.core.job import Servers
 
     Phase = Literal["running", "stopping", "killing", "ended"]

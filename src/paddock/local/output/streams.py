@@ -16,15 +16,15 @@ from collections import deque
 from time import monotonic, monotonic_ns, sleep
 
 from paddock.core.hosts import ROLE_NOUNS
-from paddock.local.console import Console, write_all
-from paddock.local.noise import Noise
+from paddock.local.output.console import Console, write_all
+from paddock.local.output.noise import Noise
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from threading import Thread
 
-    from paddock.local.times import LineTimes
+    from paddock.local.output.times import LineTimes
 
 CHUNK_BYTES = 1 << 16
 TAIL_BYTES = 1 << 14
@@ -349,7 +349,7 @@ class OutputThread:
                 role, rank = stream.key
                 who = f"{ROLE_NOUNS.get(role, role)} {rank}"
                 what = f"cannot write {stream.path} ({error.strerror})"
-                from paddock.local.screen import fit_terminal
+                from paddock.local.report.screen import fit_terminal
 
                 text = f"paddock: warning: {what}: output of {who} is being lost, the job goes on"
                 self._console.say(f"{fit_terminal(text, self._stderr)}\n".encode())

@@ -6,7 +6,7 @@ The console shows less (screen.py), unless --console paddle is given; launcher.l
 from __future__ import annotations
 
 from paddock.errors import problem_text
-from paddock.local.text import (
+from paddock.local.report.text import (
     LEVELS,
     configuration_lines,
     detail_lines,
@@ -19,10 +19,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from paddock.core.exits import Exit
+    from paddock.core.attempt.exits import Exit
+    from paddock.core.attempt.policy import Verdict
     from paddock.core.job import Job
     from paddock.core.plan import Plan
-    from paddock.core.policy import Verdict
     from paddock.errors import PaddockError
 
 

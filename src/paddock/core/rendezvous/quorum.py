@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from paddock.core.messages import Join, Voters
+    from paddock.core.rendezvous.messages import Join, Voters
 
 
 class Quorum:
@@ -85,7 +85,7 @@ class Quorum:
 def has_majority(voters: Voters, present: Collection[str], gone: Collection[str]) -> bool:
     """Return True if no other group of nodes can have a majority of that attempt.
 
-    >>> from paddock.core.messages import Voters
+    >>> from paddock.core.rendezvous.messages import Voters
     >>> three = Voters(0, ("a", "b", "c"), ("h1", "h2", "h3"), (1, 2, 3), "a")
     >>> has_majority(three, {"b", "c"}, ()), has_majority(three, {"a"}, ())
     (True, False)

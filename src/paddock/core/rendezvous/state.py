@@ -12,25 +12,25 @@ membership.py and the modules it asks decide what follows, and when.
 
 from __future__ import annotations
 
-from paddock.core.attempt import Attempt
-from paddock.core.handoff import UsedBudget
-from paddock.core.judging import AttemptSummary
-from paddock.core.member_table import MemberTable
-from paddock.core.messages import LOSSES, Start
+from paddock.core.attempt.attempt import Attempt
+from paddock.core.attempt.judging import AttemptSummary
 from paddock.core.plan import find_problems
-from paddock.core.quorum import Quorum
+from paddock.core.rendezvous.handoff import UsedBudget
+from paddock.core.rendezvous.member_table import MemberTable
+from paddock.core.rendezvous.messages import LOSSES, Start
+from paddock.core.rendezvous.quorum import Quorum
 from paddock.core.value import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    from paddock.core.attempt import Why
-    from paddock.core.exits import Exit
-    from paddock.core.handoff import LeaderHandoff
+    from paddock.core.attempt.attempt import Why
+    from paddock.core.attempt.exits import Exit
     from paddock.core.job import Job
-    from paddock.core.member_table import MemberEntry
-    from paddock.core.messages import Loss, Lost
+    from paddock.core.rendezvous.handoff import LeaderHandoff
+    from paddock.core.rendezvous.member_table import MemberEntry
+    from paddock.core.rendezvous.messages import Loss, Lost
 
     Phase = Literal["gathering", "running", "stopping", "backoff", "ended"]
 

@@ -15,9 +15,9 @@ from time import monotonic, strftime
 
 from paddock.core.hosts import ROLE_NOUNS
 from paddock.errors import for_terminal, problem_text
-from paddock.local.console import shown_keys
-from paddock.local.reporter import Reporter
-from paddock.local.text import (
+from paddock.local.output.console import shown_keys
+from paddock.local.report.reporter import Reporter
+from paddock.local.report.text import (
     FIRST_FAILURE,
     LEVELS,
     cancel_text,
@@ -32,10 +32,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from paddock.core.exits import Exit
+    from paddock.core.attempt.exits import Exit
+    from paddock.core.attempt.policy import Verdict
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
-    from paddock.core.policy import Verdict
     from paddock.errors import PaddockError
 
 GREEN, YELLOW, RED, DIM = "32", "33", "31", "2"

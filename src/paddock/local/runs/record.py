@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 
 from paddock.errors import UsageError
-from paddock.local.runs import json_text
+from paddock.local.runs.entry import json_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from paddock.local.output import OutputThread
+    from paddock.local.output.streams import OutputThread
 
 FILE_MODE = 0o600
 ERROR = "error"

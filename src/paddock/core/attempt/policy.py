@@ -5,14 +5,14 @@ One pure function over a table of causes. No I/O, no clock: times come in as num
 
 from __future__ import annotations
 
-from paddock.core.exits import CAUSES
+from paddock.core.attempt.exits import CAUSES
 from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    from paddock.core.exits import Exit
+    from paddock.core.attempt.exits import Exit
     from paddock.core.job import Restart
     from paddock.core.value import ExitCode
 

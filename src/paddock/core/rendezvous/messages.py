@@ -19,9 +19,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    from paddock.core.exits import Exit
+    from paddock.core.attempt.exits import Exit
+    from paddock.core.attempt.policy import Verdict
     from paddock.core.hosts import Host
-    from paddock.core.policy import Verdict
     from paddock.core.value import (
         AttemptNumber,
         Count,
@@ -191,7 +191,7 @@ class Start:
 
     hosts: in node-rank order; keys, listen_ports: of the same nodes, as they joined.
     coordinator_key: of the coordinator's own node. before: attempts that count beside this one
-    (core/quorum.py).
+    (core/rendezvous/quorum.py).
     """
 
     attempt: Count
@@ -249,7 +249,7 @@ class HandOver:
 
     attempt: the next one. keys: the nodes that go on, the successor's first; address,
     listen_port: where it can be reached. wait_seconds: so long processes of a node that was lost
-    before may live. voters, gone: as the next coordinator has to count (core/quorum.py).
+    before may live. voters, gone: as the next coordinator has to count (core/rendezvous/quorum.py).
     """
 
     attempt: Count

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from paddock.core.messages import Reject
 from paddock.core.plan import find_misfit
+from paddock.core.rendezvous.messages import Reject
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from paddock.core.handoff import LeaderHandoff
     from paddock.core.job import Job
-    from paddock.core.messages import Join, Loss
+    from paddock.core.rendezvous.handoff import LeaderHandoff
+    from paddock.core.rendezvous.messages import Join, Loss
 
 NAMES_MAX = 8
 

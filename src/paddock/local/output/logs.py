@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
-    from paddock.local.lock import DirectoryLock
-    from paddock.local.times import LineTimes
+    from paddock.local.output.lock import DirectoryLock
+    from paddock.local.output.times import LineTimes
 
 FILE_MODE = 0o600
 # Windows has none of them.
@@ -190,7 +190,7 @@ class LogDir:
 
     def open_times(self, proc: Proc, attempt: int) -> LineTimes | None:
         """Open the times of a log's lines, before the log is opened. None: there are none."""
-        from paddock.local.times import SUFFIX, LineTimes  # only for those that are recorded
+        from paddock.local.output.times import SUFFIX, LineTimes  # only for those that are recorded
 
         if not self.has_times:
             return None
@@ -331,7 +331,7 @@ def _make_directory(path: str, mode: int) -> None:
 
 
 def _lock(path: str) -> DirectoryLock:
-    from paddock.local.lock import lock  # a directory of the run's own needs none
+    from paddock.local.output.lock import lock  # a directory of the run's own needs none
 
     inner = os.path.join(path, ".paddock")
     _make_directory(path, 0o777)

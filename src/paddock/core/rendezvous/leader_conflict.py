@@ -19,16 +19,16 @@ The order of succession is that of the last attempt: its leader, then the others
 
 from __future__ import annotations
 
-from paddock.core.member_table import find_difference
-from paddock.core.messages import Budget, HandOver
+from paddock.core.rendezvous.member_table import find_difference
+from paddock.core.rendezvous.messages import Budget, HandOver
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
     from paddock.core.job import Job
-    from paddock.core.messages import LeaderConflict, Voters
-    from paddock.core.state import MembershipState
+    from paddock.core.rendezvous.messages import LeaderConflict, Voters
+    from paddock.core.rendezvous.state import MembershipState
 
     Loser = Literal["us", "them", "none"]
     Shape = tuple[tuple[str, str], ...]

@@ -1,0 +1,7 @@
+"""The launcher's messages to the people at its node.
+
+reporter  every message, in the wording of Paddle's launcher
+screen    the short screen: few lines, the rest in launcher.log
+text      the sentences and tables of both
+width     the terminal's width, and texts fitted to it
+"""
