@@ -30,6 +30,7 @@ from paddock.backends.kubernetes.words import (
     split_flags,
 )
 from paddock.backends.types import PlanStep, Submission, SubmissionPlan
+from paddock.contracts.paddle_ps import pod_env
 from paddock.errors import UsageError
 from paddock.kube.resource import Manifest, Resource
 
@@ -49,10 +50,7 @@ ANNOTATION = "batch.paddlepaddle.org/submission"
 STOPPED = "batch.paddlepaddle.org/stopped"
 TOKEN = "PADDOCK_TOKEN"
 # Variables whose values a plan shows: ours.
-SHOWN = (
-    "PADDOCK_TASK", "PADDOCK_SERVICE", "TRAINING_ROLE", "PADDLE_PORT", "TRAINER_PORTS_NUM",
-    "PADDLE_TRAINER_ENDPOINTS", "PADDLE_PSERVERS_IP_PORT_LIST",
-)  # fmt: skip
+SHOWN = ("PADDOCK_TASK", "PADDOCK_SERVICE", *pod_env("worker", PORT, "a:1", "b:1"))
 HIDDEN = "<set when it is submitted>"
 
 
@@ -244,17 +242,14 @@ def _spec(
         pods = {role: template(CONSOLE, [], serves=role == "ps")
                 for role in forms.pods_of(job)}  # fmt: skip
         return forms.paddle_spec(job, options, pods)
+    endpoints = [forms.endpoints(job, name, task) for task in (forms.TRAINER, forms.PSERVER)]
     templates = {}
     for task in forms.tasks_of(job):
-        env: dict[str, str] = {
-            "PADDOCK_TASK": f"{name}-{task}", "PADDOCK_SERVICE": name,
-            "TRAINING_ROLE": task.upper(), "PADDLE_PORT": str(PORT), "TRAINER_PORTS_NUM": "20",
-            "PADDLE_TRAINER_ENDPOINTS": forms.endpoints(job, name, forms.TRAINER),
-        }  # fmt: skip
-        if servers := forms.endpoints(job, name, forms.PSERVER):
-            env["PADDLE_PSERVERS_IP_PORT_LIST"] = servers
+        serves = task == forms.PSERVER
+        env = {"PADDOCK_TASK": f"{name}-{task}", "PADDOCK_SERVICE": name}
+        env |= pod_env("ps" if serves else "worker", PORT, *endpoints)
         entries: list[Manifest] = [{"name": key, "value": text} for key, text in env.items()]
-        templates[task] = template(CONSOLE, entries, START_OF_TASK, serves=task == forms.PSERVER)
+        templates[task] = template(CONSOLE, entries, START_OF_TASK, serves=serves)
     return forms.volcano_spec(job, options, name, templates)
 
 
