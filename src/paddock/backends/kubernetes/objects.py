@@ -16,7 +16,7 @@ from typing import Any
 from paddock.backends.flags import foreign
 from paddock.backends.kubernetes import forms, paddlefile
 from paddock.backends.kubernetes.options import NO_IMAGE, KubernetesOptions, object_name
-from paddock.backends.kubernetes.pods import template_of
+from paddock.backends.kubernetes.pods import CONTAINER, DEFAULT_CONTAINER, template_of
 from paddock.backends.kubernetes.reasons import reason_of
 from paddock.backends.kubernetes.shown import yaml_lines
 from paddock.backends.kubernetes.words import (
@@ -25,7 +25,6 @@ from paddock.backends.kubernetes.words import (
     START,
     START_OF_TASK,
     VALUE,
-    launch_words,
     meeting_words,
     split_flags,
 )
@@ -214,22 +213,19 @@ def _spec(
     maps: list[str], patch: Mapping[str, object],
 ) -> Manifest:  # fmt: skip
     job = submission.job
-    more_labels, annotations = forms.gang_labels(options, name, form)
+    metadata = {"labels": {**labels}, "annotations": {DEFAULT_CONTAINER: CONTAINER}}
+    if form == "job" and options.scheduler == "volcano":
+        metadata["annotations"][forms.VOLCANO_GROUP] = name
+    elif form == "job" and options.scheduler == "coscheduling":
+        metadata["labels"][forms.COSCHEDULING_LABEL] = name
 
     def template(
         ours: Sequence[str], env: list[Manifest], start: str = START, *, serves: bool = False
     ) -> Manifest:
-        argv = launch_words(submission, options.interpreter, options.program, ours)
-        found = template_of(
-            options.of_servers if serves else options, labels={**labels, **more_labels},
-            argv=argv, secret=name, maps=maps, env=env, start=start, workdir=submission.workspace,
-            grace_seconds=job.grace_seconds, patch=patch,
+        return template_of(
+            submission, options.of_servers if serves else options, metadata,
+            secret=name, maps=maps, ours=ours, env=env, start=start, patch=patch,
         )  # fmt: skip
-        if annotations:
-            metadata = found["metadata"]
-            assert isinstance(metadata, dict)
-            metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
-        return found
 
     if form == "job":
         words = meeting_words(submission, name, "$(JOB_COMPLETION_INDEX)")
