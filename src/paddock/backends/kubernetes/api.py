@@ -19,7 +19,6 @@ from paddock.backends.kubernetes.objects import (
 )
 from paddock.backends.kubernetes.parse import (
     ObservedJob,
-    container_of,
     hopeless,
     is_lost,
     newest_pods,
@@ -36,7 +35,6 @@ EVENTS: Resource[dict[str, Any]] = Resource("", "v1", "events", "Event", dict)
 COMMANDS: Resource[dict[str, Any]] = Resource(
     "bus.volcano.sh", "v1alpha1", "commands", "Command", dict
 )
-TAIL_LINES = 300  # more than the launcher's report
 SETTLE_SECONDS_MAX = 10.0
 SETTLE_POLL_SECONDS = 0.25
 RETRY_PAUSES = (0.1, 0.5, 2.0)
@@ -141,19 +139,6 @@ async def refusals_of(client: HttpClient, namespace: str, uid: str) -> list[str]
         raise
     found = sorted(page.items, key=lambda event: str(event.get("lastTimestamp") or ""))
     return [str(event.get("message", "")).removeprefix("Error creating: ") for event in found]
-
-
-async def tail_of(client: HttpClient, namespace: str, pod: Pod) -> str:
-    """Return the last lines of a pod's log; "" where there is none, or it may not be read."""
-    params = {"container": container_of(pod), "tailLines": str(TAIL_LINES)}
-    name = pod.metadata.name
-    try:
-        lines = [line async for line in client.lines(PODS, namespace, name, "log", params)]
-    except KubeError as error:
-        if error.status in (400, 403, 404):
-            return ""
-        raise
-    return b"".join(lines).decode("utf-8", "replace")
 
 
 async def top_of(

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,13 +29,7 @@ from paddock.errors import UsageError, extra_hint
 try:
     from paddock.backends.kubernetes import api, follow
     from paddock.backends.kubernetes.api import explained
-    from paddock.backends.kubernetes.parse import (
-        ObservedJob,
-        first_failed,
-        has_report,
-        newest_pods,
-        status_of,
-    )
+    from paddock.backends.kubernetes.parse import ObservedJob, newest_pods, status_of
     from paddock.kube.client import KubeError
     from paddock.kube.http_client import HttpClient
     from paddock.kube.objects import seconds
@@ -179,12 +172,7 @@ async def _see(client: HttpClient, run: RegisteredJob) -> ObservedJob:
     if top is not None and not pods:
         events = await api.refusals_of(client, place, top["metadata"]["uid"])
     names, roles = run.details["names"], run.details["roles"]
-    seen = ObservedJob(form, top, pods, names, roles, time.time(), events)
-    found = newest_pods(seen)
-    failed = found.get(first_failed(found))
-    if failed is None or has_report(failed):
-        return seen
-    return replace(seen, tail=await api.tail_of(client, place, failed))
+    return ObservedJob(form, top, pods, names, roles, time.time(), events)
 
 
 def _details(form: str, job: dict[str, Any]) -> dict[str, Any]:

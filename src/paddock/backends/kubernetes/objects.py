@@ -32,6 +32,7 @@ from paddock.backends.types import PlanStep, Submission, SubmissionPlan
 from paddock.contracts.paddle_ps import pod_env
 from paddock.errors import UsageError
 from paddock.kube.resource import Manifest, Resource
+from paddock.local.runs.record import TERMINATION_LOG
 
 # As they are sent and read here; those of paddock.kube.client need msgspec, which a plan does not.
 SECRETS: Resource[dict[str, Any]] = Resource("", "v1", "secrets", "Secret", dict)
@@ -49,7 +50,9 @@ ANNOTATION = "batch.paddlepaddle.org/submission"
 STOPPED = "batch.paddlepaddle.org/stopped"
 TOKEN = "PADDOCK_TOKEN"
 # Variables whose values a plan shows: ours.
-SHOWN = ("PADDOCK_TASK", "PADDOCK_SERVICE", *pod_env("worker", PORT, "a:1", "b:1"))
+SHOWN = (
+    "PADDOCK_TASK", "PADDOCK_SERVICE", TERMINATION_LOG, *pod_env("worker", PORT, "a:1", "b:1"),
+)  # fmt: skip
 HIDDEN = "<set when it is submitted>"
 
 

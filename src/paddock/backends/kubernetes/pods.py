@@ -10,11 +10,14 @@ from paddock.backends.kubernetes.options import KubernetesOptions
 from paddock.backends.kubernetes.words import FOLDER, SENT, launch_words
 from paddock.backends.types import Submission
 from paddock.kube.resource import Manifest
+from paddock.local.runs.record import TERMINATION_LOG
 
 CONTAINER = "paddock"
 # Which container `kubectl logs` means, and we: an annotation of pods.
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 SHARED_MEMORY = "/dev/shm"
+# Where the kubelet reads why a container has ended (core/v1 Container, terminationMessagePath).
+END_VARIABLE = {"name": TERMINATION_LOG, "value": "/dev/termination-log"}
 # The launcher ends its processes within --grace, says why, and then goes.
 GRACE_MORE_SECONDS = 5
 
@@ -40,10 +43,10 @@ def template_of(
         "image": options.image,
         "command": ["/bin/sh", "-c", start, CONTAINER],
         "args": launch_words(submission, options, ours),
-        "env": [*env],
+        "env": [*env, dict(END_VARIABLE)],
         "envFrom": [{"secretRef": {"name": name}} for name in (*options.secrets, secret)],
         "resources": _resources(options),
-        # The end of a failed container's log comes with its status.
+        # For launchers that are killed; others write how they end, see END_VARIABLE.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": _mounts(options, bool(maps)),
         "workingDir": submission.workspace,
