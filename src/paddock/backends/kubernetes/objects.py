@@ -17,8 +17,7 @@ from paddock.backends.flags import foreign
 from paddock.backends.kubernetes import forms, paddlefile
 from paddock.backends.kubernetes.options import NO_IMAGE, KubernetesOptions, object_name
 from paddock.backends.kubernetes.pods import CONTAINER, DEFAULT_CONTAINER, template_of
-from paddock.backends.kubernetes.reasons import reason_of
-from paddock.backends.kubernetes.shown import yaml_lines
+from paddock.backends.kubernetes.shown import reason_of, yaml_lines
 from paddock.backends.kubernetes.words import (
     CONSOLE,
     PORT,
