@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
@@ -48,10 +47,9 @@ class Kubernetes(KubernetesPlanner):
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
     ) -> int | None:
-        """Create the objects, the job first, and start it. The job is detached."""
         found = planned(submission)
-        objects, kubeconfig = found.objects, _kubeconfig(submission.site)
-        context = submission.site.text("context")
+        objects, site = found.objects, submission.site
+        kubeconfig, context = site.text("kubeconfig"), site.text("context")
         namespace = found.options.namespace or api.namespace_of(kubeconfig, context)
         run.keep(
             form=found.form,
@@ -76,11 +74,9 @@ class Kubernetes(KubernetesPlanner):
         return None
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """Return the status of the job from its object and its pods."""
         return status_of(self._look(run), was_stopped=bool(run.details.get("is_stopped")))
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
-        """Yield the lines of all pods that exist."""
         if query.follow and query.tail is not None:
             raise UsageError("--tail with --follow is not known here", hint="--since 1m --follow")
         self._learn(run)
@@ -111,7 +107,6 @@ class Kubernetes(KubernetesPlanner):
         say(f"fetched {len(files)} logs into {folder}; output/ is where your volumes are")
 
     def delete(self, run: RegisteredJob) -> None:
-        """Delete the job; Kubernetes removes the objects that it owns."""
         seen = self._look(run)
         if seen.top is None:
             return
@@ -120,8 +115,7 @@ class Kubernetes(KubernetesPlanner):
         self._ask(run, lambda client: client.delete(resource, place, name, uid=uid))
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
-        """Return the jobs of ours in the site's namespace."""
-        kubeconfig, context = _kubeconfig(site), site.text("context")
+        kubeconfig, context = site.text("kubeconfig"), site.text("context")
         namespace = site.text("namespace") or api.namespace_of(kubeconfig, context)
         try:
             jobs = api.ask(kubeconfig, context, lambda client: api.listed(client, namespace))
@@ -137,8 +131,6 @@ class Kubernetes(KubernetesPlanner):
                    "created_at": seconds(job["metadata"].get("creationTimestamp"))}  # fmt: skip
             found.append((handle, row))
         return found
-
-    # ------------------------------------------------------------------- helpers
 
     def _look(self, run: RegisteredJob) -> ObservedJob:
         self._learn(run)
@@ -193,8 +185,3 @@ def _said(job: dict[str, Any]) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _kubeconfig(site: Site) -> str:
-    found = site.text("kubeconfig")
-    return os.path.abspath(os.path.expanduser(found)) if found else ""
