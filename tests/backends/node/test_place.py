@@ -129,8 +129,12 @@ def test_a_file_that_was_written_to_meanwhile_is_not_run(
 def test_a_disk_that_fills_up_is_said_and_leaves_nothing(
     root: Path, package: Package, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_stream: object, _data: bytes) -> int:
-        raise OSError(28, "No space left on device")
+    write = os.write
+
+    def full(fd: int, data: bytes) -> int:
+        if "/blobs/" in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(28, "No space left on device")
+        return write(fd, data)
 
     monkeypatch.setattr(os, "write", full)
     there = str(root.parent / "jobs" / "1")

@@ -20,7 +20,7 @@ import os
 from paddock.backends.node.manifest import unpack
 from paddock.backends.node.place import build, check_room
 from paddock.backends.node.receiver import Receiver
-from paddock.backends.node.store import CHUNK_BYTES, ContentStore, default_folder, told
+from paddock.backends.node.store import ContentStore, default_folder, told
 from paddock.errors import PaddockError
 
 TYPE_CHECKING = False
@@ -32,19 +32,18 @@ if TYPE_CHECKING:
 
 
 OPS = ("put", "place", "offer", "take")
-LIST_BYTES_MAX = 64 << 20
 
 
 def serve(request: Mapping[str, Any], wire: Wire, store: ContentStore | None = None) -> None:
     """Answer a request of OPS; "directory" in it is the job's."""
-    body = _Body(wire, int(request["bytes"]))
     try:
         if store is None:
             store = ContentStore(default_folder(os.environ))
-        row, hashes = _answer(request, body, store)
+        row, hashes = _answer(request, wire.body(), store)
     except PaddockError as error:
         row, hashes = {"error": error.message, "hint": error.hint}, []
-    body.pass_over()
+    for _ in wire.body():  # of a request that was refused before it was read
+        pass
     wire.send({"re": request["op"], **row}, join_hashes(hashes))
 
 
@@ -59,12 +58,10 @@ def split_hashes(data: bytes) -> list[str]:
 
 
 def _answer(
-    request: Mapping[str, Any], body: _Body, store: ContentStore
+    request: Mapping[str, Any], body: Iterator[bytes], store: ContentStore
 ) -> tuple[dict[str, object], list[str]]:
     if request["op"] == "put":
         return {"received": _put(body, store)}, []
-    if body.left > LIST_BYTES_MAX:
-        raise PaddockError("the list of files is too long")
     data = b"".join(body)
     if request["op"] in ("offer", "take"):
         return _relay(request, data, store), []
@@ -72,7 +69,7 @@ def _answer(
     return ({"missing": len(missing)} if missing else {"placed": True}), missing
 
 
-def _put(body: _Body, store: ContentStore) -> int:
+def _put(body: Iterator[bytes], store: ContentStore) -> int:
     receiver = Receiver(store)
     try:
         for piece in body:
@@ -107,28 +104,3 @@ def _place(data: bytes, directory: str, store: ContentStore) -> list[str]:
     check_room(store.folder, sum(blobs[each] for each in missing))
     check_room(directory, manifest.total_bytes)
     return missing
-
-
-class _Body:
-    """The body of a request, in pieces. left: bytes that have not been read."""
-
-    def __init__(self, wire: Wire, size: int) -> None:
-        self.left = size
-        self._wire = wire
-
-    def __iter__(self) -> Iterator[bytes]:
-        while self.left:
-            piece = self._wire.read(min(self.left, CHUNK_BYTES))
-            if not piece:
-                self.left = 0
-                raise PaddockError("the transfer broke off", retryable=True)
-            self.left -= len(piece)
-            yield piece
-
-    def pass_over(self) -> None:
-        """Read the rest of the body, so that the next message is in step."""
-        try:
-            for _ in self:
-                pass
-        except PaddockError:
-            return

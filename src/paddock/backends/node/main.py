@@ -108,7 +108,6 @@ class HostSession:
 
             files.serve({**row, "directory": _directory(row)}, self._wire)
             return
-        self._wire.read(int(row.pop("bytes", 0)))  # only files have a body
         operation = self._ops.get(name)
         try:
             if operation is None:
