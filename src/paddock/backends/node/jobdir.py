@@ -6,7 +6,7 @@ DIR/log/console.log          output shown by the ranks here; on the first host t
 DIR/log/screen.log           the screen of another host's launcher
 DIR/nodefile, cluster.json   this host's node rank, and all nodes
 DIR/.paddock/job.json        the submission, without secrets
-DIR/.paddock/state.json      the job daemon: its process, how the job ended
+DIR/.paddock/state.json      who makes the job; then the job daemon, and how the job ended
 DIR/.paddock/error           why a launcher ended before a verdict (local/runs/record.py)
 DIR/.paddock/status.json     the whole job, as its coordinator knows it (on one host)
 DIR/.paddock/control.HOST    the socket on which its launcher answers (local/runs/control.py)
@@ -14,7 +14,6 @@ DIR/.paddock/control.HOST    the socket on which its launcher answers (local/run
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import stat
@@ -33,7 +32,7 @@ CONSOLE, SCREEN = "console.log", "screen.log"  # in log/
 FILE_MODE = 0o600
 ERROR_CHARACTERS = 1 << 14
 STATUS_SECONDS = 1.0  # a launcher that is silent is stopped, or very busy
-FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+STATE, MAKING = "state.json", "making"  # its name, and its state until the job daemon runs
 
 
 def write_json(path: str, content: object) -> None:
@@ -156,18 +155,19 @@ def node_state(directory: str) -> dict[str, Any]:
     """Return the state of this host's part of the job: state, code, why; the whole job's if known.
 
     state.json   job daemon   state
-    absent       -            starting, stopping (its submitter is still at it), else lost
+    absent       -            lost
+    making       -            starting, stopping; lost once its submitter has gone
     running      alive        starting, running (ranks are up), stopping (was told to)
     running      gone         lost
     ended        -            succeeded, failed, cancelled
     """
-    row, is_making = read_state(directory)
+    row = read_state(directory)
     whole = read_json(inner(directory, "status.json"))
     found: dict[str, Any] = {"now": time.time(), "whole": whole, "ranks": {}}
     has_stopped = os.path.exists(inner(directory, "stop"))
-    if row is None and is_making:
+    if row.get("state") == MAKING:
         return {**found, "state": "stopping" if has_stopped else "starting"}
-    if row is None:
+    if not row:
         return {**found, "state": "lost", "why": f"{directory} has no job"}
     found |= {"since": row.get("at", 0.0), "code": row.get("code"), "why": row.get("why", "")}
     if row.get("state") != "running":
@@ -205,44 +205,13 @@ def control_socket(directory: str) -> str:
     return inner(directory, f"control.{os.uname().nodename}")
 
 
-def lock_making(directory: str) -> int:
-    """Lock a job's directory as being made, until unlock_making or the end of this process."""
-    os.mkdir(os.path.join(directory, INNER), 0o700)
-    fd = os.open(os.path.join(directory, INNER), FOLDER_FLAGS)
-    with suppress(OSError):  # without locks, a job being made looks lost until it has started
-        fcntl.flock(fd, fcntl.LOCK_EX)
-    return fd
+def read_state(directory: str) -> dict[str, Any]:
+    """Return the content of state.json; {} if there is no job, or its submitter left halfway.
 
-
-def unlock_making(fd: int) -> None:
-    """Unlock it. Children forked meanwhile hold the descriptor too: closing it would not unlock."""
-    with suppress(OSError):
-        fcntl.flock(fd, fcntl.LOCK_UN)
-    os.close(fd)
-
-
-def read_state(directory: str) -> tuple[dict[str, Any] | None, bool]:
-    """Return the content of state.json, and whether the job is still being made.
-
-    The lock is read first: the submitter unlocks once state.json is there, so a job that starts
-    meanwhile does not look lost.
+    Read again before that is said: the job may have started since, and its submitter have gone.
     """
-    is_making = is_being_made(directory)
-    return read_json(inner(directory, "state.json")), is_making
-
-
-def is_being_made(directory: str) -> bool:
-    """Return True if a submitter is connected that has not started the job yet."""
-    try:
-        fd = os.open(os.path.join(directory, INNER), FOLDER_FLAGS)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
+    for _ in range(2):
+        row = read_json(inner(directory, STATE)) or {}
+        if row.get("state") != MAKING or is_alive(row.get("process")):
+            return row
+    return {}

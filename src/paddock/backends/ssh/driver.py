@@ -165,13 +165,12 @@ class Ssh:
         def clear(pair: tuple[int, Channel]) -> None:
             index, channel = pair
             base = self._base(run, index)
-            channel.ask("stop", **base, now=True, is_undone=True)
+            is_up = channel.ask("stop", **base, now=True, is_undone=True)["was_running"]
             deadline = time.monotonic() + 10
-            while time.monotonic() < deadline:
-                if channel.ask("status", **base)["state"] not in ALIVE:
-                    break
+            while is_up and time.monotonic() < deadline:
                 # sleep: ranks that were told to end at once need a moment
                 time.sleep(0.05)
+                is_up = channel.ask("status", **base)["state"] in ALIVE
             channel.ask("delete", **base, is_undone=True)
 
         results = at_all(list(enumerate(group.channels)), clear)
