@@ -15,8 +15,7 @@ from paddock.backends.files.package import Package, deliver, scan
 from paddock.backends.node import place as place_module
 from paddock.backends.node.manifest import PackageEntry, PackageManifest, make_manifest, unpack
 from paddock.backends.node.place import build
-from paddock.backends.node.receiver import Receiver
-from paddock.backends.node.store import ContentStore
+from paddock.backends.node.store import ContentStore, Receiver
 from paddock.errors import PaddockError, UsageError
 
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

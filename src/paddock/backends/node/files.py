@@ -2,7 +2,7 @@
 
 op      body                      answer
 ------  ------------------------  -------------------------------------------------
-put     contents (receiver.py)    {"received": n}
+put     contents (store.py)    {"received": n}
 place   a manifest, as packed     {"placed": true}, or {"missing": n} with the hashes
 offer   a key, 32 bytes, hashes   {"port": n}: given there to other hosts (relay.py); without a
                                   body that ends
@@ -19,8 +19,7 @@ import os
 
 from paddock.backends.node.manifest import unpack
 from paddock.backends.node.place import build, check_room
-from paddock.backends.node.receiver import Receiver
-from paddock.backends.node.store import ContentStore, default_folder, told
+from paddock.backends.node.store import ContentStore, Receiver, default_folder, told
 from paddock.errors import PaddockError
 
 TYPE_CHECKING = False

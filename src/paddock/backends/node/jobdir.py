@@ -1,4 +1,6 @@
-"""Paths of one job's files on one host, and the state that they tell. Standard library only.
+"""Paths of one job's files on one host, the state that they tell, and who has a name.
+
+Standard library only.
 
 DIR/...                      the working directory: the package, and output of the job
 DIR/log/workerlog.N          output of local process N; .times beside it says when (record)
@@ -14,17 +16,19 @@ DIR/.paddock/control.HOST    the socket on which its launcher answers (local/run
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
 import time
 from contextlib import suppress
 
+from paddock.errors import PaddockError, UsageError
 from paddock.local.runs.record import ERROR
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 INNER = ".paddock"
@@ -124,6 +128,15 @@ def is_running(state: Mapping[str, Any]) -> bool:
     return state.get("state") == "running" and is_alive(state.get("process"))
 
 
+def refuse_unsafe(root: str) -> None:
+    """Raise UsageError for a root whose entries others may replace: they could run code as us."""
+    if folder := unsafe_folder(root):
+        raise UsageError(
+            f"{root}: others may write to {folder}, and so exchange what is in it",
+            hint=f"chmod o-w {folder} (or +t), or choose another --root",
+        )
+
+
 def unsafe_folder(path: str) -> str:
     """Return the directory on the way to a path whose entries others may replace; "" for none.
 
@@ -185,7 +198,6 @@ def _ask_launcher(directory: str, found: dict[str, Any]) -> bool:
     Its answer is stored: ranks, and the whole job if known. If it does not answer (on another host,
     or stopped by SIGSTOP), its files are read instead.
     """
-    from paddock.errors import PaddockError
     from paddock.local.runs.control import NoLauncherError, ask
 
     try:
@@ -215,3 +227,45 @@ def read_state(directory: str) -> dict[str, Any]:
         if row.get("state") != MAKING or is_alive(row.get("process")):
             return row
     return {}
+
+
+def alive_state(directory: str) -> str:
+    """Return the state of a job that goes on here; "" for one that does not."""
+    state = str(node_state(directory)["state"])
+    return state if state in ("starting", "running", "stopping") else ""
+
+
+def take_name(directory: str, name: str, held: Callable[[str], str] = alive_state) -> None:
+    """Take a name for a job; a job keeps its name while it runs. Raises UsageError.
+
+    ROOT/.names-UID/NAME is a link to the directory of the job that has the name.
+    held: returns the state of a job that still keeps its name, given its directory, else "".
+    """
+    root, own = os.path.split(directory)
+    names = os.path.join(root, f".names-{os.geteuid()}")
+    os.makedirs(names, 0o700, exist_ok=True)
+    path = os.path.join(names, name)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    lock = os.open(os.path.join(names, ".lock"), flags, 0o600)  # NFS locks no directory
+    try:
+        with suppress(OSError):  # a file system without locks: the quicker job has it
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for _ in range(3):
+            try:
+                os.symlink(own, path)
+                return
+            except FileExistsError:
+                pass
+            try:
+                holder = os.path.basename(os.readlink(path))
+            except FileNotFoundError:
+                continue
+            if state := held(os.path.join(root, holder)):
+                raise UsageError(
+                    f"the name '{name}' is in use: {holder} is {state}",
+                    hint="choose another --name, or --replace to stop that job first",
+                )
+            os.unlink(path)
+    finally:
+        os.close(lock)
+    raise UsageError(f"the name '{name}' is being taken by others", hint="try again")

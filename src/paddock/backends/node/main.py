@@ -38,10 +38,11 @@ from paddock.backends.node.jobdir import (
     process_of,
     read_json,
     read_state,
+    refuse_unsafe,
+    take_name,
     write_json,
     write_text,
 )
-from paddock.backends.node.names import refuse_unsafe, take_name
 from paddock.backends.node.wire import CHUNK_BYTES, Wire, WireEnded
 from paddock.errors import PaddockError, UsageError
 
