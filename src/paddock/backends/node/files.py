@@ -2,15 +2,14 @@
 
 op      body                      answer
 ------  ------------------------  -------------------------------------------------
-put     contents (store.py)    {"received": n}
+put     contents (store.py)       {"received": n}
 place   a manifest, as packed     {"placed": true}, or {"missing": n} with the hashes
 offer   a key, 32 bytes, hashes   {"port": n}: given there to other hosts (relay.py); without a
                                   body that ends
 take    a key, 32 bytes, hashes   {"received": n}: fetched from "address" and "port" of another
 
-Requests and answers are messages of wire.py. A refused request is answered with {"error", "hint"};
-its body has been read all the same. An unchanged package is placed in one round; otherwise the
-missing contents are put, and place is asked again.
+An unchanged package is placed in one round; otherwise the missing contents are put, and place is
+asked again.
 """
 
 from __future__ import annotations
@@ -60,35 +59,25 @@ def _answer(
     request: Mapping[str, Any], body: Iterator[bytes], store: ContentStore
 ) -> tuple[dict[str, object], list[str]]:
     if request["op"] == "put":
-        return {"received": _put(body, store)}, []
+        with Receiver(store) as receiver:
+            for piece in body:
+                receiver.feed(piece)
+            return {"received": receiver.finish()}, []
     data = b"".join(body)
-    if request["op"] in ("offer", "take"):
-        return _relay(request, data, store), []
-    missing = _place(data, str(request["directory"]), store)
-    return ({"missing": len(missing)} if missing else {"placed": True}), missing
-
-
-def _put(body: Iterator[bytes], store: ContentStore) -> int:
-    receiver = Receiver(store)
-    try:
-        for piece in body:
-            receiver.feed(piece)
-        return receiver.finish()
-    finally:
-        receiver.drop()
-
-
-def _relay(request: Mapping[str, Any], data: bytes, store: ContentStore) -> dict[str, object]:
+    if request["op"] == "place":
+        missing = _place(data, str(request["directory"]), store)
+        return ({"missing": len(missing)} if missing else {"placed": True}), missing
     from paddock.backends.node import relay  # threads and sockets: for many hosts only
 
     key, hashes = data[: relay.KEY_BYTES], split_hashes(data[relay.KEY_BYTES :])
     address = str(request["address"])
     if request["op"] == "take":
-        return {"received": relay.take(store, key, hashes, address, int(request["port"]))}
+        port = int(request["port"])
+        return {"received": relay.take(store, key, hashes, address, port)}, []
     if key:
-        return {"port": relay.offer(store, key, hashes, address)}
+        return {"port": relay.offer(store, key, hashes, address)}, []
     relay.withdraw(store)
-    return {}
+    return {}, []
 
 
 def _place(data: bytes, directory: str, store: ContentStore) -> list[str]:

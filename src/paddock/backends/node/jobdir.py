@@ -24,6 +24,7 @@ import time
 from contextlib import suppress
 
 from paddock.errors import PaddockError, UsageError
+from paddock.local.output.lock import process_text
 from paddock.local.runs.record import ERROR
 
 TYPE_CHECKING = False
@@ -104,16 +105,7 @@ def process_of(pid: int) -> dict[str, object] | None:
         return None
     if fields[0] == b"Z":
         return None
-    return {"pid": pid, "start": int(fields[19]), "boot": boot_id()}
-
-
-def boot_id() -> str:
-    """Return the boot id of this machine: another one after each boot."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    return {"pid": pid, "start": int(fields[19]), "boot": process_text(pid).partition(" ")[0]}
 
 
 def is_alive(process: Mapping[str, Any] | None) -> bool:

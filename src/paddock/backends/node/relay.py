@@ -53,8 +53,7 @@ def withdraw(store: ContentStore) -> None:
 
 def take(store: ContentStore, key: bytes, hashes: list[str], address: str, port: int) -> int:
     """Fetch contents from a giver. Returns how many came. Raises PaddockError."""
-    receiver = Receiver(store)
-    try:
+    with Receiver(store) as receiver:
         with (
             told(f"{address}:{port}"),
             socket.create_connection((address, port), SILENCE_SECONDS) as link,
@@ -63,8 +62,6 @@ def take(store: ContentStore, key: bytes, hashes: list[str], address: str, port:
             while piece := link.recv(CHUNK_BYTES):
                 receiver.feed(piece)
         return receiver.finish()
-    finally:
-        receiver.drop()
 
 
 class Giver:

@@ -4,8 +4,8 @@
     ~/.cache/paddock/blobs/new/         partial contents
     ~/.cache/paddock/blobs/lock         locked, shared to use contents, exclusive to trim
 
-Contents come as a stream of frames: 32 bytes of SHA-256, 8 of the size, the content. The mtime of one
-is the time of its last use, give or take half an hour. Standard library only.
+Contents come as a stream of frames: 32 bytes of SHA-256, 8 of the size, the content. The mtime is
+the time of its last use, give or take half an hour. Standard library only.
 """
 
 from __future__ import annotations
@@ -52,11 +52,8 @@ class ContentStore:
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Lock the contents against trimming while the context is open."""
-        fd = self._locked(fcntl.LOCK_SH)
-        try:
+        with open(self._locked(fcntl.LOCK_SH)):
             yield
-        finally:
-            os.close(fd)
 
     def missing(self, blobs: Mapping[str, int]) -> list[str]:
         """Return the hashes of `blobs` (SHA-256 -> size) that are not here whole. Raises OSError.
@@ -107,7 +104,7 @@ class ContentStore:
         except OSError:
             return 0
         removed, now = 0, time.time() if now is None else now
-        try:
+        with open(fd):
             rows = self._contents()
             excess = sum(size for _, size, _ in rows) - self.limit_bytes
             for used_at, size, path in sorted(rows):
@@ -115,8 +112,6 @@ class ContentStore:
                     break
                 os.unlink(path)
                 removed += size
-        finally:
-            os.close(fd)
         return removed
 
     def clear(self) -> tuple[int, int]:
@@ -130,12 +125,10 @@ class ContentStore:
             except BlockingIOError as error:
                 hint = "again when no job is being submitted there"
                 raise PaddockError(f"{self.folder} is in use", hint=hint) from error
-            try:
+            with open(fd):
                 rows = self._contents()
                 for _, _, path in rows:
                     os.unlink(path)
-            finally:
-                os.close(fd)
         return len(rows), sum(size for _, size, _ in rows)
 
     def _contents(self) -> list[tuple[float, int, str]]:
@@ -179,6 +172,12 @@ class Receiver:
         self._count = 0
         with told(store.folder):
             _remove_abandoned(store.new)
+
+    def __enter__(self) -> Receiver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
