@@ -17,8 +17,9 @@ from paddock.local.node import LaunchContext, NodeRunner
 from paddock.local.output.logs import run_folder
 from paddock.local.output.streams import OutputThread
 from paddock.local.report.reporter import Reporter, is_short
-from paddock.local.report.text import LEVELS
+from paddock.local.report.text import LEVELS, end_text
 from paddock.local.runs.entry import CONTROL, RunEntry, is_recorded, job_name, take_entry
+from paddock.local.runs.record import keep_reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -361,11 +362,14 @@ class LauncherProcess(Launcher):
         if self._begin_record is not None:
             self.loop.at("begin-record", None, self._begin_record)
             self._begin_record()
+        why, member = problem or self.member.problem, self.member
+        if self.verdict is not None:
+            is_alone = self.job.nnodes_max == 1
+            why = end_text(self.verdict, member.stopped_by, is_alone=is_alone)
         if self.record is not None:
-            member = self.member
-            self.record.end(self.exit_code, problem or member.problem,
-                            was_told=bool(member.told_signal),
-                            stopped_by=member.stopped_by)  # fmt: skip
+            self.record.end(self.exit_code, why, was_told=bool(member.told_signal))
+        if self.exit_code:
+            keep_reason(why)
         if self.control is not None:
             self.control.close(self.exit_code)
         self.output.stop(OUTPUT_SECONDS)

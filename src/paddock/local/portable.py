@@ -36,7 +36,8 @@ from paddock.local.facts.devices import find_devices
 from paddock.local.output.console import prefix_of, shown_keys, write_all
 from paddock.local.output.logs import FILE_MODE, LAUNCHER_LOG, log_folder
 from paddock.local.report.reporter import Reporter, is_short
-from paddock.local.report.text import LEVELS, job_line
+from paddock.local.report.text import LEVELS, end_text, job_line
+from paddock.local.runs.record import keep_reason
 from paddock.local.signals import reset_signals
 
 TYPE_CHECKING = False
@@ -137,6 +138,8 @@ class PortableRun:
         _remove_empty(self._run_dir)
         verdict = self._judge()
         self._reporter.over(verdict, self.plan)
+        if verdict.exit_code:
+            keep_reason(end_text(verdict, is_alone=True))
         return verdict.exit_code
 
     def _choose_reporter(self, folder: str) -> Reporter:

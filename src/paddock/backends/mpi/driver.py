@@ -23,8 +23,15 @@ from paddock.backends.mpi.command import TOKEN, Mpirun, complaints, read_version
 from paddock.backends.mpi.plan import SCRIPT, START_FILE, plan_of
 from paddock.backends.mpi.state import status_of, why_mpirun_ended
 from paddock.backends.node import attend
-from paddock.backends.node.jobdir import CONSOLE, INNER, is_alive, is_running, node_state, read_json
-from paddock.backends.node.names import alive_state
+from paddock.backends.node.jobdir import (
+    CONSOLE,
+    INNER,
+    alive_state,
+    is_alive,
+    is_running,
+    node_state,
+    read_json,
+)
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.types import (

@@ -5,7 +5,7 @@
                                             <-  nonce, proof
     proof                                   ->
                                             <-  how many (8 bytes), hashes
-    contents, as for the store (receiver.py) ->
+    contents, as for the store (store.py) ->
 
 Both prove with HMAC-SHA256 over both nonces that they have the key of this submission, which the
 submitter gave them over its own connections. So no other process gets a file, and only contents
@@ -22,8 +22,7 @@ import socket
 import threading
 from contextlib import suppress
 
-from paddock.backends.node.receiver import Receiver, frame_head
-from paddock.backends.node.store import CHUNK_BYTES, ContentStore, told
+from paddock.backends.node.store import CHUNK_BYTES, ContentStore, Receiver, frame_head, told
 from paddock.errors import PaddockError
 
 TYPE_CHECKING = False
@@ -54,8 +53,7 @@ def withdraw(store: ContentStore) -> None:
 
 def take(store: ContentStore, key: bytes, hashes: list[str], address: str, port: int) -> int:
     """Fetch contents from a giver. Returns how many came. Raises PaddockError."""
-    receiver = Receiver(store)
-    try:
+    with Receiver(store) as receiver:
         with (
             told(f"{address}:{port}"),
             socket.create_connection((address, port), SILENCE_SECONDS) as link,
@@ -64,8 +62,6 @@ def take(store: ContentStore, key: bytes, hashes: list[str], address: str, port:
             while piece := link.recv(CHUNK_BYTES):
                 receiver.feed(piece)
         return receiver.finish()
-    finally:
-        receiver.drop()
 
 
 class Giver:

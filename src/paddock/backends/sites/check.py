@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from paddock.backends.sites.keys import BY_NAME, KEYS, keys_of
+from paddock.backends.types import split_list
 from paddock.command_line import nearest
 from paddock.core.secrets import is_secret, without_login
 from paddock.errors import Problem
@@ -54,7 +55,7 @@ def from_text(kind: str, text: str) -> object:
     (('h1', 'h2'), 22, True)
     """
     if kind == "texts":
-        return tuple(each.strip() for each in text.replace(";", ",").split(",") if each.strip())
+        return split_list(text)
     if kind == "int" and text.isascii() and text.isdigit():
         return int(text[:18])
     if kind == "bool" and text in ("true", "false", "1", "0"):

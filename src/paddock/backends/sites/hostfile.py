@@ -118,11 +118,6 @@ def parse_hosts(words: Iterable[object], origin: str) -> tuple[HostLine, ...]:
     return tuple(found.values())
 
 
-def split_hosts(text: str) -> list[str]:
-    """Split a text at commas and semicolons into hosts."""
-    return [each for each in text.replace(";", ",").split(",") if each.strip()]
-
-
 def parse_hostfile(text: str, name: str) -> tuple[HostLine, ...]:
     """Parse the content of a host file. Raises UsageError with every problem and its line.
 
@@ -148,16 +143,11 @@ def parse_hostfile(text: str, name: str) -> tuple[HostLine, ...]:
 
 def hosts_of(site: Site) -> tuple[HostLine, ...]:
     """Return the hosts of a site, () if none; its user and port are the default of each host."""
-    words = site.options.get("hosts", ())
-    if isinstance(words, str):
-        words = split_hosts(words)
-    assert isinstance(words, (list, tuple))
-    if not words:
-        return ()
+    words = site.texts("hosts")
     port = int(site.text("port", "0"))
     return tuple(
         replace(line, user=line.user or site.text("user"), port=line.port or port)
-        for line in parse_hosts(words, f"hosts of {site.name}")
+        for line in (parse_hosts(words, f"hosts of {site.name}") if words else ())
     )
 
 

@@ -58,7 +58,7 @@ class Channel:
         """Connect. answer_seconds: the time limit of every answer. Raises HostError."""
         self.target = target
         self._ssh = ssh
-        self._answer_seconds = answer_seconds
+        self.answer_seconds = answer_seconds
         self._lock = threading.Lock()
         self._why: HostError | None = None  # once the connection has broken
         self._is_up = False
@@ -83,7 +83,7 @@ class Channel:
     def _boot(self) -> None:
         # Byte by byte would be slow, and a buffer would swallow answers: it is the wire's own.
         try:
-            found = self._wire.receive(self._answer_seconds)
+            found = self._wire.receive(self.answer_seconds)
             if found is None:
                 raise self._silent()
             row, _ = found
@@ -99,13 +99,18 @@ class Channel:
             raise self._noisy() from error
         self._is_up = True
 
-    def send(self, op: str, data: bytes = b"", **row: Any) -> None:
+    @property
+    def is_open(self) -> bool:
+        """The connection has not broken, as far as is known."""
+        return self._why is None and self._process.poll() is None
+
+    def send(self, op: str, **row: Any) -> None:
         """Send a request; receive() returns its answer."""
         with self._lock:
             if self._why is not None:
                 raise self._why
             try:
-                self._wire.send({"op": op, **row}, data)
+                self._wire.send({"op": op, **row})
             except OSError as error:
                 raise self._broken() from error
 
@@ -137,10 +142,10 @@ class Channel:
             raise self._fault(str(row["error"]), str(row.get("hint", "")))
         return row, data
 
-    def ask(self, op: str, data: bytes = b"", **row: Any) -> dict[str, Any]:
+    def ask(self, op: str, **row: Any) -> dict[str, Any]:
         """Send a request and return its answer; delete and clear have no time limit."""
-        self.send(op, data, **row)
-        row, _ = self.receive(None if op in ("delete", "clear") else self._answer_seconds)
+        self.send(op, **row)
+        row, _ = self.receive(None if op in ("delete", "clear") else self.answer_seconds)
         return Answer(self.target.login, row)
 
     def __enter__(self) -> Channel:
@@ -174,7 +179,7 @@ class Channel:
     def _silent(self) -> HostError:
         """Return the error for a host that does not answer, and end the connection."""
         self._process.kill()
-        said = f"it has not answered for {self._answer_seconds:.0f} s"
+        said = f"it has not answered for {self.answer_seconds:.0f} s"
         self._why = self._fault(said, "is it very busy, or does its file system hang?")
         return self._why
 
@@ -185,7 +190,7 @@ class Channel:
         try:
             shell = subprocess.run(
                 words, stdin=subprocess.DEVNULL, capture_output=True, check=False,
-                start_new_session=True, timeout=self._answer_seconds,
+                start_new_session=True, timeout=self.answer_seconds,
             )  # fmt: skip
             is_shell = bool(shell.stdout)
         except subprocess.TimeoutExpired:

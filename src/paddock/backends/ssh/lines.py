@@ -12,7 +12,7 @@ from typing import Any
 from paddock.backends.merge import clock_ahead_ns, merge
 from paddock.backends.ssh.channel import ANSWER_SECONDS, Channel
 from paddock.backends.ssh.command import Target
-from paddock.backends.ssh.fleet import all_or_none
+from paddock.backends.ssh.pool import all_or_none
 from paddock.backends.types import LogChunk, LogQuery
 from paddock.errors import PaddockError
 
@@ -22,16 +22,14 @@ AHEAD = 64  # messages of a host that may wait for those of others
 
 
 def merged(
-    targets: Sequence[Target], requests: Sequence[dict[str, Any]], query: LogQuery
+    questions: Sequence[tuple[Target, dict[str, Any]]], query: LogQuery
 ) -> Iterator[LogChunk]:
-    """Yield log chunks of all hosts, in order of time.
+    """Yield log chunks of all hosts, in order of time. questions: host and keys of each request.
 
     A host that cannot be asked, or is lost, does not keep back the others' lines: UsageError at the
     end names all such hosts.
     """
-    hosts = [
-        _Host(target, request, query) for target, request in zip(targets, requests, strict=True)
-    ]
+    hosts = [_Host(target, request, query) for target, request in questions]
     try:
         yield from merge([(host.rows(), host.ahead_ns()) for host in hosts], query.tail)
     finally:

@@ -38,6 +38,37 @@ TOLD = "told to end"
 ENDS = {"failed": "failed", "cancelled": "been told to end"}
 OWN = ("succeeded", "failed", "cancelled")  # final states that a host reports of its own launcher
 KILLED = EXIT_SIGNAL_BASE + 9
+# What hosts answer, as `typed` takes it.
+HOST = {"state": "unknown", "why": "", "code": None, "since": 0.0, "now": 0.0}
+RANK = {"role": "", "rank": -1, "state": "unknown", "code": None}
+NODE = {"node_rank": None, "ranks": [RANK], "note": ""}
+WHOLE = {"at": 0.0, "attempt": 0, "waiting_for": "", "nodes": [NODE]}
+VERDICT = {"kind": "", "text": "", "code": None, "failed_at": 0.0}
+JOB = {
+    "id": "", "name": "", "command": "", "created_at": 0.0, "cwd": "", "parts": [""],
+    "own_output": [0], "targets": [{"name": "", "user": "", "port": 0}],
+}  # fmt: skip
+
+
+def typed(found: object, like: Any) -> Any:
+    """Return a value of an untrusted host if it has the type of `like`, else `like`.
+
+    A dict has the keys of `like`, a list those elements that are of its type. None in `like` is an
+    integer, or None; a float is finite.
+
+    >>> typed({"code": "x", "since": 3, "more": 1}, {"code": None, "since": 0.0})
+    {'code': None, 'since': 3.0}
+    """
+    if isinstance(like, dict):
+        row = found if isinstance(found, dict) else {}
+        return {name: typed(row.get(name), each) for name, each in like.items()}
+    if isinstance(like, list):
+        rows = found if isinstance(found, list) else []
+        return [typed(row, like[0]) for row in rows if isinstance(row, type(like[0]))]
+    if isinstance(like, float):
+        number = float(str(found)) if type(found) in (int, float) else like
+        return number if math.isfinite(number) else like
+    return found if type(found) is (int if like is None else type(like)) else like
 
 
 def checked(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,65 +77,24 @@ def checked(row: Mapping[str, Any]) -> dict[str, Any]:
     >>> checked({"state": "\x1b[2J", "code": "x", "ranks": {"worker 0": 1}, "whole": 3})["state"]
     'unknown'
     """
-    state, ranks, whole = row.get("state"), row.get("ranks"), row.get("whole")
-    is_known = state in KNOWN
-    return {
-        "state": state if is_known else "unknown",
-        "why": str(row.get("why") or "") if is_known else "it answers something that is no state",
-        "code": _integer(row.get("code")),
-        "since": _number(row.get("since")),
-        "now": _number(row.get("now")),
-        "ranks": [str(name) for name in ranks] if isinstance(ranks, (dict, list)) else [],
-        "whole": _checked_whole(whole) if isinstance(whole, dict) and whole else {},
-    }
-
-
-def _checked_whole(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the coordinator's report of the whole job with checked types."""
-    verdict = row.get("verdict")
-    nodes = []
-    for node in _rows(row.get("nodes")):
-        ranks = [
-            {
-                "role": str(rank.get("role")),
-                "rank": _integer(rank.get("rank"), -1),
-                "state": rank["state"] if rank.get("state") in RANKS else "unknown",
-                "code": _integer(rank.get("code")),
-            }
-            for rank in _rows(node.get("ranks"))
-        ]
-        number, note = _integer(node.get("node_rank")), str(node.get("note") or "")
-        nodes.append({"node_rank": number, "ranks": ranks, "note": note})
-    return {
-        "at": _number(row.get("at")),
-        "attempt": _integer(row.get("attempt"), 0),
-        "waiting_for": str(row.get("waiting_for") or ""),
-        "nodes": nodes,
-        "verdict": {
-            "kind": str(verdict.get("kind", "")),
-            "text": str(verdict.get("text") or ""),
-            "code": _integer(verdict.get("code")),
-            "failed_at": _number(verdict.get("failed_at")),
-        } if isinstance(verdict, dict) and verdict else {},
-    }  # fmt: skip
+    found: dict[str, Any] = typed(row, HOST)
+    if row.get("state") not in KNOWN:
+        found |= {"state": "unknown", "why": "it answers something that is no state"}
+    ranks, whole = row.get("ranks"), row.get("whole")
+    found["ranks"] = [str(name) for name in ranks] if isinstance(ranks, (dict, list)) else []
+    found["whole"] = {}
+    if isinstance(whole, dict) and whole:
+        verdict, told = whole.get("verdict"), typed(whole, WHOLE)
+        told["verdict"] = typed(verdict, VERDICT) if isinstance(verdict, dict) and verdict else {}
+        for rank in (rank for node in told["nodes"] for rank in node["ranks"]):
+            rank["state"] = rank["state"] if rank["state"] in RANKS else "unknown"
+        found["whole"] = told
+    return found
 
 
 def _by_our_clock(at: float, row: Mapping[str, Any], as_of: float) -> float:
     """Return a host's time by our clock; its clock said `now` when ours said as_of; 0.0 stays."""
     return at - (row["now"] - as_of) if at and row["now"] else at
-
-
-def _rows(found: object) -> list[Mapping[str, Any]]:
-    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
-
-
-def _integer(found: object, otherwise: int | None = None) -> int | None:
-    return found if type(found) is int else otherwise
-
-
-def _number(found: object) -> float:
-    is_number = type(found) in (int, float) and math.isfinite(float(str(found)))
-    return float(str(found)) if is_number else 0.0
 
 
 def found_jobs(answer: Mapping[str, Any], targets: Sequence[Target]) -> list[dict[str, Any]]:
@@ -115,32 +105,16 @@ def found_jobs(answer: Mapping[str, Any], targets: Sequence[Target]) -> list[dic
     """
     known = {(target.login, target.port): asdict(target) for target in targets}
     found = []
-    for job in _rows(answer.get("jobs")):
-        run_id, name = str(job.get("id")), str(job.get("name"))
-        hosts = [_login(row) for row in _rows(job.get("targets"))]
-        if not (ID.fullmatch(run_id) and ID.fullmatch(name) and hosts and known.keys() >= {*hosts}):
+    for job in typed(answer, {"jobs": [JOB]})["jobs"]:
+        hosts = [(Target(t["name"], t["user"]).login, t["port"]) for t in job.pop("targets")]
+        names = job["id"], job["name"]
+        if not (all(map(ID.fullmatch, names)) and hosts and known.keys() >= {*hosts}):
             continue
-        parts, own = job.get("parts"), job.get("own_output")
-        own = own if isinstance(own, list) else []
-        details = {
-            "targets": [known[host] for host in hosts],
-            "root": str(answer.get("root")),
-            "id": run_id,
-            "cwd": str(job.get("cwd") or ""),
-            "parts": [str(part) for part in parts] if isinstance(parts, list) else [],
-            "own_output": [index for index in own if type(index) is int],
-        }
-        found.append({
-            "id": run_id, "name": name, "command": str(job.get("command") or ""),
-            "nnodes": len(hosts), "created_at": _number(job.get("created_at")),
-            "details": details,
-        })  # fmt: skip
+        details = {name: job.pop(name) for name in ("cwd", "parts", "own_output")}
+        details |= {"root": str(answer.get("root")), "id": job["id"]}
+        details["targets"] = [known[host] for host in hosts]
+        found.append({**job, "nnodes": len(hosts), "details": details})
     return found
-
-
-def _login(row: Mapping[str, Any]) -> tuple[str, int]:
-    target = Target(str(row.get("name") or ""), str(row.get("user") or ""))
-    return target.login, _integer(row.get("port"), 0) or 0
 
 
 def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: float) -> JobStatus:
