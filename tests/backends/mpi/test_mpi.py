@@ -194,7 +194,7 @@ def test_state_table_row_by_row(
     state: str,
     code: int | None,
 ) -> None:
-    """The attendant, the launchers' record, the verdict."""
+    """The daemon, the launchers' record, the verdict."""
     status = status_of(row, whole, verdict, 1.0)
     assert (status.state, status.code) == (state, code)
 

@@ -125,15 +125,15 @@ class Mpirun:
     major: int
 
 
-def read_version(path: str, said: str) -> Mpirun | None:
+def read_version(path: str, output: str) -> Mpirun | None:
     """Parse the output of `mpirun --version`; None for an unknown MPI.
 
     >>> read_version("mpirun", "mpirun (Open MPI) 4.1.4")
     Mpirun(path='mpirun', kind='openmpi', major=4)
     """
-    if found := OPEN_MPI.search(said):
+    if found := OPEN_MPI.search(output):
         return Mpirun(path, "openmpi", int(found[1] or 5))
-    if found := HYDRA.search(said):
+    if found := HYDRA.search(output):
         return Mpirun(path, "hydra", int(found[1]))
     return None
 
@@ -183,7 +183,7 @@ def mpirun_rows(
     return [*rows, *(((word,), "mpirun_args of the site") for word in more)]
 
 
-def complaints(said: str, errors: Iterable[str] = (), start: str = "") -> list[Problem]:
+def complaints(output: str, errors: Iterable[str] = (), start: str = "") -> list[Problem]:
     """Return the problems why nothing was started. said: by mpirun and ssh.
 
     errors: by START, on its hosts.
@@ -191,7 +191,7 @@ def complaints(said: str, errors: Iterable[str] = (), start: str = "") -> list[P
     >>> complaints("--- mpirun ---\\n", ["h2: there is no py\\nname one\\n"])
     [Problem('h2: there is no py', 'name one')]
     """
-    lines = said.splitlines()
+    lines = output.splitlines()
     pairs = [text.partition("\n")[::2] for text in errors if text]
     found = {clean(text): Problem(clean(text), clean(hint.strip())) for text, hint in pairs}
     for line in lines:

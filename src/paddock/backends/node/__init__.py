@@ -2,7 +2,7 @@
 
 boot       the first code over ssh: finds the archive, or asks for it
 main       answers requests, one line of JSON each, until its input ends
-attend     the job daemon: starts the launcher, keeps its console and how it ended
+daemon     the job daemon: starts the launcher, keeps its console and how it ended
 logs       a job's logs on this host as one stream, in order of time
 jobdir     paths of a job directory, the state that its files tell, who has a name; unsafe roots
 files      requests about files: put, place, offer, take

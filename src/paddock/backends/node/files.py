@@ -18,7 +18,7 @@ import os
 
 from paddock.backends.node.manifest import unpack
 from paddock.backends.node.place import build, check_room
-from paddock.backends.node.store import ContentStore, Receiver, default_folder, told
+from paddock.backends.node.store import ContentStore, Receiver, default_folder, system_errors
 from paddock.errors import PaddockError
 
 TYPE_CHECKING = False
@@ -84,7 +84,7 @@ def _place(data: bytes, directory: str, store: ContentStore) -> list[str]:
     """Make the directory, or answer with the hashes that are missing."""
     manifest = unpack(data)
     blobs = manifest.blobs
-    with store.in_use(), told(store.folder):
+    with store.in_use(), system_errors(store.folder):
         missing = store.missing(blobs)
         if not missing:
             build(manifest, directory, lambda e: store.open(e.sha256), is_checked=True)

@@ -25,7 +25,7 @@ import sys
 import time
 from contextlib import ExitStack, contextmanager
 
-from paddock.backends.node import attend, workspace
+from paddock.backends.node import daemon, workspace
 from paddock.backends.node.jobdir import (
     CONSOLE,
     INNER,
@@ -189,7 +189,7 @@ class HostSession:
         console = os.path.join(logs, CONSOLE)
         # The first host tells the story: its ranks and its launcher in one file keep their order.
         screen = console if row["index"] == 0 else os.path.join(logs, SCREEN)
-        self._lease = attend.start(
+        self._lease = daemon.start(
             directory,
             [_python(row), "-I", "-S", self._program, "launch", *words],
             {**os.environ, **row["env"]},
@@ -261,7 +261,7 @@ class HostSession:
             state = read_state(directory)  # it may have started before the file was there
         if not is_running(state):
             return {"was_running": False}
-        word = f"{attend.NOW if row.get('now') else time.time()}\n"
+        word = f"{daemon.NOW if row.get('now') else time.time()}\n"
         write_text(inner(directory, STOP_FILE), word)
         try:
             os.kill(int(state["process"]["pid"]), signal.SIGTERM)

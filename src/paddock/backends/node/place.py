@@ -21,7 +21,7 @@ from paddock.backends.node.manifest import (
     raw,
     refuse_unsafe_entries,
 )
-from paddock.backends.node.store import CHUNK_BYTES, free_bytes, size_text, told
+from paddock.backends.node.store import CHUNK_BYTES, free_bytes, size_text, system_errors
 from paddock.errors import PaddockError, UsageError
 
 TYPE_CHECKING = False
@@ -49,7 +49,7 @@ def build(
     refuse_unsafe_entries(manifest.entries)
     if not os.path.isabs(directory):
         raise PaddockError(f"the job's directory {directory} is not absolute")
-    with told(directory):
+    with system_errors(directory):
         check_room(directory, manifest.total_bytes)
         os.makedirs(directory, 0o700, exist_ok=True)
         _refuse_taken(directory, manifest)

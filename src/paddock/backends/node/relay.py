@@ -22,7 +22,13 @@ import socket
 import threading
 from contextlib import suppress
 
-from paddock.backends.node.store import CHUNK_BYTES, ContentStore, Receiver, frame_head, told
+from paddock.backends.node.store import (
+    CHUNK_BYTES,
+    ContentStore,
+    Receiver,
+    frame_head,
+    system_errors,
+)
 from paddock.errors import PaddockError
 
 TYPE_CHECKING = False
@@ -39,7 +45,7 @@ _GIVERS: dict[str, Giver] = {}
 def offer(store: ContentStore, key: bytes, hashes: Iterable[str], address: str) -> int:
     """Give those contents to any taker with the key, until withdraw(). Returns the port."""
     withdraw(store)
-    with told(address):
+    with system_errors(address):
         giver = _GIVERS[store.folder] = Giver(store, key, frozenset(hashes), address)
     return giver.port
 
@@ -55,7 +61,7 @@ def take(store: ContentStore, key: bytes, hashes: list[str], address: str, port:
     """Fetch contents from a giver. Returns how many came. Raises PaddockError."""
     with Receiver(store) as receiver:
         with (
-            told(f"{address}:{port}"),
+            system_errors(f"{address}:{port}"),
             socket.create_connection((address, port), SILENCE_SECONDS) as link,
         ):
             _ask(link, key, hashes)

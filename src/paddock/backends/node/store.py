@@ -39,7 +39,7 @@ class ContentStore:
         """Make the store's folder. Raises PaddockError if other users may write there."""
         self.folder = folder
         self.limit_bytes = limit_bytes
-        with told(folder):
+        with system_errors(folder):
             os.makedirs(self.new, mode=0o700, exist_ok=True)
             for each in (os.path.dirname(folder), folder):
                 found = os.stat(each)
@@ -119,7 +119,7 @@ class ContentStore:
 
         Raises PaddockError while contents are in use.
         """
-        with told(self.folder):
+        with system_errors(self.folder):
             try:
                 fd = self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -170,7 +170,7 @@ class Receiver:
         self._coming: _PartialContent | None = None
         self._problem: PaddockError | None = None
         self._count = 0
-        with told(store.folder):
+        with system_errors(store.folder):
             _remove_abandoned(store.new)
 
     def __enter__(self) -> Receiver:
@@ -184,7 +184,7 @@ class Receiver:
         if self._problem is not None:
             return
         try:
-            with told(self._store.folder):
+            with system_errors(self._store.folder):
                 self._take(memoryview(data))
         except PaddockError as error:
             self._problem = error
@@ -302,7 +302,7 @@ def default_folder(env: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def told(where: str) -> Iterator[None]:
+def system_errors(where: str) -> Iterator[None]:
     """Raise the system's refusals as PaddockError, a sentence that names `where`."""
     try:
         yield

@@ -34,18 +34,18 @@ UNREACHABLE = (
 UNKNOWN_JOB = "invalid job id"
 
 
-def is_unknown_job(said: str) -> bool:
+def is_unknown_job(output: str) -> bool:
     """Return True if the message says that Slurm no longer knows the job."""
-    return UNKNOWN_JOB in said.lower()
+    return UNKNOWN_JOB in output.lower()
 
 
-def complaint(command: str, said: str) -> PaddockError:
+def complaint(command: str, output: str) -> PaddockError:
     """Return the error for a command that failed, from its output.
 
     >>> str(complaint("sbatch", "sbatch: error: invalid partition specified: gpu\\n"))[:50]
     'sbatch: invalid partition specified: gpu (hint: se'
     """
-    lines = [_bare(line) for line in said.splitlines() if line.strip()]
+    lines = [_bare(line) for line in output.splitlines() if line.strip()]
     shown = "; ".join(dict.fromkeys(lines)) or "it failed without a word"
     low = shown.lower()
     if any(text in low for text in UNREACHABLE):

@@ -13,12 +13,12 @@ from paddock.errors import PaddockError
 NOTE = "slurm.json"
 
 
-def note(folder: Path, cluster: str, number: str) -> None:
+def write_note(folder: Path, cluster: str, number: str) -> None:
     """Record the job's cluster and number in slurm.json."""
     write_json(str(folder / INNER / NOTE), {"cluster": cluster, "number": number})
 
 
-def noted(folder: Path) -> dict[str, str]:
+def read_note(folder: Path) -> dict[str, str]:
     """Return the cluster and the number of a submitted job; "" for one that was not submitted."""
     row = read_json(str(folder / INNER / NOTE)) or {}
     return {name: str(row.get(name) or "") for name in ("cluster", "number")}
@@ -44,14 +44,14 @@ def forget_secrets(folder: Path) -> None:
         (folder / INNER / name).unlink(missing_ok=True)
 
 
-def told(folder: Path) -> dict[str, JobDirectoryState]:
+def read_states(folder: Path) -> dict[str, JobDirectoryState]:
     """Return the state of a job directory by array index; "" for a job that is no array."""
     is_stopped = (folder / INNER / "stop").exists()
-    found = {p.name: _told(p, is_stopped=is_stopped) for p in tasks_of(folder)}
-    return found or {"": _told(folder, is_stopped=is_stopped)}
+    found = {p.name: _read_state(p, is_stopped=is_stopped) for p in tasks_of(folder)}
+    return found or {"": _read_state(folder, is_stopped=is_stopped)}
 
 
-def _told(folder: Path, *, is_stopped: bool) -> JobDirectoryState:
+def _read_state(folder: Path, *, is_stopped: bool) -> JobDirectoryState:
     inner = folder / INNER
     return JobDirectoryState(
         state=read_json(str(inner / "state.json")) or {},

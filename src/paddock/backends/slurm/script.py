@@ -130,7 +130,7 @@ def build_script(submission: Submission, folder: str) -> tuple[ScriptLine, ...]:
         "ENV_FILE": f"{quoted}/{INNER}/{ENV} " if env else "",
         "PYTHON": shlex.quote(submission.option("interpreter") or "python3"),
         "JOB_FILE": f" -f {quoted}/{INNER}/launch.json" if submission.file else "",
-        "WORDS": shlex.join(launch_words(submission)),
+        "WORDS": shlex.join(launch_args(submission)),
         "LIMIT": str(_requeues(submission)),
     }
     if is_array:
@@ -257,7 +257,7 @@ def env_file(submission: Submission) -> str:
     return lines
 
 
-def launch_words(submission: Submission) -> tuple[str, ...]:
+def launch_args(submission: Submission) -> tuple[str, ...]:
     """Return the arguments of paddock launch on every node; $job and $inner are the script's."""
     words = ("--nnodes", submission.nnodes, "--job_id", submission.run_id)
     return (*words, *split_env(submission.flags)[0], *submission.script)

@@ -16,7 +16,7 @@ from typing import Any
 
 from paddock.backends.files import program
 from paddock.backends.node.wire import Wire, WireEnded
-from paddock.backends.ssh.command import Target, boot_command, failure_of, ssh_words
+from paddock.backends.ssh.command import Target, boot_command, failure_of, ssh_args
 from paddock.backends.text import clean
 from paddock.errors import PaddockError
 
@@ -68,7 +68,7 @@ class Channel:
         command = boot_command(program.digest(has_ps=target.has_ps), target.python)
         try:
             self._process = subprocess.Popen(
-                [*ssh_words(target, control_path(), ssh), command],
+                [*ssh_args(target, control_path(), ssh), command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -186,7 +186,7 @@ class Channel:
     def _noisy(self) -> HostError:
         """Return the error for unexpected output, of the login shell or of the interpreter."""
         self.close()
-        words = [*ssh_words(self.target, control_path(), self._ssh), "true"]
+        words = [*ssh_args(self.target, control_path(), self._ssh), "true"]
         try:
             shell = subprocess.run(
                 words, stdin=subprocess.DEVNULL, capture_output=True, check=False,

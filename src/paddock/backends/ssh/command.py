@@ -50,7 +50,7 @@ class Target:
         return f"{self.user}@{self.name}" if self.user else self.name
 
 
-def ssh_words(target: Target, control: str, ssh: str = "ssh") -> tuple[str, ...]:
+def ssh_args(target: Target, control: str, ssh: str = "ssh") -> tuple[str, ...]:
     """Return ssh and its options, up to the host.
 
     control: ControlPath, "" for a connection of its own. ssh never prompts: keys, agents and jump

@@ -24,11 +24,11 @@ from paddock.backends.ssh.command import HERE, Target
 from paddock.backends.ssh.plan import (
     chosen,
     filled,
-    launch_words,
+    launch_args,
     plan_of,
     root_of,
     targets_of,
-    user_words,
+    user_args,
 )
 from paddock.backends.ssh.pool import ConnectionPool, HostGroup, all_or_none, at_all, tried
 from paddock.backends.ssh.state import checked, found_jobs, status_of
@@ -137,13 +137,13 @@ class Ssh:
         def start(index: int, channel: Channel) -> dict[str, Any]:
             whole = f"{hellos[index]['root']}/{submission.run_id}"
             directory = f"{whole}/{parts[index]}".rstrip("/")
-            words = launch_words(submission, targets, index)
+            words = launch_args(submission, targets, index)
             return channel.ask(
                 "start",
                 **self._base(run, index),
                 cwd=submission.workspace or whole,
                 is_shared=bool(parts[index]) or is_common[index],
-                words=[*filled(words, {**known, "JOB": directory}), *user_words(submission)],
+                words=[*filled(words, {**known, "JOB": directory}), *user_args(submission)],
                 job=job,
                 env={"PADDOCK_TOKEN": submission.token, **dict(submission.env)},
                 index=index,

@@ -67,7 +67,7 @@ def root_of(site: Site) -> str:
     return site.text("root") or DEFAULT_ROOT
 
 
-def launch_words(submission: Submission, targets: Sequence[Target], index: int) -> tuple[str, ...]:
+def launch_args(submission: Submission, targets: Sequence[Target], index: int) -> tuple[str, ...]:
     """Return our own arguments of `paddock launch` on one host, before the user's."""
     job = submission.job
     words: list[str] = []
@@ -82,7 +82,7 @@ def launch_words(submission: Submission, targets: Sequence[Target], index: int) 
     return (*words, *(("-f", JOB_FILE) if submission.file else ()))
 
 
-def user_words(submission: Submission) -> tuple[str, ...]:
+def user_args(submission: Submission) -> tuple[str, ...]:
     """Return the user's arguments after ours: launch flags, the script and its arguments."""
     return (*submission.flags, *(() if submission.file else submission.script))
 
@@ -102,7 +102,7 @@ def plan_of(submission: Submission, targets: Sequence[Target]) -> SubmissionPlan
             what += "; numpy is asked for: paddock.ps goes with the launcher"
         steps.append(PlanStep(target.login, what))
     for index, target in enumerate(targets):
-        words = (*launch_words(submission, targets, index), *user_words(submission))
+        words = (*launch_args(submission, targets, index), *user_args(submission))
         where = submission.workspace or directory
         python = target.python or "python3"
         steps.append(PlanStep(target.login, f"in {where}", (python, "$PADDOCK", "launch", *words)))

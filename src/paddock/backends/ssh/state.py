@@ -84,11 +84,13 @@ def checked(row: Mapping[str, Any]) -> dict[str, Any]:
     found["ranks"] = [str(name) for name in ranks] if isinstance(ranks, (dict, list)) else []
     found["whole"] = {}
     if isinstance(whole, dict) and whole:
-        verdict, told = whole.get("verdict"), typed(whole, WHOLE)
-        told["verdict"] = typed(verdict, VERDICT) if isinstance(verdict, dict) and verdict else {}
-        for rank in (rank for node in told["nodes"] for rank in node["ranks"]):
+        verdict, reported = whole.get("verdict"), typed(whole, WHOLE)
+        reported["verdict"] = (
+            typed(verdict, VERDICT) if isinstance(verdict, dict) and verdict else {}
+        )
+        for rank in (rank for node in reported["nodes"] for rank in node["ranks"]):
             rank["state"] = rank["state"] if rank["state"] in RANKS else "unknown"
-        found["whole"] = told
+        found["whole"] = reported
     return found
 
 
@@ -127,9 +129,9 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
     rows = [checked(row) for row in rows]
     teller = max((row for row in rows if row["whole"]), key=lambda r: r["whole"]["at"], default={})
     whole: Mapping[str, Any] = teller.get("whole", {})
-    told = {n["node_rank"]: n for n in whole.get("nodes", ()) if n.get("node_rank") is not None}
+    reported = {n["node_rank"]: n for n in whole.get("nodes", ()) if n.get("node_rank") is not None}
     nodes = [
-        _node(name, rows[index] if index < len(rows) else None, told.get(index))
+        _node(name, rows[index] if index < len(rows) else None, reported.get(index, {}))
         for index, name in enumerate(names)
     ]
     verdict = whole.get("verdict") or {}
@@ -141,8 +143,8 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
         why, code = _reason(names, rows, state)
     if state in FINAL:  # each host knows only that its own launcher failed
         nodes = [
-            replace(n, state=end_of(state, n.ranks, _loss(rows[i], told[i], verdict)))
-            if n.state in OWN and told.get(i)
+            replace(n, state=end_of(state, n.ranks, _loss(rows[i], reported[i], verdict)))
+            if n.state in OWN and reported.get(i)
             else n
             for i, n in enumerate(nodes)
         ]
@@ -160,10 +162,10 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
     )
 
 
-def _loss(row: Mapping[str, Any], told: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
+def _loss(row: Mapping[str, Any], reported: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
     """Return how a host was lost; for a launcher killed with the coordinator, only its code."""
     killed = row["why"] or "killed" if not verdict and row["code"] == KILLED else ""
-    return str(told.get("note") or killed)
+    return str(reported.get("note") or killed)
 
 
 def _state(states: Sequence[str], verdict: str) -> State:
@@ -203,12 +205,12 @@ def _reason(
     return "; ".join(found if state == "unknown" else found[:1]), code
 
 
-def _node(name: str, row: Mapping[str, Any] | None, told: Mapping[str, Any] | None) -> NodeStatus:
+def _node(name: str, row: Mapping[str, Any] | None, reported: Mapping[str, Any]) -> NodeStatus:
     """Return the status of a host, from its own answer and the coordinator's report of ranks."""
-    ranks = [rank_of(each) for each in (told or {}).get("ranks", ())]
+    ranks = [rank_of(each) for each in reported.get("ranks", ())]
     is_up = any(rank.state == "running" for rank in ranks)
     if row is None:
-        note = str((told or {}).get("note") or "")
+        note = str(reported.get("note") or "")
         state: State = "lost" if note else "running" if is_up else "starting"
         return NodeStatus(name, state, tuple(ranks), note)
     state = row["state"]
@@ -220,5 +222,5 @@ def _node(name: str, row: Mapping[str, Any] | None, told: Mapping[str, Any] | No
         ranks.sort(key=lambda rank: (rank.role, rank.rank))
     if state not in ALIVE:  # whatever was told before
         ranks = [replace(r, state="ended") if r.state == "running" else r for r in ranks]
-    note = str(row.get("why") or (told or {}).get("note") or "")
+    note = str(row.get("why") or reported.get("note") or "")
     return NodeStatus(name, state, tuple(ranks), note)

@@ -1,7 +1,7 @@
 """The job daemon of a host: starts the launcher, outlives the connection, records how it ended.
 
     sshd -- main.py (one request after another; goes with the connection)
-    attend.py (own session)  -- paddock launch (guardian) -- launcher -- ranks
+    daemon.py (own session)  -- paddock launch (guardian) -- launcher -- ranks
 
 It outlives the connection that started it. In an attached job it holds the end of a pipe whose
 other end is main.py's: when that goes, the job has to end, whatever broke the connection. If the
@@ -76,7 +76,7 @@ def start(
         return lease_write
     os.close(lease_write)
     if problem != "ok":
-        raise OSError(problem or "the attendant ended at once")
+        raise OSError(problem or "the job daemon ended at once")
     return -1
 
 
