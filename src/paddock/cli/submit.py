@@ -148,13 +148,13 @@ def read_words(argv: Sequence[str]) -> SubmitArgs:
     place, conf = split.own.get("site", ""), split.own.get("conf", "")
     if not (conf or place.partition(",")[0]).endswith(".py") or split.is_help:
         return split
-    from paddock.backends.sites.legacy.fabric import rewrite
+    from paddock.backends.sites.legacy.fabric import translate
 
     site = find_site(place, env=os.environ, cwd=os.getcwd(), conf=conf)
-    words, notes = rewrite(argv, site)
-    for note in notes:
+    found = translate(argv, site)
+    for note in found.notes:
         say(note)
-    return split_words(words)
+    return split_words(found.words)
 
 
 def _directives(split: SubmitArgs) -> list[str]:
