@@ -222,7 +222,7 @@ def test_servers_of_paddocks_own_are_explained(
     out = capsys.readouterr().out
     assert "but servers: " in out
     assert "note: servers run paddock pserver: train.py uses paddock.ps" in out
-    assert "--server_script same" in out
+    assert "--server-script same" in out
 
 
 def test_a_script_that_serves_is_explained_as_one_command(

@@ -190,7 +190,7 @@ def check_machine(job: Job) -> None:
 
     found = (*scripts, _host_problem(job))
     problems = [problem for problem in found if problem is not None]
-    # Only where nothing else is wrong: it makes --log_dir. The default directory has a spare.
+    # Only where nothing else is wrong: it makes --log-dir. The default directory has a spare.
     is_named = not has_own_folder(job)
     log_problem = check_log_dir(job.logs.directory) if is_named and not problems else None
     problems += [log_problem] if log_problem is not None else []

@@ -273,7 +273,7 @@ def _script_problems(job: Job, package: str) -> list[Problem]:
 
 def _read_job(split: SubmitArgs, nnodes: str, python: str) -> tuple[Job, str]:
     """The job that the launchers will get, and its file as JSON; "" without one."""
-    words = ["--ignore_env", "--nnodes", nnodes, *split.flags]
+    words = ["--ignore-env", "--nnodes", nnodes, *split.flags]
     words += [word for text in split.env for word in ("--env", text)]
     if split.file:
         words += ["-f", split.file]

@@ -1,7 +1,7 @@
 """The arguments of ``paddock launch`` -> named texts. Their meaning is read elsewhere (reader.py).
 
 Everything after the script belongs to the script. A bare boolean means true: Paddle demands a
-value there, so ``--log_overwrite 1 train.py`` keeps its meaning and ``--log_overwrite train.py``
+value there, so ``--log-overwrite 1 train.py`` keeps its meaning and ``--log-overwrite train.py``
 gets the obvious one; so does ``--warm train.py``.
 """
 

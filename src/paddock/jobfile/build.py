@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from paddock.jobfile.reader import FieldReader
 
-ELASTIC_RESTARTS = 3  # --max_restart of Paddle, where it has an effect
+ELASTIC_RESTARTS = 3  # --max-restart of Paddle, where it has an effect
 TAIL_WORDS = ("all", "none", "worker", "ps", "heter")
 TAIL_ALIASES = {"trainer": "worker", "server": "ps"}
 OF_TORCHRUN = ("rdzv_conf", "signals_to_handle", "logs_specs")
@@ -194,7 +194,7 @@ def _read_restart(reader: FieldReader, *, is_elastic: bool) -> Restart:
 def _read_logs(reader: FieldReader) -> Logs:
     given = reader.values.get("log_dir")
     if given is not None and not given.text.strip():
-        reader.fault("log_dir", "empty", "write --log_dir log")
+        reader.fault("log_dir", "empty", "write --log-dir log")
     is_quiet = reader.boolean("quiet")
     level = reader.choice("log_level", (*LEVELS, "WARN"), "ERROR" if is_quiet else "INFO")
     streams: tuple[tuple[int, int], ...] = ()

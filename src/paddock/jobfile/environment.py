@@ -32,10 +32,10 @@ WINNING_LISTS = (
     ("PADDLE_TRAINER_ENDPOINTS", "`--master`, `--nnodes`"),
     ("DISTRIBUTED_TRAINER_ENDPOINTS", "`--master`, `--nnodes`"),
     ("PADDLE_TRAINERS", "`--nnodes`, `--ips`"),
-    ("PADDLE_PSERVERS_IP_PORT_LIST", "`--master`, `--nnodes`, `--ips`, `--run_mode`, `--servers`, "
-     "`--server_num`, `--trainer_num`"),
+    ("PADDLE_PSERVERS_IP_PORT_LIST", "`--master`, `--nnodes`, `--ips`, `--run-mode`, `--servers`, "
+     "`--server-num`, `--trainer-num`"),
     ("TRAINING_ROLE", "`--rank`, beside PADDLE_PSERVERS_IP_PORT_LIST"),
-    ("PADDLE_HETER_ENDPOINTS", "`--heter_workers`, beside PADDLE_PSERVERS_IP_PORT_LIST"),
+    ("PADDLE_HETER_ENDPOINTS", "`--heter-workers`, beside PADDLE_PSERVERS_IP_PORT_LIST"),
 )  # fmt: skip
 OTHER_MASTERS = ("rdzv_endpoint", "master_addr", "elastic_server")
 # Flags that decide a value under another name: a variable for that value is not used beside them.
@@ -68,13 +68,13 @@ SPECIAL = (
      "PADDLE_TRAINER_ID and TRAINER_PORTS_NUM, when there is no endpoint list"),
     ("TRAINER_PORTS_NUM", "ports a pod may use, from PADDLE_PORT on"),
     ("PADDLE_PORT", "first port of a pod; with TRAINER_PORTS_NUM above 1 the nodes meet there on "
-     "PaddleCloud and the processes take the ports after it, unless --start_port or PORT_RANGE "
+     "PaddleCloud and the processes take the ports after it, unless --start-port or PORT_RANGE "
      "says otherwise"),
     ("PADDLE_PSERVERS_IP_PORT_LIST", "servers of a paddle-operator job; with TRAINING_ROLE and "
      "PADDLE_TRAINER_ENDPOINTS it makes a ps job with one process per pod"),
     ("PADDLE_HETER_ENDPOINTS", "heter workers of a paddle-operator job"),
     ("TRAINING_ROLE", "role of this pod: PSERVER, TRAINER or HETER"),
-    ("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "1 or 2: --elastic_level 1 unless that is given"),
+    ("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "1 or 2: --elastic-level 1 unless that is given"),
     ("PADDLE_ELASTIC_ETCD_SERVICE_HOST", "host of etcd where PADDLE_ELASTIC_SERVER is absent"),
     ("PADDLE_ELASTIC_ETCD_SERVICE_PORT", "its port"),
 )  # fmt: skip
@@ -194,7 +194,7 @@ def apply_environment(values: dict[str, ArgValue], env: Mapping[str, str]) -> En
         apply_allocation(reading)
     reading.notes += [
         f"{variable}={without_login(reading.get(variable))} wins over {', '.join(flags)} "
-        "(--ignore_env: the flags win)"
+        "(--ignore-env: the flags win)"
         for variable, flags in reading.overridden.items()
     ]
     return reading

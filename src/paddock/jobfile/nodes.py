@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paddock.command_line import spelled
 from paddock.core.endpoint import (
     ETCD_PORT,
     join_endpoint,
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from paddock.core.job import Role
     from paddock.jobfile.reader import FieldReader
 
-DEFAULT_START_PORT = 6070  # --start_port of Paddle
+DEFAULT_START_PORT = 6070  # --start-port of Paddle
 DEFAULT_C10D_PORT = 29400  # torchrun, rdzv_endpoint without a port
 DEFAULT_STATIC_PORT = 29500  # torchrun, master_port
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -199,7 +200,7 @@ def decide_rendezvous(
     cert, key = reader.text("tls_cert"), reader.text("tls_key")
     if bool(cert) != bool(key):
         given, missing = ("tls_cert", "tls_key") if cert else ("tls_key", "tls_cert")
-        reader.fault(given, "a certificate and its key belong together", f"add --{missing} FILE")
+        reader.fault(given, "a certificate and its key belong together", f"add {spelled(missing)} FILE")
     if len(hosts) > 1:
         ips = ips or hosts
     return replace(
@@ -220,7 +221,7 @@ def decide_rendezvous(
 def decide_start_port(reader: FieldReader, meeting: Rendezvous, ips: tuple[str, ...]) -> int | None:
     """The first port of the processes; None where they are chosen at the start.
 
-    --ips counts from --start_port, 6070 if that is absent, as Paddle does and its documents say.
+    --ips counts from --start-port, 6070 if that is absent, as Paddle does and its documents say.
     A single address says nothing about ports: two jobs on a machine must not share one.
     """
     port = reader.port("start_port")

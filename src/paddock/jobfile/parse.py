@@ -114,7 +114,7 @@ def crowd_note(job: Job, cores: int) -> tuple[str, ...]:
     >>> from paddock.core.job import Role
     >>> job = Job(Entrypoint("program", "a"), roles=(Role("worker", 500),))
     >>> crowd_note(job, 2)[0]
-    '500 processes on 2 cores, 250 on each: was it meant? --nproc_per_node N says how many'
+    '500 processes on 2 cores, 250 on each: was it meant? --nproc-per-node N says how many'
     >>> crowd_note(job, 64)
     ()
     """
@@ -122,6 +122,6 @@ def crowd_note(job: Job, cores: int) -> tuple[str, ...]:
     if number <= CROWD * cores:
         return ()
     source = job.sources.get("roles.worker.count")
-    flag = source.name if source is not None and source.name else "--nproc_per_node"
+    flag = source.name if source is not None and source.name else "--nproc-per-node"
     on = f"{number} processes on {cores} core{'s' * (cores != 1)}, {number // cores} on each"
     return (f"{on}: was it meant? {flag} N says how many",)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from paddock.command_line import FALSE_WORDS, NO_DURATION, TRUE_WORDS, nearest, to_seconds
+from paddock.command_line import (
+    FALSE_WORDS,
+    NO_DURATION,
+    TRUE_WORDS,
+    nearest,
+    spelled,
+    to_seconds,
+)
 from paddock.core.endpoint import is_host, parse_endpoint
 from paddock.core.job import ValueSource
 from paddock.core.secrets import without_login
@@ -43,7 +50,7 @@ class FieldReader:
         """The value as the user wrote it: "--rank 7" or "PADDLE_RANK=7"."""
         given = self.values.get(name)
         if given is None:
-            return f"--{name}"
+            return spelled(name)
         joint = "=" if given.source.kind == "environment" else " "
         return f"{given.source.name}{joint}{without_login(given.text)}"
 

@@ -20,7 +20,7 @@ MAX_STAGES = 1_000
 
 
 def read_mode(reader: FieldReader) -> Mode:
-    """--run_mode, or what the other flags imply."""
+    """--run-mode, or what the other flags imply."""
     heter = [n for n in HETER_FLAGS if reader.has(n)]
     servers = [n for n in PS_FLAGS if reader.has(n)]
     implied: Mode = "ps-heter" if heter else "ps" if servers else "collective"
@@ -31,15 +31,15 @@ def read_mode(reader: FieldReader) -> Mode:
     chosen: Mode = reader.choice("run_mode", MODES, implied)  # type: ignore[assignment]  # of MODES
     unused = {"ps": heter, "ps-heter": []}.get(chosen, [*heter, *servers])
     for name in unused:
-        hint = f"leave it out, or write --run_mode {implied}"
-        reader.fault(name, f"not used with --run_mode {chosen}", hint)
+        hint = f"leave it out, or write --run-mode {implied}"
+        reader.fault(name, f"not used with --run-mode {chosen}", hint)
     return chosen
 
 
 def read_roles(
     reader: FieldReader, mode: Mode, cpu_count: int, devices: tuple[str, ...] | None
 ) -> tuple[tuple[Role, ...], str]:
-    """All roles of the job, and the kind of device --nproc_per_node asks for ("" if none)."""
+    """All roles of the job, and the kind of device --nproc-per-node asks for ("" if none)."""
     if mode in ("collective", "rpc"):
         count, device_kind, on_cpu = _read_nproc(reader, cpu_count)
         if count is not None and devices and count > len(devices) and device_kind != "cpu":
@@ -69,7 +69,7 @@ def read_roles(
 
 
 def _read_nproc(reader: FieldReader, cpu_count: int) -> tuple[int | None, str, int]:
-    """--nproc_per_node: the count, None for one per device; the kind of device it asks for; how
+    """--nproc-per-node: the count, None for one per device; the kind of device it asks for; how
     many where there is no device. The values are torchrun's, which takes any kind it has.
     """
     if not reader.has("nproc_per_node"):
@@ -145,13 +145,13 @@ def _read_heter(reader: FieldReader, listed: list[str]) -> list[Role]:
 
         reader.problems.append(
             Problem(
-                "--run_mode ps-heter needs heter workers",
-                "write --heter_worker_num 1, or --heter_workers ip:port,ip:port",
+                "--run-mode ps-heter needs heter workers",
+                "write --heter-worker-num 1, or --heter-workers ip:port,ip:port",
             )
         )
         return []
     if lists and counts and len(lists) != len(counts):
-        reader.fault("heter_worker_num", f"{len(counts)} stages, but --heter_workers has "
+        reader.fault("heter_worker_num", f"{len(counts)} stages, but --heter-workers has "
                      f"{len(lists)}", "write one number per stage, separated by ';'")  # fmt: skip
         return []
     nstages = max(len(lists), len(counts))
@@ -190,8 +190,8 @@ def _stage_count(reader: FieldReader, text: str, listed: int) -> int:
     if listed and count != listed:
         reader.fault(
             "heter_worker_num",
-            f"{count} heter workers in a stage for which --heter_workers names {listed}",
-            "leave --heter_worker_num out",
+            f"{count} heter workers in a stage for which --heter-workers names {listed}",
+            "leave --heter-worker-num out",
         )
     return count
 

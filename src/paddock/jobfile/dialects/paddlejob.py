@@ -47,9 +47,9 @@ ELSEWHERE = {
     "suspend": "it starts when it is launched",
     "ttlSecondsAfterFinished": "nothing is kept in a cluster",
     "activeDeadlineSeconds": "give --timeout",
-    "backoffLimit": "give --max_restart",
+    "backoffLimit": "give --max-restart",
     "successPolicy": "every process must succeed",
-    "failurePolicy": "give --restart_on",
+    "failurePolicy": "give --restart-on",
 }
 KNOWN = (*ROLES, "withGloo", *ELSEWHERE)
 # What says where nodes are means nothing when all replicas are here.
@@ -316,7 +316,7 @@ def _add_counts(values: dict[str, ArgValue], reading: _PaddleJobReader, base: Jo
 
 
 def _processes_each(values: dict[str, ArgValue], reading: _PaddleJobReader) -> int:
-    """Processes of one replica: the inner --nproc_per_node, else one per inner device, else 1.
+    """Processes of one replica: the inner --nproc-per-node, else one per inner device, else 1.
 
     The device labels themselves are those of a pod that is not here.
     """

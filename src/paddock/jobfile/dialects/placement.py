@@ -147,6 +147,6 @@ def _check_trainers(reading: EnvironmentReading) -> None:
     if number > 1 and not is_said:
         problem = Problem(
             f"{TRAINERS}={number}: nothing says how so many trainers are started",
-            f"--nproc_per_node {number} on one machine, --nnodes and --master on several; {ALONE}",
+            f"--nproc-per-node {number} on one machine, --nnodes and --master on several; {ALONE}",
         )
         reading.problems.append(problem)
