@@ -12,7 +12,7 @@ of paddlepaddle 3.3.1; torch/distributed/run.py (torchrun) of torch 2.15.
 
 from __future__ import annotations
 
-from paddock.command_line import HELP_ALL, Flag, FlagTable
+from paddock.command_line import HELP_ALL, Flag, FlagTable, spelled
 from paddock.core.job import FRAMEWORKS, MODES, WARM
 
 TYPE_CHECKING = False
@@ -324,7 +324,7 @@ def config_fingerprint(job: Job) -> tuple[tuple[str, str], ...]:
         f"{r.stage or ''}={','.join(r.endpoints) if r.endpoints else 'per-node'}"
         for r in job.roles
     )
-    return (*((f"--{f.name}", _text(f, job)) for f in FLAGS if f.is_shared), ("roles", roles))
+    return (*((spelled(f.name), _text(f, job)) for f in FLAGS if f.is_shared), ("roles", roles))
 
 
 def _text(flag: Flag, job: Job) -> str:

@@ -66,11 +66,11 @@ def _commands(rank: int | None, nnodes: int, endpoint: str, key: bytes) -> str:
         return _command(["--master", endpoint, *_common(words)], key)
     others = [number for number in range(nnodes) if number != rank]
     lines = [
-        _command(["--master", endpoint, "--node_rank", str(number), *_common(words)], key)
+        _command(["--master", endpoint, "--node-rank", str(number), *_common(words)], key)
         for number in others[:COMMANDS_MAX]
     ]
     if len(others) > COMMANDS_MAX:
-        lines.append(f"# the same for each other node, up to --node_rank {others[-1]}")
+        lines.append(f"# the same for each other node, up to --node-rank {others[-1]}")
     return "\n".join(lines)
 
 
