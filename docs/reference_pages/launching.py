@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paddock import errors
 from paddock.command_line import spelled
+from paddock.jobfile.args import SET_FOR_RANKS
 from paddock.jobfile.dialects.allocation import (
     MPI,
     MPI_JOBS,
@@ -13,15 +14,14 @@ from paddock.jobfile.dialects.allocation import (
     SLURM_NODE_COUNTS,
     SLURM_SIZES,
     SLURM_STEPS,
+    TRAINERS,
 )
-from paddock.jobfile.dialects.placement import TRAINERS
 from paddock.jobfile.dialects.torchrun import OTHER_VARIABLES, PET_FLAGS, PET_PREFIX
 from paddock.jobfile.environment import (
     FALLBACKS,
     IN_A_PADDLEJOB,
     MAPPING,
     PADDLEJOB_SIGN,
-    SET_FOR_RANKS,
     SPECIAL,
     WINNING,
     WINNING_LISTS,
@@ -166,7 +166,7 @@ def environment_page() -> str:
     ]
     pets = [(PET_PREFIX + name.upper(), name) for name in PET_FLAGS]
     lines.extend(
-        f"| `{variable}` | {'accepted and ignored' if _is_ignored(name) else f'`{spelled(name)}`'} |"
+        f"| `{variable}` | {_flag_or_ignored(name)} |"
         for variable, name in (*pets, *OTHER_VARIABLES)
     )
     lines += [
@@ -214,8 +214,9 @@ def _code(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _is_ignored(name: str) -> bool:
-    return BY_NAME[name].status == "ignored"
+def _flag_or_ignored(name: str) -> str:
+    is_ignored = BY_NAME[name].status == "ignored"
+    return "accepted and ignored" if is_ignored else f"`{spelled(name)}`"
 
 
 PLACES = (

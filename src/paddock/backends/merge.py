@@ -17,7 +17,7 @@ from paddock.backends.text import clean
 from paddock.backends.types import LogChunk, LogQuery
 from paddock.command_line import to_seconds
 from paddock.errors import PaddockError, UsageError
-from paddock.jobfile.reader import to_integer
+from paddock.jobfile.args import to_integer
 
 Row = tuple[int, str, bytes]
 

@@ -3,7 +3,7 @@
 Parsing, help, completion and docs read it. Derived from it are the variables (environment.py), the
 configuration block (configuration.py), the fields that ``paddock explain`` shows, and the config
 fingerprint, which nodes compare. A new flag is a row here and an attribute of core/job.py's Job;
-where its text is not the value (not is_plain), build.py reads it, or the file that build.py calls.
+where its text is not the value (not is_plain), parse.py reads it, or the file that parse.py calls.
 Its help in Chinese goes to docs/chinese.txt; `make reference` writes docs/reference/flags.md.
 
 Sources: distributed/launch/context/args_envs.py (paddle) and distributed/fleet/launch.py (legacy)
@@ -263,9 +263,9 @@ FLAGS: tuple[Flag, ...] = (
     Flag("token_file", "file", "rendezvous.token_file", "file with the job's key", NETWORK,
          metavar="FILE", origin="paddock", is_plain=True),
     Flag("tls_cert", "file", "rendezvous.tls_cert", "certificate of this node", NETWORK,
-         metavar="FILE", origin="paddock"),
+         metavar="FILE", origin="paddock", is_plain=True),
     Flag("tls_key", "file", "rendezvous.tls_key", "private key of this node", NETWORK,
-         metavar="FILE", origin="paddock"),
+         metavar="FILE", origin="paddock", is_plain=True),
     Flag("tls_ca", "file", "rendezvous.tls_ca", "authority that signed the nodes' "
          "certificates", NETWORK, metavar="FILE", origin="paddock", is_plain=True),
     Flag("keep_proxy", "switch", "keep_proxy", "leave http_proxy and https_proxy to the "

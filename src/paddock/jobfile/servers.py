@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import ast
 
     from paddock.core.job import Job, Mode
-    from paddock.jobfile.reader import FieldReader
+    from paddock.jobfile.args import FieldReader
 
 MAX_RESTARTS = 1000
 PACKAGE = "paddock.ps"

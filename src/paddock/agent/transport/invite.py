@@ -87,7 +87,7 @@ def _common(words: Sequence[str]) -> list[str]:
 
 def _command(words: Sequence[str], key: bytes) -> str:
     """The command line; secrets in it are named, not shown: they have to be set there first."""
-    from paddock.jobfile.shown import shown_words
+    from paddock.jobfile.masked import shown_words
 
     line = shown_words(words)
     needs = "".join(f"# set {name} there first\n" for name in line.needs)

@@ -11,7 +11,7 @@ import os
 from paddock.core.job import ValueSource
 from paddock.core.value import replace
 from paddock.errors import Problem, UsageError
-from paddock.jobfile.build import build_job
+from paddock.jobfile.args import FieldReader
 from paddock.jobfile.dialects.container import (
     UNKNOWN,
     DocumentReading,
@@ -22,8 +22,7 @@ from paddock.jobfile.dialects.container import (
 )
 from paddock.jobfile.document import load_document
 from paddock.jobfile.environment import FALLBACKS, MAPPING
-from paddock.jobfile.parse import ParsedLaunch
-from paddock.jobfile.reader import FieldReader
+from paddock.jobfile.parse import ParsedLaunch, build_job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
