@@ -19,8 +19,15 @@ from paddock.backends.backend import Say
 from paddock.backends.common import folder as folders
 from paddock.backends.common.planned import of_command
 from paddock.backends.merge import MergedConsole
-from paddock.backends.mpi.command import TOKEN, Mpirun, complaints, read_version
-from paddock.backends.mpi.plan import SCRIPT, START_FILE, plan_of
+from paddock.backends.mpi.plan import (
+    SCRIPT,
+    START_FILE,
+    TOKEN,
+    Mpirun,
+    complaints,
+    plan_of,
+    read_version,
+)
 from paddock.backends.mpi.state import status_of, why_mpirun_ended
 from paddock.backends.node import daemon
 from paddock.backends.node.jobdir import (
@@ -194,11 +201,8 @@ class Mpi(folders.FolderBackend):
         """Write the stop file for the first launcher; signal the job daemon, which tells mpirun."""
         folder = _here(run)
         state = read_json(str(folder / INNER / "state.json")) or {}
-        if not is_running(state):
-            return
-        for name in ("stop", "now") if now else ("stop",):
-            folders.write(folder / INNER / name, f"{time.time()}\n")
-        os.kill(int(state["process"]["pid"]), signal.SIGTERM)
+        if is_running(state):
+            daemon.ask_to_stop(str(folder), state, now=now)
 
     def delete(self, run: RegisteredJob) -> None:
         folder = _here(run)
