@@ -148,31 +148,29 @@ def mpirun_rows(
     hostfile "": the allocation's hosts. variables: names that the launchers get; their values are
     in mpirun's own environment.
     """
-    rows: list[tuple[tuple[str, ...], str]] = [((mpirun.path,), "")]
     is_open = mpirun.kind == "openmpi"
+    mca, ssh = ("--mca", "plm_rsh_args") if mpirun.major < 5 else ("--prtemca", "plm_ssh_args")
+    rows: list[tuple[tuple[str, ...], str]] = [((mpirun.path,), "")]
     if hostfile:
         rows.append((("--hostfile" if is_open else "-f", hostfile), "the hosts of the site"))
-    if not is_open:
-        rows.append((("-n", str(count), "-ppn", "1"), "one launcher on each host"))
-        rows.append((("-bind-to", "none"), "the ranks are not bound to the launcher's core"))
+    one = ("--map-by", "ppr:1:node") if is_open else ("-ppn", "1")
+    rows.append((("-n", str(count), *one), "one launcher on each host"))
+    bind = "--bind-to" if is_open else "-bind-to"
+    rows.append(((bind, "none"), "the ranks are not bound to the launcher's core"))
+    if is_open:
+        rows.append((("-x", TOKEN), "the job's key, by name only"))
+        rows += [(("-x", name), "--env, by name only") for name in variables]
+        why = "a lost host, or a lost mpirun, is noticed"
+        rows += [((mca, name, seconds), why) for name, seconds in KEEPALIVE.items()]
+        if ssh_args:
+            rows.append(((mca, ssh, ssh_args), "how the site's hosts are reached"))
+    else:
         names = ",".join((TOKEN, *variables))
         rows.append((("-genvlist", names), "the job's key and --env, by name only"))
-        if nic:
-            rows.append((("-iface", nic), "nic of the site"))
-        return [*rows, *(((word,), "mpirun_args of the site") for word in more)]
-    rows.append((("-n", str(count), "--map-by", "ppr:1:node"), "one launcher on each host"))
-    rows.append((("--bind-to", "none"), "the ranks are not bound to the launcher's core"))
-    rows.append((("-x", TOKEN), "the job's key, by name only"))
-    rows += [(("-x", name), "--env, by name only") for name in variables]
-    mca = "--mca" if mpirun.major < 5 else "--prtemca"
-    for name, seconds in KEEPALIVE.items():
-        rows.append(((mca, name, seconds), "a lost host, or a lost mpirun, is noticed"))
-    if ssh_args:
-        name = "plm_rsh_args" if mpirun.major < 5 else "plm_ssh_args"
-        rows.append(((mca, name, ssh_args), "how the site's hosts are reached"))
     if nic:
-        rows.append(((mca, "oob_tcp_if_include", nic), "nic of the site"))
-    if is_root:
+        words = (mca, "oob_tcp_if_include", nic) if is_open else ("-iface", nic)
+        rows.append((words, "nic of the site"))
+    if is_root and is_open:
         rows.append((("--allow-run-as-root",), "you are root, which mpirun refuses otherwise"))
     return [*rows, *(((word,), "mpirun_args of the site") for word in more)]
 

@@ -52,12 +52,9 @@ class Channel:
     Close it; closing ends an attached job there.
     """
 
-    def __init__(
-        self, target: Target, ssh: str = "ssh", answer_seconds: float = ANSWER_SECONDS
-    ) -> None:
+    def __init__(self, target: Target, answer_seconds: float = ANSWER_SECONDS) -> None:
         """Connect. answer_seconds: the time limit of every answer. Raises HostError."""
         self.target = target
-        self._ssh = ssh
         self.answer_seconds = answer_seconds
         self._lock = threading.Lock()
         self._why: HostError | None = None  # once the connection has broken
@@ -68,14 +65,14 @@ class Channel:
         command = boot_command(program.digest(has_ps=target.has_ps), target.python)
         try:
             self._process = subprocess.Popen(
-                [*ssh_args(target, control_path(), ssh), command],
+                [*ssh_args(target, control_path()), command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 start_new_session=True,  # a Ctrl-C is ours to answer
             )
         except FileNotFoundError as error:
-            raise PaddockError(f"{ssh} is not installed", hint="install openssh-client") from error
+            raise PaddockError("ssh is not installed", hint="install openssh-client") from error
         assert self._process.stdin is not None and self._process.stdout is not None
         self._wire = Wire(self._process.stdout.fileno(), self._process.stdin.fileno())
         self._boot()
@@ -186,7 +183,7 @@ class Channel:
     def _noisy(self) -> HostError:
         """Return the error for unexpected output, of the login shell or of the interpreter."""
         self.close()
-        words = [*ssh_args(self.target, control_path(), self._ssh), "true"]
+        words = [*ssh_args(self.target, control_path()), "true"]
         try:
             shell = subprocess.run(
                 words, stdin=subprocess.DEVNULL, capture_output=True, check=False,
