@@ -325,10 +325,7 @@ def _rules_of(root: bytes, base: bytes, names: set[bytes], above: IgnoreRules) -
 def _hashed(
     root: bytes, entry: PackageEntry, status: os.stat_result, hashes: Hashes
 ) -> PackageEntry:
-    """Return the entry with its content's hash; of a file that grows meanwhile, of its first bytes.
-
-    Raises UsageError when it changes otherwise.
-    """
+    """Return the entry with its content's hash. Raises UsageError when it changes meanwhile."""
     if entry.kind != "file":
         return entry
     sha256 = hashes.find(status)

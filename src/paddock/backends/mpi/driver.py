@@ -71,10 +71,6 @@ class Mpi(folders.FolderBackend):
     name, begun = "mpi", "state.json"
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """Return the plan of a submission.
-
-        Asks mpirun for its version; with --servers_on, for addresses.
-        """
         folder = folders.root_of(submission.site) / submission.run_id
         mpirun = find_mpirun(submission.site)
         if submission.extra.get("servers_on"):
@@ -177,10 +173,7 @@ class Mpi(folders.FolderBackend):
     # -------------------------------------------------------------------- later
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """Return the status from the files of the job daemon and the launchers.
-
-        Raises PaddockError elsewhere.
-        """
+        """Return the status from the files of the job daemon and the launchers."""
         folder = _here(run)
         row = node_state(str(folder))
         whole = read_json(str(folder / INNER / "status.json")) or {}
@@ -190,10 +183,6 @@ class Mpi(folders.FolderBackend):
         return status_of(row, whole, verdict, time.time())
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
-        """Yield the lines of all hosts, in the order of their clocks.
-
-        Raises PaddockError elsewhere.
-        """
         _here(run)
         return super().logs(run, query)
 

@@ -338,10 +338,7 @@ def _own_words(
 
 
 def _servers(submission: Submission, hosts: Sequence[HostLine], problems: list[str]) -> list[str]:
-    """Return the flags of --servers_on: its hosts run servers only, the others trainers only.
-
-    even: hosts 0, 2, 4, ... as PaddleRec's mpirun had it.
-    """
+    """Return the flags of --servers_on; even: hosts 0, 2, 4, ... as PaddleRec's mpirun had it."""
     wish = submission.extra.get("servers_on", "")
     if not wish:
         return []

@@ -166,10 +166,7 @@ def _launch(directory: str, argv: Sequence[str], env: Mapping[str, str], cwd: st
 
 
 def _wait(pid: int, lease: int, wake: int, asked: list[int], directory: str) -> int:
-    """Wait until the launcher has ended.
-
-    SIGTERM asks it to end, as the stop file says: see main.py.
-    """
+    """Wait until the launcher has ended; SIGTERM asks it to end, as the stop file says."""
     has_told = is_owed = False
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -206,10 +203,7 @@ def _is_now(directory: str) -> bool:
 
 
 def _end_now(directory: str) -> bool:
-    """Ask the launcher on its control socket to end at once.
-
-    False if it has none, or does not answer.
-    """
+    """Ask the launcher on its control socket to end at once. False if it does not answer."""
     from paddock.local.runs.control import ask
 
     try:

@@ -95,10 +95,7 @@ def inner(directory: str, name: str) -> str:
 
 
 def process_of(pid: int) -> dict[str, object] | None:
-    """Return what identifies a process although its pid is reused later; None when it is gone.
-
-    start: clock ticks since the boot, field 22 of /proc/PID/stat (proc(5)).
-    """
+    """Return what identifies a process although its pid is reused; None when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

@@ -162,10 +162,7 @@ class HostSession:
         return {"part": ""}
 
     def _start(self, row: Row) -> Row:
-        """Start the launcher under a job daemon. words: arguments of `paddock launch`.
-
-        env: added to this session's environment.
-        """
+        """Start the launcher under a job daemon. words: of `paddock launch`. env: added to ours."""
         directory = _directory(row)
         os.makedirs(os.path.join(directory, INNER), 0o700, exist_ok=True)
         if os.path.exists(inner(directory, STOP)):
@@ -202,10 +199,7 @@ class HostSession:
         return {"directory": directory}
 
     def _follow(self, row: Row) -> Row | None:
-        """Send the console and the screen as they grow; end with `ended`.
-
-        Other requests are answered meanwhile.
-        """
+        """Send the console and the screen as they grow, and answer requests meanwhile."""
         directory = _directory(row)
         logs = os.path.join(directory, "log")
         with ExitStack() as stack:
@@ -228,10 +222,7 @@ class HostSession:
 
     @contextmanager
     def _heard(self) -> Iterator[None]:
-        """Receive pings while sending: a submitter that reads slowly is still heard.
-
-        Raises WireEnded.
-        """
+        """Receive pings while sending: a submitter that reads slowly is still heard."""
 
         def listen(_number: int, _frame: object) -> None:
             self._wire.listen()
@@ -264,10 +255,7 @@ class HostSession:
         return {"was_running": daemon.ask_to_stop(directory, state, now=bool(row.get("now")))}
 
     def _logs(self, row: Row) -> Row:
-        """Send rows of logs.py, a message each, after this host's clock.
-
-        While it follows, `ping` goes on.
-        """
+        """Send rows of logs.py, a message each, after this host's clock."""
         from paddock.backends.node import logs
         from paddock.backends.types import LogQuery
 

@@ -184,10 +184,7 @@ class _Commands:
         self.cluster = cluster
 
     def run(self, name: str, *words: str, is_quiet: bool = False) -> str:
-        """Run a command of Slurm and return its output.
-
-        Raises PaddockError with the command's complaint.
-        """
+        """Return the output of a command of Slurm. Raises PaddockError with its complaint."""
         path = os.path.expanduser(os.path.join(self.bin, name))
         if shutil.which(path) is None:
             where = f"in {self.bin}" if self.bin else "on PATH"

@@ -80,10 +80,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class SqueueRow:
-    """A row of squeue or sacct: a job, or a task of an array.
-
-    Times in seconds since 1970, 0.0 unknown.
-    """
+    """A row of squeue or sacct: a job, or a task of an array. Times since 1970, 0.0 unknown."""
 
     number: str
     task: str

@@ -47,10 +47,7 @@ class Answer(dict[str, Any]):
 
 
 class Channel:
-    """The connection to a host that answers requests.
-
-    Close it; closing ends an attached job there.
-    """
+    """The connection to a host that answers requests; closing it ends an attached job there."""
 
     def __init__(self, target: Target, answer_seconds: float = ANSWER_SECONDS) -> None:
         """Connect. answer_seconds: the time limit of every answer. Raises HostError."""
@@ -122,10 +119,7 @@ class Channel:
         return self.receive()
 
     def receive(self, seconds: float | None = None) -> tuple[dict[str, Any], bytes]:
-        """Return the next answer, within so many seconds.
-
-        Raises HostError, also for an error that the host reports.
-        """
+        """Return the next answer. Raises HostError: silent, lost, or an error of the host."""
         try:
             message = self._wire.receive(seconds)
         except (WireEnded, OSError) as error:
