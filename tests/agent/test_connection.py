@@ -32,9 +32,9 @@ class End:
         self.closed: list[str] = []
         self.is_orderly: bool | None = None
         self.connection = LineConnection(
-            sock, room.loop, limit_bytes=limit, on_line=self.lines.append,
-            on_closed=self._on_closed, tls=tls, server_side=server_side, server_name="a",
+            sock, room.loop, tls, "a", server_side=server_side,
         )  # fmt: skip
+        self.connection.begin(limit, self.lines.append, self._on_closed)
 
     def _on_closed(self, why: str, is_orderly: bool) -> None:
         self.closed.append(why)

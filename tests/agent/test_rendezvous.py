@@ -283,7 +283,7 @@ def test_a_port_that_was_given_away_can_be_used(net: Network) -> None:
     """A job that nobody can join any more gives it to its ranks; who was let in stays."""
     listener = net.bind("127.0.0.1", 0)
     assert listener is not None
-    listener.open(lambda incoming: incoming.drop(), lambda: False)
+    listener.open(lambda incoming: incoming.abort(), lambda: False)
     socket.create_connection(("127.0.0.1", listener.port)).close()
     listener.close()
     with closing(socket.create_server(("127.0.0.1", listener.port))) as other:

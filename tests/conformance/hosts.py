@@ -62,6 +62,7 @@ PasswordAuthentication no
 UsePAM no
 StrictModes no
 PidFile none
+LogLevel VERBOSE
 Subsystem sftp internal-sftp
 MaxStartups 200
 """
@@ -187,6 +188,11 @@ class Host:
         running = Inside(command, cwd=self.hosts.folder, env=os.environ, mark=mark)
         self.hosts.running.append(running)
         return running
+
+    def sessions(self) -> int:
+        """How often a command was started here over ssh."""
+        log = self.hosts.folder / "log" / f"sshd-{self.name}"
+        return log.read_text(errors="replace").count("Starting session: command")
 
     def pids(self) -> list[int]:
         """Every process of this host, as this machine counts."""

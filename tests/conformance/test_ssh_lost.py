@@ -61,6 +61,20 @@ def test_stop_names_the_host_that_is_not_told_and_what_becomes_of_it(hosts: Host
     wait_until(lambda: not lab.ranks_alive())
 
 
+@pytest.mark.parametrize("nnodes", ["3", "1:3"], ids=["fixed", "elastic"])
+def test_stop_connects_to_each_host_once(hosts: Hosts, nnodes: str) -> None:
+    """The state, the request and what waits for the end go over one connection each."""
+    lab = Lab("ssh", hosts, ("-b", "ssh,hosts=h1,h2,h3"))
+    script = lab.script("say('rank-is-up')\ntime.sleep(3600)\n")
+    words = ("--nnodes", nnodes, "--nproc_per_node", "1", "--name", "it", script)
+    lab.submitted(*words)
+    lab.until_up(3)
+    before = [host.sessions() for host in hosts]
+    assert lab.paddock("stop", "it").returncode == 0
+    assert [host.sessions() - n for host, n in zip(hosts, before, strict=True)] == [1, 1, 1]
+    assert lab.paddock("wait").returncode == 143
+
+
 def test_a_job_whose_first_host_stands_still_is_not_said_to_have_failed(hosts: Hosts) -> None:
     """It may go on there; when it does, its end is told."""
     lab = Lab("ssh", hosts, ("-b", "ssh,hosts=h1,h2,h3,connect_timeout=2"))

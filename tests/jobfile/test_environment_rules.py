@@ -48,7 +48,7 @@ def test_what_tells_a_pod_its_place_wins_and_says_so(variable: str, name: str) -
     values = {name: ArgValue("2", ValueSource("flag", f"--{name}", "2"))}
     reading = apply_environment(values, {variable: "1"})
     assert values[name].text == "1"
-    assert reading.notes == [f"{variable}=1 wins over --{name} 2 (--ignore_env: the flags win)"]
+    assert reading.notes == [f"{variable}=1 wins over --{name} 2 (--ignore-env: the flags win)"]
 
 
 def test_in_a_pod_of_a_paddlejob_the_operator_says_how_many_and_where() -> None:
@@ -59,8 +59,8 @@ def test_in_a_pod_of_a_paddlejob_the_operator_says_how_many_and_where() -> None:
     assert found.job.rendezvous.host == "j-worker-0.j"
     assert found.notes == (
         "PADDLE_MASTER=j-worker-0.j:36001 wins over --rdzv_endpoint x:1 "
-        "(--ignore_env: the flags win)",
-        "PADDLE_NNODES=2:6 wins over --nnodes 2 (--ignore_env: the flags win)",
+        "(--ignore-env: the flags win)",
+        "PADDLE_NNODES=2:6 wins over --nnodes 2 (--ignore-env: the flags win)",
     )
     outside = parsed("--nnodes 2 --rdzv_endpoint x:1 t.py", {**env, "PADDOCK_JOB_UID": ""})
     assert (outside.job.nnodes_max, outside.job.rendezvous.host) == (2, "x")
@@ -181,7 +181,7 @@ def test_endpoint_lists_name_master_and_nodes(
     """One node per distinct host; two pods of one host have the same endpoint twice."""
     line = "--nnodes 9 --master x:1 a.py"
     found = job(line, {variable: endpoints})
-    flags = "--master x:1, --nnodes 9 (--ignore_env: the flags win)"
+    flags = "--master x:1, --nnodes 9 (--ignore-env: the flags win)"
     told = parsed(line, {variable: endpoints}).notes
     assert told == (f"{variable}={endpoints} wins over {flags}",)
     assert (found.rendezvous.host, found.rendezvous.port) == master

@@ -57,12 +57,16 @@ def test_ranks_get_their_environment_and_their_log_files(
 
 
 def test_the_first_failure_stops_the_others_and_is_named(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The exit code is the culprit's, its traceback is in the report."""
+    """The exit code is the culprit's, its traceback is in the report; a pod gets the sentence."""
+    reason = tmp_path / "termination-log"
+    reason.touch()
+    monkeypatch.setenv("PADDOCK_TERMINATION_LOG", str(reason))
     text = "if RANK == 1:\n    raise ValueError('bad sample')\ntime.sleep(60)"
     assert launch(tmp_path, text, "--nproc_per_node", 3) == 1
     err = capfd.readouterr().err
+    assert reason.read_text().startswith("rank 1 (pid ")
     assert "first failure: rank 1 (pid " in err
     assert "ValueError: bad sample" in err
     assert "stopped as a result: rank 0, rank 2" in err

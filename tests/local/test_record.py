@@ -13,7 +13,7 @@ import pytest
 from local.jobs import free_port
 from paddock.local.output.logs import log_folder, safe_name
 from paddock.local.output.times import SUFFIX, read_times
-from paddock.local.runs.record import drop_error, keep_error
+from paddock.local.runs.record import TERMINATION_LOG, drop_error, keep_error
 from schemas import mistakes
 
 if TYPE_CHECKING:
@@ -107,6 +107,27 @@ def test_the_error_of_an_earlier_run_is_not_this_ones(world: World) -> None:
         assert flag in error.read_text()
     assert world.run("--record", folder, "--framework", "torch", script).code == 0
     assert not error.exists()
+
+
+def test_a_pod_is_told_in_a_sentence_why_its_launcher_failed(world: World) -> None:
+    """In the file that the kubelet reads: a rank, a signal, bad input, or a launcher's death."""
+    reason = world.folder / "termination-log"
+    env = {TERMINATION_LOG: str(reason)}
+    fails = world.script("sys.exit(7 if RANK else 0)")
+    assert world.run(fails, env=env).code == 0
+    assert not reason.exists(), "a pod has such a file, or nobody asks"
+    reason.touch()
+    assert world.run("--nproc_per_node", 2, fails, env=env).code == 7
+    assert reason.read_text().startswith("rank 1 (pid ")
+    assert reason.read_text().endswith(" exited with code 7")
+    assert world.run("--nproc_per_node", "many", fails, env=env).code == 2
+    assert "many" in reason.read_text() and "rank" not in reason.read_text()
+    for end, told in ((signal.SIGTERM, "stopped by SIGTERM"), (signal.SIGKILL, "killed by signal")):
+        running = world.start(world.script(f"tell('{end.name}')\nforever()"), env=env)
+        world.events.wait(end.name)
+        os.kill(running.launcher_pid(), end)
+        assert running.end().code == 128 + end
+        assert told in reason.read_text()
 
 
 def test_launchers_of_one_job_keep_the_first_error_among_them(tmp_path: Path) -> None:

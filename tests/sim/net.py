@@ -43,7 +43,7 @@ class Net:
         *,
         source: str,
         seconds: float,
-        on_open: Callable[[Incoming], None],
+        on_open: Callable[[End], None],
         on_failed: Callable[[str, bool], None],
     ) -> Dial:
         del source
@@ -58,11 +58,11 @@ class Listener:
         self.launch = node.launch_count
         self.port = port
         self.is_open = False
-        self._on_incoming: Callable[[Incoming], None] = lambda _incoming: None
+        self._on_connection: Callable[[End], None] = lambda _connection: None
 
-    def open(self, on_incoming: Callable[[Incoming], None], make_room: Callable[[], bool]) -> None:
+    def open(self, on_connection: Callable[[End], None], make_room: Callable[[], bool]) -> None:
         del make_room
-        self._on_incoming = on_incoming
+        self._on_connection = on_connection
         self.is_open = True
 
     def close(self) -> None:
@@ -70,9 +70,9 @@ class Listener:
         if self.node.world.listen_ports.get((self.node.address, self.port)) is self:
             del self.node.world.listen_ports[self.node.address, self.port]
 
-    def accept(self, incoming: Incoming) -> None:
+    def accept(self, connection: End) -> None:
         if self.node.lives and self.launch == self.node.launch_count:
-            self.node.loop.call(lambda: self._on_incoming(incoming))
+            self.node.loop.call(lambda: self._on_connection(connection))
 
 
 class Dial:
@@ -83,7 +83,7 @@ class Dial:
         node: Node,
         target: tuple[str, int],
         seconds: float,
-        on_open: Callable[[Incoming], None],
+        on_open: Callable[[End], None],
         on_failed: Callable[[str, bool], None],
     ) -> None:
         self.is_wanted = True
@@ -109,8 +109,9 @@ class Dial:
                     self._fail(REFUSED)
                 elif self.is_wanted:
                     self.is_wanted = False
-                    on_open(Incoming(ends[0], target[0]))
-                    door.accept(Incoming(ends[1], node.address))
+                    ends[0].address, ends[1].address = target[0], node.address
+                    on_open(ends[0])
+                    door.accept(ends[1])
 
             world.after(world.delay(), lambda: loop.call(opened))
 
@@ -121,27 +122,6 @@ class Dial:
 
     def cancel(self) -> None:
         self.is_wanted = False
-
-
-class Incoming:
-    """A connection that has been made."""
-
-    def __init__(self, end: End, address: str) -> None:
-        self.address = address
-        self._end = end
-
-    def take(
-        self,
-        limit_bytes: int,
-        on_line: Callable[[bytes], None],
-        on_closed: Callable[[str, bool], None],
-    ) -> End:
-        del limit_bytes
-        self._end.listen(on_line, on_closed)
-        return self._end
-
-    def drop(self) -> None:
-        self._end.abort()
 
 
 class Pipe:
@@ -159,6 +139,7 @@ class End:
     """One end; stands for agent/transport/connection.py."""
 
     other: End
+    address: str
 
     def __init__(self, pipe: Pipe, node: Node) -> None:
         self.pipe = pipe
@@ -178,9 +159,13 @@ class End:
     def set_limit(self, limit_bytes: int) -> None:
         del limit_bytes
 
-    def listen(
-        self, on_line: Callable[[bytes], None], on_closed: Callable[[str, bool], None]
+    def begin(
+        self,
+        limit_bytes: int,
+        on_line: Callable[[bytes], None],
+        on_closed: Callable[[str, bool], None],
     ) -> None:
+        del limit_bytes
         self._on_line, self._on_closed = on_line, on_closed
         unheard, self._unheard = self._unheard, []
         for data in unheard:

@@ -366,7 +366,7 @@ class Node:
         host, port = world.master
         if self.address == host:
             leadership.listener = leadership.net.bind(host, port)
-            elector.home = world.master
+            elector.own_rendezvous_address = world.master
             leadership.handle(w.Elected(0, None))
         else:
             elector.first = world.master

@@ -199,7 +199,7 @@ class World:
             node = next(n for n in self.nodes if n.name == host.name)
             is_another = start.keys[rank] != f"{node.name}/{node.name}.{node.launch_count}"
             member = node.run.member
-            has_lost_us = node.lives and (member._send is None or member._uid != attempt[0])
+            has_lost_us = node.lives and (member._send is None or member.uid != attempt[0])
             is_away = node.cuts or self.now < node.paused_until
             if not node.lives or is_another or has_lost_us or is_away:
                 self.add_root(Root(self.now, rank, "cut"), attempt)

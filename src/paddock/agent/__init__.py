@@ -6,7 +6,7 @@ leadership             the state machine of leadership, and elections without et
 etcd_election          elections of the leader through etcd
 transport              sockets, TLS, the handshake, messages as lines, heartbeats and leases
 coordinator, member    the two sides: the leader's, and that of each node
-view, control          the state of the job on this node; the socket on which it answers
-record, recorder       status.json and verdict.json of --record
-run_record             the record of every launch
+view                   the state of the job on this node: rows of status.json and verdict.json
+control                the socket on which it answers
+recorder, run_record   the record of --record; the record of every launch
 """

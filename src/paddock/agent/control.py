@@ -39,7 +39,7 @@ class ControlServer:
         self._view = view
         self._stop = stop
         self._listener: socket | None = None
-        self._clients: dict[int, _ControlConnection] = {}
+        self._clients: set[_ControlConnection] = set()
         self._is_due = False
         view.on_change.append(self._on_change)
 
@@ -76,23 +76,23 @@ class ControlServer:
         if not is_ours or len(self._clients) >= CLIENTS_MAX:
             connection.close()
             return
-        self._clients[fd] = _ControlConnection(connection, self._loop.now() + REQUEST_SECONDS)
-        self._watch(fd, READ)
-        self._loop.at("control", self._loop.now() + REQUEST_SECONDS, self._drop_silent)
+        client = _ControlConnection(connection, self._loop.now() + REQUEST_SECONDS)
+        self._clients.add(client)
+        self._watch(client, READ)
+        self._loop.at("control", client.until, self._drop_silent)
 
     def _drop_silent(self) -> None:
         now = self._loop.now()
-        for fd, client in list(self._clients.items()):
+        for client in list(self._clients):
             if not client.is_following and client.until <= now:
-                self._drop(fd)
+                self._drop(client)
         if self._clients:
             self._loop.at("control", now + REQUEST_SECONDS, self._drop_silent)
 
-    def _on_client(self, fd: int, events: int) -> None:
-        client = self._clients[fd]
+    def _on_client(self, client: _ControlConnection, events: int) -> None:
         if events & WRITE:
-            self._send(fd, b"")
-        if not events & ~WRITE or fd not in self._clients:
+            self._send(client, b"")
+        if not events & ~WRITE or client not in self._clients:
             return
         try:
             data = client.connection.recv(REQUEST_BYTES_MAX)
@@ -102,16 +102,16 @@ class ControlServer:
             data = b""
         client.heard += data
         if not data or len(client.heard) > REQUEST_BYTES_MAX:
-            self._drop(fd)
+            self._drop(client)
             return
         *lines, client.heard = client.heard.split(b"\n")
         for line in lines:
-            if self._clients.get(fd) is not client:
+            if client not in self._clients:
                 return  # it hung up on the answer before
             client.until = self._loop.now() + REQUEST_SECONDS
-            self._answer(fd, client, line)
+            self._answer(client, line)
 
-    def _answer(self, fd: int, client: _ControlConnection, line: bytes) -> None:
+    def _answer(self, client: _ControlConnection, line: bytes) -> None:
         import json  # for the first client
 
         try:
@@ -126,18 +126,18 @@ class ControlServer:
             self._send_row(client, {"event": "status"})
         elif op == "stop":
             self._stop(bool(request.get("now")))
-            self._send(fd, b'{"ok": true}\n')
+            self._send(client, b'{"ok": true}\n')
         else:
-            self._send(fd, b'{"error": "no such request: send status, stop or events"}\n')
+            self._send(client, b'{"error": "no such request: send status, stop or events"}\n')
 
     def _on_change(self) -> None:
-        if not self._is_due and any(each.is_following for each in self._clients.values()):
+        if not self._is_due and any(client.is_following for client in self._clients):
             self._is_due = True
             self._loop.at("control-events", self._loop.now() + PAUSE_SECONDS, self._tell_all)
 
     def _tell_all(self) -> None:
         self._is_due = False
-        for client in list(self._clients.values()):
+        for client in self._clients:
             if client.is_following:
                 self._send_row(client, {"event": "status"})
 
@@ -149,20 +149,18 @@ class ControlServer:
 
         def work() -> None:
             data = json_text({**(head or {}), **make(), "now": now}).encode() + b"\n"
-            self._loop.post(lambda: self._send_to(client, data))
+            self._loop.post(lambda: self._send(client, data))
 
         self._output.do(work)
 
-    def _send_to(self, client: _ControlConnection, data: bytes) -> None:
+    def _watch(self, client: _ControlConnection, events: int) -> None:
         fd = client.connection.fileno()
-        if self._clients.get(fd) is client:
-            self._send(fd, data)
+        self._loop.watch(fd, events, lambda found: self._on_client(client, found))
 
-    def _watch(self, fd: int, events: int) -> None:
-        self._loop.watch(fd, events, lambda found: self._on_client(fd, found))
-
-    def _send(self, fd: int, data: bytes) -> None:
-        client = self._clients[fd]
+    def _send(self, client: _ControlConnection, data: bytes) -> None:
+        """Send, unless the client has gone; one that does not take it is dropped."""
+        if client not in self._clients:
+            return
         client.unsent += data
         try:
             while client.unsent:
@@ -170,31 +168,29 @@ class ControlServer:
         except BlockingIOError:
             pass
         except OSError:
-            client.unsent = b""
-            self._drop(fd)
+            self._drop(client)
             return
         if len(client.unsent) > UNSENT_BYTES_MAX:
-            self._drop(fd)
-            return
-        events = WRITE if client.unsent else READ  # a client that does not read is not heard
-        self._watch(fd, events)
+            self._drop(client)
+        else:
+            self._watch(client, WRITE if client.unsent else READ)  # one that does not read waits
 
-    def _drop(self, fd: int) -> None:
-        client = self._clients.pop(fd)
-        self._loop.unwatch(fd)
+    def _drop(self, client: _ControlConnection) -> None:
+        self._clients.discard(client)
+        self._loop.unwatch(client.connection.fileno())
         client.connection.close()
 
     def close(self, exit_code: int) -> None:
         """Send the exit code to clients that follow, and close the listener."""
-        followers = [fd for fd, client in self._clients.items() if client.is_following]
+        followers = [client for client in self._clients if client.is_following]
         if followers:
             row = {"event": "status", **self._view.row()(), "now": self._loop.wall()}
             end = {"event": "end", "code": exit_code}
             data = "".join(f"{json_text(each)}\n" for each in (row, end)).encode()
-            for fd in followers:
-                self._send(fd, data)
-        for fd in list(self._clients):
-            self._drop(fd)
+            for client in followers:
+                self._send(client, data)
+        for client in list(self._clients):
+            self._drop(client)
         if self._listener is not None:
             self._loop.unwatch(self._listener.fileno())
             self._listener.close()

@@ -67,14 +67,12 @@ class LocalLink:
         self._id = coordinator.attach(self)
 
     def connect(self, address: str, listen_port: int = 0) -> None:
-        """Let the node join. Raises PaddockError."""
         self._member.connect(self._coordinator.uid, self._hear, address, listen_port=listen_port)
 
     def _hear(self, envelope: messages.Envelope) -> None:
         self._coordinator.receive(self._id, envelope, is_self=True)
 
     def send(self, envelope: messages.Envelope) -> None:
-        """Deliver at once."""
         self._member.receive(envelope)
         if isinstance(envelope.message, messages.Reject):
             self._coordinator.events.own_refused()

@@ -10,14 +10,16 @@ import os
 from paddock.agent.coordinator import Coordinator, CoordinatorEvents, LocalLink
 from paddock.agent.member import Member
 from paddock.core.hosts import LOOPBACK
+from paddock.core.rendezvous.messages import Warn
 from paddock.errors import PaddockError
 from paddock.local.loop import READ, Loop
 from paddock.local.node import LaunchContext, NodeRunner
 from paddock.local.output.logs import run_folder
 from paddock.local.output.streams import OutputThread
 from paddock.local.report.reporter import Reporter, is_short
-from paddock.local.report.text import LEVELS
+from paddock.local.report.text import LEVELS, end_text
 from paddock.local.runs.entry import CONTROL, RunEntry, is_recorded, job_name, take_entry
+from paddock.local.runs.record import keep_reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -116,21 +118,18 @@ class Launcher(CoordinatorEvents):
         LocalLink(coordinator, self.member).connect(self.job.rendezvous.own_host or LOOPBACK)
 
     def on_news(self, coordinator: Coordinator) -> None:
-        """This node leads, and the job's state has changed."""
         self.coordinator = coordinator
         if self._recorder is not None:
             self._recorder.on_news(coordinator)
         self._show_change()
 
     def on_session_over(self) -> None:
-        """This node does not lead any more."""
         self.coordinator = None
         if self._recorder is not None:
             self._recorder.on_session_over()
         self._show_change()
 
     def on_verdict(self, verdict: Verdict, uid: str, is_own: bool) -> None:
-        """The job has ended, or this node's part of it."""
         self.verdict = verdict
         if self._recorder is not None:
             self._recorder.on_verdict(verdict, uid, is_own)
@@ -144,7 +143,6 @@ class Launcher(CoordinatorEvents):
             self.view.changed()
 
     def over(self, exit_code: int) -> None:
-        """This node has ended its part."""
         self.exit_code = exit_code
         self._is_over = True
         if self._may_end:
@@ -170,7 +168,6 @@ class Launcher(CoordinatorEvents):
         self._closers.append(close)
 
     def close(self) -> None:
-        """Call the at_end callbacks, and give back what the member holds."""
         for close in self._closers:
             close()
         self.member.close()
@@ -210,8 +207,7 @@ class LauncherProcess(Launcher):
         )
 
     def _on_lost(self, text: str) -> None:
-        """Report that output was lost; called in the output thread."""
-        self.loop.post(lambda: self.member.warn(text))
+        self.loop.post(lambda: self.member.tell(Warn(text)))
 
     def supervise(self, guardian_pid: int, words: Sequence[str]) -> None:
         """Take signals, watch the guardian, and run the loop until the job is over."""
@@ -350,7 +346,6 @@ class LauncherProcess(Launcher):
         )
 
     def starting(self, plan: Plan, node_rank: int) -> None:
-        """The processes of an attempt start next."""
         if self.record is not None:
             self.record.on_plan(plan, node_rank)
             self._keep_places()
@@ -367,11 +362,14 @@ class LauncherProcess(Launcher):
         if self._begin_record is not None:
             self.loop.at("begin-record", None, self._begin_record)
             self._begin_record()
+        why, member = problem or self.member.problem, self.member
+        if self.verdict is not None:
+            is_alone = self.job.nnodes_max == 1
+            why = end_text(self.verdict, member.stopped_by, is_alone=is_alone)
         if self.record is not None:
-            member = self.member
-            self.record.end(self.exit_code, problem or member.problem,
-                            was_told=bool(member.told_signal),
-                            stopped_by=member.stopped_by)  # fmt: skip
+            self.record.end(self.exit_code, why, was_told=bool(member.told_signal))
+        if self.exit_code:
+            keep_reason(why)
         if self.control is not None:
             self.control.close(self.exit_code)
         self.output.stop(OUTPUT_SECONDS)

@@ -74,7 +74,7 @@ class Member:
         self.start: messages.Start | None = None  # the latest order to start, and when it came
         self.start_at = 0.0
         self.is_start_fresh = False  # it came over the link of now
-        self._uid = ""
+        self.uid = ""  # of the run that this node takes part in; "" before it has joined one
         self._loop = loop
         self._node = node
         self._pod_name = pod_name
@@ -82,7 +82,7 @@ class Member:
         self._send: Callable[[messages.Envelope], None] | None = None
         self._translate: Callable[[Exit], Exit] | None = None
         self._host: Host | None = None
-        self._plan: Plan | None = None
+        self.plan: Plan | None = None  # of the latest attempt that was started here
         self._node_rank = 0
         self._signals = 0
         self.told_signal = 0  # the first one that told this node to end
@@ -109,8 +109,8 @@ class Member:
 
         listen_port: the port on which this node could lead, 0 for none. Raises PaddockError.
         """
-        if uid != self._uid:
-            self._uid, self.attempt, self.start = uid, -1, None
+        if uid != self.uid:
+            self.uid, self.attempt, self.start = uid, -1, None
         self.is_start_fresh = False
         self._send = send
         self._translate = translate
@@ -131,18 +131,7 @@ class Member:
             self.tell(messages.Leave(self.told_signal, self._signals > 1, self._loss))
 
     @property
-    def plan(self) -> Plan | None:
-        """The plan of the latest attempt that was started here."""
-        return self._plan
-
-    @property
-    def uid(self) -> str:
-        """The id of the run that this node takes part in; "" before it has joined one."""
-        return self._uid
-
-    @property
     def is_linked(self) -> bool:
-        """True while this node can talk to the coordinator."""
         return self._send is not None
 
     def pids(self) -> dict[str, int]:
@@ -150,7 +139,6 @@ class Member:
         return self._node.pids()
 
     def exited(self, exit_: Exit) -> None:
-        """A process of this node ended."""
         if self._translate is not None:
             exit_ = self._translate(exit_)
         self.exits.append(exit_)
@@ -170,7 +158,7 @@ class Member:
     def tell(self, message: messages.ToCoordinator) -> None:
         """Send a message to the coordinator, if there is a link."""
         if self._send is not None:
-            self._send(messages.Envelope(self._uid, self.attempt, message))
+            self._send(messages.Envelope(self.uid, self.attempt, message))
 
     def budget_left(self) -> messages.Budget | None:
         """The used budget of the job when this node last started, less the time since."""
@@ -188,7 +176,7 @@ class Member:
         """Carry out an order; drop those of another run or an older attempt."""
         message = envelope.message
         is_old = envelope.attempt < self.attempt and not isinstance(message, messages.Reject)
-        if envelope.uid != self._uid or is_old:
+        if envelope.uid != self.uid or is_old:
             return
         if isinstance(message, messages.Start):
             self._node.prepare(lambda code: self._begin(message, code))
@@ -202,19 +190,17 @@ class Member:
             self.halt(message.reason, force=message.force, grace_seconds=message.grace_seconds)
         elif isinstance(message, messages.JobEnded):
             self._node.cancel_hook()
-            self._events.on_verdict(message.verdict, self._uid, False)
+            self._events.on_verdict(message.verdict, self.uid, False)
             self._over(message.verdict)
         elif isinstance(message, messages.Reject):
-            self._refused(message)
+            self.break_off(
+                PaddockError(message.message, hint=message.hint, exit_code=message.exit_code)
+            )
         elif isinstance(message, messages.HandOver):
             if self.follower is not None:
                 self.follower.handle(message)
         elif isinstance(message, messages.Notice):
             self._note(message)
-
-    def warn(self, text: str) -> None:
-        """Send a warning to the people at the other nodes; those here know it."""
-        self.tell(messages.Warn(text))
 
     def _note(self, note: messages.Notice) -> None:
         if note.culprit is None:
@@ -224,11 +210,9 @@ class Member:
 
     @property
     def is_running(self) -> bool:
-        """True while processes of this node may be alive."""
         return self._node.is_running
 
     def halt(self, reason: str, *, force: bool = False, grace_seconds: float | None = None) -> None:
-        """Stop this node's processes."""
         if self._node.is_running:
             if not self._node.is_stopping:
                 self.say("INFO", f"stopping: {reason}")
@@ -236,20 +220,20 @@ class Member:
 
     def _begin(self, order: messages.Start, hook_code: int) -> None:
         if hook_code:
-            self.say("WARNING", f"--elastic_pre_hook ended with {hook_code}; starting all the same")
+            self.say("WARNING", f"--elastic-pre-hook ended with {hook_code}; starting all the same")
         self.start, self.start_at, self.is_start_fresh = order, self._loop.now(), True
         self.attempt = order.attempt
         self.exits = []
         try:
             if self._host not in order.hosts:
                 raise PaddockError("this node is not in the plan it was told to start")
-            plan = make_plan(self.job, order.hosts, order.attempt, self._uid)
+            plan = make_plan(self.job, order.hosts, order.attempt, self.uid)
             self._node_rank = order.hosts.index(self._host)
             self._node.start(plan, self._node_rank)
         except PaddockError as error:
             self._fail(error)
             return
-        self._plan = plan
+        self.plan = plan
         self._tell_started(plan)
         if plan.nnodes > 1 or order.before:
             from zlib import crc32
@@ -259,7 +243,6 @@ class Member:
             self.tell(messages.Started(order.attempt, crc32(plan_bytes(plan))))
 
     def starting(self, plan: Plan, node_rank: int) -> None:
-        """The processes of an attempt start next."""
         if self._node.warning and not self._notes_said:
             self.say("WARNING", self._node.warning)
         self._events.starting(plan, node_rank)
@@ -311,11 +294,8 @@ class Member:
             times = count(self._node.server_restarts, "time")
             self.say("INFO", f"servers on this node were restarted {times}")
         self.reporter.say_all([("INFO", note) for note in self._node.last_notes()])
-        self.reporter.over(verdict, self._plan, self.stopped_by)
+        self.reporter.over(verdict, self.plan, self.stopped_by)
         self.end(verdict.exit_code)
-
-    def _refused(self, refuse: messages.Reject) -> None:
-        self.break_off(PaddockError(refuse.message, hint=refuse.hint, exit_code=refuse.exit_code))
 
     def break_off(self, error: PaddockError) -> None:
         """End this node's part where it runs nothing, and keep the reason."""
@@ -327,7 +307,7 @@ class Member:
         """End this node's part by its own decision (coordinator gone, ...)."""
         if self._verdict is None:
             self._verdict = Verdict("fail", error.exit_code, "")
-            self._events.on_verdict(replace(self._verdict, reason=error.message), self._uid, True)
+            self._events.on_verdict(replace(self._verdict, reason=error.message), self.uid, True)
             self.say("ERROR", str(error))
         if not self.is_running:
             self._over(self._verdict)
@@ -386,9 +366,7 @@ class Member:
     # ------------------------------------------------------------------- lines
 
     def say(self, level: str, text: str) -> None:
-        """Print a line, if the log level lets it through."""
         self.reporter.say(level, text)
 
     def close(self) -> None:
-        """Give back ports, locks and files."""
         self._node.close()

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 
-from paddock.agent.record import PlannedRanks, status_row, take, verdict_row
-from paddock.local.report.text import verdict_text
+from paddock.agent.view import StatusRows, failure_time, take, verdict_row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,10 +40,9 @@ class StatusRecorder:
         self._next_at = 0.0
         self._is_due = False
         self._is_over = False
-        self._planned = PlannedRanks(job)
+        self._rows = StatusRows(job)
 
     def on_news(self, coordinator: Coordinator) -> None:
-        """The job's state has changed."""
         end, uid = coordinator.end, coordinator.uid
         if self._coordinator is not coordinator:
             self._coordinator = coordinator
@@ -64,7 +62,6 @@ class StatusRecorder:
                 self._loop.at("record", self._next_at, self._write)
 
     def on_session_over(self) -> None:
-        """This node does not lead any more."""
         self._coordinator = None
         self._is_due = False
         self._loop.at("record", None, self._write)
@@ -77,7 +74,7 @@ class StatusRecorder:
             return
         row = {
             "uid": uid, "attempt": verdict.attempt, "by": self._by, "is_own": is_own,
-            **verdict_row(verdict, verdict_text(verdict)),
+            **verdict_row(verdict),
         }  # fmt: skip
 
         def make() -> Mapping[str, object]:
@@ -95,19 +92,14 @@ class StatusRecorder:
         self._is_due = False
         self._next_at = self._loop.now() + PAUSE_SECONDS
         facts, end = take(coordinator.machine), coordinator.end
-        wall = self._loop.wall()
         verdict = None
         if end is not None:
-            culprit = end.verdict.culprit
-            ago_ns = self._loop.now_ns() - culprit.at_ns if culprit is not None else 0
-            failed_at = wall - ago_ns / 1e9 if culprit is not None else None
-            verdict = verdict_row(end.verdict, verdict_text(end.verdict), failed_at)
+            verdict = verdict_row(end.verdict, failure_time(end.verdict, self._loop))
 
         def make() -> Mapping[str, object]:
-            row = status_row(facts, self._planned.procs(facts))
-            return {"by": self._by, **row, "verdict": verdict}
+            return {"by": self._by, **self._rows.make(facts), "verdict": verdict}
 
-        self._folder.keep(STATUS, make, wall)
+        self._folder.keep(STATUS, make, self._loop.wall())
 
 
 def launcher_name(pod_name: str) -> str:

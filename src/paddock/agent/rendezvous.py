@@ -41,7 +41,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.agent.leadership.session import OwnLauncher
+    from paddock.agent.leadership.leadership import OwnLauncher
     from paddock.core.job import Rendezvous
 
 CONNECT_SECONDS = 1.0
@@ -137,7 +137,7 @@ def meet(elector: MajorityElector, rendezvous: Rendezvous, addresses: list[str])
     leadership.source = own_source(rendezvous)
     elector.first = (addresses[0], rendezvous.port)
     if is_name:
-        elector.find_rendezvous_address = _asker(elector, rendezvous)
+        elector.resolve_again = _asker(elector, rendezvous)
         _ask_until_welcomed(elector)
     target = LeaderRecord("", addresses[0], rendezvous.port, "")
     leadership.handle(Following(target, 0))

@@ -12,7 +12,6 @@ from paddock.agent.view import STATES
 from paddock.jobfile.masked import masked_words, shown_command
 from paddock.local.loop import READ
 from paddock.local.output.lock import process_text, uptime_seconds
-from paddock.local.report.text import cancel_text, verdict_text
 from paddock.local.runs.entry import KEPT_RUNS, prune
 
 TYPE_CHECKING = False
@@ -104,7 +103,6 @@ class RunRecord:
         self._folder.keep("run.json", make, self._began_at)
 
     def on_plan(self, plan: Plan, _node_rank: int) -> None:
-        """An attempt is started next."""
 
         def make() -> Mapping[str, object]:
             from paddock.local.report.screen import spans
@@ -188,22 +186,15 @@ class RunRecord:
 
     # ------------------------------------------------------------------- the end
 
-    def end(self, code: int, problem: str, *, was_told: bool, stopped_by: str) -> None:
-        """Write how it ended. problem: why, where there is no verdict. was_told: to end.
-
-        stopped_by: as cancel_text has it.
-        """
+    def end(self, code: int, why: str, *, was_told: bool) -> None:
+        """Write how it ended. was_told: to end."""
         if self._git is not None:
             select([self._git[1]], [], [], GIT_SECONDS)
         self._end_git()
         verdict = self._view.verdict
-        if verdict is not None and verdict.kind in STATES:
-            state, why = STATES[verdict.kind], verdict_text(verdict)
-            if verdict.kind == "cancel":
-                why = cancel_text(verdict, stopped_by, is_alone=self._nnodes == 1)
-        else:
-            state = "succeeded" if code == 0 else "cancelled" if was_told else "failed"
-            why = problem
+        state = "succeeded" if code == 0 else "cancelled" if was_told else "failed"
+        if verdict is not None:
+            state = STATES[verdict.kind]
         self._write()
         why = "" if state == "succeeded" else why
         self._folder.add("events.jsonl", {**_event(time(), state), "why": why, "code": code})

@@ -43,20 +43,11 @@ class SubmissionPlanner(Protocol):
         """Return the plan of a submission; no host is asked and nothing is changed."""
 
 
-class Backend(SubmissionPlanner, Protocol):
-    """The interface to a place where jobs run.
+class RunBackend(Protocol):
+    """The interface to jobs that were started.
 
     Every method may raise PaddockError, with all problems at once.
     """
-
-    def submit(
-        self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
-    ) -> int | None:
-        """Carry out the plan. `run` keeps what later verbs need, from before anything is started.
-
-        Returns None once the job is on its way, or its exit code where it was attached to.
-        Whatever fails before that leaves nothing behind.
-        """
 
     def status(self, run: RegisteredJob) -> JobStatus:
         """Return the job's status, asked now. Raises PaddockError when it cannot be asked."""
@@ -75,6 +66,19 @@ class Backend(SubmissionPlanner, Protocol):
 
     def delete(self, run: RegisteredJob) -> None:
         """Remove the files that an ended job has left on its hosts."""
+
+
+class Backend(RunBackend, SubmissionPlanner, Protocol):
+    """The interface to a place where jobs are started."""
+
+    def submit(
+        self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
+    ) -> int | None:
+        """Carry out the plan. `run` keeps what later verbs need, from before anything is started.
+
+        Returns None once the job is on its way, or its exit code where it was attached to.
+        Whatever fails before that leaves nothing behind.
+        """
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
         """Return Paddock's jobs at the site, each with the details that a registry entry keeps."""
@@ -97,7 +101,7 @@ class HostBackend(Protocol):
 
 
 def find_backend(name: str) -> Backend:
-    """Return the backend of that name. Raises UsageError."""
+    """Return the backend of that name; of LAUNCH a RunBackend only. Raises UsageError."""
     found: Backend = _made(_entry(name).driver)
     return found
 

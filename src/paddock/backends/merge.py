@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from paddock.backends.node.logs import last_lines
+from paddock.backends.text import clean
 from paddock.backends.types import LogChunk, LogQuery
 from paddock.command_line import to_seconds
 from paddock.errors import PaddockError, UsageError
-from paddock.jobfile.reader import to_integer
+from paddock.jobfile.args import to_integer
 
 Row = tuple[int, str, bytes]
 
@@ -88,18 +89,9 @@ def prefixed(pieces: Iterable[LogChunk], *, is_terminal: bool = False) -> Iterat
     for piece in pieces:
         prefix = prefixes.get(piece.label)
         if prefix is None:
-            prefix = prefixes[piece.label] = f"[{safe_label(piece.label)}] ".encode()
+            prefix = prefixes[piece.label] = f"[{clean(piece.label[:LABEL_LETTERS])}] ".encode()
         data = for_terminal(piece.data) if is_terminal else piece.data
         yield prefix + data[:-1].replace(NEWLINE, NEWLINE + prefix) + NEWLINE
-
-
-def safe_label(label: str) -> str:
-    """Return a label without control characters, at most LABEL_LETTERS long.
-
-    >>> safe_label("h2\\x1b[2J rank 3")
-    'h2?[2J rank 3'
-    """
-    return "".join(c if c.isprintable() else "?" for c in label[:LABEL_LETTERS])
 
 
 def for_terminal(data: bytes) -> bytes:

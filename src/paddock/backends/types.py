@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from paddock.backends.table import ENTRIES
 
@@ -53,6 +53,16 @@ def parse_handle(text: str) -> Handle | None:
     return Handle(backend, place, name)
 
 
+def split_list(text: str) -> tuple[str, ...]:
+    """Return the parts of a text with commas or semicolons.
+
+    >>> split_list("h1; h2,")
+    ('h1', 'h2')
+    """
+    parts = text.replace(";", ",").split(",")
+    return tuple(part.strip() for part in parts if part.strip())
+
+
 @dataclass(frozen=True)
 class Site:
     """The facts about a cluster that do not depend on the job: its backend and its options.
@@ -75,15 +85,21 @@ class Site:
         """Return an option that is a list, or one text with commas or semicolons."""
         found = self.options.get(name, ())
         if isinstance(found, str):
-            found = found.replace(";", ",").split(",")
+            return split_list(found)
         assert isinstance(found, (list, tuple))
         return tuple(str(each).strip() for each in found if str(each).strip())
 
-    def table(self, name: str) -> dict[str, object]:
+    def table(self, name: str) -> dict[str, Any]:
         """Return an option that is a table."""
         found = self.options.get(name, {})
         assert isinstance(found, dict)
         return found
+
+    def tables(self, name: str) -> tuple[dict[str, Any], ...]:
+        """Return an option that is a list of tables."""
+        found = self.options.get(name, ())
+        assert isinstance(found, (list, tuple))
+        return tuple(found)
 
 
 @dataclass(frozen=True)

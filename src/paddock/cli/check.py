@@ -104,10 +104,10 @@ def _launch(framework: str, folder: str, log_dir: str) -> tuple[int, str]:
     kind = device_kind()
     script = os.path.join(os.path.dirname(__file__), "checks", f"all_reduce_{framework}.py")
     command = [
-        *(sys.executable, "-m", "paddock", "launch", "--ignore_env"),  # not another job's settings
+        *(sys.executable, "-m", "paddock", "launch", "--ignore-env"),  # not another job's settings
         *("--record", inner(folder, "")),  # cause_of reads it
-        *("--nproc_per_node", str(PROCESSES), "--framework", framework),
-        *("--job_id", f"check-{framework}", "--log_dir", log_dir, "--log_level", "ERROR"),
+        *("--nproc-per-node", str(PROCESSES), "--framework", framework),
+        *("--job-id", f"check-{framework}", "--log-dir", log_dir, "--log-level", "ERROR"),
         *("--timeout", str(JOB_SECONDS), "--grace", "2s"),
         *(["--devices", "cpu"] if kind == "cpu" else []),
         *(script, kind),

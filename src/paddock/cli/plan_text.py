@@ -21,11 +21,11 @@ from paddock.core.plan import Plan, Proc, make_plan
 from paddock.core.secrets import shown_value
 from paddock.core.value import fields_of
 from paddock.errors import UsageError
+from paddock.jobfile.args import DEFAULT
 from paddock.jobfile.flags import FLAGS as LAUNCH
 from paddock.jobfile.flags import NO_FLAG
 from paddock.jobfile.nodes import hosts_of
 from paddock.jobfile.parse import ParsedLaunch, usable_cores
-from paddock.jobfile.reader import DEFAULT
 from paddock.local.facts.devices import find_devices
 from paddock.local.output.logs import RUNS, has_own_folder
 from paddock.local.report.text import count

@@ -148,13 +148,13 @@ def read_words(argv: Sequence[str]) -> SubmitArgs:
     place, conf = split.own.get("site", ""), split.own.get("conf", "")
     if not (conf or place.partition(",")[0]).endswith(".py") or split.is_help:
         return split
-    from paddock.backends.sites.legacy.fabric import rewrite
+    from paddock.backends.sites.legacy.fabric import translate
 
     site = find_site(place, env=os.environ, cwd=os.getcwd(), conf=conf)
-    words, notes = rewrite(argv, site)
-    for note in notes:
+    found = translate(argv, site)
+    for note in found.notes:
         say(note)
-    return split_words(words)
+    return split_words(found.words)
 
 
 def _directives(split: SubmitArgs) -> list[str]:
@@ -273,7 +273,7 @@ def _script_problems(job: Job, package: str) -> list[Problem]:
 
 def _read_job(split: SubmitArgs, nnodes: str, python: str) -> tuple[Job, str]:
     """The job that the launchers will get, and its file as JSON; "" without one."""
-    words = ["--ignore_env", "--nnodes", nnodes, *split.flags]
+    words = ["--ignore-env", "--nnodes", nnodes, *split.flags]
     words += [word for text in split.env for word in ("--env", text)]
     if split.file:
         words += ["-f", split.file]

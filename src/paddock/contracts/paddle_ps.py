@@ -51,6 +51,21 @@ def env(world: World, proc: Proc) -> dict[str, str]:
     return found
 
 
+def pod_env(role: str, port: int, workers: str, servers: str) -> dict[str, str]:
+    """The variables by which the launcher in a pod of one process learns its job.
+
+    port: of every process. workers, servers: their endpoints, with commas; servers may be "".
+    Reader: jobfile/environment.py.
+    """
+    found = {
+        "TRAINING_ROLE": TRAINING_ROLES[role],
+        "PADDLE_PORT": str(port),
+        "TRAINER_PORTS_NUM": "20",
+        "PADDLE_TRAINER_ENDPOINTS": workers,
+    }
+    return found | ({"PADDLE_PSERVERS_IP_PORT_LIST": servers} if servers else {})
+
+
 def _heter_env(world: World, proc: Proc) -> dict[str, str]:
     everywhere = {"PADDLE_ALL_HETER_TRAINER_IP_PORT_LIST": world.heter_endpoints}
     if proc.role == "ps":

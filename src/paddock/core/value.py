@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     _T = TypeVar("_T")
 
-    # What a field of a message may hold; agent/transport/checks.py has the ranges.
+    # What a field of a message may hold; agent/transport/wire.py has the ranges.
     Word = str  # of an environment or a line for people: printable, no space
     WordOrNone = str  # a Word, or ""
     Port = int  # 0: none

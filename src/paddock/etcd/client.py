@@ -60,7 +60,6 @@ def compare(key: str, target: str, revision: int) -> Json:
 
 
 def read(key: str) -> Json:
-    """Read one key."""
     return {"request_range": {"key": b64(key)}}
 
 
@@ -70,7 +69,6 @@ def put(key: str, content: bytes, lease: int = 0) -> Json:
 
 
 def delete(key: str) -> Json:
-    """Delete one key."""
     return {"request_delete_range": {"key": b64(key)}}
 
 
@@ -127,7 +125,6 @@ class EtcdClient:
         self._call("/lease/revoke", {"ID": str(lease)}, seconds)
 
     def close(self) -> None:
-        """Closes the connection; the next call opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

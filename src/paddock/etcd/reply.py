@@ -156,13 +156,11 @@ def number(answer: Json, name: str) -> int:
 
 
 def object_in(answer: object, name: str) -> Json | None:
-    """The object under this name, or None."""
     found = answer.get(name) if isinstance(answer, dict) else None
     return found if isinstance(found, dict) else None
 
 
 def list_in(answer: Json, name: str) -> list[object]:
-    """The list under this name; empty where it is absent."""
     found = answer.get(name)
     return found if isinstance(found, list) else []
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from paddock.core.job import Entrypoint
 
-# Only names that scripts hardly have themselves: not --devices, --rank, --log_dir, --timeout.
+# Only names that scripts hardly have themselves: not --devices, --rank, --log-dir, --timeout.
 NAMES = frozenset(
     """
     nproc_per_node nnodes node_rank master standalone max_restart max_restarts elastic_level

@@ -36,7 +36,8 @@ from paddock.local.facts.devices import find_devices
 from paddock.local.output.console import prefix_of, shown_keys, write_all
 from paddock.local.output.logs import FILE_MODE, LAUNCHER_LOG, log_folder
 from paddock.local.report.reporter import Reporter, is_short
-from paddock.local.report.text import LEVELS, job_line
+from paddock.local.report.text import LEVELS, end_text, job_line
+from paddock.local.runs.record import keep_reason
 from paddock.local.signals import reset_signals
 
 TYPE_CHECKING = False
@@ -80,13 +81,13 @@ def find_limits(job: Job) -> Iterator[Problem]:
         what = f"one machine only, this job has {job.nnodes_max} nodes or a meeting point"
         yield Problem(f"{where} {what}", f"leave out --nnodes, --master and --ips, {hint}")
     if job.is_elastic:
-        yield Problem(f"{where} no elastic jobs", f"leave out --elastic_level, {hint}")
+        yield Problem(f"{where} no elastic jobs", f"leave out --elastic-level, {hint}")
     if job.restart.max_restarts > 0:
-        yield Problem(f"{where} no restarts", f"leave out --max_restart, {hint}")
+        yield Problem(f"{where} no restarts", f"leave out --max-restart, {hint}")
     if job.record:
         yield Problem(f"{where} no record", f"leave out --record, {hint}")
     if any(role.name != "worker" for role in job.roles):
-        yield Problem(f"{where} no parameter servers", f"use --run_mode collective, {hint}")
+        yield Problem(f"{where} no parameter servers", f"use --run-mode collective, {hint}")
 
 
 class PortableRun:
@@ -137,6 +138,8 @@ class PortableRun:
         _remove_empty(self._run_dir)
         verdict = self._judge()
         self._reporter.over(verdict, self.plan)
+        if verdict.exit_code:
+            keep_reason(end_text(verdict, is_alone=True))
         return verdict.exit_code
 
     def _choose_reporter(self, folder: str) -> Reporter:
@@ -163,7 +166,7 @@ class PortableRun:
         except OSError as error:
             raise UsageError(
                 f"log_dir '{job.logs.directory}' is not writable: {error.strerror}",
-                hint="choose another with --log_dir",
+                hint="choose another with --log-dir",
             ) from error
         names = {"log_dir": folder, "run_dir": run_dir, "pod_name": self.plan.uid[:6]}
         shared = shared_env(self.env, job, self.plan, node_rank=0, cores=self._cores, **names)
@@ -342,7 +345,7 @@ def _bind(port: int, within: tuple[int, int] | None) -> socket.socket:
         else:
             return sock
     what = f"port {port} is in use" if port else "not enough free ports"
-    raise UsageError(what, hint="choose others with --start_port")
+    raise UsageError(what, hint="choose others with --start-port")
 
 
 def _log_path(folder: str, proc: Proc | Exit) -> str:

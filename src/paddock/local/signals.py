@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 # Ignored by Python itself, for itself; its children get the defaults (see spawn.py).
 OF_PYTHON = ("SIGPIPE", "SIGXFSZ")
-# By these the daemon of a submitted job (backends/node/attend.py) tells the guardian that no user
+# By these the daemon of a submitted job (backends/node/daemon.py) tells the guardian that no user
 # asked the job to end: it was killed itself, or the submitter of an attached job is gone.
 # Behind those that from_guardian gives; libc and Python use none of them.
 DAEMON_LOST, SUBMITTER_LOST = 62, 63

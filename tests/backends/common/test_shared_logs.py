@@ -45,7 +45,7 @@ def test_lines_of_all_hosts_are_one_stream(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_job_is_followed_until_its_attendant_has_ended(tmp_path: Path) -> None:
+def test_a_job_is_followed_until_its_daemon_has_ended(tmp_path: Path) -> None:
     """Whatever it was that ended it."""
     write(tmp_path, "node-a", 0, 1000, b"a\n")
     (tmp_path / ".paddock").mkdir()

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.node import files
 from paddock.backends.node.store import ContentStore
+from paddock.backends.node.wire import Wire, WireEnded
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
-
-
-class Memory(io.BytesIO):
-    """A connection whose other side has sent all that it will."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(data)
-        self.sent: list[tuple[dict[str, Any], bytes]] = []
-
-    def send(self, row: dict[str, Any], data: bytes, /) -> None:
-        """Keep one message."""
-        self.sent.append((json.loads(json.dumps(row)), data))
 
 
 class Host:
@@ -40,10 +29,20 @@ class Host:
         self.asked.append(row["op"])
         data = b"".join(body)
         assert len(data) == row["bytes"]
-        wire = Memory(self.spoil(row["op"], data))
-        files.serve(row, wire, self.store)
-        assert not wire.read()
-        ((answer, rest),) = wire.sent
+        with tempfile.TemporaryFile() as request, tempfile.TemporaryFile() as answered:
+            request.write(json.dumps(row).encode() + b"\n" + self.spoil(row["op"], data))
+            request.seek(0)
+            wire = Wire(request.fileno(), answered.fileno())
+            found = wire.receive_row()
+            assert found is not None
+            try:
+                files.serve(found, wire, self.store)
+            except WireEnded as error:
+                raise PaddockError("the transfer broke off") from error
+            answered.seek(0)
+            message = Wire(answered.fileno(), -1).receive()
+        assert message is not None
+        answer, rest = message
         if "error" in answer:
             raise PaddockError(answer["error"], hint=answer["hint"])
         return answer, rest

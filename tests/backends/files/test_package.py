@@ -12,7 +12,7 @@ import pytest
 from paddock.backends.files import package as module
 from paddock.backends.files.hashes import TICK_NS
 from paddock.backends.files.package import scan
-from paddock.backends.node.receiver import HEAD_BYTES
+from paddock.backends.node.store import HEAD_BYTES
 from paddock.errors import UsageError
 
 

@@ -18,7 +18,7 @@ import pytest
 from paddock import __version__
 from paddock.backends.files import program
 from paddock.backends.files.program import build, unpack_into
-from paddock.backends.kubernetes.pack import LIMIT_BYTES
+from paddock.backends.kubernetes.planner import LIMIT_BYTES
 from paddock.backends.node.carried import NUMPY_MIN
 from paddock.jobfile.parse import parse
 from paddock.jobfile.servers import decide_servers, uses_ps

@@ -20,7 +20,8 @@ def submission(
 ) -> Submission:  # fmt: skip
     """What `paddock submit` makes of these words, with an image unless options say otherwise."""
     split = split_words(words)
-    found = options if options is not None else {"image": "registry.example/train:1"}
+    site = options if options is not None else {"image": "registry.example/train:1"}
+    found = {**site, **extra}  # as find_site does
     job = parse(
         ["--nnodes", split.nnodes or "1", *split.flags, "--", *split.script], {}, python="python3"
     ).job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.backends.kubernetes.lines import NS, is_wanted, piece_of, split_time
+from paddock.backends.kubernetes.follow import NS, is_wanted, piece_of, split_time
 from paddock.backends.types import LogQuery
 from paddock.kube.objects import rfc3339
 

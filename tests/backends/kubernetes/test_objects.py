@@ -247,7 +247,7 @@ def test_what_a_pod_may_use_and_see_is_as_the_site_says() -> None:
     options = {
         "image": "a/b:1", "cpu": "2", "gpus": "huawei.com/Ascend910=8", "secrets": ["s3-login"],
         "volumes": ["data:/data:ro", "out:/out"], "node_selector": {"zone": "b"},
-        "tolerations": ["dedicated=ml:NoSchedule"], "pull_secrets": ["pull"],
+        "tolerations": [{"key": "dedicated", "value": "ml"}], "pull_secrets": ["pull"],
         "service_account": "trainer", "priority_class": "high",
     }  # fmt: skip
     pod = pod_of(made(submission("train.py", options=options)))
@@ -259,9 +259,7 @@ def test_what_a_pod_may_use_and_see_is_as_the_site_says() -> None:
     assert container["envFrom"][0] == {"secretRef": {"name": "s3-login"}}
     mounts = {m["mountPath"]: m.get("readOnly", False) for m in container["volumeMounts"]}
     assert (mounts["/data"], mounts["/out"]) == (True, False)
-    assert pod["tolerations"] == [
-        {"key": "dedicated", "operator": "Equal", "value": "ml", "effect": "NoSchedule"}
-    ]
+    assert pod["tolerations"] == options["tolerations"]
     assert (pod["serviceAccountName"], pod["priorityClassName"]) == ("trainer", "high")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.backends.kubernetes.pack import pack
+from paddock.backends.kubernetes.planner import pack
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:

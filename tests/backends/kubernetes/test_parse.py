@@ -13,7 +13,6 @@ from paddock.backends.kubernetes.parse import (
     PHASES,
     VOLCANO_PHASES,
     ObservedJob,
-    has_report,
     hopeless,
     pod_state,
     status_of,
@@ -25,12 +24,7 @@ if TYPE_CHECKING:
     from paddock.backends.types import JobStatus, State
 
 NAMES = ("a-0", "a-1")
-LOG_OF_A_FAILURE = (
-    "[rank 0] loss 0.1\n"
-    "LAUNCH INFO 2026-01-01 00:00:00,000 Pod failed\n"
-    "LAUNCH ERROR 2026-01-01 00:00:00,000 first failure: rank 1 on a-1 exited with code 7\n"
-    "LAUNCH INFO 2026-01-01 00:00:00,000 Exit code 7\n"
-)
+SENTENCE = "rank 1 on a-1 exited with code 7"
 
 
 def pod(index: int, phase: str = "Running", *, age: int = 0, **more: Any) -> Pod:
@@ -169,34 +163,15 @@ def test_a_pod_is_a_node_of_the_job(one: Pod, state: State) -> None:
 def test_the_first_to_fail_gives_code_and_sentence() -> None:
     found = seen(
         job("Failed"),
-        pod(0, "Failed", code=143, ended=20, message="LAUNCH WARNING x"),
-        pod(1, "Failed", code=7, ended=15, message=LOG_OF_A_FAILURE),
+        pod(0, "Failed", code=143, ended=20, message="stopped by SIGTERM"),
+        pod(1, "Failed", code=7, ended=15, message=f"{SENTENCE}\n"),
     )
     assert (found.code, found.why) == (7, "a-1: rank 1 on a-1 exited with code 7")
 
 
-@pytest.mark.parametrize(
-    ("said", "why"),
-    [
-        ("first failure: rank 1 on a-1 exited with code 7", "rank 1 on a-1 exited with code 7"),
-        ("failed: no node came in 60 s", "no node came in 60 s"),
-        ("stopped by SIGTERM; no rank was running", "stopped by SIGTERM; no rank was running"),
-    ],
-)
-def test_the_short_screen_of_a_pod_tells_why_it_failed(said: str, why: str) -> None:
-    at = "2026-01-01 00:00:00 paddock: "
-    one = pod(0, "Failed", code=7, message=f"loss 0.1\n{at}{said}\n{at}exit code 7\n")
-    assert seen(job("Failed"), one).why == f"a-0: {why}"
-
-
-def test_a_sentence_that_a_long_traceback_pushed_out_is_read_from_the_log() -> None:
-    one = pod(1, "Failed", code=7, message="  File x\nValueError: odd")
-    assert not has_report(one)
-    top = job("Failed")
-    found = status_of(
-        ObservedJob("job", top, (one,), NAMES, {"worker": 1}, 1.0, tail=LOG_OF_A_FAILURE)
-    )
-    assert found.why == "a-1: rank 1 on a-1 exited with code 7"
+def test_a_launcher_that_was_killed_is_told_by_the_last_line_of_its_log() -> None:
+    one = pod(1, "Failed", code=137, message="loss 0.1\n  loss 0.2\n")
+    assert seen(job("Failed"), one).why == "a-1: loss 0.2"
 
 
 def test_a_pod_without_memory_is_told_as_such() -> None:
@@ -265,9 +240,7 @@ def test_what_a_container_said_cannot_move_the_cursor() -> None:
 
 
 def test_a_node_whose_pod_is_gone_will_not_come_when_the_job_has_ended() -> None:
-    ended = pod(
-        0, "Failed", code=143, message="LAUNCH WARNING 2026-01-01 00:00:00,000 told to stop"
-    )
+    ended = pod(0, "Failed", code=143, message="told to stop")
     found = seen(job("Failed"), ended)
     assert [node.state for node in found.nodes] == ["failed", "lost"]
     assert found.why == "a-0: told to stop"

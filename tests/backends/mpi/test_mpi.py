@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.backends.mpi.command import Mpirun, complaints, read_version
 from paddock.backends.mpi.driver import Mpi
-from paddock.backends.mpi.plan import plan_of
+from paddock.backends.mpi.plan import Mpirun, complaints, plan_of, read_version
 from paddock.backends.mpi.state import status_of
 from paddock.backends.types import Site, Submission
 from paddock.errors import UsageError
@@ -194,7 +193,7 @@ def test_state_table_row_by_row(
     state: str,
     code: int | None,
 ) -> None:
-    """The attendant, the launchers' record, the verdict."""
+    """The daemon, the launchers' record, the verdict."""
     status = status_of(row, whole, verdict, 1.0)
     assert (status.state, status.code) == (state, code)
 

@@ -6,23 +6,20 @@ import json
 import os
 import shutil
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.backends.node import main
+from paddock.backends.node import jobdir, main
 from paddock.backends.node.jobdir import (
-    lock_making,
+    node_state,
     overwrite_json,
     process_of,
     read_json,
-    unlock_making,
     unsafe_folder,
     write_json,
 )
 from paddock.backends.node.main import HostSession
-from paddock.backends.node.names import take_name
 from paddock.backends.node.wire import Wire
 from paddock.errors import UsageError
 
@@ -109,23 +106,30 @@ def test_a_job_that_ends_while_it_is_told_to_is_no_fault(
     assert HostSession(Wire(0, 1), "")._stop(row) == {"was_running": False}
 
 
-def test_a_job_that_starts_while_it_is_looked_at_keeps_its_name(tmp_path: Path) -> None:
-    """Its state was not there yet, and then nobody was making it any more: it looked lost.
+def test_a_job_that_starts_while_it_is_looked_at_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The submitter that was making it has gone since its state was read."""
+    state = tmp_path / ".paddock" / "state.json"
+    state.parent.mkdir()
+    write_json(str(state), {"state": "making", "process": {"pid": 1, "start": 0}})
+    assert node_state(str(tmp_path))["state"] == "lost"
 
-    Who looks stands still meanwhile, at a file that is a FIFO.
-    """
-    first, second = tmp_path / "it-0001", tmp_path / "it-0002"
-    first.mkdir()
-    lock = lock_making(str(first))
-    take_name(str(first), "it")
-    fifo = first / ".paddock" / "status.json"
-    os.mkfifo(fifo)
-    with ThreadPoolExecutor(1) as pool:
-        looks = pool.submit(take_name, str(second), "it")
-        with open(fifo, "w") as file:
-            state = {"state": "running", "process": process_of(os.getpid())}
-            write_json(str(first / ".paddock" / "state.json"), state)
-            unlock_making(lock)
-            file.write("{}")
-        with pytest.raises(UsageError, match="the name 'it' is in use: it-0001 is starting"):
-            looks.result()
+    def started(process: object) -> bool:
+        write_json(str(state), {"state": "running", "process": process_of(os.getpid())})
+        return process == process_of(os.getpid())
+
+    monkeypatch.setattr(jobdir, "is_alive", started)
+    assert node_state(str(tmp_path))["state"] == "starting"
+
+
+def test_a_job_that_is_being_made_keeps_its_name(tmp_path: Path) -> None:
+    session, row = HostSession(Wire(0, 1), ""), {"root": str(tmp_path), "takes_name": True}
+    session._prepare({**row, "id": "it-0001", "name": "it"})
+    with pytest.raises(UsageError, match="the name 'it' is in use: it-0001 is starting"):
+        session._prepare({**row, "id": "it-0002", "name": "it"})
+    with pytest.raises(UsageError, match="the job is being submitted"):
+        HostSession(Wire(0, 1), "")._delete({**row, "id": "it-0001"})
+    assert session._stop({**row, "id": "it-0001"}) == {"was_running": False}
+    with pytest.raises(UsageError, match="told to end before it had started"):
+        session._start({**row, "id": "it-0001"})

@@ -13,7 +13,7 @@ from paddock.backends.ssh.attached import Attached
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
-    from paddock.backends.ssh.fleet import HostGroup
+    from paddock.backends.ssh.pool import HostGroup
 
 
 def _say(text: str) -> None:

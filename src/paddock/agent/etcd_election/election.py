@@ -78,7 +78,6 @@ class EtcdElector:
         self._ask(messages.LeaderAlive(self.succession.leader, False))
 
     def on_leading_over(self) -> None:
-        """Drop the consent that was asked for."""
         self._asked = None
 
     def may_start(self, start: Start, go: Callable[[], None]) -> None:
@@ -103,7 +102,6 @@ class EtcdElector:
         self._ask(messages.LeaderDied(nonce))
 
     def handle(self, event: messages.Event) -> None:
-        """Take an event of the election."""
         if not isinstance(event, messages.AttemptFenced):
             self._leadership.handle(event)
             return
@@ -153,7 +151,6 @@ class Election:
         self._thread = threading.Thread(target=self._run, name="paddock-election", daemon=True)
 
     def start(self) -> None:
-        """Start to take part."""
         self._thread.start()
 
     def ask(self, what: messages.Input) -> None:

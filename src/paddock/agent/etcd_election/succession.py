@@ -50,7 +50,6 @@ class EtcdSuccession:
         self._handed: LeaderHandoff | None = None  # of the leader that left
 
     def begin(self, now: LocalState) -> SetTimer:
-        """Set the deadline of the first election: --join-timeout."""
         return self._limit(now, self._rendezvous.join_timeout_seconds)
 
     def on_elected(self, event: Elected, uid: str, now: LocalState) -> Move:
@@ -101,7 +100,6 @@ class EtcdSuccession:
         self.leader = event.record.nonce
 
     def on_stepped_down(self, now: LocalState) -> list[Order]:
-        """Set the deadline of the next election."""
         return [self._limit(now, self._election_seconds)]
 
     def on_leader_lost(self, event: LinkLost, text: str, target: Target, now: LocalState) -> Move:

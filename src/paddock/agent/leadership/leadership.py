@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+from paddock.agent.coordinator import Coordinator, CoordinatorEvents, LocalLink
+from paddock.agent.etcd_election.messages import SteppedDown
 from paddock.agent.leadership import messages
 from paddock.agent.leadership.leadership_state import LeadershipState
-from paddock.agent.leadership.session import LeaderSession
 from paddock.agent.transport.client import ClientEvents, CoordinatorClient
 from paddock.agent.transport.invite import invite
+from paddock.agent.transport.server import CoordinatorServer
 from paddock.core.endpoint import join_endpoint
 from paddock.core.rendezvous.messages import SetTimer, TimerFired
 from paddock.errors import PaddockError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Protocol
 
     from paddock.agent.leadership.leadership_state import Succession
-    from paddock.agent.leadership.session import OwnLauncher
+    from paddock.agent.member import Member
     from paddock.agent.transport.sockets import Listener, Network
-    from paddock.core.rendezvous.messages import Ending, Envelope, Start
+    from paddock.core.job import Job
+    from paddock.core.rendezvous.messages import End, Ending, Envelope, Start
+    from paddock.core.rendezvous.state import Phase
+    from paddock.local.loop import Loop
+
+    class OwnLauncher(Protocol):
+        """The parts of this node's launcher that leaders and followers need (launcher.py)."""
+
+        job: Job
+        env: Mapping[str, str]
+        loop: Loop
+        member: Member
+        say_raw: Callable[..., None]
+
+        @property
+        def is_ended(self) -> bool: ...
+        def on_news(self, coordinator: Coordinator) -> None: ...
+        def on_session_over(self) -> None: ...
+        def hold_end(self) -> None: ...
+        def end_when_over(self) -> None: ...
+        def at_end(self, close: Callable[[], None]) -> None: ...
+        def new_uid(self) -> str: ...
 
     class Elector(Protocol):
         """The way the leader of a job is found: election.py for etcd, majority.py for its nodes.
@@ -37,9 +60,8 @@ if TYPE_CHECKING:
         @property
         def first(self) -> messages.Target | None: ...
         @property
-        def find_rendezvous_address(self) -> Callable[[], None]: ...
-        @property
         def keeps_port(self) -> bool: ...
+        def find_rendezvous_address(self) -> None: ...
         def bind(self, order: messages.Lead) -> Listener | None: ...
         def learn_uid(self, uid: str) -> None: ...
         def may_start(self, start: Start, go: Callable[[], None]) -> None: ...
@@ -70,7 +92,6 @@ class Leadership(ClientEvents):
         run.member.follower = self
 
     def elect_by(self, elector: Elector) -> None:
-        """Set the elector, once."""
         self.elector = elector
         self.state = LeadershipState(self.run.job, elector.succession)
 
@@ -90,7 +111,6 @@ class Leadership(ClientEvents):
         )
 
     def idle(self) -> None:
-        """Nothing of this node runs any more, and it has no link."""
         self.handle(messages.Idle())
 
     def handle(self, event: messages.Event) -> None:
@@ -100,7 +120,6 @@ class Leadership(ClientEvents):
                 self.carry_out(order)
 
     def carry_out(self, order: messages.Order) -> None:
-        """Do what the machine orders."""
         member, loop = self.run.member, self.run.loop
         if isinstance(order, messages.PrintLine):
             member.say(order.level, order.text)
@@ -136,16 +155,13 @@ class Leadership(ClientEvents):
                     hint="give an address of this host with --host",
                 )
             run.hold_end()
-            self.session = LeaderSession(
-                run, order, listener, self.key, may_start=self.elector.may_start,
-                handle=self.handle, close=self.step_down, gives_port=not self.elector.keeps_port,
-            )  # fmt: skip
+            self.session = LeaderSession(self, order, listener)
             self.listener = None
             self.state.uid = self.session.coordinator.uid
             self.elector.learn_uid(self.state.uid)
             invite(run, self.key, self.address, listener.port)
             self.port = listener.port  # known to the others from now on
-            self.session.begin(self.address)
+            LocalLink(self.session.coordinator, run.member).connect(self.address, listener.port)
             self.elector.on_leading(order)
         except PaddockError as error:  # no port for a rank, say
             self.step_down()
@@ -179,23 +195,18 @@ class Leadership(ClientEvents):
         )
 
     def lost(self, ending: Ending, why: str, seconds_left: float) -> None:
-        """The coordinator that we follow is gone."""
         self.handle(messages.LinkLost(ending, why, seconds_left))
 
     def failed(self, error: PaddockError) -> None:
-        """The coordinator cannot be reached, or refuses this node."""
         self.handle(messages.Unreachable(error))
 
     def refused(self) -> None:
-        """The coordinator's host answers, and no process listens there."""
         self.handle(messages.Refused())
 
     def waiting(self, where: str, why: str) -> None:
-        """The coordinator does not answer yet."""
         self.run.member.reporter.waiting(f"{where} does not answer yet: {why}")
 
     def joined(self, seen_as: str, uid: str) -> None:
-        """The coordinator accepted us."""
         client = self.client
         assert client is not None
         run = self.run
@@ -218,7 +229,6 @@ class Leadership(ClientEvents):
             self.handle(messages.Unreachable(error))
 
     def on_envelope(self, envelope: Envelope) -> None:
-        """Take an order of the coordinator."""
         self.run.member.receive(envelope)
         if self.run.member.exit_code is not None:
             self._unfollow()
@@ -244,3 +254,55 @@ class Leadership(ClientEvents):
         """The job ended under our own coordinator."""
         end = self.session.coordinator.end if self.session is not None else None
         return end is not None and not end.handed_over
+
+
+class LeaderSession(CoordinatorEvents):
+    """A term of this node as the leader: its coordinator, listener, links and timers, as a unit.
+
+    No node can join once ranks run, unless the elector keeps the port: then the listener closes and
+    ranks may bind its port (MASTER_PORT). After step_down() it sends nothing more.
+    """
+
+    def __init__(self, leadership: Leadership, order: messages.Lead, listener: Listener) -> None:
+        self._leadership = leadership
+        self._run = run = leadership.run
+        self._listener = listener
+        self.coordinator = Coordinator(
+            run.job, run.loop, order.uid or run.new_uid(), events=self, handoff=order.handoff
+        )
+        self.server = CoordinatorServer(
+            run.job, run.loop, self.coordinator, listener, key=leadership.key
+        )
+
+    def may_start(self, start: Start, go: Callable[[], None]) -> None:
+        self._leadership.elector.may_start(start, go)
+
+    def own_refused(self) -> None:
+        """Step down: the coordinator cannot go on without its own node."""
+        self._leadership.step_down()
+
+    def on_news(self, coordinator: Coordinator) -> None:
+        self._run.on_news(coordinator)
+
+    def on_phase(self, phase: Phase) -> None:
+        """Close the listener once ranks run, if they have its port."""
+        if phase == "running" and not self._leadership.elector.keeps_port:
+            self._listener.close()
+
+    def ended(self, end: End) -> None:
+        """End the session: the job has ended here, or another node leads."""
+        if end.outdated:
+            self._leadership.handle(SteppedDown(end.outdated))
+        else:
+            self.server.end(self._done)
+
+    def _done(self) -> None:
+        """All members have received the verdict or the HandOver."""
+        self._leadership.handle(messages.CoordinatorEnded())
+        self._run.end_when_over()
+
+    def step_down(self) -> None:
+        """Close the coordinator and all connections at once, without a verdict."""
+        self.coordinator.close()
+        self.server.abandon()
+        self._run.on_session_over()

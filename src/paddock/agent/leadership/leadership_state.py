@@ -102,7 +102,6 @@ class LeadershipState:
         self._next: Lead | Connect | None = None
 
     def handle(self, event: Event, now: LocalState) -> list[Order]:
-        """Take one event; return what to do, in order."""
         if self.role == "ended":
             return []
         orders = self._take(event, now)

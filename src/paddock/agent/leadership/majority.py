@@ -32,7 +32,7 @@ class MajorityElector:
     """The Elector of a job without etcd. Owned by the loop's thread.
 
     own_rendezvous_address: the rendezvous address, where it is this host's; first: or else.
-    find_rendezvous_address: asks for it again, a name may have another address now.
+    resolve_again: looks its name up once more, where it is a name.
     """
 
     def __init__(self, leadership: Leadership) -> None:
@@ -42,10 +42,15 @@ class MajorityElector:
         self.keeps_port = job.may_begin_again
         self.own_rendezvous_address: Target | None = None
         self.first: Target | None = None
-        self.find_rendezvous_address: Callable[[], None] = lambda: None
+        self.resolve_again: Callable[[], None] | None = None
         self._is_elastic = job.is_elastic
         self._claims: LeaderConflicts | None = None  # while we look for other coordinators
         self._redirector: Redirector | None = None  # while we follow, and have the first address
+
+    def find_rendezvous_address(self) -> None:
+        """Resolve the rendezvous address again: a name may have another address now."""
+        if self.resolve_again is not None:
+            self.resolve_again()
 
     def bind(self, order: Lead) -> Listener | None:
         """Bind the rendezvous address: other nodes ask there first. None: bind any port."""
@@ -66,7 +71,6 @@ class MajorityElector:
             self.own_rendezvous_address = (leadership.address, leadership.port)
 
     def on_leading_over(self) -> None:
-        """Stop looking for other leaders."""
         if self._claims is not None:
             self._claims.close()
             self._claims = None
@@ -98,7 +102,6 @@ class MajorityElector:
             self._redirector = Redirector(self.leadership, post, uid, target)
 
     def on_following_over(self) -> None:
-        """Close the redirector."""
         if self._redirector is not None:
             self._redirector.close()
             self._redirector = None
@@ -145,7 +148,6 @@ class LeaderConflicts(ClientEvents):
         self._next()
 
     def close(self) -> None:
-        """Stop asking other nodes."""
         self._leadership.run.loop.at(self._timer, None, self._next)
         self._hang_up()
 
@@ -240,11 +242,9 @@ class Redirector:
         )
 
     def close(self) -> None:
-        """Close the redirector's server."""
         self._server.abandon()
 
     def attach(self, link: MemberLink) -> int:
-        """Register the link of a connection."""
         self._count += 1
         self._links[self._count] = link
         return self._count
@@ -256,7 +256,6 @@ class Redirector:
             link.send(Envelope(self.uid, envelope.attempt, self._order))
 
     def lose(self, member: int, _ending: Ending, _detail: str = "") -> None:
-        """Forget a link that has closed."""
         self._links.pop(member, None)
 
     def tell_turned_away(self, _who: str, _why: str) -> None:

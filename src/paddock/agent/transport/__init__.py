@@ -1,7 +1,6 @@
 """The transport between nodes: lines of signed JSON over TCP, with TLS where that is set up.
 
-wire                messages as lines, the handshake and signatures
-checks              the ranges of fields, and how the fields of a message go together
+wire                messages as lines, the ranges of their fields; the handshake and signatures
 sockets             the listener and connections of this host
 connection          one connection: lines in and out
 server, client      the leader's listener, which finds silent members; a member's heartbeats

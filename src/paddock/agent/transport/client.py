@@ -35,7 +35,7 @@ from paddock.errors import EXIT_DEADLINE, PaddockError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.agent.transport.connection import LineConnection
-    from paddock.agent.transport.sockets import IncomingConnection, Network, OutgoingConnection
+    from paddock.agent.transport.sockets import Network, OutgoingConnection
     from paddock.core.attempt.exits import Exit
     from paddock.core.rendezvous.messages import Ending
     from paddock.local.loop import Loop
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 RETRY_FIRST_SECONDS = 0.05
 RETRY_MAX_SECONDS = 1.0
 CONNECT_SECONDS = 5.0
+LIMIT_HINT = "start the command on that node; check the address, the port and the firewall between \
+the nodes"
 GREETING_SECONDS = 5.0
 GREETING_SECONDS_MIN = 0.5
 SILENT_TIMES_MAX = 3
@@ -99,10 +101,6 @@ class CoordinatorClient:
         self._events = events
         self._limit_seconds = join_timeout_seconds
         self._is_search = is_search  # one address of many: the search prints its failure
-        self._limit_hint = (
-            "start the command on that node; check the address, the port and the firewall "
-            "between the nodes"
-        )
         self._deadline = self._loop.now() + join_timeout_seconds
         self._pause = RETRY_FIRST_SECONDS
         self._said_waiting = False
@@ -138,15 +136,16 @@ class CoordinatorClient:
         if self._state == "connecting":
             self._retry(why)
 
-    def _connected(self, incoming: IncomingConnection) -> None:
-        self._dial = None
+    def _connected(self, connection: LineConnection) -> None:
+        self._dial, self._connection = None, connection
         self._state = "greeting"
         now = self._loop.now()
         limit = min(now + GREETING_SECONDS, max(now + GREETING_SECONDS_MIN, self._deadline))
         self._loop.at(self._timer + "connect", limit, self._no_greeting)
         try:
-            self._connection = incoming.take(GREETING_LIMIT_BYTES, self._on_line, self._on_closed)
+            connection.begin(GREETING_LIMIT_BYTES, self._on_line, self._on_closed)
         except OSError as error:  # it has gone again
+            self._connection = None
             self._retry(error.strerror or str(error))
 
     def _no_greeting(self) -> None:
@@ -167,7 +166,7 @@ class CoordinatorClient:
         if now >= self._deadline:
             waited = f"no coordinator answered within {self._limit_seconds:g} s"
             text = f"{waited} (--join-timeout): {why}" if not self._is_search else why
-            self._end(PaddockError(text, hint=self._limit_hint, exit_code=EXIT_DEADLINE))
+            self._end(PaddockError(text, hint=LIMIT_HINT, exit_code=EXIT_DEADLINE))
             return
         if not self._said_waiting:
             self._said_waiting = True
@@ -228,7 +227,6 @@ class CoordinatorClient:
         self._events.joined(self._connection.local_address, self.uid)
 
     def send(self, envelope: Envelope) -> None:
-        """Send without blocking; dropped when the coordinator is gone."""
         if self._state == "joined" and self._connection is not None:
             self._connection.send(self._out.sign(encode(envelope)))
 

@@ -21,45 +21,62 @@ OUT_LIMIT_BYTES = 64 << 20
 
 
 class LineConnection:
-    """A connection that carries lines. Owned by the loop's thread.
+    """A connection that carries lines, from begin() on. Owned by the loop's thread.
 
-    on_line(line): called for each line; on_closed(why, is_orderly): called once.
-    is_orderly: the other side closed it, or its kernel when it died. Otherwise it broke (also when
-    the other side died with something unread), and the other side need not know.
+    address: the other side's.
     """
+
+    _on_line: Callable[[bytes], None]
 
     def __init__(
         self,
         sock: socket.socket,
         loop: Loop,
+        tls: ssl.SSLContext | None,
+        address: str,
         *,
-        limit_bytes: int,
-        on_line: Callable[[bytes], None],
-        on_closed: Callable[[str, bool], None],
-        tls: ssl.SSLContext | None = None,
-        server_side: bool = False,
-        server_name: str = "",
+        server_side: bool,
     ) -> None:
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.address = address
+        self._sock = sock
         self._loop = loop
-        self._reader = LineReader(limit_bytes)
-        self._on_line = on_line
-        self._on_closed = on_closed
+        self._tls = tls
+        self._server_side = server_side
+        self._on_closed: Callable[[str, bool], None] = _ignore
         self._out: deque[bytes] = deque()
         self._out_bytes = 0
         self._is_open = True
         self._closes_when_sent = False
         self._shakes_hands = tls is not None
-        if tls is not None:
-            sock = tls.wrap_socket(
-                sock,
-                server_side=server_side,
+
+    def begin(
+        self,
+        limit_bytes: int,
+        on_line: Callable[[bytes], None],
+        on_closed: Callable[[str, bool], None],
+    ) -> None:
+        """Read from now on. Raises OSError when the other side has gone already.
+
+        on_line(line): called for each line; on_closed(why, is_orderly): called once. is_orderly:
+        the other side closed it, or its kernel when it died. Otherwise it broke (also when the
+        other side died with something unread), and the other side need not know.
+        """
+        self._reader = LineReader(limit_bytes)
+        self._on_line, self._on_closed = on_line, on_closed
+        self._sock.setblocking(False)
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is not None:
+            self._sock = self._tls.wrap_socket(
+                self._sock,
+                server_side=self._server_side,
                 do_handshake_on_connect=False,
-                server_hostname=None if server_side else server_name,
+                server_hostname=None if self._server_side else self.address,
             )
-        self._sock = sock
-        loop.watch(sock.fileno(), READ | (WRITE if self._shakes_hands else 0), self._on_ready)
+        self._watch()
+
+    def _watch(self) -> None:
+        is_writing = self._shakes_hands or self._out
+        self._loop.watch(self._sock.fileno(), READ | (WRITE if is_writing else 0), self._on_ready)
 
     @property
     def local_address(self) -> str:
@@ -117,10 +134,10 @@ class LineConnection:
             self._loop.watch(self._sock.fileno(), READ, self._on_ready)
             return False
         except ssl.SSLWantWriteError:
-            self._loop.watch(self._sock.fileno(), READ | WRITE, self._on_ready)
+            self._watch()
             return False
         self._shakes_hands = False
-        self._loop.watch(self._sock.fileno(), READ, self._on_ready)
+        self._watch()
         return True
 
     def _read(self) -> None:
@@ -160,7 +177,7 @@ class LineConnection:
                 self._out[0] = self._out[0][sent:]
         if not self._is_open:
             return
-        self._loop.watch(self._sock.fileno(), READ | (WRITE if self._out else 0), self._on_ready)
+        self._watch()
         if not self._out and self._closes_when_sent:
             self._shut()
 

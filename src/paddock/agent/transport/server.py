@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from paddock.agent.coordinator import MemberLink
-    from paddock.agent.transport.sockets import IncomingConnection, Listener
+    from paddock.agent.transport.connection import LineConnection
+    from paddock.agent.transport.sockets import Listener
     from paddock.core.job import Job
     from paddock.core.rendezvous.messages import Ending
     from paddock.local.loop import Loop
@@ -69,7 +70,7 @@ class CoordinatorServer:
         self._on_empty: Callable[[], None] | None = None
         self._written: tuple[Envelope | None, bytes] = (None, b"")
         listener.open(
-            lambda incoming: self._pending.add(PendingConnection(self, incoming)), self._make_room
+            lambda made: self._pending.add(PendingConnection(self, made)), self._make_room
         )
         self._watch_leases()
 
@@ -94,11 +95,9 @@ class CoordinatorServer:
         return self.job.nnodes_max * (2 if self.job.is_elastic else 1)
 
     def has(self, pending: PendingConnection) -> bool:
-        """Return True if the connection is still there."""
         return pending in self._pending
 
     def forget(self, pending: PendingConnection) -> None:
-        """Forget a connection that is gone."""
         self._pending.discard(pending)
         if self._on_empty is not None and not self._pending:
             self._on_empty()
@@ -169,9 +168,9 @@ class CoordinatorServer:
 class PendingConnection:
     """A connection; a member once it has shown the key. Implements coordinator.MemberLink."""
 
-    def __init__(self, server: CoordinatorServer, incoming: IncomingConnection) -> None:
+    def __init__(self, server: CoordinatorServer, connection: LineConnection) -> None:
         self.server = server
-        self.address = incoming.address
+        self.address = connection.address
         self.is_member = False
         self.seen_at = server.loop.now()
         self._id = 0
@@ -179,15 +178,14 @@ class PendingConnection:
         self._nonce = os.urandom(16).hex()
         self._in = Signer(b"", "")
         self._out = Signer(b"", "")
-        self._connection = incoming.take(GREETING_LIMIT_BYTES, self._on_line, self._on_closed)
-        self._connection.send(greeting(server.job.job_id, self._nonce, has_key=bool(server.key)))
+        self._connection = connection
+        connection.begin(GREETING_LIMIT_BYTES, self._on_line, self._on_closed)
+        connection.send(greeting(server.job.job_id, self._nonce, has_key=bool(server.key)))
 
     def send(self, envelope: Envelope) -> None:
-        """Send without blocking."""
         self._connection.send(self._out.sign(self.server.write(envelope)))
 
     def close(self) -> None:
-        """Send what is queued and close."""
         self._connection.close()
         self.server.forget(self)
 

@@ -63,7 +63,7 @@ class Network:
         *,
         source: str,
         seconds: float,
-        on_open: Callable[[IncomingConnection], None],
+        on_open: Callable[[LineConnection], None],
         on_failed: Callable[[str, bool], None],
     ) -> OutgoingConnection:
         """Connect; one of the two is called, later or at once.
@@ -90,47 +90,6 @@ def _bound(address: str, port: int) -> socket.socket:
     return sock
 
 
-class IncomingConnection:
-    """A connection that has been made, to be taken or dropped. address: the other side's."""
-
-    def __init__(
-        self,
-        sock: socket.socket,
-        loop: Loop,
-        tls: ssl.SSLContext | None,
-        address: str,
-        *,
-        server_side: bool,
-    ) -> None:
-        self.address = address
-        self._sock = sock
-        self._loop = loop
-        self._tls = tls
-        self._server_side = server_side
-
-    def take(
-        self,
-        limit_bytes: int,
-        on_line: Callable[[bytes], None],
-        on_closed: Callable[[str, bool], None],
-    ) -> LineConnection:
-        """Turn it into a LineConnection. Raises OSError when it has gone already."""
-        return LineConnection(
-            self._sock,
-            self._loop,
-            limit_bytes=limit_bytes,
-            on_line=on_line,
-            on_closed=on_closed,
-            tls=self._tls,
-            server_side=self._server_side,
-            server_name="" if self._server_side else self.address,
-        )
-
-    def drop(self) -> None:
-        """Close the connection unread."""
-        self._sock.close()
-
-
 class Listener:
     """A bound port of this host; it accepts connections from open() on, until close()."""
 
@@ -141,20 +100,20 @@ class Listener:
         self._loop = loop
         self._tls = tls
         self._timer = f"accept {self.port}"
-        self._on_incoming: Callable[[IncomingConnection], None] | None = None
+        self._on_connection: Callable[[LineConnection], None] | None = None
         self._make_room: Callable[[], bool] = lambda: False
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._files_max = soft - min(FILES_RESERVED, soft // 2) if soft > 0 else 1 << 30
 
     def open(
-        self, on_incoming: Callable[[IncomingConnection], None], make_room: Callable[[], bool]
+        self, on_connection: Callable[[LineConnection], None], make_room: Callable[[], bool]
     ) -> None:
         """Listen. make_room: called when descriptors run short; True if one was freed.
 
         Raises UsageError when another listens at a port that was chosen for us.
         """
         assert self._sock is not None
-        self._on_incoming = on_incoming
+        self._on_connection = on_connection
         self._make_room = make_room
         try:
             self._sock.listen(BACKLOG)
@@ -167,7 +126,7 @@ class Listener:
 
     def close(self) -> None:
         """Close the listener for good; connections that were made stay."""
-        self._on_incoming = None
+        self._on_connection = None
         if self._sock is not None:
             self._unwatch()
             self._sock.close()
@@ -184,7 +143,7 @@ class Listener:
 
     def _accept(self, _events: int) -> None:
         for _ in range(ACCEPTS_PER_TURN):
-            if self._sock is None or self._on_incoming is None:
+            if self._sock is None or self._on_connection is None:
                 return
             try:
                 sock, address = self._sock.accept()
@@ -199,11 +158,11 @@ class Listener:
             if sock.fileno() >= self._files_max and not self._make_room():
                 sock.close()
                 continue
-            came = IncomingConnection(
+            connection = LineConnection(
                 sock, self._loop, self._tls, str(address[0]), server_side=True
             )
             try:
-                self._on_incoming(came)
+                self._on_connection(connection)
             except OSError:  # it had gone before it was greeted
                 sock.close()
 
@@ -218,7 +177,7 @@ class OutgoingConnection:
         target: tuple[str, int],
         source: str,
         seconds: float,
-        on_open: Callable[[IncomingConnection], None],
+        on_open: Callable[[LineConnection], None],
         on_failed: Callable[[str, bool], None],
     ) -> None:
         self._loop = loop
@@ -275,6 +234,4 @@ class OutgoingConnection:
             sock.close()
             self._fail(result or errno.ECONNREFUSED)
             return
-        self._on_open(
-            IncomingConnection(sock, self._loop, self._tls, self._host, server_side=False)
-        )
+        self._on_open(LineConnection(sock, self._loop, self._tls, self._host, server_side=False))

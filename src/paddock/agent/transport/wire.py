@@ -7,7 +7,7 @@ No input or output here; hashing and packing only.
     {"paddock": 2, "job", "nonce", "key"}   ->
                                             <-     {"paddock": 2, "job", "nonce", "mac"}
     {"welcome": true, "uid", "lease", "mac"} ->    (or {"refused", "hint", "code"})
-    then envelopes (core/rendezvous/messages.py) both ways, one per line
+    then envelopes (core/messages.py) both ways, one per line
 
 With a job key both sides prove that they have it (HMAC-SHA256 over both nonces and the job id), and
 every later line carries a signature over its direction, its number and its text, so lines can be
@@ -20,10 +20,11 @@ import hashlib
 import hmac
 import json
 
-from paddock.agent.transport.checks import RANGES, find_fault, is_word
 from paddock.core.attempt.exits import Exit
 from paddock.core.attempt.policy import Verdict
-from paddock.core.hosts import Host
+from paddock.core.hosts import SERVICES, Host
+from paddock.core.job import DEVICE_KINDS
+from paddock.core.plan import MAX_PROCS
 from paddock.core.rendezvous import messages
 from paddock.core.rendezvous.messages import Budget, Envelope, Voters
 from paddock.errors import PaddockError
@@ -41,6 +42,23 @@ PACKED_FROM_BYTES = 8192  # below, a list of hosts is sent as it is
 MAC_HEX = 32
 LEASE_SECONDS_MAX = 1e6
 SHOWN_LETTERS = 80
+WORD_MAX = 1024  # a host's name and its pod's
+TEXT_MAX = 8192  # has room for a path
+NUMBER_MAX = 1 << 62
+ROLES = ("ps", "worker", "heter")
+# The numbers that a field of that type may hold (core/value.py); not a number is none of them.
+RANGES = {
+    "Port": (0, 65_535),
+    "OpenPort": (1, 65_535),
+    "Count": (0, NUMBER_MAX),
+    "AttemptNumber": (-1, 1 << 40),
+    "NodeRank": (0, MAX_PROCS),
+    "RankOrNone": (-1, MAX_PROCS),
+    "ExitCode": (0, 255),
+    "SignalNumber": (0, 64),
+    "Nanoseconds": (-NUMBER_MAX, NUMBER_MAX),
+    "Seconds": (0, NUMBER_MAX),
+}
 
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 _PARTS = (Budget, Exit, Host, Verdict, Voters)
@@ -51,22 +69,12 @@ _MESSAGES: tuple[type, ...] = (
     messages.Notice, messages.Pong,
 )  # fmt: skip
 _CLASSES: dict[str, type] = {c.__name__: c for c in (*_MESSAGES, *_PARTS)}
-_PRIMITIVE: dict[str, frozenset[type]] = {
-    "int": frozenset({int}),
-    "str": frozenset({str}),
-    "bool": frozenset({bool}),
-    "float": frozenset({int, float}),
-    "Seconds": frozenset({int, float}),
-    "Word": frozenset({str}),
-    "WordOrNone": frozenset({str}),
-    **{name: frozenset({int}) for name in RANGES if name != "Seconds"},
-    "VerdictKind": frozenset({str}),
-    "Budget": frozenset({Budget}),
-    "Host": frozenset({Host}),
-    "Exit": frozenset({Exit}),
-    "Verdict": frozenset({Verdict}),
-    "Voters": frozenset({Voters}),
-    "Loss": frozenset({str}),
+_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("str", "Word", "WordOrNone", "VerdictKind", "Loss"), (str,)),
+    **dict.fromkeys(("int", *RANGES), (int,)),
+    **dict.fromkeys(("float", "Seconds"), (int, float)),
+    "bool": (bool,),
+    **{c.__name__: (c,) for c in _PARTS},
 }
 
 
@@ -220,7 +228,7 @@ def _made(cls: type[T], fields: dict[str, Any]) -> T:
             shown = repr(made[name])[:SHOWN_LETTERS]
             raise ValueError(f"{cls.__name__}.{name} is not of type {wanted}: {shown}")
     found = cls(**made)
-    fault = find_fault(found)
+    fault = _find_fault(found)
     if fault:
         raise ValueError(f"{cls.__name__} of {fault}")
     return found
@@ -231,7 +239,7 @@ def _fits(item: object, wanted: str) -> bool:
     if wanted.endswith(" | None") and item is None:
         return True
     wanted = wanted.removesuffix(" | None")
-    kinds = _PRIMITIVE.get(wanted)
+    kinds = _KINDS.get(wanted)
     if kinds is not None:
         return type(item) in kinds and _is_possible(item, wanted)
     assert wanted.startswith("tuple["), f"no message may have a field of type {wanted}"
@@ -242,18 +250,63 @@ def _fits(item: object, wanted: str) -> bool:
         parts = inner.split(", ")
         return len(item) == len(parts) and all(map(_fits, item, parts))
     one = inner[:-5]
-    kinds = _PRIMITIVE.get(one)
+    kinds = _KINDS.get(one)
     if kinds is not None:
-        return set(map(type, item)) <= kinds and all(_is_possible(part, one) for part in item)
+        return set(kinds).issuperset(map(type, item)) and all(
+            _is_possible(part, one) for part in item
+        )
     return all(_fits(part, one) for part in item)
 
 
 def _is_possible(item: Any, wanted: str) -> bool:
-    """Return True if a value of the right kind is in the range of its field's type."""
+    """Return True if a value of the right kind is in the range of its field's type.
+
+    A Word can be part of an environment and of a line for people.
+    """
     if wanted in RANGES:
         low, high = RANGES[wanted]
         return bool(low <= item <= high)
-    return is_word(item) or (not item and wanted == "WordOrNone") if "Word" in wanted else True
+    if wanted not in ("Word", "WordOrNone"):
+        return True
+    is_long = len(item) > WORD_MAX or (not item and wanted == "Word")
+    return not is_long and item.isprintable() and " " not in item
+
+
+def _find_fault(part: object) -> str:
+    """The first impossible thing in a message, or in a value of it; "" when there is none."""
+    if isinstance(part, messages.Leave):
+        if part.lost not in messages.LOSSES:
+            return f"a loss of '{part.lost}'"
+        return "" if part.signal else "signal 0"
+    if isinstance(part, messages.Warn):
+        return f"{len(part.text)} letters" if len(part.text) > TEXT_MAX else ""
+    if isinstance(part, messages.Start):
+        counts = (len(part.hosts), len(part.keys), len(part.listen_ports))
+        is_whole = counts[0] and len(set(counts)) == 1
+        return "" if is_whole else "{} hosts, {} keys, {} listen ports".format(*counts)
+    if isinstance(part, Voters):
+        counts = (len(part.keys), len(part.addresses), len(part.listen_ports))
+        return (
+            ""
+            if len(set(counts)) == 1
+            else "{} keys, {} addresses, {} listen ports".format(*counts)
+        )
+    if isinstance(part, messages.HandOver):
+        return "" if part.keys else "no keys"
+    return _host_fault(part) if isinstance(part, Host) else ""
+
+
+def _host_fault(host: Host) -> str:
+    if host.device_kind not in DEVICE_KINDS:
+        return f"device kind {host.device_kind!r}"
+    if len(host.device_labels) != len(host.device_indices):
+        return "devices without an index each"
+    for role, stage, count in host.slots:
+        if role not in ROLES or not 0 <= stage <= MAX_PROCS or not 0 <= count <= MAX_PROCS:
+            return f"{count} processes of role {role!r}, stage {stage}"
+    if len(host.ports) != host.nprocs or len(host.service_ports) != len(SERVICES):
+        return f"{len(host.ports)} ports for {host.nprocs} processes"
+    return ""
 
 
 # ------------------------------------------------------------------ handshake
@@ -276,7 +329,6 @@ def session_key(key: bytes, server_nonce: str, member_nonce: str) -> bytes:
 
 
 def greeting(job_id: str, nonce: str, *, has_key: bool) -> bytes:
-    """The coordinator's first line."""
     return _line({"paddock": VERSION, "job": job_id, "nonce": nonce, "key": has_key})
 
 
@@ -291,7 +343,7 @@ def read_greeting(line: bytes, job_id: str, key: bytes) -> str:
     if found.get("job") != job_id:
         raise WireError(
             f"the coordinator there runs job '{found.get('job')}', this node has job '{job_id}'",
-            hint="give both the same --job_id, or another --master port",
+            hint="give both the same --job-id, or another --master port",
         )
     if bool(found.get("key")) != bool(key):
         there, here = ("has a", "no") if found.get("key") else ("has no", "a")
@@ -303,7 +355,6 @@ def read_greeting(line: bytes, job_id: str, key: bytes) -> str:
 
 
 def answer(key: bytes, job_id: str, server_nonce: str, nonce: str) -> bytes:
-    """The member's first line."""
     mac = prove(key, "member", job_id, server_nonce, nonce)
     return _line({"paddock": VERSION, "job": job_id, "nonce": nonce, "mac": mac})
 
@@ -317,7 +368,7 @@ def read_answer(line: bytes, key: bytes, job_id: str, server_nonce: str) -> str:
     if found.get("job") != job_id:
         raise WireError(
             f"this coordinator runs job '{job_id}', not '{found.get('job')}'",
-            hint="give both the same --job_id, or another --master port",
+            hint="give both the same --job-id, or another --master port",
         )
     if not hmac.compare_digest(
         str(found.get("mac", "")).encode(),
@@ -338,7 +389,6 @@ def welcome(
 
 
 def refusal(error: PaddockError) -> bytes:
-    """The coordinator's refusal."""
     return _line({"refused": error.message, "hint": error.hint, "code": error.exit_code})
 
 

@@ -20,8 +20,7 @@ from typing import Any
 from paddock.backends.backend import Say
 from paddock.backends.files.program import unpack_into
 from paddock.backends.merge import merge
-from paddock.backends.node import names
-from paddock.backends.node.jobdir import INNER, read_json
+from paddock.backends.node.jobdir import INNER, read_json, refuse_unsafe, take_name
 from paddock.backends.node.logs import rows
 from paddock.backends.registry import IdTakenError, RegisteredJob
 from paddock.backends.types import (
@@ -77,7 +76,7 @@ class FolderBackend(ABC):
         files: text by path. Raises UsageError, and then the directory is gone.
         """
         folder = root_of(submission.site) / submission.run_id
-        names.refuse_unsafe(str(folder.parent))
+        refuse_unsafe(str(folder.parent))
         try:
             folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             folder.mkdir(mode=0o700)
@@ -122,7 +121,7 @@ class FolderBackend(ABC):
             return "being submitted" if is_young else ""
 
         with nothing_left(folder, f"the name '{submission.name}' cannot be taken"):
-            names.take_name(str(folder), submission.name, held)
+            take_name(str(folder), submission.name, held)
 
     def tasks(self, folder: Path) -> list[Path]:
         """Return the directories of the tasks of an array that have begun; none for another job."""

@@ -25,7 +25,7 @@ from paddock.errors import EXIT_SIGNAL_BASE
 
 VERDICTS: dict[str, State] = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
 EXIT_CANCELLED = EXIT_SIGNAL_BASE + 15
-STANDS_BY = "stands by"  # the note of a host that is not needed (agent/record.py)
+STANDS_BY = "stands by"  # the note of a host that is not needed (agent/view.py)
 
 
 def nodes_of(whole: Mapping[str, Any]) -> tuple[NodeStatus, ...]:

@@ -41,8 +41,7 @@ from paddock.backends.node.manifest import (
     shown,
 )
 from paddock.backends.node.place import chunks
-from paddock.backends.node.receiver import HEAD_BYTES, frame_head
-from paddock.backends.node.store import CHUNK_BYTES, size_text
+from paddock.backends.node.store import CHUNK_BYTES, HEAD_BYTES, frame_head, size_text
 from paddock.errors import PaddockError, Problem, UsageError, refuse
 
 # One request to a host: its line, and its body of "bytes" bytes. Gives the answer's, or
@@ -94,7 +93,7 @@ class Package:
         return data
 
     def frames(self, hashes: Iterable[str], changed: list[str]) -> Iterator[bytes]:
-        """Yield contents by their hashes as frames for a host (node/receiver.py).
+        """Yield contents by their hashes as frames for a host (node/store.py).
 
         changed: gets the paths of files that have changed. Their frames keep the announced size, so
         that the channel stays in step; the hash does not match, and the host rejects them.
@@ -326,10 +325,7 @@ def _rules_of(root: bytes, base: bytes, names: set[bytes], above: IgnoreRules) -
 def _hashed(
     root: bytes, entry: PackageEntry, status: os.stat_result, hashes: Hashes
 ) -> PackageEntry:
-    """Return the entry with its content's hash; of a file that grows meanwhile, of its first bytes.
-
-    Raises UsageError when it changes otherwise.
-    """
+    """Return the entry with its content's hash. Raises UsageError when it changes meanwhile."""
     if entry.kind != "file":
         return entry
     sha256 = hashes.find(status)

@@ -7,15 +7,12 @@ Pure:
     forms        the three kinds of jobs
     objects      Submission -> the objects, in the order they are made, and the plan
     paddlefile   a PaddleJob that -f names
-    shown        an object as YAML
-    reasons      why a line stands in an object
+    shown        an object as YAML, and why each line stands in it
     parse        job and pods -> JobStatus
-    lines        a pod's log with times -> log chunks by process
 Acting:
-    planner      reads files and plans, without a cluster
-    pack         a small package as an archive for a ConfigMap
+    planner      reads files and plans, without a cluster; packs what is sent for a ConfigMap
     api          calls to the API server; refusals -> one sentence
-    follow       the logs of all pods as one stream
+    follow       the logs of all pods as one stream of log chunks
     driver       the backend
 
 No right to read pods is needed inside of a pod: names and numbers are known before.

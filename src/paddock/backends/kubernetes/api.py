@@ -19,7 +19,6 @@ from paddock.backends.kubernetes.objects import (
 )
 from paddock.backends.kubernetes.parse import (
     ObservedJob,
-    container_of,
     hopeless,
     is_lost,
     newest_pods,
@@ -36,7 +35,6 @@ EVENTS: Resource[dict[str, Any]] = Resource("", "v1", "events", "Event", dict)
 COMMANDS: Resource[dict[str, Any]] = Resource(
     "bus.volcano.sh", "v1alpha1", "commands", "Command", dict
 )
-TAIL_LINES = 300  # more than the launcher's report
 SETTLE_SECONDS_MAX = 10.0
 SETTLE_POLL_SECONDS = 0.25
 RETRY_PAUSES = (0.1, 0.5, 2.0)
@@ -143,19 +141,6 @@ async def refusals_of(client: HttpClient, namespace: str, uid: str) -> list[str]
     return [str(event.get("message", "")).removeprefix("Error creating: ") for event in found]
 
 
-async def tail_of(client: HttpClient, namespace: str, pod: Pod) -> str:
-    """Return the last lines of a pod's log; "" where there is none, or it may not be read."""
-    params = {"container": container_of(pod), "tailLines": str(TAIL_LINES)}
-    name = pod.metadata.name
-    try:
-        lines = [line async for line in client.lines(PODS, namespace, name, "log", params)]
-    except KubeError as error:
-        if error.status in (400, 403, 404):
-            return ""
-        raise
-    return b"".join(lines).decode("utf-8", "replace")
-
-
 async def top_of(
     client: HttpClient, form: str, namespace: str, name: str, uid: str
 ) -> dict[str, Any] | None:
@@ -252,28 +237,25 @@ def explained(error: KubeError, what: str, namespace: str) -> PaddockError:
     ...           "create Job a", "x").message
     "namespace 'x' does not exist"
     """
-    said = error.message
-    if error.status == 0:
-        return UsageError(f"{what}: {said}", hint="is this the right context, and the cluster up?")
-    if error.status == 401:
-        return UsageError(f"{what}: the cluster does not accept your credentials ({said})",
-                          hint="log in again, or look at --context and --kubeconfig")  # fmt: skip
-    if error.is_of_ending_namespace:
-        return UsageError(f"namespace '{namespace}' is being deleted", hint="take another one")
-    if error.status == 403 and "exceeded quota" in said:
-        return UsageError(f"{what}: the quota of namespace '{namespace}' does not allow it: {said}",
-                          hint="ask for less with --cpu, --memory or -n")  # fmt: skip
-    if error.status == 403:
-        return UsageError(f"{what}: you may not do this in namespace '{namespace}': {said}",
-                          hint="see: kubectl auth can-i --list -n " + namespace)  # fmt: skip
-    if error.status == 404 and "namespaces" in said:
-        return UsageError(f"namespace '{namespace}' does not exist",
-                          hint="write --namespace NAME")  # fmt: skip
-    if error.status == 404:
-        return UsageError(f"{what}: the cluster has no such thing ({said})",
-                          hint="it is not installed: another form=, or --scheduler")  # fmt: skip
-    if error.reason == "AlreadyExists":
-        return UsageError(f"{what}: the name is in use", hint="--replace stops the old one first")
-    if error.status in (400, 422):
-        return UsageError(f"{what}: refused: {said}")
-    return error
+    status, said = error.status, error.message
+    rows = (
+        (status == 0, f"{what}: {said}", "is this the right context, and the cluster up?"),
+        (status == 401, f"{what}: the cluster does not accept your credentials ({said})",
+         "log in again, or look at --context and --kubeconfig"),
+        (error.is_of_ending_namespace, f"namespace '{namespace}' is being deleted",
+         "take another one"),
+        (status == 403 and "exceeded quota" in said,
+         f"{what}: the quota of namespace '{namespace}' does not allow it: {said}",
+         "ask for less with --cpu, --memory or -n"),
+        (status == 403, f"{what}: you may not do this in namespace '{namespace}': {said}",
+         f"see: kubectl auth can-i --list -n {namespace}"),
+        (status == 404 and "namespaces" in said, f"namespace '{namespace}' does not exist",
+         "write --namespace NAME"),
+        (status == 404, f"{what}: the cluster has no such thing ({said})",
+         "it is not installed: another form=, or --scheduler"),
+        (error.reason == "AlreadyExists", f"{what}: the name is in use",
+         "--replace stops the old one first"),
+        (status in (400, 422), f"{what}: refused: {said}", ""),
+    )  # fmt: skip
+    found = (UsageError(message, hint=hint) for is_it, message, hint in rows if is_it)
+    return next(found, error)

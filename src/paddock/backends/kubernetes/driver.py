@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,13 +28,7 @@ from paddock.errors import UsageError, extra_hint
 try:
     from paddock.backends.kubernetes import api, follow
     from paddock.backends.kubernetes.api import explained
-    from paddock.backends.kubernetes.parse import (
-        ObservedJob,
-        first_failed,
-        has_report,
-        newest_pods,
-        status_of,
-    )
+    from paddock.backends.kubernetes.parse import ObservedJob, newest_pods, status_of
     from paddock.kube.client import KubeError
     from paddock.kube.http_client import HttpClient
     from paddock.kube.objects import seconds
@@ -55,10 +47,9 @@ class Kubernetes(KubernetesPlanner):
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
     ) -> int | None:
-        """Create the objects, the job first, and start it. The job is detached."""
         found = planned(submission)
-        objects, kubeconfig = found.objects, _kubeconfig(submission.site)
-        context = submission.site.text("context")
+        objects, site = found.objects, submission.site
+        kubeconfig, context = site.text("kubeconfig"), site.text("context")
         namespace = found.options.namespace or api.namespace_of(kubeconfig, context)
         run.keep(
             form=found.form,
@@ -83,11 +74,9 @@ class Kubernetes(KubernetesPlanner):
         return None
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """Return the status of the job from its object and its pods."""
         return status_of(self._look(run), was_stopped=bool(run.details.get("is_stopped")))
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
-        """Yield the lines of all pods that exist."""
         if query.follow and query.tail is not None:
             raise UsageError("--tail with --follow is not known here", hint="--since 1m --follow")
         self._learn(run)
@@ -118,7 +107,6 @@ class Kubernetes(KubernetesPlanner):
         say(f"fetched {len(files)} logs into {folder}; output/ is where your volumes are")
 
     def delete(self, run: RegisteredJob) -> None:
-        """Delete the job; Kubernetes removes the objects that it owns."""
         seen = self._look(run)
         if seen.top is None:
             return
@@ -127,8 +115,7 @@ class Kubernetes(KubernetesPlanner):
         self._ask(run, lambda client: client.delete(resource, place, name, uid=uid))
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
-        """Return the jobs of ours in the site's namespace."""
-        kubeconfig, context = _kubeconfig(site), site.text("context")
+        kubeconfig, context = site.text("kubeconfig"), site.text("context")
         namespace = site.text("namespace") or api.namespace_of(kubeconfig, context)
         try:
             jobs = api.ask(kubeconfig, context, lambda client: api.listed(client, namespace))
@@ -144,8 +131,6 @@ class Kubernetes(KubernetesPlanner):
                    "created_at": seconds(job["metadata"].get("creationTimestamp"))}  # fmt: skip
             found.append((handle, row))
         return found
-
-    # ------------------------------------------------------------------- helpers
 
     def _look(self, run: RegisteredJob) -> ObservedJob:
         self._learn(run)
@@ -179,12 +164,7 @@ async def _see(client: HttpClient, run: RegisteredJob) -> ObservedJob:
     if top is not None and not pods:
         events = await api.refusals_of(client, place, top["metadata"]["uid"])
     names, roles = run.details["names"], run.details["roles"]
-    seen = ObservedJob(form, top, pods, names, roles, time.time(), events)
-    found = newest_pods(seen)
-    failed = found.get(first_failed(found))
-    if failed is None or has_report(failed):
-        return seen
-    return replace(seen, tail=await api.tail_of(client, place, failed))
+    return ObservedJob(form, top, pods, names, roles, time.time(), events)
 
 
 def _details(form: str, job: dict[str, Any]) -> dict[str, Any]:
@@ -205,8 +185,3 @@ def _said(job: dict[str, Any]) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _kubeconfig(site: Site) -> str:
-    found = site.text("kubeconfig")
-    return os.path.abspath(os.path.expanduser(found)) if found else ""

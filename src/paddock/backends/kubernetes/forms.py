@@ -185,17 +185,6 @@ def pod_group(options: KubernetesOptions, name: str, members: int) -> Manifest:
     return {"minMember": members, **without_empty(more)}
 
 
-def gang_labels(
-    options: KubernetesOptions, name: str, form: str
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Return (labels, annotations) that pods of an Indexed Job carry for their scheduler."""
-    if form != "job" or options.scheduler not in ("volcano", "coscheduling"):
-        return {}, {}
-    if options.scheduler == "volcano":
-        return {}, {VOLCANO_GROUP: name}
-    return {COSCHEDULING_LABEL: name}, {}
-
-
 def roles_of(job: Job, devices: Sequence[str]) -> dict[str, int]:
     """Return the processes of a pod that has several, by role, servers first; workers one a device.
 

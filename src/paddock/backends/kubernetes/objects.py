@@ -16,22 +16,22 @@ from typing import Any
 from paddock.backends.flags import foreign
 from paddock.backends.kubernetes import forms, paddlefile
 from paddock.backends.kubernetes.options import NO_IMAGE, KubernetesOptions, object_name
-from paddock.backends.kubernetes.pods import template_of
-from paddock.backends.kubernetes.reasons import reason_of
-from paddock.backends.kubernetes.shown import yaml_lines
+from paddock.backends.kubernetes.pods import CONTAINER, DEFAULT_CONTAINER, template_of
+from paddock.backends.kubernetes.shown import reason_of, yaml_lines
 from paddock.backends.kubernetes.words import (
     CONSOLE,
     PORT,
     START,
     START_OF_TASK,
     VALUE,
-    launch_words,
     meeting_words,
     split_flags,
 )
 from paddock.backends.types import PlanStep, Submission, SubmissionPlan
+from paddock.contracts.paddle_ps import pod_env
 from paddock.errors import UsageError
 from paddock.kube.resource import Manifest, Resource
+from paddock.local.runs.record import TERMINATION_LOG
 
 # As they are sent and read here; those of paddock.kube.client need msgspec, which a plan does not.
 SECRETS: Resource[dict[str, Any]] = Resource("", "v1", "secrets", "Secret", dict)
@@ -50,8 +50,7 @@ STOPPED = "batch.paddlepaddle.org/stopped"
 TOKEN = "PADDOCK_TOKEN"
 # Variables whose values a plan shows: ours.
 SHOWN = (
-    "PADDOCK_TASK", "PADDOCK_SERVICE", "TRAINING_ROLE", "PADDLE_PORT", "TRAINER_PORTS_NUM",
-    "PADDLE_TRAINER_ENDPOINTS", "PADDLE_PSERVERS_IP_PORT_LIST",
+    "PADDOCK_TASK", "PADDOCK_SERVICE", TERMINATION_LOG, *pod_env("worker", PORT, "a:1", "b:1"),
 )  # fmt: skip
 HIDDEN = "<set when it is submitted>"
 
@@ -216,22 +215,19 @@ def _spec(
     maps: list[str], patch: Mapping[str, object],
 ) -> Manifest:  # fmt: skip
     job = submission.job
-    more_labels, annotations = forms.gang_labels(options, name, form)
+    metadata = {"labels": {**labels}, "annotations": {DEFAULT_CONTAINER: CONTAINER}}
+    if form == "job" and options.scheduler == "volcano":
+        metadata["annotations"][forms.VOLCANO_GROUP] = name
+    elif form == "job" and options.scheduler == "coscheduling":
+        metadata["labels"][forms.COSCHEDULING_LABEL] = name
 
     def template(
         ours: Sequence[str], env: list[Manifest], start: str = START, *, serves: bool = False
     ) -> Manifest:
-        argv = launch_words(submission, options.interpreter, options.program, ours)
-        found = template_of(
-            options.of_servers if serves else options, labels={**labels, **more_labels},
-            argv=argv, secret=name, maps=maps, env=env, start=start, workdir=submission.workspace,
-            grace_seconds=job.grace_seconds, patch=patch,
+        return template_of(
+            submission, options.of_servers if serves else options, metadata,
+            secret=name, maps=maps, ours=ours, env=env, start=start, patch=patch,
         )  # fmt: skip
-        if annotations:
-            metadata = found["metadata"]
-            assert isinstance(metadata, dict)
-            metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
-        return found
 
     if form == "job":
         words = meeting_words(submission, name, "$(JOB_COMPLETION_INDEX)")
@@ -244,17 +240,14 @@ def _spec(
         pods = {role: template(CONSOLE, [], serves=role == "ps")
                 for role in forms.pods_of(job)}  # fmt: skip
         return forms.paddle_spec(job, options, pods)
+    endpoints = [forms.endpoints(job, name, task) for task in (forms.TRAINER, forms.PSERVER)]
     templates = {}
     for task in forms.tasks_of(job):
-        env: dict[str, str] = {
-            "PADDOCK_TASK": f"{name}-{task}", "PADDOCK_SERVICE": name,
-            "TRAINING_ROLE": task.upper(), "PADDLE_PORT": str(PORT), "TRAINER_PORTS_NUM": "20",
-            "PADDLE_TRAINER_ENDPOINTS": forms.endpoints(job, name, forms.TRAINER),
-        }  # fmt: skip
-        if servers := forms.endpoints(job, name, forms.PSERVER):
-            env["PADDLE_PSERVERS_IP_PORT_LIST"] = servers
+        serves = task == forms.PSERVER
+        env = {"PADDOCK_TASK": f"{name}-{task}", "PADDOCK_SERVICE": name}
+        env |= pod_env("ps" if serves else "worker", PORT, *endpoints)
         entries: list[Manifest] = [{"name": key, "value": text} for key, text in env.items()]
-        templates[task] = template(CONSOLE, entries, START_OF_TASK, serves=task == forms.PSERVER)
+        templates[task] = template(CONSOLE, entries, START_OF_TASK, serves=serves)
     return forms.volcano_spec(job, options, name, templates)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from paddock.backends.types import Submission
+from paddock.backends.types import Site, Submission, split_list
 from paddock.errors import Problem, refuse
 from paddock.kube.resource import Manifest
 
@@ -21,7 +21,6 @@ NO_IMAGE = (
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 AMOUNT = re.compile(r"[0-9]+(\.[0-9]+)?([EPTGMk]i?|Ki|m)?")
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 # Room for what a Job, a pod's number and a Service's name add (63 is the most of a DNS label).
 OBJECT_NAME_MAX = 52
 
@@ -79,18 +78,18 @@ class KubernetesOptions:
 
 
 def read_options(submission: Submission) -> KubernetesOptions:
-    """Return the options of a submission; flags win over the site.
+    """Return the options of a submission. Raises UsageError with every problem.
 
-    Raises UsageError with every problem. program: "sent" with the job, or "image" where the image
-    has Paddock.
+    program: "sent" with the job, or "image" where the image has Paddock.
     """
-    reading = _OptionsReader({**submission.site.options, **submission.extra})
+    site = submission.site
+    reading = _OptionsReader(site)
     found = KubernetesOptions(
-        image=reading.text("image"),
+        image=site.text("image").strip(),
         namespace=reading.name("namespace", LABEL),
         form=reading.one_of("form", FORMS),
         scheduler=reading.one_of("scheduler", SCHEDULERS),
-        queue=reading.name("queue", NAME),
+        queue=reading.name("queue"),
         cpu=reading.amount("cpu"),
         memory=reading.amount("memory"),
         storage=reading.amount("storage"),
@@ -101,14 +100,14 @@ def read_options(submission: Submission) -> KubernetesOptions:
         volumes=tuple(reading.volumes()),
         secrets=reading.names("secrets"),
         pull_secrets=reading.names("pull_secrets"),
-        node_selector=reading.pairs("node_selector"),
-        tolerations=tuple(reading.tolerations()),
-        service_account=reading.name("service_account", NAME),
-        priority_class=reading.name("priority_class", NAME),
-        interpreter=reading.text("interpreter") or "python3",
+        node_selector={name: str(text) for name, text in site.table("node_selector").items()},
+        tolerations=site.tables("tolerations"),
+        service_account=reading.name("service_account"),
+        priority_class=reading.name("priority_class"),
+        interpreter=site.text("interpreter").strip() or "python3",
         program=reading.one_of("program", ("sent", "image")) or "sent",
-        server_num=reading.number("server_num"),
-        trainer_num=reading.number("trainer_num"),
+        server_num=int(site.text("server_num", "0")),
+        trainer_num=int(site.text("trainer_num", "0")),
     )
     # With an operator, the images of a file are used; without, objects.py says that one lacks.
     if not (found.image or submission.file):
@@ -138,55 +137,36 @@ def object_name(run_id: str) -> str:
 
 
 class _OptionsReader:
-    """The reader of texts, lists and tables; a command line has texts only."""
+    """The reader of names, amounts and lists of a site, whose kinds are checked."""
 
-    def __init__(self, given: Mapping[str, object]) -> None:
-        self._given = given
+    def __init__(self, site: Site) -> None:
+        self._site = site
         self.problems: list[Problem] = []
 
     def problem(self, message: str, hint: str = "") -> None:
         self.problems.append(Problem(message, hint))
 
-    def text(self, name: str) -> str:
-        found = self._given.get(name, "")
-        return found.strip() if isinstance(found, str) else str(found)
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        found = self._given.get(name, ())
-        parts = found.split(",") if isinstance(found, str) else found
-        if not isinstance(parts, (list, tuple)):
-            self.problem(f"{name}: {parts!r} is not a list")
-            return ()
-        return tuple(str(part).strip() for part in parts if str(part).strip())
-
     def one_of(self, name: str, words: tuple[str, ...]) -> str:
-        found = self.text(name)
+        found = self._site.text(name).strip()
         if found and found not in words:
             self.problem(f"{name}: '{found}' is not known", f"write {', '.join(words)}")
             return ""
         return found
 
-    def name(self, name: str, form: re.Pattern[str]) -> str:
-        return self._fits(name, self.text(name), form)
+    def name(self, name: str, form: re.Pattern[str] = NAME) -> str:
+        return self._named(name, self._site.text(name).strip(), form)
 
     def names(self, name: str) -> tuple[str, ...]:
-        return tuple(self._fits(name, found, NAME) for found in self.texts(name))
+        return tuple(self._named(name, found, NAME) for found in self._site.texts(name))
 
-    def _fits(self, name: str, found: str, form: re.Pattern[str]) -> str:
+    def _named(self, name: str, found: str, form: re.Pattern[str]) -> str:
         if found and not form.fullmatch(found):
             self.problem(f"{name}: '{found}' is not a name of Kubernetes",
                          "small letters, digits and dashes")  # fmt: skip
         return found
 
-    def number(self, name: str) -> int:
-        found = self.text(name)
-        if found and not (found.isascii() and found.isdigit()):
-            self.problem(f"{name}: '{found}' is not a number")
-            return 0
-        return int(found or 0)
-
     def amount(self, name: str) -> str:
-        found = self.text(name)
+        found = self._site.text(name).strip()
         if found and not AMOUNT.fullmatch(found):
             self.problem(f"{name}: '{found}' is not an amount", "as 500m or 2; as 512Mi or 4Gi")
         return found
@@ -194,7 +174,7 @@ class _OptionsReader:
     def devices(self, name: str) -> dict[str, str]:
         """Parse "8", "huawei.com/Ascend910=8"."""
         found: dict[str, str] = {}
-        for part in self.texts(name):
+        for part in split_list(self._site.text(name)):
             resource, equals, number = part.rpartition("=")
             if not (number.isascii() and number.isdigit()):
                 self.problem(f"{name}: '{part}' is not a number", "as 8, or huawei.com/Ascend910=8")
@@ -202,50 +182,13 @@ class _OptionsReader:
                 found[resource if equals else GPU] = number
         return found
 
-    def volumes(self) -> list[Volume]:
+    def volumes(self) -> Iterator[Volume]:
         """Parse "claim:/path", "claim:/path:ro"."""
-        found = []
-        for part in self.texts("volumes"):
+        for part in self._site.texts("volumes"):
             claim, _, rest = part.partition(":")
             path, _, mode = rest.partition(":")
-            if not (NAME.fullmatch(claim) and path.startswith("/") and mode in ("", "ro", "rw")):
-                self.problem(
-                    f"volumes: '{part}' cannot be read", "write CLAIM:/path or CLAIM:/path:ro"
-                )
-                continue
-            found.append(Volume(claim, path, mode == "ro"))
-        return found
-
-    def pairs(self, name: str) -> dict[str, str]:
-        """Return the pairs of a table, or of "key=value,key=value"."""
-        found = self._given.get(name, {})
-        if isinstance(found, dict):
-            return {str(key): str(text) for key, text in found.items()}
-        pairs = {}
-        for part in self.texts(name):
-            key, equals, text = part.partition("=")
-            if not (key and equals):
-                self.problem(f"{name}: '{part}' is no pair", "write key=value,key=value")
-            pairs[key] = text
-        return pairs
-
-    def tolerations(self) -> list[Manifest]:
-        """Parse tables as in a pod, or texts as `kubectl taint` has them: key=value:Effect."""
-        given = self._given.get("tolerations", ())
-        tables = (
-            [t for t in given if isinstance(t, dict)] if isinstance(given, (list, tuple)) else []
-        )
-        if tables:
-            return [{str(key): what for key, what in table.items()} for table in tables]
-        found = []
-        for part in self.texts("tolerations"):
-            taint, colon, effect = part.partition(":")
-            key, equals, text = taint.partition("=")
-            if not key or (colon and effect not in EFFECTS):
-                self.problem(f"tolerations: '{part}' cannot be read",
-                             f"write key, key=value or key=value:{EFFECTS[0]}")  # fmt: skip
-                continue
-            one: Manifest = {"key": key, "operator": "Equal" if equals else "Exists"}
-            one |= {"value": text} if equals else {}
-            found.append(one | ({"effect": effect} if colon else {}))
-        return found
+            if NAME.fullmatch(claim) and path.startswith("/") and mode in ("", "ro", "rw"):
+                yield Volume(claim, path, mode == "ro")
+            else:
+                hint = "write CLAIM:/path or CLAIM:/path:ro"
+                self.problem(f"volumes: '{part}' cannot be read", hint)

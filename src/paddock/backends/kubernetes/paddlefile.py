@@ -1,7 +1,7 @@
 """A PaddleJob from -f, for a cluster that has an operator: it is created as it is written. Pure.
 
-Only labels that find its pods, suspension until all objects exist, and the variables of --env are
-added. Its image has its code; --image puts another one in its place.
+Only labels that find its pods, suspension until all objects exist, the variables of --env, and the
+place for the launcher's last sentence are added. Its image has its code; --image replaces it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from paddock.backends.kubernetes.pods import DEFAULT_CONTAINER
+from paddock.backends.kubernetes.pods import DEFAULT_CONTAINER, END_VARIABLE
 from paddock.kube.resource import Manifest
 
 ROLES = ("ps", "worker", "heter")
@@ -51,6 +51,7 @@ def spec_of(
         metadata["annotations"] = {
             DEFAULT_CONTAINER: first.get("name", ""), **_table(metadata, "annotations"),
         }  # fmt: skip
+        first["env"] = [*first.get("env", []), dict(END_VARIABLE)]
         first["envFrom"] = [*first.get("envFrom", []), {"secretRef": {"name": secret}}]
         if image:
             first["image"] = image

@@ -20,7 +20,6 @@ pods          all run                           running
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,7 +28,6 @@ from paddock.backends.kubernetes.objects import STOPPED
 from paddock.backends.kubernetes.pods import CONTAINER, DEFAULT_CONTAINER
 from paddock.backends.types import JobStatus, NodeStatus, RankStatus, State, role_word
 from paddock.kube.objects import Pod, Terminated, seconds
-from paddock.local.report.text import FIRST_FAILURE
 
 PHASES: dict[str, State] = {
     "": "pending", "Pending": "pending", "Starting": "starting", "Running": "running",
@@ -53,10 +51,6 @@ HOPELESS = (
 # Source: volcano, pkg/scheduler/api/unschedule_info.go.
 WAITS_FOR_OTHERS = ("Schedulable: ", "Undetermined: ")
 USUAL = (None, "", "ContainerCreating", "PodInitializing")
-# What stands before the launcher's own sentences: Paddle's lines, and the short screen's.
-OURS = re.compile(r"^(LAUNCH [A-Z]+ \S+ \S+ |(\S+ \S+ )?paddock: ((failed|warning|error): )?)")
-NO_REASON = re.compile(r"LAUNCH INFO |.*paddock: exit code \d+$")
-ERROR_LINE = "paddock: error: "
 GONE: dict[State, State] = {
     "succeeded": "succeeded", "failed": "lost", "cancelled": "cancelled",
 }  # fmt: skip
@@ -71,8 +65,7 @@ class ObservedJob:
     """The objects that were read of a job. top: the job object, None if it is gone.
 
     names: of its pods, in order. roles: processes of each pod by role, if it has several; else its
-    name says its role. events: why pods could not be made, the newest last. tail: the end of the
-    log of the pod that failed first, if its status does not hold enough of it. at: seconds since
+    name says its role. events: why pods could not be made, the newest last. at: seconds since
     1970.
     """
 
@@ -83,7 +76,6 @@ class ObservedJob:
     roles: Mapping[str, int]
     at: float
     events: Sequence[str] = ()
-    tail: str = ""
 
 
 def status_of(seen: ObservedJob, *, was_stopped: bool = False) -> JobStatus:
@@ -130,21 +122,6 @@ def newest_pods(seen: ObservedJob) -> dict[str, Pod]:
 def container_of(pod: Pod) -> str:
     """Return the name of the container that runs the job."""
     return pod.metadata.annotation(DEFAULT_CONTAINER) or CONTAINER
-
-
-def first_failed(pods: Mapping[str, Pod]) -> str:
-    """Return the name of the pod that failed first (root cause); the others ended because of it."""
-    failed = [(_ended_at(pod), name) for name, pod in pods.items() if pod.status.phase == "Failed"]
-    return min(failed)[1] if failed else ""
-
-
-def has_report(pod: Pod) -> bool:
-    """Return True if a failed pod's status holds the launcher's sentence.
-
-    A long traceback pushes it out of the 2 KiB.
-    """
-    ends = (container.state.terminated for container in pod.status.containerStatuses or ())
-    return any(FIRST_FAILURE in (end.message or "") for end in ends if end is not None)
 
 
 def hopeless(pods: Sequence[Pod]) -> str:
@@ -208,22 +185,6 @@ def note_of(pod: Pod) -> str:
         if condition.type == "PodScheduled" and condition.status == "False":
             return f"{condition.reason or 'Unschedulable'}: {condition.message or ''}".rstrip(": ")
     return ""
-
-
-def culprit_sentence(text: str) -> str:
-    """Return the root cause at the end of the launcher's log; else the last line with content.
-
-    >>> culprit_sentence("2026-01-01 00:00:00 paddock: first failure: rank 1 on a "
-    ...                  "exited with code 3\\n2026-01-01 00:00:00 paddock: exit code 3")
-    'rank 1 on a exited with code 3'
-    """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for mark in (FIRST_FAILURE, ERROR_LINE):
-        for line in reversed(lines):
-            if mark in line:
-                return line.partition(mark)[2]
-    told = [line for line in lines if not NO_REASON.match(line)]
-    return OURS.sub("", told[-1]) if told else ""
 
 
 # ------------------------------------------------------------------------------------------ parts
@@ -312,31 +273,32 @@ def _place(name: str) -> int:
     return int(last) if last.isdigit() else 0
 
 
+def _ends(pod: Pod) -> list[Terminated]:
+    found = (container.state.terminated for container in pod.status.containerStatuses or ())
+    return [end for end in found if end is not None]
+
+
 def _code(pod: Pod) -> int | None:
-    for container in pod.status.containerStatuses or ():
-        if container.state.terminated is not None:
-            return container.state.terminated.exitCode
-    return None
+    return next((end.exitCode for end in _ends(pod)), None)
 
 
 def _ended_at(pod: Pod) -> float:
-    ends = [c.state.terminated.finishedAt for c in pod.status.containerStatuses or ()
-            if c.state.terminated is not None]  # fmt: skip
-    return min((seconds(end) for end in ends), default=0.0)
+    return min((seconds(end.finishedAt) for end in _ends(pod)), default=0.0)
 
 
 def _blame(pods: Mapping[str, Pod], seen: ObservedJob) -> tuple[int, str]:
-    """Return (exit code, sentence) of the root cause of a failed job."""
+    """Return (exit code, sentence) of the root cause: of the pod that failed first."""
     last = _number(_table(_table(seen.top, "status"), "lastFailure").get("exitCode")) or 1
-    name = first_failed(pods)
-    if not name:
+    failed = [(_ended_at(pod), name) for name, pod in pods.items() if pod.status.phase == "Failed"]
+    if not failed:
         return last, ""
-    said = culprit_sentence(seen.tail) if FIRST_FAILURE in seen.tail else note_of(pods[name])
-    return _code(pods[name]) or last, f"{name}: {said}"
+    _, name = min(failed)
+    return _code(pods[name]) or last, f"{name}: {note_of(pods[name])}"
 
 
 def _ended(ended: Terminated) -> str:
-    sentence = culprit_sentence(ended.message or "")
+    """Return the launcher's sentence (local/runs/record.py); else the last line of the log."""
+    sentence = (ended.message or "").strip().rpartition("\n")[2].strip()
     if ended.reason in ("OOMKilled", "ContainerCannotRun", "DeadlineExceeded"):
         return f"{ended.reason}, exit code {ended.exitCode}" + (f": {sentence}" if sentence else "")
     return sentence or f"exit code {ended.exitCode}"

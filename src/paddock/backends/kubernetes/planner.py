@@ -5,16 +5,27 @@ It needs the standard library only: a plan is the same on a machine without a cl
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
+import tarfile
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from paddock.backends.files.package import Package, scan
 from paddock.backends.kubernetes.forms import with_roles
 from paddock.backends.kubernetes.objects import PlannedObject, is_file, objects_of, plan_of
 from paddock.backends.kubernetes.options import KubernetesOptions, read_options
-from paddock.backends.kubernetes.pack import pack
+from paddock.backends.node.manifest import shown
 from paddock.backends.types import Submission, SubmissionPlan
 from paddock.errors import UsageError, extra_hint
+
+# A ConfigMap's data may be 1 MiB in all (core validation, MaxSecretSize); keys count too.
+LIMIT_BYTES = (1 << 20) - 4096
+# Packed, more than this cannot come below the limit but for files of zeros.
+READ_BYTES_MAX = 64 << 20
+KINDS = {"file": tarfile.REGTYPE, "dir": tarfile.DIRTYPE, "link": tarfile.SYMTYPE}
 
 
 @dataclass(frozen=True)
@@ -80,3 +91,42 @@ def _patch(given: object) -> dict[str, object]:
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise UsageError(f"pod_patch {given} is not a table", hint="as in spec.template of a Job")
     return found
+
+
+def pack(directory: str, env: Mapping[str, str]) -> bytes:
+    """Return the package of a directory as a .tar.gz: for Python's tarfile, an image may lack tar.
+
+    The same files give the same bytes.
+
+    Raises UsageError for entries that cannot be sent, and when a ConfigMap cannot hold it.
+    """
+    package = scan(directory, env)
+    if package.manifest.total_bytes > READ_BYTES_MAX:
+        raise _too_large(directory, str(package))
+    found = gzip.compress(_archive(package), 9, mtime=0)
+    if len(found) > LIMIT_BYTES:
+        raise _too_large(directory, f"{len(found) / 1e6:.1f} MB packed")
+    return found
+
+
+def _archive(package: Package) -> bytes:
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for entry in package.manifest.entries:
+            info = tarfile.TarInfo(entry.path)
+            info.type, info.mode, info.linkname = KINDS[entry.kind], entry.mode, entry.target
+            if entry.kind != "file":
+                archive.addfile(info)
+                continue
+            data = package.read(entry)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return plain.getvalue()
+
+
+def _too_large(directory: str, what: str) -> UsageError:
+    return UsageError(
+        f"{shown(os.fspath(directory))} is too large to travel with the job: {what}, "
+        "the limit is 1 MiB packed",
+        hint="put it into the image, or on a volume: --volumes CLAIM:/path --workspace /path",
+    )

@@ -7,51 +7,53 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paddock.backends.kubernetes.options import KubernetesOptions
-from paddock.backends.kubernetes.words import FOLDER, SENT, START
+from paddock.backends.kubernetes.words import FOLDER, SENT, launch_words
+from paddock.backends.types import Submission
 from paddock.kube.resource import Manifest
+from paddock.local.runs.record import TERMINATION_LOG
 
 CONTAINER = "paddock"
 # Which container `kubectl logs` means, and we: an annotation of pods.
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 SHARED_MEMORY = "/dev/shm"
+# Where the kubelet reads why a container has ended (core/v1 Container, terminationMessagePath).
+END_VARIABLE = {"name": TERMINATION_LOG, "value": "/dev/termination-log"}
 # The launcher ends its processes within --grace, says why, and then goes.
 GRACE_MORE_SECONDS = 5
 
 
 def template_of(
+    submission: Submission,
     options: KubernetesOptions,
+    metadata: Mapping[str, Mapping[str, str]],
     *,
-    labels: Mapping[str, str],
-    argv: Sequence[str],
     secret: str,
     maps: Sequence[str],
-    env: Sequence[Manifest] = (),
-    start: str = START,
-    workdir: str = "",
-    grace_seconds: float = 10.0,
-    patch: Mapping[str, object] | None = None,
+    ours: Sequence[str],
+    env: Sequence[Manifest],
+    start: str,
+    patch: Mapping[str, object],
 ) -> Manifest:
     """Return a PodTemplateSpec. env, secrets: the environment of the pod's container.
 
-    maps: ConfigMaps with sent files.
+    metadata: labels and annotations. maps: ConfigMaps with sent files. ours: flags of the launcher.
     """
     container: Manifest = {
         "name": CONTAINER,
         "image": options.image,
         "command": ["/bin/sh", "-c", start, CONTAINER],
-        "args": list(argv),
-        "env": [*env],
+        "args": launch_words(submission, options, ours),
+        "env": [*env, dict(END_VARIABLE)],
         "envFrom": [{"secretRef": {"name": name}} for name in (*options.secrets, secret)],
         "resources": _resources(options),
-        # The end of a failed container's log comes with its status.
+        # For launchers that are killed; others write how they end, see END_VARIABLE.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": _mounts(options, bool(maps)),
+        "workingDir": submission.workspace,
     }
-    if workdir:
-        container["workingDir"] = workdir
     spec: Manifest = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": int(grace_seconds) + GRACE_MORE_SECONDS,
+        "terminationGracePeriodSeconds": int(submission.job.grace_seconds) + GRACE_MORE_SECONDS,
         "enableServiceLinks": False,
         "containers": [without_empty(container)],
         "volumes": _volumes(options, maps),
@@ -66,11 +68,7 @@ def template_of(
     spec |= without_empty(more)
     if not options.service_account:
         spec["automountServiceAccountToken"] = False
-    annotations = {DEFAULT_CONTAINER: CONTAINER}
-    template: Manifest = {
-        "metadata": {"labels": dict(labels), "annotations": annotations}, "spec": spec,
-    }  # fmt: skip
-    return merged(template, patch or {})
+    return merged({"metadata": metadata, "spec": spec}, patch)
 
 
 def merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

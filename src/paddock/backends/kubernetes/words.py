@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paddock.backends.kubernetes.options import KubernetesOptions
 from paddock.backends.types import Submission
 from paddock.jobfile.flags import LAUNCH
 
@@ -70,18 +71,18 @@ def split_flags(flags: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]
 
 
 def launch_words(
-    submission: Submission, python: str, program: str, ours: Sequence[str]
+    submission: Submission, options: KubernetesOptions, ours: Sequence[str]
 ) -> list[str]:
     """Return the arguments after the shell line.
 
-    program: "sent" or "image". ours: flags, which may refer to variables as $(NAME).
+    ours: flags, which may refer to variables as $(NAME).
     """
-    first = [python, "-m", "paddock"] if program == "image" else [python, f"{PROGRAM}/__main__.py"]
+    program = ["-m", "paddock"] if options.program == "image" else [f"{PROGRAM}/__main__.py"]
     kept, env = split_flags(submission.flags)
     named = [f"{escaped(name)}=$({VALUE}{number})" for number, (name, _) in enumerate(env)]
     kept += ["-f", f"{SENT}/job.json"] if submission.file else []
     return [
-        *(escaped(word) for word in (*first, "launch", *kept)),
+        *(escaped(word) for word in (options.interpreter, *program, "launch", *kept)),
         *(word for text in named for word in ("--env", text)),
         *ours,
         *(escaped(word) for word in submission.script),

@@ -19,12 +19,26 @@ from paddock.backends.backend import Say
 from paddock.backends.common import folder as folders
 from paddock.backends.common.planned import of_command
 from paddock.backends.merge import MergedConsole
-from paddock.backends.mpi.command import TOKEN, Mpirun, complaints, read_version
-from paddock.backends.mpi.plan import SCRIPT, START_FILE, plan_of
+from paddock.backends.mpi.plan import (
+    SCRIPT,
+    START_FILE,
+    TOKEN,
+    Mpirun,
+    complaints,
+    plan_of,
+    read_version,
+)
 from paddock.backends.mpi.state import status_of, why_mpirun_ended
-from paddock.backends.node import attend
-from paddock.backends.node.jobdir import CONSOLE, INNER, is_alive, is_running, node_state, read_json
-from paddock.backends.node.names import alive_state
+from paddock.backends.node import daemon
+from paddock.backends.node.jobdir import (
+    CONSOLE,
+    INNER,
+    alive_state,
+    is_alive,
+    is_running,
+    node_state,
+    read_json,
+)
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.types import (
@@ -57,34 +71,30 @@ class Mpi(folders.FolderBackend):
     name, begun = "mpi", "state.json"
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """Return the plan of a submission.
-
-        Asks mpirun for its version; with --servers_on, for addresses.
-        """
-        place = folders.root_of(submission.site) / submission.run_id
+        folder = folders.root_of(submission.site) / submission.run_id
         mpirun = find_mpirun(submission.site)
         if submission.extra.get("servers_on"):
             submission = replace(submission, site=_resolved(submission.site))
-        cwd = str(_cwd(submission, place))
+        cwd = str(_cwd(submission, folder))
         is_allocated = any(name in os.environ for name in ALLOCATIONS)
         is_root = os.geteuid() == 0
         return plan_of(
-            submission, mpirun, str(place), cwd, is_root=is_root, is_allocated=is_allocated
+            submission, mpirun, str(folder), cwd, is_root=is_root, is_allocated=is_allocated
         )
 
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
     ) -> int | None:
         """Make the directory and start the job daemon; then stay attached, unless is_detached."""
-        place = folders.root_of(submission.site) / submission.run_id
+        folder = folders.root_of(submission.site) / submission.run_id
         host = socket.gethostname()
-        run.keep(folder=str(place), host=host, cwd=str(_cwd(submission, place)), may_run=[])
-        self.make(submission, {**plan.files, str(place / INNER / HOST): host}, say)
-        console = str(place / "log" / CONSOLE)
-        with folders.nothing_left(place, "mpirun cannot be started"):
-            lease = attend.start(
-                str(place),
-                ["/bin/sh", str(place / SCRIPT)],
+        run.keep(folder=str(folder), host=host, cwd=str(_cwd(submission, folder)), may_run=[])
+        self.make(submission, {**plan.files, str(folder / INNER / HOST): host}, say)
+        console = str(folder / "log" / CONSOLE)
+        with folders.nothing_left(folder, "mpirun cannot be started"):
+            lease = daemon.start(
+                str(folder),
+                ["/bin/sh", str(folder / SCRIPT)],
                 {**of_command(os.environ), **dict(submission.env), TOKEN: submission.token},
                 cwd="/",
                 outputs=(console, console),
@@ -94,7 +104,7 @@ class Mpi(folders.FolderBackend):
             run.move(Handle("mpi", host, submission.run_id))
             self._wait_until_begun(run, submission.job.nnodes_max)
             run.keep(may_run=[host])
-            say(f"in {place}")
+            say(f"in {folder}")
             return None if submission.is_detached else self._stay(run, say)
         finally:
             if lease >= 0:
@@ -102,24 +112,24 @@ class Mpi(folders.FolderBackend):
 
     def _wait_until_begun(self, run: RegisteredJob, count: int) -> None:
         """Wait until every host has begun. Raises UsageError, and then nothing is left."""
-        place = _here(run)
-        begun = [place / INNER / f"begun-{rank}" for rank in range(count)]
+        folder = _here(run)
+        begun = [folder / INNER / f"begun-{rank}" for rank in range(count)]
         try:
             while not all(path.exists() for path in begun):
-                if node_state(str(place))["state"] not in ALIVE:
-                    said = (place / "log" / CONSOLE).read_text("utf-8", "replace")
-                    paths = sorted((place / INNER).glob("error-*"))
+                if node_state(str(folder))["state"] not in ALIVE:
+                    said = (folder / "log" / CONSOLE).read_text("utf-8", "replace")
+                    paths = sorted((folder / INNER).glob("error-*"))
                     errors = [path.read_text("utf-8", "replace") for path in paths]
-                    folders.remove(place)
-                    raise UsageError.of(complaints(said, errors, str(place / START_FILE)))
+                    folders.remove(folder)
+                    raise UsageError.of(complaints(said, errors, str(folder / START_FILE)))
                 # sleep: no event tells that a file is there
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
             self.stop(run, now=True)
-            while node_state(str(place))["state"] in ALIVE:
+            while node_state(str(folder))["state"] in ALIVE:
                 # sleep: ranks that were told to end at once need a moment
                 time.sleep(POLL_SECONDS)
-            folders.remove(place)
+            folders.remove(folder)
             raise
 
     def _stay(self, run: RegisteredJob, say: Say) -> int:
@@ -129,18 +139,18 @@ class Mpi(folders.FolderBackend):
             number: signal.signal(number, lambda n, _frame: asked.append(n))
             for number in (signal.SIGINT, signal.SIGTERM)
         }
-        place, has_stopped = Path(run.details["folder"]), False
+        folder, has_stopped = Path(run.details["folder"]), False
         gone_at = math.inf
         screen = MergedConsole() if os.isatty(1) else None  # hosts write what the console has
         try:
-            with open(place / "log" / CONSOLE, "rb") as file:
+            with open(folder / "log" / CONSOLE, "rb") as file:
                 while True:
-                    state = read_json(str(place / INNER / "state.json")) or {}
+                    state = read_json(str(folder / INNER / "state.json")) or {}
                     is_over = state.get("state") != "running"
                     if not is_over and not is_alive(state.get("process")):
                         gone_at = min(gone_at, time.monotonic())
                         is_late = time.monotonic() > gone_at + VERDICT_SECONDS_MAX
-                        is_over = is_late or (place / INNER / "verdict.json").exists()
+                        is_over = is_late or (folder / INNER / "verdict.json").exists()
                     while data := file.read(CHUNK_BYTES):
                         write_all(1, data if screen is None else screen.shown(data))
                     if is_over:
@@ -163,39 +173,29 @@ class Mpi(folders.FolderBackend):
     # -------------------------------------------------------------------- later
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """Return the status from the files of the job daemon and the launchers.
-
-        Raises PaddockError elsewhere.
-        """
-        place = _here(run)
-        row = node_state(str(place))
-        whole = read_json(str(place / INNER / "status.json")) or {}
-        verdict = read_json(str(place / INNER / "verdict.json")) or {}
+        """Return the status from the files of the job daemon and the launchers."""
+        folder = _here(run)
+        row = node_state(str(folder))
+        whole = read_json(str(folder / INNER / "status.json")) or {}
+        verdict = read_json(str(folder / INNER / "verdict.json")) or {}
         if row.get("code") and not row.get("why"):
-            row["why"] = _why(place, int(row["code"]))
+            row["why"] = _why(folder, int(row["code"]))
         return status_of(row, whole, verdict, time.time())
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
-        """Yield the lines of all hosts, in the order of their clocks.
-
-        Raises PaddockError elsewhere.
-        """
         _here(run)
         return super().logs(run, query)
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """Write the stop file for the first launcher; signal the job daemon, which tells mpirun."""
-        place = _here(run)
-        state = read_json(str(place / INNER / "state.json")) or {}
-        if not is_running(state):
-            return
-        for name in ("stop", "now") if now else ("stop",):
-            folders.write(place / INNER / name, f"{time.time()}\n")
-        os.kill(int(state["process"]["pid"]), signal.SIGTERM)
+        folder = _here(run)
+        state = read_json(str(folder / INNER / "state.json")) or {}
+        if is_running(state):
+            daemon.ask_to_stop(str(folder), state, now=now)
 
     def delete(self, run: RegisteredJob) -> None:
-        place = _here(run)
-        if node_state(str(place))["state"] in ALIVE:
+        folder = _here(run)
+        if node_state(str(folder))["state"] in ALIVE:
             raise PaddockError(f"{run.handle} still runs", hint="paddock stop first")
         super().delete(run)
 
@@ -255,11 +255,11 @@ def _resolved(site: Site) -> Site:
     return replace(site, options={**site.options, "hosts": tuple(found)})
 
 
-def _cwd(submission: Submission, place: Path) -> Path:
+def _cwd(submission: Submission, folder: Path) -> Path:
     """Return the working directory of ranks: the workspace, the job's directory, or this one."""
     if submission.workspace:
         return Path(os.path.abspath(os.path.expanduser(submission.workspace)))
-    return place if submission.package else Path.cwd()
+    return folder if submission.package else Path.cwd()
 
 
 def _here(run: RegisteredJob) -> Path:
@@ -276,13 +276,13 @@ def _here(run: RegisteredJob) -> Path:
     return Path(folder)
 
 
-def _host_of(place: Path) -> str:
+def _host_of(folder: Path) -> str:
     """Return the machine that holds mpirun; "" where that is not known."""
-    return folders.line_in(place / INNER / HOST)
+    return folders.line_in(folder / INNER / HOST)
 
 
-def _why(place: Path, code: int) -> str:
+def _why(folder: Path, code: int) -> str:
     """Return the reason why mpirun ended, from the end of the console."""
-    with open(place / "log" / CONSOLE, "rb") as file:
+    with open(folder / "log" / CONSOLE, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_WORDS_BYTES))
         return why_mpirun_ended(code, file.read().decode("utf-8", "replace"))

@@ -30,10 +30,7 @@ LOST = re.compile(r"^\s*Remote daemon: .* on node (\S+)$", re.M)  # Open MPI 4 a
 def status_of(
     row: Mapping[str, Any], whole: Mapping[str, Any], verdict: Mapping[str, Any], as_of: float
 ) -> JobStatus:
-    """Return the status.
-
-    row: node_state (node/jobdir.py); whole, verdict: the launchers' records.
-    """
+    """Return the status. row: of node_state; whole, verdict: the launchers' records."""
     state: State = row["state"]
     verdict = verdict or whole.get("verdict") or {}
     nodes = nodes_of(whole)
@@ -66,12 +63,12 @@ def status_of(
     )
 
 
-def why_mpirun_ended(code: int, said: str) -> str:
+def why_mpirun_ended(code: int, output: str) -> str:
     """Return the reason why mpirun took its launchers along. said: the end of the console.
 
     >>> why_mpirun_ended(205, "  Remote daemon: [[9213,0],2] on node h2\\n")
     "node h2 is lost: mpirun's daemon there was killed, or cannot be reached"
     """
-    if lost := LOST.search(said):
+    if lost := LOST.search(output):
         return f"node {lost[1]} is lost: mpirun's daemon there was killed, or cannot be reached"
     return f"mpirun ended with {code}, and the job with it; nobody told it to stop"

@@ -2,15 +2,13 @@
 
 boot       the first code over ssh: finds the archive, or asks for it
 main       answers requests, one line of JSON each, until its input ends
-attend     the job daemon: starts the launcher, keeps its console and how it ended
+daemon     the job daemon: starts the launcher, keeps its console and how it ended
 logs       a job's logs on this host as one stream, in order of time
-jobdir     paths of a job directory, and the state that its files tell
-names      names of jobs: one running job each; which roots are refused as unsafe
+jobdir     paths of a job directory, the state that its files tell, who has a name; unsafe roots
 files      requests about files: put, place, offer, take
 manifest   the entries of a package, and which are refused as unsafe
 carried    the parameter server that came with the launcher
-store      the cache of file contents by their hash
-receiver   contents on their way into the store
+store      the cache of file contents by their hash, and contents on their way into it
 relay      contents from one host to another
 place      a package becomes a directory
 pack       log/ and output/ as a tar file, for fetch

@@ -2,15 +2,14 @@
 
 op      body                      answer
 ------  ------------------------  -------------------------------------------------
-put     contents (receiver.py)    {"received": n}
+put     contents (store.py)       {"received": n}
 place   a manifest, as packed     {"placed": true}, or {"missing": n} with the hashes
 offer   a key, 32 bytes, hashes   {"port": n}: given there to other hosts (relay.py); without a
                                   body that ends
 take    a key, 32 bytes, hashes   {"received": n}: fetched from "address" and "port" of another
 
-Requests and answers are messages of wire.py. A refused request is answered with {"error", "hint"};
-its body has been read all the same. An unchanged package is placed in one round; otherwise the
-missing contents are put, and place is asked again.
+An unchanged package is placed in one round; otherwise the missing contents are put, and place is
+asked again.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ import os
 
 from paddock.backends.node.manifest import unpack
 from paddock.backends.node.place import build, check_room
-from paddock.backends.node.receiver import Receiver
-from paddock.backends.node.store import CHUNK_BYTES, ContentStore, default_folder, told
+from paddock.backends.node.store import ContentStore, Receiver, default_folder, system_errors
 from paddock.errors import PaddockError
 
 TYPE_CHECKING = False
@@ -32,19 +30,18 @@ if TYPE_CHECKING:
 
 
 OPS = ("put", "place", "offer", "take")
-LIST_BYTES_MAX = 64 << 20
 
 
 def serve(request: Mapping[str, Any], wire: Wire, store: ContentStore | None = None) -> None:
     """Answer a request of OPS; "directory" in it is the job's."""
-    body = _Body(wire, int(request["bytes"]))
     try:
         if store is None:
             store = ContentStore(default_folder(os.environ))
-        row, hashes = _answer(request, body, store)
+        row, hashes = _answer(request, wire.body(), store)
     except PaddockError as error:
         row, hashes = {"error": error.message, "hint": error.hint}, []
-    body.pass_over()
+    for _ in wire.body():  # of a request that was refused before it was read
+        pass
     wire.send({"re": request["op"], **row}, join_hashes(hashes))
 
 
@@ -59,47 +56,35 @@ def split_hashes(data: bytes) -> list[str]:
 
 
 def _answer(
-    request: Mapping[str, Any], body: _Body, store: ContentStore
+    request: Mapping[str, Any], body: Iterator[bytes], store: ContentStore
 ) -> tuple[dict[str, object], list[str]]:
     if request["op"] == "put":
-        return {"received": _put(body, store)}, []
-    if body.left > LIST_BYTES_MAX:
-        raise PaddockError("the list of files is too long")
+        with Receiver(store) as receiver:
+            for piece in body:
+                receiver.feed(piece)
+            return {"received": receiver.finish()}, []
     data = b"".join(body)
-    if request["op"] in ("offer", "take"):
-        return _relay(request, data, store), []
-    missing = _place(data, str(request["directory"]), store)
-    return ({"missing": len(missing)} if missing else {"placed": True}), missing
-
-
-def _put(body: _Body, store: ContentStore) -> int:
-    receiver = Receiver(store)
-    try:
-        for piece in body:
-            receiver.feed(piece)
-        return receiver.finish()
-    finally:
-        receiver.drop()
-
-
-def _relay(request: Mapping[str, Any], data: bytes, store: ContentStore) -> dict[str, object]:
+    if request["op"] == "place":
+        missing = _place(data, str(request["directory"]), store)
+        return ({"missing": len(missing)} if missing else {"placed": True}), missing
     from paddock.backends.node import relay  # threads and sockets: for many hosts only
 
     key, hashes = data[: relay.KEY_BYTES], split_hashes(data[relay.KEY_BYTES :])
     address = str(request["address"])
     if request["op"] == "take":
-        return {"received": relay.take(store, key, hashes, address, int(request["port"]))}
+        port = int(request["port"])
+        return {"received": relay.take(store, key, hashes, address, port)}, []
     if key:
-        return {"port": relay.offer(store, key, hashes, address)}
+        return {"port": relay.offer(store, key, hashes, address)}, []
     relay.withdraw(store)
-    return {}
+    return {}, []
 
 
 def _place(data: bytes, directory: str, store: ContentStore) -> list[str]:
     """Make the directory, or answer with the hashes that are missing."""
     manifest = unpack(data)
     blobs = manifest.blobs
-    with store.in_use(), told(store.folder):
+    with store.in_use(), system_errors(store.folder):
         missing = store.missing(blobs)
         if not missing:
             build(manifest, directory, lambda e: store.open(e.sha256), is_checked=True)
@@ -107,28 +92,3 @@ def _place(data: bytes, directory: str, store: ContentStore) -> list[str]:
     check_room(store.folder, sum(blobs[each] for each in missing))
     check_room(directory, manifest.total_bytes)
     return missing
-
-
-class _Body:
-    """The body of a request, in pieces. left: bytes that have not been read."""
-
-    def __init__(self, wire: Wire, size: int) -> None:
-        self.left = size
-        self._wire = wire
-
-    def __iter__(self) -> Iterator[bytes]:
-        while self.left:
-            piece = self._wire.read(min(self.left, CHUNK_BYTES))
-            if not piece:
-                self.left = 0
-                raise PaddockError("the transfer broke off", retryable=True)
-            self.left -= len(piece)
-            yield piece
-
-    def pass_over(self) -> None:
-        """Read the rest of the body, so that the next message is in step."""
-        try:
-            for _ in self:
-                pass
-        except PaddockError:
-            return

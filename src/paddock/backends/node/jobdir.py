@@ -1,4 +1,6 @@
-"""Paths of one job's files on one host, and the state that they tell. Standard library only.
+"""Paths of one job's files on one host, the state that they tell, and who has a name.
+
+Standard library only.
 
 DIR/...                      the working directory: the package, and output of the job
 DIR/log/workerlog.N          output of local process N; .times beside it says when (record)
@@ -6,7 +8,7 @@ DIR/log/console.log          output shown by the ranks here; on the first host t
 DIR/log/screen.log           the screen of another host's launcher
 DIR/nodefile, cluster.json   this host's node rank, and all nodes
 DIR/.paddock/job.json        the submission, without secrets
-DIR/.paddock/state.json      the job daemon: its process, how the job ended
+DIR/.paddock/state.json      who makes the job; then the job daemon, and how the job ended
 DIR/.paddock/error           why a launcher ended before a verdict (local/runs/record.py)
 DIR/.paddock/status.json     the whole job, as its coordinator knows it (on one host)
 DIR/.paddock/control.HOST    the socket on which its launcher answers (local/runs/control.py)
@@ -21,11 +23,13 @@ import stat
 import time
 from contextlib import suppress
 
+from paddock.errors import PaddockError, UsageError
+from paddock.local.output.lock import process_text
 from paddock.local.runs.record import ERROR
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 INNER = ".paddock"
@@ -33,7 +37,8 @@ CONSOLE, SCREEN = "console.log", "screen.log"  # in log/
 FILE_MODE = 0o600
 ERROR_CHARACTERS = 1 << 14
 STATUS_SECONDS = 1.0  # a launcher that is silent is stopped, or very busy
-FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+STOP, NOW = "stop", "now"  # the stop file, and how it begins if no grace is given
+STATE, MAKING = "state.json", "making"  # its name, and its state until the job daemon runs
 
 
 def write_json(path: str, content: object) -> None:
@@ -90,10 +95,7 @@ def inner(directory: str, name: str) -> str:
 
 
 def process_of(pid: int) -> dict[str, object] | None:
-    """Return what identifies a process although its pid is reused later; None when it is gone.
-
-    start: clock ticks since the boot, field 22 of /proc/PID/stat (proc(5)).
-    """
+    """Return what identifies a process although its pid is reused; None when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -101,16 +103,7 @@ def process_of(pid: int) -> dict[str, object] | None:
         return None
     if fields[0] == b"Z":
         return None
-    return {"pid": pid, "start": int(fields[19]), "boot": boot_id()}
-
-
-def boot_id() -> str:
-    """Return the boot id of this machine: another one after each boot."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    return {"pid": pid, "start": int(fields[19]), "boot": process_text(pid).partition(" ")[0]}
 
 
 def is_alive(process: Mapping[str, Any] | None) -> bool:
@@ -123,6 +116,15 @@ def is_alive(process: Mapping[str, Any] | None) -> bool:
 def is_running(state: Mapping[str, Any]) -> bool:
     """Return True if a job daemon has said in state.json that it runs, and still does."""
     return state.get("state") == "running" and is_alive(state.get("process"))
+
+
+def refuse_unsafe(root: str) -> None:
+    """Raise UsageError for a root whose entries others may replace: they could run code as us."""
+    if folder := unsafe_folder(root):
+        raise UsageError(
+            f"{root}: others may write to {folder}, and so exchange what is in it",
+            hint=f"chmod o-w {folder} (or +t), or choose another --root",
+        )
 
 
 def unsafe_folder(path: str) -> str:
@@ -156,18 +158,19 @@ def node_state(directory: str) -> dict[str, Any]:
     """Return the state of this host's part of the job: state, code, why; the whole job's if known.
 
     state.json   job daemon   state
-    absent       -            starting, stopping (its submitter is still at it), else lost
+    absent       -            lost
+    making       -            starting, stopping; lost once its submitter has gone
     running      alive        starting, running (ranks are up), stopping (was told to)
     running      gone         lost
     ended        -            succeeded, failed, cancelled
     """
-    row, is_making = read_state(directory)
+    row = read_state(directory)
     whole = read_json(inner(directory, "status.json"))
     found: dict[str, Any] = {"now": time.time(), "whole": whole, "ranks": {}}
-    has_stopped = os.path.exists(inner(directory, "stop"))
-    if row is None and is_making:
+    has_stopped = os.path.exists(inner(directory, STOP))
+    if row.get("state") == MAKING:
         return {**found, "state": "stopping" if has_stopped else "starting"}
-    if row is None:
+    if not row:
         return {**found, "state": "lost", "why": f"{directory} has no job"}
     found |= {"since": row.get("at", 0.0), "code": row.get("code"), "why": row.get("why", "")}
     if row.get("state") != "running":
@@ -185,7 +188,6 @@ def _ask_launcher(directory: str, found: dict[str, Any]) -> bool:
     Its answer is stored: ranks, and the whole job if known. If it does not answer (on another host,
     or stopped by SIGSTOP), its files are read instead.
     """
-    from paddock.errors import PaddockError
     from paddock.local.runs.control import NoLauncherError, ask
 
     try:
@@ -205,44 +207,55 @@ def control_socket(directory: str) -> str:
     return inner(directory, f"control.{os.uname().nodename}")
 
 
-def lock_making(directory: str) -> int:
-    """Lock a job's directory as being made, until unlock_making or the end of this process."""
-    os.mkdir(os.path.join(directory, INNER), 0o700)
-    fd = os.open(os.path.join(directory, INNER), FOLDER_FLAGS)
-    with suppress(OSError):  # without locks, a job being made looks lost until it has started
-        fcntl.flock(fd, fcntl.LOCK_EX)
-    return fd
+def read_state(directory: str) -> dict[str, Any]:
+    """Return the content of state.json; {} if there is no job, or its submitter left halfway.
 
-
-def unlock_making(fd: int) -> None:
-    """Unlock it. Children forked meanwhile hold the descriptor too: closing it would not unlock."""
-    with suppress(OSError):
-        fcntl.flock(fd, fcntl.LOCK_UN)
-    os.close(fd)
-
-
-def read_state(directory: str) -> tuple[dict[str, Any] | None, bool]:
-    """Return the content of state.json, and whether the job is still being made.
-
-    The lock is read first: the submitter unlocks once state.json is there, so a job that starts
-    meanwhile does not look lost.
+    Read again before that is said: the job may have started since, and its submitter have gone.
     """
-    is_making = is_being_made(directory)
-    return read_json(inner(directory, "state.json")), is_making
+    for _ in range(2):
+        row = read_json(inner(directory, STATE)) or {}
+        if row.get("state") != MAKING or is_alive(row.get("process")):
+            return row
+    return {}
 
 
-def is_being_made(directory: str) -> bool:
-    """Return True if a submitter is connected that has not started the job yet."""
+def alive_state(directory: str) -> str:
+    """Return the state of a job that goes on here; "" for one that does not."""
+    state = str(node_state(directory)["state"])
+    return state if state in ("starting", "running", "stopping") else ""
+
+
+def take_name(directory: str, name: str, held: Callable[[str], str] = alive_state) -> None:
+    """Take a name for a job; a job keeps its name while it runs. Raises UsageError.
+
+    ROOT/.names-UID/NAME is a link to the directory of the job that has the name.
+    held: returns the state of a job that still keeps its name, given its directory, else "".
+    """
+    root, own = os.path.split(directory)
+    names = os.path.join(root, f".names-{os.geteuid()}")
+    os.makedirs(names, 0o700, exist_ok=True)
+    path = os.path.join(names, name)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    lock = os.open(os.path.join(names, ".lock"), flags, 0o600)  # NFS locks no directory
     try:
-        fd = os.open(os.path.join(directory, INNER), FOLDER_FLAGS)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+        with suppress(OSError):  # a file system without locks: the quicker job has it
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for _ in range(3):
+            try:
+                os.symlink(own, path)
+                return
+            except FileExistsError:
+                pass
+            try:
+                holder = os.path.basename(os.readlink(path))
+            except FileNotFoundError:
+                continue
+            if state := held(os.path.join(root, holder)):
+                raise UsageError(
+                    f"the name '{name}' is in use: {holder} is {state}",
+                    hint="choose another --name, or --replace to stop that job first",
+                )
+            os.unlink(path)
     finally:
-        os.close(fd)
+        os.close(lock)
+    raise UsageError(f"the name '{name}' is being taken by others", hint="try again")

@@ -196,10 +196,7 @@ class LogFile:
         self._fd = self._times_fd = -1
 
     def grow(self, now_ns: int, said_ns: int, *, is_last: bool) -> Iterator[Row]:
-        """Yield rows that came since the last call.
-
-        No row is older than said_ns or younger than now_ns.
-        """
+        """Yield rows since the last call, none older than said_ns or younger than now_ns."""
         if self._fd < 0:
             self._fd = _open(self.path)
         if self._fd < 0:

@@ -25,23 +25,25 @@ import sys
 import time
 from contextlib import ExitStack, contextmanager
 
-from paddock.backends.node import attend, workspace
+from paddock.backends.node import daemon, workspace
 from paddock.backends.node.jobdir import (
     CONSOLE,
     INNER,
+    MAKING,
     SCREEN,
+    STATE,
+    STOP,
     inner,
-    is_being_made,
     is_running,
-    lock_making,
     node_state,
+    process_of,
     read_json,
     read_state,
-    unlock_making,
+    refuse_unsafe,
+    take_name,
     write_json,
     write_text,
 )
-from paddock.backends.node.names import refuse_unsafe, take_name
 from paddock.backends.node.wire import CHUNK_BYTES, Wire, WireEnded
 from paddock.errors import PaddockError, UsageError
 
@@ -56,8 +58,6 @@ POLL_SECONDS = 0.05
 # An attached job ends when its submitter was not heard for so long.
 ATTACHED_LEASE_SECONDS = 10.0
 LISTEN_SECONDS = 1.0
-STOP_FILE = "stop"
-MADE = "made.json"  # by which submitter: hosts see by it that they share a directory
 
 
 def serve(program: str) -> None:
@@ -77,7 +77,6 @@ class HostSession:
         self._wire = wire
         self._program = program
         self._made: set[str] = set()  # directories that this connection has made
-        self._locks: dict[str, int] = {}  # of those that are still being made
         self._lease = -1
         self._ops: dict[str, Callable[[Row], Row | None]] = {
             "hello": self._hello,
@@ -108,7 +107,6 @@ class HostSession:
 
             files.serve({**row, "directory": _directory(row)}, self._wire)
             return
-        self._wire.read(int(row.pop("bytes", 0)))  # only files have a body
         operation = self._ops.get(name)
         try:
             if operation is None:
@@ -149,26 +147,25 @@ class HostSession:
         try:
             os.mkdir(directory, 0o700)
         except FileExistsError:
-            if not row.get("index") or read_json(inner(directory, MADE)) != {"by": submitter}:
+            made = read_json(inner(directory, STATE)) or {}
+            if not row.get("index") or made.get("by") != submitter:
                 return {"part": "", "is_taken": True}
             part = f"nodes/{int(row['index'])}"
             self._made.add(os.path.join(directory, part))
             return {"part": part}
         self._made.add(directory)
-        self._locks[directory] = lock_making(directory)
-        write_json(inner(directory, MADE), {"by": submitter})
+        os.mkdir(inner(directory, ""), 0o700)
+        making = {"state": MAKING, "by": submitter, "process": process_of(os.getpid())}
+        write_json(inner(directory, STATE), making)
         if row.get("takes_name"):  # last: a search for its holder finds one
             take_name(directory, str(row["name"]))
         return {"part": ""}
 
     def _start(self, row: Row) -> Row:
-        """Start the launcher under a job daemon. words: arguments of `paddock launch`.
-
-        env: added to this session's environment.
-        """
+        """Start the launcher under a job daemon. words: of `paddock launch`. env: added to ours."""
         directory = _directory(row)
         os.makedirs(os.path.join(directory, INNER), 0o700, exist_ok=True)
-        if os.path.exists(inner(directory, STOP_FILE)):
+        if os.path.exists(inner(directory, STOP)):
             raise UsageError("the job was told to end before it had started")
         write_json(inner(directory, "job.json"), row["job"])
         if row.get("file"):
@@ -189,7 +186,7 @@ class HostSession:
         console = os.path.join(logs, CONSOLE)
         # The first host tells the story: its ranks and its launcher in one file keep their order.
         screen = console if row["index"] == 0 else os.path.join(logs, SCREEN)
-        self._lease = attend.start(
+        self._lease = daemon.start(
             directory,
             [_python(row), "-I", "-S", self._program, "launch", *words],
             {**os.environ, **row["env"]},
@@ -197,28 +194,19 @@ class HostSession:
             outputs=(console, screen),
             is_attached=bool(row["is_attached"]),
         )
-        self._unlock(directory)
-        if os.path.exists(inner(directory, STOP_FILE)):  # asked while no launcher was there
+        if os.path.exists(inner(directory, STOP)):  # asked while no launcher was there
             self._stop(row)
         return {"directory": directory}
 
-    def _unlock(self, directory: str) -> None:
-        lock = self._locks.pop(directory, -1)
-        if lock >= 0:
-            unlock_making(lock)
-
     def _follow(self, row: Row) -> Row | None:
-        """Send the console and the screen as they grow; end with `ended`.
-
-        Other requests are answered meanwhile.
-        """
+        """Send the console and the screen as they grow, and answer requests meanwhile."""
         directory = _directory(row)
         logs = os.path.join(directory, "log")
         with ExitStack() as stack:
             names = [name for name in (CONSOLE, SCREEN) if os.path.exists(os.path.join(logs, name))]
             files = [stack.enter_context(open(os.path.join(logs, name), "rb")) for name in names]
             while True:
-                state = read_json(inner(directory, "state.json")) or {"state": "lost"}
+                state = read_json(inner(directory, STATE)) or {"state": "lost"}
                 is_over = not is_running(state)
                 for name, file in zip(names, files, strict=True):
                     while data := file.read(CHUNK_BYTES):
@@ -234,10 +222,7 @@ class HostSession:
 
     @contextmanager
     def _heard(self) -> Iterator[None]:
-        """Receive pings while sending: a submitter that reads slowly is still heard.
-
-        Raises WireEnded.
-        """
+        """Receive pings while sending: a submitter that reads slowly is still heard."""
 
         def listen(_number: int, _frame: object) -> None:
             self._wire.listen()
@@ -259,29 +244,18 @@ class HostSession:
     def _stop(self, row: Row) -> Row:
         """Ask the job to end. is_undone: only if this connection has made it."""
         directory = _directory(row)
-        if row.get("is_undone"):
-            if directory not in self._made:
-                return {"was_running": False}
-            self._unlock(directory)
-        state, is_making = read_state(directory)
-        if state is None and is_making:
-            write_text(inner(directory, STOP_FILE), f"{time.time()}\n")
-            state, _ = read_state(directory)  # it may have started before the file was there
-        if state is None or not is_running(state):
+        if row.get("is_undone") and directory not in self._made:
             return {"was_running": False}
-        word = f"{attend.NOW if row.get('now') else time.time()}\n"
-        write_text(inner(directory, STOP_FILE), word)
-        try:
-            os.kill(int(state["process"]["pid"]), signal.SIGTERM)
-        except ProcessLookupError:  # it has just ended, as jobs do when another host is told
+        state = read_state(directory)
+        if state.get("state") == MAKING:
+            write_text(inner(directory, STOP), f"{time.time()}\n")
+            state = read_state(directory)  # it may have started before the file was there
+        if not is_running(state):
             return {"was_running": False}
-        return {"was_running": True}
+        return {"was_running": daemon.ask_to_stop(directory, state, now=bool(row.get("now")))}
 
     def _logs(self, row: Row) -> Row:
-        """Send rows of logs.py, a message each, after this host's clock.
-
-        While it follows, `ping` goes on.
-        """
+        """Send rows of logs.py, a message each, after this host's clock."""
         from paddock.backends.node import logs
         from paddock.backends.types import LogQuery
 
@@ -293,8 +267,8 @@ class HostSession:
         self._wire.send({"re": "clock", "now_ns": time.time_ns()})
 
         def is_over() -> bool:
-            state, is_making = read_state(directory)
-            return not is_making if state is None else not is_running(state)
+            state = read_state(directory)
+            return state.get("state") != MAKING and not is_running(state)
 
         found = logs.rows(directory, query, host=str(row.get("host", "")), is_over=is_over)
         for at_ns, label, data in found:
@@ -329,12 +303,12 @@ class HostSession:
             return {}  # the first host removes it all
         if row.get("is_undone") and directory not in self._made:
             return {}
-        if directory not in self._made and is_being_made(directory):
+        if directory not in self._made and read_state(directory).get("state") == MAKING:
             raise UsageError("the job is being submitted", hint="paddock stop first")
         is_ours = os.path.isdir(inner(directory, ""))
         if not is_ours and os.listdir(directory):
             raise UsageError(f"{directory} is not a job's directory: it is left as it is")
-        if is_running(read_json(inner(directory, "state.json")) or {}):
+        if is_running(read_json(inner(directory, STATE)) or {}):
             raise UsageError("the job still runs", hint="paddock stop first")
         import shutil  # dear, and rarely needed
 

@@ -80,10 +80,7 @@ def make_manifest(entries: Iterable[PackageEntry]) -> PackageManifest:
 
 
 def unpack(data: bytes) -> PackageManifest:
-    """Read a manifest from the bytes of ``pack``.
-
-    Raises PaddockError for other bytes and unsafe entries.
-    """
+    """Read a manifest from the bytes of ``pack``. Raises PaddockError, also for unsafe entries."""
     try:
         version, rows = json.loads(data)
         if version != VERSION:
@@ -132,9 +129,8 @@ def refuse_unsafe_entries(entries: Iterable[PackageEntry]) -> None:
     kinds: dict[str, str] = {}
     links: dict[str, str] = {}
     for entry in entries:
-        fault = _fault(entry, kinds)
-        if fault:
-            found.append(f"{shown(entry.path)} {fault}")
+        if not _is_safe(entry, kinds):
+            found.append(f"{shown(entry.path)} is not safe")
         kinds[entry.path] = entry.kind
         if entry.kind == "link":
             links[entry.path] = entry.target
@@ -182,30 +178,25 @@ def _is_typed(entry: PackageEntry) -> bool:
     return all(type(each) is str for each in texts) and type(entry.mode) is type(entry.size) is int
 
 
-def _fault(entry: PackageEntry, kinds: Mapping[str, str]) -> str:
-    """Return the problem with an entry; "" if none. kinds: kinds of the entries before it."""
+def _is_safe(entry: PackageEntry, kinds: Mapping[str, str]) -> bool:
+    """Return True if an entry can be made below the package. kinds: of the entries before it."""
+    parent, _, _ = entry.path.rpartition("/")
     parts = entry.path.split("/")
     try:
         names = [raw(part) for part in parts]
         target = raw(entry.target)
     except UnicodeEncodeError:
-        return "is no name"
-    if any(part in ("", ".", "..") for part in parts):
-        return "is no path below the package"
-    if b"\0" in b"".join(names) + target or max(map(len, names)) > NAME_BYTES_MAX:
-        return "is no name"
-    if parts[0] == RESERVED:
-        return "is a name that is ours"
-    if entry.path in kinds:
-        return "is there twice"
-    if len(parts) > 1 and kinds.get("/".join(parts[:-1])) != "dir":
-        return "is in no directory"
-    if entry.kind not in ("file", "dir", "link"):
-        return f"is of an unknown kind {shown(entry.kind)}"
-    if not 0 <= entry.mode <= 0o777 or entry.size < 0:
-        return "has an impossible mode or size"
-    if entry.kind == "file" and not (len(entry.sha256) == 64 and _HEX.issuperset(entry.sha256)):
-        return "has no SHA-256"
-    if entry.kind == "link" and not entry.target:
-        return "leads nowhere"
-    return ""
+        return False
+    return (
+        not {"", ".", ".."}.intersection(parts)
+        and b"\0" not in b"".join(names) + target
+        and max(map(len, names)) <= NAME_BYTES_MAX
+        and parts[0] != RESERVED
+        and entry.path not in kinds
+        and (not parent or kinds.get(parent) == "dir")
+        and entry.kind in ("file", "dir", "link")
+        and 0 <= entry.mode <= 0o777
+        and entry.size >= 0
+        and (entry.kind != "file" or (len(entry.sha256) == 64 and _HEX.issuperset(entry.sha256)))
+        and (entry.kind != "link" or entry.target != "")
+    )

@@ -1,8 +1,7 @@
-"""A package placed as a directory: whole, or not at all. Standard library only.
+"""A package placed in a job's directory: whole, or not at all. Standard library only.
 
-DIR.tmp-... is filled and then takes the name DIR; in a job's directory that has our own files
-already, all is made beside them and then moved up. Contents are copied, never linked: a script may
-write into its files. All is made below one descriptor, in a directory closed to others.
+All is made in a directory beside our own files, below one descriptor and closed to others, and then
+moved up. Contents are copied, never linked: a script may write into its files.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 
 from paddock.backends.node.manifest import (
     RESERVED,
@@ -21,7 +21,7 @@ from paddock.backends.node.manifest import (
     raw,
     refuse_unsafe_entries,
 )
-from paddock.backends.node.store import CHUNK_BYTES, free_bytes, size_text, told
+from paddock.backends.node.store import CHUNK_BYTES, free_bytes, size_text, system_errors
 from paddock.errors import PaddockError, UsageError
 
 TYPE_CHECKING = False
@@ -40,7 +40,7 @@ def build(
     *,
     is_checked: bool,
 ) -> None:
-    """Make `directory`, which may exist with our own files in it, with the manifest's entries.
+    """Make the manifest's entries in `directory`, which may have our own files already.
 
     source: returns a descriptor to read an entry's content from. is_checked: contents are known to
     match the manifest; otherwise they are compared while they are copied. Raises PaddockError, a
@@ -49,44 +49,32 @@ def build(
     refuse_unsafe_entries(manifest.entries)
     if not os.path.isabs(directory):
         raise PaddockError(f"the job's directory {directory} is not absolute")
-    directory = os.path.normpath(directory)
-    with told(directory):
-        is_new = _is_new(directory, manifest)
-        parent, name = os.path.split(directory)
-        check_room(parent, manifest.total_bytes)
-        os.makedirs(parent, exist_ok=True)
-        prefix = f"{name}.tmp-" if is_new else f"{RESERVED}.tmp-"
-        temporary = tempfile.mkdtemp(prefix=prefix, dir=parent if is_new else directory)
+    with system_errors(directory):
+        check_room(directory, manifest.total_bytes)
+        os.makedirs(directory, 0o700, exist_ok=True)
+        _refuse_taken(directory, manifest)
+        temporary = tempfile.mkdtemp(prefix=f"{RESERVED}.tmp-", dir=directory)
         try:
             root = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 _fill(manifest, root, source, is_checked=is_checked)
             finally:
                 os.close(root)
-            if is_new:
-                os.rename(temporary, directory)
-            else:
-                _move_up(temporary, directory)
+            _move_up(temporary, directory)
         except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)  # a Ctrl-C may come after the rename
+            shutil.rmtree(temporary, ignore_errors=True)  # a Ctrl-C may come after the move
+            with suppress(OSError):  # it has our own files
+                os.rmdir(directory)
             raise
 
 
-def _is_new(directory: str, manifest: PackageManifest) -> bool:
-    """Return True if the whole directory is to be made.
-
-    Raises PaddockError if it has others' files. A job's directory was prepared with our own files
-    in it (main.py); they stay.
-    """
-    if not os.path.lexists(directory):
-        return True
-    names = set() if os.path.islink(directory) else set(os.listdir(directory))
+def _refuse_taken(directory: str, manifest: PackageManifest) -> None:
+    """Raise PaddockError if a directory has others' files, or the package has a name of ours."""
+    names = set(os.listdir(directory))
     if os.path.islink(directory) or names - OURS:
         raise PaddockError(f"{directory} is there already, and is not empty")
-    taken = names & {entry.path for entry in manifest.entries}
-    if taken:
+    if taken := names & {entry.path for entry in manifest.entries}:
         raise PaddockError(f"the package has {', '.join(taken)}: in a job's directory that is ours")
-    return not names
 
 
 def _move_up(temporary: str, directory: str) -> None:
@@ -152,10 +140,7 @@ def _copy(
 
 
 def _copy_in_kernel(come: int, go: int, size: int) -> bool:
-    """Copy a file inside the kernel; a file system that can share blocks does.
-
-    False, with nothing lost, where the kernel cannot or does not see all of it.
-    """
+    """Copy a file inside the kernel. False, with nothing lost, where that does not copy it all."""
     copy = getattr(os, "copy_file_range", None)
     left = size
     try:

@@ -5,7 +5,7 @@
                                             <-  nonce, proof
     proof                                   ->
                                             <-  how many (8 bytes), hashes
-    contents, as for the store (receiver.py) ->
+    contents, as for the store (store.py) ->
 
 Both prove with HMAC-SHA256 over both nonces that they have the key of this submission, which the
 submitter gave them over its own connections. So no other process gets a file, and only contents
@@ -22,8 +22,13 @@ import socket
 import threading
 from contextlib import suppress
 
-from paddock.backends.node.receiver import Receiver, frame_head
-from paddock.backends.node.store import CHUNK_BYTES, ContentStore, told
+from paddock.backends.node.store import (
+    CHUNK_BYTES,
+    ContentStore,
+    Receiver,
+    frame_head,
+    system_errors,
+)
 from paddock.errors import PaddockError
 
 TYPE_CHECKING = False
@@ -40,7 +45,7 @@ _GIVERS: dict[str, Giver] = {}
 def offer(store: ContentStore, key: bytes, hashes: Iterable[str], address: str) -> int:
     """Give those contents to any taker with the key, until withdraw(). Returns the port."""
     withdraw(store)
-    with told(address):
+    with system_errors(address):
         giver = _GIVERS[store.folder] = Giver(store, key, frozenset(hashes), address)
     return giver.port
 
@@ -54,18 +59,15 @@ def withdraw(store: ContentStore) -> None:
 
 def take(store: ContentStore, key: bytes, hashes: list[str], address: str, port: int) -> int:
     """Fetch contents from a giver. Returns how many came. Raises PaddockError."""
-    receiver = Receiver(store)
-    try:
+    with Receiver(store) as receiver:
         with (
-            told(f"{address}:{port}"),
+            system_errors(f"{address}:{port}"),
             socket.create_connection((address, port), SILENCE_SECONDS) as link,
         ):
             _ask(link, key, hashes)
             while piece := link.recv(CHUNK_BYTES):
                 receiver.feed(piece)
         return receiver.finish()
-    finally:
-        receiver.drop()
 
 
 class Giver:
@@ -112,10 +114,7 @@ class Giver:
             self._places.release()
 
     def _asked(self, link: socket.socket) -> list[str]:
-        """Authenticate a taker and return the hashes that it wants.
-
-        Raises PaddockError without the key.
-        """
+        """Return the hashes that a taker wants. Raises PaddockError if it does not have the key."""
         own = os.urandom(NONCE_BYTES)
         link.sendall(own)
         theirs = _exactly(link, NONCE_BYTES)

@@ -1,10 +1,11 @@
 """The content store of a host: file contents by their SHA-256, so that each is sent only once.
 
     ~/.cache/paddock/blobs/ab/abcd...   one content, whole and checked
-    ~/.cache/paddock/blobs/new/         partial contents (receiver.py)
+    ~/.cache/paddock/blobs/new/         partial contents
     ~/.cache/paddock/blobs/lock         locked, shared to use contents, exclusive to trim
 
-A content's mtime is the time of its last use, give or take half an hour. Standard library only.
+Contents come as a stream of frames: 32 bytes of SHA-256, 8 of the size, the content. The mtime is
+the time of its last use, give or take half an hour. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import tempfile
 import time
 from contextlib import contextmanager
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 LIMIT_BYTES = 10 << 30
+HEAD_BYTES = 40  # of a frame
+ABANDONED_SECONDS = 60.0  # far more than from making a file to locking it
 SPARED_SECONDS = 3600.0  # contents used since then are never trimmed
 CHUNK_BYTES = 1 << 20
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -35,7 +39,7 @@ class ContentStore:
         """Make the store's folder. Raises PaddockError if other users may write there."""
         self.folder = folder
         self.limit_bytes = limit_bytes
-        with told(folder):
+        with system_errors(folder):
             os.makedirs(self.new, mode=0o700, exist_ok=True)
             for each in (os.path.dirname(folder), folder):
                 found = os.stat(each)
@@ -48,11 +52,8 @@ class ContentStore:
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Lock the contents against trimming while the context is open."""
-        fd = self._locked(fcntl.LOCK_SH)
-        try:
+        with open(self._locked(fcntl.LOCK_SH)):
             yield
-        finally:
-            os.close(fd)
 
     def missing(self, blobs: Mapping[str, int]) -> list[str]:
         """Return the hashes of `blobs` (SHA-256 -> size) that are not here whole. Raises OSError.
@@ -103,7 +104,7 @@ class ContentStore:
         except OSError:
             return 0
         removed, now = 0, time.time() if now is None else now
-        try:
+        with open(fd):
             rows = self._contents()
             excess = sum(size for _, size, _ in rows) - self.limit_bytes
             for used_at, size, path in sorted(rows):
@@ -111,27 +112,20 @@ class ContentStore:
                     break
                 os.unlink(path)
                 removed += size
-        finally:
-            os.close(fd)
         return removed
 
     def clear(self) -> tuple[int, int]:
-        """Remove all contents; return how many, and their bytes.
-
-        Raises PaddockError while contents are in use.
-        """
-        with told(self.folder):
+        """Remove all; return number and bytes of contents. Raises PaddockError if one is in use."""
+        with system_errors(self.folder):
             try:
                 fd = self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 hint = "again when no job is being submitted there"
                 raise PaddockError(f"{self.folder} is in use", hint=hint) from error
-            try:
+            with open(fd):
                 rows = self._contents()
                 for _, _, path in rows:
                     os.unlink(path)
-            finally:
-                os.close(fd)
         return len(rows), sum(size for _, size, _ in rows)
 
     def _contents(self) -> list[tuple[float, int, str]]:
@@ -156,6 +150,142 @@ class ContentStore:
         return fd
 
 
+def frame_head(sha256: str, size: int) -> bytes:
+    """Return the head of a frame: SHA-256 and size of its content."""
+    return bytes.fromhex(sha256) + size.to_bytes(8, "big")
+
+
+class Receiver:
+    """The receiver of a stream. A content gets its name once it is whole and its hash is right.
+
+    After a problem the rest of the stream is passed over; finish() raises it.
+    """
+
+    def __init__(self, store: ContentStore) -> None:
+        self._store = store
+        self._head = b""
+        self._coming: _PartialContent | None = None
+        self._problem: PaddockError | None = None
+        self._count = 0
+        with system_errors(store.folder):
+            _remove_abandoned(store.new)
+
+    def __enter__(self) -> Receiver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the stream."""
+        if self._problem is not None:
+            return
+        try:
+            with system_errors(self._store.folder):
+                self._take(memoryview(data))
+        except PaddockError as error:
+            self._problem = error
+            self.drop()
+
+    def finish(self) -> int:
+        """Return how many contents came. Raises PaddockError for one that is torn or wrong."""
+        if self._problem is None and (self._head or self._coming is not None):
+            self._problem = PaddockError("the transfer broke off", retryable=True)
+        self.drop()
+        self._store.trim()
+        if self._problem is not None:
+            raise self._problem
+        return self._count
+
+    def drop(self) -> None:
+        """Remove the incomplete content."""
+        if self._coming is not None:
+            self._coming.drop()
+            self._coming = None
+
+    def _take(self, data: memoryview) -> None:
+        while data:
+            if self._coming is None:
+                part = data[: HEAD_BYTES - len(self._head)]
+                self._head += part
+                data = data[len(part) :]
+                if len(self._head) < HEAD_BYTES:
+                    return
+                size = int.from_bytes(self._head[32:], "big")
+                self._coming = _PartialContent(self._store, self._head[:32].hex(), size)
+                self._head = b""
+            part = data[: self._coming.left]
+            data = data[len(part) :]
+            self._coming.write(part)
+            if not self._coming.left:
+                self._coming.end()
+                self._coming = None
+                self._count += 1
+
+
+class _PartialContent:
+    """A content that is not whole yet. left: bytes to come."""
+
+    def __init__(self, store: ContentStore, sha256: str, size: int) -> None:
+        self.left = size
+        self._sha256 = sha256
+        self._path = store.path(sha256)
+        self._seen = hashlib.sha256()
+        self._fd, self._temporary = tempfile.mkstemp(dir=store.new)
+        _lock(self._fd)  # while it is held, it does not count as abandoned
+
+    def write(self, part: memoryview) -> None:
+        """Write the next bytes of the content. Raises OSError."""
+        self._seen.update(part)
+        self.left -= len(part)
+        while part:
+            part = part[os.write(self._fd, part) :]
+
+    def end(self) -> None:
+        """Give the content its name. Raises PaddockError if its hash is not what was announced."""
+        if self._seen.hexdigest() != self._sha256:
+            raise PaddockError(
+                "the transfer is damaged: a file came that is not what was announced",
+                hint="was it written to while it was sent? submit again",
+            )
+        try:
+            os.rename(self._temporary, self._path)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            os.rename(self._temporary, self._path)
+        os.close(self._fd)
+
+    def drop(self) -> None:
+        """Remove what has come of the content."""
+        os.unlink(self._temporary)
+        os.close(self._fd)
+
+
+def _remove_abandoned(folder: str) -> None:
+    """Remove the partial contents of receivers that were killed."""
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            is_old = os.fstat(fd).st_mtime < time.time() - ABANDONED_SECONDS
+            if is_old and _lock(fd) and os.path.exists(path):
+                os.unlink(path)
+        finally:
+            os.close(fd)
+
+
+def _lock(fd: int) -> bool:
+    """Lock a partial content; False if another process has it, or the file system has no locks."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 def default_folder(env: Mapping[str, str]) -> str:
     """Return the folder of the content store on this host."""
     home = env.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
@@ -163,7 +293,7 @@ def default_folder(env: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def told(where: str) -> Iterator[None]:
+def system_errors(where: str) -> Iterator[None]:
     """Raise the system's refusals as PaddockError, a sentence that names `where`."""
     try:
         yield

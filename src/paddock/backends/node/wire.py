@@ -15,6 +15,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 LINE_LIMIT_BYTES = 16 << 20
@@ -33,6 +34,7 @@ class Wire:
         self._read_fd = read_fd
         self._write_fd = write_fd
         self._buffer = bytearray()
+        self._left = 0  # bytes of the last message's body that have not been read
         self.heard_at = time.monotonic()
 
     def send(self, row: dict[str, Any], data: bytes | memoryview = b"") -> None:
@@ -52,16 +54,17 @@ class Wire:
         row = self.receive_row(seconds)
         if row is None:
             return None
-        size = row.pop("bytes", 0)
-        if type(size) is not int or not 0 <= size <= BYTES_LIMIT:
-            raise ValueError(f"{size!r} bytes in one message")
-        while len(self._buffer) < size:
+        if self._left > BYTES_LIMIT:
+            raise ValueError(f"{self._left} bytes in one message")
+        while len(self._buffer) < self._left:
             if not self._fill(seconds):
                 return None
-        return row, self.read(size)
+        return row, b"".join(self.body())
 
     def receive_row(self, seconds: float | None = None) -> dict[str, Any] | None:
-        """Return the next message's row; its body, row["bytes"] long, is to be read next."""
+        """Return the next message's row; what was not read of the last body is passed over."""
+        for _ in self.body():
+            pass
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > LINE_LIMIT_BYTES:
                 raise ValueError("a line without end")
@@ -73,22 +76,25 @@ class Wire:
             raise ValueError("too deep") from error
         if not isinstance(row, dict):
             raise ValueError("not an object")
+        size = row.pop("bytes", 0)
+        if type(size) is not int or size < 0:
+            raise ValueError(f"{size!r} bytes in one message")
         del self._buffer[: end + 1]
+        self._left = size
         return row
 
-    def read(self, size: int) -> bytes:
-        """Return `size` bytes of a message's body. Raises WireEnded."""
-        while len(self._buffer) < size:
-            self._fill(None)
-        data = bytes(self._buffer[:size])
-        del self._buffer[:size]
-        return data
+    def body(self) -> Iterator[bytes]:
+        """Yield the body of the last message, as it comes. Raises WireEnded."""
+        while self._left:
+            if not self._buffer:
+                self._fill(None)
+            piece = bytes(self._buffer[: self._left])
+            del self._buffer[: self._left]
+            self._left -= len(piece)
+            yield piece
 
     def listen(self) -> None:
-        """Read what has come into the buffer, without waiting.
-
-        Not while a message is being received.
-        """
+        """Read what has come, without waiting; not while a message is being received."""
         self._fill(0.0)
 
     def write(self, data: bytes) -> None:

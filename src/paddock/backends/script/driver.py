@@ -49,7 +49,6 @@ class Script(FolderBackend):
     name, begun, ask_seconds = "script", "id", 2.0
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """Return the plan of a submission; reads the files that the site names, runs no command."""
         place = _place(submission)
         if "from" in submission.extra:
             return again(str(place), _rendered(place))
@@ -59,7 +58,6 @@ class Script(FolderBackend):
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
     ) -> int | None:
-        """Make the directory, and run submit.sh in it. The job is then the site's."""
         place = _place(submission)
         is_new = "from" not in submission.extra
         if is_new:
@@ -75,7 +73,12 @@ class Script(FolderBackend):
         run.keep(folder=str(place), site=row["site"], cwd=submission.workspace or str(place))
         try:
             if not is_new:
-                self._refuse_running(run)
+                before = _number(place)
+                if before and (state := self.held(place, submission)):
+                    raise UsageError(
+                        f"{place} is in use: job {clean(before)} is {state}",
+                        hint="wait for it, or stop it first",
+                    )
                 for name in OLD:
                     (place / INNER / name).unlink(missing_ok=True)
             code, out, err = _run(
@@ -103,31 +106,13 @@ class Script(FolderBackend):
         row = _rendered(folder)["site"]
         details = {"folder": str(folder), "site": row, "number": _number(folder)}
         handle = Handle("script", str(row["name"]), folder.name)
+        job = RegisteredJob(folder, folder.name, "", handle, "", 1, 0.0, details)
         try:
-            status = self.status(
-                RegisteredJob(folder, folder.name, "", handle, "", 1, 0.0, details)
-            )
+            return "" if (status := self.status(job)).is_final else status.state
         except PaddockError as error:
             return f"unknown ({error.message})"
-        return "" if status.is_final else status.state
-
-    def _refuse_running(self, run: RegisteredJob) -> None:
-        place = Path(run.details["folder"])
-        number = _number(place)
-        if not number:
-            return
-        run.details["number"] = number
-        status = self.status(run)
-        if not status.is_final:
-            raise UsageError(
-                f"{place} is in use: job {clean(number)} is {status.state}",
-                hint="wait for it, or stop it first",
-            )
-
-    # -------------------------------------------------------------------- later
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """Return the status from the site's command and the files of the job."""
         place, site = Path(run.details["folder"]), run.details["site"]
         own = read_json(str(place / INNER / "state.json")) or {}
         verdict = read_json(str(place / INNER / "verdict.json")) or {}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from paddock.backends.sites.keys import BY_NAME, KEYS, keys_of
+from paddock.backends.types import split_list
 from paddock.command_line import nearest
 from paddock.core.secrets import is_secret, without_login
 from paddock.errors import Problem
@@ -14,10 +15,26 @@ SECRET_HINT = (
     "or as the name of a Secret"
 )
 REFERENCES = [key.name for key in KEYS if key.is_reference]
-WHAT = {
-    "text": "a text", "int": "a whole number", "bool": "true or false", "path": "a file's name",
-    "texts": "a list of texts", "table": "a table of texts", "tables": "a list of tables",
-}  # fmt: skip
+
+
+def _all_are(kinds: type | tuple[type, ...], value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(each, kinds) for each in value)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict) and _all_are((str, int, float), [*value.values()])
+
+
+# Kind -> as people call it, and whether a value is of it; bool is an int.
+KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "text": ("a text", lambda v: isinstance(v, (str, int, float)) and not isinstance(v, bool)),
+    "int": ("a whole number", lambda v: isinstance(v, int) and not isinstance(v, bool)),
+    "bool": ("true or false", lambda v: isinstance(v, bool)),
+    "path": ("a file's name", lambda v: isinstance(v, str)),
+    "texts": ("a list of texts", lambda v: isinstance(v, str) or _all_are(str, v)),
+    "table": ("a table of texts", _is_table),
+    "tables": ("a list of tables", lambda v: _all_are(dict, v)),
+}
 
 
 def secret_problems(table: object, where: str) -> Iterator[Problem]:
@@ -41,8 +58,10 @@ def key_problems(backend: str, table: Mapping[str, object], where: str) -> Itera
             others = BY_NAME[name].backends if name in BY_NAME else ()
             hint = f"it is for {', '.join(others)}" if others else nearest(name, known)
             yield Problem(f"{where}: {backend} has no key '{name}'", hint)
-        elif not _fits(known[name].kind, value) and not (name == "hosts" and _are_hosts(value)):
-            yield Problem(f"{where}: {name} must be {WHAT[known[name].kind]}, not {value!r}")
+            continue
+        what, fits = KINDS[known[name].kind]
+        if not fits(value) and not (name == "hosts" and _are_hosts(value)):
+            yield Problem(f"{where}: {name} must be {what}, not {value!r}")
 
 
 def from_text(kind: str, text: str) -> object:
@@ -54,7 +73,7 @@ def from_text(kind: str, text: str) -> object:
     (('h1', 'h2'), 22, True)
     """
     if kind == "texts":
-        return tuple(each.strip() for each in text.replace(";", ",").split(",") if each.strip())
+        return split_list(text)
     if kind == "int" and text.isascii() and text.isdigit():
         return int(text[:18])
     if kind == "bool" and text in ("true", "false", "1", "0"):
@@ -73,32 +92,8 @@ def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
         yield path, value
 
 
-def _fits(kind: str, value: object) -> bool:
-    if kind in ("text", "path"):
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return isinstance(value, str) or (kind == "text" and is_number)
-    if kind == "int":
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind == "bool":
-        return isinstance(value, bool)
-    if kind == "texts":
-        items = value if isinstance(value, (list, tuple)) else (value,)
-        return all(isinstance(each, str) for each in items)
-    if kind == "table":
-        return isinstance(value, dict) and all(
-            isinstance(each, (str, int, float)) for each in value.values()
-        )
-    return isinstance(value, (list, tuple)) and all(isinstance(each, dict) for each in value)
-
-
 def _are_hosts(value: object) -> bool:
     """Return True if the value is a list of texts, or of pairs of a host and its address."""
     return isinstance(value, (list, tuple)) and all(
-        isinstance(each, str)
-        or (
-            isinstance(each, (list, tuple))
-            and len(each) == 2
-            and all(isinstance(e, str) for e in each)
-        )
-        for each in value
+        isinstance(each, str) or (_all_are(str, each) and len(each) == 2) for each in value
     )

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from paddock.backends.sites.check import from_text, key_problems, secret_problems
-from paddock.backends.sites.hostfile import HostLine, parse_hostfile, parse_hosts, split_hosts
+from paddock.backends.sites.hostfile import HostLine, parse_hostfile, parse_hosts
 from paddock.backends.sites.keys import BY_NAME
 from paddock.backends.sites.profile import (
     HostsFile,
@@ -27,7 +27,7 @@ from paddock.backends.sites.profile import (
     read_text,
 )
 from paddock.backends.table import BACKENDS
-from paddock.backends.types import Site
+from paddock.backends.types import Site, split_list
 from paddock.command_line import nearest
 from paddock.errors import UsageError, refuse
 
@@ -125,7 +125,7 @@ def _read_hosts(options: dict[str, object], sources: dict[str, str]) -> tuple[Ho
         sources["hosts"] = f"{file} ({said})"
         return parse_hostfile(read_text(str(file)), str(file))
     if isinstance(hosts, str):
-        hosts = split_hosts(hosts)
+        hosts = split_list(hosts)
     assert isinstance(hosts, (list, tuple))
     return parse_hosts(hosts, "hosts") if hosts else ()
 

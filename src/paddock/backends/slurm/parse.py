@@ -80,10 +80,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class SqueueRow:
-    """A row of squeue or sacct: a job, or a task of an array.
-
-    Times in seconds since 1970, 0.0 unknown.
-    """
+    """A row of squeue or sacct: a job, or a task of an array. Times since 1970, 0.0 unknown."""
 
     number: str
     task: str
@@ -157,16 +154,16 @@ def _time(text: str) -> float:
 
 
 def status_of(
-    rows: Sequence[SqueueRow], told: Mapping[str, JobDirectoryState], now: float
+    rows: Sequence[SqueueRow], files: Mapping[str, JobDirectoryState], now: float
 ) -> JobStatus:
     """Return the job's status. told: by array index, "" for a job that is no array.
 
     Raises PaddockError for an unknown state: any status would be a guess.
     """
     if not rows:
-        tasks = [task for task in told if task] or [""]
+        tasks = [task for task in files if task] or [""]
         rows = [SqueueRow("", task, "") for task in tasks]
-    each = [_one(row, told.get(row.task, JobDirectoryState()), now) for row in rows]
+    each = [_one(row, files.get(row.task, JobDirectoryState()), now) for row in rows]
     if len(rows) == 1 and not rows[0].task:
         return each[0]
     pairs = sorted(zip(rows, each, strict=True), key=lambda pair: _order(pair[0].task))
@@ -197,44 +194,44 @@ def _of_all(states: Sequence[State]) -> State:
     return next((state for state in ended if state in states), "succeeded")
 
 
-def _one(row: SqueueRow, told: JobDirectoryState, now: float) -> JobStatus:
+def _one(row: SqueueRow, files: JobDirectoryState, now: float) -> JobStatus:
     """Return the status of a job, or of a task of an array."""
-    said = str(told.state.get("state", ""))
-    attempt = _number(told.state.get("attempt"))
+    said = str(files.state.get("state", ""))
+    attempt = _number(files.state.get("attempt"))
     is_of_now = row.restarts in (None, attempt)
     if said in FINAL and is_of_now:
-        code, since = told.state.get("code"), float(told.state.get("at") or row.end)
-        return _ended(said, told, now, why="", code=code, since=since, attempt=attempt)
+        code, since = files.state.get("code"), float(files.state.get("at") or row.end)
+        return _ended(said, files, now, why="", code=code, since=since, attempt=attempt)
     if not row.state:
         why = "Slurm has forgotten it, and its script has not said how it ended"
-        return _ended("lost", told, now, why=why, attempt=attempt)
+        return _ended("lost", files, now, why=why, attempt=attempt)
     if row.state not in STATES:
         raise PaddockError(f"Slurm says {row.state}, which is not known here", retryable=True)
     state, why = STATES[row.state]
     attempt = row.restarts or 0 if row.restarts is not None else attempt
     if state in FINAL:
-        if told.is_stopped and state == "failed":  # before its script could say so
+        if files.is_stopped and state == "failed":  # before its script could say so
             state = "cancelled"
-        if row.state == "FAILED" and not (told.state or told.whole or told.verdict):
+        if row.state == "FAILED" and not (files.state or files.whole or files.verdict):
             why = "its script has not begun: the nodes do not see the job's directory (--root)"
         code = 0 if state == "succeeded" else row.code or None
-        return _ended(state, told, now, why=why, code=code, since=row.end, attempt=attempt)
+        return _ended(state, files, now, why=why, code=code, since=row.end, attempt=attempt)
     if state == "pending":
         return JobStatus("pending", now, why=_reason(row.reason) or why, attempt=attempt)
-    nodes = _nodes(told, "running") if is_of_now else ()
-    if state == "running" and told.is_stopped:
+    nodes = _nodes(files, "running") if is_of_now else ()
+    if state == "running" and files.is_stopped:
         state = "stopping"
     elif state == "running" and not any(node.ranks for node in nodes):
-        state, why = "starting", str(told.whole.get("waiting_for") or why) if is_of_now else why
+        state, why = "starting", str(files.whole.get("waiting_for") or why) if is_of_now else why
     return JobStatus(
-        state, now, why=why, since=row.start, attempt=attempt + _number(told.whole.get("attempt")),
+        state, now, why=why, since=row.start, attempt=attempt + _number(files.whole.get("attempt")),
         nodes=tuple(replace(node, state=state) for node in nodes),
     )  # fmt: skip
 
 
 def _ended(
     state: State,
-    told: JobDirectoryState,
+    files: JobDirectoryState,
     now: float,
     *,
     why: str,
@@ -243,9 +240,9 @@ def _ended(
     attempt: int = 0,
 ) -> JobStatus:
     """Return the final status, with reason and root cause from the job's own files."""
-    has_said = told.state.get("state") in FINAL
-    own = str(told.state.get("why") or "") if has_said else "paddock stop" * told.is_stopped
-    said = str(told.verdict.get("text") or told.last_error)
+    has_said = files.state.get("state") in FINAL
+    own = str(files.state.get("why") or "") if has_said else "paddock stop" * files.is_stopped
+    said = str(files.verdict.get("text") or files.last_error)
     if state == "succeeded":
         shown = ""
     elif state == "cancelled":
@@ -254,7 +251,7 @@ def _ended(
         shown = ": ".join(text for text in (own or why, said) if text)
     return JobStatus(
         state, now, why=shown, code=code, since=since,
-        attempt=attempt + _number(told.whole.get("attempt")), nodes=_nodes(told, state),
+        attempt=attempt + _number(files.whole.get("attempt")), nodes=_nodes(files, state),
     )  # fmt: skip
 
 
@@ -264,11 +261,69 @@ def _reason(word: str) -> str:
     return f"{known} ({word})" if known else word if known is None else ""
 
 
-def _nodes(told: JobDirectoryState, state: State) -> tuple[NodeStatus, ...]:
+def _nodes(files: JobDirectoryState, state: State) -> tuple[NodeStatus, ...]:
     """Return hosts and ranks as the coordinator recorded them. state: of the job."""
-    nodes = nodes_of(told.whole)
+    nodes = nodes_of(files.whole)
     return ended(nodes, state) if state in FINAL else nodes
 
 
 def _number(value: object) -> int:
     return value if isinstance(value, int) else 0
+
+
+# Part of a complaint -> hint.
+HINTS = {
+    "invalid partition": "see the partitions: sinfo --summarize; choose one with --partition",
+    "invalid account": "see yours: sacctmgr show associations user=$USER; choose with --account",
+    "invalid qos": "see yours: sacctmgr show associations user=$USER; choose one with --qos",
+    "invalid feature": "see the features: sinfo --format='%n %f'; choose with --constraint",
+    "generic resource": "see what nodes have: sinfo --format='%n %G'; choose with --gres",
+    "gres": "see what nodes have: sinfo --format='%n %G'; choose with --gres",
+    "node count specification": "ask for fewer nodes, or for another partition",
+    "node configuration is not available": "ask for less of each node, or for another partition",
+    "more processors requested": "ask for fewer processes on a node: --nproc_per_node",
+    "time limit": "ask for less with --time, or for another partition",
+    "--time": "write minutes, hours:minutes:seconds or days-hours",
+    "qosmax": "a limit of the account or QOS: wait, or ask for less",
+    "accounting/qos policy": "a limit of the account or QOS: wait, or ask for less",
+    "dependency": "the job that --after names is not known any more",
+    "array": "write --array 1-10%2: at most MaxArraySize jobs",
+    "unrecognized option": "this Slurm does not know it: see sbatch_lines in the site",
+}
+UNREACHABLE = (
+    "unable to contact slurm controller", "connection refused", "connection timed out",
+    "communication connection failure", "could not establish a configuration source",
+    "unable to establish configuration source", "zero bytes were transmitted",
+)  # fmt: skip
+UNKNOWN_JOB = "invalid job id"
+
+
+def is_unknown_job(output: str) -> bool:
+    """Return True if the message says that Slurm no longer knows the job."""
+    return UNKNOWN_JOB in output.lower()
+
+
+def complaint(command: str, output: str) -> PaddockError:
+    """Return the error for a command that failed, from its output.
+
+    >>> str(complaint("sbatch", "sbatch: error: invalid partition specified: gpu\\n"))[:50]
+    'sbatch: invalid partition specified: gpu (hint: se'
+    """
+    lines = [_bare(line) for line in output.splitlines() if line.strip()]
+    shown = "; ".join(dict.fromkeys(lines)) or "it failed without a word"
+    low = shown.lower()
+    if any(text in low for text in UNREACHABLE):
+        return PaddockError(
+            f"the Slurm controller cannot be reached: {lines[-1]}",
+            hint="try again; scontrol ping tells how it is",
+            retryable=True,
+        )
+    hint = next((hint for text, hint in HINTS.items() if text in low), "")
+    return PaddockError(f"{command}: {shown}", hint=hint)
+
+
+def _bare(line: str) -> str:
+    """Return a line without the command's name and the level in front."""
+    _, colon, rest = line.partition(": error: ")
+    text = rest if colon else line
+    return "".join(c if c.isprintable() else "?" for c in text.strip())

@@ -3,7 +3,7 @@
 command    the command line of ssh, and what its failures mean (pure)
 plan       submission -> plan, and what each host is asked to do (pure)
 channel    a connection to one host
-fleet      the same request to all hosts at once; every failure named
+pool       the connections of this process; the same request to all hosts, every failure named
 transfer   files sent before the start, and fetched at the end
 state      states of the hosts -> the job's status (pure)
 lines      logs of all hosts as one stream

@@ -19,7 +19,7 @@ from paddock.backends.node.jobdir import SCREEN
 from paddock.backends.node.logs import LINE_BYTES
 from paddock.backends.node.main import ATTACHED_LEASE_SECONDS
 from paddock.backends.ssh.channel import Channel
-from paddock.backends.ssh.fleet import HostGroup
+from paddock.backends.ssh.pool import HostGroup
 from paddock.backends.ssh.state import checked
 from paddock.errors import EXIT_OWN_FAULT, PaddockError
 from paddock.local.output.console import write_all
@@ -39,8 +39,8 @@ class Attached:
     launchers are kept. If the first host is lost, the next one takes over.
     """
 
-    def __init__(self, fleet: HostGroup, requests: list[dict[str, Any]], say: Say) -> None:
-        self._fleet = fleet
+    def __init__(self, group: HostGroup, requests: list[dict[str, Any]], say: Say) -> None:
+        self._group = group
         self._requests = requests  # keys of a request that name the job, by host
         self._has_stopped = False
         self._say = say
@@ -48,7 +48,7 @@ class Attached:
         self._news: queue.Queue[News] = queue.Queue(AHEAD)
         self._is_over = threading.Event()
         self._rest: dict[tuple[int, bool], bytes] = {}  # of a line, by host and file
-        self._kept: list[deque[bytes]] = [deque(maxlen=KEPT_LINES) for _ in fleet.channels]
+        self._kept: list[deque[bytes]] = [deque(maxlen=KEPT_LINES) for _ in group.channels]
         self._teller = 0  # the host whose launcher is heard
         self._ended: dict[int, dict[str, Any] | PaddockError] = {}
         self._asked = 0
@@ -58,12 +58,12 @@ class Attached:
 
     def run(self) -> int:
         """Show the console until all hosts have ended; return the job's exit code."""
-        for index, channel in enumerate(self._fleet.channels):
+        for index, channel in enumerate(self._group.channels):
             threading.Thread(target=self._read, args=(index, channel), daemon=True).start()
         threading.Thread(target=self._ping, daemon=True).start()
         before = {n: signal.signal(n, self._on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
         try:
-            while len(self._ended) < len(self._fleet.channels):
+            while len(self._ended) < len(self._group.channels):
                 self._take()
             if self._screen is not None:
                 write_all(1, self._screen.last())
@@ -130,7 +130,7 @@ class Attached:
 
     def _tell(self, index: int, lines: Iterable[bytes]) -> None:
         """Write lines of a host, which their prefix names."""
-        prefix = f"[{self._fleet.channels[index].target.login}] ".encode()
+        prefix = f"[{self._group.channels[index].target.login}] ".encode()
         is_terminal = self._screen is not None
         shown = (for_terminal(line) if is_terminal else line for line in lines)
         write_all(1, b"".join(prefix + line for line in shown))
@@ -146,22 +146,19 @@ class Attached:
             self._tell_all("stop", now=now)
 
     def _tell_all(self, op: str, **row: Any) -> None:
-        for index, channel in enumerate(self._fleet.channels):
+        for index, channel in enumerate(self._group.channels):
             if index not in self._ended:
                 with suppress(PaddockError):  # its reader gets the same error
                     channel.send(op, **self._requests[index], **row)
 
     def _end(self) -> int:
-        """Return the first host's exit code; if that host is lost, the code of another that failed.
-
-        Raises EndUnknownError when the connection to every host was lost.
-        """
+        """Return the job's exit code. Raises EndUnknownError when every connection was lost."""
         rows = [self._ended[index] for index in sorted(self._ended)]
         codes = [None if isinstance(r, PaddockError) else checked(r)["code"] for r in rows]
         if codes[0] is not None:
             return int(codes[0])
         if all(isinstance(row, PaddockError) for row in rows):
-            names = [channel.target.login for channel in self._fleet.channels]
+            names = [channel.target.login for channel in self._group.channels]
             raise EndUnknownError(
                 f"the connection to {', '.join(names)} was lost, and the job ends because of it,"
                 f" within {ATTACHED_LEASE_SECONDS:g} s and its --grace; how it ended is unknown"

@@ -16,7 +16,7 @@ from typing import Any
 
 from paddock.backends.files import program
 from paddock.backends.node.wire import Wire, WireEnded
-from paddock.backends.ssh.command import Target, boot_command, failure_of, ssh_words
+from paddock.backends.ssh.command import Target, boot_command, failure_of, ssh_args
 from paddock.backends.text import clean
 from paddock.errors import PaddockError
 
@@ -47,18 +47,12 @@ class Answer(dict[str, Any]):
 
 
 class Channel:
-    """The connection to a host that answers requests.
+    """The connection to a host that answers requests; closing it ends an attached job there."""
 
-    Close it; closing ends an attached job there.
-    """
-
-    def __init__(
-        self, target: Target, ssh: str = "ssh", answer_seconds: float = ANSWER_SECONDS
-    ) -> None:
+    def __init__(self, target: Target, answer_seconds: float = ANSWER_SECONDS) -> None:
         """Connect. answer_seconds: the time limit of every answer. Raises HostError."""
         self.target = target
-        self._ssh = ssh
-        self._answer_seconds = answer_seconds
+        self.answer_seconds = answer_seconds
         self._lock = threading.Lock()
         self._why: HostError | None = None  # once the connection has broken
         self._is_up = False
@@ -68,14 +62,14 @@ class Channel:
         command = boot_command(program.digest(has_ps=target.has_ps), target.python)
         try:
             self._process = subprocess.Popen(
-                [*ssh_words(target, control_path(), ssh), command],
+                [*ssh_args(target, control_path()), command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 start_new_session=True,  # a Ctrl-C is ours to answer
             )
         except FileNotFoundError as error:
-            raise PaddockError(f"{ssh} is not installed", hint="install openssh-client") from error
+            raise PaddockError("ssh is not installed", hint="install openssh-client") from error
         assert self._process.stdin is not None and self._process.stdout is not None
         self._wire = Wire(self._process.stdout.fileno(), self._process.stdin.fileno())
         self._boot()
@@ -83,7 +77,7 @@ class Channel:
     def _boot(self) -> None:
         # Byte by byte would be slow, and a buffer would swallow answers: it is the wire's own.
         try:
-            found = self._wire.receive(self._answer_seconds)
+            found = self._wire.receive(self.answer_seconds)
             if found is None:
                 raise self._silent()
             row, _ = found
@@ -99,13 +93,18 @@ class Channel:
             raise self._noisy() from error
         self._is_up = True
 
-    def send(self, op: str, data: bytes = b"", **row: Any) -> None:
+    @property
+    def is_open(self) -> bool:
+        """The connection has not broken, as far as is known."""
+        return self._why is None and self._process.poll() is None
+
+    def send(self, op: str, **row: Any) -> None:
         """Send a request; receive() returns its answer."""
         with self._lock:
             if self._why is not None:
                 raise self._why
             try:
-                self._wire.send({"op": op, **row}, data)
+                self._wire.send({"op": op, **row})
             except OSError as error:
                 raise self._broken() from error
 
@@ -120,10 +119,7 @@ class Channel:
         return self.receive()
 
     def receive(self, seconds: float | None = None) -> tuple[dict[str, Any], bytes]:
-        """Return the next answer, within so many seconds.
-
-        Raises HostError, also for an error that the host reports.
-        """
+        """Return the next answer. Raises HostError: silent, lost, or an error of the host."""
         try:
             message = self._wire.receive(seconds)
         except (WireEnded, OSError) as error:
@@ -137,10 +133,10 @@ class Channel:
             raise self._fault(str(row["error"]), str(row.get("hint", "")))
         return row, data
 
-    def ask(self, op: str, data: bytes = b"", **row: Any) -> dict[str, Any]:
+    def ask(self, op: str, **row: Any) -> dict[str, Any]:
         """Send a request and return its answer; delete and clear have no time limit."""
-        self.send(op, data, **row)
-        row, _ = self.receive(None if op in ("delete", "clear") else self._answer_seconds)
+        self.send(op, **row)
+        row, _ = self.receive(None if op in ("delete", "clear") else self.answer_seconds)
         return Answer(self.target.login, row)
 
     def __enter__(self) -> Channel:
@@ -174,18 +170,18 @@ class Channel:
     def _silent(self) -> HostError:
         """Return the error for a host that does not answer, and end the connection."""
         self._process.kill()
-        said = f"it has not answered for {self._answer_seconds:.0f} s"
+        said = f"it has not answered for {self.answer_seconds:.0f} s"
         self._why = self._fault(said, "is it very busy, or does its file system hang?")
         return self._why
 
     def _noisy(self) -> HostError:
         """Return the error for unexpected output, of the login shell or of the interpreter."""
         self.close()
-        words = [*ssh_words(self.target, control_path(), self._ssh), "true"]
+        words = [*ssh_args(self.target, control_path()), "true"]
         try:
             shell = subprocess.run(
                 words, stdin=subprocess.DEVNULL, capture_output=True, check=False,
-                start_new_session=True, timeout=self._answer_seconds,
+                start_new_session=True, timeout=self.answer_seconds,
             )  # fmt: skip
             is_shell = bool(shell.stdout)
         except subprocess.TimeoutExpired:

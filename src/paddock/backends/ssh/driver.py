@@ -21,16 +21,16 @@ from paddock.backends.registry import IdTakenError, RegisteredJob, damaged
 from paddock.backends.ssh.attached import Attached
 from paddock.backends.ssh.channel import Channel
 from paddock.backends.ssh.command import HERE, Target
-from paddock.backends.ssh.fleet import ConnectionPool, HostGroup, all_or_none, at_all, tried
 from paddock.backends.ssh.plan import (
     chosen,
     filled,
-    launch_words,
+    launch_args,
     plan_of,
     root_of,
     targets_of,
-    user_words,
+    user_args,
 )
+from paddock.backends.ssh.pool import ConnectionPool, HostGroup, all_or_none, at_all, tried
 from paddock.backends.ssh.state import checked, found_jobs, status_of
 from paddock.backends.types import (
     ALIVE,
@@ -68,32 +68,32 @@ class Ssh:
             may_run=[],
         )
         say(f"connecting to {len(targets)} hosts" if len(targets) > 1 else "connecting")
-        with closing(HostGroup(targets)) as fleet:
-            hellos = fleet.each(
+        with closing(HostGroup(targets)) as group:
+            hellos = group.each(
                 lambda _i, channel: channel.ask(
                     "hello", root=root, cwd=submission.workspace, python=channel.target.python,
                     has_ps=submission.has_ps, env=dict(submission.env),
                 )
             )  # fmt: skip
             try:
-                self._start(submission, fleet, hellos, run, say)
+                self._start(submission, group, hellos, run, say)
             except BaseException:
-                self._undo(fleet, run)
+                self._undo(group, run)
                 raise
             if submission.is_detached:
                 return None
             requests = [self._base(run, index) for index in range(len(targets))]
-            return Attached(fleet, requests, say).run()
+            return Attached(group, requests, say).run()
 
     def _start(
         self,
         submission: Submission,
-        fleet: HostGroup,
+        group: HostGroup,
         hellos: Sequence[dict[str, Any]],
         run: RegisteredJob,
         say: Say,
     ) -> None:
-        targets = [channel.target for channel in fleet.channels]
+        targets = [channel.target for channel in group.channels]
         job = {
             "name": submission.name,
             "command": run.command,
@@ -104,13 +104,13 @@ class Ssh:
         # The first host decides who has the name; the others follow.
         request = {**self._base(run), "name": submission.name, "submitter": secrets.token_hex(8)}
         taking = {**request, "takes_name": submission.takes_name}
-        first = all_or_none(at_all(fleet.channels[:1], lambda one: one.ask("prepare", **taking)))
+        first = all_or_none(at_all(group.channels[:1], lambda one: one.ask("prepare", **taking)))
         _refuse_taken(targets, first, submission.run_id)
 
         def prepare(index: int, channel: Channel) -> dict[str, Any]:
             return channel.ask("prepare", **request, index=index) if index else first[0]
 
-        prepared = fleet.each(prepare)
+        prepared = group.each(prepare)
         _refuse_taken(targets, prepared, submission.run_id)
         parts = [str(row["part"]) for row in prepared]
         run.keep(parts=parts)
@@ -123,7 +123,7 @@ class Ssh:
         if submission.package:
             from paddock.backends.ssh.transfer import send_package
 
-            send_package(submission, fleet, self._base(run), parts, addresses, say)
+            send_package(submission, group, self._base(run), parts, addresses, say)
         known = {f"ADDRESS_{i}": address for i, address in enumerate(addresses)}
         known["PORT_0"] = str(hellos[0]["port"])
         cluster = {
@@ -137,13 +137,13 @@ class Ssh:
         def start(index: int, channel: Channel) -> dict[str, Any]:
             whole = f"{hellos[index]['root']}/{submission.run_id}"
             directory = f"{whole}/{parts[index]}".rstrip("/")
-            words = launch_words(submission, targets, index)
+            words = launch_args(submission, targets, index)
             return channel.ask(
                 "start",
                 **self._base(run, index),
                 cwd=submission.workspace or whole,
                 is_shared=bool(parts[index]) or is_common[index],
-                words=[*filled(words, {**known, "JOB": directory}), *user_words(submission)],
+                words=[*filled(words, {**known, "JOB": directory}), *user_args(submission)],
                 job=job,
                 env={"PADDOCK_TOKEN": submission.token, **dict(submission.env)},
                 index=index,
@@ -154,9 +154,9 @@ class Ssh:
             )
 
         run.keep(may_run=[target.login for target in targets])
-        fleet.each(start)
+        group.each(start)
 
-    def _undo(self, fleet: HostGroup, run: RegisteredJob) -> None:
+    def _undo(self, group: HostGroup, run: RegisteredJob) -> None:
         """Undo a failed start: end the ranks that run, and remove the job's files.
 
         A host that cannot be reached any more stays in the entry's `may_run`.
@@ -165,18 +165,17 @@ class Ssh:
         def clear(pair: tuple[int, Channel]) -> None:
             index, channel = pair
             base = self._base(run, index)
-            channel.ask("stop", **base, now=True, is_undone=True)
+            is_up = channel.ask("stop", **base, now=True, is_undone=True)["was_running"]
             deadline = time.monotonic() + 10
-            while time.monotonic() < deadline:
-                if channel.ask("status", **base)["state"] not in ALIVE:
-                    break
+            while is_up and time.monotonic() < deadline:
                 # sleep: ranks that were told to end at once need a moment
                 time.sleep(0.05)
+                is_up = channel.ask("status", **base)["state"] in ALIVE
             channel.ask("delete", **base, is_undone=True)
 
-        results = at_all(list(enumerate(fleet.channels)), clear)
+        results = at_all(list(enumerate(group.channels)), clear)
         if run.details["may_run"]:
-            pairs = zip(fleet.channels, results, strict=True)
+            pairs = zip(group.channels, results, strict=True)
             run.keep(may_run=[c.target.login for c, r in pairs if isinstance(r, PaddockError)])
 
     # -------------------------------------------------------------------- later
@@ -199,23 +198,18 @@ class Ssh:
         rows: list[list[dict[str, Any] | PaddockError]] = [
             [each] if isinstance(each, PaddockError) else [] for each in targets
         ]
-        with closing(ConnectionPool(is_brief=is_brief)) as desk:
-            for is_first in (True, False):
-                left = [
-                    (at, node, target)
-                    for at, hosts in enumerate(targets)
-                    if not isinstance(hosts, PaddockError) and not _is_told(runs[at], rows[at])
-                    for node, target in enumerate(hosts)
-                    if is_first == (node == 0)
-                ]
-                desk.connect(target for _, _, target in left)
-
-                def ask(question: tuple[int, int, Target]) -> dict[str, Any] | PaddockError:
-                    at, node, target = question
-                    return desk.ask(target, "status", **self._base(runs[at], node))
-
-                for (at, _, _), row in zip(left, at_all(left, ask), strict=True):
-                    rows[at].append(row)
+        pool = ConnectionPool(is_brief=is_brief)
+        for is_first in (True, False):
+            left = [
+                (at, (target, self._base(runs[at], node)))
+                for at, hosts in enumerate(targets)
+                if not isinstance(hosts, PaddockError) and not _is_enough(runs[at], rows[at])
+                for node, target in enumerate(hosts)
+                if is_first == (node == 0)
+            ]
+            answers = pool.ask_all("status", [question for _, question in left])
+            for (at, _), row in zip(left, answers, strict=True):
+                rows[at].append(row)
         return [
             hosts if isinstance(hosts, PaddockError) else tried(_status_of, (hosts, rows[at]))
             for at, hosts in enumerate(targets)
@@ -224,18 +218,12 @@ class Ssh:
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
         from paddock.backends.ssh.lines import merged
 
-        requests = [self._base(run, index) for index in range(len(self._run_targets(run)))]
-        return merged(self._run_targets(run), requests, query)
+        return merged(self._questions(run), query)
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """Ask every host to end the job; a job of several nodes ends with any of them."""
-
-        def stop(pair: tuple[int, Target]) -> dict[str, Any]:
-            index, target = pair
-            with Channel(target) as channel:
-                return channel.ask("stop", **self._base(run, index), now=now)
-
-        results = at_all(list(enumerate(self._run_targets(run))), stop)
+        questions = [(target, {**base, "now": now}) for target, base in self._questions(run)]
+        results = ConnectionPool().ask_all("stop", questions)
         silent = [row for row in results if isinstance(row, PaddockError)]
         if len(silent) == len(results):
             all_or_none(results)
@@ -278,22 +266,18 @@ class Ssh:
 
     def delete(self, run: RegisteredJob) -> None:
         """Remove the job's directory from every host; from none if a host cannot be asked."""
-        with closing(HostGroup(self._run_targets(run))) as fleet:
-            fleet.each(lambda index, channel: channel.ask("delete", **self._base(run, index)))
+        pool, questions = ConnectionPool(), self._questions(run)
+        all_or_none(pool.ask_all("ping", questions))
+        all_or_none(pool.ask_all("delete", questions))
 
     def clear(self, site: Site, say: Say) -> None:
         """Remove the contents that the hosts cache; a host that cannot be asked is named."""
-
-        def clear(target: Target) -> str:
-            with Channel(target) as channel:
-                row = channel.ask("clear")
-            size = size_text(int(row["size"]))
-            return f"{target.login}: {int(row['count'])} files, {size} removed from {row['folder']}"
-
-        results = at_all(self._targets(site), clear)
-        for result in results:
-            if isinstance(result, str):
-                say(result)
+        targets = self._targets(site)
+        results = ConnectionPool().ask_all("clear", [(target, {}) for target in targets])
+        for target, row in zip(targets, results, strict=True):
+            if not isinstance(row, PaddockError):
+                count, size = int(row["count"]), size_text(int(row["size"]))
+                say(f"{target.login}: {count} files, {size} removed from {row['folder']}")
         all_or_none(results)
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
@@ -315,6 +299,10 @@ class Ssh:
         except TypeError as error:
             raise damaged(run.folder) from error
 
+    def _questions(self, run: RegisteredJob) -> list[tuple[Target, dict[str, Any]]]:
+        """Return the hosts of a job, with the keys of a request to each."""
+        return [(t, self._base(run, index)) for index, t in enumerate(self._run_targets(run))]
+
     def _base(self, run: RegisteredJob, index: int = 0) -> dict[str, Any]:
         """Return the keys of a request: which job, and which part of a shared directory."""
         parts = run.details.get("parts") or []
@@ -329,7 +317,7 @@ def _refuse_taken(targets: Sequence[Target], rows: Sequence[dict[str, Any]], run
             raise IdTakenError(f"{target.login}: there is a job {run_id} already")
 
 
-def _is_told(run: RegisteredJob, rows: Sequence[dict[str, Any] | PaddockError]) -> bool:
+def _is_enough(run: RegisteredJob, rows: Sequence[dict[str, Any] | PaddockError]) -> bool:
     """Return True if the first host has reported the whole job, and the job goes on."""
     if not rows or isinstance(rows[0], PaddockError) or run.details.get("is_elastic"):
         return False
@@ -338,12 +326,11 @@ def _is_told(run: RegisteredJob, rows: Sequence[dict[str, Any] | PaddockError]) 
     return bool(first["state"] in ALIVE and whole.get("nodes") and not whole["verdict"])
 
 
-def _status_of(told: tuple[Sequence[Target], Sequence[dict[str, Any] | PaddockError]]) -> JobStatus:
-    """Return the status from the hosts' answers.
-
-    Raises UsageError with every error if no host answers.
-    """
-    targets, rows = told
+def _status_of(
+    asked: tuple[Sequence[Target], Sequence[dict[str, Any] | PaddockError]],
+) -> JobStatus:
+    """Return the status from the hosts' answers. Raises UsageError if no host answers."""
+    targets, rows = asked
     if all(isinstance(row, PaddockError) for row in rows):
         all_or_none(rows)
     known = [

@@ -23,10 +23,7 @@ JOB_FILE = "$JOB/.paddock/launch.json"  # content of the -f file
 
 
 def targets_of(site: Site) -> tuple[Target, ...]:
-    """Return the hosts of a site, in the order of the nodes.
-
-    Raises UsageError for a host listed twice.
-    """
+    """Return the hosts of a site, in order. Raises UsageError for a host listed twice."""
     found = []
     for host in hosts_of(site):
         found.append(
@@ -48,10 +45,7 @@ def targets_of(site: Site) -> tuple[Target, ...]:
 
 
 def chosen(submission: Submission, targets: Sequence[Target]) -> tuple[Target, ...]:
-    """Return the hosts that the job gets: the first of the site's.
-
-    Raises UsageError for too few.
-    """
+    """Return the job's hosts, the first of the site's. Raises UsageError for too few."""
     job = submission.job
     if job.nnodes_min > len(targets):
         raise UsageError(
@@ -67,7 +61,7 @@ def root_of(site: Site) -> str:
     return site.text("root") or DEFAULT_ROOT
 
 
-def launch_words(submission: Submission, targets: Sequence[Target], index: int) -> tuple[str, ...]:
+def launch_args(submission: Submission, targets: Sequence[Target], index: int) -> tuple[str, ...]:
     """Return our own arguments of `paddock launch` on one host, before the user's."""
     job = submission.job
     words: list[str] = []
@@ -82,7 +76,7 @@ def launch_words(submission: Submission, targets: Sequence[Target], index: int) 
     return (*words, *(("-f", JOB_FILE) if submission.file else ()))
 
 
-def user_words(submission: Submission) -> tuple[str, ...]:
+def user_args(submission: Submission) -> tuple[str, ...]:
     """Return the user's arguments after ours: launch flags, the script and its arguments."""
     return (*submission.flags, *(() if submission.file else submission.script))
 
@@ -102,7 +96,7 @@ def plan_of(submission: Submission, targets: Sequence[Target]) -> SubmissionPlan
             what += "; numpy is asked for: paddock.ps goes with the launcher"
         steps.append(PlanStep(target.login, what))
     for index, target in enumerate(targets):
-        words = (*launch_words(submission, targets, index), *user_words(submission))
+        words = (*launch_args(submission, targets, index), *user_args(submission))
         where = submission.workspace or directory
         python = target.python or "python3"
         steps.append(PlanStep(target.login, f"in {where}", (python, "$PADDOCK", "launch", *words)))

@@ -38,6 +38,37 @@ TOLD = "told to end"
 ENDS = {"failed": "failed", "cancelled": "been told to end"}
 OWN = ("succeeded", "failed", "cancelled")  # final states that a host reports of its own launcher
 KILLED = EXIT_SIGNAL_BASE + 9
+# What hosts answer, as `typed` takes it.
+HOST = {"state": "unknown", "why": "", "code": None, "since": 0.0, "now": 0.0}
+RANK = {"role": "", "rank": -1, "state": "unknown", "code": None}
+NODE = {"node_rank": None, "ranks": [RANK], "note": ""}
+WHOLE = {"at": 0.0, "attempt": 0, "waiting_for": "", "nodes": [NODE]}
+VERDICT = {"kind": "", "text": "", "code": None, "failed_at": 0.0}
+JOB = {
+    "id": "", "name": "", "command": "", "created_at": 0.0, "cwd": "", "parts": [""],
+    "own_output": [0], "targets": [{"name": "", "user": "", "port": 0}],
+}  # fmt: skip
+
+
+def typed(found: object, like: Any) -> Any:
+    """Return a value of an untrusted host if it has the type of `like`, else `like`.
+
+    A dict has the keys of `like`, a list those elements that are of its type. None in `like` is an
+    integer, or None; a float is finite.
+
+    >>> typed({"code": "x", "since": 3, "more": 1}, {"code": None, "since": 0.0})
+    {'code': None, 'since': 3.0}
+    """
+    if isinstance(like, dict):
+        row = found if isinstance(found, dict) else {}
+        return {name: typed(row.get(name), each) for name, each in like.items()}
+    if isinstance(like, list):
+        rows = found if isinstance(found, list) else []
+        return [typed(row, like[0]) for row in rows if isinstance(row, type(like[0]))]
+    if isinstance(like, float):
+        number = float(str(found)) if type(found) in (int, float) else like
+        return number if math.isfinite(number) else like
+    return found if type(found) is (int if like is None else type(like)) else like
 
 
 def checked(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,65 +77,26 @@ def checked(row: Mapping[str, Any]) -> dict[str, Any]:
     >>> checked({"state": "\x1b[2J", "code": "x", "ranks": {"worker 0": 1}, "whole": 3})["state"]
     'unknown'
     """
-    state, ranks, whole = row.get("state"), row.get("ranks"), row.get("whole")
-    is_known = state in KNOWN
-    return {
-        "state": state if is_known else "unknown",
-        "why": str(row.get("why") or "") if is_known else "it answers something that is no state",
-        "code": _integer(row.get("code")),
-        "since": _number(row.get("since")),
-        "now": _number(row.get("now")),
-        "ranks": [str(name) for name in ranks] if isinstance(ranks, (dict, list)) else [],
-        "whole": _checked_whole(whole) if isinstance(whole, dict) and whole else {},
-    }
-
-
-def _checked_whole(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the coordinator's report of the whole job with checked types."""
-    verdict = row.get("verdict")
-    nodes = []
-    for node in _rows(row.get("nodes")):
-        ranks = [
-            {
-                "role": str(rank.get("role")),
-                "rank": _integer(rank.get("rank"), -1),
-                "state": rank["state"] if rank.get("state") in RANKS else "unknown",
-                "code": _integer(rank.get("code")),
-            }
-            for rank in _rows(node.get("ranks"))
-        ]
-        number, note = _integer(node.get("node_rank")), str(node.get("note") or "")
-        nodes.append({"node_rank": number, "ranks": ranks, "note": note})
-    return {
-        "at": _number(row.get("at")),
-        "attempt": _integer(row.get("attempt"), 0),
-        "waiting_for": str(row.get("waiting_for") or ""),
-        "nodes": nodes,
-        "verdict": {
-            "kind": str(verdict.get("kind", "")),
-            "text": str(verdict.get("text") or ""),
-            "code": _integer(verdict.get("code")),
-            "failed_at": _number(verdict.get("failed_at")),
-        } if isinstance(verdict, dict) and verdict else {},
-    }  # fmt: skip
+    found: dict[str, Any] = typed(row, HOST)
+    if row.get("state") not in KNOWN:
+        found |= {"state": "unknown", "why": "it answers something that is no state"}
+    ranks, whole = row.get("ranks"), row.get("whole")
+    found["ranks"] = [str(name) for name in ranks] if isinstance(ranks, (dict, list)) else []
+    found["whole"] = {}
+    if isinstance(whole, dict) and whole:
+        verdict, reported = whole.get("verdict"), typed(whole, WHOLE)
+        reported["verdict"] = (
+            typed(verdict, VERDICT) if isinstance(verdict, dict) and verdict else {}
+        )
+        for rank in (rank for node in reported["nodes"] for rank in node["ranks"]):
+            rank["state"] = rank["state"] if rank["state"] in RANKS else "unknown"
+        found["whole"] = reported
+    return found
 
 
 def _by_our_clock(at: float, row: Mapping[str, Any], as_of: float) -> float:
     """Return a host's time by our clock; its clock said `now` when ours said as_of; 0.0 stays."""
     return at - (row["now"] - as_of) if at and row["now"] else at
-
-
-def _rows(found: object) -> list[Mapping[str, Any]]:
-    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
-
-
-def _integer(found: object, otherwise: int | None = None) -> int | None:
-    return found if type(found) is int else otherwise
-
-
-def _number(found: object) -> float:
-    is_number = type(found) in (int, float) and math.isfinite(float(str(found)))
-    return float(str(found)) if is_number else 0.0
 
 
 def found_jobs(answer: Mapping[str, Any], targets: Sequence[Target]) -> list[dict[str, Any]]:
@@ -115,32 +107,16 @@ def found_jobs(answer: Mapping[str, Any], targets: Sequence[Target]) -> list[dic
     """
     known = {(target.login, target.port): asdict(target) for target in targets}
     found = []
-    for job in _rows(answer.get("jobs")):
-        run_id, name = str(job.get("id")), str(job.get("name"))
-        hosts = [_login(row) for row in _rows(job.get("targets"))]
-        if not (ID.fullmatch(run_id) and ID.fullmatch(name) and hosts and known.keys() >= {*hosts}):
+    for job in typed(answer, {"jobs": [JOB]})["jobs"]:
+        hosts = [(Target(t["name"], t["user"]).login, t["port"]) for t in job.pop("targets")]
+        names = job["id"], job["name"]
+        if not (all(map(ID.fullmatch, names)) and hosts and known.keys() >= {*hosts}):
             continue
-        parts, own = job.get("parts"), job.get("own_output")
-        own = own if isinstance(own, list) else []
-        details = {
-            "targets": [known[host] for host in hosts],
-            "root": str(answer.get("root")),
-            "id": run_id,
-            "cwd": str(job.get("cwd") or ""),
-            "parts": [str(part) for part in parts] if isinstance(parts, list) else [],
-            "own_output": [index for index in own if type(index) is int],
-        }
-        found.append({
-            "id": run_id, "name": name, "command": str(job.get("command") or ""),
-            "nnodes": len(hosts), "created_at": _number(job.get("created_at")),
-            "details": details,
-        })  # fmt: skip
+        details = {name: job.pop(name) for name in ("cwd", "parts", "own_output")}
+        details |= {"root": str(answer.get("root")), "id": job["id"]}
+        details["targets"] = [known[host] for host in hosts]
+        found.append({**job, "nnodes": len(hosts), "details": details})
     return found
-
-
-def _login(row: Mapping[str, Any]) -> tuple[str, int]:
-    target = Target(str(row.get("name") or ""), str(row.get("user") or ""))
-    return target.login, _integer(row.get("port"), 0) or 0
 
 
 def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: float) -> JobStatus:
@@ -152,23 +128,23 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
     """
     rows = [checked(row) for row in rows]
     teller = max((row for row in rows if row["whole"]), key=lambda r: r["whole"]["at"], default={})
-    whole: Mapping[str, Any] = teller.get("whole", {})
-    told = {n["node_rank"]: n for n in whole.get("nodes", ()) if n.get("node_rank") is not None}
+    whole = teller.get("whole") or {**typed({}, WHOLE), "verdict": {}}
+    reported = {node["node_rank"]: node for node in whole["nodes"]}
     nodes = [
-        _node(name, rows[index] if index < len(rows) else None, told.get(index))
-        for index, name in enumerate(names)
+        _node(name, rows[i] if i < len(rows) else None, reported.get(i) or typed({}, NODE))
+        for i, name in enumerate(names)
     ]
-    verdict = whole.get("verdict") or {}
-    state = _state([node.state for node in nodes], str(verdict.get("kind", "")))
-    why, code = str(verdict.get("text") or ""), verdict.get("code")
+    verdict = whole["verdict"]
+    state = _state([node.state for node in nodes], verdict.get("kind", ""))
+    why, code = verdict.get("text", ""), verdict.get("code")
     if state in ALIVE:
-        why, code = str(whole.get("waiting_for") or ""), None
+        why, code = whole["waiting_for"], None
     elif not verdict:
         why, code = _reason(names, rows, state)
     if state in FINAL:  # each host knows only that its own launcher failed
         nodes = [
-            replace(n, state=end_of(state, n.ranks, _loss(rows[i], told[i], verdict)))
-            if n.state in OWN and told.get(i)
+            replace(n, state=end_of(state, n.ranks, _loss(rows[i], reported[i], verdict)))
+            if n.state in OWN and i in reported
             else n
             for i, n in enumerate(nodes)
         ]
@@ -181,15 +157,15 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
         code=code,
         since=max((_by_our_clock(row["since"], row, as_of) for row in rows), default=0.0),
         failed_at=_by_our_clock(verdict.get("failed_at", 0.0), teller, as_of),
-        attempt=int(whole.get("attempt") or 0),
+        attempt=whole["attempt"],
         nodes=tuple(nodes),
     )
 
 
-def _loss(row: Mapping[str, Any], told: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
+def _loss(row: Mapping[str, Any], reported: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
     """Return how a host was lost; for a launcher killed with the coordinator, only its code."""
     killed = row["why"] or "killed" if not verdict and row["code"] == KILLED else ""
-    return str(told.get("note") or killed)
+    return str(reported["note"] or killed)
 
 
 def _state(states: Sequence[str], verdict: str) -> State:
@@ -229,22 +205,20 @@ def _reason(
     return "; ".join(found if state == "unknown" else found[:1]), code
 
 
-def _node(name: str, row: Mapping[str, Any] | None, told: Mapping[str, Any] | None) -> NodeStatus:
+def _node(name: str, row: Mapping[str, Any] | None, reported: Mapping[str, Any]) -> NodeStatus:
     """Return the status of a host, from its own answer and the coordinator's report of ranks."""
-    ranks = [rank_of(each) for each in (told or {}).get("ranks", ())]
+    ranks = [rank_of(each) for each in reported["ranks"]]
     is_up = any(rank.state == "running" for rank in ranks)
+    note = reported["note"]
     if row is None:
-        note = str((told or {}).get("note") or "")
         state: State = "lost" if note else "running" if is_up else "starting"
         return NodeStatus(name, state, tuple(ranks), note)
-    state = row["state"]
     if not ranks:
-        for each in row.get("ranks") or {}:
-            role, _, rank = str(each).partition(" ")
+        for each in row["ranks"]:
+            role, _, rank = each.partition(" ")
             number = int(rank) if rank.isdecimal() and len(rank) < 10 else -1
             ranks.append(RankStatus(role_word(role), number, "running"))
         ranks.sort(key=lambda rank: (rank.role, rank.rank))
-    if state not in ALIVE:  # whatever was told before
+    if row["state"] not in ALIVE:  # whatever was reported before
         ranks = [replace(r, state="ended") if r.state == "running" else r for r in ranks]
-    note = str(row.get("why") or (told or {}).get("note") or "")
-    return NodeStatus(name, state, tuple(ranks), note)
+    return NodeStatus(name, row["state"], tuple(ranks), row["why"] or note)

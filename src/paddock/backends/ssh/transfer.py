@@ -18,7 +18,7 @@ from paddock.backends.files.spread import Spread
 from paddock.backends.node.manifest import SHOWN_MAX
 from paddock.backends.node.store import size_text
 from paddock.backends.ssh.channel import Channel
-from paddock.backends.ssh.fleet import HostGroup
+from paddock.backends.ssh.pool import HostGroup
 from paddock.backends.text import clean
 from paddock.backends.types import Submission
 from paddock.errors import PaddockError
@@ -66,7 +66,7 @@ class TransferProgress:
 
 def send_package(
     submission: Submission,
-    fleet: HostGroup,
+    group: HostGroup,
     base: dict[str, Any],
     parts: Sequence[str],
     addresses: Sequence[str],
@@ -74,7 +74,7 @@ def send_package(
 ) -> None:
     """Send the package into the job's directory on every host; into a shared one once."""
     package = scan(submission.package, os.environ, data=submission.data, has_logs=True)
-    manifests = [package.manifest] * len(fleet.channels)
+    manifests = [package.manifest] * len(group.channels)
     if submission.data:
         from paddock.backends.files.data import shares
 
@@ -83,7 +83,7 @@ def send_package(
                 "--data: the hosts share a file system, so that all would have all files",
                 hint="leave it out, and choose files by rank in the script",
             )
-        manifests = shares(package.manifest, submission.data, len(fleet.channels), say)
+        manifests = shares(package.manifest, submission.data, len(group.channels), say)
     say(f"code: {package}")
 
     alone = [address if not part else "" for address, part in zip(addresses, parts, strict=True)]
@@ -99,10 +99,10 @@ def send_package(
         return 0 if parts[index] else spread.send(index, asking(channel))
 
     try:
-        sent = sum(fleet.each(send))
+        sent = sum(group.each(send))
     finally:
         seconds = progress.end()
-    fleet.each(lambda index, channel: spread.end(index, asking(channel)))
+    group.each(lambda index, channel: spread.end(index, asking(channel)))
     if sent:
         say(f"code: {sent:,} bytes were sent in {seconds:.1f} s; the rest was there already")
 

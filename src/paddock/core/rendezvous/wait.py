@@ -4,7 +4,7 @@
     -------------------------------  -------------------------------------------------------
     the maximum; for the first       at once
     attempt, those that are wanted
-    at least the minimum (a range)   when no node came for --elastic_timeout; after takeover
+    at least the minimum (a range)   when no node came for --elastic-timeout; after takeover
                                      as soon as all nodes of the attempt before are back
     fewer, or no majority of the     never; given up after --join-timeout, or in an elastic
     last attempt (quorum.py)         job that had begun after Elastic.patience_seconds
@@ -57,7 +57,7 @@ class RendezvousWait:
         self._member_table.awaited.clear()
 
     def change(self, now: float) -> None:
-        """Note that a node joined or left: --elastic_timeout counts anew."""
+        """Note that a node joined or left: --elastic-timeout counts anew."""
         self._changed_at = now
 
     def look(self, now: float) -> StartDecision:
@@ -123,6 +123,6 @@ class RendezvousWait:
 
     def given_up_text(self) -> str:
         """The reason of a job that gave up waiting for nodes."""
-        flag = "--join-timeout" if self._member_table.is_first else "--elastic_timeout"
+        flag = "--join-timeout" if self._member_table.is_first else "--elastic-timeout"
         before = f"{self._state.current.reason}; " if self._state.current.reason else ""
         return f"{before}{self.waiting_text()}; gave up after {self.limit_seconds:g} s ({flag})"

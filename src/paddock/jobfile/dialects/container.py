@@ -35,7 +35,7 @@ CONTAINER = {
 POD = {
     "volumes": "paths are this machine's",
     "initContainers": "not run",
-    "restartPolicy": "see --max_restart",
+    "restartPolicy": "see --max-restart",
     "tolerations": "nothing is scheduled",
     "nodeSelector": "nothing is scheduled",
     "affinity": "nothing is scheduled",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRITICAL": 50}
 RULE_WIDTH = 80
 ABSENT_MAX = 4  # told with their last lines
-FIRST_FAILURE = "first failure: "  # before the root cause; paddock status reads it in pods' logs
+FIRST_FAILURE = "first failure: "  # before the root cause
 
 
 def launch_line(level: str, message: str) -> str:
@@ -134,6 +134,13 @@ def verdict_text(verdict: Verdict) -> str:
         return verdict.reason
     again = f"; {verdict.reason}" if verdict.reason else ""
     return f"{culprit_text(culprit)}{absent_text(verdict.exits, culprit)}{again}"
+
+
+def end_text(verdict: Verdict, stopped_by: str = "", *, is_alone: bool = False) -> str:
+    """The reason of the job's end in one sentence, also where it was told to end (cancel_text)."""
+    if verdict.kind == "cancel":
+        return cancel_text(verdict, stopped_by, is_alone=is_alone)
+    return verdict_text(verdict)
 
 
 def detail_lines(culprit: Exit) -> list[tuple[str, str]]:

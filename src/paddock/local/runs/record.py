@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 FILE_MODE = 0o600
 ERROR = "error"
+# The file from which a pod's kubelet takes the reason of a container's end, 4 KiB of it.
+TERMINATION_LOG = "PADDOCK_TERMINATION_LOG"
+REASON_CHARACTERS = 1000
 READ_BYTES = 1 << 26
 
 
@@ -141,11 +144,25 @@ def drop_error(path: str, age_seconds: float = 0.0) -> None:
         return  # there is none
 
 
+def keep_reason(text: str) -> None:
+    """Write why this launcher fails, a sentence, to the file that $PADDOCK_TERMINATION_LOG names.
+
+    `paddock status` and the operator read it in the status of the pod.
+    """
+    try:
+        fd = os.open(os.environ[TERMINATION_LOG], os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    except (KeyError, OSError):
+        return  # no pod of Kubernetes
+    with open(fd, "w", encoding="utf-8", errors="replace") as file:
+        file.write(" ".join(text.split())[:REASON_CHARACTERS])
+
+
 def keep_error(path: str, text: str) -> None:
     """Write this launcher's error into the record at a path, unless another of its job has.
 
     Blocks, as the launcher ends, perhaps before its output thread starts. path: "" for none.
     """
+    keep_reason(text)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         fd = os.open(os.path.join(path, ERROR), flags, FILE_MODE) if path else -1

@@ -1,4 +1,4 @@
-"""A job's attendant with a real launcher, which answers on its control socket."""
+"""A job's daemon with a real launcher, which answers on its control socket."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from local.jobs import wait_until
-from paddock.backends.node import attend
+from paddock.backends.node import daemon
 from paddock.backends.node.jobdir import control_socket, inner, node_state, read_json
 from paddock.backends.node.main import HostSession
 from paddock.backends.node.wire import Wire
@@ -45,7 +45,7 @@ def start(job: Path, *before: str, screen: str = "console.log") -> None:
              str(job.parent / "train.py"), str(job / "up")]  # fmt: skip
     files = str(job / "log/console.log"), str(job / "log" / screen)
     argv = [*before, *words]
-    attend.start(str(job), argv, os.environ, cwd=str(job), outputs=files, is_attached=False)
+    daemon.start(str(job), argv, os.environ, cwd=str(job), outputs=files, is_attached=False)
 
 
 def up(job: Path) -> dict[str, int]:

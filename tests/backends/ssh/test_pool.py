@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from paddock.backends.registry import Registry
-from paddock.backends.ssh import fleet
+from paddock.backends.ssh import pool
 from paddock.backends.ssh.channel import HostError
 from paddock.backends.ssh.command import Target
 from paddock.backends.ssh.driver import Ssh
@@ -26,16 +26,16 @@ class Hosts:
 
     def __init__(self) -> None:
         self.connected: list[tuple[str, int]] = []
-        self.closed: list[str] = []
 
     def channel(self, target: Target, answer_seconds: float = 60.0) -> object:
-        """As fleet.Channel(target) is."""
+        """As pool.Channel(target) is."""
         self.connected.append((target.name, target.connect_seconds))
         if target.name == "h3":
             raise HostError("h3", f"it has not answered for {answer_seconds:g} s")
-        hosts = self
 
         class Answering:
+            is_open = True
+
             def ask(self, op: str, data: bytes = b"", **row: Any) -> dict[str, Any]:
                 """How a job is there."""
                 assert op == "status" and row["id"]
@@ -44,10 +44,6 @@ class Hosts:
                 nodes = [{"node_rank": 0, "ranks": []}]
                 return {"state": "running", "whole": {"at": 1.0, "nodes": nodes}}
 
-            def close(self) -> None:
-                """Let go."""
-                hosts.closed.append(target.name)
-
         return Answering()
 
 
@@ -55,7 +51,8 @@ class Hosts:
 def hosts(monkeypatch: pytest.MonkeyPatch) -> Hosts:
     """Instead of real ones."""
     made = Hosts()
-    monkeypatch.setattr(fleet, "Channel", made.channel)
+    monkeypatch.setattr(pool, "Channel", made.channel)
+    monkeypatch.setattr(pool.ConnectionPool, "_open", {})
     return made
 
 
@@ -80,7 +77,6 @@ def test_each_host_is_connected_to_once_for_all_jobs(hosts: Hosts, tmp_path: Pat
     silent = "h3: it has not answered for 6 s"
     assert states == ["running", "running", "running", "lost", silent, silent]
     assert sorted(hosts.connected) == [("h1", 3), ("h2", 3), ("h3", 3)]
-    assert sorted(hosts.closed) == ["h1", "h2"]
 
 
 def test_one_job_is_asked_for_with_all_patience(hosts: Hosts, tmp_path: Path) -> None:
@@ -95,4 +91,3 @@ def test_an_entry_that_says_no_hosts_keeps_no_other_back(hosts: Hosts, tmp_path:
     torn = registry.add("torn", Handle("ssh", "lab", "torn-0000"), "train.py", 1)
     first, second = Ssh().statuses([torn, *runs_on(registry, "h1")])
     assert isinstance(first, PaddockError) and isinstance(second, JobStatus)
-    assert hosts.closed == ["h1"]
