@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
     from paddock.core.plan import Plan
     from paddock.local.warm.process import DaemonLoop
+    from paddock.watch.watcher import Watcher
 
 OUTPUT_SECONDS = 2.0
+WATCH_SECONDS = 1.0  # from the start on: a shorter job needs no watch
 RANKS_SECONDS = 0.2  # left to ranks that start, before the record of their run is begun beside them
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -189,6 +191,7 @@ class LauncherProcess(Launcher):
         self.output = output = OutputThread(on_lost=self._on_lost, has_own_screen=bool(job.record))
         self.control: ControlServer | None = None
         self.record: RunRecord | None = None
+        self.watcher: Watcher | None = None
         self._begin_record: Callable[[], None] | None = None
         self._began_at = loop.wall()
         self._entry = entry = (
@@ -234,6 +237,7 @@ class LauncherProcess(Launcher):
                 f"no thread can be started: {error}", hint="raise ulimit -u"
             ) from error
         self._open_record_soon(words, guardian_pid)
+        self.loop.at("watch", self.loop.now() + WATCH_SECONDS, self._begin_watch)
         if self.job.rendezvous.kind != "alone":
             from paddock.agent.rendezvous import join_others
 
@@ -262,6 +266,35 @@ class LauncherProcess(Launcher):
         if os.getppid() != guardian_pid:
             gone()
         self.loop.watch(fd, READ, gone)
+
+    def _begin_watch(self) -> None:
+        """Watch this node's ranks from now on, or from when there are logs."""
+        if not self._node.logs:
+            self.loop.at("watch", self.loop.now() + WATCH_SECONDS, self._begin_watch)
+            return
+        from paddock.watch.watcher import Watcher
+
+        def tell(text: str) -> None:
+            self.loop.post(lambda: self.member.say("WARNING", text))
+
+        self.watcher = Watcher(
+            os.path.join(self._node.directory or self._node.logs, "history.jsonl"),
+            self.env,
+            600.0,
+            attempt=self._node.processes,
+            exits=lambda: self.member.exits,
+            tell=tell,
+            run={
+                "run": self._entry.run_id,
+                "host": os.uname().nodename,
+                "nodes": self.job.nnodes_max,
+            },
+            began_at=self._began_at,
+        )
+        try:
+            self.watcher.start()
+        except RuntimeError:
+            self.watcher = None  # no thread can be started: nobody looks
 
     # --------------------------------------------------- record and control socket
 
@@ -359,6 +392,10 @@ class LauncherProcess(Launcher):
     def finish(self, problem: str = "") -> int:
         """Close everything; returns the exit code. problem: the error that ended the launch."""
         self.close()
+        if self.watcher is not None:
+            self.watcher.close()
+            if self.watcher.bill:
+                self.member.say("INFO", self.watcher.bill)
         if self._begin_record is not None:
             self.loop.at("begin-record", None, self._begin_record)
             self._begin_record()

@@ -101,6 +101,26 @@ class LaunchContext:
     kept: DaemonLoop | None = None
 
 
+@value
+class NodeProcess:
+    """A process of this node that has been started. log: the path of its log, "" without one."""
+
+    role: str
+    rank: int
+    pid: int
+    log: str
+
+
+@value
+class AttemptProcesses:
+    """The processes of an attempt on this node. began_at: when they started, monotonic seconds."""
+
+    number: int
+    began_at: float
+    is_stopping: bool
+    processes: tuple[NodeProcess, ...]
+
+
 class NodeRunner:
     """The processes of this node. Owned by the loop's thread. The member sets `events`."""
 
@@ -148,6 +168,14 @@ class NodeRunner:
         """The processes that run: "worker 3" -> pid."""
         alive = self._supervisor.alive if self._supervisor is not None else ()
         return {f"{c.key[0]} {c.key[1]}": c.pid for c in self._children.values() if c.key in alive}
+
+    def processes(self) -> AttemptProcesses | None:
+        """The processes of the running attempt, for another thread to look at; None without one."""
+        supervisor, children = self._supervisor, list(self._children.values())
+        if supervisor is None or not children:
+            return None
+        found = (NodeProcess(*c.key, c.pid, c.stream.path) for c in children)
+        return AttemptProcesses(supervisor.attempt, self._began_at, self.is_stopping, tuple(found))
 
     # ------------------------------------------------------- facts and the hook
 

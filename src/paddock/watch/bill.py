@@ -9,7 +9,7 @@ useful      the first step                    the end, without what is below
 stalled     a stall's last move               something moves again
 lost        a step that a restart does again  the end of the attempt that had done it before
 restart     an attempt has ended              the ranks of the next one run
-draining    the ranks are told to stop        they have ended
+draining    a rank has ended, or is told to   the attempt has ended
 
 A rank is in one kind at a time, from the start to the end of the run: the sum is the wall time
 times the ranks, to the millisecond.
@@ -61,6 +61,7 @@ class _Span:
         self.stopping = self.ended = ended
         self.ranks = ranks
         self.first: dict[int, int] = {}
+        self._exits: dict[int, int] = {}
         self.steps: list[tuple[int, int]] = []
 
     def stop(self, at: int) -> None:
@@ -72,10 +73,22 @@ class _Span:
         self.stop(at)
         self.ended = min(self.ended, at)
 
+    def exit(self, rank: int, at: int, *, is_last_word: bool) -> None:
+        """A rank has ended; a failure stops the others. The last one ends the attempt."""
+        self._exits[rank] = at
+        if not is_last_word:
+            self.stop(at)
+        if len(self._exits) == len(self.ranks):
+            self.end(at)
+
+    def stop_of(self, rank: int) -> int:
+        """When a rank ended, or was told to."""
+        return min(self._exits.get(rank, self.stopping), self.stopping)
+
     def first_of(self, rank: int) -> int:
         """When a rank began to do steps; one that prints nothing began with the others."""
         others = min(self.first.values(), default=self.stopping)
-        return min(self.first.get(rank, others), self.stopping)
+        return min(self.first.get(rank, others), self.stop_of(rank))
 
 
 def bill_of(history: History) -> Bill | None:
@@ -140,6 +153,8 @@ def _spans(rows: Sequence[Row], ended: int) -> list[_Span]:
             now.first.setdefault(row["rank"], at)
             if step is not None and (not now.steps or step > now.steps[-1][1]):
                 now.steps.append((at, step))
+        elif kind == "exit" and row.get("rank") in spans[-1].ranks:
+            spans[-1].exit(row["rank"], at, is_last_word=bool(row.get("ok") or row.get("by_us")))
         elif kind == "stopping":
             spans[-1].stop(at)
         elif kind == "attempt_end":
@@ -159,15 +174,15 @@ def _timeline(
         if rank not in span.ranks:
             found.append(("restart", span.began, span.ended))
             continue
-        first = span.first_of(rank)
-        lost = span.stopping
+        first, stop = span.first_of(rank), span.stop_of(rank)
+        lost = stop
         if number + 1 < len(spans) and span.steps and spans[number + 1].steps:
             again = spans[number + 1].steps[0][1]
-            lost = next((ms for ms, step in span.steps if step >= again), span.stopping)
-            lost = max(first, min(lost, span.stopping))
+            lost = next((ms for ms, step in span.steps if step >= again), stop)
+            lost = max(first, min(lost, stop))
         found += [
-            ("warm-up", span.began, first), ("useful", first, lost), ("lost", lost, span.stopping),
-            ("draining", span.stopping, span.ended),
+            ("warm-up", span.began, first), ("useful", first, lost), ("lost", lost, stop),
+            ("draining", stop, span.ended),
         ]  # fmt: skip
     found.append((kind if not spans else "draining", at, ended))
     return [each for each in found if each[2] > each[1]]
