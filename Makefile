@@ -205,7 +205,7 @@ $(VENV)/.bench-ps: $(VENV)/.python pyproject.toml constraints.txt
 REAL_TOOLS := etcd:etcd-server etcdctl:etcd-client mpirun:openmpi-bin ip:iproute2 \
 	iptables:iptables faketime:faketime unshare:util-linux openssl:openssl \
 	sshd:openssh-server ssh:openssh-client slurmctld:slurmctld slurmd:slurmd srun:slurm-client \
-	munged:munge
+	munged:munge chromium:chromium chromedriver:chromium-driver
 
 tools-real:
 	@missing=; for pair in $(REAL_TOOLS); do \

@@ -20,6 +20,7 @@ DISTRIBUTION = "paddock-train"  # as pip knows it; pyproject.toml says the same
 # Extra -> the modules that it brings and cannot do without.
 EXTRAS = {
     "ps": ("numpy",),
+    "web": ("starlette", "uvicorn", "jinja2", "markupsafe", "h11", "anyio", "click"),
     "operator": ("lightkube", "lightkube_models", "httpx2", "msgspec", "yaml"),
 }
 # Characters that move a terminal's cursor, or more; lines and tabs stay.
@@ -154,5 +155,5 @@ def missing_extra(error: ImportError, extra: str) -> UsageError:
     module = (error.name or "").partition(".")[0]
     if module not in EXTRAS.get(extra, ()):
         raise error
-    what = "the operator" if extra == "operator" else "the parameter server"
+    what = {"operator": "the operator", "web": "this page"}.get(extra, "the parameter server")
     return UsageError(f"{what} needs {error.name}, which is not installed", hint=extra_hint(extra))

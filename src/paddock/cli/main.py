@@ -29,6 +29,8 @@ COMMANDS = {
     "fetch": "copy the logs and the output of a run here",
     "delete": "remove a run that has ended: its record, logs and files",
     "rerun": "start a run again, by the same command line in the same directory",
+    "web": "see your runs in a browser: ranks, curves, logs, failures",
+    "report": "write the page of a run as one HTML file",
     "explain": "show the plan, the environment and where each value came from",
     "check": "run a real all-reduce on two processes of this machine",
     "pserver": "run a parameter server",
@@ -43,6 +45,7 @@ COMMANDS = {
 }
 # Several commands that share a module.
 SHARED = dict.fromkeys(("list", "status", "logs", "stop", "wait", "fetch", "delete"), "jobs")
+SHARED["report"] = "web"
 # What people type who come from other tools -> what it is here.
 OTHERS = {"kill": "stop", "cancel": "stop", "jobs": "list", "ls": "list",
           "run": "launch", "log": "logs", "tail": "logs -f", "get": "fetch", "rm": "delete",

@@ -100,10 +100,10 @@ def _endpoints(given: ParsedCommand) -> str | None:
         return given.endpoints  # type: ignore[no-any-return]  # a namespace
     if given.endpoints:
         raise UsageError("--endpoints and --log-dir are given", hint="one of them is enough")
-    return _logged_endpoints(Path(given.log_dir))
+    return logged_endpoints(Path(given.log_dir))
 
 
-def _logged_endpoints(log_dir: Path) -> str:
+def logged_endpoints(log_dir: Path) -> str:
     """host:port of every server, in order, commas between. Raises UsageError."""
     path = log_dir / ENDPOINTS
     try:

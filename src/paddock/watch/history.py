@@ -18,7 +18,7 @@ from paddock.core.value import value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
+    from typing import Any, BinaryIO
 
     Row = Mapping[str, Any]
 
@@ -80,8 +80,8 @@ class HistoryWriter:
         counts: dict[tuple[str, object], int] = {}
         aside = f"{self.path}.thin"
         try:
-            with open(aside, "wb", opener=_private) as file:
-                for line, row in _lines(self.path):
+            with open(aside, "wb", opener=_private) as file, open(self.path, "rb") as whole:
+                for line, row in _lines(whole):
                     if row is not None and row["kind"] in REPEATED:
                         key = (row["kind"], row.get("rank"))
                         counts[key] = counts.get(key, 0) + 1
@@ -122,38 +122,77 @@ class History:
 
 def read_history(paths: Iterable[str | os.PathLike[str]]) -> History:
     """Read the histories of the nodes of a run. A file that is not there has no rows."""
-    rows: list[Row] = []
-    skipped, newest = 0, VERSION
-    for path in paths:
-        try:
-            for _, row in _lines(path):
+    return HistoryReader(paths).read()
+
+
+class HistoryReader:
+    """Reads histories as they grow: each time only what is new. Owned by one thread."""
+
+    def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
+        self._paths = tuple(os.fspath(path) for path in paths)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._places: dict[str, tuple[int, int]] = {}  # path -> inode, next byte
+        self._rows: list[Row] = []
+        self._skipped, self._newest = 0, VERSION
+
+    def read(self) -> History:
+        """The rows until now; a file that was thinned or replaced is read anew."""
+        if not all(_is_same(path, *place) for path, place in self._places.items()):
+            self._forget()
+        torn = 0
+        for path in self._paths:
+            try:
+                torn += self._read(path)
+            except OSError:
+                continue
+        self._rows.sort(key=_at)
+        return History(tuple(self._rows), self._skipped + torn, self._newest)
+
+    def _read(self, path: str) -> int:
+        """Read what is new; the count of rows that are half written, 1 or 0. Raises OSError."""
+        torn = 0
+        with open(path, "rb") as file:
+            file.seek(self._places.get(path, (0, 0))[1])
+            next_byte = file.tell()
+            for line, row in _lines(file):
+                if row is None and not line.endswith(b"\n") and len(line) < ROW_BYTES_MAX:
+                    torn = 1
+                    break
+                next_byte = file.tell()
                 if row is None:
-                    skipped += 1
-                else:
-                    rows.append(row)
-                    if row["kind"] == "begin":
-                        newest = max(newest, int(row.get("version", VERSION)))
-        except OSError:
-            continue
-    rows.sort(key=_at)
-    return History(tuple(rows), skipped, newest)
+                    self._skipped += 1
+                    continue
+                self._rows.append(row)
+                if row["kind"] == "begin":
+                    self._newest = max(self._newest, int(row.get("version", VERSION)))
+            self._places[path] = (os.fstat(file.fileno()).st_ino, next_byte)
+        return torn
+
+
+def _is_same(path: str, inode: int, next_byte: int) -> bool:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return False
+    return found.st_ino == inode and found.st_size >= next_byte
 
 
 def _at(row: Row) -> float:
     return float(row["at"])
 
 
-def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[bytes, Row | None]]:
+def _lines(file: BinaryIO) -> Iterator[tuple[bytes, Row | None]]:
     """The lines of a history and their rows; None for a damaged one. Raises OSError."""
     from math import isfinite
 
-    with open(path, "rb") as file:
-        while line := file.readline(ROW_BYTES_MAX):
-            try:
-                row = json.loads(line)
-                if not (isinstance(row["kind"], str) and isfinite(row["at"])):
-                    raise ValueError(line)
-                yield line, row
-            except (ValueError, TypeError, LookupError, RecursionError, OverflowError):
-                if line.strip():
-                    yield line, None
+    while line := file.readline(ROW_BYTES_MAX):
+        try:
+            row = json.loads(line)
+            if not (isinstance(row["kind"], str) and isfinite(row["at"])):
+                raise ValueError(line)
+            yield line, row
+        except (ValueError, TypeError, LookupError, RecursionError, OverflowError):
+            if line.strip():
+                yield line, None

@@ -1,0 +1,131 @@
+"""``paddock web`` and ``paddock report``: see runs in a browser, or as one file."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from paddock.backends.registry import RegisteredJob
+from paddock.backends.table import LAUNCH
+from paddock.backends.types import JobStatus
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, say
+from paddock.cli.job_status import ask_all, one_of
+from paddock.command_line import flag
+from paddock.errors import PaddockError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from paddock.web.runs import RunSource
+
+HOST = "127.0.0.1"
+SERVERS_SECONDS = 1.0  # a page waits so long for a parameter server
+
+
+def _web(given: ParsedCommand) -> int:
+    """Serve the pages until Ctrl-C."""
+    import uvicorn
+
+    from paddock.web.app import make_app
+
+    port = int(given.port)
+    try:
+        listener = socket.create_server((HOST, port))
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        hint = "leave --port out: Paddock takes one that is free"
+        raise UsageError(f"--port {port}: {why}", hint=hint) from error
+    port = listener.getsockname()[1]
+    token = secrets.token_urlsafe(24)
+    app = make_app(_source(), token, port, can_stop=given.control)
+    print(f"http://{HOST}:{port}/?token={token}", flush=True)
+    control = "pages may stop runs" if given.control else "pages change nothing"
+    say(f"open this address in a browser; {control}; Ctrl-C ends it")
+    if "SSH_CONNECTION" in os.environ:
+        say(f"from your own machine: ssh -L {port}:{HOST}:{port} {os.uname().nodename}")
+    config = uvicorn.Config(
+        app, http="h11", ws="none", lifespan="off", log_level="error", access_log=False,
+        server_header=False, proxy_headers=False, timeout_graceful_shutdown=1,
+    )  # fmt: skip
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _report(given: ParsedCommand) -> int:
+    """Write the page of a run as one file."""
+    from paddock.web.report import report_page
+    from paddock.web.texts import LANGUAGES, chosen_language
+
+    run = one_of(given.jobs)
+    locale = os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG", "")
+    language = given.lang or chosen_language("", locale)
+    assert language in LANGUAGES
+    text = report_page(_source(), run, language)
+    if given.out == "-":
+        sys.stdout.write(text)
+        return 0
+    path = Path(given.out or f"{run.run_id}.html")
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise UsageError(f"--out {path}: {error.strerror}") from error
+    print(path)
+    return 0
+
+
+def _source() -> RunSource:
+    from paddock.web.runs import RunSource
+
+    return RunSource(os.environ, _states, _servers)
+
+
+def _states(runs: Sequence[RegisteredJob]) -> list[JobStatus]:
+    return ask_all(runs, is_brief=True)
+
+
+def _servers(run: RegisteredJob) -> list[dict[str, Any]]:
+    """The parameter servers of a launch of this machine, a row each; [] where there are none."""
+    from paddock.cli.ps import logged_endpoints
+
+    folder = dict.get(run.details, "logs")
+    if run.handle.backend != LAUNCH or not folder or run.has_ended:
+        return []
+    try:
+        endpoints = logged_endpoints(Path(str(folder)))
+        from paddock.ps.client.admin import Admin, read_settings
+
+        settings = read_settings(os.environ, endpoints=endpoints, timeout=SERVERS_SECONDS)
+        seen = Admin(settings).look()
+    except (PaddockError, ImportError):  # no servers, or the extra ps is not installed
+        return []
+    rows = []
+    for one in seen:
+        problem = "" if one.problem is None else one.problem.message
+        rows.append({"server": one.server, "endpoint": one.endpoint, "problem": problem,
+                     **(one.facts or {})})  # fmt: skip
+    return rows
+
+
+# fmt: off
+_RUN = Operand("jobs", "RUN", "an id or its beginning, a name, a handle, pid N or last", "job", (),
+               0, 0)
+_COMMANDS = (
+    CliCommand("web", "see your runs in a browser: ranks, curves, logs, failures", (
+        flag("port", "PORT", "the port on 127.0.0.1; 0 for any free one", default="0"),
+        flag("control", "", "pages have a button that stops a run"),
+    ), _web, extra="web"),
+    CliCommand("report", "write the page of a run as one HTML file", (
+        flag("out", "FILE", "where to write it; - for stdout [./ID.html]", "o"),
+        flag("lang", "", "its language [that of your locale]", choices=("en", "zh")),
+    ), _report, (_RUN,), extra="web"),
+)
+# fmt: on
+COMMANDS = {command.name: command for command in _COMMANDS}

@@ -1,0 +1,12 @@
+"""The pages of `paddock web` and `paddock report`: HTML made here, by templates of this package.
+
+app        the server: pages by address, and what is left of a request once guard has let it in
+guard      who may ask: the token, its cookie, Host and Origin; headers that forbid the rest
+texts      all words of the pages, English and Chinese
+pages      templates, filled for the server or for a file
+runs       runs and their states, histories and servers, kept as long as they are true
+loglines   log lines: made harmless, folded; a window of a log
+follow     the newest lines of a log that grows, shared by all who look at it
+svg        curves, timelines and bars as SVG; pure
+report     one page as one file
+"""

@@ -1,0 +1,239 @@
+"""The server of `paddock web`: a page for each address. guard.py has let a request in before.
+
+Pages are made anew for each request; web.js asks for a page again and shows what has changed.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from starlette.applications import Starlette
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from paddock.backends.merge import read_query
+from paddock.backends.table import LAUNCH
+from paddock.errors import PaddockError, UsageError
+from paddock.web.follow import LogFollowers
+from paddock.web.guard import Guard
+from paddock.web.loglines import LogPlace, fold, read_window
+from paddock.web.pages import (
+    COMPARED,
+    STATIC,
+    compared_charts,
+    failure_values,
+    progress_text,
+    render,
+    run_values,
+)
+from paddock.web.report import report_page
+from paddock.web.runs import RunSource, UnknownRunError, log_end
+from paddock.web.texts import LANGUAGES, chosen_language
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+
+    from paddock.backends.registry import RegisteredJob
+    from paddock.backends.types import JobStatus
+
+RUNS_SHOWN = 200
+MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+LANGUAGE_COOKIE = "paddock-language"
+NEXT = "X-Next"  # of an answer with new lines: the number that the next request begins with
+LIVE_LAG_SECONDS = 0.5  # a page has lines up to then, and new ones after
+
+
+class WebPages:
+    """The pages by address. can_stop: pages have a button that stops a run."""
+
+    def __init__(self, source: RunSource, *, can_stop: bool) -> None:
+        self._source = source
+        self._can_stop = can_stop
+        self._followers = LogFollowers()
+
+    def routes(self) -> list[Route]:
+        """The addresses, and the functions that answer; Starlette calls each in a thread."""
+        found = [
+            Route("/", self._page(self._runs)),
+            Route("/compare", self._page(self._compare)),
+            Route("/runs/{id}", self._page(self._run)),
+            Route("/runs/{id}/logs", self._page(self._logs)),
+            Route("/runs/{id}/logs/new", self._page(self._new_lines)),
+            Route("/runs/{id}/failure", self._page(self._failure)),
+            Route("/runs/{id}/report", self._page(self._report)),
+            Route("/static/{name}", _static),
+        ]
+        if self._can_stop:
+            stop = self._page(self._stop)
+            found.append(Route("/runs/{id}/stop", stop, methods=["POST"]))
+        return found
+
+    def _page(self, answer: Callable[[Request, str], Response]) -> Callable[[Request], Response]:
+        """The endpoint of a page: its language, and errors as pages."""
+
+        def endpoint(request: Request) -> Response:
+            asked = request.query_params.get("lang", "")
+            kept = asked or request.cookies.get(LANGUAGE_COOKIE, "")
+            language = chosen_language(kept, request.headers.get("accept-language", ""))
+            try:
+                response = answer(request, language)
+            except PaddockError as error:
+                code = 404 if isinstance(error, UnknownRunError) else 400
+                code = code if isinstance(error, (UsageError, UnknownRunError)) else 502
+                values = {"message": error.message, "hint": error.hint}
+                response = self._render(request, "error.html", language, values, code)
+            if asked in LANGUAGES:
+                response.set_cookie(LANGUAGE_COOKIE, asked, samesite="strict", max_age=31_536_000)
+            return response
+
+        return endpoint
+
+    def _render(
+        self,
+        request: Request,
+        name: str,
+        language: str,
+        values: dict[str, Any],
+        status_code: int = 200,
+    ) -> Response:
+        here = request.url.replace(scheme="", netloc="")
+        others = [
+            (code, str(here.include_query_params(lang=code)))
+            for code in LANGUAGES
+            if code != language
+        ]
+        text = render(name, language, can_stop=self._can_stop, others=others, **values)
+        return HTMLResponse(text, status_code)
+
+    def _found(self, request: Request) -> tuple[RegisteredJob, JobStatus]:
+        run = self._source.run(request.path_params["id"])
+        return run, self._source.state(run)
+
+    # ------------------------------------------------------------ pages
+
+    def _runs(self, request: Request, language: str) -> Response:
+        runs = self._source.runs()
+        shown = runs[:RUNS_SHOWN]
+        rows = [
+            (run, state, "" if state.is_final else progress_text(self._source.history(run)))
+            for run, state in zip(shown, self._source.states(shown), strict=True)
+        ]
+        values = {"rows": rows, "hidden": len(runs) - len(shown), "damaged": self._source.damaged}
+        return self._render(request, "runs.html", language, values)
+
+    def _run(self, request: Request, language: str) -> Response:
+        run, state = self._found(request)
+        found, servers = self._source.history(run), self._source.servers(run)
+        values = run_values(run, state, found, servers, language)
+        is_asked = request.query_params.get("stopping") == "1" and not state.is_final
+        return self._render(request, "run.html", language, {**values, "is_asked": is_asked})
+
+    def _failure(self, request: Request, language: str) -> Response:
+        run, state = self._found(request)
+        try:
+            words = self._source.last_words(run, state)
+        except PaddockError as error:
+            words = [error.message]
+        values = failure_values(run, state, self._source.history(run), words)
+        return self._render(request, "failure.html", language, values)
+
+    def _compare(self, request: Request, language: str) -> Response:
+        ids = list(dict.fromkeys(request.query_params.getlist("run")))[:COMPARED]
+        found = [(id_, self._source.history(self._source.run(id_))) for id_ in ids]
+        is_time = request.query_params.get("by") != "step"
+        charts = compared_charts(found, language, is_time=is_time)
+        values = {"ids": ids, "charts": charts, "is_time": is_time}
+        return self._render(request, "compare.html", language, values)
+
+    def _report(self, request: Request, language: str) -> Response:
+        run = self._source.run(request.path_params["id"])
+        name = f"{run.run_id}.html"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return HTMLResponse(report_page(self._source, run, language), headers=headers)
+
+    # ------------------------------------------------------------ logs
+
+    def _logs(self, request: Request, language: str) -> Response:
+        run, state = self._found(request)
+        asked = LogsAsked(request)
+        before, after = asked.place("before"), asked.place("after")
+        if asked.is_failure and state.failed_at:
+            before = LogPlace(int((state.failed_at + 1.0) * 1e9))
+        is_live = not (state.is_final or before or after)
+        if is_live:  # its lines begin where those of the page end
+            self._followers.of(run.run_id, self._chunks(run))
+        until = log_end(state) - LIVE_LAG_SECONDS * is_live
+        window = read_window(
+            lambda query: self._source.log_chunks(run, query),
+            ranks=asked.ranks, search=asked.search, before=before, after=after, until=until,
+            is_near=run.handle.backend == LAUNCH, is_folded=asked.is_folded,
+        )  # fmt: skip
+        values = {
+            "run": run, "state": state, "asked": asked, "window": window, "is_live": is_live,
+            "since_ns": int(until * 1e9),
+        }  # fmt: skip
+        return self._render(request, "logs.html", language, values)
+
+    def _new_lines(self, request: Request, language: str) -> Response:
+        """Lines that came since the page, or since the latest answer."""
+        run, state = self._found(request)
+        asked = LogsAsked(request)
+        follower = self._followers.of(run.run_id, self._chunks(run))
+        lines, left_out, number = follower.after(
+            asked.number("number"), asked.number("since"), asked.ranks, asked.search
+        )
+        lines = fold(lines) if asked.is_folded else lines
+        is_over = state.is_final and follower.is_over
+        values = {"lines": lines, "left_out": left_out}
+        response = self._render(request, "lines.html", language, values)
+        response.headers[NEXT] = "over" if is_over else str(number)
+        return response
+
+    def _chunks(self, run: RegisteredJob) -> Callable[[Any], Any]:
+        return lambda query: self._source.log_chunks(run, query)
+
+    # ------------------------------------------------------------ stop
+
+    def _stop(self, request: Request, language: str) -> Response:
+        run, state = self._found(request)
+        if not state.is_final:
+            self._source.stop(run, now=request.query_params.get("now") == "1")
+        return RedirectResponse(f"/runs/{run.run_id}?stopping=1", 303)
+
+
+class LogsAsked:
+    """The filter of a page of logs, as its address has it. Raises UsageError for bad ranks."""
+
+    def __init__(self, request: Request) -> None:
+        self._params = request.query_params
+        self.search = self._params.get("q", "")[:200]
+        self.rank_text = self._params.get("rank", "").strip()[:200]
+        self.ranks = read_query(rank=self.rank_text or "all").ranks
+        self.is_folded = self._params.get("fold", "1") != "0"
+        self.is_failure = self._params.get("at") == "failure"
+
+    def place(self, name: str) -> LogPlace | None:
+        """A place in the log; None where none is asked for."""
+        return LogPlace.read(self._params.get(name, ""))
+
+    def number(self, name: str) -> int:
+        """A whole number; 0 where there is none."""
+        text = self._params.get(name, "")
+        return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
+
+
+def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    path = STATIC / name
+    if name != PurePosixPath(name).name or path.suffix not in MEDIA or not path.is_file():
+        return PlainTextResponse("not found", 404)
+    return Response(path.read_bytes(), media_type=MEDIA[path.suffix])
+
+
+def make_app(source: RunSource, token: str, port: int, *, can_stop: bool) -> Guard:
+    """The application, guarded. port: where it listens."""
+    pages = WebPages(source, can_stop=can_stop)
+    return Guard(Starlette(routes=pages.routes()), token, port)

@@ -1,0 +1,147 @@
+"""Fill the templates of this package: for the server, and for a file that holds a whole report."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from paddock import __version__
+from paddock.backends.node.store import size_text
+from paddock.backends.text import age, clean
+from paddock.backends.types import process_name
+from paddock.watch.bill import KINDS
+from paddock.watch.history import VERSION
+from paddock.watch.stacks import ranks_text
+from paddock.web import svg
+from paddock.web.runs import RunHistory, timeline_rows, usage_lines
+from paddock.web.texts import LANGUAGES, translator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from paddock.backends.registry import RegisteredJob
+    from paddock.backends.types import JobStatus
+    from paddock.watch.view import Curve
+
+STATIC = Path(__file__).parent / "static"
+RANKS_SHOWN = 2000
+CURVES_SHOWN = 12
+COMPARED = svg.COLOURS
+
+
+@cache
+def _environment() -> Environment:
+    found = Environment(
+        loader=PackageLoader("paddock.web"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    found.filters |= {
+        "age": age, "size": size_text, "number": svg.number_text, "clean": clean,
+        "clock": lambda at: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)),
+        "tenth": lambda at_ns: time.strftime("%H:%M:%S", time.localtime(at_ns // 10**9))
+        + f".{at_ns // 10**8 % 10}",
+        "ranks": ranks_text,
+    }  # fmt: skip
+    found.globals |= {"version": __version__, "languages": LANGUAGES, "process": process_name}
+    return found
+
+
+def render(name: str, language: str, **values: Any) -> str:
+    """Fill a template. values: of the template; text from runs is escaped there."""
+    filled: str = (
+        _environment()
+        .get_template(name)
+        .render(lang=language, t=translator(language), now=time.time(), **values)
+    )
+    return filled
+
+
+def progress_text(found: RunHistory) -> str:
+    """The progress of a run in a few words: "step 120/2000 · loss 1.2 · 5 steps/s"."""
+    ranks = found.view.ranks if found.view else ()
+    first = next((r for r in ranks if r.step is not None), None)
+    if first is None:
+        return ""
+    total = f"/{first.steps}" if first.steps else ""
+    parts = [f"{first.step}{total}"]
+    parts += [f"loss {first.loss:.4g}"] if first.loss is not None else []
+    parts += [f"{first.rate:.3g} {first.rate_unit}"] if first.rate is not None else []
+    return " · ".join(parts)
+
+
+def run_values(
+    run: RegisteredJob,
+    state: JobStatus,
+    found: RunHistory,
+    servers: Sequence[dict[str, Any]],
+    language: str,
+) -> dict[str, Any]:
+    """The values of run.html: what a page of a run shows."""
+    t = translator(language)
+    rows, seconds = timeline_rows(found, time.time(), t)
+    cores, memory = usage_lines(found)
+    curves = found.view.curves[:CURVES_SHOWN] if found.view else ()
+    charts = [(c.name, _curve_chart(c, t("no_values"))) for c in curves]
+    for line in (cores, memory):
+        if line.points:
+            charts.append((t(line.name), Markup(svg.chart(t(line.name), [line]))))
+    ranks = found.view.ranks if found.view else ()
+    bad = [r for r in ranks if r.state != "running"] if len(ranks) > RANKS_SHOWN else []
+    return {
+        "run": run, "state": state, "found": found, "view": found.view, "bill": found.bill,
+        "servers": servers, "charts": charts, "kinds": KINDS,
+        "ranks": [*bad, *(r for r in ranks if r not in bad)][:RANKS_SHOWN] if bad else ranks,
+        "more_ranks": max(0, len(ranks) - RANKS_SHOWN),
+        "host": next((str(row.get("host", "")) for row in found.history.of("begin")), ""),
+        "is_newer": found.history.newest > VERSION,
+        "timeline": Markup(svg.timeline(t("attempts"), rows, seconds)) if rows else "",
+        "bill_bar": _bill_bar(found, t),
+    }  # fmt: skip
+
+
+def failure_values(
+    run: RegisteredJob, state: JobStatus, found: RunHistory, last_words: Sequence[str]
+) -> dict[str, Any]:
+    """The values of failure.html. groups: rows of the history with stacks, the latest first."""
+    rows = [row for row in found.history.rows if row.get("groups")]
+    return {"run": run, "state": state, "last_words": last_words, "groups": rows[::-1][:20]}
+
+
+def _curve_chart(curve: Curve, empty: str) -> Markup:
+    line = svg.ChartLine(curve.name, tuple((x, y) for x, _, y in curve.points))
+    return Markup(svg.chart(curve.name, [line], empty=empty))
+
+
+def _bill_bar(found: RunHistory, t: Any) -> Markup:
+    if found.bill is None:
+        return Markup("")
+    bill = found.bill
+    parts = [(kind, f"{t(kind)} {bill.share(kind):.1%}", bill.share(kind)) for kind in KINDS]
+    return Markup(svg.bar(t("bill"), parts))
+
+
+def compared_charts(
+    found: Sequence[tuple[str, RunHistory]], language: str, *, is_time: bool
+) -> list[tuple[str, Markup]]:
+    """A chart for each value that runs have, a line of it for each run."""
+    t = translator(language)
+    lines: dict[str, list[svg.ChartLine]] = {}
+    for name, history in found:
+        for curve in history.view.curves if history.view else ():
+            points = tuple(
+                (x if is_time else float(step or 0), y)
+                for x, step, y in curve.points
+                if is_time or step is not None
+            )
+            # A run without the value has an empty line: colours stand for runs.
+            of = lines.setdefault(curve.name, [svg.ChartLine(n, ()) for n, _ in found])
+            of[[n for n, _ in found].index(name)] = svg.ChartLine(name, points)
+    return [
+        (name, Markup(svg.chart(name, each, is_time=is_time, empty=t("no_values"))))
+        for name, each in list(lines.items())[:CURVES_SHOWN]
+    ]

@@ -1,0 +1,134 @@
+"use strict";
+// Live pages and keys. A page that has parts is asked for again, and the parts that differ are put
+// in place; a page of logs asks for lines that came since. All text was escaped by the server.
+const POLL_MS = 1000, POLL_MAX_MS = 15000, LINES_MAX = 3000, FOLD_AMONG = 64, BUSY_FACTOR = 4;
+const pulse = document.getElementById("pulse"), list = document.getElementById("lines");
+const words = document.body.dataset;
+const isLive = list ? list.dataset.since !== undefined : !("over" in words) && document.querySelector("[data-live-part]");
+let isPaused = false, failures = 0, next = 0;
+
+function show(text, isOff) {
+  if (pulse.textContent !== text) pulse.textContent = text;
+  pulse.classList.toggle("off", Boolean(isOff));
+}
+
+function isBusy(part) { // the reader selects text, or has chosen something in it
+  const chosen = getSelection();
+  return !chosen.isCollapsed && part.contains(chosen.anchorNode);
+}
+
+function replaceParts(text) {
+  const fresh = new DOMParser().parseFromString(text, "text/html");
+  const mine = new Map([...document.querySelectorAll("[data-live-part]")].map((p) => [p.id, p]));
+  for (const part of fresh.querySelectorAll("[data-live-part]")) {
+    const old = mine.get(part.id);
+    mine.delete(part.id);
+    if (!old) return location.reload(); // a part that was not there before
+    if (old.innerHTML === part.innerHTML || isBusy(old)) continue;
+    const active = old.contains(document.activeElement) ? document.activeElement : null;
+    const address = active && (active.getAttribute("href") || active.value);
+    const checked = new Set([...old.querySelectorAll("input:checked")].map((box) => box.value));
+    old.replaceChildren(...part.childNodes);
+    for (const box of old.querySelectorAll("input[type=checkbox]")) box.checked = checked.has(box.value);
+    if (active) {
+      const again = [...old.querySelectorAll("a, input")].find((e) => (e.getAttribute("href") || e.value) === address);
+      if (again) again.focus({ preventScroll: true });
+    }
+  }
+}
+
+function folded(line) { // the count on an equal line nearby takes it up
+  if (list.dataset.fold !== "1") return false;
+  const text = line.querySelector("code").textContent;
+  const among = [...list.children].slice(-FOLD_AMONG).reverse();
+  const same = among.find((old) => old.dataset.labels && old.querySelector("code").textContent === text);
+  if (!same) return false;
+  const labels = same.dataset.labels.split("\n"), more = line.dataset.labels.split("\n");
+  if (more.some((label) => labels.includes(label))) return false;
+  same.dataset.labels = [...labels, ...more].join("\n");
+  same.querySelector(".who").textContent = `${labels.length + more.length} ×`;
+  same.querySelector(".who").title = [...labels, ...more].slice(0, 64).join(", ");
+  return true;
+}
+
+function addLines(text) {
+  const isAtEnd = innerHeight + scrollY >= document.body.scrollHeight - 40;
+  const holder = document.createElement("template");
+  holder.innerHTML = text;
+  for (const line of [...holder.content.children]) {
+    if (!line.dataset.labels || !folded(line)) list.append(line);
+  }
+  while (list.children.length > LINES_MAX) list.firstElementChild.remove();
+  const empty = document.getElementById("no-lines");
+  if (empty && list.children.length) empty.remove();
+  if (isAtEnd) scrollTo(0, document.body.scrollHeight);
+}
+
+async function poll() {
+  const began = performance.now();
+  let wait = POLL_MS;
+  if (!isPaused && !document.hidden) {
+    try {
+      let address = location.href;
+      if (list) {
+        const query = new URLSearchParams(location.search);
+        query.set("number", next);
+        query.set("since", list.dataset.since);
+        query.set("fold", list.dataset.fold);
+        address = `${location.pathname}/new?${query}`;
+      }
+      const answer = await fetch(address, { cache: "no-store" });
+      if (!answer.ok) throw new Error(answer.status);
+      const text = await answer.text();
+      if (list) {
+        addLines(text);
+        next = answer.headers.get("X-Next");
+        if (next === "over") return show("");
+      } else replaceParts(text);
+      failures = 0;
+      show(words.live);
+    } catch (error) {
+      failures += 1;
+      wait = Math.min(POLL_MAX_MS, POLL_MS * 2 ** failures);
+      show(words.offline, true);
+    }
+  }
+  setTimeout(poll, Math.max(wait, BUSY_FACTOR * (performance.now() - began)));
+}
+
+function tellAges() {
+  for (const time of document.querySelectorAll("time[data-at]")) {
+    const seconds = Math.max(0, Math.floor(Date.now() / 1000 - time.dataset.at));
+    if (seconds < 60) time.textContent = `${seconds}s`;
+  }
+}
+
+function moveRow(step) {
+  const rows = [...document.querySelectorAll("[data-row]")];
+  const here = rows.indexOf(document.activeElement);
+  const row = rows[here < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, here + step))];
+  if (row) row.focus();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.matches("input, textarea, select")) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const link = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
+  if (link) link.click();
+  else if (event.key === "j") moveRow(1);
+  else if (event.key === "k") moveRow(-1);
+  else if (event.key === "/" && document.getElementById("search")) document.getElementById("search").focus();
+  else if (event.key === "?") document.getElementById("keys").showModal();
+  else if (event.key === "p" && isLive) {
+    isPaused = !isPaused;
+    show(isPaused ? words.paused : words.live);
+  } else return;
+  event.preventDefault();
+});
+document.getElementById("help").addEventListener("click", () => document.getElementById("keys").showModal());
+if (isLive) poll();
+if (list && !location.search.includes("after=")) scrollTo(0, document.body.scrollHeight);
+setInterval(tellAges, 1000);
