@@ -74,7 +74,7 @@ def test_an_unknown_flag_is_told_with_the_one_that_was_meant(
         assert re.search(rf"hint: did you mean .*--{re.escape(flag.name)}\b", err), err
 
 
-WORKING = {"check", "list", "status", "wait", "logs", "fetch", "pserver", "version", "ps"}
+WORKING = {"check", "list", "status", "wait", "logs", "fetch", "pserver", "version", "ps", "web"}
 
 
 @pytest.mark.parametrize("name", sorted({*COMMANDS, ""} - WORKING))

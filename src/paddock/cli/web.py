@@ -64,7 +64,7 @@ def _report(given: ParsedCommand) -> int:
     from paddock.web.report import report_page
     from paddock.web.texts import LANGUAGES, chosen_language
 
-    run = one_of(given.jobs)
+    run = one_of([given.job])
     locale = os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG", "")
     language = given.lang or chosen_language("", locale)
     assert language in LANGUAGES
@@ -115,8 +115,8 @@ def _servers(run: RegisteredJob) -> list[dict[str, Any]]:
 
 
 # fmt: off
-_RUN = Operand("jobs", "RUN", "an id or its beginning, a name, a handle, pid N or last", "job", (),
-               0, 0)
+_RUN = Operand("job", "RUN", "an id or its beginning, a name, a handle, pid N or last", "job", (),
+               1, 1)
 _COMMANDS = (
     CliCommand("web", "see your runs in a browser: ranks, curves, logs, failures", (
         flag("port", "PORT", "the port on 127.0.0.1; 0 for any free one", default="0"),

@@ -34,7 +34,7 @@ HEADERS = {
     "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with no-referrer, forms of our own have the Origin "null"
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -93,7 +93,8 @@ class Guard:
         """
         to = escape("/" + path.lstrip("/") + (f"?{query}" if query else ""))
         lead = f'<meta http-equiv="refresh" content="0;url={to}"><a href="{to}">{to}</a>'
-        response = HTMLResponse(f"<!doctype html>{lead}")
+        icon = '<link rel="icon" href="/static/icon.svg">'  # else browsers ask for favicon.ico
+        response = HTMLResponse(f"<!doctype html>{icon}{lead}")
         response.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
         return response
 

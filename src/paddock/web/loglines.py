@@ -23,6 +23,7 @@ LETTERS_MAX = 2000
 LINES = 400  # of a window
 FOLD_ROWS = 64  # an equal line is looked for among so many before it
 FOLD_SECONDS = 5.0
+TORN_SECONDS = 10.0  # a line is written within so long
 FOLD_BLOCKS = 20  # a window that folds reads so many times its lines
 SPANS_SECONDS = (10.0, 120.0, 3600.0)  # back from a window's end, until it has enough lines
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
@@ -157,12 +158,13 @@ def read_window(
     most = LINES * (FOLD_BLOCKS if is_folded else 1)
     query = LogQuery(ranks=ranks, until=until)
     if after is not None:
-        query = replace(query, since=max(0.0, after.at_ns / 1e9 - 1e-5))
+        # A line that began before `since` is left out, and shifts the numbers of those after it.
+        query = replace(query, since=max(0.0, after.at_ns / 1e9 - TORN_SECONDS))
         rows = _first(_numbered(read(query), needle), after, most + 1)
         return _window(rows, most, is_folded, is_backward=False, has_before=True)
     if before is not None:
         query = replace(query, until=min(until or 1e18, before.at_ns / 1e9 + 1e-5))
-    spans = SPANS_SECONDS if is_near else ()
+    spans = SPANS_SECONDS if is_near and not needle else ()
     rows = []
     for span in (*spans, 0.0):
         since = query.until - span if span and query.until else 0.0

@@ -83,7 +83,9 @@ def run_values(
 ) -> dict[str, Any]:
     """The values of run.html: what a page of a run shows."""
     t = translator(language)
-    rows, seconds = timeline_rows(found, time.time(), t)
+    is_over = state.is_final and bool(found.history.rows)
+    now = float(found.history.rows[-1]["at"]) if is_over else time.time()
+    rows, seconds = timeline_rows(found, now, t)
     cores, memory = usage_lines(found)
     curves = found.view.curves[:CURVES_SHOWN] if found.view else ()
     charts = [(c.name, _curve_chart(c, t("no_values"))) for c in curves]

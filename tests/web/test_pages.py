@@ -1,0 +1,369 @@
+"""The pages of `paddock web`, without a browser: what they hold, and what they must not hold."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import paddock.web
+from paddock.backends.types import LogChunk, LogQuery
+from paddock.errors import UsageError
+from paddock.local.runs.entry import registry_folder
+from paddock.web import svg
+from paddock.web.follow import LogFollower
+from paddock.web.report import report_page
+from paddock.web.runs import RunSource
+from paddock.web.texts import TEXTS
+from web.made import (
+    BEGAN,
+    COOKIE,
+    PORT,
+    app_of,
+    ask,
+    history_rows,
+    make_run,
+    page,
+    source_of,
+    stall_row,
+)
+
+FOLDER = Path(paddock.web.__file__).parent
+TEMPLATES = sorted((FOLDER / "templates").glob("*.html"))
+LETTERS = re.compile(r"[A-Za-z]{3,}")
+HOSTILE = "<script>alert(1)</script>"
+
+
+class Reader(HTMLParser):
+    """The tags of a page, its words, and its addresses."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.handlers: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [
+            v or "" for k, v in attrs if k in ("href", "src", "action", "formaction")
+        ]
+        self.handlers += [k for k, _ in attrs if k.startswith("on") or k == "style"]
+
+
+def a_site(state: Path) -> list[str]:
+    """Runs of all kinds, and the addresses of all their pages."""
+    logs = {0: [(1.0, b"hello\n")], 1: [(1.0, b"hello\n"), (59.0, b"Traceback (most recent call "
+                b"last):\n  File x\nValueError: <b>bad</b>\n")]}  # fmt: skip
+    rows = [*history_rows(), stall_row(1, [0])]
+    make_run(state, "train-1", rows, logs)
+    make_run(state, "train-2", history_rows(), logs, end="succeeded", why="")
+    make_run(state, "old-3")
+    runs = ("train-1", "train-2", "old-3")
+    pages = [f"/runs/{run}{more}" for run in runs for more in ("", "/failure", "/report")]
+    return ["/", "/compare?run=train-1&run=train-2", "/compare?run=train-1&run=train-2&by=step",
+            "/compare", *pages, "/runs/train-1/logs", "/runs/train-1/logs?at=failure",
+            "/runs/train-1/logs?rank=1&q=HELLO&fold=0"]  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------- texts
+
+
+def test_every_text_is_there_in_both_languages() -> None:
+    """A page half in one language looks broken."""
+    for key, (english, chinese) in TEXTS.items():
+        assert english and chinese, key
+        is_name = english in ("CPU", "rank", "Ranks", "Rank", "rank-hours")
+        assert is_name or re.search("[\u4e00-\u9fff]", chinese), key
+        assert not re.search("[\u4e00-\u9fff]", english), key
+
+
+def test_templates_use_the_texts_and_no_words_of_their_own() -> None:
+    """Each key is in the table, each text is used, and no template has a word outside of it."""
+    used: set[str] = set()
+    for path in TEMPLATES:
+        source = path.read_text("utf-8")
+        used |= set(re.findall(r"\bt\('([\w-]+)'\)", source))
+        words = re.sub(r"\{%.*?%\}|\{\{.*?\}\}|<style>.*?</style>|<[^>]*>", " ", source, flags=re.S)
+        left = set(LETTERS.findall(words)) - {"Paddock", "Enter", "default", "none", "unsafe"}
+        assert not left, path.name
+    names = set(re.findall(r"['\"]([\w-]+)['\"]", "".join(p.read_text("utf-8") for p in
+                [*TEMPLATES, *FOLDER.glob("*.py")] if p.name != "texts.py")))  # fmt: skip
+    assert used <= TEXTS.keys()
+    states = {"pending", "starting", "running", "stopping", "unknown", "ended", "draining",
+              "succeeded", "cancelled", "restart", "lost", "stall", "stall_over", "held",
+              }  # fmt: skip
+    assert TEXTS.keys() - used - names - states == set()
+
+
+@pytest.mark.parametrize(
+    ("header", "language"), [("zh-CN,zh;q=0.9", "zh"), ("de,en;q=0.5,zh;q=0.1", "en"), ("", "en")]
+)
+def test_a_page_has_the_language_of_the_browser_until_the_reader_chooses(
+    tmp_path: Path, header: str, language: str
+) -> None:
+    """The choice stays, in a cookie."""
+    host = {"host": f"127.0.0.1:{PORT}", "accept-language": header}
+    app = app_of(tmp_path)
+    assert f'lang="{language}"' in ask(app, "/", headers={**host, "cookie": COOKIE})[2]
+    other = "en" if language == "zh" else "zh"
+    answer = ask(app, f"/?lang={other}", headers={**host, "cookie": COOKIE})
+    assert f'<html lang="{other}"' in answer[2]
+    kept = answer[1]["set-cookie"].partition(";")[0]
+    again = ask(app, "/", headers={**host, "cookie": f"{COOKIE}; {kept}"})[2]
+    assert f'<html lang="{other}"' in again
+
+
+# ---------------------------------------------------------------------------------------- pages
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_a_page_has_no_script_no_style_and_no_address_elsewhere(
+    tmp_path: Path, number: int
+) -> None:
+    """The policy would stop them; no request leaves the machine."""
+    address = a_site(tmp_path)[number]
+    read = Reader(page(app_of(tmp_path), address))
+    is_report = address.endswith("/report")
+    assert read.tags.count("script") == (0 if is_report else 1)
+    assert not read.handlers
+    assert [a for a in read.addresses if not a.startswith(("/", "?")) or a.startswith("//")] == []
+    assert not is_report or "link" not in read.tags
+
+
+def test_the_page_of_a_run_shows_ranks_curves_and_the_bill(tmp_path: Path) -> None:
+    """All of it from the history alone."""
+    a_site(tmp_path)
+    body = page(app_of(tmp_path), "/runs/train-1")
+    assert "rank 1 (pid 101) on node-a exited with code 7" in body
+    assert '/runs/train-1/logs?rank=1">rank 1</a>' in body
+    assert "19/20" in body and "50.0 MiB" in body and "node-a" in body
+    assert body.count('<path class="line c0"') == 4  # loss, steps/s, cores, memory
+    assert "rank-hours" in body
+    assert "1 × <code>read &lt;b&gt; at data.py:12</code> (rank 1)" in body
+
+
+def test_the_page_of_a_failure_names_the_culprit_and_shows_its_traceback(tmp_path: Path) -> None:
+    """And the stacks that were taken, with the suspect."""
+    a_site(tmp_path)
+    body = page(app_of(tmp_path), "/runs/train-1/failure")
+    assert "ValueError: &lt;b&gt;bad&lt;/b&gt;" in body
+    assert "Suspects: rank 1" in body
+    assert "all_reduce at train.py:88" in body
+    assert "This run has not failed." in page(app_of(tmp_path), "/runs/train-2/failure")
+
+
+def test_logs_jump_to_the_failure(tmp_path: Path) -> None:
+    """Lines that came much later are not shown, those before it are."""
+    logs = {0: [(n, b"line %d.\n" % n) for n in range(0, 120, 5)]}
+    make_run(tmp_path, "train-1", logs=logs)
+    body = page(app_of(tmp_path), "/runs/train-1/logs?at=failure")
+    assert "line 60." in body and "line 65." not in body
+
+
+def test_curves_of_runs_lie_over_one_another(tmp_path: Path) -> None:
+    """By time and by step; a run keeps its colour, also where it lacks a value."""
+    a_site(tmp_path)
+    for by in ("time", "step"):
+        body = page(app_of(tmp_path), f"/compare?run=old-3&run=train-1&run=train-2&by={by}")
+        for colour in ("c1", "c2"):
+            assert f'<path class="line {colour}" d="M' in body
+        assert '<path class="line c0" d=""' in body
+
+
+@pytest.mark.parametrize("path", ["/runs/nothing", "/runs/nothing/logs", "/compare?run=nothing"])
+def test_a_run_that_is_not_there_is_a_sentence(tmp_path: Path, path: str) -> None:
+    """A link of yesterday, to a run that was deleted."""
+    status, _, body = ask(app_of(tmp_path), path)
+    assert status == 404
+    assert "no run &#39;nothing&#39; is recorded here" in body
+
+
+def test_bad_ranks_are_a_sentence(tmp_path: Path) -> None:
+    """They were typed by hand."""
+    make_run(tmp_path, "train-1")
+    status, _, body = ask(app_of(tmp_path), "/runs/train-1/logs?rank=x<b>")
+    assert status == 400
+    assert "not a list of ranks" in body and "<b>" not in body
+
+
+def test_damaged_records_and_rows_are_skipped_and_counted(tmp_path: Path) -> None:
+    """A launcher was killed while it wrote, or a disk was full."""
+    rows = history_rows()
+    make_run(
+        tmp_path, "train-1", rows, torn=b'{"kind": "sam\x00ple"}\n[]\n{"kind": "progress", "at'
+    )
+    broken = Path(registry_folder({"XDG_STATE_HOME": str(tmp_path)})) / "broken-1"
+    broken.mkdir()
+    (broken / "run.json").write_text("{", "utf-8")
+    app = app_of(tmp_path)
+    assert "1 records cannot be read" in page(app, "/")
+    assert "3 damaged rows of the history were skipped" in page(app, "/runs/train-1")
+
+
+def test_a_history_of_a_newer_paddock_says_so(tmp_path: Path) -> None:
+    """Rows of unknown kinds are not shown, and do no harm."""
+    rows = [*history_rows(version=99), {"kind": "hologram", "at": BEGAN + 9, "depth": 3}]
+    make_run(tmp_path, "train-1", rows)
+    assert "A newer Paddock wrote this history" in page(app_of(tmp_path), "/runs/train-1")
+
+
+def test_hostile_text_in_records_is_text(tmp_path: Path) -> None:
+    """A history, a reason and a command come from hosts and scripts."""
+    rows = history_rows()
+    rows[0]["host"] = rows[-1]["profile"] = HOSTILE
+    values = {HOSTILE: 1.0, "loss": float("nan")}
+    rows.append({"kind": "progress", "at": BEGAN + 50, "rank": 0, "profile": HOSTILE,
+                 "values": values, "unit": HOSTILE, "rate": 1.0})  # fmt: skip
+    rows.append({"kind": "stall", "at": BEGAN + 51, "seconds": 1.0, "suspects": [0],
+                 "groups": [[[0], HOSTILE]]})  # fmt: skip
+    rows.append({"kind": "exit", "at": BEGAN + 52, "rank": 0, "how": HOSTILE})
+    run = make_run(tmp_path, "train-1", rows, {1: [(1.0, HOSTILE.encode() + b"\n")]},
+                   why=f"rank 1 {HOSTILE}")  # fmt: skip
+    run.command = HOSTILE
+    run.keep()
+    app = app_of(tmp_path)
+    for path in ("", "/logs", "/failure", "/report"):
+        body = page(app, f"/runs/train-1{path}")
+        assert "<script>alert" not in body
+        assert "&lt;script&gt;alert" in body
+    assert "<script>alert" not in page(app, f"/runs/train-1/logs?q={HOSTILE}")
+    assert "<script>alert" not in page(app, "/")
+
+
+def test_no_page_has_a_value_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that of the server either."""
+    monkeypatch.setenv("API_KEY", "tops3cret-value-1")
+    monkeypatch.setenv("UNSUSPICIOUS", "another-value-of-mine-2")
+    addresses = a_site(tmp_path)
+    run = make_run(tmp_path, "train-4", history_rows())
+    run.keep(env={"TOKEN": "tops3cret-value-3"}, environment=["API_KEY"])
+    addresses += ["/runs/train-4", "/runs/train-4/logs", "/runs/train-4/report"]
+    secrets = ["tops3cret", "another-value-of-mine"]
+    secrets += [v for v in os.environ.values() if len(v) > 24 and not v.startswith("/")]
+    app = app_of(tmp_path)
+    for address in addresses:
+        body = page(app, address)
+        assert [text for text in secrets if text in body] == []
+
+
+def test_a_thousand_ranks_have_a_row_each(tmp_path: Path) -> None:
+    """In one page, whatever their state."""
+    make_run(tmp_path, "train-1", history_rows(ranks=1000, steps=2))
+    assert page(app_of(tmp_path), "/runs/train-1").count("data-row") == 1000
+
+
+# ------------------------------------------------------------------------------- report, charts
+
+
+def test_a_report_is_one_file_that_needs_no_other(tmp_path: Path) -> None:
+    """It is sent by mail, and opened on a machine without Paddock."""
+    a_site(tmp_path)
+    source = source_of(tmp_path)
+    body = report_page(source, source.run("train-1"), "en")
+    read = Reader(body)
+    assert "script" not in read.tags and "link" not in read.tags and "img" not in read.tags
+    assert ".badge.failed" in body and "ValueError" in body and "<svg" in body
+    assert "default-src 'none'" in body
+    assert '<html lang="zh"' in report_page(source, source.run("train-1"), "zh")
+
+
+def test_a_report_of_a_run_without_logs_says_why(tmp_path: Path) -> None:
+    """They were removed; the history went with them."""
+    run = make_run(tmp_path, "train-1")
+    run.keep(logs=str(tmp_path / "gone"))
+    source = source_of(tmp_path)
+    assert "were removed" in report_page(source, source.run("train-1"), "en")
+
+
+@pytest.mark.parametrize(
+    "points",
+    [(), ((0.0, 1.0),), ((0.0, 1.0), (1.0, 1.0)), ((0.0, float("nan")), (1.0, 2.0), (2.0, 1e300)),
+     ((0.0, -1e-300), (1e9, float("inf"))), ((0.0, 0.0), (0.0, 5.0))],
+)  # fmt: skip
+def test_a_chart_is_drawn_of_any_numbers(points: tuple[tuple[float, float], ...]) -> None:
+    """A loss becomes NaN or infinite on bad days, and those are the days a chart is looked at."""
+    text = svg.chart("a < b", [svg.ChartLine("x & y", points)], empty="nothing")
+    assert ElementTree.fromstring(text).get("aria-label") == "a < b"
+    assert "nan" not in text.replace("nothing", "") and "inf" not in text
+
+
+def test_a_gap_in_a_curve_stays_a_gap() -> None:
+    """A line over it would show values that never were."""
+    points = ((0.0, 1.0), (1.0, 2.0), (2.0, float("nan")), (3.0, 1.0), (4.0, 2.0))
+    path = re.search(r' d="([^"]*)"', svg.chart("", [svg.ChartLine("", points)]))
+    assert path is not None and path[1].count("M") == 2
+
+
+# --------------------------------------------------------------------------------------- states
+
+
+def test_a_host_that_is_silent_holds_up_no_page(tmp_path: Path) -> None:
+    """Its run is shown as unknown until it answers."""
+    from threading import Event
+
+    from paddock.backends.registry import Registry
+    from paddock.backends.types import Handle, JobStatus
+
+    answer = Event()
+
+    def ask_slowly(runs: object) -> list[JobStatus]:
+        answer.wait(20)
+        return [JobStatus("running", time.time())]
+
+    env = {"XDG_STATE_HOME": str(tmp_path)}
+    run = Registry(env).add("far", Handle("ssh", "lab", "far-1"), "train.py", 1)
+    source = RunSource(env, ask_slowly)
+    assert source.state(run).state == "unknown"
+    answer.set()
+    deadline = time.monotonic() + 10
+    while source.state(run).state == "unknown" and time.monotonic() < deadline:
+        time.sleep(0.01)  # sleep: the answer comes in another thread
+    assert source.state(run).state == "running"
+
+
+def test_new_lines_come_once_to_each_viewer(tmp_path: Path) -> None:
+    """Two viewers share a reader, each with its own place."""
+    chunks = [LogChunk(5, "a rank 0", b"old\n"), LogChunk(20, "a rank 0", b"one\ntwo\n"),
+              LogChunk(30, "a rank 10", b"three\n")]  # fmt: skip
+    follower = LogFollower(lambda: iter(chunks))
+    follower._thread.join(10)
+    for _ in range(2):
+        lines, left_out, number = follower.after(0, 10, (), "")
+        assert [line.text for line in lines] == ["one", "two", "three"]
+        assert (left_out, number) == (0, 4)
+        assert follower.after(number, 10, (), "")[0] == []
+    assert [line.text for line in follower.after(0, 10, (0,), "")[0]] == ["one", "two"]
+    assert [line.text for line in follower.after(0, 10, (), "TWO")[0]] == ["two"]
+    assert [line.text for line in follower.after(3, 10, (), "")[0]] == ["three"]
+
+
+def test_lines_that_come_too_fast_are_counted(tmp_path: Path) -> None:
+    """The newest are shown, and how many were left out."""
+    data = b"".join(b"line %d\n" % n for n in range(30_000))
+    follower = LogFollower(lambda: iter([LogChunk(20, "a rank 0", data)]))
+    follower._thread.join(10)
+    lines, left_out, number = follower.after(0, 10, (), "")
+    assert lines[-1].text == "line 29999"
+    assert len(lines) + left_out in (20_000, 30_000)
+    lines, left_out, _ = follower.after(100, 10, (), "")
+    assert (len(lines) + left_out, number) == (29_900, 30_000)
+
+
+def test_a_log_that_cannot_be_followed_ends_the_follower(tmp_path: Path) -> None:
+    """Its problem is kept for the page."""
+
+    def refuse(_: LogQuery | None = None) -> object:
+        raise UsageError("the logs were removed")
+
+    follower = LogFollower(refuse)  # type: ignore[arg-type]  # it never returns
+    follower._thread.join(10)
+    assert follower.is_over and follower.problem == "the logs were removed"
