@@ -56,10 +56,10 @@ def history_rows(ranks: int = 2, steps: int = 20, **first: object) -> list[dict[
     return rows
 
 
-def stall_row(suspect: int, others: Sequence[int]) -> dict[str, Any]:
-    """A stall that one rank is suspected of."""
+def stall_row(suspect: int, others: Sequence[int], at: float = 30) -> dict[str, Any]:
+    """A stall that one rank is suspected of, so many seconds after the beginning."""
     groups = [[list(others), "all_reduce at train.py:88"], [[suspect], "read <b> at data.py:12"]]
-    return {"kind": "stall", "at": BEGAN + 30, "seconds": 8.0, "suspects": [suspect],
+    return {"kind": "stall", "at": BEGAN + at, "seconds": 8.0, "suspects": [suspect],
             "groups": groups}  # fmt: skip
 
 

@@ -296,7 +296,7 @@ def test_a_name_that_leads_to_this_machine_is_turned_away(tmp_path: Path) -> Non
 
 def test_the_picture_of_the_guide_shows_a_run(tmp_path: Path, recording: bool) -> None:
     """`pytest -m real --record tests/web` takes it anew."""
-    rows = [*history_rows(ranks=4, steps=60), stall_row(3, [0, 1, 2])]
+    rows = [*history_rows(ranks=4, steps=44), stall_row(3, [0, 1, 2], at=54)]
     rows.insert(2, {"kind": "waited", "at": BEGAN, "seconds": 0.8})
     rows.append({"kind": "exit", "at": BEGAN + 62, "role": "worker", "rank": 3, "ok": False,
                  "how": "exited with code 7"})  # fmt: skip
