@@ -19,7 +19,17 @@ from pathlib import Path
 import paddock
 
 # Of paddock: packages with all that is below them, and single modules.
-PACKAGES = ("accel", "agent", "backends/node", "contracts", "core", "etcd", "jobfile", "local")
+PACKAGES = (
+    "accel",
+    "agent",
+    "backends/node",
+    "contracts",
+    "core",
+    "etcd",
+    "jobfile",
+    "local",
+    "watch",
+)
 MODULES = (
     "__init__.py", "command_line.py", "errors.py", "backends/__init__.py", "backends/flags.py",
     "backends/table.py", "backends/types.py", "backends/sites/__init__.py",
