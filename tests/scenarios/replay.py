@@ -141,6 +141,10 @@ class MembershipReplay:
             return m.GiveWay(m.HandOver(9, (plain[0],), "10.0.0.9", 7009, m.Budget()))
         if what == "warn":
             return m.Received(member, m.Warn(" ".join(plain)))
+        if what == "stalled":
+            is_suspect = plain[:1] == ["suspect"]
+            text = " ".join(plain[is_suspect:])
+            return m.Received(member, m.Stalled(text, is_suspect), attempt=self.machine.attempt)
         assert what == "leave", what
         lost = next((word for word in plain if word in m.LOSSES), "")
         return m.Received(member, m.Leave(int(plain[0]), "force" in plain, lost))  # type: ignore[arg-type]  # read from text
@@ -322,6 +326,7 @@ def read_job(given: dict[str, str]) -> Job:
             restart_on=tuple(given["restart_on"].split(",")) if "restart_on" in given else (),
         ),
         grace_seconds=float(given.get("grace", 10)),
+        on_stall=given.get("on_stall", "report"),
         timeout_seconds=float(given.get("timeout", 0)),
     )
 

@@ -149,7 +149,9 @@ class NodeRunner:
         for key in keys:
             self.procs[key] = world.start_proc(self.node, self.attempt, key)
 
-    def stop(self, reason: str, *, force: bool, grace_seconds: float | None) -> None:
+    def stop(
+        self, reason: str, *, force: bool, grace_seconds: float | None, takes_stacks: bool
+    ) -> None:
         if self.supervisor is not None:
             attempt = self.supervisor.attempt
             self.feed(s.StopOrdered(attempt, reason, force, grace_seconds))

@@ -10,7 +10,7 @@ import os
 from paddock.agent.coordinator import Coordinator, CoordinatorEvents, LocalLink
 from paddock.agent.member import Member
 from paddock.core.hosts import LOOPBACK
-from paddock.core.rendezvous.messages import Warn
+from paddock.core.rendezvous.messages import Stalled, Warn
 from paddock.errors import PaddockError
 from paddock.local.loop import READ, Loop
 from paddock.local.node import LaunchContext, NodeRunner
@@ -33,9 +33,12 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
     from paddock.core.plan import Plan
     from paddock.local.warm.process import DaemonLoop
+    from paddock.watch.stacks import RankStack
     from paddock.watch.watcher import Watcher
 
 OUTPUT_SECONDS = 2.0
+STACKS_SECONDS = 1.0  # for which a stop waits, at most
+NATIVE_SECONDS = 30.0
 WATCH_SECONDS = 1.0  # from the start on: a shorter job needs no watch
 RANKS_SECONDS = 0.2  # left to ranks that start, before the record of their run is begun beside them
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -199,6 +202,7 @@ class LauncherProcess(Launcher):
         )
         context = LaunchContext(env, cores, _pod_name(), entry.run_id, entry.folder, kept)
         self._node = node = NodeRunner(job, context, loop, output)
+        node.before_stop = self._before_stop
         super().__init__(
             job,
             context,
@@ -277,13 +281,23 @@ class LauncherProcess(Launcher):
         def tell(text: str) -> None:
             self.loop.post(lambda: self.member.say("WARNING", text))
 
+        def on_stall(attempt: int, text: str, has_suspect: bool) -> None:
+            is_alone = self.job.nnodes_max == 1
+            if text and (self.job.on_stall == "report" or not is_alone):
+                tell(text)
+            if self.job.on_stall != "report":
+                at = f"{os.uname().nodename}: " if text and not is_alone else ""
+                news = Stalled(at + text, has_suspect)
+                self.loop.post(lambda: self.member.tell_if_in(attempt, news))
+
         self.watcher = Watcher(
             os.path.join(self._node.directory or self._node.logs, "history.jsonl"),
             self.env,
-            600.0,
+            self.job.stall_after_seconds,
             attempt=self._node.processes,
             exits=lambda: self.member.exits,
             tell=tell,
+            on_stall=on_stall,
             run={
                 "run": self._entry.run_id,
                 "host": os.uname().nodename,
@@ -295,6 +309,37 @@ class LauncherProcess(Launcher):
             self.watcher.start()
         except RuntimeError:
             self.watcher = None  # no thread can be started: nobody looks
+
+    def _before_stop(self, reason: str, then: Callable[[], None]) -> None:
+        """Take the stacks of the ranks first, if that is possible; they wait for it a second."""
+        if self.watcher is None or not self.watcher.pyspy:
+            then()
+            return
+        is_done = False
+
+        def go() -> None:
+            nonlocal is_done
+            if not is_done:
+                is_done = True
+                self.loop.at("stacks", None, go)
+                then()
+
+        self.loop.at("stacks", self.loop.now() + STACKS_SECONDS, go)
+        self.watcher.ask_stacks(
+            reason, lambda _stacks: self.loop.post(go), seconds=STACKS_SECONDS * 0.9
+        )
+
+    def stacks(self, native: bool, then: Callable[[Sequence[RankStack]], None]) -> None:
+        """Take the stacks of this node's ranks, for `paddock stacks`."""
+        if self.watcher is None:
+            self._begin_watch()
+        if self.watcher is None:
+            then(())
+            return
+        self.watcher.ask_stacks(
+            "asked", lambda found: self.loop.post(lambda: then(found)), native=native,
+            seconds=NATIVE_SECONDS if native else 0.0,
+        )  # fmt: skip
 
     # --------------------------------------------------- record and control socket
 

@@ -187,7 +187,10 @@ class Member:
             self._node.cancel_hook()
             if not self.is_running and self._host is not None:
                 self.tell(messages.Stopped(message.attempt, self._host))
-            self.halt(message.reason, force=message.force, grace_seconds=message.grace_seconds)
+            self.halt(
+                message.reason, force=message.force, grace_seconds=message.grace_seconds,
+                takes_stacks=message.takes_stacks,
+            )  # fmt: skip
         elif isinstance(message, messages.JobEnded):
             self._node.cancel_hook()
             self._events.on_verdict(message.verdict, self.uid, False)
@@ -202,6 +205,11 @@ class Member:
         elif isinstance(message, messages.Notice):
             self._note(message)
 
+    def tell_if_in(self, attempt: int, message: messages.ToCoordinator) -> None:
+        """Send a message about an attempt, unless it has passed."""
+        if attempt == self.attempt:
+            self.tell(message)
+
     def _note(self, note: messages.Notice) -> None:
         if note.culprit is None:
             self.say("WARNING" if note.is_warning else "INFO", note.text)
@@ -212,11 +220,21 @@ class Member:
     def is_running(self) -> bool:
         return self._node.is_running
 
-    def halt(self, reason: str, *, force: bool = False, grace_seconds: float | None = None) -> None:
+    def halt(
+        self,
+        reason: str,
+        *,
+        force: bool = False,
+        grace_seconds: float | None = None,
+        takes_stacks: bool = False,
+    ) -> None:
+        """Stop what runs here. takes_stacks: once the stacks of its ranks were taken."""
         if self._node.is_running:
             if not self._node.is_stopping:
                 self.say("INFO", f"stopping: {reason}")
-            self._node.stop(reason, force=force, grace_seconds=grace_seconds)
+            self._node.stop(
+                reason, force=force, grace_seconds=grace_seconds, takes_stacks=takes_stacks
+            )
 
     def _begin(self, order: messages.Start, hook_code: int) -> None:
         if hook_code:

@@ -24,6 +24,7 @@ FRAMEWORKS = ("auto", "paddle", "torch", "jax", "mpi", "none")
 # Paddle's names of the device types that come as plug-ins (PaddlePaddle/PaddleCustomDevice).
 PLUGIN_KINDS = ("mlu", "intel_hpu", "iluvatar_gpu", "metax_gpu", "gcu", "sdaa")
 WARM = ("off", "on", "keep")
+ON_STALL = ("report", "stop", "restart")
 DEVICE_KINDS = ("cpu", "gpu", "xpu", "dcu", "npu", *PLUGIN_KINDS)
 
 
@@ -212,7 +213,8 @@ class Logs:
 class Job:
     """The whole intent of the user. See docs/reference/flags.md for each field's flag and variable.
 
-    host_part: which of how many nodes of the job on its host this is.
+    host_part: which of how many nodes of the job on its host this is. stall_after_seconds: 0 for no
+    stall detection.
     """
 
     command: Entrypoint
@@ -233,6 +235,8 @@ class Job:
     logs: Logs = Logs()
     grace_seconds: float = 10.0
     timeout_seconds: float = 0.0
+    stall_after_seconds: float = 600.0
+    on_stall: str = "report"
     start_port: int | None = None
     port_range: tuple[int, int] | None = None
     fixed_port: int | None = None

@@ -13,7 +13,7 @@ of paddlepaddle 3.3.1; torch/distributed/run.py (torchrun) of torch 2.15.
 from __future__ import annotations
 
 from paddock.command_line import HELP_ALL, Flag, FlagTable, spelled
-from paddock.core.job import FRAMEWORKS, MODES, WARM
+from paddock.core.job import FRAMEWORKS, MODES, ON_STALL, WARM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -196,6 +196,12 @@ FLAGS: tuple[Flag, ...] = (
     Flag("timeout", "seconds", "timeout_seconds", "end the job after this long, exit code "
          "124; 0: never", FAILURE, metavar="DURATION", default="0", origin="paddock",
          is_plain=True),
+    Flag("stall_after", "seconds", "stall_after_seconds", "ranks of which none moves for this long "
+         "are stalled, at the latest; 0: do not look for stalls", FAILURE, metavar="DURATION",
+         default="10m", origin="paddock", is_plain=True),
+    Flag("on_stall", "choice", "on_stall", "report: say where every rank is; stop: end the job, "
+         "exit code 124; restart: as after a failure (--max-restart)", FAILURE, metavar="WHAT",
+         default="report", choices=ON_STALL, origin="paddock", is_plain=True, is_shared=True),
     Flag("log_dir", "dir", "logs.directory", "where workerlog.N and serverlog.N go; {node}: "
          "this host's name", LOGS, metavar="DIR", default="log", env=("PADDLE_LOG_DIR",),
          is_listed=True),

@@ -202,6 +202,10 @@ def build_job(
         sources=reader.sources,
     )
     job = _with_plain(reader, job)
+    if job.on_stall != "report" and not job.stall_after_seconds:
+        reader.fault("on_stall", "but --stall-after 0 looks for no stalls", "leave one of them out")
+    if job.on_stall == "restart" and not job.restart.max_restarts:
+        reader.fault("on_stall", "no restart is allowed", "add --max-restart 3")
     if rendezvous.kind == "alone":
         for field in ("rendezvous.kind", "rendezvous.host", "rendezvous.port"):
             reader.sources.pop(field, None)

@@ -36,7 +36,9 @@ from paddock.local.loop import READ, Loop
 from paddock.local.output.logs import LAUNCHER_LOG, LogDir
 from paddock.local.report.text import count
 from paddock.local.spawn import (
+    REPORT_FD,
     ChildProcess,
+    ReportPipe,
     Streams,
     allow_files,
     open_pidfd,
@@ -103,12 +105,17 @@ class LaunchContext:
 
 @value
 class NodeProcess:
-    """A process of this node that has been started. log: the path of its log, "" without one."""
+    """A process of this node that has been started. log: the path of its log, "" without one.
+
+    first_line_at: monotonic seconds, 0.0 before it has printed one. reports: None for a server.
+    """
 
     role: str
     rank: int
     pid: int
     log: str
+    first_line_at: float = 0.0
+    reports: ReportPipe | None = None
 
 
 @value
@@ -131,6 +138,7 @@ class NodeRunner:
         self.job = job
         self.notes: tuple[str, ...] = ()  # about the latest start, for people
         self.warning = ""
+        self.before_stop: Callable[[str, Callable[[], None]], None] | None = None
         self.server_restarts = 0  # how often servers were started again in place
         self.own_pids: set[int] = set()  # children of ours that are no part of the job
         self._context = context
@@ -147,6 +155,7 @@ class NodeRunner:
         self._server_dirs: list[str] = []  # of this node's servers, over all attempts
         self._supervisor: Supervisor | None = None
         self._children: dict[tuple[str, int], ChildProcess] = {}
+        self._reports: dict[tuple[str, int], ReportPipe] = {}  # of this attempt
         self._plan: Plan | None = None
         self._shared: SharedEnv | None = None
         self._streams: Streams | None = None
@@ -174,7 +183,10 @@ class NodeRunner:
         supervisor, children = self._supervisor, list(self._children.values())
         if supervisor is None or not children:
             return None
-        found = (NodeProcess(*c.key, c.pid, c.stream.path) for c in children)
+        found = (
+            NodeProcess(*c.key, c.pid, c.stream.path, c.stream.first_at, c.reports)
+            for c in children
+        )
         return AttemptProcesses(supervisor.attempt, self._began_at, self.is_stopping, tuple(found))
 
     # ------------------------------------------------------- facts and the hook
@@ -334,17 +346,22 @@ class NodeRunner:
         """
         assert self._plan is not None
         argv = self.job.command_of(proc.role).argv()
+        stdin, key = 0 if _has_stdin(proc) else null, (proc.role, proc.rank)
         try:
-            pid = pid or spawn(argv, self._env_of(proc), 0 if _has_stdin(proc) else null, *ends)
+            pid = pid or spawn(argv, self._env_of(proc), stdin, *ends, self._reports.get(key))
         except OSError as error:
             return spawn_failure(proc, self._plan.attempt, error, argv[0], stream.path)
         finally:
             for write_fd in set(ends):
                 os.close(write_fd)
-        self._children[(proc.role, proc.rank)] = ChildProcess(proc, pid, open_pidfd(pid), stream)
+            reports = self._reports.get(key)
+            if reports is not None:
+                reports.close_rank_end()
+        self._children[key] = ChildProcess(proc, pid, open_pidfd(pid), stream, reports)
         return None
 
     def _env_of(self, proc: Proc) -> dict[str, str]:
+        """The environment of a process; the pipe of a rank's reports is opened for it."""
         assert self._shared is not None and self._log_dir is not None
         env = proc_env(self._shared, proc)
         if env.backup is not None:
@@ -352,6 +369,14 @@ class NodeRunner:
 
             path, content = env.backup
             self._log_dir.write_private(os.path.basename(path), json.dumps(content))
+        key = (proc.role, proc.rank)
+        if proc.role != "ps" and key not in self._reports:
+            try:
+                self._reports[key] = ReportPipe()
+            except OSError:
+                return env.env  # out of descriptors: no rank fails for its reports
+        if key in self._reports:
+            env.env[REPORT_FD] = str(self._reports[key].write_fd)
         return env.env
 
     def _watch(self, child: ChildProcess) -> None:
@@ -417,11 +442,21 @@ class NodeRunner:
 
     # ----------------------------------------------------------------- events
 
-    def stop(self, reason: str, *, force: bool = False, grace_seconds: float | None = None) -> None:
-        """Stop the running attempt: SIGTERM, grace period, SIGKILL. force: SIGKILL at once."""
+    def stop(
+        self,
+        reason: str,
+        *,
+        force: bool = False,
+        grace_seconds: float | None = None,
+        takes_stacks: bool = False,
+    ) -> None:
+        """Stop the running attempt: SIGTERM, grace period, SIGKILL. force: SIGKILL at once.
+
+        takes_stacks: SIGTERM comes after before_stop().
+        """
         if self._supervisor is not None:
             order = StopOrdered(self._supervisor.attempt, reason, force, grace_seconds)
-            self._feed(order)
+            self._feed(order, takes_stacks=takes_stacks)
             if self._waiting:
                 self._cancel_fork()
 
@@ -476,9 +511,34 @@ class NodeRunner:
         )
         self._feed(exit_)
 
-    def _feed(self, event: Event) -> None:
-        if self._supervisor is not None:
-            self._do_all(self._supervisor.handle(event, monotonic()))
+    def _feed(self, event: Event, *, takes_stacks: bool = False) -> None:
+        supervisor = self._supervisor
+        if supervisor is None:
+            return
+        was_running = supervisor.phase == "running"
+        actions = supervisor.handle(event, monotonic())
+        is_stop = was_running and supervisor.phase == "stopping"
+        if is_stop and (takes_stacks or (isinstance(event, Exit) and event.pid)):
+            self._hold_back(actions, supervisor)
+        else:
+            self._do_all(actions)
+
+    def _hold_back(self, actions: list[Action], supervisor: Supervisor) -> None:
+        """Signal the processes of a failed attempt once their stacks were taken."""
+        held = [action for action in actions if isinstance(action, SignalGroup)]
+        children = dict(self._children)
+        self._do_all([action for action in actions if not isinstance(action, SignalGroup)])
+
+        def go() -> None:
+            if supervisor is self._supervisor:
+                for action in held:
+                    if self._children.get(action.key) is children.get(action.key):
+                        self._signal_group(action)
+
+        if self.before_stop is None:
+            go()
+        else:
+            self.before_stop(supervisor.reason, go)
 
     def _on_timer(self) -> None:
         self._feed(TimerFired())
@@ -587,6 +647,9 @@ class NodeRunner:
         streams = [c.stream for c in self._children.values()]
         self._note_slow_start(attempt)
         self._children.clear()
+        for reports in self._reports.values():
+            reports.close()
+        self._reports.clear()
         self._loop.at("node", None, self._on_timer)
         is_done = False
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from _thread import allocate_lock
 from time import monotonic_ns
 
 from paddock.core.attempt.exits import Exit
@@ -30,10 +31,10 @@ SIGTERM = 15
 DEFAULT_SIGNALS = (13, 15, 25)  # SIGPIPE, SIGTERM, SIGXFSZ
 # The machine's fault, not the program's: out of processes, memory or files (fork(2)).
 SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-FILES_PER_PROC = 6  # a pipe, a pidfd, a log, a port mark, and two spare
+FILES_PER_PROC = 7  # two pipes, a pidfd, a log, a port mark, and two spare
 FILES_OTHER = 128
 # Without the spare ones: below this the job would die half started.
-FILES_PER_PROC_MIN = 4
+FILES_PER_PROC_MIN = 5
 FILES_OTHER_MIN = 24
 
 
@@ -62,23 +63,75 @@ PIPE_BYTES = 1 << 18
 F_SETPIPE_SZ = 1031  # fcntl.h
 
 
+REPORT_FD = "PADDOCK_REPORT_FD"  # the variable: watch/rank.py
+REPORT_BYTES = 1 << 16
+
+
+class ReportPipe:
+    """The pipe in which a rank reports its progress. A full one takes no more: no rank waits.
+
+    The loop's thread makes and closes it, that of the watcher reads.
+    """
+
+    def __init__(self) -> None:
+        """Raises OSError."""
+        self._read_fd, self.write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._lock = allocate_lock()
+
+    def read(self) -> bytes:
+        """What the rank has reported since the last time; b"" for nothing."""
+        with self._lock:
+            try:
+                return os.read(self._read_fd, REPORT_BYTES) if self._read_fd >= 0 else b""
+            except OSError:
+                return b""
+
+    def close_rank_end(self) -> None:
+        """The rank has its end."""
+        os.close(self.write_fd)
+        self.write_fd = -1
+
+    def close(self) -> None:
+        """Close what is open."""
+        with self._lock:
+            for fd in (self._read_fd, self.write_fd):
+                if fd >= 0:
+                    os.close(fd)
+            self._read_fd = self.write_fd = -1
+
+
 class ChildProcess:
-    """A started process."""
+    """A started process. reports: None for a server."""
 
-    __slots__ = ("key", "pid", "pidfd", "proc", "stream")
+    __slots__ = ("key", "pid", "pidfd", "proc", "reports", "stream")
 
-    def __init__(self, proc: Proc, pid: int, pidfd: int, stream: ProcessStream) -> None:
+    def __init__(
+        self,
+        proc: Proc,
+        pid: int,
+        pidfd: int,
+        stream: ProcessStream,
+        reports: ReportPipe | None = None,
+    ) -> None:
         self.proc = proc
         self.key = (proc.role, proc.rank)
         self.pid = pid
         self.pidfd = pidfd
         self.stream = stream
+        self.reports = reports
 
 
 def spawn(
-    argv: tuple[str, ...], env: Mapping[str, str], stdin: int, stdout: int, stderr: int
+    argv: tuple[str, ...],
+    env: Mapping[str, str],
+    stdin: int,
+    stdout: int,
+    stderr: int,
+    reports: ReportPipe | None = None,
 ) -> int:
     """Start a program in a process group of its own; returns its pid. Raises OSError."""
+    # To itself: the descriptor stays open over exec, under its number (glibc 2.29, musl 1.1.24).
+    more = () if reports is None else ((os.POSIX_SPAWN_DUP2, reports.write_fd, reports.write_fd),)
     return os.posix_spawnp(
         argv[0],
         argv,
@@ -87,6 +140,7 @@ def spawn(
             (os.POSIX_SPAWN_DUP2, stdin, 0),
             (os.POSIX_SPAWN_DUP2, stdout, 1),
             (os.POSIX_SPAWN_DUP2, stderr, 2),
+            *more,
         ],
         setpgroup=0,
         setsigmask=[],

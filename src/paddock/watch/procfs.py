@@ -8,7 +8,7 @@ from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -63,6 +63,12 @@ def tree_of(pid: int, root: str = "/proc") -> tuple[int, ...]:
     return tuple(found[:TREE_MAX])
 
 
+def is_alive(pid: int, root: str = "/proc") -> bool:
+    """True unless the process has ended, or is a zombie."""
+    found = _stat(pid, root)
+    return found is not None and found[0] not in "ZX"
+
+
 def tracer_of(pid: int, root: str = "/proc") -> int:
     """The pid of a debugger that is attached; 0 without one."""
     for line in _read(f"{root}/{pid}/status").splitlines():
@@ -76,8 +82,54 @@ def wait_of(pid: int, root: str = "/proc") -> str:
     place = _read(f"{root}/{pid}/wchan").strip()
     if place and place != "0":
         return place
-    call = _read(f"{root}/{pid}/syscall").split()
-    return f"system call {call[0]}" if call and call[0].isdigit() else ""
+    number, _ = call_of(pid, root)
+    return f"system call {number}" if number >= 0 else ""
+
+
+def call_of(pid: int, root: str = "/proc") -> tuple[int, int]:
+    """The number of the system call that the main thread is in, and its first argument; else -1."""
+    words = _read(f"{root}/{pid}/syscall").split()
+    if len(words) < 2 or not words[0].isdigit():
+        return -1, -1
+    return int(words[0]), int(words[1], 16)
+
+
+# System calls whose first argument is a descriptor (asm/unistd_64.h, asm-generic/unistd.h).
+_ON_DESCRIPTOR = {
+    "x86_64": {0: "read", 1: "write", 20: "writev", 42: "connect", 44: "sendto", 45: "recvfrom",
+               46: "sendmsg", 47: "recvmsg", 72: "fcntl", 73: "flock", 74: "fsync"},
+    "aarch64": {25: "fcntl", 32: "flock", 63: "read", 64: "write", 66: "writev", 82: "fsync",
+                203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg"},
+}  # fmt: skip
+
+
+def waits_on(pids: Mapping[int, int], root: str = "/proc") -> dict[int, str]:
+    """The descriptor on which each rank waits: a file, a pipe, or a connection and its other end.
+
+    pids: rank -> pid, of this machine; the result has the ranks that wait on one.
+    """
+    names = _ON_DESCRIPTOR.get(os.uname().machine, {})
+    calls = {rank: call_of(pid, root) for rank, pid in pids.items()}
+    calls = {rank: call for rank, call in calls.items() if call[0] in names}
+    if not calls:
+        return {}
+    known = connections(pids.values(), root)
+    owners: dict[str, int] = {}  # the address of a rank's own end -> the rank
+    sockets = {rank: sockets_of(pid, root) for rank, pid in pids.items()}
+    for rank, inodes in sockets.items():
+        owners.update({known[inode][0]: rank for inode in inodes.values() if inode in known})
+    found = {}
+    for rank, (number, fd) in calls.items():
+        inode = sockets[rank].get(fd, 0)
+        try:
+            on = os.readlink(f"{root}/{pids[rank]}/fd/{fd}")
+        except OSError:
+            continue
+        if inode in known:
+            peer = known[inode][1]
+            on = f"rank {owners[peer]} ({peer})" if peer in owners else f"a connection to {peer}"
+        found[rank] = f"{names[number]}: {on}"
+    return found
 
 
 def sockets_of(pid: int, root: str = "/proc") -> dict[int, int]:

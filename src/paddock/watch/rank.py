@@ -8,6 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+from math import isfinite
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddock.watch.progress import ProgressReading
 
 VARIABLE = "PADDOCK_REPORT_FD"
 LINE_BYTES_MAX = 4096  # PIPE_BUF of Linux: such a line is written whole or not at all
@@ -29,13 +35,24 @@ def report(*, step: int | None = None, epoch: float | None = None, **values: flo
     line = json.dumps(row).encode() + b"\n"
     if len(line) > LINE_BYTES_MAX:
         raise ValueError(f"a report of {len(line)} bytes: at most {LINE_BYTES_MAX} are sent")
-    text = os.environ.get(VARIABLE, "")
-    if not text.isdecimal():
-        return False
+    fd = _descriptor()
     try:
-        return os.write(int(text), line) == len(line)
+        return fd >= 0 and os.write(fd, line) == len(line)
     except OSError:
         return False  # full, or the launcher is gone
+
+
+def _descriptor() -> int:
+    """The launcher's pipe; -1 without one. A program that a rank started may not have inherited
+    it, and may use the number for a file of its own.
+    """
+    text = os.environ.get(VARIABLE, "")
+    try:
+        fd = int(text)
+        is_ours = stat.S_ISFIFO(os.fstat(fd).st_mode) and not os.get_blocking(fd)
+    except (ValueError, OSError):
+        return -1
+    return fd if is_ours else -1
 
 
 def _number(name: str, number: object) -> float | int:
@@ -46,6 +63,23 @@ def _number(name: str, number: object) -> float | int:
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} is a {type(number).__name__}, and no number") from error
     return found
+
+
+def read_reports(data: bytes) -> ProgressReading | None:
+    """The latest report among some; None where there is none.
+
+    >>> read_reports(b'{"step": 3}').step
+    3
+    """
+    from paddock.watch.progress import ProgressReading
+
+    for line in reversed(data.splitlines()):
+        numbers = parse_report(line)
+        if numbers is not None:
+            step, epoch = numbers.pop("step", None), numbers.pop("epoch", None)
+            whole = None if step is None or not isfinite(step) else int(step)
+            return ProgressReading("paddock.report", whole, epoch=epoch, values=(*numbers.items(),))
+    return None
 
 
 def parse_report(line: bytes) -> dict[str, float] | None:

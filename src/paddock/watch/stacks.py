@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DUMP_SECONDS = 1.0  # for all ranks together
 SHOWN_RANKS = 8  # named, of a group
+FRAMES_MAX = 64  # of a stack that is kept
 # Functions in which a rank waits for the others. Sources: torch/distributed/distributed_c10d.py,
 # paddle/distributed/communication, mpi4py.MPI.Comm, jax.experimental.multihost_utils.
 STARTS = ("init_process_group", "init_parallel_env")
@@ -28,6 +29,8 @@ COLLECTIVES = (
     *("reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "recv", "wait", "sendrecv"),
     *("sync_global_devices", "process_allgather", "broadcast_one_to_all", *STARTS),
 )
+NO_PYSPY = "py-spy is not installed"
+NO_RIGHT = "no right to trace (kernel.yama.ptrace_scope)"
 LIBRARY_MARKS = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "<string>")
 
 
@@ -48,13 +51,15 @@ class Frame:
 class RankStack:
     """The stack of a rank's main thread, innermost call first; or why there is none.
 
-    wait: the kernel's word for what the main thread waits in, "" while it runs.
+    wait: the kernel's word for what the main thread waits in, "" while it runs; on: the file or
+    connection that it waits on, "" where that is not known.
     """
 
     rank: int
     frames: tuple[Frame, ...] = ()
     wait: str = ""
     problem: str = ""
+    on: str = ""
 
     @property
     def collective(self) -> str:
@@ -71,7 +76,7 @@ class RankStack:
         """Where the rank is: a collective and the user's line that called it, or that line."""
         user = next((f for f in self.frames if not _is_library(f.path)), None)
         if user is None:
-            return str(self.frames[0]) if self.frames else self.wait or "unknown"
+            return str(self.frames[0]) if self.frames else self.on or self.wait or "running"
         if self.collective:
             return f"{self.collective} at {os.path.basename(user.path)}:{user.line}"
         return str(user)
@@ -150,6 +155,15 @@ def groups_text(groups: Sequence[StackGroup]) -> str:
     )
 
 
+def frames_of(groups: Sequence[StackGroup], stacks: Sequence[RankStack]) -> list[list[str]]:
+    """The stack of each group as lines, innermost call first: that of its first rank."""
+    of_rank = {stack.rank: stack.frames for stack in stacks}
+    return [
+        [f"{f.function} ({f.path}:{f.line})" for f in of_rank[g.ranks[0]][:FRAMES_MAX]]
+        for g in groups
+    ]
+
+
 # ------------------------------------------------------------------------------------ py-spy
 
 
@@ -164,25 +178,32 @@ def find_pyspy(env: Mapping[str, str]) -> str:
     )
 
 
-def dump(pids: Mapping[int, int], pyspy: str, seconds: float = DUMP_SECONDS) -> list[RankStack]:
-    """The stacks of ranks, all at once. pids: rank -> pid. Waits for `seconds` at most."""
+def dump(
+    pids: Mapping[int, int], pyspy: str, seconds: float = DUMP_SECONDS, *, native: bool = False
+) -> list[RankStack]:
+    """The stacks of ranks, all at once. pids: rank -> pid. Waits for `seconds` at most.
+
+    native: with the frames of C and C++; the ranks stand still for that, about a second each.
+    """
     from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
     from time import monotonic
 
-    from paddock.watch.procfs import wait_of
+    from paddock.watch.procfs import wait_of, waits_on
 
     waits = {rank: wait_of(pid) for rank, pid in pids.items()}
+    on = waits_on(pids)
     if not pyspy:
-        return [RankStack(rank, (), waits[rank], "py-spy is not installed") for rank in pids]
+        return [RankStack(r, (), waits[r], NO_PYSPY, on.get(r, "")) for r in sorted(pids)]
     running: dict[int, Popen[bytes]] = {}
     found: list[RankStack] = []
     until = monotonic() + seconds
     for rank, pid in pids.items():
-        argv = [pyspy, "dump", "--json", "--nonblocking", "--pid", str(pid)]
+        how = "--native" if native else "--nonblocking"
+        argv = [pyspy, "dump", "--json", how, "--pid", str(pid)]
         try:
             running[rank] = Popen(argv, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
         except OSError as error:
-            found.append(RankStack(rank, (), waits[rank], str(error)))
+            found.append(RankStack(rank, (), waits[rank], str(error), on.get(rank, "")))
     for rank, process in running.items():
         try:
             out, err = process.communicate(timeout=max(0.0, until - monotonic()))
@@ -192,14 +213,14 @@ def dump(pids: Mapping[int, int], pyspy: str, seconds: float = DUMP_SECONDS) -> 
             process.kill()
             process.communicate()
             frames, problem = (), f"py-spy took longer than {seconds:g} s"
-        found.append(RankStack(rank, frames, waits[rank], problem))
+        found.append(RankStack(rank, frames, waits[rank], problem, on.get(rank, "")))
     return sorted(found, key=lambda stack: stack.rank)
 
 
 def _reason(err: bytes) -> str:
     text = err.decode("utf-8", "replace").strip()
     if "ermission" in text:
-        return "no right to trace (kernel.yama.ptrace_scope)"
+        return NO_RIGHT
     return text.splitlines()[0][:200] if text else "py-spy found no Python"
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from time import monotonic, monotonic_ns, time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from paddock.core.attempt.exits import Exit
     from paddock.local.node import AttemptProcesses, NodeProcess
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from paddock.watch.progress import ProgressReading
     from paddock.watch.stacks import RankStack
     from paddock.watch.stalls import StallAction, StallDetector
+
+    Key = tuple[str, int]  # role and rank
+    StackRequest = tuple[str, Callable[[Sequence[RankStack]], None], bool, float]
 
 LOOK_SECONDS = 1.0
 LOOK_SHARE = 0.02  # of a core at most; with many ranks the looks are rarer
@@ -32,9 +37,12 @@ READ_FIELDS = ("step", "steps", "epoch", "rate")  # of a ProgressReading, as the
 class Watcher:
     """Looks at the ranks of this node, in a thread of its own.
 
-    path: of the history. attempt: the processes now, None between attempts; exits: those of the
-    latest attempt. Both are called in the thread, and so is tell(text), with a line for people.
-    run: fields of the first row; began_at: when the launcher began, in seconds since 1970.
+    path: of the history. stall_after: 0 for no stall detection. attempt: the processes now, None
+    between attempts; exits: those of the latest attempt. run: fields of the first row; began_at:
+    when the launcher began, in seconds since 1970.
+
+    Called in the thread: attempt, exits; tell(text), with a line for people; on_stall(attempt's
+    number, text, has suspects), with the text "" once ranks move again.
     """
 
     def __init__(
@@ -46,6 +54,7 @@ class Watcher:
         attempt: Callable[[], AttemptProcesses | None],
         exits: Callable[[], Sequence[Exit]],
         tell: Callable[[str], None],
+        on_stall: Callable[[int, str, bool], None],
         run: Mapping[str, object],
         began_at: float,
     ) -> None:
@@ -55,18 +64,25 @@ class Watcher:
         self._attempt = attempt
         self._exits = exits
         self._tell = tell
+        self._on_stall = on_stall
         self._run_row = run
         self._began_at = began_at
-        self._over = threading.Event()
+        self._is_over = False
+        self._wake = threading.Event()
+        self._requests: deque[StackRequest] = deque()
         self._number = -1  # of the attempt that is watched
-        self._readings: dict[int, ProgressReading] = {}
-        self._sizes: dict[int, int] = {}
-        self._sampled_at: dict[int, float] = {}
+        self._has_attempt = False
+        self._readings: dict[Key, ProgressReading] = {}
+        self._sizes: dict[Key, int] = {}
+        self._sampled_at: dict[Key, float] = {}
+        self._reporting: set[Key] = set()  # they report by themselves: their logs are not read
+        self._has_line: set[Key] = set()
         self._written: set[tuple[str, int, int]] = set()  # exits
         self._is_stopping = False
         self._history: HistoryWriter
         self._detector: StallDetector
         self._thread = threading.Thread(target=self._watch, name="paddock-watch", daemon=True)
+        self.pyspy = ""  # its path, once it has been looked for
         self.bill = ""  # once it has ended
 
     def start(self) -> None:
@@ -75,8 +91,25 @@ class Watcher:
 
     def close(self) -> None:
         """Take a last look, write the end, and make the bill; gives up on a disk that hangs."""
-        self._over.set()
+        self._is_over = True
+        self._wake.set()
         self._thread.join(END_SECONDS)
+
+    def ask_stacks(
+        self,
+        why: str,
+        then: Callable[[Sequence[RankStack]], None],
+        *,
+        native: bool = False,
+        seconds: float = 0.0,
+    ) -> None:
+        """Take the stacks of all ranks, write them into the history, and call then() with them.
+
+        why: "asked", or what is about to end the ranks. native: with the frames of C and C++.
+        seconds: for all of them; 0 for what is usual. From any thread; then is called in ours.
+        """
+        self._requests.append((why, then, native, seconds))
+        self._wake.set()
 
     # ------------------------------------------------------------ the thread
 
@@ -84,8 +117,10 @@ class Watcher:
         from paddock import __version__
         from paddock.watch.bill import bill_line, bill_of
         from paddock.watch.history import VERSION, HistoryWriter, read_history
+        from paddock.watch.stacks import find_pyspy
         from paddock.watch.stalls import StallDetector
 
+        self.pyspy = find_pyspy(self._env)
         try:
             self._history = HistoryWriter(self._path)
         except OSError as error:
@@ -93,11 +128,15 @@ class Watcher:
             return
         self._detector = StallDetector(self._stall_after)
         self._write("begin", self._began_at, version=VERSION, paddock=__version__, **self._run_row)
-        pause = 0.0
-        while not self._over.wait(pause):
-            began = monotonic()
-            self._look()
-            pause = max(LOOK_SECONDS, (monotonic() - began) / LOOK_SHARE)
+        due = monotonic()
+        while not self._is_over:
+            if (began := monotonic()) >= due:
+                self._look()
+                due = began + max(LOOK_SECONDS, (monotonic() - began) / LOOK_SHARE)
+            self._wake.wait(max(0.0, due - monotonic()))
+            self._wake.clear()
+            while self._requests:
+                self._take_stacks(*self._requests.popleft())
         self._look()
         self._write("end")
         self._history.close()
@@ -111,6 +150,9 @@ class Watcher:
         attempt = self._attempt()
         for exit_ in tuple(self._exits()):
             self._write_exit(exit_)
+        if self._has_attempt and (attempt is None or attempt.number != self._number):
+            self._has_attempt = False
+            self._write("attempt_end", attempt=self._number)
         if attempt is None:
             return
         if attempt.number != self._number:
@@ -124,52 +166,68 @@ class Watcher:
             if facts is not None and facts.state == "Z":
                 facts = None
             is_held = facts is not None and facts.state in "Tt"
+            key = (each.role, each.rank)
             size, reading = self._read(each)
-            if facts is not None and now - self._sampled_at.get(each.rank, 0.0) >= SAMPLE_SECONDS:
-                self._sampled_at[each.rank] = now
+            if facts is not None and now - self._sampled_at.get(key, 0.0) >= SAMPLE_SECONDS:
+                self._sampled_at[key] = now
                 self._write(
-                    "sample", rank=each.rank, cpu=round(facts.cpu_seconds, 2), rss=facts.rss_bytes,
+                    "sample", **_named(each), cpu=round(facts.cpu_seconds, 2), rss=facts.rss_bytes,
                     read=facts.read_bytes, written=facts.written_bytes,
                 )  # fmt: skip
             step = None if reading is None else reading.step
             tracer = tracer_of(each.pid) if is_held else 0
-            looks.append(RankLook(each.rank, facts, size, step, tracer))
-        if not attempt.is_stopping:
+            if each.role == "worker":  # servers move when workers do
+                looks.append(RankLook(each.rank, facts, size, step, tracer))
+        if self._stall_after and not attempt.is_stopping:
             for action in self._detector.look(now, looks):
                 self._act(action)
 
     def _begin(self, attempt: AttemptProcesses) -> None:
-        self._number, self._is_stopping = attempt.number, False
-        self._readings.clear()
-        self._sizes.clear()
-        self._sampled_at.clear()
+        self._number, self._is_stopping, self._has_attempt = attempt.number, False, True
+        for each in (
+            self._readings,
+            self._sizes,
+            self._sampled_at,
+            self._reporting,
+            self._has_line,
+        ):
+            each.clear()
         self._detector.begin()
         rows = [[p.role, p.rank, p.pid, os.path.basename(p.log)] for p in attempt.processes]
         began = time() - (monotonic() - attempt.began_at)
         self._write("attempt", began, attempt=attempt.number, ranks=rows)
 
     def _read(self, each: NodeProcess) -> tuple[int, ProgressReading | None]:
-        """The size of a rank's log, and the latest progress in it; read only if it has grown."""
+        """The size of a rank's log, and its latest progress: by its own reports, or by its log."""
         from paddock.watch.progress import read_tail
+        from paddock.watch.rank import read_reports
 
-        before = self._readings.get(each.rank)
+        key = (each.role, each.rank)
+        before, size, tail = self._readings.get(key), self._sizes.get(key, 0), b""
         try:
             with open(each.log, "rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                if size == self._sizes.get(each.rank):
-                    return size, before
-                file.seek(max(0, size - TAIL_BYTES))
-                tail = file.read(TAIL_BYTES)
+                if size != self._sizes.get(key) and key not in self._reporting:
+                    file.seek(max(0, size - TAIL_BYTES))
+                    tail = file.read(TAIL_BYTES)
         except OSError:
-            return 0, before
-        self._sizes[each.rank] = size
-        reading = read_tail(tail)
+            pass  # it was removed
+        self._sizes[key] = size
+        if each.first_line_at and key not in self._has_line:
+            self._has_line.add(key)
+            at = time() - (monotonic() - each.first_line_at)
+            self._write("line", at, **_named(each))
+        reading = read_reports(each.reports.read()) if each.reports is not None else None
+        if reading is not None:
+            self._reporting.add(key)
+        elif tail:
+            reading = read_tail(tail)
         if reading is None or reading == before:
             return size, before
-        self._readings[each.rank] = reading
+        self._readings[key] = reading
         fields = {n: v for n in READ_FIELDS if (v := getattr(reading, n)) is not None}
         self._write(
-            "progress", rank=each.rank, profile=reading.profile, values=dict(reading.values),
+            "progress", **_named(each), profile=reading.profile, values=dict(reading.values),
             unit=reading.rate_unit, **fields,
         )  # fmt: skip
         return size, reading
@@ -186,11 +244,11 @@ class Watcher:
         )  # fmt: skip
 
     def _act(self, action: StallAction) -> None:
-        from paddock.watch.stacks import group, groups_text, suspects
+        from paddock.watch.stacks import frames_of, group, groups_text, suspects
         from paddock.watch.stalls import AskStacks, RankHeld, StallEnded, StallFound
 
         if isinstance(action, AskStacks):
-            for more in self._detector.take_stacks(monotonic(), self._stacks()):
+            for more in self._detector.take_stacks(monotonic(), self._dump(False, 0.0)):
                 self._act(more)
         elif isinstance(action, StallFound):
             groups = group(action.stacks)
@@ -198,22 +256,53 @@ class Watcher:
             self._write(
                 "stall", seconds=round(action.seconds, 1), suspects=list(blamed),
                 groups=[[list(g.ranks), g.place] for g in groups],
+                stacks=frames_of(groups, action.stacks),
             )  # fmt: skip
-            self._tell(f"nothing has moved for {action.seconds:.0f} s: {groups_text(groups)}")
+            text = f"nothing has moved for {action.seconds:.0f} s: {groups_text(groups)}"
+            self._on_stall(self._number, text, bool(blamed))
         elif isinstance(action, StallEnded):
             self._write("stall_over", seconds=round(action.seconds, 1))
+            self._on_stall(self._number, "", False)
             self._tell(f"the ranks move again, after {action.seconds:.0f} s")
         elif isinstance(action, RankHeld):
             self._write("held", rank=action.rank, tracer=action.tracer)
             by = f"a debugger holds it (pid {action.tracer})" if action.tracer else "SIGSTOP"
             self._tell(f"rank {action.rank} is stopped: {by}")
 
-    def _stacks(self) -> list[RankStack]:
-        from paddock.watch.stacks import dump, find_pyspy
+    def _take_stacks(
+        self,
+        why: str,
+        then: Callable[[Sequence[RankStack]], None],
+        native: bool,
+        seconds: float,
+    ) -> None:
+        from paddock.watch.stacks import frames_of, group, groups_text
+
+        stacks = self._dump(native, seconds)
+        groups = group(stacks)
+        if groups:
+            self._write(
+                "stacks", why=why, groups=[[list(g.ranks), g.place] for g in groups],
+                stacks=frames_of(groups, stacks),
+            )  # fmt: skip
+            if why != "asked" and any(stack.frames for stack in stacks):
+                self._tell(f"before the stop: {groups_text(groups)}")
+        then(stacks)
+
+    def _dump(self, native: bool, seconds: float) -> list[RankStack]:
+        from paddock.watch.procfs import is_alive
+        from paddock.watch.stacks import DUMP_SECONDS, dump
 
         attempt = self._attempt()
-        pids = {p.rank: p.pid for p in attempt.processes if p.role == "worker"} if attempt else {}
-        return dump(pids, find_pyspy(self._env))
+        ranks = [p for p in attempt.processes if p.role == "worker"] if attempt else []
+        pids = {p.rank: p.pid for p in ranks if is_alive(p.pid)}
+        return dump(pids, self.pyspy, seconds or DUMP_SECONDS, native=native)
 
     def _write(self, kind: str, at: float | None = None, **fields: object) -> None:
         self._history.add({"kind": kind, "at": round(at or time(), 3), **fields})
+
+
+def _named(each: NodeProcess) -> dict[str, Any]:
+    """A process in a row: its rank, and the role of one that is no worker."""
+    role = {} if each.role == "worker" else {"role": each.role}
+    return {"rank": each.rank, **role}

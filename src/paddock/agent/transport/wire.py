@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-VERSION = 4
+VERSION = 5
 GREETING_LIMIT_BYTES = 4096
 LINE_LIMIT_BYTES = 16 << 20
 PACKED_FROM_BYTES = 8192  # below, a list of hosts is sent as it is
@@ -64,9 +64,9 @@ _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 _PARTS = (Budget, Exit, Host, Verdict, Voters)
 _MESSAGES: tuple[type, ...] = (
     messages.Join, messages.Started, messages.Exited, messages.Stopped, messages.Leave,
-    messages.CannotRun, messages.Warn, messages.LeaderConflict, messages.Ping, messages.Start,
-    messages.Committed, messages.Stop, messages.JobEnded, messages.Reject, messages.HandOver,
-    messages.Notice, messages.Pong,
+    messages.CannotRun, messages.Warn, messages.Stalled, messages.LeaderConflict, messages.Ping,
+    messages.Start, messages.Committed, messages.Stop, messages.JobEnded, messages.Reject,
+    messages.HandOver, messages.Notice, messages.Pong,
 )  # fmt: skip
 _CLASSES: dict[str, type] = {c.__name__: c for c in (*_MESSAGES, *_PARTS)}
 _KINDS: dict[str, tuple[type, ...]] = {

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from paddock.core.rendezvous.member_table import MemberEntry
     from paddock.core.rendezvous.messages import Lost
 
-    Why = Literal["", "failure", "success", "grow", "shrink", "cancel", "deadline"]
+    Why = Literal["", "failure", "success", "grow", "shrink", "cancel", "deadline", "stall"]
 
 # Roles whose processes end by themselves when the job is done; servers are then told to.
 WORKER_ROLES = ("worker", "heter")
 # A silent node is noticed after its lease and at most a quarter of it (agent/transport/server.py).
 LEASE_NOTICED = 1.25
+STALLS_MAX = 4  # nodes that one sentence describes
 
 
 class Attempt:
@@ -36,6 +37,7 @@ class Attempt:
         )
         self.workers_done = 0
         self.exits: list[Exit] = []
+        self.stalled: dict[int, tuple[bool, str]] = {}  # members whose ranks stand still
         self.why: Why = ""
         self.reason = ""
         self.started_at = now
@@ -55,6 +57,20 @@ class Attempt:
         self.exits.append(exit_)
         if exit_.ok and exit_.role in WORKER_ROLES:
             self.workers_done += 1
+
+    def stall(self, member: int, text: str, has_suspect: bool) -> str:
+        """Record that no rank of a member moves, or that one does ("").
+
+        Returns where all ranks are, the suspects first, once every member stands still; else "".
+        """
+        self.stalled.pop(member, None)
+        if text:
+            self.stalled[member] = (not has_suspect, text)
+        if not text or not self.unstopped <= self.stalled.keys():
+            return ""
+        texts = [each for _, each in sorted(self.stalled.values())]
+        more = f"; and {len(texts) - STALLS_MAX} more nodes" if len(texts) > STALLS_MAX else ""
+        return "; ".join(texts[:STALLS_MAX]) + more
 
     @property
     def has_done_its_work(self) -> bool:

@@ -5,6 +5,7 @@
     all workers of a ps job ended   success
     --timeout was over              failure 124, with what was still running
     something failed                that failure, or another attempt (policy.py)
+    no rank moved                   failure 124, or another attempt (--on-stall)
     the job was told to stop        cancelled; failure 125 when a node lost what it needs
     nodes come or go                another attempt; success if all workers had just finished
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from paddock.core.attempt.attempt import WORKER_ROLES
 from paddock.core.attempt.exits import find_culprit, unfinished
-from paddock.core.attempt.policy import Retry, Verdict, decide_restart
+from paddock.core.attempt.policy import NoRetry, Retry, Verdict, decide_restart
 from paddock.core.value import value
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, EXIT_SIGNAL_BASE
 
@@ -113,8 +114,8 @@ class NextAttempt:
 
     @property
     def is_restart(self) -> bool:
-        """True when a process failed and its node stays."""
-        return self.culprit is not None and self.expelled is None
+        """True when it counts as a restart: ranks failed or stalled, and their nodes stay."""
+        return self.expelled is None and bool(self.again.reason)
 
 
 def judge(summary: AttemptSummary) -> Verdict | NextAttempt:
@@ -123,6 +124,8 @@ def judge(summary: AttemptSummary) -> Verdict | NextAttempt:
         return summary.succeeded()
     if summary.why == "deadline":
         return summary.verdict("fail", EXIT_DEADLINE, summary.reason + unfinished(summary.exits))
+    if summary.why == "stall":
+        return _judge_stall(summary)
     if summary.why == "failure":
         return _judge_failure(summary)
     if summary.asked_signal:
@@ -173,9 +176,26 @@ def _judge_failure(summary: AttemptSummary) -> Verdict | NextAttempt:
             f"node {culprit.node_rank} ({culprit.host}) leaves",
             Retry(0.0, summary.used_restarts, ""),
         )
-    delay = f" in {again.delay_seconds:.1f} s)" if again.delay_seconds else ")"
-    text = f"restarting ({culprit.name} on {culprit.host} {culprit.how}; {again.reason}{delay}"
+    text = _restart_text(f"{culprit.name} on {culprit.host} {culprit.how}", again)
     return NextAttempt(text, again, culprit, expelled)
+
+
+def _judge_stall(summary: AttemptSummary) -> Verdict | NextAttempt:
+    if summary.asked_signal:
+        return summary.ended_as_asked()
+    found: Retry | NoRetry = NoRetry("")
+    if summary.job.on_stall == "restart":
+        used, ran = summary.used_restarts, summary.ran_seconds
+        found = decide_restart(summary.job.restart, None, used=used, ran_seconds=ran)
+    if isinstance(found, Retry):
+        return NextAttempt(_restart_text(summary.reason, found), found)
+    why = f"; {found.reason}" if found.reason else ""
+    return summary.verdict("fail", EXIT_DEADLINE, summary.reason + why)
+
+
+def _restart_text(what: str, again: Retry) -> str:
+    delay = f" in {again.delay_seconds:.1f} s" if again.delay_seconds else ""
+    return f"restarting ({what}; {again.reason}{delay})"
 
 
 def _was_asked(summary: AttemptSummary, culprit: Exit) -> bool:

@@ -60,17 +60,18 @@ class NoRetry:
 
 
 def decide_restart(
-    restart: Restart, culprit: Exit, *, used: int, ran_seconds: float
+    restart: Restart, culprit: Exit | None, *, used: int, ran_seconds: float
 ) -> Retry | NoRetry:
     """Decide whether a failed attempt is restarted, and after how long (exponential backoff).
 
-    used: restarts already spent. ran_seconds: how long the failed attempt ran.
+    culprit: None for ranks that stalled. used: restarts already spent. ran_seconds: how long the
+    failed attempt ran.
     """
-    if culprit.cause in NEVER_RESTART:
+    if culprit is not None and culprit.cause in NEVER_RESTART:
         return NoRetry("the program cannot be started")
     if restart.max_restarts <= 0:
         return NoRetry("")
-    if not _is_restartable(restart.restart_on, culprit):
+    if culprit is not None and not _is_restartable(restart.restart_on, culprit):
         return NoRetry(f"--restart-on {','.join(restart.restart_on)} does not cover this cause")
     if ran_seconds >= restart.healthy_seconds:
         used = 0

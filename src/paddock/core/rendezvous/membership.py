@@ -25,6 +25,7 @@ Owned by the coordinator's one thread. Members are agents of nodes; each joins w
     running    Leave, nobody stays or not elastic   stopping   Stop on every node (cancel)
     running    Leave by one that stands by          running    JobEnded for it
     running    timer: --timeout is over             stopping   Stop on every node (deadline)
+    running    Stalled, by every member             stopping   Stop on every node (stall)
     running    all members stopped, all ok          ended      JobEnded(succeed)
     stopping   all members stopped                  backoff    SetTimer (restart decided)
     stopping   all members stopped                  gathering  JobEnded for those that leave
@@ -78,6 +79,7 @@ from paddock.core.rendezvous.messages import (
     Reject,
     Send,
     SetTimer,
+    Stalled,
     Started,
     Stop,
     Stopped,
@@ -167,6 +169,9 @@ class Membership:
             state.member_table.peers[member].host = message.host
             state.current.unstopped.discard(member)
             return self._if_all_stopped(now)
+        if isinstance(message, Stalled) and heard.attempt == self.attempt:
+            found = state.current.stall(member, message.text, message.has_suspect)
+            return self._stop("stall", f"stalled: {found}", now) if found else []
         if isinstance(message, Started) and message.attempt == self.attempt:
             return self._on_started(member, message.digest, now)
         return []
@@ -366,7 +371,8 @@ class Membership:
         self.phase = "stopping"  # running -> stopping
         state = self.state
         state.current.why, state.current.reason = why, reason
-        stop = Stop(self.attempt, reason, grace_seconds=grace_seconds)
+        takes_stacks = why in ("failure", "deadline") and grace_seconds is None
+        stop = Stop(self.attempt, reason, grace_seconds=grace_seconds, takes_stacks=takes_stacks)
         timer = self._set_timer(now + state.job.grace_seconds + STOP_MARGIN_SECONDS)
         return [Send(self.active_ids, stop), timer, *self._if_all_stopped(now)]
 

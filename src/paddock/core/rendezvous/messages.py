@@ -1,8 +1,8 @@
 """The messages between coordinator and members, and the events and actions of the job's machine.
 Values only; membership.py takes and gives them, agent/transport/wire.py encodes them.
 
-    to the coordinator    Join, Started, Exited, Stopped, Leave, CannotRun, Warn, LeaderConflict,
-                          Ping
+    to the coordinator    Join, Started, Exited, Stopped, Leave, CannotRun, Warn, Stalled,
+                          LeaderConflict, Ping
     to a member           Start, Committed, Stop, JobEnded, Reject, HandOver, Notice, Pong
     the machine's events  Received(one of the first row), Lost, GiveWay, TimerFired
     its actions           Send(one of the second row), Close, SetTimer, End
@@ -157,6 +157,17 @@ class Warn:
 
 
 @value
+class Stalled:
+    """No rank of this node moves. text: where they are, for people; "" once one moves again.
+
+    has_suspect: the ranks that the others wait for are among them.
+    """
+
+    text: str
+    has_suspect: bool = False
+
+
+@value
 class LeaderConflict:
     """Another leader of this job, not a member, asks: one of the two has to step down.
 
@@ -219,12 +230,16 @@ class Committed:
 
 @value
 class Stop:
-    """Stop the attempt. grace_seconds: the grace period; None for that of the job (--grace)."""
+    """Stop the attempt. grace_seconds: the grace period; None for that of the job (--grace).
+
+    takes_stacks: ranks did not end well, so their stacks are worth a moment before they are gone.
+    """
 
     attempt: int
     reason: str
     force: bool = False
     grace_seconds: Seconds | None = None
+    takes_stacks: bool = False
 
 
 @value
@@ -380,7 +395,16 @@ class End:
 
 if TYPE_CHECKING:
     ToCoordinator = (
-        Join | Started | Exited | Stopped | Leave | CannotRun | Warn | LeaderConflict | Ping
+        Join
+        | Started
+        | Exited
+        | Stopped
+        | Leave
+        | CannotRun
+        | Warn
+        | Stalled
+        | LeaderConflict
+        | Ping
     )
     ToMember = Start | Committed | Stop | JobEnded | Reject | HandOver | Notice | Pong
     Event = Received | Lost | GiveWay | TimerFired

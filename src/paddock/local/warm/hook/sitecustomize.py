@@ -427,6 +427,7 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
     try:
         for at in range(0, len(ranks), 2):
             mine = _open_all(launcher, ranks[at][:3])
+            reports = _open_reports(launcher, ranks[at + 1])
             pid = os.fork()
             if not pid:
                 os.close(write_fd)
@@ -440,7 +441,7 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
             pids.append(pid)
             os.setpgid(pid, pid)
             os.pwrite(PROGRESS, b"%d \0" % pid, 0)
-            for fd in {*mine}:
+            for fd in {*mine, reports}:
                 if fd is not None:
                     os.close(fd)
         os.write(go_write, b"!" * len(pids))
@@ -470,6 +471,19 @@ def _open_all(launcher: int, words: "Words") -> "list[int | None]":
         elif word not in opened:
             opened[word] = os.open(b"/proc/%d/fd/%s" % (launcher, word), os.O_WRONLY)
     return [opened[word] for word in words]
+
+
+def _open_reports(launcher: int, environment: "Words") -> "int | None":
+    """Open the pipe of a rank's reports (watch/rank.py); its variable gets our number of it."""
+    head = b"PADDOCK_REPORT_FD="
+    for at, entry in enumerate(environment):
+        if entry.startswith(head):
+            name = b"/proc/%d/fd/%s" % (launcher, entry[len(head) :])
+            fd = os.open(name, os.O_WRONLY | os.O_NONBLOCK)
+            os.set_inheritable(fd, True)
+            environment[at] = head + b"%d" % fd
+            return fd
+    return None
 
 
 def _wait_for_parent(middle: int, go_read: int, launcher: int) -> None:
