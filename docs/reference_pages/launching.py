@@ -247,8 +247,8 @@ def exit_codes_page() -> str:
          " (SIGINT: 130, SIGKILL: 137, SIGTERM: 143)"),
         (f"{errors.EXIT_USAGE}", "the command line, the job file or the machine does not fit;"
          " nothing was started"),
-        (f"{errors.EXIT_DEADLINE}", "a deadline passed: `--timeout`, `--stall-after` with `--on-stall stop`, or `--join-timeout` or"
-         " `--elastic-timeout` while nodes were missing"),
+        (f"{errors.EXIT_DEADLINE}", "a deadline passed: `--timeout`, `--stall-after` with"
+         " `--on-stall stop`, or `--join-timeout` or `--elastic-timeout` while nodes were missing"),
         (f"{errors.EXIT_OWN_FAULT}", "Paddock's own fault, or the machine's: log directory,"
          " network, etcd"),
         (f"{errors.EXIT_NOT_EXECUTABLE}", "the program is not executable"),

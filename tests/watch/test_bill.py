@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.watch.bill import KINDS, bill_line, bill_of
-from paddock.watch.history import History
+from paddock.watch.history import HistoryRows
 
 
 def row(at: float, kind: str, **more: object) -> dict[str, object]:
@@ -18,7 +18,7 @@ def attempt(at: float, ranks: int = 2) -> dict[str, object]:
 
 
 def spent(*rows: dict[str, object]) -> dict[str, float]:
-    bill = bill_of(History(tuple(rows)))
+    bill = bill_of(HistoryRows(tuple(rows)))
     assert bill is not None
     assert sum(ms for _, ms in bill.spent_ms) == bill.wall_ms * bill.ranks
     return {kind: ms / 1000 for kind, ms in bill.spent_ms if ms}
@@ -56,13 +56,15 @@ def test_a_stall_and_the_wait_for_nodes_have_their_own_kind() -> None:
 
 
 def test_the_line_says_the_largest_first() -> None:
-    bill = bill_of(History((row(0, "begin"), attempt(2), row(2, "line", rank=0), row(10, "end"))))
+    bill = bill_of(
+        HistoryRows((row(0, "begin"), attempt(2), row(2, "line", rank=0), row(10, "end")))
+    )
     assert bill is not None
     assert bill_line(bill) == "80 % useful, 20 % start · 10.0 s x 2 ranks = 0.0056 rank-hours"
 
 
 def test_a_run_that_never_began_has_no_bill() -> None:
-    assert bill_of(History(())) is None
+    assert bill_of(HistoryRows(())) is None
 
 
 ROWS = st.lists(
@@ -87,7 +89,7 @@ def test_the_sum_is_exact_for_any_rows(rows: list[tuple[float, str, int, int]], 
             found.append(row(at, kind, rank=rank, step=step, seconds=float(step)))
     if ends:
         found.append(row(1e6, "end"))
-    bill = bill_of(History(tuple(found)))
+    bill = bill_of(HistoryRows(tuple(found)))
     assert bill is not None
     assert sum(ms for _, ms in bill.spent_ms) == bill.wall_ms * bill.ranks
     assert all(ms >= 0 for _, ms in bill.spent_ms)

@@ -110,10 +110,12 @@ def test_a_user_adds_profiles() -> None:
 
 @given(st.binary(max_size=3000))
 def test_no_bytes_of_a_log_break_the_reader(tail: bytes) -> None:
-    read_tail(tail)
+    found = read_tail(tail)
+    assert found is None or found.profile
 
 
 @given(st.text(alphabet="step iter epoch loss=:0123456789./%|[]<, \t", max_size=400))
 def test_no_line_takes_long(line: str) -> None:
     """Patterns must not backtrack without end: the test's own time limit would end it."""
-    read_line(line)
+    found = read_line(line)
+    assert found is None or found.profile

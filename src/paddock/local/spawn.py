@@ -79,7 +79,7 @@ class ReportPipe:
         self._lock = allocate_lock()
 
     def read(self) -> bytes:
-        """What the rank has reported since the last time; b"" for nothing."""
+        """Read the reports since the last time; b"" for none."""
         with self._lock:
             try:
                 return os.read(self._read_fd, REPORT_BYTES) if self._read_fd >= 0 else b""

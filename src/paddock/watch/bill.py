@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from paddock.watch.history import History, Row
+    from paddock.watch.history import HistoryRows, Row
 
 KINDS = (
     "start", "rendezvous", "warm-up", "useful", "stalled", "lost", "restart", "draining",
@@ -91,7 +91,7 @@ class _Span:
         return min(self.first.get(rank, others), self.stop_of(rank))
 
 
-def bill_of(history: History) -> Bill | None:
+def bill_of(history: HistoryRows) -> Bill | None:
     """The bill of a run; None before its first row."""
     rows = history.rows
     begin = next(history.of("begin"), None)
@@ -165,7 +165,7 @@ def _spans(rows: Sequence[Row], ended: int) -> list[_Span]:
 def _timeline(
     rank: int, began: int, ended: int, spans: Sequence[_Span]
 ) -> list[tuple[str, int, int]]:
-    """What a rank did from the first to the last moment, without a gap."""
+    """A rank's time from the first to the last moment, by kind, without a gap."""
     found: list[tuple[str, int, int]] = []
     at, kind = began, "start"
     for number, span in enumerate(spans):
@@ -188,7 +188,7 @@ def _timeline(
     return [each for each in found if each[2] > each[1]]
 
 
-def _stalls(history: History, ended: int) -> list[tuple[int, int]]:
+def _stalls(history: HistoryRows, ended: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     since: int | None = None
     for row in history.of("stall", "stall_over", "attempt_end"):

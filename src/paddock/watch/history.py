@@ -108,7 +108,7 @@ def _private(path: str, flags: int) -> int:
 
 
 @value
-class History:
+class HistoryRows:
     """The rows of a run, in the order of time. skipped: damaged lines. newest: schema's version."""
 
     rows: tuple[Row, ...]
@@ -120,7 +120,7 @@ class History:
         return (row for row in self.rows if row["kind"] in kinds)
 
 
-def read_history(paths: Iterable[str | os.PathLike[str]]) -> History:
+def read_history(paths: Iterable[str | os.PathLike[str]]) -> HistoryRows:
     """Read the histories of the nodes of a run. A file that is not there has no rows."""
     return HistoryReader(paths).read()
 
@@ -137,7 +137,7 @@ class HistoryReader:
         self._rows: list[Row] = []
         self._skipped, self._newest = 0, VERSION
 
-    def read(self) -> History:
+    def read(self) -> HistoryRows:
         """The rows until now; a file that was thinned or replaced is read anew."""
         if not all(_is_same(path, *place) for path, place in self._places.items()):
             self._forget()
@@ -148,7 +148,7 @@ class HistoryReader:
             except OSError:
                 continue
         self._rows.sort(key=_at)
-        return History(tuple(self._rows), self._skipped + torn, self._newest)
+        return HistoryRows(tuple(self._rows), self._skipped + torn, self._newest)
 
     def _read(self, path: str) -> int:
         """Read what is new; the count of rows that are half written, 1 or 0. Raises OSError."""

@@ -40,7 +40,7 @@ class ProgressReading:
 
 
 @value
-class Profile:
+class LineProfile:
     """The lines of one library. hints: one of them is in such a line, in lower case.
 
     pattern: matched against the line; its groups step, steps, epoch, rate and unit are read.
@@ -51,8 +51,8 @@ class Profile:
     pattern: re.Pattern[str]
 
 
-def _profile(name: str, hints: tuple[str, ...], pattern: str) -> Profile:
-    return Profile(name, hints, re.compile(pattern.replace("NUMBER", NUMBER), re.IGNORECASE))
+def _profile(name: str, hints: tuple[str, ...], pattern: str) -> LineProfile:
+    return LineProfile(name, hints, re.compile(pattern.replace("NUMBER", NUMBER), re.IGNORECASE))
 
 
 # The bar of tqdm: " 45%|####5     | 45/100 [00:10<00:12,  4.50it/s, loss=0.2]".
@@ -116,7 +116,7 @@ _POSITIONS = (
 )  # fmt: skip
 
 
-def read_line(line: str, own: Sequence[Profile] = ()) -> ProgressReading | None:
+def read_line(line: str, own: Sequence[LineProfile] = ()) -> ProgressReading | None:
     """Read one line; None for a line that tells no progress. own: the user's profiles, first.
 
     >>> read_line("step 30: loss 0.25, lr=1e-3")
@@ -148,7 +148,7 @@ values=(('loss', 0.25), ('lr', 0.001)))
     return None
 
 
-def read_tail(tail: bytes, own: Sequence[Profile] = ()) -> ProgressReading | None:
+def read_tail(tail: bytes, own: Sequence[LineProfile] = ()) -> ProgressReading | None:
     """Read the latest line of progress among a log's last bytes, its last line included.
 
     >>> read_tail(b"step 1 loss=3\\nstep 2 loss=2\\nsaved\\n").step
@@ -161,7 +161,7 @@ def read_tail(tail: bytes, own: Sequence[Profile] = ()) -> ProgressReading | Non
     return None
 
 
-def own_profiles(text: str) -> tuple[list[Profile], list[str]]:
+def own_profiles(text: str) -> tuple[list[LineProfile], list[str]]:
     """Read a user's profiles, a line each: a name, then a regular expression with named groups.
 
     Returns the profiles, and what is wrong with the other lines.
@@ -180,7 +180,7 @@ def own_profiles(text: str) -> tuple[list[Profile], list[str]]:
             wrong.append(f"line {number}: {error}")
             continue
         if "step" in compiled.groupindex or "epoch" in compiled.groupindex:
-            profiles.append(Profile(name, ("",), compiled))
+            profiles.append(LineProfile(name, ("",), compiled))
         else:
             wrong.append(f"line {number}: no group (?P<step>...) or (?P<epoch>...)")
     return profiles, wrong

@@ -73,7 +73,7 @@ class RankStack:
 
     @property
     def place(self) -> str:
-        """Where the rank is: a collective and the user's line that called it, or that line."""
+        """The place of the rank in its code: a collective and the user's line that called it, or that line."""
         user = next((f for f in self.frames if not _is_library(f.path)), None)
         if user is None:
             return str(self.frames[0]) if self.frames else self.on or self.wait or "running"

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from paddock.watch.history import History, Row
+    from paddock.watch.history import HistoryRows, Row
 
 POINTS_MAX = 600  # of a curve: more cannot be seen
 FIRST_VALUES = ("loss", "auc", "accuracy", "acc")  # shown before others
@@ -77,7 +77,7 @@ class RunView:
     skipped: int = 0
 
 
-def run_view(history: History) -> RunView | None:
+def run_view(history: HistoryRows) -> RunView | None:
     """The view of a run; None before its first row."""
     begin = next(history.of("begin"), None)
     if begin is None:
@@ -96,7 +96,7 @@ def run_view(history: History) -> RunView | None:
     )
 
 
-def _ranks(history: History) -> tuple[RankView, ...]:
+def _ranks(history: HistoryRows) -> tuple[RankView, ...]:
     """The ranks of the latest attempt of each node."""
     found: dict[tuple[str, int], dict[str, object]] = {}
     numbers: dict[int, tuple[str, int]] = {}  # a rank's worker
@@ -150,7 +150,7 @@ def _progress(row: Row) -> Mapping[str, object]:
     }  # fmt: skip
 
 
-def _attempts(history: History) -> tuple[AttemptView, ...]:
+def _attempts(history: HistoryRows) -> tuple[AttemptView, ...]:
     found: dict[int, dict[str, object]] = {}
     stalls: dict[int, list[tuple[float, float | None]]] = {}
     latest = -1
@@ -181,7 +181,7 @@ def _attempts(history: History) -> tuple[AttemptView, ...]:
     )
 
 
-def _curves(history: History, began: float) -> tuple[Curve, ...]:
+def _curves(history: HistoryRows, began: float) -> tuple[Curve, ...]:
     """The values of the first rank that tells any, and the rate of its steps."""
     points: dict[str, list[tuple[float, int | None, float]]] = {}
     rank = next((row["rank"] for row in history.of("progress") if row.get("values")), None)

@@ -21,7 +21,7 @@ from paddock.backends.table import LAUNCH
 from paddock.backends.types import JobStatus, LogQuery
 from paddock.errors import PaddockError
 from paddock.watch.bill import Bill, bill_of
-from paddock.watch.history import FILE, History, HistoryReader
+from paddock.watch.history import FILE, HistoryReader, HistoryRows
 from paddock.watch.view import RunView, run_view
 from paddock.web.loglines import LogPlace, read_window
 from paddock.web.svg import ChartLine, TimelineRow
@@ -55,7 +55,7 @@ class UnknownRunError(PaddockError):
 class RunHistory:
     """The history of a run, and what follows from it; view is None before its first row."""
 
-    history: History
+    history: HistoryRows
     view: RunView | None
     bill: Bill | None
 
@@ -173,7 +173,7 @@ class RunSource:
         with kept.lock:
             began = time.monotonic()
             if kept.found is None or began >= kept.next_at:
-                history = kept.reader.read() if kept.reader else History(())
+                history = kept.reader.read() if kept.reader else HistoryRows(())
                 if kept.found is None or len(history.rows) != len(kept.found.history.rows):
                     kept.found = RunHistory(history, run_view(history), bill_of(history))
                 took = time.monotonic() - began
