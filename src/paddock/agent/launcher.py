@@ -296,6 +296,7 @@ class LauncherProcess(Launcher):
             self.job.stall_after_seconds,
             attempt=self._node.processes,
             exits=lambda: self.member.exits,
+            clock_offset=self.member.clock_offset,
             tell=tell,
             on_stall=on_stall,
             run={
@@ -329,15 +330,21 @@ class LauncherProcess(Launcher):
             reason, lambda _stacks: self.loop.post(go), seconds=STACKS_SECONDS * 0.9
         )
 
-    def stacks(self, native: bool, then: Callable[[Sequence[RankStack]], None]) -> None:
+    def _take_stacks(self, native: bool, then: Callable[[Mapping[str, object]], None]) -> None:
         """Take the stacks of this node's ranks, for `paddock stacks`."""
+
+        def answer(found: Sequence[RankStack]) -> None:
+            from paddock.watch.stacks import stack_row
+
+            then({"host": os.uname().nodename, "stacks": [stack_row(stack) for stack in found]})
+
         if self.watcher is None:
             self._begin_watch()
         if self.watcher is None:
-            then(())
+            answer(())
             return
         self.watcher.ask_stacks(
-            "asked", lambda found: self.loop.post(lambda: then(found)), native=native,
+            "asked", lambda found: self.loop.post(lambda: answer(found)), native=native,
             seconds=NATIVE_SECONDS if native else 0.0,
         )  # fmt: skip
 
@@ -402,7 +409,7 @@ class LauncherProcess(Launcher):
         job, run_id = self.job, self._entry.run_id
         directory = os.path.abspath(job.record) if job.record else run_folder(job, run_id)
         name = f"{CONTROL}.{os.uname().nodename}" if job.record else CONTROL
-        control = ControlServer(self.loop, self.output, view, self._stop)
+        control = ControlServer(self.loop, self.output, view, self._stop, self._take_stacks)
         for folder in (directory, self._entry.folder):
             try:
                 os.makedirs(folder, exist_ok=True)
@@ -439,7 +446,7 @@ class LauncherProcess(Launcher):
         self.close()
         if self.watcher is not None:
             self.watcher.close()
-            if self.watcher.bill:
+            if self.watcher.bill and is_short(self.job):
                 self.member.say("INFO", self.watcher.bill)
         if self._begin_record is not None:
             self.loop.at("begin-record", None, self._begin_record)

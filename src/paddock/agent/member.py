@@ -6,6 +6,7 @@ reports back, and tells the people at this node what happens.
 
 from __future__ import annotations
 
+from paddock.core.attempt.exits import Exit
 from paddock.core.attempt.policy import Verdict
 from paddock.core.plan import make_plan
 from paddock.core.rendezvous import messages
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from paddock.core.attempt.exits import Exit
     from paddock.core.hosts import Host
     from paddock.core.job import Job
     from paddock.core.plan import Plan
@@ -129,6 +129,12 @@ class Member:
         self.tell(join)
         if self.told_signal:  # the one before may not have heard it
             self.tell(messages.Leave(self.told_signal, self._signals > 1, self._loss))
+
+    def clock_offset(self) -> float:
+        """The seconds that the coordinator's monotonic clock is ahead of ours, as far as known."""
+        if self._translate is None:
+            return 0.0
+        return self._translate(Exit("worker", 0, 0, "", 0, 0)).at_ns / 1e9
 
     @property
     def is_linked(self) -> bool:

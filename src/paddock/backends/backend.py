@@ -55,6 +55,18 @@ class RunBackend(Protocol):
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
         """Yield the log lines in order of time."""
 
+    def history(self, run: RegisteredJob) -> list[Path]:
+        """Return the histories of the job's nodes (watch/history.py), as files of this machine.
+
+        Those of other hosts are copied here; a later call copies what is new.
+        """
+
+    def stacks(self, run: RegisteredJob, *, native: bool) -> list[dict[str, Any]]:
+        """Return the stacks of the ranks that run now: answers of launchers (agent/control.py).
+
+        native: with the frames of C and C++, which takes seconds.
+        """
+
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """Ask the job to end; return before it has ended. now: without grace.
 

@@ -35,8 +35,9 @@ from paddock.errors import PaddockError, UsageError
 from paddock.local.output.lock import is_gone, process_text
 from paddock.local.output.logs import LAUNCHER_LOG
 from paddock.local.output.times import SUFFIX, read_times
-from paddock.local.runs.control import NoLauncherError, ask
+from paddock.local.runs.control import NoLauncherError, ask, ask_stacks
 from paddock.local.runs.entry import is_run_directory
+from paddock.watch.history import FILE as HISTORY
 
 KILLED = "its launcher was killed, or this machine was started again"
 ENDING_SECONDS = 2.0  # between a launcher's last word on its socket and in its record
@@ -86,11 +87,24 @@ class LocalLaunches:
         )
         return (LogChunk(*row) for row in found if row[2])
 
-    def stop(self, run: RegisteredJob, *, now: bool) -> None:
+    def history(self, run: RegisteredJob) -> list[Path]:
+        folders = [str(run.details.get(name) or "") for name in ("directory", "logs")]
+        paths = [Path(folder, HISTORY) for folder in dict.fromkeys(folders) if folder]
+        return [path for path in paths if path.is_file()][:1] or paths[:1]
+
+    def stacks(self, run: RegisteredJob, *, native: bool) -> list[dict[str, Any]]:
+        self._refuse_other_host(run)
         path = str(run.details.get("control") or "")
+        return [ask_stacks(path, native=native)]
+
+    def _refuse_other_host(self, run: RegisteredJob) -> None:
         if not _is_here(run):
             host = run.details["host"]
             raise UsageError(f"{run.run_id} runs on {host}", hint=f"type the command on {host}")
+
+    def stop(self, run: RegisteredJob, *, now: bool) -> None:
+        path = str(run.details.get("control") or "")
+        self._refuse_other_host(run)
         if path:
             try:
                 ask(path, "stop", now=now)

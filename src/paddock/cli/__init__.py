@@ -6,6 +6,7 @@ launch, keeper, warm              ``paddock launch``; its daemon (--warm keep); 
 explain, plan_text                ``paddock explain``, and the plan as text
 explain_kubernetes, operator      the objects of a PaddleJob; install and run the operator
 submit, jobs, job_status, rerun   submit a job; list, stop, fetch runs; their status; rerun
+watch, top, top_app               stacks and bill of a run; the live board, plain and with textual
 web                               see runs in a browser, or as one file
 ps, ps_text                       parameter servers: ask and order about; texts
 pserver                           run a parameter server

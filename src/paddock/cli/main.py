@@ -29,6 +29,9 @@ COMMANDS = {
     "fetch": "copy the logs and the output of a run here",
     "delete": "remove a run that has ended: its record, logs and files",
     "rerun": "start a run again, by the same command line in the same directory",
+    "top": "watch runs live in the terminal: ranks, steps, rates, what they wait for",
+    "stacks": "show where in its code every rank is now, alike ones as one",
+    "bill": "show what the time of a run was spent on",
     "web": "see your runs in a browser: ranks, curves, logs, failures",
     "report": "write the page of a run as one HTML file",
     "explain": "show the plan, the environment and where each value came from",
@@ -45,12 +48,13 @@ COMMANDS = {
 }
 # Several commands that share a module.
 SHARED = dict.fromkeys(("list", "status", "logs", "stop", "wait", "fetch", "delete"), "jobs")
-SHARED["report"] = "web"
+SHARED |= {"report": "web", "stacks": "watch", "bill": "watch", "top": "watch"}
 # What people type who come from other tools -> what it is here.
 OTHERS = {"kill": "stop", "cancel": "stop", "jobs": "list", "ls": "list",
           "run": "launch", "log": "logs", "tail": "logs -f", "get": "fetch", "rm": "delete",
-          "describe": "status", "top": "status --watch", "history": "list", "start": "launch",
-          "torchrun": "launch", "fleetrun": "launch", "-v": "version"}  # fmt: skip
+          "describe": "status", "htop": "top", "py-spy": "stacks", "history": "list",
+          "start": "launch", "torchrun": "launch", "fleetrun": "launch",
+          "-v": "version"}  # fmt: skip
 WORDS = {"-h": "help", "--help": "help", "-V": "version", "--version": "version"}
 ALL = "paddock help lists the commands"
 SIGINT = 2

@@ -37,6 +37,7 @@ from paddock.local.output.logs import LAUNCHER_LOG, LogDir
 from paddock.local.report.text import count
 from paddock.local.spawn import (
     REPORT_FD,
+    REPORT_VARIABLE,
     ChildProcess,
     ReportPipe,
     Streams,
@@ -376,7 +377,7 @@ class NodeRunner:
             except OSError:
                 return env.env  # out of descriptors: no rank fails for its reports
         if key in self._reports:
-            env.env[REPORT_FD] = str(self._reports[key].write_fd)
+            env.env[REPORT_VARIABLE] = str(REPORT_FD)
         return env.env
 
     def _watch(self, child: ChildProcess) -> None:
@@ -413,7 +414,9 @@ class NodeRunner:
         mine = [each for each in opened if each[0].role == "worker"]
         for proc, (_, ends) in mine:
             learn = "" if orders else f"{self._log_dir.run_dir}/imports-{self._plan.attempt}"
-            orders.append(ForkOrder(self._env_of(proc), _has_stdin(proc), *ends, learn))
+            env, reports = self._env_of(proc), self._reports.get((proc.role, proc.rank))
+            fd = -1 if reports is None else reports.write_fd
+            orders.append(ForkOrder(env, _has_stdin(proc), *ends, fd, learn))
         common, differing = common_env(self._shared, [order.env for order in orders])
 
         def forked(pids: Sequence[int] | None) -> None:

@@ -63,7 +63,8 @@ PIPE_BYTES = 1 << 18
 F_SETPIPE_SZ = 1031  # fcntl.h
 
 
-REPORT_FD = "PADDOCK_REPORT_FD"  # the variable: watch/rank.py
+REPORT_VARIABLE = "PADDOCK_REPORT_FD"  # watch/rank.py
+REPORT_FD = 191  # its value, in every rank: above what a shell or make hands down
 REPORT_BYTES = 1 << 16
 
 
@@ -74,7 +75,9 @@ class ReportPipe:
     """
 
     def __init__(self) -> None:
-        """Raises OSError."""
+        """Raises OSError: no descriptor is left, or none that high is allowed."""
+        if os.sysconf("SC_OPEN_MAX") <= REPORT_FD:
+            raise OSError(errno.EMFILE, "too many open files")
         self._read_fd, self.write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._lock = allocate_lock()
 
@@ -130,8 +133,8 @@ def spawn(
     reports: ReportPipe | None = None,
 ) -> int:
     """Start a program in a process group of its own; returns its pid. Raises OSError."""
-    # To itself: the descriptor stays open over exec, under its number (glibc 2.29, musl 1.1.24).
-    more = () if reports is None else ((os.POSIX_SPAWN_DUP2, reports.write_fd, reports.write_fd),)
+    # Also where the two are one: then it stays open over exec (glibc 2.29, musl 1.1.24).
+    more = () if reports is None else ((os.POSIX_SPAWN_DUP2, reports.write_fd, REPORT_FD),)
     return os.posix_spawnp(
         argv[0],
         argv,

@@ -56,13 +56,26 @@ class _Span:
     steps: when a step was first seen, of any rank.
     """
 
-    def __init__(self, began: int, ended: int, ranks: tuple[int, ...]) -> None:
+    def __init__(self, number: int, began: int, ended: int) -> None:
+        self.number = number
         self.began = began
         self.stopping = self.ended = ended
-        self.ranks = ranks
+        self.ranks: tuple[int, ...] = ()
+        self._nodes: set[str] = set()  # where ranks of it run
         self.first: dict[int, int] = {}
         self._exits: dict[int, int] = {}
         self.steps: list[tuple[int, int]] = []
+
+    def join(self, node: str, ranks: tuple[int, ...]) -> None:
+        """A node runs these ranks of it."""
+        self._nodes.add(node)
+        self.ranks += ranks
+
+    def leave(self, node: str, at: int) -> None:
+        """A node's ranks have ended; those of the last one end the attempt."""
+        self._nodes.discard(node)
+        if not self._nodes:
+            self.end(at)
 
     def stop(self, at: int) -> None:
         """Its ranks are told to stop."""
@@ -142,10 +155,13 @@ def _spans(rows: Sequence[Row], ended: int) -> list[_Span]:
     for row in rows:
         at, kind = _ms(row), row["kind"]
         if kind == "attempt" and row["ranks"]:
-            if spans:
-                spans[-1].end(at)
+            number = row.get("attempt", at)
+            if not spans or spans[-1].number != number:
+                if spans:
+                    spans[-1].end(at)
+                spans.append(_Span(number, at, ended))
             ranks = tuple(each[1] for each in row["ranks"] if each[0] == "worker")
-            spans.append(_Span(at, ended, ranks))
+            spans[-1].join(row.get("node", ""), ranks)
         elif not spans:
             continue
         elif kind in ("line", "progress") and row.get("rank") in spans[-1].ranks:
@@ -157,8 +173,8 @@ def _spans(rows: Sequence[Row], ended: int) -> list[_Span]:
             spans[-1].exit(row["rank"], at, is_last_word=bool(row.get("ok") or row.get("by_us")))
         elif kind == "stopping":
             spans[-1].stop(at)
-        elif kind == "attempt_end":
-            spans[-1].end(at)
+        elif kind == "attempt_end" and row.get("attempt", spans[-1].number) == spans[-1].number:
+            spans[-1].leave(row.get("node", ""), at)
     return spans
 
 

@@ -1,7 +1,8 @@
 """history.jsonl: what happened in a run, a line of JSON each; beside its logs, one file a node.
 
-Every row has "kind" and "at" (seconds since 1970 by the coordinator's clock). The first row is
-"begin" with the version of the schema. docs/reference/history.md lists the kinds and their fields.
+Every row has "kind" and "at", seconds since 1970 by the clock of its node; "clock" rows say how
+that stands to the coordinator's. The first row is "begin" with the version of the schema. Readers
+add "node", the host's name. docs/reference/history.md lists the kinds and their fields.
 
 The file is 0600, has no environment value, and stays below a limit: above it, every second row of
 those that repeat (REPEATED) is removed, and they are written half as often from then on. A line
@@ -17,7 +18,7 @@ from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any, BinaryIO
 
     Row = Mapping[str, Any]
@@ -132,9 +133,14 @@ class HistoryReader:
         self._paths = tuple(os.fspath(path) for path in paths)
         self._forget()
 
+    def is_of(self, paths: Iterable[str | os.PathLike[str]]) -> bool:
+        """Return True if it reads these files."""
+        return self._paths == tuple(os.fspath(path) for path in paths)
+
     def _forget(self) -> None:
         self._places: dict[str, tuple[int, int]] = {}  # path -> inode, next byte
-        self._rows: list[Row] = []
+        self._rows: dict[str, list[Row]] = {}
+        self._nodes: dict[str, str] = {}
         self._skipped, self._newest = 0, VERSION
 
     def read(self) -> HistoryRows:
@@ -147,8 +153,8 @@ class HistoryReader:
                 torn += self._read(path)
             except OSError:
                 continue
-        self._rows.sort(key=_at)
-        return HistoryRows(tuple(self._rows), self._skipped + torn, self._newest)
+        rows = merged([self._rows.get(path, []) for path in self._paths])
+        return HistoryRows(tuple(rows), self._skipped + torn, self._newest)
 
     def _read(self, path: str) -> int:
         """Read what is new; the count of rows that are half written, 1 or 0. Raises OSError."""
@@ -164,11 +170,32 @@ class HistoryReader:
                 if row is None:
                     self._skipped += 1
                     continue
-                self._rows.append(row)
                 if row["kind"] == "begin":
+                    self._nodes[path] = str(row.get("host", ""))
                     self._newest = max(self._newest, int(row.get("version", VERSION)))
+                found = {"node": self._nodes.get(path, ""), **row}
+                self._rows.setdefault(path, []).append(found)
             self._places[path] = (os.fstat(file.fileno()).st_ino, next_byte)
         return torn
+
+
+def merged(nodes: Sequence[Sequence[Row]]) -> list[Row]:
+    """The rows of several nodes in the order of time, by the coordinator's clock.
+
+    >>> first = [{"kind": "clock", "at": 100.0, "wall": 90.0, "offset": 0.0}]
+    >>> second = [{"kind": "clock", "at": 107.0, "wall": 77.0, "offset": -20.0}]
+    >>> [row["at"] for row in merged([first, second])]  # its wall clock is 7 s ahead
+    [100.0, 100.0]
+    """
+    clocks = [next((r for r in reversed(rows) if r["kind"] == "clock"), None) for rows in nodes]
+    own = next((c for c in clocks if c is not None and not c["offset"]), None)
+    found: list[Row] = []
+    for rows, clock in zip(nodes, clocks, strict=True):
+        skew = 0.0
+        if own is not None and clock is not None and clock["offset"]:
+            skew = own["wall"] + clock["offset"] - clock["wall"]
+        found += rows if not skew else [{**row, "at": round(row["at"] + skew, 3)} for row in rows]
+    return sorted(found, key=_at)
 
 
 def _is_same(path: str, inode: int, next_byte: int) -> bool:

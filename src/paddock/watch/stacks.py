@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from subprocess import Popen
+    from typing import Any
 
 DUMP_SECONDS = 1.0  # for all ranks together
 SHOWN_RANKS = 8  # named, of a group
@@ -73,7 +74,7 @@ class RankStack:
 
     @property
     def place(self) -> str:
-        """The place of the rank in its code: a collective and the user's line that called it, or that line."""
+        """The rank's place in its code: a collective and the line that called it, or that line."""
         user = next((f for f in self.frames if not _is_library(f.path)), None)
         if user is None:
             return str(self.frames[0]) if self.frames else self.on or self.wait or "running"
@@ -84,6 +85,22 @@ class RankStack:
 
 def _is_library(path: str) -> bool:
     return any(mark in path for mark in LIBRARY_MARKS)
+
+
+def stack_row(stack: RankStack) -> dict[str, object]:
+    """A rank's stack as JSON; stack_of reads it."""
+    frames = [{"function": f.function, "path": f.path, "line": f.line} for f in stack.frames]
+    return {
+        "rank": stack.rank, "place": stack.place, "frames": frames, "wait": stack.wait,
+        "on": stack.on, "problem": stack.problem,
+    }  # fmt: skip
+
+
+def stack_of(row: Mapping[str, Any]) -> RankStack:
+    """The stack in a row of stack_row. Raises LookupError, TypeError, ValueError."""
+    frames = (Frame(str(f["function"]), str(f["path"]), int(f["line"])) for f in row["frames"])
+    texts = (str(row[name]) for name in ("wait", "problem", "on"))
+    return RankStack(int(row["rank"]), tuple(frames), *texts)
 
 
 @value

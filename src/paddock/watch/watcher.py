@@ -39,10 +39,11 @@ class Watcher:
 
     path: of the history. stall_after: 0 for no stall detection. attempt: the processes now, None
     between attempts; exits: those of the latest attempt. run: fields of the first row; began_at:
-    when the launcher began, in seconds since 1970.
+    when the launcher began, in seconds since 1970. clock_offset: seconds that the coordinator's
+    monotonic clock is ahead of ours.
 
-    Called in the thread: attempt, exits; tell(text), with a line for people; on_stall(attempt's
-    number, text, has suspects), with the text "" once ranks move again.
+    Called in the thread: attempt, exits, clock_offset; tell(text), with a line for people;
+    on_stall(attempt's number, text, has suspects), with the text "" once ranks move again.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Watcher:
         *,
         attempt: Callable[[], AttemptProcesses | None],
         exits: Callable[[], Sequence[Exit]],
+        clock_offset: Callable[[], float],
         tell: Callable[[str], None],
         on_stall: Callable[[int, str, bool], None],
         run: Mapping[str, object],
@@ -63,6 +65,7 @@ class Watcher:
         self._stall_after = stall_after
         self._attempt = attempt
         self._exits = exits
+        self._clock_offset = clock_offset
         self._tell = tell
         self._on_stall = on_stall
         self._run_row = run
@@ -138,6 +141,7 @@ class Watcher:
             while self._requests:
                 self._take_stacks(*self._requests.popleft())
         self._look()
+        self._write_clock()
         self._write("end")
         self._history.close()
         bill = bill_of(read_history([self._path]))
@@ -196,6 +200,12 @@ class Watcher:
         rows = [[p.role, p.rank, p.pid, os.path.basename(p.log)] for p in attempt.processes]
         began = time() - (monotonic() - attempt.began_at)
         self._write("attempt", began, attempt=attempt.number, ranks=rows)
+        self._write_clock()
+
+    def _write_clock(self) -> None:
+        """Write how our clocks stand to the coordinator's: readers merge nodes by that."""
+        offset = round(self._clock_offset(), 4)
+        self._write("clock", wall=round(time() - monotonic(), 4), offset=offset)
 
     def _read(self, each: NodeProcess) -> tuple[int, ProgressReading | None]:
         """The size of a rank's log, and its latest progress: by its own reports, or by its log."""

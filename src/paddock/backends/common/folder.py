@@ -21,7 +21,7 @@ from paddock.backends.backend import Say
 from paddock.backends.files.program import unpack_into
 from paddock.backends.merge import merge
 from paddock.backends.node.jobdir import INNER, read_json, refuse_unsafe, take_name
-from paddock.backends.node.logs import rows
+from paddock.backends.node.logs import histories, rows
 from paddock.backends.registry import IdTakenError, RegisteredJob
 from paddock.backends.types import (
     DEFAULT_ROOT,
@@ -34,6 +34,8 @@ from paddock.backends.types import (
     Submission,
 )
 from paddock.errors import PaddockError, Problem, UsageError, refuse
+from paddock.local.runs.control import ask_stacks
+from paddock.local.runs.entry import CONTROL
 
 HAND_OVER_SECONDS = 300.0  # longer than any queue's command may take
 SHOWN_MAX = 8  # files that a fetch could not bring
@@ -146,6 +148,22 @@ class FolderBackend(ABC):
 
         parts = self.tasks(folder) or [folder]
         return merge([(lines_of(part), 0) for part in parts], query.tail)
+
+    def history(self, run: RegisteredJob) -> list[Path]:
+        """Return the histories of all hosts, and of an array's tasks."""
+        folder = Path(run.details["folder"])
+        return [
+            Path(path) for part in self.tasks(folder) or [folder] for path in histories(str(part))
+        ]
+
+    def stacks(self, run: RegisteredJob, *, native: bool) -> list[dict[str, Any]]:
+        """Ask the launcher on this host: a control socket cannot be reached from another."""
+        here = os.uname().nodename
+        path = Path(run.details["folder"], INNER, f"{CONTROL}.{here}")
+        if not path.exists():
+            hint = f"type paddock stacks {run.run_id} on a host where it runs"
+            raise UsageError(f"no launcher of {run.run_id} is on {here}", hint=hint)
+        return [ask_stacks(str(path), native=native)]
 
     def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
         """Copy the logs (of an array, each task's) and `output/` of the working directory."""

@@ -86,6 +86,20 @@ class Kubernetes(KubernetesPlanner):
         except KubeError as error:
             raise explained(error, f"logs of {run.handle}", run.handle.place) from error
 
+    def history(self, run: RegisteredJob) -> list[Path]:
+        """Refuse: the API server gives out the pods' output, and no files of theirs."""
+        where = "log/*/history.jsonl below the log directory"
+        raise UsageError(
+            f"the history of {run.handle} is in its pods, and cannot be read from here",
+            hint=f"put the log directory on a volume, or kubectl exec POD -- cat {where}",
+        )
+
+    def stacks(self, run: RegisteredJob, *, native: bool) -> list[dict[str, Any]]:
+        """Refuse: a launcher answers within its pod."""
+        command = "paddock stacks last" + " --native" * native
+        hint = f"kubectl exec -n {run.handle.place} POD -- {command}"
+        raise UsageError(f"the launchers of {run.handle} answer in their pods only", hint=hint)
+
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """Suspend the job: its pods get SIGTERM and its grace; the job object stays for status."""
         seen = self._look(run)

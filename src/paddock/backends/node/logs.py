@@ -22,6 +22,7 @@ from collections import deque
 
 from paddock.backends.types import LogQuery, process_name
 from paddock.local.output.times import RECORD_BYTES, SUFFIX, read_times
+from paddock.watch.history import FILE as HISTORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,6 +85,17 @@ def launch_rows(
 
     found = _rows(find, query, is_over, time.sleep)
     return found if query.tail is None else last_lines(found, query.tail)
+
+
+def histories(directory: str) -> list[str]:
+    """Return the histories of a job's launchers: beside their logs, in log/ or right below it."""
+    found = []
+    for folder, names, files in os.walk(os.path.join(directory, "log")):
+        if HISTORY in files:
+            found.append(os.path.join(folder, HISTORY))
+        depth = os.path.relpath(folder, directory).count(os.sep)
+        names[:] = [name for name in sorted(names) if depth < DEPTH]
+    return found
 
 
 def launch_logs(directory: str, place: str) -> Iterator[tuple[str, str]]:

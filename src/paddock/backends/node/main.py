@@ -10,6 +10,8 @@ start     starts the job daemon with the launcher
 follow    sends the console until the job has ended here; pings are expected meanwhile
 status    the state of this host's part
 logs      pieces of the logs (logs.py)
+history   the rows of a launcher's history that are new
+stacks    the stacks of the ranks here, from the launcher's control socket
 stop      asks the job here to end
 fetch     sends log/ and output/ as a tar file
 discover  the jobs below a root
@@ -58,6 +60,7 @@ POLL_SECONDS = 0.05
 # An attached job ends when its submitter was not heard for so long.
 ATTACHED_LEASE_SECONDS = 10.0
 LISTEN_SECONDS = 1.0
+HISTORY_BYTES = 4 << 20  # of one answer
 
 
 def serve(program: str) -> None:
@@ -86,6 +89,8 @@ class HostSession:
             "status": lambda row: node_state(_directory(row)),
             "stop": self._stop,
             "logs": self._logs,
+            "history": self._history,
+            "stacks": self._stacks,
             "fetch": self._fetch,
             "discover": self._discover,
             "delete": self._delete,
@@ -276,6 +281,32 @@ class HostSession:
                 part = data[at : at + CHUNK_BYTES] if len(data) > CHUNK_BYTES else data
                 self._wire.send({"re": "row", "at_ns": at_ns, "label": label}, part)
         return {"ended": True}
+
+    def _history(self, row: Row) -> Row:
+        """Send what is new in the histories here. known: inode and size that the asker has."""
+        from paddock.backends.node import logs
+
+        directory, known, files = _directory(row), row.get("known") or {}, []
+        left = HISTORY_BYTES
+        for path in logs.histories(directory):
+            name = os.path.relpath(path, directory)
+            with open(path, "rb") as file:
+                inode = os.fstat(file.fileno()).st_ino
+                before, size = known.get(name) or (0, 0)
+                at = file.seek(size if before == inode else 0)
+                data = file.read(left)
+            data = data[: data.rfind(b"\n") + 1]
+            left -= len(data)
+            text = data.decode("utf-8", "replace")
+            files.append({"name": name, "inode": inode, "at": at, "text": text})
+        return {"files": files, "is_whole": left > HISTORY_BYTES // 2}
+
+    def _stacks(self, row: Row) -> Row:
+        from paddock.local.runs.control import ask_stacks
+        from paddock.local.runs.entry import CONTROL
+
+        path = inner(_directory(row), f"{CONTROL}.{os.uname().nodename}")
+        return ask_stacks(path, native=bool(row.get("native")))
 
     def _fetch(self, row: Row) -> Row:
         from paddock.backends.node.pack import pack

@@ -220,6 +220,25 @@ class Ssh:
 
         return merged(self._questions(run), query)
 
+    def history(self, run: RegisteredJob) -> list[Path]:
+        """Copy what is new of every host's history into the entry of the run."""
+        from paddock.backends.ssh.histories import fetch_histories
+
+        return fetch_histories(run.folder / "history", self._questions(run))
+
+    def stacks(self, run: RegisteredJob, *, native: bool) -> list[dict[str, Any]]:
+        """Ask every host; one that cannot be asked has an answer with its error."""
+        questions = [(target, {**base, "native": native}) for target, base in self._questions(run)]
+        results = ConnectionPool().ask_all("stacks", questions)
+        if all(isinstance(row, PaddockError) for row in results):
+            all_or_none(results)
+        return [
+            {"host": target.login, "stacks": [], "problem": row.message}
+            if isinstance(row, PaddockError)
+            else row
+            for (target, _), row in zip(questions, results, strict=True)
+        ]
+
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """Ask every host to end the job; a job of several nodes ends with any of them."""
         questions = [(target, {**base, "now": now}) for target, base in self._questions(run)]

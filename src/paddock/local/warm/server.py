@@ -59,13 +59,15 @@ PASSING = (
 class ForkOrder:
     """The order to fork one rank. stdin: False for /dev/null, True for the launcher's own.
 
-    stdout, stderr: descriptors of the launcher. learn: the file for its imports, "" for none.
+    stdout, stderr, reports: descriptors of the launcher, reports -1 for none. learn: the file for
+    its imports, "" for none.
     """
 
     env: Mapping[str, str]
     stdin: bool
     stdout: int
     stderr: int
+    reports: int = -1
     learn: str = ""
 
 
@@ -407,7 +409,8 @@ class WarmServer:
         ours = b"0" if self._kept is None else _stdin()
         for order in self._orders:
             first = ours if order.stdin else b"null"
-            words = [first, b"%d" % order.stdout, b"%d" % order.stderr]
+            reports = b"%d" % order.reports if order.reports >= 0 else b""
+            words = [first, b"%d" % order.stdout, b"%d" % order.stderr, reports]
             lists.append(words + ([os.fsencode(order.learn)] if order.learn else []))
             known = self._env
             own = {name: text for name, text in order.env.items() if known.get(name) != text}

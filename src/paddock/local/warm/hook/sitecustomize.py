@@ -427,7 +427,7 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
     try:
         for at in range(0, len(ranks), 2):
             mine = _open_all(launcher, ranks[at][:3])
-            reports = _open_reports(launcher, ranks[at + 1])
+            reports = _open_reports(launcher, ranks[at][3])
             pid = os.fork()
             if not pid:
                 os.close(write_fd)
@@ -436,6 +436,7 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
                 if at:
                     _wait_for_first(ports)
                 _become(mine, said, [*common, *ranks[at + 1]])
+                _take_reports(reports)
                 _take_arguments(args)
                 return ranks[at]
             pids.append(pid)
@@ -473,17 +474,20 @@ def _open_all(launcher: int, words: "Words") -> "list[int | None]":
     return [opened[word] for word in words]
 
 
-def _open_reports(launcher: int, environment: "Words") -> "int | None":
-    """Open the pipe of a rank's reports (watch/rank.py); its variable gets our number of it."""
-    head = b"PADDOCK_REPORT_FD="
-    for at, entry in enumerate(environment):
-        if entry.startswith(head):
-            name = b"/proc/%d/fd/%s" % (launcher, entry[len(head) :])
-            fd = os.open(name, os.O_WRONLY | os.O_NONBLOCK)
-            os.set_inheritable(fd, True)
-            environment[at] = head + b"%d" % fd
-            return fd
-    return None
+def _open_reports(launcher: int, word: bytes) -> "int | None":
+    """Open the pipe of a rank's reports (watch/rank.py): a descriptor of the launcher, or b""."""
+    if not word:
+        return None
+    return os.open(b"/proc/%d/fd/%s" % (launcher, word), os.O_WRONLY | os.O_NONBLOCK)
+
+
+def _take_reports(fd: "int | None") -> None:
+    """Give the pipe of the reports the number that its variable tells."""
+    if fd is not None:
+        number = int(os.environ["PADDOCK_REPORT_FD"])
+        os.dup2(fd, number)
+        if fd != number:
+            os.close(fd)
 
 
 def _wait_for_parent(middle: int, go_read: int, launcher: int) -> None:
@@ -812,8 +816,8 @@ def _main(words: "list[str]") -> None:
         rank, own = _serve(int(words[1]))
         _mend_state()
         _mend_frameworks()
-        if len(rank) > 3:
-            _learn(os.fsdecode(rank[3]), own)
+        if len(rank) > 4:
+            _learn(os.fsdecode(rank[4]), own)
     except BaseException:  # noqa: BLE001 - half a rank must not go on
         sys.excepthook(*sys.exc_info())
         os._exit(EXIT_OWN_FAULT)

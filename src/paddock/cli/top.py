@@ -1,0 +1,209 @@
+"""The board of `paddock top`: what it shows, and its plain form, a table that is drawn anew.
+
+run           state    ranks  step  since  waits for
+one line for each run that goes on, and for the latest that have ended
+
+rank  node  state  step  rate  loss  cpu  memory  line
+one line for each rank of the run that is chosen
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+
+from paddock.backends.backend import find_backend
+from paddock.backends.registry import RegisteredJob, Registry
+from paddock.backends.text import age, clean, word_of
+from paddock.backends.types import JobStatus, process_name
+from paddock.cli.family import say
+from paddock.cli.job_status import ask_all, runs_of
+from paddock.errors import PaddockError, extra_hint
+from paddock.local.report.text import count
+from paddock.local.report.width import cut, fitted
+from paddock.watch.history import HistoryReader
+from paddock.watch.stacks import ranks_text
+from paddock.watch.view import RankView, RunView, run_view
+
+ENDED_SHOWN = 3  # runs that have ended, where no run is named
+RUNS_MAX = 20
+RUN_HEAD = ("run", "state", "ranks", "step", "loss", "age", "waits for")
+RANK_HEAD = ("rank", "node", "state", "step", "rate", "loss", "cpu", "memory", "progress")
+HISTORY_SECONDS = 3.0  # between two looks at a history elsewhere
+
+
+@dataclass
+class BoardRun:
+    """A run on the board. problem: why its history cannot be had, "" where it can."""
+
+    run: RegisteredJob
+    status: JobStatus
+    view: RunView | None = None
+    problem: str = ""
+
+
+@dataclass
+class BoardSource:
+    """Asks for runs and their histories. jobs: as the user names them; () for what goes on."""
+
+    jobs: Sequence[str] = ()
+    _readers: dict[str, HistoryReader] = field(default_factory=dict)
+    _found_at: dict[str, float] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def runs(self) -> list[BoardRun]:
+        """The runs of the board, those that go on first; without their views."""
+        if self.jobs:
+            runs = runs_of(self.jobs)
+        else:
+            every = Registry(os.environ).runs()[::-1]
+            open_runs = [run for run in every if not run.has_ended][:RUNS_MAX]
+            runs = [*open_runs, *[run for run in every if run.has_ended][:ENDED_SHOWN]]
+        statuses = ask_all(runs, is_brief=True)
+        found = [BoardRun(run, status) for run, status in zip(runs, statuses, strict=True)]
+        going = [each for each in found if not each.status.is_final]
+        ended = [each for each in found if each.status.is_final]
+        return [*going, *(ended if self.jobs else ended[:ENDED_SHOWN])]
+
+    def look(self, each: BoardRun) -> None:
+        """Add the view of a run, by its history."""
+        run, now = each.run, time.monotonic()
+        with self._lock:
+            try:
+                if now - self._found_at.get(run.run_id, -1e9) > HISTORY_SECONDS:
+                    paths = find_backend(run.handle.backend).history(run)
+                    reader = self._readers.get(run.run_id)
+                    if reader is None or not reader.is_of(paths):
+                        self._readers[run.run_id] = HistoryReader(paths)
+                    self._found_at[run.run_id] = now
+                each.view = run_view(self._readers[run.run_id].read())
+            except (PaddockError, KeyError) as error:
+                each.problem = str(getattr(error, "message", ""))
+
+
+def run_cells(each: BoardRun, now: float) -> tuple[str, ...]:
+    """A run as a row of RUN_HEAD. now: seconds since 1970."""
+    status, view = each.status, each.view
+    first = next((r for r in view.ranks if r.step is not None), None) if view else None
+    return (
+        each.run.run_id,
+        word_of(status.state),
+        str(status.ranks_up) if status.nodes else "-",
+        _step(first),
+        _number(first.loss if first else None),
+        age(now - each.run.created_at),
+        clean(waits_for(each)),
+    )
+
+
+def waits_for(each: BoardRun) -> str:
+    """The thing that a run waits for, or what ended it; "" while it goes on."""
+    if each.status.is_final:
+        return each.status.why
+    latest = each.view.notices[0] if each.view is not None and each.view.notices else None
+    if latest is not None and latest["kind"] == "stall":
+        blamed = latest.get("suspects") or ()
+        what = f"stalled for {age(time.time() - latest['at'] + latest['seconds'])}"
+        return f"{what}, waits for {ranks_text(blamed)}" if blamed else what
+    if latest is not None and latest["kind"] == "held":
+        return f"rank {latest['rank']} is stopped"
+    return each.status.why
+
+
+def rank_cells(rank: RankView, now: float) -> tuple[str, ...]:
+    """A rank as a row of RANK_HEAD. now: seconds since 1970."""
+    rate = "-" if rank.rate is None else f"{rank.rate:.3g} {rank.rate_unit or 'steps/s'}"
+    return (
+        process_name(rank.role, rank.rank).removeprefix("rank "),
+        clean(rank.node),
+        clean(rank.state),
+        _step(rank),
+        rate,
+        _number(rank.loss),
+        "-" if rank.cpu is None else f"{100 * rank.cpu:.0f}%",
+        "-" if rank.rss_bytes is None else f"{rank.rss_bytes / 2**30:.2f} GiB",
+        "-" if rank.line_at is None else f"{age(now - rank.line_at)} ago",
+    )
+
+
+def _step(rank: RankView | None) -> str:
+    if rank is None or rank.step is None:
+        return "-"
+    return f"{rank.step}/{rank.steps}" if rank.steps else str(rank.step)
+
+
+def _number(number: float | None) -> str:
+    return "-" if number is None else f"{number:.4g}"
+
+
+def board_lines(runs: Sequence[BoardRun], now: float, rows: int, columns: int) -> list[str]:
+    """The whole board as text, the ranks of the first run below; at most so many rows."""
+    if not runs:
+        return ["no run goes on; start one with paddock launch or paddock submit"]
+    lines = fitted([RUN_HEAD, *(run_cells(each, now) for each in runs)], columns)
+    first = runs[0]
+    if first.view is not None and first.view.ranks:
+        ranks = first.view.ranks
+        left = max(1, rows - len(lines) - 4)
+        lines += ["", f"{first.run.run_id}: {count(len(ranks), 'rank')}"]
+        lines += fitted([RANK_HEAD, *(rank_cells(rank, now) for rank in ranks[:left])], columns)
+        if len(ranks) > left:
+            lines.append(f"and {len(ranks) - left} more")
+    elif first.problem:
+        lines += ["", clean(first.problem)]
+    return [cut(line, columns) for line in lines[:rows]]
+
+
+def run_top(jobs: Sequence[str], *, is_plain: bool, seconds: float) -> int:
+    """Show the board until it is left; once, where the output is no terminal."""
+    source = BoardSource(tuple(jobs))
+    if not (sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM") != "dumb"):
+        print("\n".join(_drawn(source, rows=100_000, columns=160)))
+        return 0
+    if not is_plain:
+        try:
+            from paddock.cli.top_app import TopApp
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] not in ("textual", "rich"):
+                raise
+            say(f"a plain table; keys for logs, stacks and stop come with {extra_hint('watch')}")
+            # sleep: the hint is seen before the table takes the screen
+            time.sleep(1.5)
+        else:
+            TopApp(source, seconds).run()
+            return 0
+    try:
+        with _own_screen():
+            while True:
+                size = os.get_terminal_size()
+                lines = _drawn(source, rows=size.lines - 1, columns=size.columns)
+                text = "".join(f"{line}\x1b[K\r\n" for line in [*lines, "", "Ctrl-C leaves"])
+                sys.stdout.write(f"\x1b[H{text.rstrip()}\x1b[J")
+                sys.stdout.flush()
+                # sleep: runs report no changes of their histories
+                time.sleep(seconds)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _drawn(source: BoardSource, rows: int, columns: int) -> list[str]:
+    runs = source.runs()
+    for each in runs:
+        source.look(each)
+    return board_lines(runs, time.time(), rows - 2, columns)
+
+
+@contextmanager
+def _own_screen() -> Iterator[None]:
+    """The terminal's second screen, without a cursor: what was there before comes back."""
+    sys.stdout.write("\x1b[?1049h\x1b[?25l\x1b[2J")
+    try:
+        yield
+    finally:
+        sys.stdout.write("\x1b[?25h\x1b[?1049l")
+        sys.stdout.flush()
