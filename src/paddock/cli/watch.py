@@ -153,7 +153,7 @@ def group_lines(group: StackGroup, stacks: list[RankStack]) -> list[str]:
 
 
 def missing_hints(stacks: list[RankStack]) -> list[str]:
-    """What is missing for whole stacks, and how to get it."""
+    """Return a line for each thing that whole stacks lack: how to get it."""
     problems = {stack.problem for stack in stacks}
     hints = []
     if NO_PYSPY in problems:

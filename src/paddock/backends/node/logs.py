@@ -34,6 +34,7 @@ ROUND_SECONDS = 0.2
 BLOCK_BYTES = 1 << 18
 LINE_BYTES = 1 << 20  # data without a newline is cut into lines of this length
 KINDS = ("workerlog", "serverlog", "heterlog")
+RUNS = "runs"  # below log/: of launches that this directory saw before
 DEPTH = 2  # of directories below log/: a host's, and that of a job that found it in use
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -94,7 +95,7 @@ def histories(directory: str) -> list[str]:
         if HISTORY in files:
             found.append(os.path.join(folder, HISTORY))
         depth = os.path.relpath(folder, directory).count(os.sep)
-        names[:] = [name for name in sorted(names) if depth < DEPTH]
+        names[:] = [name for name in sorted(names) if depth < DEPTH and name != RUNS]
     return found
 
 
