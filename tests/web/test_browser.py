@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from paddock.web.pages import STATIC
 from web.browser import Browser, browser, need_browser, serving, training
 from web.made import BEGAN, history_rows, make_run, stall_row
 
@@ -24,7 +25,16 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.real, pytest.mark.limit(240)]
 
-PICTURE = Path(__file__).parent.parent.parent / "docs" / "pictures" / "web.png"
+PICTURES = Path(__file__).parent.parent.parent / "docs" / "pictures"
+AS_SVG = """
+const [css, width, height] = arguments;
+const body = new XMLSerializer().serializeToString(document.body)
+  .replace(/<(button|script|dialog)[^]*?<\\/\\1>/g, "");
+const style = `<style><![CDATA[${css} header { position: static }]]></style>`;
+return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}">`
+  + `<foreignObject width="${width}" height="${height}"><html xmlns="http://www.w3.org/1999/xhtml">`
+  + `<head>${style}</head>${body}</html></foreignObject></svg>\\n`;
+"""
 STEPS = """
 import os, sys, time
 rank = int(os.environ["RANK"])
@@ -294,22 +304,28 @@ def test_a_name_that_leads_to_this_machine_is_turned_away(tmp_path: Path) -> Non
         assert "has printed" in page.text() and "train-1" not in page.text()
 
 
-def test_the_picture_of_the_guide_shows_a_run(tmp_path: Path, recording: bool) -> None:
-    """`pytest -m real --record tests/web` takes it anew."""
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_picture_of_the_guide_shows_a_run(
+    tmp_path: Path, language: str, recording: bool
+) -> None:
+    """`pytest -m real --record tests/web` draws it anew: the page itself, as SVG."""
     rows = [*history_rows(ranks=4, steps=44), stall_row(3, [0, 1, 2], at=54)]
     rows.insert(2, {"kind": "waited", "at": BEGAN, "seconds": 0.8})
     rows.append({"kind": "exit", "at": BEGAN + 62, "role": "worker", "rank": 3, "ok": False,
                  "how": "exited with code 7"})  # fmt: skip
     rows.append({"kind": "end", "at": BEGAN + 63})
     make_run(tmp_path, "train-3f2a", rows, why="rank 3 (pid 103) on node-a exited with code 7")
-    with serving(tmp_path) as address, browser(width=1000, height=1030) as page:
+    picture = PICTURES / ("web.svg" if language == "en" else "web.zh.svg")
+    with serving(tmp_path) as address, browser(language=language, width=1000) as page:
         sign_in(page, address)
         page.open(f"{base_of(address)}/runs/train-3f2a")
         headings = [each.text for each in page.all("h2")]
-        assert headings == ["What happened", "Timeline", "Ranks", "Curves", "Bill"]
         if recording:
-            PICTURE.write_bytes(page.driver.get_screenshot_as_png())
-    assert PICTURE.is_file()
+            css = (STATIC / "web.css").read_text("utf-8")
+            picture.write_text(page.run(AS_SVG, css, 1000, 800), "utf-8")
+        page.open(f"file://{picture}")
+        drawn = page.run("return [...document.querySelectorAll('h2')].map(e => e.innerText)")
+    assert drawn == headings, "pytest -m real --record tests/web"
 
 
 def test_a_report_opens_without_a_server(tmp_path: Path) -> None:

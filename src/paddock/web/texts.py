@@ -33,7 +33,7 @@ TEXTS = {
     "line_age": ("Last line", "最后一行"),
     "node": ("Node", "节点"),
     "nodes": ("Nodes", "节点"),
-    "attempt": ("Attempt", "第几次尝试"),
+    "attempt": ("Attempt", "尝试"),
     "attempts": ("Timeline", "时间线"),
     "curves": ("Curves", "曲线"),
     "cores": ("Cores", "核数"),
