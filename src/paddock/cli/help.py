@@ -33,7 +33,7 @@ Examples:
 GROUPS = (
     ("Run a job", ("launch", "submit", "rerun", "explain", "check")),
     ("Look at jobs, stop them", ("list", "status", "logs", "wait", "stop", "fetch", "delete")),
-    ("See a run", ("web", "report")),
+    ("See a run", ("top", "web", "stacks", "bill", "report")),
     ("Cluster", ("operator",)),
     ("Parameter server", ("pserver", "ps")),
     ("Data and models", ("data", "rec")),

@@ -6,12 +6,12 @@ latest answer: a host that is silent holds up no page.
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,13 +21,14 @@ from paddock.backends.table import LAUNCH
 from paddock.backends.types import JobStatus, LogQuery
 from paddock.errors import PaddockError
 from paddock.watch.bill import Bill, bill_of
-from paddock.watch.history import FILE, HistoryReader, HistoryRows
+from paddock.watch.history import HistoryReader, HistoryRows
 from paddock.watch.view import RunView, run_view
 from paddock.web.loglines import LogPlace, read_window
 from paddock.web.svg import ChartLine, TimelineRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from paddock.backends.types import LogChunk
 
@@ -62,9 +63,12 @@ class RunHistory:
 
 @dataclass
 class _KeptHistory:
-    reader: HistoryReader | None
+    paths: list[Path] = field(default_factory=list)
+    reader: HistoryReader = field(default_factory=lambda: HistoryReader(()))
     found: RunHistory | None = None
     next_at: float = 0.0  # monotonic seconds
+    finding: Future[None] | None = None  # the paths
+    find_at: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -166,19 +170,39 @@ class RunSource:
         with self._lock:
             kept = self._histories.get(run.run_id)
             if kept is None:
-                kept = self._histories[run.run_id] = _KeptHistory(_reader_of(run))
+                kept = self._histories[run.run_id] = _KeptHistory()
             self._histories.move_to_end(run.run_id)
             while len(self._histories) > HISTORIES_KEPT:
                 self._histories.popitem(last=False)
+        self._find(run, kept)
         with kept.lock:
             began = time.monotonic()
             if kept.found is None or began >= kept.next_at:
-                history = kept.reader.read() if kept.reader else HistoryRows(())
+                history = kept.reader.read()
                 if kept.found is None or len(history.rows) != len(kept.found.history.rows):
                     kept.found = RunHistory(history, run_view(history), bill_of(history))
                 took = time.monotonic() - began
                 kept.next_at = time.monotonic() + max(HERE_SECONDS, READ_SHARE * took)
             return kept.found
+
+    def _find(self, run: RegisteredJob, kept: _KeptHistory) -> None:
+        """Find the files of a history. Those of other hosts are copied here, in a thread."""
+
+        def find() -> None:
+            with suppress(PaddockError):  # out of reach: what was copied before stays
+                paths = find_backend(run.handle.backend).history(run)
+                if paths != kept.paths:
+                    with kept.lock:
+                        kept.paths, kept.reader, kept.found = paths, HistoryReader(paths), None
+
+        now = time.monotonic()
+        if run.handle.backend == LAUNCH:
+            if not kept.paths:
+                find()
+        elif now >= kept.find_at and (kept.finding is None or kept.finding.done()):
+            is_first, kept.find_at = kept.finding is None, now + AWAY_SECONDS
+            kept.finding = self._pool.submit(find)
+            wait([kept.finding], FIRST_SECONDS if is_first else 0.0)
 
     # ------------------------------------------------------------ servers, logs
 
@@ -226,14 +250,6 @@ class RunSource:
 def log_end(state: JobStatus) -> float:
     """When the last line of a log may have come: seconds since 1970."""
     return state.since + ENDING_SECONDS if state.is_final and state.since else time.time()
-
-
-def _reader_of(run: RegisteredJob) -> HistoryReader | None:
-    """The reader of the history of a launch; None for one without."""
-    folders = [run.details.get("directory"), run.details.get("logs")]
-    paths = [os.path.join(str(folder), FILE) for folder in dict.fromkeys(folders) if folder]
-    found = [path for path in paths if os.path.exists(path)]
-    return HistoryReader(found[:1] or paths[:1]) if paths else None
 
 
 # ------------------------------------------------------------------------------- for the charts
