@@ -35,7 +35,7 @@ def test_help_lists_every_command(words: list[str], capsys: pytest.CaptureFixtur
         (["train.py"], "'train.py' is not a command", "paddock launch train.py"),
         (["--nnodes"], "'--nnodes' is not a command", "paddock launch --nnodes"),
         (["completion", "tcsh"], "'tcsh' is not one of its values", "bash, zsh, fish"),
-        (["top"], "'top' is not a command", "did you mean 'paddock status --watch'?"),
+        (["kill"], "'kill' is not a command", "did you mean 'paddock stop'?"),
         (["-v"], "'-v' is not a command", "did you mean 'paddock version'?"),
         (["torchrun"], "'torchrun' is not a command", "did you mean 'paddock launch'?"),
         (["xyzzy"], "'xyzzy' is not a command", "paddock help lists the commands"),
