@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from paddock.backends.merge import read_query
 from paddock.backends.table import LAUNCH
+from paddock.backends.types import ALIVE
 from paddock.errors import PaddockError, UsageError
 from paddock.web.follow import LogFollowers
 from paddock.web.guard import Guard
@@ -28,7 +29,7 @@ from paddock.web.pages import (
     run_values,
 )
 from paddock.web.report import report_page
-from paddock.web.runs import RunSource, UnknownRunError, log_end
+from paddock.web.runs import HISTORIES_KEPT, RunSource, UnknownRunError, log_end
 from paddock.web.texts import LANGUAGES, chosen_language
 
 if TYPE_CHECKING:
@@ -117,10 +118,13 @@ class WebPages:
     def _runs(self, request: Request, language: str) -> Response:
         runs = self._source.runs()
         shown = runs[:RUNS_SHOWN]
-        rows = [
-            (run, state, "" if state.is_final else progress_text(self._source.history(run)))
-            for run, state in zip(shown, self._source.states(shown), strict=True)
-        ]
+        states = self._source.states(shown)
+        alive = [r for r, s in zip(shown, states, strict=True) if s.state in ALIVE]
+        told = {
+            r.run_id: progress_text(self._source.history(r, is_brief=True))
+            for r in alive[:HISTORIES_KEPT]
+        }
+        rows = [(r, s, told.get(r.run_id, "")) for r, s in zip(shown, states, strict=True)]
         values = {"rows": rows, "hidden": len(runs) - len(shown), "damaged": self._source.damaged}
         return self._render(request, "runs.html", language, values)
 

@@ -28,7 +28,7 @@ class LogFollower:
 
     def __init__(self, chunks: Callable[[], Iterator[LogChunk]]) -> None:
         self.problem = ""
-        self.is_idle = False  # it has ended, since nobody looked
+        self.is_stale = False  # it has ended before the log: nobody looked, or a host was silent
         self._chunks = chunks
         self._lines: deque[tuple[int, str, bytes]] = deque(maxlen=LINES_KEPT)
         self._count = 0  # of all lines ever
@@ -57,10 +57,10 @@ class LogFollower:
                     self._lines.extend(lines)
                     self._count += len(lines)
                 if time.monotonic() - self._asked_at > IDLE_SECONDS:
-                    self.is_idle = True
+                    self.is_stale = True
                     return
         except PaddockError as error:
-            self.problem = error.message
+            self.problem, self.is_stale = error.message, True
 
     def after(
         self, number: int, since_ns: int, ranks: tuple[int, ...], search: str
@@ -100,7 +100,7 @@ class LogFollowers:
         """The follower of a run's log; a new one begins a second ago."""
         with self._lock:
             found = self._found.get(run_id)
-            if found is None or found.is_idle:
+            if found is None or found.is_stale:
                 query = LogQuery(since=time.time() - 1.0, follow=True)
                 found = self._found[run_id] = LogFollower(lambda: chunks(query))
             self._found.move_to_end(run_id)

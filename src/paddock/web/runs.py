@@ -165,8 +165,8 @@ class RunSource:
 
     # ------------------------------------------------------------ histories
 
-    def history(self, run: RegisteredJob) -> RunHistory:
-        """The history of a run, as new as READ_SHARE allows."""
+    def history(self, run: RegisteredJob, *, is_brief: bool = False) -> RunHistory:
+        """The history of a run, as new as READ_SHARE allows. is_brief: wait for no host."""
         with self._lock:
             kept = self._histories.get(run.run_id)
             if kept is None:
@@ -174,7 +174,7 @@ class RunSource:
             self._histories.move_to_end(run.run_id)
             while len(self._histories) > HISTORIES_KEPT:
                 self._histories.popitem(last=False)
-        self._find(run, kept)
+        self._find(run, kept, 0.0 if is_brief else FIRST_SECONDS)
         with kept.lock:
             began = time.monotonic()
             if kept.found is None or began >= kept.next_at:
@@ -185,7 +185,7 @@ class RunSource:
                 kept.next_at = time.monotonic() + max(HERE_SECONDS, READ_SHARE * took)
             return kept.found
 
-    def _find(self, run: RegisteredJob, kept: _KeptHistory) -> None:
+    def _find(self, run: RegisteredJob, kept: _KeptHistory, seconds: float) -> None:
         """Find the files of a history. Those of other hosts are copied here, in a thread."""
 
         def find() -> None:
@@ -202,7 +202,7 @@ class RunSource:
         elif now >= kept.find_at and (kept.finding is None or kept.finding.done()):
             is_first, kept.find_at = kept.finding is None, now + AWAY_SECONDS
             kept.finding = self._pool.submit(find)
-            wait([kept.finding], FIRST_SECONDS if is_first else 0.0)
+            wait([kept.finding], seconds if is_first else 0.0)
 
     # ------------------------------------------------------------ servers, logs
 
