@@ -159,6 +159,17 @@ def test_the_page_of_a_failure_names_the_culprit_and_shows_its_traceback(tmp_pat
     assert "This run has not failed." in page(app_of(tmp_path), "/runs/train-2/failure")
 
 
+def test_stacks_of_the_survivors_are_shown_in_full(tmp_path: Path) -> None:
+    """They were taken before the attempt was stopped, and say why."""
+    row = {"kind": "stacks", "at": BEGAN + 9, "why": "rank 1 exited with code 7",
+           "groups": [[[0, 2], "all_reduce at train.py:88"]],
+           "stacks": [["all_reduce (dist.py:4)", "main <b> (train.py:88)"]]}  # fmt: skip
+    make_run(tmp_path, "train-1", [*history_rows(), row])
+    body = page(app_of(tmp_path), "/runs/train-1/failure")
+    assert "Stacks · rank 1 exited with code 7" in body
+    assert "all_reduce (dist.py:4)\nmain &lt;b&gt; (train.py:88)" in body
+
+
 def test_logs_jump_to_the_failure(tmp_path: Path) -> None:
     """Lines that came much later are not shown, those before it are."""
     logs = {0: [(n, b"line %d.\n" % n) for n in range(0, 120, 5)]}
