@@ -10,6 +10,7 @@ one line for each rank of the run that is chosen
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -180,7 +181,7 @@ def run_top(jobs: Sequence[str], *, is_plain: bool, seconds: float) -> int:
     try:
         with _own_screen():
             while True:
-                size = os.get_terminal_size()
+                size = shutil.get_terminal_size()  # 80 x 24 for a terminal that says 0
                 lines = _drawn(source, rows=size.lines - 1, columns=size.columns)
                 text = "".join(f"{line}\x1b[K\r\n" for line in [*lines, "", "Ctrl-C leaves"])
                 sys.stdout.write(f"\x1b[H{text.rstrip()}\x1b[J")

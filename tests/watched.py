@@ -1,0 +1,110 @@
+"""Real launches for the tests of the watch: a script, its launcher, and its history."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SECONDS_MAX = 100.0
+
+STUCK = """\
+import os, sys, threading, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, how = dist.get_rank(), sys.argv[1]
+def read_the_wrong_shard():
+    if how == "sleep":
+        while True: time.sleep(0.01)
+    if how == "loop":
+        while True: pass
+    if how == "lock":
+        lock = threading.Lock(); lock.acquire(); lock.acquire()
+    if how == "pipe":
+        os.read(os.pipe()[0], 1)
+t = torch.ones(1000)
+for step in range(10**9):
+    if step == 40 and rank == 2 and how != "never":
+        read_the_wrong_shard()
+    dist.all_reduce(t); t /= 4
+    time.sleep(0.1)
+    if step % 10 == 0 and rank == 0: print(f"step {step} loss {1 / (step + 1):.4f}", flush=True)
+"""
+
+
+class WatchedRun:
+    """A launch of a script. folder: its working directory."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[str]) -> None:
+        self.folder = folder
+        self.process = process
+
+    @property
+    def run_id(self) -> str:
+        """Its id, once it has a history."""
+        return self.wait(lambda: [p.parent.name for p in self._histories()])[0]
+
+    def _histories(self) -> list[Path]:
+        return sorted(self.folder.glob("log/runs/*/history.jsonl"))
+
+    def rows(self, *kinds: str) -> list[dict[str, Any]]:
+        """The whole rows of these kinds until now."""
+        lines = [line for path in self._histories() for line in path.read_text().splitlines(True)]
+        found = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [row for row in found if row["kind"] in kinds]
+
+    def wait(self, is_true: Callable[[], Any], seconds: float = SECONDS_MAX) -> Any:
+        """Wait until something is true; returns it."""
+        until = time.monotonic() + seconds
+        while not (found := is_true()):
+            assert time.monotonic() < until, f"not within {seconds:g} s: {self.rows('stall')}"
+            time.sleep(0.1)  # sleep: a file's growth wakes nobody
+        return found
+
+    def wait_row(self, kind: str) -> dict[str, Any]:
+        """The first row of a kind, once it is there."""
+        row: dict[str, Any] = self.wait(lambda: self.rows(kind))[0]
+        return row
+
+    def pid_of(self, rank: int) -> int:
+        """The process of a rank."""
+        pids = {r[1]: r[2] for r in self.wait_row("attempt")["ranks"]}
+        return int(pids[rank])
+
+    def paddock(self, *words: str) -> str:
+        """What a command prints on stdout; it must end well."""
+        argv = [sys.executable, "-m", "paddock", *words]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@contextmanager
+def launched(
+    folder: Path, script: str, *words: str, flags: tuple[str, ...]
+) -> Iterator[WatchedRun]:
+    """Launch a script; it is stopped in the end."""
+    (folder / "train.py").write_text(script)
+    argv = [sys.executable, "-m", "paddock", "launch", *flags, "train.py", *words]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with (folder / "out.txt").open("w") as out:
+        process = subprocess.Popen(argv, cwd=folder, stdout=out, stderr=out, env=env, text=True)
+    try:
+        yield WatchedRun(folder, process)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
