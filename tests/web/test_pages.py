@@ -225,6 +225,21 @@ def test_a_history_of_a_newer_paddock_says_so(tmp_path: Path) -> None:
     assert "A newer Paddock wrote this history" in page(app_of(tmp_path), "/runs/train-1")
 
 
+@pytest.mark.parametrize(
+    "row",
+    [{"kind": "attempt"}, {"kind": "attempt", "attempt": [], "ranks": 3}, {"kind": "stall"},
+     {"kind": "progress", "rank": {}, "values": 3}, {"kind": "sample", "rank": 0, "cpu": "x"},
+     {"kind": "stall", "seconds": 1, "groups": 7}, {"kind": "stacks", "groups": [[1]]},
+     {"kind": "stall", "seconds": "x", "suspects": 5}, {"kind": "waited"}],
+)  # fmt: skip
+def test_rows_with_other_fields_break_no_page(tmp_path: Path, row: dict[str, object]) -> None:
+    """A newer Paddock, or a script that writes what it likes."""
+    make_run(tmp_path, "train-1", [*history_rows(), {"at": BEGAN + 40, **row}])
+    app = app_of(tmp_path)
+    for path in ("/", "/runs/train-1", "/runs/train-1/failure", "/compare?run=train-1"):
+        assert "train-1" in page(app, path)
+
+
 def test_hostile_text_in_records_is_text(tmp_path: Path) -> None:
     """A history, a reason and a command come from hosts and scripts."""
     rows = history_rows()

@@ -22,7 +22,7 @@ from paddock.web.runs import RunHistory, timeline_rows, usage_lines
 from paddock.web.texts import LANGUAGES, translator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from paddock.backends.registry import RegisteredJob
     from paddock.backends.types import JobStatus
@@ -95,6 +95,7 @@ def run_values(
     ranks = found.view.ranks if found.view else ()
     bad = [r for r in ranks if r.state != "running"] if len(ranks) > RANKS_SHOWN else []
     return {
+        "notices": [row for row in found.view.notices if _is_whole(row)] if found.view else [],
         "run": run, "state": state, "found": found, "view": found.view, "bill": found.bill,
         "servers": servers, "charts": charts, "kinds": KINDS,
         "ranks": [*bad, *(r for r in ranks if r not in bad)][:RANKS_SHOWN] if bad else ranks,
@@ -110,8 +111,26 @@ def failure_values(
     run: RegisteredJob, state: JobStatus, found: RunHistory, last_words: Sequence[str]
 ) -> dict[str, Any]:
     """The values of failure.html. groups: rows of the history with stacks, the latest first."""
-    rows = [row for row in found.history.rows if row.get("groups")]
+    rows = [row for row in found.history.rows if row.get("groups") and _is_whole(row)]
     return {"run": run, "state": state, "last_words": last_words, "groups": rows[::-1][:20]}
+
+
+def _is_whole(row: Mapping[str, Any]) -> bool:
+    """Return True if the fields of a row have the types that templates show."""
+    groups, ranks, stacks = (row.get(name, []) for name in ("groups", "suspects", "stacks"))
+    return (
+        isinstance(groups, list)
+        and isinstance(stacks, list)
+        and all(isinstance(s, list) and all(isinstance(f, str) for f in s) for s in stacks)
+        and all(isinstance(g, list) and len(g) > 1 and _are_ranks(g[0]) for g in groups)
+        and all(isinstance(g[1], str) for g in groups)
+        and _are_ranks(ranks)
+        and isinstance(row.get("seconds", 0), (int, float))
+    )
+
+
+def _are_ranks(ranks: object) -> bool:
+    return isinstance(ranks, list) and all(isinstance(rank, int) for rank in ranks)
 
 
 def _curve_chart(curve: Curve, empty: str) -> Markup:

@@ -57,8 +57,8 @@ class RunHistory:
     """The history of a run, and what follows from it; view is None before its first row."""
 
     history: HistoryRows
-    view: RunView | None
-    bill: Bill | None
+    view: RunView | None = None
+    bill: Bill | None = None
 
 
 @dataclass
@@ -66,6 +66,7 @@ class _KeptHistory:
     paths: list[Path] = field(default_factory=list)
     reader: HistoryReader = field(default_factory=lambda: HistoryReader(()))
     found: RunHistory | None = None
+    rows: int = 0  # of the file, when it was found
     next_at: float = 0.0  # monotonic seconds
     finding: Future[None] | None = None  # the paths
     find_at: float = 0.0
@@ -179,8 +180,8 @@ class RunSource:
             began = time.monotonic()
             if kept.found is None or began >= kept.next_at:
                 history = kept.reader.read()
-                if kept.found is None or len(history.rows) != len(kept.found.history.rows):
-                    kept.found = RunHistory(history, run_view(history), bill_of(history))
+                if kept.found is None or len(history.rows) != kept.rows:
+                    kept.found, kept.rows = _understood(history), len(history.rows)
                 took = time.monotonic() - began
                 kept.next_at = time.monotonic() + max(HERE_SECONDS, READ_SHARE * took)
             return kept.found
@@ -250,6 +251,14 @@ class RunSource:
 def log_end(state: JobStatus) -> float:
     """When the last line of a log may have come: seconds since 1970."""
     return state.since + ENDING_SECONDS if state.is_final and state.since else time.time()
+
+
+def _understood(history: HistoryRows) -> RunHistory:
+    """What follows from a history; nothing from one whose rows have other fields than ours."""
+    try:
+        return RunHistory(history, run_view(history), bill_of(history))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return RunHistory(HistoryRows((), history.skipped + len(history.rows), history.newest))
 
 
 # ------------------------------------------------------------------------------- for the charts
