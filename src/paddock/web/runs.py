@@ -254,7 +254,7 @@ def log_end(state: JobStatus) -> float:
 
 
 def _understood(history: HistoryRows) -> RunHistory:
-    """What follows from a history; nothing from one whose rows have other fields than ours."""
+    """The view and the bill of a history; none where its rows have other fields than ours."""
     try:
         return RunHistory(history, run_view(history), bill_of(history))
     except (LookupError, TypeError, ValueError, AttributeError):
