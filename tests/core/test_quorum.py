@@ -155,4 +155,5 @@ LAST = voters("abc", attempt=3)
 )  # fmt: skip
 def test_who_gives_way(asks: LeaderConflict, asked: MembershipState, key: str, loser: str) -> None:
     """The table at the top of leader_conflict.py."""
-    assert who_gives_way(asks, asked, key) == loser
+    own = asked.conflict_at(key, "y", 2)
+    assert who_gives_way(asks, own, asked.quorum.last) == loser

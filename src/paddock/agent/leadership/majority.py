@@ -10,7 +10,6 @@ from __future__ import annotations
 from paddock.agent.leadership.succession import MajoritySuccession
 from paddock.agent.transport.client import ClientEvents, CoordinatorClient
 from paddock.agent.transport.server import CoordinatorServer
-from paddock.core.rendezvous.leader_conflict import describe_job
 from paddock.core.rendezvous.messages import Envelope, HandOver, Join, LeaderConflict, sent_on
 from paddock.errors import UsageError
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from paddock.agent.leadership.leadership import Leadership
     from paddock.agent.leadership.messages import Lead, Target
     from paddock.agent.transport.sockets import Listener
-    from paddock.core.rendezvous.messages import Ending, Start, Voters
+    from paddock.core.rendezvous.messages import Ending, Start
 
 CLAIM_SECONDS = 1.0  # between two rounds, and for one answer
 REFUSED_SECONDS = 0.02  # before the next is asked, where a connection is refused
@@ -202,22 +201,19 @@ class LeaderConflicts(ClientEvents):
             if leadership.run.loop.now() >= self._foreign_at:
                 self._coordinator.give_way(sent_on(client.target))
             return
-        self._sent = self._claim(last)
+        self._sent = self._claim()
         client.send(Envelope(uid, -1, self._sent))
 
-    def _claim(self, last: Voters) -> LeaderConflict:
-        leadership, state = self._leadership, self._state
-        return LeaderConflict(
-            state.uid, last.attempt, state.begun > 0, state.quorum.is_committed,
-            leadership.run.member.key, leadership.address, leadership.port,
-            describe_job(leadership.run.job, state.member_table.fingerprint),
-        )  # fmt: skip
+    def _claim(self) -> LeaderConflict:
+        leadership = self._leadership
+        key = leadership.run.member.key
+        return self._state.conflict_at(key, leadership.address, leadership.port)
 
     def on_envelope(self, envelope: Envelope) -> None:
         """Step down as ordered, if our state is still the one that was sent."""
         last = self._state.quorum.last
         order = envelope.message
-        if not isinstance(order, HandOver) or last is None or self._claim(last) != self._sent:
+        if not isinstance(order, HandOver) or last is None or self._claim() != self._sent:
             return
         if (order.address, order.listen_port) != (self._leadership.address, self._leadership.port):
             self._coordinator.give_way(order)  # else a redirector that sends nodes to us

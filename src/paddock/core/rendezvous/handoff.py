@@ -80,7 +80,7 @@ class UsedBudget:
         """The earlier of that monotonic second and the deadline."""
         return at if self.deadline_at is None else min(at, self.deadline_at)
 
-    def told(self, now: float) -> Budget:
+    def message(self, now: float) -> Budget:
         """The budget as a message for another coordinator."""
         left = None if self.deadline_at is None else max(0.0, self.deadline_at - now)
         return Budget(self.used_restarts, self.total_restarts, left)

@@ -119,6 +119,16 @@ class MemberTable:
         return [i for i, p in self.peers.items() if not (p.leaving or p.is_expelled)]
 
     @property
+    def keys(self) -> set[str]:
+        """The keys of the nodes that are in."""
+        return {p.key for p in self.peers.values()}
+
+    @property
+    def leavers(self) -> list[int]:
+        """Members that have to leave, except the coordinator's own node."""
+        return [i for i, p in self.peers.items() if (p.leaving and not p.is_self) or p.is_expelled]
+
+    @property
     def own_leaver(self) -> MemberEntry | None:
         """The coordinator's own node, if it was told to leave."""
         own = self.own
@@ -158,11 +168,9 @@ class MemberTable:
         )
 
     def label(self, peer: MemberEntry) -> str:
-        """A node's name; with its pod where several nodes share a host."""
         return label(peer, self.peers.values())
 
     def names(self) -> str:
-        """The nodes' names, cut after eight."""
         return names_of(self.peers.values())
 
     def refusal(self, join: Join, former: int | None) -> Reject | None:
@@ -205,9 +213,9 @@ class MemberTable:
         spare: list[int] = []
         taken: dict[object, int] = {}
         for member, p in sorted(self.peers.items(), key=sort_key):
-            seat: object = p.host.address if ips else p.node_rank
-            taken[seat] = taken.get(seat, 0) + 1
-            is_one_more = seat is not None and taken[seat] > room.get(seat, 1)
+            rank: object = p.host.address if ips else p.node_rank
+            taken[rank] = taken.get(rank, 0) + 1
+            is_one_more = rank is not None and taken[rank] > room.get(rank, 1)
             (spare if is_one_more else ranked).append(member)
         return ranked + spare
 
@@ -215,16 +223,16 @@ class MemberTable:
         """The members of the next attempt: as many as --nnodes allows, in node-rank order."""
         return self.rank_order()[: self.job.nnodes_max]
 
-    def seat(self, chosen: Iterable[int]) -> None:
+    def assign_ranks(self, chosen: Iterable[int]) -> None:
         """Assign node ranks 0, 1, ... to the chosen members, and none to the others."""
         for peer in self.peers.values():
             peer.assigned_rank = None
-        for place, member in enumerate(chosen):
-            self.peers[member].assigned_rank = place
+        for rank, member in enumerate(chosen):
+            self.peers[member].assigned_rank = rank
 
-    def member_at(self, place: int) -> int:
+    def member_at(self, rank: int) -> int:
         """The member number with this node rank in the latest plan."""
-        return next(i for i, p in self.peers.items() if p.assigned_rank == place)
+        return next(i for i, p in self.peers.items() if p.assigned_rank == rank)
 
     def missing(self) -> str:
         """The missing nodes, where --ips or --rank name them; else ""."""
