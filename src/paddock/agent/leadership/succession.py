@@ -30,9 +30,9 @@ from paddock.agent.leadership.messages import (
     takes_over,
 )
 from paddock.core.endpoint import join_endpoint
-from paddock.core.rendezvous.handoff import SHORT_GRACE_SECONDS, LeaderHandoff
 from paddock.core.rendezvous.leader_conflict import succession_rank
 from paddock.core.rendezvous.messages import Budget, SetTimer
+from paddock.core.rendezvous.quorum import SHORT_GRACE_SECONDS, LeaderHandoff
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, PaddockError
 
 TYPE_CHECKING = False

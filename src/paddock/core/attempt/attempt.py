@@ -21,7 +21,7 @@ from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, EXIT_SIGNAL_BASE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from typing import Literal
 
     from paddock.core.hosts import Host
@@ -83,7 +83,6 @@ class Attempt:
         return 0 < self.workers <= self.workers_done
 
     def is_other_plan(self, digest: int) -> bool:
-        """Return True if a node's plan differs from that of the first node that reported one."""
         if self._digest is None:
             self._digest = digest
         return digest != self._digest
@@ -117,8 +116,9 @@ class Attempt:
 
 @value
 class AttemptSummary:
-    """The facts of a stopped attempt, from which judge decides.
+    """The facts from which judge decides what follows a stopped attempt.
 
+    attempt: the one that is now; stopped: it, or the one before while nodes are awaited.
     asked_signal: the job as a whole was told to stop; asked_by_loss: by no signal, but a node
     lost what it needs. leaving: signals of the nodes that were told to leave, by node rank.
     expellable: node ranks that the others could go on without.
@@ -126,10 +126,7 @@ class AttemptSummary:
 
     job: Job
     attempt: int
-    why: Why
-    reason: str
-    exits: Sequence[Exit]
-    workers: int
+    stopped: Attempt
     used_restarts: int
     total_restarts: int
     ran_seconds: float
@@ -152,22 +149,23 @@ class AttemptSummary:
 
         clean: no process of it ended otherwise than well (servers apart).
         """
-        is_clean = kind == "cancel" and all(e.ok for e in self.exits if e.role != "ps")
+        is_clean = kind == "cancel" and all(e.ok for e in self.stopped.exits if e.role != "ps")
         return Verdict(
             kind,
             exit_code,
             reason,
             attempt=self.attempt,
             culprit=culprit,
-            exits=tuple(self.exits),
+            exits=tuple(self.stopped.exits),
             clean=is_clean,
             restarts=self.total_restarts,
             warnings=self.warnings,
         )
 
     def succeeded(self) -> Verdict:
-        """The verdict of a job that succeeded."""
-        return self.verdict("succeed", 0, self.reason if self.why == "success" else "")
+        return self.verdict(
+            "succeed", 0, self.stopped.reason if self.stopped.why == "success" else ""
+        )
 
     def failed(self, reason: str, culprit: Exit | None = None) -> Verdict:
         """The verdict of a job that failed: its exit code is that of the root cause (culprit)."""
@@ -205,32 +203,34 @@ class NextAttempt:
 
 def judge(summary: AttemptSummary) -> Verdict | NextAttempt:
     """Decide what follows a stopped attempt: the verdict of the job, or another attempt."""
-    if summary.why == "success":
+    if summary.stopped.why == "success":
         return summary.succeeded()
-    if summary.why == "deadline":
-        return summary.verdict("fail", EXIT_DEADLINE, summary.reason + unfinished(summary.exits))
-    if summary.why == "failure":
+    if summary.stopped.why == "deadline":
+        return summary.verdict(
+            "fail", EXIT_DEADLINE, summary.stopped.reason + unfinished(summary.stopped.exits)
+        )
+    if summary.stopped.why == "failure":
         return _judge_failure(summary)
     if summary.asked_signal:
         return summary.ended_as_asked()
-    done = sum(1 for e in summary.exits if e.ok and not e.by_us and e.role in WORKER_ROLES)
-    if 0 < summary.workers <= done:
+    done = sum(1 for e in summary.stopped.exits if e.ok and not e.by_us and e.role in WORKER_ROLES)
+    if 0 < summary.stopped.workers <= done:
         return summary.succeeded()  # the change came when all was done
-    return NextAttempt(summary.reason, Retry(0.0, summary.used_restarts, ""))
+    return NextAttempt(summary.stopped.reason, Retry(0.0, summary.used_restarts, ""))
 
 
-def judge_end(summary: AttemptSummary, workers_done: int) -> Verdict:
+def judge_end(summary: AttemptSummary) -> Verdict:
     """Judge an attempt whose processes have all ended, and nothing had made it stop."""
-    if workers_done >= summary.workers:
+    if summary.stopped.workers_done >= summary.stopped.workers:
         return summary.succeeded()
     text = "every node says that its processes ended, but not how all of them did"
-    return summary.failed(text, find_culprit(summary.exits))
+    return summary.failed(text, find_culprit(summary.stopped.exits))
 
 
 def _judge_failure(summary: AttemptSummary) -> Verdict | NextAttempt:
-    culprit = find_culprit(summary.exits)
+    culprit = find_culprit(summary.stopped.exits)
     if culprit is None:
-        return summary.failed(summary.reason)
+        return summary.failed(summary.stopped.reason)
     was_asked = _was_asked(summary, culprit)
     is_its_own = culprit.cause != "node-lost" and not culprit.is_witness
     if culprit.node_rank in summary.expellable and is_its_own:

@@ -95,7 +95,6 @@ class Exit:
 
     @property
     def exit_code(self) -> int:
-        """The exit code that a shell would report: the code, or 128 + signal."""
         if self.signal:
             return 128 + self.signal
         return self.code

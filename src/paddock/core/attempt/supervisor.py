@@ -151,7 +151,6 @@ class Supervisor:
 
     @property
     def alive(self) -> frozenset[Key]:
-        """Processes that have not ended."""
         return frozenset(self._alive)
 
     def handle(self, event: Event, now: float) -> list[Action]:

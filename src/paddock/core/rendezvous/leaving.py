@@ -65,7 +65,6 @@ def goodbye(summary: AttemptSummary, peer: MemberEntry, name: str) -> Verdict:
 
 
 def release(members: Iterable[int], verdict: Verdict) -> list[Action]:
-    """Let members leave with that verdict; the job goes on."""
     over = JobEnded(replace(verdict, job_continues=True))
     return [do for member in members for do in (Send((member,), over), Close(member))]
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from paddock.core.job import Job
-    from paddock.core.rendezvous.handoff import LeaderHandoff
     from paddock.core.rendezvous.messages import Join, Loss
+    from paddock.core.rendezvous.quorum import LeaderHandoff
 
 NAMES_MAX = 8
 
@@ -79,11 +79,9 @@ class MemberTable:
         return len(self.peers)
 
     def former(self, key: str) -> int | None:
-        """The member number this launcher had when it joined before."""
         return self._by_key.get(key)
 
     def add(self, member: int, join: Join, *, is_self: bool) -> MemberEntry:
-        """Add a node that joined; nothing of what it ran before is left."""
         peer = MemberEntry(join, self._joins, is_self=is_self)
         self._joins += 1
         self.peers[member] = peer
@@ -110,7 +108,6 @@ class MemberTable:
 
     @property
     def own(self) -> MemberEntry | None:
-        """The coordinator's own node, while it is in."""
         return next((p for p in self.peers.values() if p.is_self), None)
 
     @property
@@ -120,7 +117,6 @@ class MemberTable:
 
     @property
     def keys(self) -> set[str]:
-        """The keys of the nodes that are in."""
         return {p.key for p in self.peers.values()}
 
     @property
@@ -231,7 +227,6 @@ class MemberTable:
             self.peers[member].assigned_rank = rank
 
     def member_at(self, rank: int) -> int:
-        """The member number with this node rank in the latest plan."""
         return next(i for i, p in self.peers.items() if p.assigned_rank == rank)
 
     def missing(self) -> str:
@@ -325,7 +320,6 @@ def label(peer: MemberEntry, peers: Iterable[MemberEntry]) -> str:
 
 
 def names_of(peers: Collection[MemberEntry]) -> str:
-    """The nodes' names, cut after eight."""
     first = [p for p, _ in zip(peers, range(NAMES_MAX), strict=False)]
     more = len(peers) - len(first)
     return ", ".join(label(p, peers) for p in first) + (f" and {more} more" if more else "")
@@ -344,7 +338,6 @@ def address_key(address: str) -> tuple[int, ...]:
 
 
 def describe(items: Iterable[str]) -> str:
-    """Names for a message, cut after eight."""
     names = list(items)
     return ", ".join(names[:NAMES_MAX]) + (
         f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""

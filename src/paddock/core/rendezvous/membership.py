@@ -59,7 +59,6 @@ from __future__ import annotations
 
 from paddock.core.attempt.attempt import NextAttempt, judge, judge_end
 from paddock.core.rendezvous import leaving
-from paddock.core.rendezvous.handoff import NOTHING, SHORT_GRACE_SECONDS
 from paddock.core.rendezvous.leader_conflict import resolve_conflict
 from paddock.core.rendezvous.messages import (
     LOSSES,
@@ -83,6 +82,7 @@ from paddock.core.rendezvous.messages import (
     Stopped,
     Warn,
 )
+from paddock.core.rendezvous.quorum import NOTHING, SHORT_GRACE_SECONDS
 from paddock.core.rendezvous.state import MembershipState
 from paddock.core.rendezvous.wait import RendezvousWait
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, EXIT_USAGE
@@ -93,9 +93,9 @@ if TYPE_CHECKING:
     from paddock.core.attempt.exits import Exit
     from paddock.core.attempt.policy import Verdict
     from paddock.core.job import Job
-    from paddock.core.rendezvous.handoff import LeaderHandoff
     from paddock.core.rendezvous.member_table import MemberEntry
     from paddock.core.rendezvous.messages import Action, Event, HandOver
+    from paddock.core.rendezvous.quorum import LeaderHandoff
     from paddock.core.rendezvous.state import Phase
 
 # A member gets this much longer than its own grace to say that its processes are gone.
@@ -129,7 +129,6 @@ class Membership:
 
     @property
     def active_ids(self) -> tuple[int, ...]:
-        """Members of the current attempt, in node-rank order."""
         return tuple(self.state.current.members)
 
     # ----------------------------------------------------------------- events
@@ -383,7 +382,7 @@ class Membership:
             return []
         if self.phase == "stopping":
             return self._judge(now)
-        verdict = judge_end(self.state.summary(), self.state.current.workers_done)
+        verdict = judge_end(self.state.summary())
         return self._finish(verdict)  # running -> ended
 
     def _judge(self, now: float) -> list[Action]:

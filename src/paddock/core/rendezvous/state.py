@@ -5,7 +5,7 @@
     member_table  the nodes that are in, their node ranks, those awaited    member_table.py
     current       the members and exits of the attempt that runs            attempt.py
     quorum        the nodes whose votes the next attempt needs              quorum.py
-    used_budget   the restarts used, the time left                          handoff.py
+    used_budget   the restarts used, the time left                          quorum.py
 
 membership.py and the modules it asks decide what follows, and when.
 """
@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from paddock.core.attempt.attempt import Attempt, AttemptSummary
 from paddock.core.plan import find_problems
-from paddock.core.rendezvous.handoff import UsedBudget
 from paddock.core.rendezvous.leader_conflict import describe_job
 from paddock.core.rendezvous.leaving import goodbye
 from paddock.core.rendezvous.member_table import MemberTable
 from paddock.core.rendezvous.messages import LOSSES, LeaderConflict, Start
-from paddock.core.rendezvous.quorum import Quorum
+from paddock.core.rendezvous.quorum import Quorum, UsedBudget
 from paddock.core.value import replace
 
 TYPE_CHECKING = False
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
     from paddock.core.attempt.exits import Exit
     from paddock.core.attempt.policy import Verdict
     from paddock.core.job import Job
-    from paddock.core.rendezvous.handoff import LeaderHandoff
     from paddock.core.rendezvous.member_table import MemberEntry
     from paddock.core.rendezvous.messages import Loss, Lost
+    from paddock.core.rendezvous.quorum import LeaderHandoff
 
     Phase = Literal["gathering", "running", "stopping", "backoff", "ended"]
 
@@ -134,7 +133,6 @@ class MembershipState:
         return verdict
 
     def goodbye(self, peer: MemberEntry) -> Verdict:
-        """The verdict for a node that leaves, or has to."""
         return goodbye(self.summary(), peer, self.member_table.label(peer))
 
     def conflict_at(self, key: str, address: str, listen_port: int) -> LeaderConflict:
@@ -164,10 +162,7 @@ class MembershipState:
         return AttemptSummary(
             self.job,
             self.attempt,
-            attempt.why,
-            attempt.reason,
-            attempt.exits,
-            attempt.workers,
+            attempt,
             self.used_budget.used_restarts,
             self.used_budget.total_restarts,
             now - attempt.started_at,

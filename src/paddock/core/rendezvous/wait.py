@@ -18,9 +18,8 @@ from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.core.rendezvous.handoff import UsedBudget
     from paddock.core.rendezvous.member_table import MemberTable
-    from paddock.core.rendezvous.quorum import Quorum
+    from paddock.core.rendezvous.quorum import Quorum, UsedBudget
 
 # Beyond this many members not every joining is worth a line at every node: 1,024 nodes would
 # cause a million lines. The latest state is printed at most once a second, and always at the end.
@@ -57,7 +56,6 @@ class RendezvousWait:
         self._said_at = -NOTE_SECONDS
 
     def begin(self, now: float) -> None:
-        """Begin the wait for the next attempt."""
         self._since = self._changed_at = now
         self._member_table.awaited.clear()
 
@@ -118,7 +116,6 @@ class RendezvousWait:
         return self._since + self.job.elastic.timeout_seconds
 
     def waiting_text(self) -> str:
-        """The line for people: which nodes joined, and which are missing."""
         job = self.job
         wanted = (
             str(job.nnodes_max)
@@ -135,7 +132,6 @@ class RendezvousWait:
         return f"{text}; missing {missing}" if missing else text
 
     def given_up_text(self, before: str) -> str:
-        """The reason of a job that gave up waiting for nodes."""
         flag = "--join-timeout" if self._member_table.is_first else "--elastic_timeout"
         before = f"{before}; " if before else ""
         return f"{before}{self.waiting_text()}; gave up after {self.limit_seconds:g} s ({flag})"
