@@ -203,20 +203,19 @@ class NextAttempt:
 
 def judge(summary: AttemptSummary) -> Verdict | NextAttempt:
     """Decide what follows a stopped attempt: the verdict of the job, or another attempt."""
-    if summary.stopped.why == "success":
+    stopped = summary.stopped
+    if stopped.why == "success":
         return summary.succeeded()
-    if summary.stopped.why == "deadline":
-        return summary.verdict(
-            "fail", EXIT_DEADLINE, summary.stopped.reason + unfinished(summary.stopped.exits)
-        )
-    if summary.stopped.why == "failure":
+    if stopped.why == "deadline":
+        return summary.verdict("fail", EXIT_DEADLINE, stopped.reason + unfinished(stopped.exits))
+    if stopped.why == "failure":
         return _judge_failure(summary)
     if summary.asked_signal:
         return summary.ended_as_asked()
-    done = sum(1 for e in summary.stopped.exits if e.ok and not e.by_us and e.role in WORKER_ROLES)
-    if 0 < summary.stopped.workers <= done:
+    done = sum(1 for e in stopped.exits if e.ok and not e.by_us and e.role in WORKER_ROLES)
+    if 0 < stopped.workers <= done:
         return summary.succeeded()  # the change came when all was done
-    return NextAttempt(summary.stopped.reason, Retry(0.0, summary.used_restarts, ""))
+    return NextAttempt(stopped.reason, Retry(0.0, summary.used_restarts, ""))
 
 
 def judge_end(summary: AttemptSummary) -> Verdict:
