@@ -7,10 +7,9 @@ from itertools import product
 import pytest
 
 from paddock.core.job import Elastic, Entrypoint, Job, Rendezvous
-from paddock.core.rendezvous.quorum import LeaderHandoff
 from paddock.core.rendezvous.leader_conflict import who_gives_way
 from paddock.core.rendezvous.messages import LeaderConflict, Voters
-from paddock.core.rendezvous.quorum import Quorum, has_majority
+from paddock.core.rendezvous.quorum import LeaderHandoff, Quorum, has_majority
 from paddock.core.rendezvous.state import MembershipState
 
 

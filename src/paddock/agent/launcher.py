@@ -367,7 +367,7 @@ class LauncherProcess(Launcher):
             is_alone = self.job.nnodes_max == 1
             why = end_text(self.verdict, member.stopped_by, is_alone=is_alone)
         if self.record is not None:
-            self.record.end(self.exit_code, why, was_told=bool(member.told_signal))
+            self.record.end(self.exit_code, why, was_stopped=bool(member.stop_signal))
         if self.exit_code:
             keep_reason(why)
         if self.control is not None:

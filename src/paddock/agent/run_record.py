@@ -186,13 +186,13 @@ class RunRecord:
 
     # ------------------------------------------------------------------- the end
 
-    def end(self, code: int, why: str, *, was_told: bool) -> None:
+    def end(self, code: int, why: str, *, was_stopped: bool) -> None:
         """Write how it ended. was_told: to end."""
         if self._git is not None:
             select([self._git[1]], [], [], GIT_SECONDS)
         self._end_git()
         verdict = self._view.verdict
-        state = "succeeded" if code == 0 else "cancelled" if was_told else "failed"
+        state = "succeeded" if code == 0 else "cancelled" if was_stopped else "failed"
         if verdict is not None:
             state = STATES[verdict.kind]
         self._write()

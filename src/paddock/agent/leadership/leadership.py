@@ -106,7 +106,7 @@ class Leadership(ClientEvents):
             member.start,
             member.is_start_fresh,
             member.budget_left(),
-            member.told_signal,
+            member.stop_signal,
             self.elector.first,
         )
 

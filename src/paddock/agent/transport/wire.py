@@ -64,9 +64,9 @@ _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 _PARTS = (Budget, Exit, Host, Verdict, Voters)
 _MESSAGES: tuple[type, ...] = (
     messages.Join, messages.Started, messages.Exited, messages.Stopped, messages.Leave,
-    messages.CannotRun, messages.Warn, messages.LeaderConflict, messages.Ping, messages.Start,
+    messages.CannotRun, messages.Warn, messages.LeaderConflict, messages.Heartbeat, messages.Start,
     messages.Committed, messages.Stop, messages.JobEnded, messages.Reject, messages.HandOver,
-    messages.Notice, messages.Pong,
+    messages.Notice, messages.HeartbeatAck,
 )  # fmt: skip
 _CLASSES: dict[str, type] = {c.__name__: c for c in (*_MESSAGES, *_PARTS)}
 _KINDS: dict[str, tuple[type, ...]] = {

@@ -201,7 +201,7 @@ class NextAttempt:
         return self.culprit is not None and self.expelled is None
 
 
-def judge(summary: AttemptSummary) -> Verdict | NextAttempt:
+def decide_next(summary: AttemptSummary) -> Verdict | NextAttempt:
     """Decide what follows a stopped attempt: the verdict of the job, or another attempt."""
     stopped = summary.stopped
     if stopped.why == "success":
@@ -209,7 +209,7 @@ def judge(summary: AttemptSummary) -> Verdict | NextAttempt:
     if stopped.why == "deadline":
         return summary.verdict("fail", EXIT_DEADLINE, stopped.reason + unfinished(stopped.exits))
     if stopped.why == "failure":
-        return _judge_failure(summary)
+        return _decide_after_failure(summary)
     if summary.asked_signal:
         return summary.ended_as_asked()
     done = sum(1 for e in stopped.exits if e.ok and not e.by_us and e.role in WORKER_ROLES)
@@ -218,7 +218,7 @@ def judge(summary: AttemptSummary) -> Verdict | NextAttempt:
     return NextAttempt(stopped.reason, Retry(0.0, summary.used_restarts, ""))
 
 
-def judge_end(summary: AttemptSummary) -> Verdict:
+def decide_end(summary: AttemptSummary) -> Verdict:
     """Judge an attempt whose processes have all ended, and nothing had made it stop."""
     if summary.stopped.workers_done >= summary.stopped.workers:
         return summary.succeeded()
@@ -226,7 +226,7 @@ def judge_end(summary: AttemptSummary) -> Verdict:
     return summary.failed(text, find_culprit(summary.stopped.exits))
 
 
-def _judge_failure(summary: AttemptSummary) -> Verdict | NextAttempt:
+def _decide_after_failure(summary: AttemptSummary) -> Verdict | NextAttempt:
     culprit = find_culprit(summary.stopped.exits)
     if culprit is None:
         return summary.failed(summary.stopped.reason)

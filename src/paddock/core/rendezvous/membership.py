@@ -57,7 +57,7 @@ the attempt is stopped.
 
 from __future__ import annotations
 
-from paddock.core.attempt.attempt import NextAttempt, judge, judge_end
+from paddock.core.attempt.attempt import NextAttempt, decide_end, decide_next
 from paddock.core.rendezvous import leaving
 from paddock.core.rendezvous.leader_conflict import resolve_conflict
 from paddock.core.rendezvous.messages import (
@@ -381,14 +381,14 @@ class Membership:
         if self.state.current.unstopped:
             return []
         if self.phase == "stopping":
-            return self._judge(now)
-        verdict = judge_end(self.state.summary())
+            return self._decide_next(now)
+        verdict = decide_end(self.state.summary())
         return self._finish(verdict)  # running -> ended
 
-    def _judge(self, now: float) -> list[Action]:
+    def _decide_next(self, now: float) -> list[Action]:
         """Judge the stopped attempt: end the job, or prepare another attempt."""
         state = self.state
-        found = judge(state.summary(now))
+        found = decide_next(state.summary(now))
         if not isinstance(found, NextAttempt):
             return self._finish(found)
         state.used_budget.add(found.again.used, is_restart=found.is_restart)

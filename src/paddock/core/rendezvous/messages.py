@@ -2,8 +2,8 @@
 Values only; membership.py takes and gives them, agent/transport/wire.py encodes them.
 
     to the coordinator    Join, Started, Exited, Stopped, Leave, CannotRun, Warn, LeaderConflict,
-                          Ping
-    to a member           Start, Committed, Stop, JobEnded, Reject, HandOver, Notice, Pong
+                          Heartbeat
+    to a member           Start, Committed, Stop, JobEnded, Reject, HandOver, Notice, HeartbeatAck
     the machine's events  Received(one of the first row), Lost, GiveWay, TimerFired
     its actions           Send(one of the second row), Close, SetTimer, End
 
@@ -176,7 +176,7 @@ class LeaderConflict:
 
 
 @value
-class Ping:
+class Heartbeat:
     """The heartbeat of a member, each quarter of a lease. at_ns: the member's monotonic clock."""
 
     at_ns: Nanoseconds
@@ -277,8 +277,8 @@ class Notice:
 
 
 @value
-class Pong:
-    """Answer to a heartbeat. at_ns: the Ping's stamp back; now_ns: the coordinator's clock."""
+class HeartbeatAck:
+    """Answer to a heartbeat. at_ns: the Heartbeat's stamp back; now_ns: the coordinator's clock."""
 
     at_ns: Nanoseconds
     now_ns: Nanoseconds
@@ -380,8 +380,8 @@ class End:
 
 if TYPE_CHECKING:
     ToCoordinator = (
-        Join | Started | Exited | Stopped | Leave | CannotRun | Warn | LeaderConflict | Ping
+        Join | Started | Exited | Stopped | Leave | CannotRun | Warn | LeaderConflict | Heartbeat
     )
-    ToMember = Start | Committed | Stop | JobEnded | Reject | HandOver | Notice | Pong
+    ToMember = Start | Committed | Stop | JobEnded | Reject | HandOver | Notice | HeartbeatAck
     Event = Received | Lost | GiveWay | TimerFired
     Action = Send | Close | SetTimer | End

@@ -53,7 +53,7 @@ class RendezvousWait:
         self._used_budget = used_budget
         self._since = now
         self._changed_at = now
-        self._said_at = -NOTE_SECONDS
+        self._noted_at = -NOTE_SECONDS
 
     def begin(self, now: float) -> None:
         self._since = self._changed_at = now
@@ -83,9 +83,9 @@ class RendezvousWait:
         if start_at is None and now >= limit_at:
             return StartDecision(gives_up=True, text=self.given_up_text(before))
         wake_at = used_budget.until(limit_at if start_at is None else start_at)
-        if len(self._member_table) > NOTES_MEMBERS and now < self._said_at + NOTE_SECONDS:
-            return StartDecision(wake_at=min(wake_at, self._said_at + NOTE_SECONDS))
-        self._said_at = now
+        if len(self._member_table) > NOTES_MEMBERS and now < self._noted_at + NOTE_SECONDS:
+            return StartDecision(wake_at=min(wake_at, self._noted_at + NOTE_SECONDS))
+        self._noted_at = now
         text = self.waiting_text()
         if start_at is not None and start_at == self._member_table.lost_until:
             text = f"waiting {start_at - now:.1f} s until the lease of the lost node is over"
