@@ -166,10 +166,7 @@ def _read_role(name: str, content: object, reading: _PaddleJobReader, python: st
             reading.not_honoured.append(
                 unknown_field(f"{path}.{key}", key, ("replicas", "template"))
             )
-    pod = read_pod(f"{path}.template", parts.get("template"), python)
-    reading.problems.extend(pod.problems)
-    reading.not_honoured.extend(pod.not_honoured)
-    reading.pods[name] = pod
+    reading.pods[name] = read_pod(reading, f"{path}.template", parts.get("template"), python)
 
 
 def _read_rest(spec: Mapping[str, object], reading: _PaddleJobReader) -> None:
