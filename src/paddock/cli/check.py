@@ -18,6 +18,7 @@ from time import monotonic
 
 from paddock.backends.node.jobdir import inner, last_error, read_json
 from paddock.cli.family import JSON, CliCommand, ParsedCommand
+from paddock.cli.main import COMMANDS as NAMES
 from paddock.cli.version import FRAMEWORKS, installed
 from paddock.command_line import flag
 from paddock.core.value import fields_of, value
@@ -175,7 +176,7 @@ def cause_of(code: int, folder: str) -> str:
 COMMANDS = {
     "check": CliCommand(
         "check",
-        "run a real all-reduce on two processes of this machine",
+        NAMES["check"],
         (flag("framework", "", "with this one [each installed one]", choices=CHECKED), JSON),
         _run,
         notes="On two devices where there are as many, else on the CPU. 0 if all are ok.",

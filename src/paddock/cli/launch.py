@@ -53,7 +53,7 @@ def _run(argv: Sequence[str]) -> int:
         raise HelpAsked("launch", argv)
     job = parsed.job
     if "dry_run" in parsed.given:
-        from paddock.cli.plan_text import show_plan
+        from paddock.cli.explain import show_plan
 
         show_plan(parsed)
         return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paddock.cli.family import CliCommand
+from paddock.cli.main import COMMANDS as NAMES
 from paddock.rec.config.words import TABLE
 
 
@@ -27,7 +28,7 @@ def _check_submission(words: Sequence[str]) -> None:
 COMMANDS = {
     "rec": CliCommand(
         "rec",
-        "train a recommendation model as its config.yaml says",
+        NAMES["rec"],
         TABLE.flags,
         takes_words=_run,
         usages=("-m CONFIG [-b BACKEND] [-o KEY=VALUE ...] [flags]",),
