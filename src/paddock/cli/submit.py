@@ -161,7 +161,7 @@ def _directives(split: SubmitArgs) -> list[str]:
     """The arguments in #PADDOCK lines of the script, if it can be read."""
     if not split.script:
         return []
-    from paddock.backends.directives import read_directives
+    from paddock.backends.flags import read_directives
 
     try:
         text = Path(split.own.get("package", ""), split.script[0]).read_text("utf-8")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock.backends.flags import foreign
-from paddock.backends.kubernetes import forms, paddlefile
+from paddock.backends.kubernetes import forms
 from paddock.backends.kubernetes.options import NO_IMAGE, KubernetesOptions, object_name
 from paddock.backends.kubernetes.pods import CONTAINER, DEFAULT_CONTAINER, template_of
 from paddock.backends.kubernetes.shown import reason_of, yaml_lines
@@ -105,8 +105,8 @@ def objects_of(
     queue = {forms.KUEUE_QUEUE: options.queue} if options.scheduler == "kueue" else {}
     top: Manifest = {
         "name": name,
-        "labels": paddlefile.metadata_of(document, "labels") | labels | queue,
-        "annotations": paddlefile.metadata_of(document, "annotations") | {ANNOTATION: noted},
+        "labels": forms.file_metadata(document, "labels") | labels | queue,
+        "annotations": forms.file_metadata(document, "annotations") | {ANNOTATION: noted},
     }
     found = [PlannedObject(forms.RESOURCES[form], {"metadata": top, "spec": spec})]
     found += [PlannedObject(SECRETS, secret), *maps]
@@ -129,7 +129,7 @@ def pod_names(submission: Submission, form: str) -> list[str]:
     """Return the names of the job's pods."""
     name = object_name(submission.run_id)
     if is_file(submission, form):
-        return paddlefile.pod_names(json.loads(submission.file), name)
+        return forms.file_pod_names(json.loads(submission.file), name)
     return forms.pod_names(submission.job, form, name)
 
 
@@ -235,7 +235,7 @@ def _spec(
         return forms.job_spec(job, options, name, template([*words, *CONSOLE], [ip]))
     if is_file(submission, form):
         document = json.loads(submission.file)
-        return paddlefile.spec_of(document, image=options.image, secret=name, labels=labels)
+        return forms.file_spec(document, image=options.image, secret=name, labels=labels)
     if form == "paddlejob":
         pods = {role: template(CONSOLE, [], serves=role == "ps")
                 for role in forms.pods_of(job)}  # fmt: skip

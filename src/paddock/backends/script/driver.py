@@ -16,7 +16,7 @@ from paddock.backends.node.jobdir import INNER, last_error, read_json
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.script.parse import find_id, find_state, status_of
 from paddock.backends.script.render import again, fill, plan_of
-from paddock.backends.sites.check import SECRET_HINT
+from paddock.backends.sites.keys import SECRET_HINT
 from paddock.backends.text import clean
 from paddock.backends.types import (
     Handle,

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paddock.backends.sites.check import secret_problems
-from paddock.backends.sites.keys import BY_NAME
+from paddock.backends.sites.keys import BY_NAME, secret_problems
 from paddock.backends.table import BACKENDS
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError, refuse
