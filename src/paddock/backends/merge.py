@@ -84,7 +84,6 @@ def clock_ahead_ns(samples: Iterable[tuple[int, int, int]]) -> int:
 
 
 def prefixed(pieces: Iterable[LogChunk], *, is_terminal: bool = False) -> Iterator[bytes]:
-    """Yield the lines with their label before each."""
     prefixes: dict[str, bytes] = {}
     for piece in pieces:
         prefix = prefixes.get(piece.label)

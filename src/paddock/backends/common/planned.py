@@ -85,7 +85,6 @@ def of_command(
 
 
 def env_text(env: Sequence[tuple[str, str]]) -> str:
-    """Return shell lines that set the variables."""
     return "".join(f"{name}={shlex.quote(text)}\n" for name, text in env)
 
 

@@ -124,7 +124,6 @@ async def settle(client: HttpClient, namespace: str, top: PlannedObject, uid: st
 
 
 async def pods_of(client: HttpClient, namespace: str, name: str) -> tuple[Pod, ...]:
-    """Return the pods of a run."""
     return (await client.page(PODS, Query(namespace, f"{LABEL_RUN}={name}"))).items
 
 

@@ -69,7 +69,6 @@ def pods_of(job: Job) -> dict[str, int]:
 def paddle_spec(
     job: Job, options: KubernetesOptions, templates: Mapping[str, Manifest]
 ) -> Manifest:
-    """Return the spec of a PaddleJob."""
     roles = pods_of(job)
     found: Manifest = {"suspend": True, "cleanPodPolicy": "Never"}
     if options.scheduler in ("volcano", "coscheduling"):
@@ -179,7 +178,6 @@ def serves(pod: str, name: str) -> bool:
 
 
 def pod_group(options: KubernetesOptions, name: str, members: int) -> Manifest:
-    """Return the spec of a PodGroup, for an Indexed Job."""
     more: Manifest = {}
     if options.scheduler == "volcano":
         more = {"queue": options.queue, "priorityClassName": options.priority_class}

@@ -64,14 +64,12 @@ class PlannedObject:
 
     @property
     def name(self) -> str:
-        """metadata.name."""
         found = self.manifest["metadata"]
         assert isinstance(found, dict)
         return str(found["name"])
 
     @property
     def file(self) -> str:
-        """The file name of the object in a plan."""
         return f"{self.resource.kind.lower()}-{self.name}.yaml"
 
 
@@ -126,7 +124,6 @@ def is_file(submission: Submission, form: str) -> bool:
 
 
 def pod_names(submission: Submission, form: str) -> list[str]:
-    """Return the names of the job's pods."""
     name = object_name(submission.run_id)
     if is_file(submission, form):
         return forms.file_pod_names(json.loads(submission.file), name)
@@ -172,7 +169,6 @@ def told(submission: Submission, options: KubernetesOptions, form: str) -> dict[
 def plan_of(
     submission: Submission, options: KubernetesOptions, form: str, found: list[PlannedObject]
 ) -> SubmissionPlan:
-    """Return the plan that creates these objects."""
     namespace = options.namespace or NAMESPACE
     name = found[0].name
     roles = told(submission, options, form)["roles"]

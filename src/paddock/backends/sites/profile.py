@@ -53,7 +53,6 @@ def read_profile(env: Mapping[str, str], cwd: str) -> Profile:
 
 
 def _take(profile: Profile, path: str, env: Mapping[str, str]) -> list[Problem]:
-    """Lay a file over the profile; return the problems in it."""
     document = _load_toml(path)
     problems = list(secret_problems(document, path))
     for name in document:
