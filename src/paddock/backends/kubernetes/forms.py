@@ -32,7 +32,7 @@ TRAINER, PSERVER = "trainer", "pserver"
 ORDER = ("ps", "worker", "heter")
 
 
-def job_spec(job: Job, options: KubernetesOptions, name: str, template: Manifest) -> Manifest:
+def job_spec(job: Job, options: KubernetesOptions, name: str, template: dict[str, Any]) -> Manifest:
     """Return the spec of an Indexed Job. It waits, suspended, until all of its objects exist.
 
     An index fails alone: the launchers end one another, and every log stays. A pod that the
@@ -50,11 +50,9 @@ def job_spec(job: Job, options: KubernetesOptions, name: str, template: Manifest
         taken = {"type": "DisruptionTarget", "status": "True"}
         rule = {"action": "Ignore", "onPodConditions": [taken]}
         found["podFailurePolicy"] = {"rules": [rule]}
-    spec = template["spec"]
-    assert isinstance(spec, dict)
-    spec["subdomain"] = name
+    template["spec"]["subdomain"] = name
     if options.scheduler == "volcano":
-        spec["schedulerName"] = "volcano"
+        template["spec"]["schedulerName"] = "volcano"
     return found
 
 
