@@ -78,7 +78,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _run_submission(argv: Sequence[str]) -> int:
     """``paddock explain -b``: the dry run of a submission and its plan, or a rank's environment."""
-    from paddock.backends.backend import find_planner
+    from paddock.backends.backend import find_backend
     from paddock.backends.flags import TABLE as SUBMIT
     from paddock.cli.submit import read_submission, read_words, show_dry_run
 
@@ -88,7 +88,7 @@ def _run_submission(argv: Sequence[str]) -> int:
     submission = read_submission(read_words(argv if line.problems else [*words, "--", *line.rest]))
     is_json = "json" in submission.extra
     if is_json or not asked:
-        plan = find_planner(submission.site.backend).plan(submission)
+        plan = find_backend(submission.site.backend).plan(submission)
         show_dry_run(submission, plan, is_json=is_json)
     if not is_json:
         print("" if asked else "\n", end="")

@@ -18,11 +18,11 @@ def _run(words: Sequence[str]) -> int:
 
 def _check_submission(words: Sequence[str]) -> None:
     """Check the arguments of a submission, offline. Raises UsageError as `paddock submit` would."""
-    from paddock.backends.backend import find_planner
+    from paddock.backends.backend import find_backend
     from paddock.cli import submit
 
     submission = submit.read_submission(submit.read_words(words))
-    find_planner(submission.site.backend).plan(submission)
+    find_backend(submission.site.backend).plan(submission)
 
 
 COMMANDS = {

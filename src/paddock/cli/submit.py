@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from paddock.backends.backend import EndUnknownError, NotAllReachedError, find_backend, find_planner
+from paddock.backends.backend import EndUnknownError, NotAllReachedError, find_backend
 from paddock.backends.common.planned import taken
 from paddock.backends.flags import SubmitArgs, split_words
 from paddock.backends.registry import (
@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> int:
     if split.is_help:
         raise HelpAsked("submit", argv)
     submission = read_submission(split)
-    plan = find_planner(submission.site.backend).plan(submission)
+    plan = find_backend(submission.site.backend).plan(submission)
     if "dry_run" in split.own:
         show_dry_run(submission, plan, is_json="json" in split.own)
         return 0
@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
                 return _do(split, submission, plan, answer)
             except IdTakenError:
                 submission = replace(submission, run_id=new_id(submission.name))
-                plan = find_planner(submission.site.backend).plan(submission)
+                plan = find_backend(submission.site.backend).plan(submission)
         return _do(split, submission, plan, answer)
 
 
