@@ -32,7 +32,6 @@ class HostError(PaddockError):
 
     def __init__(self, host: str, message: str, hint: str = "") -> None:
         super().__init__(f"{host}: {message}", hint=hint)
-        self.host = host
 
 
 class Answer(dict[str, Any]):
@@ -98,25 +97,17 @@ class Channel:
         """The connection has not broken, as far as is known."""
         return self._why is None and self._process.poll() is None
 
-    def send(self, op: str, **row: Any) -> None:
-        """Send a request; receive() returns its answer."""
+    def send(self, op: str, body: Iterable[bytes] = (), **row: Any) -> None:
+        """Send a request; receive() returns its answer. body: row["bytes"] bytes, in parts."""
         with self._lock:
             if self._why is not None:
                 raise self._why
             try:
-                self._wire.send({"op": op, **row})
+                self._wire.write(json.dumps({"op": op, **row}).encode() + b"\n")
+                for part in body:
+                    self._wire.write(part)
             except OSError as error:
                 raise self._broken() from error
-
-    def pour(self, row: dict[str, Any], parts: Iterable[bytes]) -> tuple[dict[str, Any], bytes]:
-        """Send a request whose body comes in parts, row["bytes"] in all; return its answer."""
-        try:
-            self._wire.write(json.dumps(row).encode() + b"\n")
-            for part in parts:
-                self._wire.write(part)
-        except OSError as error:
-            raise self._broken() from error
-        return self.receive()
 
     def receive(self, seconds: float | None = None) -> tuple[dict[str, Any], bytes]:
         """Return the next answer. Raises HostError: silent, lost, or an error of the host."""
