@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from paddock import errors
+from paddock.command_line import spelled
+from paddock.jobfile.args import SET_FOR_RANKS
 from paddock.jobfile.dialects.allocation import (
     MPI,
     MPI_JOBS,
@@ -12,18 +14,15 @@ from paddock.jobfile.dialects.allocation import (
     SLURM_NODE_COUNTS,
     SLURM_SIZES,
     SLURM_STEPS,
+    TRAINERS,
 )
-from paddock.jobfile.dialects.placement import TRAINERS
 from paddock.jobfile.dialects.torchrun import OTHER_VARIABLES, PET_FLAGS, PET_PREFIX
 from paddock.jobfile.environment import (
     FALLBACKS,
     IN_A_PADDLEJOB,
     MAPPING,
     PADDLEJOB_SIGN,
-    SET_FOR_RANKS,
-    SPECIAL,
     WINNING,
-    WINNING_LISTS,
 )
 from paddock.jobfile.flags import BY_NAME, FLAGS, GROUPS, OLD
 
@@ -65,7 +64,7 @@ def flags_page() -> str:
         " win.",
         "- The first word that is not a flag is the script; what follows belongs to the script."
         " `--` ends the flags early.",
-        "- `BOOL` is one of `1 true yes on y t` or `0 false no off n f`. A bare `--log_overwrite`"
+        "- `BOOL` is one of `1 true yes on y t` or `0 false no off n f`. A bare `--log-overwrite`"
         " before another flag or a script (`*.py`, or a path with `/`) means true; Paddle demands"
         " a value there.",
         "- Times are seconds, or carry units: `500ms`, `30s`, `5m`, `1h30m`.",
@@ -127,6 +126,38 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+# These win as well, by the rules of jobfile/environment.py: (name, flags that it wins over).
+WINNING_LISTS = (
+    ("PADDLE_TRAINER_ENDPOINTS", "`--master`, `--nnodes`"),
+    ("DISTRIBUTED_TRAINER_ENDPOINTS", "`--master`, `--nnodes`"),
+    ("PADDLE_TRAINERS", "`--nnodes`, `--ips`"),
+    ("PADDLE_PSERVERS_IP_PORT_LIST", "`--master`, `--nnodes`, `--ips`, `--run-mode`, `--servers`, "
+     "`--server-num`, `--trainer-num`"),
+    ("TRAINING_ROLE", "`--rank`, beside PADDLE_PSERVERS_IP_PORT_LIST"),
+    ("PADDLE_HETER_ENDPOINTS", "`--heter-workers`, beside PADDLE_PSERVERS_IP_PORT_LIST"),
+)  # fmt: skip
+# Read by rules of their own there: (name, what it does).
+SPECIAL = (
+    ("PADDLE_TRAINER_ENDPOINTS", "the first endpoint becomes --master (port 6768 if absent), the "
+     "number of hosts becomes --nnodes"),
+    ("DISTRIBUTED_TRAINER_ENDPOINTS", "as PADDLE_TRAINER_ENDPOINTS, applied after it"),
+    ("PADDLE_LAUNCH_WITH_ARGS", "1: the two lists above replace neither --master nor --nnodes"),
+    ("PADDLE_TRAINERS", "addresses of the nodes on PaddleCloud; used with POD_IP, "
+     "PADDLE_TRAINER_ID and TRAINER_PORTS_NUM, when there is no endpoint list"),
+    ("TRAINER_PORTS_NUM", "ports a pod may use, from PADDLE_PORT on"),
+    ("PADDLE_PORT", "first port of a pod; with TRAINER_PORTS_NUM above 1 the nodes meet there on "
+     "PaddleCloud and the processes take the ports after it, unless --start-port or PORT_RANGE "
+     "says otherwise"),
+    ("PADDLE_PSERVERS_IP_PORT_LIST", "servers of a paddle-operator job; with TRAINING_ROLE and "
+     "PADDLE_TRAINER_ENDPOINTS it makes a ps job with one process per pod"),
+    ("PADDLE_HETER_ENDPOINTS", "heter workers of a paddle-operator job"),
+    ("TRAINING_ROLE", "role of this pod: PSERVER, TRAINER or HETER"),
+    ("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "1 or 2: --elastic-level 1 unless that is given"),
+    ("PADDLE_ELASTIC_ETCD_SERVICE_HOST", "host of etcd where PADDLE_ELASTIC_SERVER is absent"),
+    ("PADDLE_ELASTIC_ETCD_SERVICE_PORT", "its port"),
+)  # fmt: skip
+
+
 def environment_page() -> str:
     """Every variable the launcher reads."""
     lines = [
@@ -134,7 +165,7 @@ def environment_page() -> str:
         "# Environment read by `paddock launch`\n",
         "English | [中文](environment.zh.md)\n",
         "A flag wins over a variable. One line says so where a variable of Paddle's launcher and"
-        " the flag differ; in Paddle's launcher the variable wins. `--ignore_env` turns all of this"
+        " the flag differ; in Paddle's launcher the variable wins. `--ignore-env` turns all of this"
         " page off. An empty variable counts as absent.\n",
         "## Win over the flag\n",
         "A platform sets these in each pod, and one command line serves all pods. They win over the"
@@ -150,9 +181,9 @@ def environment_page() -> str:
         "| variable | stands for |",
         "|---|---|",
     ]
-    lines.extend(f"| `{variable}` | `--{name}` |" for variable, name in MAPPING)
+    lines.extend(f"| `{variable}` | `{spelled(name)}` |" for variable, name in MAPPING)
     for variable, name in FALLBACKS:
-        what = f"`--{name}`" if name in BY_NAME else FALLBACK_TEXTS[name]
+        what = f"`{spelled(name)}`" if name in BY_NAME else FALLBACK_TEXTS[name]
         lines.append(f"| `{variable}` | {what} |")
     lines += [
         "",
@@ -165,7 +196,7 @@ def environment_page() -> str:
     ]
     pets = [(PET_PREFIX + name.upper(), name) for name in PET_FLAGS]
     lines.extend(
-        f"| `{variable}` | {'accepted and ignored' if _is_ignored(name) else f'`--{name}`'} |"
+        f"| `{variable}` | {_flag_or_ignored(name)} |"
         for variable, name in (*pets, *OTHER_VARIABLES)
     )
     lines += [
@@ -202,10 +233,10 @@ def environment_page() -> str:
 def _winners() -> Iterator[tuple[str, str]]:
     """The variables that win over flags, and over which."""
     flags = dict(MAPPING)
-    yield from ((variable, f"`--{flags[variable]}`") for variable in WINNING)
+    yield from ((variable, f"`{spelled(flags[variable])}`") for variable in WINNING)
     for variable in IN_A_PADDLEJOB:
         where = f"in a pod of a PaddleJob (`{PADDLEJOB_SIGN}` is set)"
-        yield variable, f"`--{flags[variable]}`, {where}"
+        yield variable, f"`{spelled(flags[variable])}`, {where}"
     yield from WINNING_LISTS
 
 
@@ -213,20 +244,21 @@ def _code(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _is_ignored(name: str) -> bool:
-    return BY_NAME[name].status == "ignored"
+def _flag_or_ignored(name: str) -> str:
+    is_ignored = BY_NAME[name].status == "ignored"
+    return "accepted and ignored" if is_ignored else f"`{spelled(name)}`"
 
 
 PLACES = (
     ((*(row[1] for row in MPI), "SLURM_PROCID", PMIX[1]), "`--rank`"),
     ((*(row[2] for row in MPI), *SLURM_SIZES), "`--nnodes`; those of Slurm in a step of `srun`"),
     ((*(row[4] for row in MPI), "SLURM_STEP_TASKS_PER_NODE"),
-     "above 1: `--nproc_per_node 1`; all on one host: they meet at 127.0.0.1"),
+     "above 1: `--nproc-per-node 1`; all on one host: they meet at 127.0.0.1"),
     (("SLURM_STEP_NODELIST", *SLURM_LISTS),
      "`--master`, its first host; under `mpirun` the hosts among which node 0 is looked for"),
     (("OMPI_MCA_orte_node_regex", "PBS_NODEFILE"), "the hosts among which node 0 is looked for"),
     ((*SLURM_JOBS, *SLURM_STEPS, "SLURM_RESTART_COUNT", *MPI_JOBS),
-     "`--job_id`, and the port of `--master` where it has none"),
+     "`--job-id`, and the port of `--master` where it has none"),
     (SLURM_NODE_COUNTS, "above 1, outside of `srun`: an error that says so"),
     ((TRAINERS,), "above 1, and nothing else says how many processes there are: an error"),
 )  # fmt: skip
@@ -245,8 +277,8 @@ def exit_codes_page() -> str:
          " (SIGINT: 130, SIGKILL: 137, SIGTERM: 143)"),
         (f"{errors.EXIT_USAGE}", "the command line, the job file or the machine does not fit;"
          " nothing was started"),
-        (f"{errors.EXIT_DEADLINE}", "a deadline passed: `--timeout`, or `--join_timeout` or"
-         " `--elastic_timeout` while nodes were missing"),
+        (f"{errors.EXIT_DEADLINE}", "a deadline passed: `--timeout`, or `--join-timeout` or"
+         " `--elastic-timeout` while nodes were missing"),
         (f"{errors.EXIT_OWN_FAULT}", "Paddock's own fault, or the machine's: log directory,"
          " network, etcd"),
         (f"{errors.EXIT_NOT_EXECUTABLE}", "the program is not executable"),
@@ -261,7 +293,7 @@ def exit_codes_page() -> str:
         "|---|---|",
         *(f"| {code} | {what} |" for code, what in rows),
         "",
-        "While `--max_restart` lasts, a process that ends with 101 or 102 asks for a restart, as in"
+        "While `--max-restart` lasts, a process that ends with 101 or 102 asks for a restart, as in"
         " Paddle's elastic contract.\n",
     ]
     return "\n".join(lines)

@@ -3,7 +3,7 @@
 What a factorization machine adds to the weights of single ids is the inner product of every pair
 of their vectors (Guo et al. 2017, https://arxiv.org/abs/1703.04247).
 
-    paddock launch --server_num 2 --worker_num 2 examples/kubernetes/deepfm.py
+    paddock launch --server-num 2 --worker-num 2 examples/kubernetes/deepfm.py
 """
 
 import argparse

@@ -6,7 +6,7 @@ The operator sets TRAINING_ROLE and the addresses; nothing is downloaded, the cl
 
 Without Kubernetes, two servers and two trainers on this machine:
 
-    paddock launch --server_num 2 --worker_num 2 examples/kubernetes/wide_and_deep.py
+    paddock launch --server-num 2 --worker-num 2 examples/kubernetes/wide_and_deep.py
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """One script that is a server or a trainer, as Paddle's environment says; PyTorch computes.
 
-    paddock launch --server_num 2 --worker_num 2 examples/ps/fleet_script.py --strategy sync
+    paddock launch --server-num 2 --worker-num 2 examples/ps/fleet_script.py --strategy sync
 
 The same file works as the command of a PaddleJob's ps and worker containers, and by hand:
 

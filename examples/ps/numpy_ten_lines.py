@@ -1,6 +1,6 @@
 """A whole trainer in ten lines: logistic regression over ids, numpy and the client.
 
-    paddock launch --server_num 2 --worker_num 2 examples/ps/numpy_ten_lines.py
+    paddock launch --server-num 2 --worker-num 2 examples/ps/numpy_ten_lines.py
 
 Learns which ids are large modulo 7 from the sums of eight; the error falls from 0.5 to about 0.1.
 """

@@ -1,6 +1,6 @@
 """Wide & deep click prediction, PaddlePaddle 3 dygraph on the parameter server.
 
-    paddock launch --server_num 2 --worker_num 2 examples/ps/wide_deep_paddle.py --strategy sync
+    paddock launch --server-num 2 --worker-num 2 examples/ps/wide_deep_paddle.py --strategy sync
 
 README.md beside it says what it prints.
 """

@@ -1,6 +1,6 @@
 """Wide & deep click prediction, PyTorch on the parameter server.
 
-    paddock launch --server_num 2 --worker_num 2 examples/ps/wide_deep_torch.py --strategy sync
+    paddock launch --server-num 2 --worker-num 2 examples/ps/wide_deep_torch.py --strategy sync
 
 README.md beside it says what it prints.
 """

@@ -1,6 +1,6 @@
 """Predicts a word from the four before it (Bengio et al. 2003), on the parameter server.
 
-    paddock launch --server_num 1 --worker_num 2 train.py
+    paddock launch --server-num 1 --worker-num 2 train.py
 
 prepare.py has made the workspace; this is started there: alone, by paddock launch, paddock submit
 or mpirun. README.md has the commands. Each trainer reads the shards whose number modulo the number

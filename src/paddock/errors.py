@@ -30,8 +30,8 @@ class PaddockError(Exception):
     """A failure the user can act on.
 
     Examples:
-        >>> str(PaddockError("log_dir '/x' is not writable", hint="choose another with --log_dir"))
-        "log_dir '/x' is not writable (hint: choose another with --log_dir)"
+        >>> str(PaddockError("log_dir '/x' is not writable", hint="choose another with --log-dir"))
+        "log_dir '/x' is not writable (hint: choose another with --log-dir)"
     """
 
     def __init__(

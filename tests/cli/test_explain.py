@@ -222,7 +222,7 @@ def test_servers_of_paddocks_own_are_explained(
     out = capsys.readouterr().out
     assert "but servers: " in out
     assert "note: servers run paddock pserver: train.py uses paddock.ps" in out
-    assert "--server_script same" in out
+    assert "--server-script same" in out
 
 
 def test_a_script_that_serves_is_explained_as_one_command(
@@ -295,3 +295,18 @@ def test_launch_shows_the_plan_and_starts_nothing(
     assert run(["explain", "--nproc_per_node", "2", "a.py"]) == 0
     assert capsys.readouterr().out == shown
     assert [path.name for path in tmp_path.iterdir()] == ["a.py"]
+
+
+@pytest.mark.parametrize("bad", [(), ("--nnodes", "no"), ("--nnodse", "2"), ("missing.py",)])
+def test_a_dry_run_writes_no_error_and_makes_no_directory(
+    bad: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does one with bad flags remove the error of an earlier run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").touch()
+    (tmp_path / "rec").mkdir()
+    (tmp_path / "rec" / "error").write_text("of a run\n")
+    words = ("launch", "--dry-run", "--record", "rec", "--log-dir", "logs", *bad, "a.py")
+    assert run(words) == (2 if bad else 0)
+    assert [each.name for each in tmp_path.rglob("*") if each.name != "a.py"] == ["rec", "error"]
+    assert (tmp_path / "rec" / "error").read_text() == "of a run\n"

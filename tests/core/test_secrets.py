@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from paddock.core.secrets import find_key_problem, is_secret
-from paddock.jobfile.shown import shown_words
+from paddock.jobfile.masked import shown_words
 
 
 @pytest.mark.parametrize(

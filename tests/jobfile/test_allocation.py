@@ -8,8 +8,7 @@ import pytest
 
 from jobfile.reading import job, parsed, problems
 from paddock.errors import UsageError
-from paddock.jobfile.dialects.allocation import PORTS, port_of, read_allocation
-from paddock.jobfile.dialects.hostfile import resolve_hosts
+from paddock.jobfile.dialects.allocation import PORTS, port_of, read_allocation, resolve_hosts
 
 CAPTURED = Path(__file__).parent / "allocations"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from reference_pages.launching import SPECIAL, WINNING_LISTS
 
 from jobfile.reading import job, parsed
 from paddock.core.job import Rendezvous, Role, ValueSource
@@ -10,9 +11,7 @@ from paddock.core.value import replace
 from paddock.jobfile.args import ArgValue
 from paddock.jobfile.environment import (
     MAPPING,
-    SPECIAL,
     WINNING,
-    WINNING_LISTS,
     apply_environment,
 )
 from paddock.jobfile.flags import BY_NAME, FLAGS
@@ -48,7 +47,7 @@ def test_what_tells_a_pod_its_place_wins_and_says_so(variable: str, name: str) -
     values = {name: ArgValue("2", ValueSource("flag", f"--{name}", "2"))}
     reading = apply_environment(values, {variable: "1"})
     assert values[name].text == "1"
-    assert reading.notes == [f"{variable}=1 wins over --{name} 2 (--ignore_env: the flags win)"]
+    assert reading.notes == [f"{variable}=1 wins over --{name} 2 (--ignore-env: the flags win)"]
 
 
 def test_in_a_pod_of_a_paddlejob_the_operator_says_how_many_and_where() -> None:
@@ -59,8 +58,8 @@ def test_in_a_pod_of_a_paddlejob_the_operator_says_how_many_and_where() -> None:
     assert found.job.rendezvous.host == "j-worker-0.j"
     assert found.notes == (
         "PADDLE_MASTER=j-worker-0.j:36001 wins over --rdzv_endpoint x:1 "
-        "(--ignore_env: the flags win)",
-        "PADDLE_NNODES=2:6 wins over --nnodes 2 (--ignore_env: the flags win)",
+        "(--ignore-env: the flags win)",
+        "PADDLE_NNODES=2:6 wins over --nnodes 2 (--ignore-env: the flags win)",
     )
     outside = parsed("--nnodes 2 --rdzv_endpoint x:1 t.py", {**env, "PADDOCK_JOB_UID": ""})
     assert (outside.job.nnodes_max, outside.job.rendezvous.host) == (2, "x")
@@ -181,7 +180,7 @@ def test_endpoint_lists_name_master_and_nodes(
     """One node per distinct host; two pods of one host have the same endpoint twice."""
     line = "--nnodes 9 --master x:1 a.py"
     found = job(line, {variable: endpoints})
-    flags = "--master x:1, --nnodes 9 (--ignore_env: the flags win)"
+    flags = "--master x:1, --nnodes 9 (--ignore-env: the flags win)"
     told = parsed(line, {variable: endpoints}).notes
     assert told == (f"{variable}={endpoints} wins over {flags}",)
     assert (found.rendezvous.host, found.rendezvous.port) == master

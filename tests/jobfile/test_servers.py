@@ -1,4 +1,4 @@
-"""What the servers of a job run: --server_script, a PaddleJob, and the rule for scripts."""
+"""What the servers of a job run: --server-script, a PaddleJob, and the rule for scripts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PSERVER = Entrypoint("module", "paddock", ("pserver",), PYTHON)
-PS = "--server_num 2 --worker_num 2"
+PS = "--server-num 2 --worker-num 2"
 
 
 def pod(*words: str) -> dict[str, Any]:
@@ -62,12 +62,12 @@ def test_without_the_flag_the_script_decides() -> None:
 )
 def test_a_word_says_what_servers_run(text: str, command: Entrypoint, is_provided: bool) -> None:
     """Paddock's own server by its name, or any script or program."""
-    found = job(f"{PS} --server_script {text} train.py")
+    found = job(f"{PS} --server-script {text} train.py")
     assert found.servers.command == command
     assert (found.servers.is_provided, found.servers.is_auto) == (is_provided, False)
     assert found.command_of("ps") == command
     assert found.command_of("worker").program == "train.py"
-    assert f"--server_script {text}" in found.servers.why
+    assert f"--server-script {text}" in found.servers.why
 
 
 def test_words_of_the_flag_are_cut_as_in_a_shell() -> None:
@@ -81,7 +81,7 @@ def test_words_of_the_flag_are_cut_as_in_a_shell() -> None:
 
 def test_same_keeps_the_script_for_servers() -> None:
     """Paddle's rule, for a script that the other rule would take for a trainer."""
-    found = job(f"{PS} --server_script same train.py").servers
+    found = job(f"{PS} --server-script same train.py").servers
     assert (found.command, found.is_auto, found.is_provided) == (None, False, False)
 
 
@@ -96,11 +96,11 @@ def test_restarts_of_servers_are_read() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--server_script pserver a.py", "this job has no servers (--run_mode collective)"),
-        ("--run_mode rpc --server_restarts 1 a.py", "this job has no servers (--run_mode rpc)"),
-        (f"{PS} --server_script 'x a.py", "not a command"),
-        (f"{PS} --server_restarts -1 a.py", "not in 0..1000"),
-        (f"{PS} --server_restarts many a.py", "not a whole number"),
+        ("--server-script pserver a.py", "this job has no servers (--run-mode collective)"),
+        ("--run-mode rpc --server-restarts 1 a.py", "this job has no servers (--run-mode rpc)"),
+        (f"{PS} --server-script 'x a.py", "not a command"),
+        (f"{PS} --server-restarts -1 a.py", "not in 0..1000"),
+        (f"{PS} --server-restarts many a.py", "not a whole number"),
     ],
 )
 def test_a_wrong_word_is_one_clear_problem(line: str, message: str) -> None:
@@ -206,7 +206,7 @@ def test_other_servers_are_not_taken_for_paddocks_fleet(text: str) -> None:
     assert not serves_with_fleet(syntax_nodes(text.encode()))
 
 
-@pytest.mark.parametrize("words", ["", "--server_script same ", "--server_script {} "])
+@pytest.mark.parametrize("words", ["", "--server-script same ", "--server-script {} "])
 def test_servers_of_a_fleet_script_are_paddocks(tmp_path: Path, words: str) -> None:
     """The same command as the trainers', or a script of their own; they end with the trainers."""
     script = tmp_path / "both.py"
@@ -218,11 +218,11 @@ def test_servers_of_a_fleet_script_are_paddocks(tmp_path: Path, words: str) -> N
 
 
 def test_the_flag_comes_before_the_scripts_text(tmp_path: Path) -> None:
-    """--server_script same starts such a script as a server after all."""
+    """--server-script same starts such a script as a server after all."""
     script = tmp_path / "train.py"
     script.write_text("from paddock import ps\n")
-    assert decide_servers(job(f"{PS} --server_script same {script}")).servers.command is None
-    kept = decide_servers(job(f"{PS} --server_restarts 7 {script}")).servers
+    assert decide_servers(job(f"{PS} --server-script same {script}")).servers.command is None
+    kept = decide_servers(job(f"{PS} --server-restarts 7 {script}")).servers
     assert (kept.is_provided, kept.max_restarts) == (True, 7)
 
 
@@ -271,10 +271,10 @@ def test_one_command_for_both_roles_is_the_script() -> None:
 
 
 def test_the_command_line_wins_over_the_file() -> None:
-    """A script named there runs everywhere; --server_script is for the servers."""
+    """A script named there runs everywhere; --server-script is for the servers."""
     worker, ps = pod("python", "train.py"), pod("python", "serve.py")
     assert of_file(worker, ps, "-f j other.py") == Servers()
-    assert of_file(worker, ps, "--server_script pserver -f j").is_provided
+    assert of_file(worker, ps, "--server-script pserver -f j").is_provided
 
 
 def test_a_file_without_servers_has_no_use_for_their_flags() -> None:
@@ -286,8 +286,8 @@ def test_a_file_without_servers_has_no_use_for_their_flags() -> None:
         "spec": {"worker": pod("python", "train.py")},
     }
     with pytest.raises(UsageError) as caught:
-        job_from_document(document, parsed("--server_script pserver -f j"))
-    assert "--server_script: this file has no servers" in str(caught.value)
+        job_from_document(document, parsed("--server-script pserver -f j"))
+    assert "--server-script: this file has no servers" in str(caught.value)
 
 
 def test_only_pserver_is_paddocks_own() -> None:

@@ -8,9 +8,8 @@ from jobfile.reading import PYTHON, job, parsed
 from paddock.command_line import Flag
 from paddock.core.job import Entrypoint, Job, ValueSource
 from paddock.core.value import fields_of
-from paddock.jobfile.args import ArgValue
+from paddock.jobfile.args import ArgValue, FieldReader
 from paddock.jobfile.flags import BY_NAME, FLAGS, GROUPS, LAUNCH, NO_FLAG
-from paddock.jobfile.reader import FieldReader
 
 
 @pytest.mark.parametrize(

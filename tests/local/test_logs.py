@@ -186,7 +186,7 @@ def test_a_directory_that_cannot_be_written_is_bad_input(tmp_path: Path, place: 
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="is not writable") as caught:
         LogDir(job_in(tmp_path / place), "u", "podpod")
-    assert "--log_dir" in caught.value.hint
+    assert "--log-dir" in caught.value.hint
 
 
 def test_a_log_that_cannot_be_opened_is_bad_input_at_first_only(tmp_path: Path) -> None:

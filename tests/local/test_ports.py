@@ -123,7 +123,7 @@ def test_the_owner_of_a_port_is_named(listener: tuple[int, int]) -> None:
         hold_ports((port,), None)
     problem = caught.value.problems[0]
     assert f"port {port} is in use by pid {pid} (" in problem.message
-    assert "python3 -c import socket" in problem.message and "--start_port" in problem.hint
+    assert "python3 -c import socket" in problem.message and "--start-port" in problem.hint
     assert "\n" not in problem.message
 
 

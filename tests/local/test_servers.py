@@ -66,7 +66,7 @@ def test_a_killed_server_is_started_again_in_place(world: World) -> None:
     assert len(world.events.all("trains")) == 2
     line = ended.line(f"(pid {before[2]}) was killed by SIGKILL")
     assert "server 1 on " in line
-    assert "restarted in place, 1 of 3 restarts in 10 minutes (--server_restarts)" in line
+    assert "restarted in place, 1 of 3 restarts in 10 minutes (--server-restarts)" in line
     assert "servers on this node were restarted 1 time" in ended.err
     assert "first failure" not in ended.err
 
@@ -135,7 +135,7 @@ def test_a_server_that_keeps_dying_ends_the_job(world: World) -> None:
     )  # fmt: skip
     assert (ended.code, ended.left) == (9, [])
     assert len(world.events.all("serves")) == 3
-    assert "not restarted: 2 restarts in 10 minutes (--server_restarts) are used up" in ended.err
+    assert "not restarted: 2 restarts in 10 minutes (--server-restarts) are used up" in ended.err
     assert "server 0" in ended.line("first failure")
     assert "no disk" in ended.err
 

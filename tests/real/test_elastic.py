@@ -83,7 +83,7 @@ def test_below_the_minimum_the_job_waits_and_then_fails(team: Team) -> None:
     team.hosts[lost].kill()
     ended = team.running[1 - lost].end()
     assert (ended.code, ended.left) == (124, [])
-    assert "1 of 2:3 joined" in ended.err and "--elastic_timeout" in ended.err
+    assert "1 of 2:3 joined" in ended.err and "--elastic-timeout" in ended.err
     assert team.world.events.all("up", 1) == []
 
 

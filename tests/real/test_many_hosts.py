@@ -102,7 +102,7 @@ def test_the_printed_command_of_a_ranked_node_starts_the_others(
     first = hosts[0].start(*words, env=env)
     first.wait_for("-" * 80, count=2)
     lines = [r for r in first.text("out").splitlines() if "paddock launch" in r]
-    assert [re.findall(r"--node_rank (\S+)", line)[0] for line in lines] == ["1", "2"]
+    assert [re.findall(r"--node-rank (\S+)", line)[0] for line in lines] == ["1", "2"]
     others = [
         host.start_line(line.replace("log-node1", f"log-{host.name}"))
         for host, line in zip((hosts[1], hosts[2]), lines, strict=True)

@@ -218,7 +218,7 @@ def choose_devices(
     """Decide the devices of one node, by the rules of Paddle's launcher.
 
     requested: --devices, absolute labels; None or ("all",): every visible one; ("cpu",): none.
-    kind: what the job asks for, "" for whatever is there. nproc: --nproc_per_node. flag: what the
+    kind: what the job asks for, "" for whatever is there. nproc: --nproc-per-node. flag: what the
     user calls --devices. Raises UsageError with every problem found.
 
     >>> four = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
@@ -353,9 +353,9 @@ def _too_many(
     have = len(chosen.labels)
     where = f"{flag} {','.join(words)}" if words else source
     return Problem(
-        f"--nproc_per_node {nproc} needs {nproc} devices, {where} has "
+        f"--nproc-per-node {nproc} needs {nproc} devices, {where} has "
         f"{_count(chosen.labels, accelerator(kind).title)}",
-        f"write --nproc_per_node {have} or fewer, or --devices cpu to run on the CPU",
+        f"write --nproc-per-node {have} or fewer, or --devices cpu to run on the CPU",
     )
 
 
@@ -378,7 +378,7 @@ def _absent(
         )
     number = nproc or (len(words) if words else 1)
     what = "1 process" if number == 1 else f"{number} processes"
-    hint = f"--nproc_per_node {number} without {flag} runs {what} on the CPU"
+    hint = f"--nproc-per-node {number} without {flag} runs {what} on the CPU"
     for other in ENV_ORDER if not kind else (kind,):
         named = visible_of(other, env)
         if named and named[1] == ():

@@ -220,7 +220,7 @@ class Member:
 
     def _begin(self, order: messages.Start, hook_code: int) -> None:
         if hook_code:
-            self.say("WARNING", f"--elastic_pre_hook ended with {hook_code}; starting all the same")
+            self.say("WARNING", f"--elastic-pre-hook ended with {hook_code}; starting all the same")
         self.start, self.start_at, self.is_start_fresh = order, self._loop.now(), True
         self.attempt = order.attempt
         self.exits = []

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from paddock.backends.table import ENTRIES, BackendEntry
+from paddock.backends.table import ENTRIES
+from paddock.command_line import nearest
 from paddock.errors import PaddockError, UsageError
 
 if TYPE_CHECKING:
@@ -33,30 +34,11 @@ class NotAllReachedError(UsageError):
     """The stop request reached some hosts of a job, and not the others."""
 
 
-class SubmissionPlanner(Protocol):
-    """The planner of a backend: a submission becomes a plan.
-
-    May raise PaddockError, with all problems.
-    """
-
-    def plan(self, submission: Submission) -> SubmissionPlan:
-        """Return the plan of a submission; no host is asked and nothing is changed."""
-
-
-class Backend(SubmissionPlanner, Protocol):
-    """The interface to a place where jobs run.
+class RunBackend(Protocol):
+    """The interface to jobs that were started.
 
     Every method may raise PaddockError, with all problems at once.
     """
-
-    def submit(
-        self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
-    ) -> int | None:
-        """Carry out the plan. `run` keeps what later verbs need, from before anything is started.
-
-        Returns None once the job is on its way, or its exit code where it was attached to.
-        Whatever fails before that leaves nothing behind.
-        """
 
     def status(self, run: RegisteredJob) -> JobStatus:
         """Return the job's status, asked now. Raises PaddockError when it cannot be asked."""
@@ -75,6 +57,22 @@ class Backend(SubmissionPlanner, Protocol):
 
     def delete(self, run: RegisteredJob) -> None:
         """Remove the files that an ended job has left on its hosts."""
+
+
+class Backend(RunBackend, Protocol):
+    """The interface to a place where jobs are started."""
+
+    def plan(self, submission: Submission) -> SubmissionPlan:
+        """Return the plan of a submission; no host is asked and nothing is changed."""
+
+    def submit(
+        self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
+    ) -> int | None:
+        """Carry out the plan. `run` keeps what later verbs need, from before anything is started.
+
+        Returns None once the job is on its way, or its exit code where it was attached to.
+        Whatever fails before that leaves nothing behind.
+        """
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
         """Return Paddock's jobs at the site, each with the details that a registry entry keeps."""
@@ -97,26 +95,9 @@ class HostBackend(Protocol):
 
 
 def find_backend(name: str) -> Backend:
-    """Return the backend of that name. Raises UsageError."""
-    found: Backend = _made(_entry(name).driver)
-    return found
-
-
-def find_planner(name: str) -> SubmissionPlanner:
-    """Return the planner of the backend of that name. Raises UsageError."""
-    entry = _entry(name)
-    found: SubmissionPlanner = _made(entry.planner or entry.driver)
-    return found
-
-
-def _entry(name: str) -> BackendEntry:
+    """Return the backend of that name; of LAUNCH a RunBackend only. Raises UsageError."""
     if name not in ENTRIES:
-        from paddock.command_line import nearest
-
         raise UsageError(f"unknown backend '{name}'", hint=nearest(name, ENTRIES))
-    return ENTRIES[name]
-
-
-def _made(what: str) -> Any:
-    module, _, kind = what.partition(":")
-    return getattr(importlib.import_module(f"paddock.backends.{module}"), kind)()
+    module, _, kind = ENTRIES[name].driver.partition(":")
+    found: Backend = getattr(importlib.import_module(f"paddock.backends.{module}"), kind)()
+    return found

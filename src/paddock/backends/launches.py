@@ -30,17 +30,9 @@ from paddock.backends.common import recorded
 from paddock.backends.node import logs
 from paddock.backends.node.jobdir import read_json
 from paddock.backends.registry import RegisteredJob
-from paddock.backends.types import (
-    Handle,
-    JobStatus,
-    LogChunk,
-    LogQuery,
-    Site,
-    Submission,
-    SubmissionPlan,
-)
+from paddock.backends.types import JobStatus, LogChunk, LogQuery
 from paddock.errors import PaddockError, UsageError
-from paddock.local.output.lock import is_gone
+from paddock.local.output.lock import is_gone, process_text
 from paddock.local.output.logs import LAUNCHER_LOG
 from paddock.local.output.times import SUFFIX, read_times
 from paddock.local.runs.control import NoLauncherError, ask
@@ -51,20 +43,9 @@ ENDING_SECONDS = 2.0  # between a launcher's last word on its socket and in its 
 
 
 class LocalLaunches:
-    """The backend for launches of `paddock launch` on this machine."""
-
-    def plan(self, submission: Submission) -> SubmissionPlan:
-        """Refuse: a launch is started by `paddock launch` only. Raises UsageError."""
-        raise UsageError("launch is no backend", hint="write paddock launch, or -b local")
-
-    def submit(
-        self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
-    ) -> int | None:
-        """Refuse, as plan does. Raises UsageError."""
-        raise UsageError("launch is no backend", hint="write paddock launch, or -b local")
+    """The RunBackend for launches of `paddock launch` on this machine."""
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """Return the status of a launch, by the module's table."""
         row = None if run.has_ended else self._asked(run)
         if row is None:
             return _recorded(run)
@@ -88,7 +69,6 @@ class LocalLaunches:
             return None
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
-        """Yield the lines of the launch's ranks on this machine, by the times beside their logs."""
         directory, place = str(run.details["directory"]), str(run.details["logs"])
         if run.has_ended and not os.path.isdir(place):
             hint = f"paddock delete {run.run_id} removes the record"
@@ -106,7 +86,6 @@ class LocalLaunches:
         return (LogChunk(*row) for row in found if row[2])
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
-        """Ask the launcher to end. Raises PaddockError when it cannot be reached."""
         path = str(run.details.get("control") or "")
         if not _is_here(run):
             host = run.details["host"]
@@ -130,7 +109,6 @@ class LocalLaunches:
                 )
 
     def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
-        """Copy the logs of the launch to log/."""
         place = Path(str(run.details["logs"]))
         names = {name for name, _ in logs.launch_logs(str(run.details["directory"]), str(place))}
         found = [place / name for name in sorted({*names, LAUNCHER_LOG, "endpoints.log"})]
@@ -153,10 +131,6 @@ class LocalLaunches:
                 shutil.rmtree(directory)
             except OSError as error:
                 raise PaddockError(f"{error.filename}: {error.strerror}") from error
-
-    def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
-        """Refuse: each launch records itself. Raises UsageError."""
-        raise UsageError("launches record themselves", hint="see: paddock list")
 
 
 def _is_here(run: RegisteredJob) -> bool:
@@ -234,7 +208,5 @@ def _is_ending(run: RegisteredJob) -> bool:
 
 def _is_other_boot(run: RegisteredJob) -> bool:
     """Return True if this machine was booted again since the launch; not for another machine's."""
-    from paddock.local.output.lock import process_text
-
     words, ours = str(run.details["process"]).split(), process_text(os.getpid()).split()
     return _is_here(run) and words[:1] != ours[:1] and words[1:2] == ours[1:2]

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from paddock.backends.node.logs import last_lines
+from paddock.backends.text import clean
 from paddock.backends.types import LogChunk, LogQuery
 from paddock.command_line import to_seconds
 from paddock.errors import PaddockError, UsageError
-from paddock.jobfile.reader import to_integer
+from paddock.jobfile.args import to_integer
 
 Row = tuple[int, str, bytes]
 
@@ -83,23 +84,13 @@ def clock_ahead_ns(samples: Iterable[tuple[int, int, int]]) -> int:
 
 
 def prefixed(pieces: Iterable[LogChunk], *, is_terminal: bool = False) -> Iterator[bytes]:
-    """Yield the lines with their label before each."""
     prefixes: dict[str, bytes] = {}
     for piece in pieces:
         prefix = prefixes.get(piece.label)
         if prefix is None:
-            prefix = prefixes[piece.label] = f"[{safe_label(piece.label)}] ".encode()
+            prefix = prefixes[piece.label] = f"[{clean(piece.label[:LABEL_LETTERS])}] ".encode()
         data = for_terminal(piece.data) if is_terminal else piece.data
         yield prefix + data[:-1].replace(NEWLINE, NEWLINE + prefix) + NEWLINE
-
-
-def safe_label(label: str) -> str:
-    """Return a label without control characters, at most LABEL_LETTERS long.
-
-    >>> safe_label("h2\\x1b[2J rank 3")
-    'h2?[2J rank 3'
-    """
-    return "".join(c if c.isprintable() else "?" for c in label[:LABEL_LETTERS])
 
 
 def for_terminal(data: bytes) -> bytes:
@@ -200,14 +191,11 @@ def matching(pieces: Iterable[LogChunk], pattern: str) -> Iterator[LogChunk]:
     except re.error as error:
         hint = f"a dot or a bracket that is meant needs a backslash: {re.escape(pattern)}"
         raise UsageError(f"--grep {pattern}: {error}", hint=hint) from error
-    return _matching(pieces, wanted)
 
+    def found(data: bytes) -> bytes:
+        return b"".join(filter(wanted.search, data.splitlines(keepends=True)))
 
-def _matching(pieces: Iterable[LogChunk], wanted: re.Pattern[bytes]) -> Iterator[LogChunk]:
-    for piece in pieces:
-        lines = piece.data.splitlines(keepends=True)
-        if found := b"".join(line for line in lines if wanted.search(line)):
-            yield piece._replace(data=found)
+    return (piece._replace(data=data) for piece in pieces if (data := found(piece.data)))
 
 
 def around(query: LogQuery, failed_at: float, seconds: float) -> LogQuery:

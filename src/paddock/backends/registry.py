@@ -27,7 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from paddock.backends.table import LAUNCH
+from paddock.backends.text import clean
 from paddock.backends.types import Handle, JobStatus, SubmissionPlan, parse_handle
+from paddock.command_line import nearest
 from paddock.errors import PaddockError, UsageError
 from paddock.local.output.lock import process_text, uptime_seconds
 from paddock.local.runs.entry import registry_folder
@@ -87,10 +89,14 @@ class RegisteredJob:
     def keep(self, **details: object) -> None:
         """Add details to the entry and write it at once."""
         self.details.update(details)
-        _write(self.folder / "run.json", _as_json(self))
+        row = {
+            "version": VERSION, "id": self.run_id, "name": self.name, "handle": str(self.handle),
+            "command": self.command, "nnodes": self.nnodes, "created_at": self.created_at,
+            "details": self.details,
+        }  # fmt: skip
+        _write(self.folder / "run.json", row)
 
     def move(self, handle: Handle) -> None:
-        """Record the new handle that the backend has given the job."""
         self.handle = handle
         self.keep()
 
@@ -111,7 +117,6 @@ class RegisteredJob:
 
     @property
     def last_event(self) -> dict[str, Any] | None:
-        """The state that was seen last."""
         return next(self.events, None)
 
     @property
@@ -125,7 +130,6 @@ class RegisteredJob:
 
     @property
     def has_ended(self) -> bool:
-        """The job was seen to have ended."""
         return self.end is not None
 
     def forget(self) -> None:
@@ -182,14 +186,9 @@ class Registry:
         safe = re.sub(r"[^A-Za-z0-9_-]+", "-", str(found.get("id") or handle.name))
         folder = self.folder / (safe[:64].strip("-") or "job")
         with self._told():
-            for _ in range(DRAWS):
-                try:
-                    self._make(folder)
-                    break
-                except IdTakenError:
-                    folder = self.folder / new_id(folder.name[:64])
-            else:
-                self._make(folder)
+            while folder.exists():
+                folder = self.folder / new_id(folder.name[:64])
+            self._make(folder)
         run = RegisteredJob(
             folder, folder.name, name, handle, str(found.get("command", "")),
             int(found.get("nnodes") or 0), float(found.get("created_at") or time.time()),
@@ -240,15 +239,12 @@ class Registry:
         if word in self.damaged:
             hint = f"paddock delete {word} removes it"
             raise UsageError(f"the record of {word} is damaged", hint=hint)
-        from paddock.command_line import nearest
-
         names = {run.name for run in runs} | {run.run_id for run in runs}
         hint = nearest(word, sorted(names), "see: paddock list")
         if handle is not None and handle.backend != LAUNCH:
             hint = f"paddock list --discover {handle.place or handle.backend} finds what is there"
-        shown = "".join(c if c.isprintable() else "?" for c in word)
-        what = "no run is recorded here" if word == "last" else f"no run '{shown}' is recorded here"
-        raise UsageError(what, hint=hint)
+        named = "no run" if word == "last" else f"no run '{clean(word)}'"
+        raise UsageError(f"{named} is recorded here", hint=hint)
 
     def damaged_runs(self, words: Sequence[str]) -> list[RegisteredJob]:
         """Return the unreadable entries whose directories have these names."""
@@ -359,21 +355,7 @@ def new_id(name: str) -> str:
 
 
 def keep_plan(run: RegisteredJob, plan: SubmissionPlan) -> None:
-    """Write the plan into the entry, as plan.json."""
     _write(run.folder / "plan.json", asdict(plan))
-
-
-def _as_json(run: RegisteredJob) -> dict[str, object]:
-    return {
-        "version": VERSION,
-        "id": run.run_id,
-        "name": run.name,
-        "handle": str(run.handle),
-        "command": run.command,
-        "nnodes": run.nnodes,
-        "created_at": run.created_at,
-        "details": run.details,
-    }
 
 
 def _read(folder: Path) -> RegisteredJob:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from paddock.backends.types import JobStatus, RankStatus, State, SubmissionPlan, process_name
+from paddock.backends.types import (
+    JobStatus,
+    RankStatus,
+    State,
+    SubmissionPlan,
+    process_name,
+)
 from paddock.local.report.width import fitted, reflowed
 
 COLOURS: dict[State, str] = {

@@ -18,6 +18,7 @@ from time import monotonic
 
 from paddock.backends.node.jobdir import inner, last_error, read_json
 from paddock.cli.family import JSON, CliCommand, ParsedCommand
+from paddock.cli.main import COMMANDS as NAMES
 from paddock.cli.version import FRAMEWORKS, installed
 from paddock.command_line import flag
 from paddock.core.value import fields_of, value
@@ -104,10 +105,10 @@ def _launch(framework: str, folder: str, log_dir: str) -> tuple[int, str]:
     kind = device_kind()
     script = os.path.join(os.path.dirname(__file__), "checks", f"all_reduce_{framework}.py")
     command = [
-        *(sys.executable, "-m", "paddock", "launch", "--ignore_env"),  # not another job's settings
+        *(sys.executable, "-m", "paddock", "launch", "--ignore-env"),  # not another job's settings
         *("--record", inner(folder, "")),  # cause_of reads it
-        *("--nproc_per_node", str(PROCESSES), "--framework", framework),
-        *("--job_id", f"check-{framework}", "--log_dir", log_dir, "--log_level", "ERROR"),
+        *("--nproc-per-node", str(PROCESSES), "--framework", framework),
+        *("--job-id", f"check-{framework}", "--log-dir", log_dir, "--log-level", "ERROR"),
         *("--timeout", str(JOB_SECONDS), "--grace", "2s"),
         *(["--devices", "cpu"] if kind == "cpu" else []),
         *(script, kind),
@@ -175,7 +176,7 @@ def cause_of(code: int, folder: str) -> str:
 COMMANDS = {
     "check": CliCommand(
         "check",
-        "run a real all-reduce on two processes of this machine",
+        NAMES["check"],
         (flag("framework", "", "with this one [each installed one]", choices=CHECKED), JSON),
         _run,
         notes="On two devices where there are as many, else on the CPU. 0 if all are ok.",

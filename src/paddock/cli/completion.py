@@ -236,7 +236,7 @@ def fish() -> str:
 COMMANDS = {
     "completion": CliCommand(
         "completion",
-        "print the completion script of bash, zsh or fish",
+        NAMES["completion"],
         (),
         _run,
         (Operand("shell", "SHELL", "whose script", "text", SHELLS, hidden=("jobs", "sites")),),

@@ -24,7 +24,7 @@ from paddock.command_line import (
 )
 from paddock.core.value import value
 from paddock.errors import HelpAsked, Problem, UsageError
-from paddock.jobfile.reader import to_integer
+from paddock.jobfile.args import to_integer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from paddock import __version__
 from paddock.backends.flags import FLAGS as SUBMIT
 from paddock.cli.explain import FLAGS as EXPLAIN
 from paddock.cli.family import CliCommand, Operand, ParsedCommand, usage_of
-from paddock.cli.main import ALL, SHARED
+from paddock.cli.main import ALL, GROUPS, SHARED
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import HELP, HELP_ALL, Flag, flag, nearest, read_line, spelled
 from paddock.errors import HelpAsked, UsageError
@@ -29,15 +29,6 @@ Examples:
   paddock launch --server-num 1 --worker-num 2 train.py  parameter server
   paddock explain --nnodes 2 train.py                    what would happen
 """
-# The commands by what people want to do. A name that is not in COMMANDS is left out.
-GROUPS = (
-    ("Run a job", ("launch", "submit", "rerun", "explain", "check")),
-    ("Look at jobs, stop them", ("list", "status", "logs", "wait", "stop", "fetch", "delete")),
-    ("Cluster", ("operator",)),
-    ("Parameter server", ("pserver", "ps")),
-    ("Data and models", ("data", "rec")),
-    ("Housekeeping", ("warm", "version", "completion", "help")),
-)
 LAUNCHING = """\
 Everything after the script belongs to the script. Flags win over the environment.
 - and _ are the same, and a unique beginning of a flag is enough."""
@@ -69,11 +60,10 @@ def overview() -> str:
     lines = [*reflowed(f"Paddock {__version__} starts, supervises and scales distributed training "
                        "jobs.", width), ""]  # fmt: skip
     lines.append("usage: paddock COMMAND [arguments]")
-    for title, names in GROUPS:
+    for title, commands in GROUPS.items():
         lines += ["", f"{title}:"]
-        for name in names:
-            if name in NAMES:
-                lines += beside(f"  {name}", NAMES[name], 14, width)
+        for name, what in commands.items():
+            lines += beside(f"  {name}", what, 14, width)
     lines += ["", *reflowed("Help on a command: paddock COMMAND --help", width), ""]
     lines += _reflowed_text(EXAMPLES, width)
     return "\n".join(lines) + "\n"

@@ -37,6 +37,7 @@ from paddock.cli.job_status import (
     shown_name,
     watch,
 )
+from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import flag
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.local.output.console import write_all
@@ -48,7 +49,6 @@ STOPPING_SECONDS = 30.0  # that delete waits for a job which was told to end
 
 
 def _list(given: ParsedCommand) -> int:
-    """Print one line for each job."""
     registry = Registry(os.environ)
     if given.discover:
         site = find_site(given.discover, env=os.environ, cwd=os.getcwd())
@@ -79,7 +79,6 @@ def _list(given: ParsedCommand) -> int:
 
 
 def _status_of(given: ParsedCommand) -> int:
-    """Print the status of jobs host by host, rank by rank."""
     runs = runs_of(given.jobs)
     if given.watch:
         return watch(one_of(given.jobs))
@@ -90,7 +89,6 @@ def _status_of(given: ParsedCommand) -> int:
 
 
 def _logs(given: ParsedCommand) -> int:
-    """Print the log lines of all ranks, ordered by time."""
     run = one_of(given.jobs)
     query = read_query(
         rank=given.rank,
@@ -125,7 +123,6 @@ def _logs(given: ParsedCommand) -> int:
 
 
 def _stop(given: ParsedCommand) -> int:
-    """Ask jobs to stop."""
     runs = runs_of(given.jobs)
     seen = {r.run_id: s for r, s in zip(runs, ask_all(runs, is_brief=True), strict=True)}
     if "all" in given.jobs:  # the ended ones are not worth a line each
@@ -167,7 +164,6 @@ def _wait(given: ParsedCommand) -> int:
 
 
 def _fetch(given: ParsedCommand) -> int:
-    """Fetch log/ and output/."""
     runs = runs_of(given.jobs)
 
     def fetch(run: RegisteredJob) -> str:
@@ -288,14 +284,14 @@ def _jobs(usual: str, least: int = 0) -> tuple[Operand, ...]:
 
 
 _VERBS = (
-    CliCommand("list", "list your runs: launched here, or submitted elsewhere", (
+    CliCommand("list", NAMES["list"], (
         flag("discover", "SITE", "find jobs of that site that were submitted elsewhere, too"),
         flag("all", "", "show every run, not only the last 20 that have ended"), JSON,
     ), _list, _jobs("")),
-    CliCommand("status", "show the state of a run: its nodes and ranks", (
+    CliCommand("status", NAMES["status"], (
         flag("watch", "", "redraw until the job has ended; exits with its code"), JSON,
     ), _status_of, _jobs(" (the default)")),
-    CliCommand("logs", "show the logs of all ranks, merged in order of time", (
+    CliCommand("logs", NAMES["logs"], (
         flag("follow", "", "go on until the job has ended", "f"),
         flag("rank", "0,4-7|all", "only these ranks", default="all"),
         flag("grep", "PATTERN", "only lines in which this regular expression is found"),
@@ -304,14 +300,16 @@ _VERBS = (
         flag("tail", "COUNT", "only so many of the last lines", status="hidden"),
         flag("around-failure", "DURATION", "so long before and after the first failure, as 5s"),
     ), _logs, _jobs(" (the default)")),
-    CliCommand("stop", "stop a run", (flag("now", "", "without grace"), JSON), _stop, _jobs("", 1)),
-    CliCommand("wait", "wait until a run has ended; exits with its code", (
+    CliCommand("stop", NAMES["stop"], (
+        flag("now", "", "without grace"), JSON,
+    ), _stop, _jobs("", 1)),
+    CliCommand("wait", NAMES["wait"], (
         flag("timeout", "DURATION", "exit with 124 if it has not ended by then, as 1h"), JSON,
     ), _wait, _jobs(" (the default)")),
-    CliCommand("fetch", "copy the logs and the output of a run here", (
+    CliCommand("fetch", NAMES["fetch"], (
         flag("to", "DIR", "where to put them [./ID]; the logs of each host are in log/HOST"), JSON,
     ), _fetch, _jobs(" (the default)")),
-    CliCommand("delete", "remove a run that has ended: its record, logs and files", (
+    CliCommand("delete", NAMES["delete"], (
         flag("entry-only", "", "forget it here, and leave what is on the hosts"),
         flag("cache", "SITE|HOST,...", "remove the cache of sent files on these hosts, too; the "
              "next submission sends all files again"), JSON,

@@ -53,7 +53,7 @@ def _run(argv: Sequence[str]) -> int:
         raise HelpAsked("launch", argv)
     job = parsed.job
     if "dry_run" in parsed.given:
-        from paddock.cli.plan_text import show_plan
+        from paddock.cli.explain import show_plan
 
         show_plan(parsed)
         return 0
@@ -103,7 +103,7 @@ def read(argv: Sequence[str]) -> ParsedLaunch:
         raise UsageError.of([*error.problems, *([problem] if problem else [])]) from error
     if not parsed.is_help:
         parsed = resolved(parsed)
-        check_machine(parsed.job)
+        check_machine(parsed.job, is_dry_run="dry_run" in parsed.given)
     return parsed
 
 
@@ -146,7 +146,7 @@ def resolved(parsed: ParsedLaunch) -> ParsedLaunch:
 
         parsed = replace(parsed, notes=(*parsed.notes, *misplaced_note(parsed.job.command)))
     if parsed.job.rendezvous.hostfile:
-        from paddock.jobfile.dialects.hostfile import resolve_hosts
+        from paddock.jobfile.dialects.allocation import resolve_hosts
 
         parsed = replace(parsed, job=resolve_hosts(parsed.job))
     if parsed.file:
@@ -182,18 +182,21 @@ def _open_standard_files() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
 
 
-def check_machine(job: Job) -> None:
-    """Check the job on this machine before the start. Raises with every problem found."""
+def check_machine(job: Job, *, is_dry_run: bool = False) -> None:
+    """Check the job on this machine before the start; a dry run makes no directory.
+
+    Raises with every problem found.
+    """
     commands = dict.fromkeys((job.command, job.command_of("ps")))
     scripts = [_script_problem(c.program) for c in commands if c.kind == "script"]
     from paddock.local.output.logs import check_log_dir, has_own_folder
 
     found = (*scripts, _host_problem(job))
     problems = [problem for problem in found if problem is not None]
-    # Only where nothing else is wrong: it makes --log_dir. The default directory has a spare.
-    is_named = not has_own_folder(job)
-    log_problem = check_log_dir(job.logs.directory) if is_named and not problems else None
-    problems += [log_problem] if log_problem is not None else []
+    # Only where nothing else is wrong: it makes --log-dir. The default directory has a spare.
+    if not (problems or is_dry_run or has_own_folder(job)):
+        log_problem = check_log_dir(job.logs.directory)
+        problems += [log_problem] if log_problem is not None else []
     if problems:
         raise UsageError.of(problems)
     for command in commands:

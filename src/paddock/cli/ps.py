@@ -99,7 +99,7 @@ def _endpoints(given: ParsedCommand) -> str | None:
     if not given.log_dir:
         return given.endpoints  # type: ignore[no-any-return]  # a namespace
     if given.endpoints:
-        raise UsageError("--endpoints and --log_dir are given", hint="one of them is enough")
+        raise UsageError("--endpoints and --log-dir are given", hint="one of them is enough")
     return _logged_endpoints(Path(given.log_dir))
 
 
@@ -112,10 +112,10 @@ def _logged_endpoints(log_dir: Path) -> str:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError(
             f"{path} cannot be read: {why}",
-            hint="--log_dir is the log directory of a job that paddock launch runs",
+            hint="--log-dir is the log directory of a job that paddock launch runs",
         ) from error
     if HEADING not in lines:
-        raise UsageError(f"{path} names no server", hint="was the job started with --server_num?")
+        raise UsageError(f"{path} names no server", hint="was the job started with --server-num?")
     listed = lines[lines.index(HEADING) + 1 :]
     return ",".join(takewhile(lambda line: not line.endswith(":"), listed))  # the next heading
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 
 from paddock.cli.family import CliCommand
+from paddock.cli.main import COMMANDS as NAMES
 from paddock.ps.server.options import TABLE
 
 
@@ -19,7 +20,7 @@ def _serve(words: Sequence[str]) -> int:
 COMMANDS = {
     "pserver": CliCommand(
         "pserver",
-        "run a parameter server",
+        NAMES["pserver"],
         TABLE.flags,
         takes_words=_serve,
         notes="A flag wins over the environment. paddock ps looks after servers that run.",

@@ -14,6 +14,7 @@ from paddock.backends.registry import RegisteredJob
 from paddock.backends.table import LAUNCH
 from paddock.cli.family import CliCommand, Operand, ParsedCommand, say
 from paddock.cli.job_status import one_of
+from paddock.cli.main import COMMANDS as NAMES
 from paddock.core.secrets import HIDDEN
 from paddock.errors import Problem, UsageError
 
@@ -88,7 +89,7 @@ def words_of(run: RegisteredJob) -> tuple[list[str], list[str]]:
 
 COMMANDS = {
     "rerun": CliCommand(
-        "rerun", "start a run again, by the same command line in the same directory", (), _run,
+        "rerun", NAMES["rerun"], (), _run,
         (Operand("job", "JOB", "an id or its beginning, a name, a handle, pid N or last (the "
                  "default)", "job", least=0),),
     )

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from paddock.backends.backend import EndUnknownError, NotAllReachedError, find_backend, find_planner
+from paddock.backends.backend import EndUnknownError, NotAllReachedError, find_backend
 from paddock.backends.common.planned import taken
 from paddock.backends.flags import SubmitArgs, split_words
 from paddock.backends.registry import (
@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> int:
     if split.is_help:
         raise HelpAsked("submit", argv)
     submission = read_submission(split)
-    plan = find_planner(submission.site.backend).plan(submission)
+    plan = find_backend(submission.site.backend).plan(submission)
     if "dry_run" in split.own:
         show_dry_run(submission, plan, is_json="json" in split.own)
         return 0
@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
                 return _do(split, submission, plan, answer)
             except IdTakenError:
                 submission = replace(submission, run_id=new_id(submission.name))
-                plan = find_planner(submission.site.backend).plan(submission)
+                plan = find_backend(submission.site.backend).plan(submission)
         return _do(split, submission, plan, answer)
 
 
@@ -148,20 +148,20 @@ def read_words(argv: Sequence[str]) -> SubmitArgs:
     place, conf = split.own.get("site", ""), split.own.get("conf", "")
     if not (conf or place.partition(",")[0]).endswith(".py") or split.is_help:
         return split
-    from paddock.backends.sites.legacy.fabric import rewrite
+    from paddock.backends.sites.legacy.fabric import translate
 
     site = find_site(place, env=os.environ, cwd=os.getcwd(), conf=conf)
-    words, notes = rewrite(argv, site)
-    for note in notes:
+    found = translate(argv, site)
+    for note in found.notes:
         say(note)
-    return split_words(words)
+    return split_words(found.words)
 
 
 def _directives(split: SubmitArgs) -> list[str]:
     """The arguments in #PADDOCK lines of the script, if it can be read."""
     if not split.script:
         return []
-    from paddock.backends.directives import read_directives
+    from paddock.backends.flags import read_directives
 
     try:
         text = Path(split.own.get("package", ""), split.script[0]).read_text("utf-8")
@@ -273,7 +273,7 @@ def _script_problems(job: Job, package: str) -> list[Problem]:
 
 def _read_job(split: SubmitArgs, nnodes: str, python: str) -> tuple[Job, str]:
     """The job that the launchers will get, and its file as JSON; "" without one."""
-    words = ["--ignore_env", "--nnodes", nnodes, *split.flags]
+    words = ["--ignore-env", "--nnodes", nnodes, *split.flags]
     words += [word for text in split.env for word in ("--env", text)]
     if split.file:
         words += ["-f", split.file]

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from paddock import __version__
 from paddock.cli.family import JSON, CliCommand, ParsedCommand
+from paddock.cli.main import COMMANDS as NAMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,4 +69,4 @@ def installed(names: Sequence[str]) -> str | None:
     return None
 
 
-COMMANDS = {"version": CliCommand("version", "show versions, and what is installed", (JSON,), _run)}
+COMMANDS = {"version": CliCommand("version", NAMES["version"], (JSON,), _run)}

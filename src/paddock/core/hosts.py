@@ -80,7 +80,7 @@ def host_of(job: Job, devices: Devices, *, name: str, address: str, node_rank: i
     """A node's share of the job, with the ports that the job fixes and 0 for those it does not.
 
     Endpoint lists name the processes of their role and the ports; the other processes take those
-    from --start_port on, or from the fixed port and the rank of the node.
+    from --start-port on, or from the fixed port and the rank of the node.
     """
     slots, ports = [], []
     for role in sorted(job.roles, key=lambda r: (STARTING_ORDER[r.name], r.stage)):

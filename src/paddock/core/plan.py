@@ -181,7 +181,7 @@ def _host_problems(job: Job, host: Host, where: str) -> Iterable[Problem]:
         yield Problem(
             f"{where} runs {workers} workers but has {len(host.device_labels)} "
             f"{host.device_kind} devices ({','.join(host.device_labels)})",
-            "lower --nproc_per_node or name more --devices",
+            "lower --nproc-per-node or name more --devices",
         )
     known: dict[tuple[str, int], Role] = {(role.name, role.stage): role for role in job.roles}
     at = 0
@@ -210,7 +210,7 @@ def _uneven_problems(hosts: tuple[Host, ...]) -> Iterable[Problem]:
 def _list_flag(job: Job, name: str) -> str:
     """The flag of the endpoint list of a role, as the user wrote it."""
     source = job.sources.get(f"roles.{name}.endpoints")
-    usual = {"ps": "--servers", "worker": "--workers", "heter": "--heter_workers"}
+    usual = {"ps": "--servers", "worker": "--workers", "heter": "--heter-workers"}
     return source.name if source is not None and source.name else usual[name]
 
 

@@ -274,7 +274,7 @@ def _not_alone(env: Mapping[str, str]) -> list[Problem]:
                 Problem(
                     f"{env[one]} processes train together ({one}), and this stream has no client: "
                     "each of them would read everything",
-                    "paddock launch --server_num 1, and stream(..., client=paddock.ps.Client()); "
+                    "paddock launch --server-num 1, and stream(..., client=paddock.ps.Client()); "
                     "or alone=True",
                 )
             ]

@@ -1,10 +1,10 @@
 """The job's values from environment variables, as the named texts that the flags give.
 
 A flag wins over a variable, as in torchrun, mpirun and srun. The exceptions are the variables by
-which a platform tells a pod its place: WINNING, IN_A_PADDLEJOB, and the lists in SPECIAL. Paddle's
+which a platform tells a pod its place: WINNING, IN_A_PADDLEJOB, and lists of endpoints. Paddle's
 launcher lets every variable of MAPPING win; one command line serves all pods of a job, so only for
 these there is no other way. Among variables: MAPPING, then FALLBACKS, then PET_*
-(dialects/torchrun.py), then the place that Slurm and mpirun gave (dialects/placement.py).
+(dialects/torchrun.py), then the place that Slurm and mpirun gave (dialects/allocation.py).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from paddock.core.endpoint import ETCD_PORT, join_endpoint, parse_endpoint, spli
 from paddock.core.job import ValueSource
 from paddock.core.secrets import without_login
 from paddock.errors import Problem, UsageError
-from paddock.jobfile.args import ArgValue
-from paddock.jobfile.flags import BY_NAME, FLAGS
+from paddock.jobfile.args import TORCHRUN_RANK, ArgValue, EnvironmentReading
+from paddock.jobfile.flags import FLAGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,25 +27,6 @@ WINNING = ("PADDLE_TRAINER_ID", "POD_IP")
 # These win over the flag in a pod of a PaddleJob, whose size and meeting point the operator knows.
 IN_A_PADDLEJOB = ("PADDLE_MASTER", "PADDLE_NNODES")
 PADDLEJOB_SIGN = "PADDOCK_JOB_UID"  # operator/environment.py
-# These win as well, by the rules of SPECIAL: (name, flags that it wins over).
-WINNING_LISTS = (
-    ("PADDLE_TRAINER_ENDPOINTS", "`--master`, `--nnodes`"),
-    ("DISTRIBUTED_TRAINER_ENDPOINTS", "`--master`, `--nnodes`"),
-    ("PADDLE_TRAINERS", "`--nnodes`, `--ips`"),
-    ("PADDLE_PSERVERS_IP_PORT_LIST", "`--master`, `--nnodes`, `--ips`, `--run_mode`, `--servers`, "
-     "`--server_num`, `--trainer_num`"),
-    ("TRAINING_ROLE", "`--rank`, beside PADDLE_PSERVERS_IP_PORT_LIST"),
-    ("PADDLE_HETER_ENDPOINTS", "`--heter_workers`, beside PADDLE_PSERVERS_IP_PORT_LIST"),
-)  # fmt: skip
-OTHER_MASTERS = ("rdzv_endpoint", "master_addr", "elastic_server")
-# Flags that decide a value under another name: a variable for that value is not used beside them.
-SAID_BY = {
-    "master": (*OTHER_MASTERS, "standalone"),
-    "ips": ("master", *OTHER_MASTERS, "standalone"),
-    "nnodes": ("ips", "standalone"),
-    "trainer_num": ("nproc_per_node",),
-    "log_level": ("quiet",),
-}
 # Used where neither the command line nor MAPPING says anything: fleet/elastic/manager.py,
 # fleet/launch.py.
 FALLBACKS = (
@@ -58,111 +39,12 @@ FALLBACKS = (
     ("PADDOCK_WARM", "warm"),
     ("PADDOCK_CONSOLE", "console"),
 )
-# Read by special rules below: (name, what it does).
-SPECIAL = (
-    ("PADDLE_TRAINER_ENDPOINTS", "the first endpoint becomes --master (port 6768 if absent), the "
-     "number of hosts becomes --nnodes"),
-    ("DISTRIBUTED_TRAINER_ENDPOINTS", "as PADDLE_TRAINER_ENDPOINTS, applied after it"),
-    ("PADDLE_LAUNCH_WITH_ARGS", "1: the two lists above replace neither --master nor --nnodes"),
-    ("PADDLE_TRAINERS", "addresses of the nodes on PaddleCloud; used with POD_IP, "
-     "PADDLE_TRAINER_ID and TRAINER_PORTS_NUM, when there is no endpoint list"),
-    ("TRAINER_PORTS_NUM", "ports a pod may use, from PADDLE_PORT on"),
-    ("PADDLE_PORT", "first port of a pod; with TRAINER_PORTS_NUM above 1 the nodes meet there on "
-     "PaddleCloud and the processes take the ports after it, unless --start_port or PORT_RANGE "
-     "says otherwise"),
-    ("PADDLE_PSERVERS_IP_PORT_LIST", "servers of a paddle-operator job; with TRAINING_ROLE and "
-     "PADDLE_TRAINER_ENDPOINTS it makes a ps job with one process per pod"),
-    ("PADDLE_HETER_ENDPOINTS", "heter workers of a paddle-operator job"),
-    ("TRAINING_ROLE", "role of this pod: PSERVER, TRAINER or HETER"),
-    ("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "1 or 2: --elastic_level 1 unless that is given"),
-    ("PADDLE_ELASTIC_ETCD_SERVICE_HOST", "host of etcd where PADDLE_ELASTIC_SERVER is absent"),
-    ("PADDLE_ELASTIC_ETCD_SERVICE_PORT", "its port"),
-)  # fmt: skip
-
-# A rank started by a launcher sees the outer job's contract. A launcher inside it must not take
-# that for its own configuration. Inside a rank of ours nothing is
-# read; Paddle's launcher leaves its own configuration to its ranks as well, and only what it set
-# for the rank can be told apart.
-OWN_SIGN = "PADDOCK_ATTEMPT"
-NESTED_SIGNS = ("PADDLE_LOCAL_RANK", "PADDLE_ROLE")
-SET_FOR_RANKS = frozenset(
-    (
-        "PADDLE_TRAINER_ID", "POD_IP", "PADDLE_MASTER", "PADDLE_NNODES", "PADDLE_LOG_DIR",
-        "PADDLE_WITH_GLOO", "PADDLE_TRAINER_ENDPOINTS", "DISTRIBUTED_TRAINER_ENDPOINTS",
-        "PADDLE_PORT", "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_HETER_ENDPOINTS", "TRAINING_ROLE",
-        "PADDLE_TRAINING_ROLE", "PADDLE_TRAINERS",
-    )
-)  # fmt: skip
-
 TORCHRUN_PREFIXES = ("PET_", "TORCHELASTIC_LOG_LINE", "TORCH_ELASTIC_")
-TORCHRUN_RANK = "TORCHELASTIC_RUN_ID"  # set by torchrun for its ranks
-# What srun and mpirun set, and a script of Paddle 0.10 (jobfile/dialects/placement.py).
+# What srun and mpirun set, and a script of Paddle 0.10 (jobfile/dialects/allocation.py).
 ALLOCATION_PREFIXES = ("SLURM_", "OMPI_COMM_", "PMI_", "PMIX_", "MV2_COMM_", "PBS_", "PADDLE_INIT_")
 DEFAULT_MASTER_PORT = 6768  # plugins/__init__.py, collective_compatible
 DEFAULT_CLOUD_PORT = 6170  # fleet/cloud_utils.py
 OPERATOR_PORTS = 20  # paddle-operator: p-0..p-19
-
-
-class EnvironmentReading:
-    """The values with the environment's added. values: as LaunchArgs.values, changed in place."""
-
-    def __init__(self, values: dict[str, ArgValue], env: Mapping[str, str]) -> None:
-        self.values = values
-        self.notes: list[str] = []
-        self.problems: list[Problem] = []
-        self.overridden: dict[str, list[str]] = {}  # variable -> flags that it wins over
-        self.is_nested = any(env.get(n) for n in NESTED_SIGNS)
-        skipped = SET_FOR_RANKS if self.is_nested else frozenset()
-        self.env: dict[str, str] = {}
-        if not env.get(OWN_SIGN):
-            self.env = {n: t for n, t in env.items() if t and n not in skipped}
-
-    def get(self, name: str) -> str:
-        """The variable's text, "" if it is absent or describes an outer job."""
-        return self.env.get(name, "")
-
-    def fill(self, name: str, variable: str, text: str) -> None:
-        """Set a value that no flag has set; a flag that says something else is noted."""
-        for flag in (name, *SAID_BY.get(name, ())):
-            given = self.values.get(flag)
-            if given is None or given.source.kind == "environment":
-                continue
-            if flag != name or given.text != text:
-                self.notes.append(
-                    f"{variable}={without_login(self.get(variable))} is not used: "
-                    f"{_words_of(given)} is given"
-                )
-            return
-        self._set(name, variable, text)
-
-    def override(self, name: str, variable: str, text: str) -> None:
-        """Set a value, whatever the flags say: for the variables that win."""
-        for flag in (name, *(OTHER_MASTERS if name == "master" else ())):
-            given = self.values.get(flag)
-            if given is not None and (flag != name or given.text != text):
-                self.set_aside(flag, variable)
-        self._set(name, variable, text)
-
-    def set_aside(self, name: str, variable: str) -> None:
-        """Remove a flag's value because of a variable; noted once for each variable."""
-        given = self.values.pop(name, None)
-        if given is not None and given.source.kind != "environment":
-            self.overridden.setdefault(variable, []).append(_words_of(given))
-
-    def _set(self, name: str, variable: str, text: str) -> None:
-        source = ValueSource("environment", variable, without_login(self.get(variable)))
-        self.values[name] = ArgValue(text, source)
-
-
-def _words_of(given: ArgValue) -> str:
-    """The flag as it was given.
-
-    >>> _words_of(ArgValue("1", ValueSource("flag", "--standalone", "1")))
-    '--standalone'
-    """
-    flag = BY_NAME.get(given.source.name.lstrip("-"))
-    is_switch = flag is not None and flag.kind == "switch"
-    return given.source.name if is_switch else f"{given.source.name} {given.source.text}"
 
 
 def apply_environment(values: dict[str, ArgValue], env: Mapping[str, str]) -> EnvironmentReading:
@@ -189,12 +71,12 @@ def apply_environment(values: dict[str, ArgValue], env: Mapping[str, str]) -> En
         _apply_cloud(reading)
     is_placed = any(name.startswith(ALLOCATION_PREFIXES) for name in reading.env)
     if is_placed and not (reading.is_nested or reading.get(TORCHRUN_RANK)):
-        from paddock.jobfile.dialects.placement import apply_allocation  # only in an allocation
+        from paddock.jobfile.dialects.allocation import apply_allocation  # only in an allocation
 
         apply_allocation(reading)
     reading.notes += [
         f"{variable}={without_login(reading.get(variable))} wins over {', '.join(flags)} "
-        "(--ignore_env: the flags win)"
+        "(--ignore-env: the flags win)"
         for variable, flags in reading.overridden.items()
     ]
     return reading

@@ -3,7 +3,7 @@
 Parsing, help, completion and docs read it. Derived from it are the variables (environment.py), the
 configuration block (configuration.py), the fields that ``paddock explain`` shows, and the config
 fingerprint, which nodes compare. A new flag is a row here and an attribute of core/job.py's Job;
-where its text is not the value (not is_plain), build.py reads it, or the file that build.py calls.
+where its text is not the value (not is_plain), parse.py reads it, or the file that parse.py calls.
 Its help in Chinese goes to docs/chinese.txt; `make reference` writes docs/reference/flags.md.
 
 Sources: distributed/launch/context/args_envs.py (paddle) and distributed/fleet/launch.py (legacy)
@@ -12,7 +12,7 @@ of paddlepaddle 3.3.1; torch/distributed/run.py (torchrun) of torch 2.15.
 
 from __future__ import annotations
 
-from paddock.command_line import HELP_ALL, Flag, FlagTable
+from paddock.command_line import HELP_ALL, Flag, FlagTable, spelled
 from paddock.core.job import FRAMEWORKS, MODES, WARM
 
 TYPE_CHECKING = False
@@ -263,9 +263,9 @@ FLAGS: tuple[Flag, ...] = (
     Flag("token_file", "file", "rendezvous.token_file", "file with the job's key", NETWORK,
          metavar="FILE", origin="paddock", is_plain=True),
     Flag("tls_cert", "file", "rendezvous.tls_cert", "certificate of this node", NETWORK,
-         metavar="FILE", origin="paddock"),
+         metavar="FILE", origin="paddock", is_plain=True),
     Flag("tls_key", "file", "rendezvous.tls_key", "private key of this node", NETWORK,
-         metavar="FILE", origin="paddock"),
+         metavar="FILE", origin="paddock", is_plain=True),
     Flag("tls_ca", "file", "rendezvous.tls_ca", "authority that signed the nodes' "
          "certificates", NETWORK, metavar="FILE", origin="paddock", is_plain=True),
     Flag("keep_proxy", "switch", "keep_proxy", "leave http_proxy and https_proxy to the "
@@ -324,7 +324,7 @@ def config_fingerprint(job: Job) -> tuple[tuple[str, str], ...]:
         f"{r.stage or ''}={','.join(r.endpoints) if r.endpoints else 'per-node'}"
         for r in job.roles
     )
-    return (*((f"--{f.name}", _text(f, job)) for f in FLAGS if f.is_shared), ("roles", roles))
+    return (*((spelled(f.name), _text(f, job)) for f in FLAGS if f.is_shared), ("roles", roles))
 
 
 def _text(flag: Flag, job: Job) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import ast
 
     from paddock.core.job import Job, Mode
-    from paddock.jobfile.reader import FieldReader
+    from paddock.jobfile.args import FieldReader
 
 MAX_RESTARTS = 1000
 PACKAGE = "paddock.ps"
@@ -30,12 +30,12 @@ SERVER_WORDS = frozenset({"TRAINING_ROLE", "PADDLE_ROLE", "PSERVER"})
 
 
 def read_servers(reader: FieldReader, mode: Mode, command: Entrypoint) -> Servers:
-    """--server_script and --server_restarts; no I/O. command: of the job."""
+    """--server-script and --server-restarts; no I/O. command: of the job."""
     for name in ("server_script", "server_restarts"):
         # With -f the file will say what roles there are (paddlejob.py).
         if reader.has(name) and mode not in ("ps", "ps-heter") and not reader.has("file"):
-            reader.fault(name, f"this job has no servers (--run_mode {mode})",
-                         "add --server_num N or --servers")  # fmt: skip
+            reader.fault(name, f"this job has no servers (--run-mode {mode})",
+                         "add --server-num N or --servers")  # fmt: skip
     servers = Servers()
     given = reader.text("server_script", "auto")
     if given == "same":
@@ -57,7 +57,7 @@ def chosen(command: Entrypoint, by: str) -> Servers:
 
 
 def to_command(words: list[str], python: str) -> Entrypoint:
-    """The command of --server_script, split as a shell does; "pserver" is Paddock's own.
+    """The command of --server-script, split as a shell does; "pserver" is Paddock's own.
 
     >>> to_command(["pserver", "--ack", "disk"], "py").argv()
     ('py', '-u', '-m', 'paddock', 'pserver', '--ack', 'disk')
@@ -96,7 +96,7 @@ def _split(text: str) -> list[str]:
 
 
 def decide_servers(job: Job) -> Job:
-    """Complete the job where --server_script leaves it open: the command, and whose server it is.
+    """Complete the job where --server-script leaves it open: the command, and whose server it is.
 
     Reads the script that servers run.
     """
@@ -116,7 +116,7 @@ def decide_servers(job: Job) -> Job:
         command = to_command(["pserver"], job.command.python)
         why = (
             f"servers run paddock pserver: {name} uses {PACKAGE} and runs no "
-            "server itself (--server_script same would start it as a server)"
+            "server itself (--server-script same would start it as a server)"
         )
         servers = replace(servers, command=command, is_provided=True, why=why)
         sources = {**sources, "servers.command": ValueSource("file", path, PACKAGE)}

@@ -4,7 +4,7 @@ guardian, loop    two nested processes (subreapers), and the one loop of the inn
 node              NodeRunner: this node's part of a job, under the orders of a member
 spawn             how a process starts: posix_spawn, its pipes, its pidfd
 ending, evidence  how a process ended: exit, OOM kill, root cause from its last lines
-hook              the user's own command before each attempt (--elastic_pre_hook)
+hook              the user's own command before each attempt (--elastic-pre-hook)
 sweep, signals    end all descendants; signals, inherited and forwarded
 output            every line of every process: log directory, times, console
 report            what people are told: in full, and on the short screen

@@ -1,4 +1,4 @@
-"""The user's own shell command before each attempt (--elastic_pre_hook), without waiting for it."""
+"""The user's own shell command before each attempt (--elastic-pre-hook), without waiting for it."""
 
 from __future__ import annotations
 

@@ -520,7 +520,7 @@ class NodeRunner:
     def _budget_text(self) -> str:
         servers = self.job.servers
         times = count(servers.max_restarts, "restart")
-        return f"{times} in {servers.window_seconds / 60:g} minutes (--server_restarts)"
+        return f"{times} in {servers.window_seconds / 60:g} minutes (--server-restarts)"
 
     # -------------------------------------------------------------------- end
 

@@ -81,13 +81,13 @@ def find_limits(job: Job) -> Iterator[Problem]:
         what = f"one machine only, this job has {job.nnodes_max} nodes or a meeting point"
         yield Problem(f"{where} {what}", f"leave out --nnodes, --master and --ips, {hint}")
     if job.is_elastic:
-        yield Problem(f"{where} no elastic jobs", f"leave out --elastic_level, {hint}")
+        yield Problem(f"{where} no elastic jobs", f"leave out --elastic-level, {hint}")
     if job.restart.max_restarts > 0:
-        yield Problem(f"{where} no restarts", f"leave out --max_restart, {hint}")
+        yield Problem(f"{where} no restarts", f"leave out --max-restart, {hint}")
     if job.record:
         yield Problem(f"{where} no record", f"leave out --record, {hint}")
     if any(role.name != "worker" for role in job.roles):
-        yield Problem(f"{where} no parameter servers", f"use --run_mode collective, {hint}")
+        yield Problem(f"{where} no parameter servers", f"use --run-mode collective, {hint}")
 
 
 class PortableRun:
@@ -166,7 +166,7 @@ class PortableRun:
         except OSError as error:
             raise UsageError(
                 f"log_dir '{job.logs.directory}' is not writable: {error.strerror}",
-                hint="choose another with --log_dir",
+                hint="choose another with --log-dir",
             ) from error
         names = {"log_dir": folder, "run_dir": run_dir, "pod_name": self.plan.uid[:6]}
         shared = shared_env(self.env, job, self.plan, node_rank=0, cores=self._cores, **names)
@@ -345,7 +345,7 @@ def _bind(port: int, within: tuple[int, int] | None) -> socket.socket:
         else:
             return sock
     what = f"port {port} is in use" if port else "not enough free ports"
-    raise UsageError(what, hint="choose others with --start_port")
+    raise UsageError(what, hint="choose others with --start-port")
 
 
 def _log_path(folder: str, proc: Proc | Exit) -> str:

@@ -11,7 +11,7 @@
         ...                                        # paddock.ps.torch, .paddle or .jax with client
         fleet.stop_worker()
 
-Starts alike under `paddock launch --server_num N --worker_num M`, under Paddle's operator, and by
+Starts alike under `paddock launch --server-num N --worker-num M`, under Paddle's operator, and by
 hand. Differs from Paddle: dygraph (and torch, and JAX) instead of static graphs, init_worker()
 returns the client, and whatever has no effect is refused instead of ignored.
 

@@ -49,7 +49,7 @@ def read_role(env: Mapping[str, str]) -> Role:
         problems.append(
             Problem(
                 f"TRAINING_ROLE {shown}",
-                "PSERVER or TRAINER; paddock launch --server_num N --worker_num M sets it",
+                "PSERVER or TRAINER; paddock launch --server-num N --worker-num M sets it",
             )
         )
     text = env.get("PADDLE_PSERVERS_IP_PORT_LIST", "")

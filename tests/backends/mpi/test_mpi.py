@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.backends.mpi.command import Mpirun, complaints, read_version
 from paddock.backends.mpi.driver import Mpi
-from paddock.backends.mpi.plan import plan_of
+from paddock.backends.mpi.plan import Mpirun, complaints, plan_of, read_version
 from paddock.backends.mpi.state import status_of
 from paddock.backends.types import Site, Submission
 from paddock.errors import UsageError

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from paddock.backends.slurm.errors import complaint, is_unknown_job
 from paddock.backends.slurm.parse import (
     REASONS,
     STATES,
     JobDirectoryState,
     SqueueRow,
+    complaint,
+    is_unknown_job,
     read_sacct,
     read_squeue,
     status_of,

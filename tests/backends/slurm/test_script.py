@@ -10,11 +10,11 @@ import pytest
 
 from backends.slurm.submissions import TOKEN, submission
 from paddock.backends.slurm.driver import Slurm
-from paddock.backends.slurm.plan import plan_of
 from paddock.backends.slurm.script import (
     READ_ENV,
     build_script,
     env_file,
+    plan_of,
     sbatch_word,
     script_text,
 )
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from paddock.backends.types import Submission
 
 HERE = Path(__file__).parent
-ROOT = Path("/shared/jobs")
+ROOT = "/shared/jobs"
 NASTY = [
     "a b",
     "it's",

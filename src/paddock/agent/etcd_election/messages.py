@@ -72,7 +72,7 @@ class EtcdRecordError(PaddockError):
     def __init__(self, data: bytes) -> None:
         super().__init__(
             f"etcd holds something Paddock did not write: {data[:60]!r}",
-            hint="choose another --job_id, or delete the keys under /paddock/<job_id>/",
+            hint="choose another --job-id, or delete the keys under /paddock/<job_id>/",
             exit_code=EXIT_USAGE,
         )
 

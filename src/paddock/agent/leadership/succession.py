@@ -251,7 +251,7 @@ def _lost(text: str, *, is_silent: bool) -> PaddockError:
 def _not_found(search: LeaderSearch) -> PaddockError:
     """The error of a search: neither the lost leader nor another answers."""
     return PaddockError(
-        f"no coordinator was found for {search.seconds:g} s (--elastic_timeout): {search.reason}",
+        f"no coordinator was found for {search.seconds:g} s (--elastic-timeout): {search.reason}",
         hint="a majority of the last attempt's nodes has to be there to go on without it",
         exit_code=EXIT_DEADLINE,
     )

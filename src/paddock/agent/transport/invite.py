@@ -66,11 +66,11 @@ def _commands(rank: int | None, nnodes: int, endpoint: str, key: bytes) -> str:
         return _command(["--master", endpoint, *_common(words)], key)
     others = [number for number in range(nnodes) if number != rank]
     lines = [
-        _command(["--master", endpoint, "--node_rank", str(number), *_common(words)], key)
+        _command(["--master", endpoint, "--node-rank", str(number), *_common(words)], key)
         for number in others[:COMMANDS_MAX]
     ]
     if len(others) > COMMANDS_MAX:
-        lines.append(f"# the same for each other node, up to --node_rank {others[-1]}")
+        lines.append(f"# the same for each other node, up to --node-rank {others[-1]}")
     return "\n".join(lines)
 
 
@@ -87,7 +87,7 @@ def _common(words: Sequence[str]) -> list[str]:
 
 def _command(words: Sequence[str], key: bytes) -> str:
     """The command line; secrets in it are named, not shown: they have to be set there first."""
-    from paddock.jobfile.shown import shown_words
+    from paddock.jobfile.masked import shown_words
 
     line = shown_words(words)
     needs = "".join(f"# set {name} there first\n" for name in line.needs)

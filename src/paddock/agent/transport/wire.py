@@ -343,7 +343,7 @@ def read_greeting(line: bytes, job_id: str, key: bytes) -> str:
     if found.get("job") != job_id:
         raise WireError(
             f"the coordinator there runs job '{found.get('job')}', this node has job '{job_id}'",
-            hint="give both the same --job_id, or another --master port",
+            hint="give both the same --job-id, or another --master port",
         )
     if bool(found.get("key")) != bool(key):
         there, here = ("has a", "no") if found.get("key") else ("has no", "a")
@@ -368,7 +368,7 @@ def read_answer(line: bytes, key: bytes, job_id: str, server_nonce: str) -> str:
     if found.get("job") != job_id:
         raise WireError(
             f"this coordinator runs job '{job_id}', not '{found.get('job')}'",
-            hint="give both the same --job_id, or another --master port",
+            hint="give both the same --job-id, or another --master port",
         )
     if not hmac.compare_digest(
         str(found.get("mac", "")).encode(),

@@ -69,10 +69,7 @@ def number_of(path: str) -> int | None:
 def shares(
     manifest: PackageManifest, pattern: str, nnodes: int, say: Callable[[str], None]
 ) -> list[PackageManifest]:
-    """Return each node's part of a package: all but the files that are dealt to others.
-
-    pattern: a glob of paths below the package. Raises UsageError.
-    """
+    """Return each node's share of a package: not the files dealt to others. Raises UsageError."""
     fits = translate(raw(pattern.removeprefix("./")))
     sizes = {e.path: e.size for e in manifest.files if fits.fullmatch(raw(e.path))}
     if not sizes:
@@ -89,10 +86,7 @@ def shares(
 
 
 def unevenness(totals: Sequence[int]) -> str:
-    """Return a warning when one node has much more data than another; "" when not.
-
-    totals: bytes.
-    """
+    """Return a warning when one node has much more data (bytes) than another; "" when not."""
     most, least = max(totals), min(totals)
     if most <= least * UNEVEN:
         return ""

@@ -35,10 +35,7 @@ class IgnoreRule(NamedTuple):
 
 @dataclass(frozen=True)
 class IgnoreRules:
-    """The lines of one directory's ignore files, and those of the directories above it.
-
-    base: that directory, with "/" at its end; b"" for the root.
-    """
+    """The lines of the ignore files of a directory (base, with "/" at its end) and those above."""
 
     base: bytes = b""
     rules: tuple[IgnoreRule, ...] = ()

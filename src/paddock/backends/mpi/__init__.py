@@ -1,9 +1,8 @@
 """Jobs by mpirun: it starts one launcher on each host; they rendezvous and start the ranks.
 
-    command   the command line of mpirun (pure)
-    plan      submission -> plan, files and all (pure)
-    state     the files of a job's directory -> the job's status (pure)
-    driver    the backend: a job daemon on this machine holds mpirun
+    plan     submission -> the command line of mpirun, its complaints, the files for it (pure)
+    state    the files of a job's directory -> the job's status (pure)
+    driver   the backend: a job daemon on this machine holds mpirun
 
 The job's directory is on a file system that this machine and the hosts share.
 """

@@ -19,8 +19,15 @@ from paddock.backends.backend import Say
 from paddock.backends.common import folder as folders
 from paddock.backends.common.planned import of_command
 from paddock.backends.merge import MergedConsole
-from paddock.backends.mpi.command import TOKEN, Mpirun, complaints, read_version
-from paddock.backends.mpi.plan import SCRIPT, START_FILE, plan_of
+from paddock.backends.mpi.plan import (
+    SCRIPT,
+    START_FILE,
+    TOKEN,
+    Mpirun,
+    complaints,
+    plan_of,
+    read_version,
+)
 from paddock.backends.mpi.state import status_of, why_mpirun_ended
 from paddock.backends.node import daemon
 from paddock.backends.node.jobdir import (
@@ -64,10 +71,6 @@ class Mpi(folders.FolderBackend):
     name, begun = "mpi", "state.json"
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """Return the plan of a submission.
-
-        Asks mpirun for its version; with --servers_on, for addresses.
-        """
         folder = folders.root_of(submission.site) / submission.run_id
         mpirun = find_mpirun(submission.site)
         if submission.extra.get("servers_on"):
@@ -170,10 +173,7 @@ class Mpi(folders.FolderBackend):
     # -------------------------------------------------------------------- later
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """Return the status from the files of the job daemon and the launchers.
-
-        Raises PaddockError elsewhere.
-        """
+        """Return the status from the files of the job daemon and the launchers."""
         folder = _here(run)
         row = node_state(str(folder))
         whole = read_json(str(folder / INNER / "status.json")) or {}
@@ -183,10 +183,6 @@ class Mpi(folders.FolderBackend):
         return status_of(row, whole, verdict, time.time())
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
-        """Yield the lines of all hosts, in the order of their clocks.
-
-        Raises PaddockError elsewhere.
-        """
         _here(run)
         return super().logs(run, query)
 
@@ -194,11 +190,8 @@ class Mpi(folders.FolderBackend):
         """Write the stop file for the first launcher; signal the job daemon, which tells mpirun."""
         folder = _here(run)
         state = read_json(str(folder / INNER / "state.json")) or {}
-        if not is_running(state):
-            return
-        for name in ("stop", "now") if now else ("stop",):
-            folders.write(folder / INNER / name, f"{time.time()}\n")
-        os.kill(int(state["process"]["pid"]), signal.SIGTERM)
+        if is_running(state):
+            daemon.ask_to_stop(str(folder), state, now=now)
 
     def delete(self, run: RegisteredJob) -> None:
         folder = _here(run)
@@ -210,12 +203,12 @@ class Mpi(folders.FolderBackend):
         self, folder: Path, job: Mapping[str, Any], site: Site
     ) -> tuple[Handle, dict[str, Any]] | None:
         """Return the handle with the machine that holds mpirun: only there the job can be asked."""
-        host = _host_of(folder) or socket.gethostname()
+        host = folders.line_in(folder / INNER / HOST) or socket.gethostname()
         return Handle("mpi", host, folder.name), {"host": host}
 
     def held(self, folder: Path, submission: Submission) -> str:
         """Return the state of a job that goes on, here or on another machine with its directory."""
-        host = _host_of(folder)
+        host = folders.line_in(folder / INNER / HOST)
         if host in ("", socket.gethostname()):
             return alive_state(str(folder))
         state = read_json(str(folder / INNER / "state.json")) or {}
@@ -281,11 +274,6 @@ def _here(run: RegisteredJob) -> Path:
             hint="paddock list --discover SITE finds it again",
         )
     return Path(folder)
-
-
-def _host_of(folder: Path) -> str:
-    """Return the machine that holds mpirun; "" where that is not known."""
-    return folders.line_in(folder / INNER / HOST)
 
 
 def _why(folder: Path, code: int) -> str:

@@ -30,10 +30,7 @@ LOST = re.compile(r"^\s*Remote daemon: .* on node (\S+)$", re.M)  # Open MPI 4 a
 def status_of(
     row: Mapping[str, Any], whole: Mapping[str, Any], verdict: Mapping[str, Any], as_of: float
 ) -> JobStatus:
-    """Return the status.
-
-    row: node_state (node/jobdir.py); whole, verdict: the launchers' records.
-    """
+    """Return the status. row: of node_state; whole, verdict: the launchers' records."""
     state: State = row["state"]
     verdict = verdict or whole.get("verdict") or {}
     nodes = nodes_of(whole)

@@ -65,10 +65,7 @@ def start() -> None:
 
 
 def look(python: str, env: Mapping[str, str]) -> str:
-    """Return the version of an installed paddock with a parameter server for this Python, or "".
-
-    Raises UsageError when numpy is missing or too old.
-    """
+    """Return the version of the parameter server installed, or "". Raises UsageError (no numpy)."""
     import subprocess
 
     try:

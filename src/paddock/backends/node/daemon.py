@@ -17,12 +17,15 @@ import signal
 import time
 
 from paddock.backends.node.jobdir import (
+    NOW,
+    STOP,
     control_socket,
     inner,
     last_error,
     overwrite_json,
     process_of,
     write_json,
+    write_text,
 )
 from paddock.errors import PaddockError
 from paddock.local.guardian import PR_SET_PDEATHSIG, find_prctl
@@ -32,8 +35,8 @@ from paddock.local.signals import DAEMON_LOST, SUBMITTER_LOST
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
-NOW = "now"  # of the stop file
 STOP_SECONDS = 1.0
 AGAIN_SECONDS = 0.1
 
@@ -80,6 +83,16 @@ def start(
     return -1
 
 
+def ask_to_stop(directory: str, state: Mapping[str, Any], *, now: bool) -> bool:
+    """Ask a job daemon to end its job. state: of state.json. False if it has just ended."""
+    write_text(inner(directory, STOP), f"{NOW if now else time.time()}\n")
+    try:
+        os.kill(int(state["process"]["pid"]), signal.SIGTERM)
+    except ProcessLookupError:  # as jobs do when another host is told
+        return False
+    return True
+
+
 def _attend(
     directory: str,
     argv: Sequence[str],
@@ -116,7 +129,7 @@ def _attend(
     status = _wait(pid, lease, wake_read, asked, directory)
     code = os.waitstatus_to_exitcode(status)
     code = 128 - code if code < 0 else code
-    was_asked = os.path.exists(inner(directory, "stop"))
+    was_asked = os.path.exists(inner(directory, STOP))
     state = "succeeded" if code == 0 else "cancelled" if was_asked else "failed"
     ended = {
         "state": state, "process": process, "at": time.time(), "code": code,
@@ -153,10 +166,7 @@ def _launch(directory: str, argv: Sequence[str], env: Mapping[str, str], cwd: st
 
 
 def _wait(pid: int, lease: int, wake: int, asked: list[int], directory: str) -> int:
-    """Wait until the launcher has ended.
-
-    SIGTERM asks it to end, as the stop file says: see main.py.
-    """
+    """Wait until the launcher has ended; SIGTERM asks it to end, as the stop file says."""
     has_told = is_owed = False
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -186,17 +196,14 @@ def _wait(pid: int, lease: int, wake: int, asked: list[int], directory: str) -> 
 def _is_now(directory: str) -> bool:
     """Return True if the stop file asks for an end without grace."""
     try:
-        with open(inner(directory, "stop"), encoding="utf-8") as file:
+        with open(inner(directory, STOP), encoding="utf-8") as file:
             return file.read(len(NOW)) == NOW
     except OSError:
         return False
 
 
 def _end_now(directory: str) -> bool:
-    """Ask the launcher on its control socket to end at once.
-
-    False if it has none, or does not answer.
-    """
+    """Ask the launcher on its control socket to end at once. False if it does not answer."""
     from paddock.local.runs.control import ask
 
     try:

@@ -37,6 +37,7 @@ CONSOLE, SCREEN = "console.log", "screen.log"  # in log/
 FILE_MODE = 0o600
 ERROR_CHARACTERS = 1 << 14
 STATUS_SECONDS = 1.0  # a launcher that is silent is stopped, or very busy
+STOP, NOW = "stop", "now"  # the stop file, and how it begins if no grace is given
 STATE, MAKING = "state.json", "making"  # its name, and its state until the job daemon runs
 
 
@@ -94,10 +95,7 @@ def inner(directory: str, name: str) -> str:
 
 
 def process_of(pid: int) -> dict[str, object] | None:
-    """Return what identifies a process although its pid is reused later; None when it is gone.
-
-    start: clock ticks since the boot, field 22 of /proc/PID/stat (proc(5)).
-    """
+    """Return what identifies a process although its pid is reused; None when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -169,7 +167,7 @@ def node_state(directory: str) -> dict[str, Any]:
     row = read_state(directory)
     whole = read_json(inner(directory, "status.json"))
     found: dict[str, Any] = {"now": time.time(), "whole": whole, "ranks": {}}
-    has_stopped = os.path.exists(inner(directory, "stop"))
+    has_stopped = os.path.exists(inner(directory, STOP))
     if row.get("state") == MAKING:
         return {**found, "state": "stopping" if has_stopped else "starting"}
     if not row:

@@ -51,16 +51,13 @@ def rows(
     host: its name in labels. is_shared: the directories in log/ are named after hosts. is_over():
     nothing more will be written; called again and again while the query follows.
     """
-    top = os.path.join(directory, "log")
+    host = host or os.uname().nodename
 
     def find() -> Iterator[LogFile]:
-        for path, below in _find(top):
-            yield LogFile(
-                path, below if is_shared and below else host or os.uname().nodename, query
-            )
+        for path, below in _find(os.path.join(directory, "log")):
+            yield LogFile(path, below if is_shared and below else host, query)
 
-    found = _rows(find, query, is_over, nap)
-    return found if query.tail is None else last_lines(found, query.tail)
+    return _rows(find, query, is_over, nap)
 
 
 def launch_rows(
@@ -82,8 +79,7 @@ def launch_rows(
         for name, path in launch_logs(directory, place):
             yield LogFile(path, host, query, os.path.join(directory, name), is_closed=is_closed)
 
-    found = _rows(find, query, is_over, time.sleep)
-    return found if query.tail is None else last_lines(found, query.tail)
+    return _rows(find, query, is_over)
 
 
 def launch_logs(directory: str, place: str) -> Iterator[tuple[str, str]]:
@@ -121,6 +117,16 @@ def last_lines(rows: Iterable[Row], tail: int) -> Iterator[Row]:
 
 
 def _rows(
+    find: Callable[[], Iterator[LogFile]],
+    query: LogQuery,
+    is_over: Callable[[], bool],
+    nap: Callable[[float], None] = time.sleep,
+) -> Iterator[Row]:
+    found = _grown(find, query, is_over, nap)
+    return found if query.tail is None else last_lines(found, query.tail)
+
+
+def _grown(
     find: Callable[[], Iterator[LogFile]],
     query: LogQuery,
     is_over: Callable[[], bool],
@@ -196,10 +202,7 @@ class LogFile:
         self._fd = self._times_fd = -1
 
     def grow(self, now_ns: int, said_ns: int, *, is_last: bool) -> Iterator[Row]:
-        """Yield rows that came since the last call.
-
-        No row is older than said_ns or younger than now_ns.
-        """
+        """Yield rows since the last call, none older than said_ns or younger than now_ns."""
         if self._fd < 0:
             self._fd = _open(self.path)
         if self._fd < 0:

@@ -32,6 +32,7 @@ from paddock.backends.node.jobdir import (
     MAKING,
     SCREEN,
     STATE,
+    STOP,
     inner,
     is_running,
     node_state,
@@ -57,7 +58,6 @@ POLL_SECONDS = 0.05
 # An attached job ends when its submitter was not heard for so long.
 ATTACHED_LEASE_SECONDS = 10.0
 LISTEN_SECONDS = 1.0
-STOP_FILE = "stop"
 
 
 def serve(program: str) -> None:
@@ -162,13 +162,10 @@ class HostSession:
         return {"part": ""}
 
     def _start(self, row: Row) -> Row:
-        """Start the launcher under a job daemon. words: arguments of `paddock launch`.
-
-        env: added to this session's environment.
-        """
+        """Start the launcher under a job daemon. words: of `paddock launch`. env: added to ours."""
         directory = _directory(row)
         os.makedirs(os.path.join(directory, INNER), 0o700, exist_ok=True)
-        if os.path.exists(inner(directory, STOP_FILE)):
+        if os.path.exists(inner(directory, STOP)):
             raise UsageError("the job was told to end before it had started")
         write_json(inner(directory, "job.json"), row["job"])
         if row.get("file"):
@@ -197,15 +194,12 @@ class HostSession:
             outputs=(console, screen),
             is_attached=bool(row["is_attached"]),
         )
-        if os.path.exists(inner(directory, STOP_FILE)):  # asked while no launcher was there
+        if os.path.exists(inner(directory, STOP)):  # asked while no launcher was there
             self._stop(row)
         return {"directory": directory}
 
     def _follow(self, row: Row) -> Row | None:
-        """Send the console and the screen as they grow; end with `ended`.
-
-        Other requests are answered meanwhile.
-        """
+        """Send the console and the screen as they grow, and answer requests meanwhile."""
         directory = _directory(row)
         logs = os.path.join(directory, "log")
         with ExitStack() as stack:
@@ -228,10 +222,7 @@ class HostSession:
 
     @contextmanager
     def _heard(self) -> Iterator[None]:
-        """Receive pings while sending: a submitter that reads slowly is still heard.
-
-        Raises WireEnded.
-        """
+        """Receive pings while sending: a submitter that reads slowly is still heard."""
 
         def listen(_number: int, _frame: object) -> None:
             self._wire.listen()
@@ -257,23 +248,14 @@ class HostSession:
             return {"was_running": False}
         state = read_state(directory)
         if state.get("state") == MAKING:
-            write_text(inner(directory, STOP_FILE), f"{time.time()}\n")
+            write_text(inner(directory, STOP), f"{time.time()}\n")
             state = read_state(directory)  # it may have started before the file was there
         if not is_running(state):
             return {"was_running": False}
-        word = f"{daemon.NOW if row.get('now') else time.time()}\n"
-        write_text(inner(directory, STOP_FILE), word)
-        try:
-            os.kill(int(state["process"]["pid"]), signal.SIGTERM)
-        except ProcessLookupError:  # it has just ended, as jobs do when another host is told
-            return {"was_running": False}
-        return {"was_running": True}
+        return {"was_running": daemon.ask_to_stop(directory, state, now=bool(row.get("now")))}
 
     def _logs(self, row: Row) -> Row:
-        """Send rows of logs.py, a message each, after this host's clock.
-
-        While it follows, `ping` goes on.
-        """
+        """Send rows of logs.py, a message each, after this host's clock."""
         from paddock.backends.node import logs
         from paddock.backends.types import LogQuery
 

@@ -80,10 +80,7 @@ def make_manifest(entries: Iterable[PackageEntry]) -> PackageManifest:
 
 
 def unpack(data: bytes) -> PackageManifest:
-    """Read a manifest from the bytes of ``pack``.
-
-    Raises PaddockError for other bytes and unsafe entries.
-    """
+    """Read a manifest from the bytes of ``pack``. Raises PaddockError, also for unsafe entries."""
     try:
         version, rows = json.loads(data)
         if version != VERSION:

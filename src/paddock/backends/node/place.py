@@ -140,10 +140,7 @@ def _copy(
 
 
 def _copy_in_kernel(come: int, go: int, size: int) -> bool:
-    """Copy a file inside the kernel; a file system that can share blocks does.
-
-    False, with nothing lost, where the kernel cannot or does not see all of it.
-    """
+    """Copy a file inside the kernel. False, with nothing lost, where that does not copy it all."""
     copy = getattr(os, "copy_file_range", None)
     left = size
     try:

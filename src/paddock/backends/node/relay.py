@@ -114,10 +114,7 @@ class Giver:
             self._places.release()
 
     def _asked(self, link: socket.socket) -> list[str]:
-        """Authenticate a taker and return the hashes that it wants.
-
-        Raises PaddockError without the key.
-        """
+        """Return the hashes that a taker wants. Raises PaddockError if it does not have the key."""
         own = os.urandom(NONCE_BYTES)
         link.sendall(own)
         theirs = _exactly(link, NONCE_BYTES)

@@ -115,10 +115,7 @@ class ContentStore:
         return removed
 
     def clear(self) -> tuple[int, int]:
-        """Remove all contents; return how many, and their bytes.
-
-        Raises PaddockError while contents are in use.
-        """
+        """Remove all; return number and bytes of contents. Raises PaddockError if one is in use."""
         with system_errors(self.folder):
             try:
                 fd = self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -191,10 +188,7 @@ class Receiver:
             self.drop()
 
     def finish(self) -> int:
-        """Return how many contents came.
-
-        Raises PaddockError if one is incomplete or its hash is wrong.
-        """
+        """Return how many contents came. Raises PaddockError for one that is torn or wrong."""
         if self._problem is None and (self._head or self._coming is not None):
             self._problem = PaddockError("the transfer broke off", retryable=True)
         self.drop()
@@ -248,10 +242,7 @@ class _PartialContent:
             part = part[os.write(self._fd, part) :]
 
     def end(self) -> None:
-        """Check the hash of the whole content and give it its name.
-
-        Raises PaddockError if it differs.
-        """
+        """Give the content its name. Raises PaddockError if its hash is not what was announced."""
         if self._seen.hexdigest() != self._sha256:
             raise PaddockError(
                 "the transfer is damaged: a file came that is not what was announced",

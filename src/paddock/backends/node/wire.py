@@ -62,10 +62,7 @@ class Wire:
         return row, b"".join(self.body())
 
     def receive_row(self, seconds: float | None = None) -> dict[str, Any] | None:
-        """Return the next message's row, without waiting for its body.
-
-        What was not read of the body of the message before is passed over.
-        """
+        """Return the next message's row; what was not read of the last body is passed over."""
         for _ in self.body():
             pass
         while (end := self._buffer.find(b"\n")) < 0:
@@ -97,10 +94,7 @@ class Wire:
             yield piece
 
     def listen(self) -> None:
-        """Read what has come into the buffer, without waiting.
-
-        Not while a message is being received.
-        """
+        """Read what has come, without waiting; not while a message is being received."""
         self._fill(0.0)
 
     def write(self, data: bytes) -> None:

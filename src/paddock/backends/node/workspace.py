@@ -24,10 +24,7 @@ LINKS = {
 
 
 def link_logs(logs: str, folder: str) -> None:
-    """Link the files of a job's log/ into a folder, by their old names.
-
-    The user's files, other links, and a `log` that is no directory stay unchanged.
-    """
+    """Link a job's logs into a folder, by their old names; the user's files stay as they are."""
     try:
         os.makedirs(folder, exist_ok=True)
     except FileExistsError:

@@ -16,7 +16,7 @@ from paddock.backends.node.jobdir import INNER, last_error, read_json
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.script.parse import find_id, find_state, status_of
 from paddock.backends.script.render import again, fill, plan_of
-from paddock.backends.sites.check import SECRET_HINT
+from paddock.backends.sites.keys import SECRET_HINT
 from paddock.backends.text import clean
 from paddock.backends.types import (
     Handle,
@@ -49,7 +49,6 @@ class Script(FolderBackend):
     name, begun, ask_seconds = "script", "id", 2.0
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        """Return the plan of a submission; reads the files that the site names, runs no command."""
         place = _place(submission)
         if "from" in submission.extra:
             return again(str(place), _rendered(place))
@@ -59,7 +58,6 @@ class Script(FolderBackend):
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
     ) -> int | None:
-        """Make the directory, and run submit.sh in it. The job is then the site's."""
         place = _place(submission)
         is_new = "from" not in submission.extra
         if is_new:
@@ -75,7 +73,12 @@ class Script(FolderBackend):
         run.keep(folder=str(place), site=row["site"], cwd=submission.workspace or str(place))
         try:
             if not is_new:
-                self._refuse_running(run)
+                before = _number(place)
+                if before and (state := self.held(place, submission)):
+                    raise UsageError(
+                        f"{place} is in use: job {clean(before)} is {state}",
+                        hint="wait for it, or stop it first",
+                    )
                 for name in OLD:
                     (place / INNER / name).unlink(missing_ok=True)
             code, out, err = _run(
@@ -99,35 +102,16 @@ class Script(FolderBackend):
         return None
 
     def held(self, folder: Path, submission: Submission) -> str:
-        """Return the state of a job that has not ended, or that cannot be asked; else ""."""
         row = _rendered(folder)["site"]
         details = {"folder": str(folder), "site": row, "number": _number(folder)}
         handle = Handle("script", str(row["name"]), folder.name)
+        job = RegisteredJob(folder, folder.name, "", handle, "", 1, 0.0, details)
         try:
-            status = self.status(
-                RegisteredJob(folder, folder.name, "", handle, "", 1, 0.0, details)
-            )
+            return "" if (status := self.status(job)).is_final else status.state
         except PaddockError as error:
             return f"unknown ({error.message})"
-        return "" if status.is_final else status.state
-
-    def _refuse_running(self, run: RegisteredJob) -> None:
-        place = Path(run.details["folder"])
-        number = _number(place)
-        if not number:
-            return
-        run.details["number"] = number
-        status = self.status(run)
-        if not status.is_final:
-            raise UsageError(
-                f"{place} is in use: job {clean(number)} is {status.state}",
-                hint="wait for it, or stop it first",
-            )
-
-    # -------------------------------------------------------------------- later
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """Return the status from the site's command and the files of the job."""
         place, site = Path(run.details["folder"]), run.details["site"]
         own = read_json(str(place / INNER / "state.json")) or {}
         verdict = read_json(str(place / INNER / "verdict.json")) or {}
@@ -178,7 +162,6 @@ class Script(FolderBackend):
             time.sleep(POLL_SECONDS)
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
-        """Run the site's stop command, for this job's id only."""
         commands = run.details["site"]["commands"]
         name = "stop_now" if now and "stop_now" in commands else "stop"
         if name not in commands:
@@ -190,7 +173,6 @@ class Script(FolderBackend):
         write(Path(run.details["folder"]) / INNER / "stop", f"{time.time()}\n")
 
     def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
-        """Copy log/ and output/ of the directory, or the output of the logs command."""
         place = Path(run.details["folder"])
         if "logs" in run.details["site"]["commands"]:
             write(to / "log" / "job.log", _checked(run, "logs"))
@@ -202,7 +184,6 @@ class Script(FolderBackend):
     def found(
         self, folder: Path, job: Mapping[str, Any], site: Site
     ) -> tuple[Handle, dict[str, Any]] | None:
-        """Return the handle of a directory that was submitted to this site."""
         number, rendered = _number(folder), job.get("site")
         if not number or not isinstance(rendered, dict) or rendered["name"] != site.name:
             return None

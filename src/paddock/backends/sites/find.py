@@ -15,9 +15,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from paddock.backends.sites.check import from_text, key_problems, secret_problems
 from paddock.backends.sites.hostfile import HostLine, parse_hostfile, parse_hosts
-from paddock.backends.sites.keys import BY_NAME
+from paddock.backends.sites.keys import BY_NAME, from_text, key_problems, secret_problems
 from paddock.backends.sites.profile import (
     HostsFile,
     Profile,

@@ -47,7 +47,6 @@ class HostLine:
 
     @property
     def reached_at(self) -> str:
-        """The address that other hosts use."""
         return self.address or self.target
 
 
@@ -94,9 +93,24 @@ def parse_hosts(words: Iterable[object], origin: str) -> tuple[HostLine, ...]:
     >>> [str(each) for each in parse_hosts(["h1", ("h2", "10.0.0.2"), "h1"], "--hosts")]
     ['h1 slots=2', 'h2=10.0.0.2']
     """
+    return _parse_each(((origin, word) for word in words), origin)
+
+
+def parse_hostfile(text: str, name: str) -> tuple[HostLine, ...]:
+    """Parse the content of a host file. Raises UsageError with every problem and its line.
+
+    >>> [str(each) for each in parse_hostfile("# ours\\nh1 slots=2\\nh2\\n", "machines")]
+    ['h1 slots=2', 'h2']
+    """
+    lines = [(n, line.partition("#")[0].strip()) for n, line in enumerate(text.splitlines(), 1)]
+    return _parse_each(((f"{name}, line {n}", line) for n, line in lines if line), name)
+
+
+def _parse_each(words: Iterable[tuple[str, object]], name: str) -> tuple[HostLine, ...]:
+    """Parse hosts, each with the words that begin the message of its problems."""
     problems: list[Problem] = []
     found: dict[tuple[str, str, int], HostLine] = {}
-    for word in words:
+    for origin, word in words:
         if isinstance(word, (list, tuple)) and len(word) == 2:
             word = f"{word[0]}={word[1]}"
         if not isinstance(word, str) or not word.strip():
@@ -113,32 +127,9 @@ def parse_hosts(words: Iterable[object], origin: str) -> tuple[HostLine, ...]:
         address = line.address or (before.address if before else "")
         found[key] = replace(line, slots=slots, address=address)
     if not found and not problems:
-        problems.append(Problem(f"{origin} names no host", HINT))
+        problems.append(Problem(f"{name} names no host", HINT))
     refuse(problems)
     return tuple(found.values())
-
-
-def parse_hostfile(text: str, name: str) -> tuple[HostLine, ...]:
-    """Parse the content of a host file. Raises UsageError with every problem and its line.
-
-    >>> [str(each) for each in parse_hostfile("# ours\\nh1 slots=2\\nh2\\n", "machines")]
-    ['h1 slots=2', 'h2']
-    """
-    lines = [(n, line.partition("#")[0].strip()) for n, line in enumerate(text.splitlines(), 1)]
-    problems: list[Problem] = []
-    words = []
-    for number, line in lines:
-        if not line:
-            continue
-        try:
-            words.append(str(parse_host(line)))
-        except UsageError as error:
-            problems += [
-                Problem(f"{name}, line {number}: {each.message}", each.hint)
-                for each in error.problems
-            ]
-    refuse(problems)
-    return parse_hosts(words, name)
 
 
 def hosts_of(site: Site) -> tuple[HostLine, ...]:

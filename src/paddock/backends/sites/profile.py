@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paddock.backends.sites.check import secret_problems
-from paddock.backends.sites.keys import BY_NAME
+from paddock.backends.sites.keys import BY_NAME, secret_problems
 from paddock.backends.table import BACKENDS
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError, refuse
@@ -54,7 +53,6 @@ def read_profile(env: Mapping[str, str], cwd: str) -> Profile:
 
 
 def _take(profile: Profile, path: str, env: Mapping[str, str]) -> list[Problem]:
-    """Lay a file over the profile; return the problems in it."""
     document = _load_toml(path)
     problems = list(secret_problems(document, path))
     for name in document:

@@ -1,10 +1,7 @@
 """Jobs under Slurm: one sbatch script, one job directory on the file system that the nodes share.
 
-    plan     submission -> plan: files, steps, table (pure)
-    script   submission -> the sbatch script, with the reason of each line (pure)
-    parse    output of squeue and sacct, and the job's own files -> the job's status (pure)
-    errors   complaints of Slurm's commands -> an error with a hint (pure)
-    folder   Slurm's own files in the job directory: cluster and number, stop, state
+    script   submission -> plan, and the sbatch script with the reason of each line (pure)
+    parse    output and complaints of Slurm, and the job's own files -> status, error (pure)
     driver   the backend
 
 Job directory (0700), beside the files of docs/reference/job-directory:

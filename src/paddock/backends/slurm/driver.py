@@ -6,26 +6,26 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from paddock.backends.backend import Say
 from paddock.backends.common.folder import FolderBackend, as_usage, nothing_left, root_of
-from paddock.backends.node.jobdir import INNER, read_json
+from paddock.backends.node.jobdir import INNER, last_error, read_json, write_json
 from paddock.backends.registry import RegisteredJob
-from paddock.backends.slurm import folder as folders
-from paddock.backends.slurm.errors import complaint, is_unknown_job
 from paddock.backends.slurm.parse import (
     SACCT_FORMAT,
     SQUEUE_FORMAT,
+    JobDirectoryState,
     SqueueRow,
+    complaint,
+    is_unknown_job,
     read_sacct,
     read_squeue,
     status_of,
 )
-from paddock.backends.slurm.plan import plan_of
-from paddock.backends.slurm.script import ENV, MARK, after_handles, env_file
+from paddock.backends.slurm.script import ENV, MARK, after_handles, env_file, plan_of
 from paddock.backends.types import Handle, JobStatus, Site, Submission, SubmissionPlan
 from paddock.errors import PaddockError, Problem, UsageError, refuse
 
@@ -38,12 +38,11 @@ NOT_PASSED_ON = ("PADDOCK_TOKEN", "SBATCH_EXPORT")
 class Slurm(FolderBackend):
     """A cluster whose sbatch is on this machine, and a directory that its nodes share."""
 
-    name, begun = "slurm", folders.NOTE
+    name, begun = "slurm", "slurm.json"
     ask_seconds = 2.0  # Slurm is not asked more often than it likes
-    tasks = staticmethod(folders.tasks_of)
 
     def plan(self, submission: Submission) -> SubmissionPlan:
-        return plan_of(submission, root_of(submission.site))
+        return plan_of(submission, str(root_of(submission.site)))
 
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
@@ -77,7 +76,8 @@ class Slurm(FolderBackend):
         try:
             output = commands.run("sbatch", "--parsable", str(folder / INNER / "job.sbatch"))
             number = output.strip().partition(";")[0]
-            folders.write_note(folder, cluster, number)
+            note = {"cluster": cluster, "number": number}
+            write_json(str(folder / INNER / self.begun), note)
         except BaseException:
             for each in [n for n, path in commands.ours(is_quiet=True) if path == folder]:
                 commands.run("scancel", each, is_quiet=True)
@@ -87,7 +87,7 @@ class Slurm(FolderBackend):
     def _refuse_name(self, submission: Submission, commands: _Commands) -> None:
         for number, folder in commands.ours():
             job = read_json(str(folder / INNER / "job.json")) or {}
-            has_ended = status_of([], folders.read_states(folder), 0.0).state in ENDED
+            has_ended = self._status_of([], folder).state in ENDED
             if job.get("name") == submission.name and not has_ended:
                 raise UsageError(
                     f"the name '{submission.name}' is in use: job {number} of Slurm",
@@ -109,10 +109,29 @@ class Slurm(FolderBackend):
 
     def status(self, run: RegisteredJob) -> JobStatus:
         """Return the job's status: ask the controller, then accounting, then the job directory."""
-        folder = Path(run.details["folder"])
         number = _number_of(run)
         rows = _commands_of(run).rows(number) if number else []
-        return status_of(rows, folders.read_states(folder), time.time())
+        return self._status_of(rows, Path(run.details["folder"]))
+
+    def _status_of(self, rows: Sequence[SqueueRow], folder: Path) -> JobStatus:
+        is_stopped = (folder / INNER / "stop").exists()
+        files = {}
+        for part in self.tasks(folder) or [folder]:
+            state, whole, verdict = (
+                read_json(str(part / INNER / f"{name}.json")) or {}
+                for name in ("state", "status", "verdict")
+            )
+            files["" if part == folder else part.name] = JobDirectoryState(
+                state, whole, verdict, is_stopped, last_error(str(part))
+            )
+        return status_of(rows, files, time.time())
+
+    def tasks(self, folder: Path) -> list[Path]:
+        try:
+            entries = sorted(folder.iterdir())
+        except OSError:
+            return []
+        return [path for path in entries if path.name.isdecimal() and (path / INNER).is_dir()]
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """Signal the script, which tells the launchers; a second time, or now, Slurm ends it."""
@@ -120,7 +139,7 @@ class Slurm(FolderBackend):
         if not number:
             raise PaddockError(f"job {run.run_id} was never handed to Slurm")
         rows = commands.rows(number, is_accounting_asked=False)
-        is_first = folders.ask_to_stop(folder)
+        is_first = _ask_to_stop(folder)
         if now:
             commands.run("scancel", "--signal=KILL", number, is_quiet=True)
         elif is_first and any(row.state == "RUNNING" for row in rows):
@@ -129,12 +148,13 @@ class Slurm(FolderBackend):
             return
         if rows:
             commands.run("scancel", number)
-        folders.forget_secrets(folder)  # of a job that waits, no script does
+        for name in ("token", ENV):  # of a job that waits, no script removes its secrets
+            (folder / INNER / name).unlink(missing_ok=True)
 
     def held(self, folder: Path, submission: Submission) -> str:
         commands = _Commands(submission.site.text("bin"), submission.option("cluster"))
-        rows = commands.rows(folders.read_note(folder)["number"])
-        status = status_of(rows, folders.read_states(folder), time.time())
+        rows = commands.rows(_read_note(folder)["number"])
+        status = self._status_of(rows, folder)
         return "" if status.is_final else status.state
 
     def jobs(self, site: Site) -> Mapping[Path, Mapping[str, Any]]:
@@ -144,16 +164,16 @@ class Slurm(FolderBackend):
         for _, folder in commands.ours():
             if (job := read_json(str(folder / INNER / "job.json"))) is not None:
                 found[folder] = job
-        return {f: job for f, job in found.items() if folders.read_note(f)["cluster"] == cluster}
+        return {f: job for f, job in found.items() if _read_note(f)["cluster"] == cluster}
 
     def found(
         self, folder: Path, job: Mapping[str, Any], site: Site
     ) -> tuple[Handle, dict[str, Any]] | None:
         """Return the handle from the cluster and the number that sbatch gave."""
-        noted = folders.read_note(folder)
+        note = _read_note(folder)
         details = {name: site.text(name) for name in ("bin", "cluster")}
-        number = noted["number"]
-        return Handle("slurm", noted["cluster"], number), {**details, "number": number}
+        details["number"] = note["number"]
+        return Handle("slurm", note["cluster"], note["number"]), details
 
 
 class _Commands:
@@ -164,10 +184,7 @@ class _Commands:
         self.cluster = cluster
 
     def run(self, name: str, *words: str, is_quiet: bool = False) -> str:
-        """Run a command of Slurm and return its output.
-
-        Raises PaddockError with the command's complaint.
-        """
+        """Return the output of a command of Slurm. Raises PaddockError with its complaint."""
         path = os.path.expanduser(os.path.join(self.bin, name))
         if shutil.which(path) is None:
             where = f"in {self.bin}" if self.bin else "on PATH"
@@ -244,7 +261,24 @@ def _number_of(run: RegisteredJob) -> str:
     if number := run.details.get("number"):
         return str(number)
     folder = Path(run.details["folder"])
-    if number := folders.read_note(folder)["number"]:
+    if number := _read_note(folder)["number"]:
         return number
     ours = {path: number for number, path in _commands_of(run).ours()}
     return ours.get(folder, "")
+
+
+def _read_note(folder: Path) -> dict[str, str]:
+    """Return the cluster and the number of a submitted job; "" for one that was not submitted."""
+    row = read_json(str(folder / INNER / Slurm.begun)) or {}
+    return {name: str(row.get(name) or "") for name in ("cluster", "number")}
+
+
+def _ask_to_stop(folder: Path) -> bool:
+    """Make the stop file, which tells the script that the job is to end; False if it is there."""
+    try:
+        os.close(os.open(folder / INNER / "stop", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise PaddockError(f"{folder}: {error.strerror}") from error
+    return True

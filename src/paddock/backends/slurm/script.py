@@ -14,8 +14,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from paddock.backends.common.planned import BASE, env_text
-from paddock.backends.types import Handle, Submission, parse_handle
+from paddock.backends.common.planned import BASE, bad_names, env_text, job_text, making, rows_of
+from paddock.backends.flags import foreign
+from paddock.backends.types import Handle, PlanStep, Submission, SubmissionPlan, parse_handle
 from paddock.command_line import read_line
 from paddock.errors import Problem, UsageError, refuse
 from paddock.jobfile.flags import LAUNCH
@@ -268,3 +269,33 @@ def _requeues(submission: Submission) -> int:
     if not text.isdecimal():
         raise UsageError(f"requeues = {text}: not a whole number")
     return int(text)
+
+
+def plan_of(submission: Submission, root: str) -> SubmissionPlan:
+    """Return the plan of a submission. Raises UsageError."""
+    why = "it would tell Slurm something; see sbatch_lines in the site"
+    bad = [name for name, _ in submission.env if name.startswith(("SLURM_", "SBATCH_"))]
+    refuse([*bad_names(submission), *(Problem(f"--env {name}: {why}") for name in bad)])
+    folder = f"{root}/{submission.run_id}"
+    lines = build_script(submission, folder)
+    script = f"{folder}/{INNER}/job.sbatch"
+    files = {
+        script: script_text(lines),
+        f"{folder}/{INNER}/job.json": job_text(submission, cwd=submission.workspace),
+    }
+    if submission.file:
+        files[f"{folder}/{INNER}/launch.json"] = submission.file
+    steps = [
+        PlanStep("here", making(submission, folder, "the launcher and a key for this job")),
+        PlanStep("here", "hand it to Slurm", ("sbatch", "--parsable", script)),
+    ]
+    if submission.env:
+        names = " ".join(name for name, _ in submission.env)
+        steps.insert(1, PlanStep("here", f"write {INNER}/{ENV}, for you alone, with {names}"))
+    hosts = ["chosen by Slurm"] * submission.job.nnodes_max
+    rows = rows_of(submission, hosts, submission.option("gres") or "found there")
+    cannot = foreign("slurm", submission.extra)
+    if ":" in submission.nnodes:
+        cannot += ("growing: Slurm decides once, between both numbers, how many nodes there are",)
+    reasons = {line.text.strip(): line.why for line in lines if line.why}
+    return SubmissionPlan(rows, tuple(steps), files, cannot, reasons)

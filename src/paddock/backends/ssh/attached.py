@@ -152,10 +152,7 @@ class Attached:
                     channel.send(op, **self._requests[index], **row)
 
     def _end(self) -> int:
-        """Return the first host's exit code; if that host is lost, the code of another that failed.
-
-        Raises EndUnknownError when the connection to every host was lost.
-        """
+        """Return the job's exit code. Raises EndUnknownError when every connection was lost."""
         rows = [self._ended[index] for index in sorted(self._ended)]
         codes = [None if isinstance(r, PaddockError) else checked(r)["code"] for r in rows]
         if codes[0] is not None:

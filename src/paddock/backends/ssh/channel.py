@@ -32,7 +32,6 @@ class HostError(PaddockError):
 
     def __init__(self, host: str, message: str, hint: str = "") -> None:
         super().__init__(f"{host}: {message}", hint=hint)
-        self.host = host
 
 
 class Answer(dict[str, Any]):
@@ -47,17 +46,11 @@ class Answer(dict[str, Any]):
 
 
 class Channel:
-    """The connection to a host that answers requests.
+    """The connection to a host that answers requests; closing it ends an attached job there."""
 
-    Close it; closing ends an attached job there.
-    """
-
-    def __init__(
-        self, target: Target, ssh: str = "ssh", answer_seconds: float = ANSWER_SECONDS
-    ) -> None:
+    def __init__(self, target: Target, answer_seconds: float = ANSWER_SECONDS) -> None:
         """Connect. answer_seconds: the time limit of every answer. Raises HostError."""
         self.target = target
-        self._ssh = ssh
         self.answer_seconds = answer_seconds
         self._lock = threading.Lock()
         self._why: HostError | None = None  # once the connection has broken
@@ -68,14 +61,14 @@ class Channel:
         command = boot_command(program.digest(has_ps=target.has_ps), target.python)
         try:
             self._process = subprocess.Popen(
-                [*ssh_args(target, control_path(), ssh), command],
+                [*ssh_args(target, control_path()), command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 start_new_session=True,  # a Ctrl-C is ours to answer
             )
         except FileNotFoundError as error:
-            raise PaddockError(f"{ssh} is not installed", hint="install openssh-client") from error
+            raise PaddockError("ssh is not installed", hint="install openssh-client") from error
         assert self._process.stdin is not None and self._process.stdout is not None
         self._wire = Wire(self._process.stdout.fileno(), self._process.stdin.fileno())
         self._boot()
@@ -104,31 +97,20 @@ class Channel:
         """The connection has not broken, as far as is known."""
         return self._why is None and self._process.poll() is None
 
-    def send(self, op: str, **row: Any) -> None:
-        """Send a request; receive() returns its answer."""
+    def send(self, op: str, body: Iterable[bytes] = (), **row: Any) -> None:
+        """Send a request; receive() returns its answer. body: row["bytes"] bytes, in parts."""
         with self._lock:
             if self._why is not None:
                 raise self._why
             try:
-                self._wire.send({"op": op, **row})
+                self._wire.write(json.dumps({"op": op, **row}).encode() + b"\n")
+                for part in body:
+                    self._wire.write(part)
             except OSError as error:
                 raise self._broken() from error
 
-    def pour(self, row: dict[str, Any], parts: Iterable[bytes]) -> tuple[dict[str, Any], bytes]:
-        """Send a request whose body comes in parts, row["bytes"] in all; return its answer."""
-        try:
-            self._wire.write(json.dumps(row).encode() + b"\n")
-            for part in parts:
-                self._wire.write(part)
-        except OSError as error:
-            raise self._broken() from error
-        return self.receive()
-
     def receive(self, seconds: float | None = None) -> tuple[dict[str, Any], bytes]:
-        """Return the next answer, within so many seconds.
-
-        Raises HostError, also for an error that the host reports.
-        """
+        """Return the next answer. Raises HostError: silent, lost, or an error of the host."""
         try:
             message = self._wire.receive(seconds)
         except (WireEnded, OSError) as error:
@@ -186,7 +168,7 @@ class Channel:
     def _noisy(self) -> HostError:
         """Return the error for unexpected output, of the login shell or of the interpreter."""
         self.close()
-        words = [*ssh_args(self.target, control_path(), self._ssh), "true"]
+        words = [*ssh_args(self.target, control_path()), "true"]
         try:
             shell = subprocess.run(
                 words, stdin=subprocess.DEVNULL, capture_output=True, check=False,

@@ -50,7 +50,7 @@ class Target:
         return f"{self.user}@{self.name}" if self.user else self.name
 
 
-def ssh_args(target: Target, control: str, ssh: str = "ssh") -> tuple[str, ...]:
+def ssh_args(target: Target, control: str) -> tuple[str, ...]:
     """Return ssh and its options, up to the host.
 
     control: ControlPath, "" for a connection of its own. ssh never prompts: keys, agents and jump
@@ -58,7 +58,7 @@ def ssh_args(target: Target, control: str, ssh: str = "ssh") -> tuple[str, ...]:
     """
     if target.name == HERE:
         return ("sh", "-c")
-    words = [ssh, "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={target.connect_seconds}"]
+    words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={target.connect_seconds}"]
     words += ["-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=3"]
     if control:
         words += ["-o", "ControlMaster=auto", "-o", f"ControlPath={control}"]

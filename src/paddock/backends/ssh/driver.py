@@ -203,7 +203,7 @@ class Ssh:
             left = [
                 (at, (target, self._base(runs[at], node)))
                 for at, hosts in enumerate(targets)
-                if not isinstance(hosts, PaddockError) and not _is_told(runs[at], rows[at])
+                if not isinstance(hosts, PaddockError) and not _is_enough(runs[at], rows[at])
                 for node, target in enumerate(hosts)
                 if is_first == (node == 0)
             ]
@@ -317,7 +317,7 @@ def _refuse_taken(targets: Sequence[Target], rows: Sequence[dict[str, Any]], run
             raise IdTakenError(f"{target.login}: there is a job {run_id} already")
 
 
-def _is_told(run: RegisteredJob, rows: Sequence[dict[str, Any] | PaddockError]) -> bool:
+def _is_enough(run: RegisteredJob, rows: Sequence[dict[str, Any] | PaddockError]) -> bool:
     """Return True if the first host has reported the whole job, and the job goes on."""
     if not rows or isinstance(rows[0], PaddockError) or run.details.get("is_elastic"):
         return False
@@ -326,12 +326,11 @@ def _is_told(run: RegisteredJob, rows: Sequence[dict[str, Any] | PaddockError]) 
     return bool(first["state"] in ALIVE and whole.get("nodes") and not whole["verdict"])
 
 
-def _status_of(told: tuple[Sequence[Target], Sequence[dict[str, Any] | PaddockError]]) -> JobStatus:
-    """Return the status from the hosts' answers.
-
-    Raises UsageError with every error if no host answers.
-    """
-    targets, rows = told
+def _status_of(
+    asked: tuple[Sequence[Target], Sequence[dict[str, Any] | PaddockError]],
+) -> JobStatus:
+    """Return the status from the hosts' answers. Raises UsageError if no host answers."""
+    targets, rows = asked
     if all(isinstance(row, PaddockError) for row in rows):
         all_or_none(rows)
     known = [

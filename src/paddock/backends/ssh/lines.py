@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from concurrent.futures import Future
 from typing import Any
 
 from paddock.backends.merge import clock_ahead_ns, merge
@@ -42,8 +42,8 @@ class _Host:
     """The log rows of a host, read ahead by a thread of its own."""
 
     def __init__(self, target: Target, request: dict[str, Any], query: LogQuery) -> None:
-        self._news: queue.Queue[Row | PaddockError | None] = queue.Queue(AHEAD)
-        self._ahead: queue.Queue[int] = queue.Queue(1)
+        self._news: queue.Queue[Row | None] = queue.Queue(AHEAD)
+        self._ahead: Future[int] = Future()
         self.error: PaddockError | None = None
         self._target = target
         self._is_closed = False
@@ -56,14 +56,11 @@ class _Host:
 
     def ahead_ns(self) -> int:
         """Return the host's clock minus ours."""
-        return self._ahead.get()
+        return self._ahead.result()
 
     def rows(self) -> Iterator[Row]:
-        """Yield the host's rows until it has no more."""
+        """Yield the host's rows until it has no more; `error` says if it was lost."""
         while (row := self._news.get()) is not None:
-            if isinstance(row, PaddockError):
-                self.error = row
-                return
             yield row
 
     def close(self) -> None:
@@ -73,30 +70,23 @@ class _Host:
             self._news.get_nowait()
 
     def _read(self) -> None:
-        last: PaddockError | None = None
         try:
-            channel = Channel(self._target)
+            with Channel(self._target) as channel:
+                asked = time.time_ns()
+                channel.send("logs", **self._request)
+                clock, _ = channel.receive(ANSWER_SECONDS)
+                sample = asked, int(clock["now_ns"]), time.time_ns()
+                self._ahead.set_result(clock_ahead_ns([sample]))
+                while not self._is_closed:
+                    row, data = channel.receive(ANSWER_SECONDS)
+                    if row.get("ended"):
+                        break
+                    self._news.put((int(row["at_ns"]), str(row["label"]), data))
         except PaddockError as error:
-            self._ahead.put(0)
-            self._news.put(error)
-            return
-        try:
-            asked = time.time_ns()
-            channel.send("logs", **self._request)
-            clock, _ = channel.receive(ANSWER_SECONDS)
-            self._ahead.put(clock_ahead_ns([(asked, int(clock["now_ns"]), time.time_ns())]))
-            while not self._is_closed:
-                row, data = channel.receive(ANSWER_SECONDS)
-                if row.get("ended"):
-                    break
-                self._news.put((int(row["at_ns"]), str(row["label"]), data))
-        except PaddockError as error:
-            last = error
+            self.error = error
         except (KeyError, TypeError, ValueError, OverflowError):
-            last = PaddockError(f"{self._target.login}: it answers something that is no log")
+            self.error = PaddockError(f"{self._target.login}: it answers something that is no log")
         finally:
-            channel.close()
-            if self._ahead.empty():  # it has not been read yet, or nothing came
-                with suppress(queue.Full):
-                    self._ahead.put_nowait(0)
-            self._news.put(last)
+            if not self._ahead.done():  # nothing came
+                self._ahead.set_result(0)
+            self._news.put(None)

@@ -23,10 +23,7 @@ JOB_FILE = "$JOB/.paddock/launch.json"  # content of the -f file
 
 
 def targets_of(site: Site) -> tuple[Target, ...]:
-    """Return the hosts of a site, in the order of the nodes.
-
-    Raises UsageError for a host listed twice.
-    """
+    """Return the hosts of a site, in order. Raises UsageError for a host listed twice."""
     found = []
     for host in hosts_of(site):
         found.append(
@@ -48,10 +45,7 @@ def targets_of(site: Site) -> tuple[Target, ...]:
 
 
 def chosen(submission: Submission, targets: Sequence[Target]) -> tuple[Target, ...]:
-    """Return the hosts that the job gets: the first of the site's.
-
-    Raises UsageError for too few.
-    """
+    """Return the job's hosts, the first of the site's. Raises UsageError for too few."""
     job = submission.job
     if job.nnodes_min > len(targets):
         raise UsageError(

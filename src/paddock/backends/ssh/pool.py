@@ -80,10 +80,7 @@ class ConnectionPool:
     def ask_all(
         self, op: str, questions: Sequence[tuple[Target, Mapping[str, Any]]]
     ) -> list[dict[str, Any] | PaddockError]:
-        """Return the answer to each request, or the error that says why the host cannot be asked.
-
-        questions: host and fields of each request.
-        """
+        """Return the answer to each request (host, fields), or the error why there is none."""
         of_host: dict[Target, list[int]] = {}
         for at, (target, _) in enumerate(questions):
             of_host.setdefault(target, []).append(at)

@@ -128,23 +128,23 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
     """
     rows = [checked(row) for row in rows]
     teller = max((row for row in rows if row["whole"]), key=lambda r: r["whole"]["at"], default={})
-    whole: Mapping[str, Any] = teller.get("whole", {})
-    reported = {n["node_rank"]: n for n in whole.get("nodes", ()) if n.get("node_rank") is not None}
+    whole = teller.get("whole") or {**typed({}, WHOLE), "verdict": {}}
+    reported = {node["node_rank"]: node for node in whole["nodes"]}
     nodes = [
-        _node(name, rows[index] if index < len(rows) else None, reported.get(index, {}))
-        for index, name in enumerate(names)
+        _node(name, rows[i] if i < len(rows) else None, reported.get(i) or typed({}, NODE))
+        for i, name in enumerate(names)
     ]
-    verdict = whole.get("verdict") or {}
-    state = _state([node.state for node in nodes], str(verdict.get("kind", "")))
-    why, code = str(verdict.get("text") or ""), verdict.get("code")
+    verdict = whole["verdict"]
+    state = _state([node.state for node in nodes], verdict.get("kind", ""))
+    why, code = verdict.get("text", ""), verdict.get("code")
     if state in ALIVE:
-        why, code = str(whole.get("waiting_for") or ""), None
+        why, code = whole["waiting_for"], None
     elif not verdict:
         why, code = _reason(names, rows, state)
     if state in FINAL:  # each host knows only that its own launcher failed
         nodes = [
             replace(n, state=end_of(state, n.ranks, _loss(rows[i], reported[i], verdict)))
-            if n.state in OWN and reported.get(i)
+            if n.state in OWN and i in reported
             else n
             for i, n in enumerate(nodes)
         ]
@@ -157,7 +157,7 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
         code=code,
         since=max((_by_our_clock(row["since"], row, as_of) for row in rows), default=0.0),
         failed_at=_by_our_clock(verdict.get("failed_at", 0.0), teller, as_of),
-        attempt=int(whole.get("attempt") or 0),
+        attempt=whole["attempt"],
         nodes=tuple(nodes),
     )
 
@@ -165,7 +165,7 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
 def _loss(row: Mapping[str, Any], reported: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
     """Return how a host was lost; for a launcher killed with the coordinator, only its code."""
     killed = row["why"] or "killed" if not verdict and row["code"] == KILLED else ""
-    return str(reported.get("note") or killed)
+    return str(reported["note"] or killed)
 
 
 def _state(states: Sequence[str], verdict: str) -> State:
@@ -207,20 +207,18 @@ def _reason(
 
 def _node(name: str, row: Mapping[str, Any] | None, reported: Mapping[str, Any]) -> NodeStatus:
     """Return the status of a host, from its own answer and the coordinator's report of ranks."""
-    ranks = [rank_of(each) for each in reported.get("ranks", ())]
+    ranks = [rank_of(each) for each in reported["ranks"]]
     is_up = any(rank.state == "running" for rank in ranks)
+    note = reported["note"]
     if row is None:
-        note = str(reported.get("note") or "")
         state: State = "lost" if note else "running" if is_up else "starting"
         return NodeStatus(name, state, tuple(ranks), note)
-    state = row["state"]
     if not ranks:
-        for each in row.get("ranks") or {}:
-            role, _, rank = str(each).partition(" ")
+        for each in row["ranks"]:
+            role, _, rank = each.partition(" ")
             number = int(rank) if rank.isdecimal() and len(rank) < 10 else -1
             ranks.append(RankStatus(role_word(role), number, "running"))
         ranks.sort(key=lambda rank: (rank.role, rank.rank))
-    if state not in ALIVE:  # whatever was told before
+    if row["state"] not in ALIVE:  # whatever was reported before
         ranks = [replace(r, state="ended") if r.state == "running" else r for r in ranks]
-    note = str(row.get("why") or reported.get("note") or "")
-    return NodeStatus(name, state, tuple(ranks), note)
+    return NodeStatus(name, row["state"], tuple(ranks), row["why"] or note)

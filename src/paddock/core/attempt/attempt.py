@@ -234,7 +234,7 @@ def _decide_after_failure(summary: AttemptSummary) -> Verdict | NextAttempt:
     is_its_own = culprit.cause != "node-lost" and not culprit.is_witness
     if culprit.node_rank in summary.expellable and is_its_own:
         again: Retry | None = Retry(
-            0.0, summary.used_restarts, "its node leaves, --elastic_level 0"
+            0.0, summary.used_restarts, "its node leaves, --elastic-level 0"
         )
         expelled: int | None = culprit.node_rank
     else:

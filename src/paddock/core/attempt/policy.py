@@ -75,7 +75,7 @@ def decide_restart(
     if ran_seconds >= restart.healthy_seconds:
         used = 0
     if used >= restart.max_restarts:
-        return NoRetry(f"no restart is left of {restart.max_restarts} (--max_restart)")
+        return NoRetry(f"no restart is left of {restart.max_restarts} (--max-restart)")
     delay = 0.0 if used == 0 else restart.backoff_initial_seconds * 2.0 ** min(used - 1, 32)
     delay = min(delay, restart.backoff_max_seconds)
     return Retry(delay, used + 1, f"restart {used + 1} of {restart.max_restarts}")

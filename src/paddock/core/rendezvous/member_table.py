@@ -278,7 +278,7 @@ def _refusal(
     if len(others) >= job.nnodes_max and not job.is_elastic:
         return Reject(
             f"the job already has its {job.nnodes_max} nodes: {names_of(others)}",
-            "is another job using this --master address? give it its own --job_id and port",
+            "is another job using this --master address? give it its own --job-id and port",
         )
     if is_first or not others:
         return None

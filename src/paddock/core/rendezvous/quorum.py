@@ -165,7 +165,7 @@ class UsedBudget:
             self.deadline_at = now + self._timeout_seconds
 
     def add(self, used_restarts: int, *, is_restart: bool) -> None:
-        """Count another attempt. used_restarts: of those that --max_restart allows."""
+        """Count another attempt. used_restarts: of those that --max-restart allows."""
         self.total_restarts += is_restart
         self.used_restarts = used_restarts
 

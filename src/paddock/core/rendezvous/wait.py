@@ -4,7 +4,7 @@
     -------------------------------  -------------------------------------------------------
     the maximum; for the first       at once
     attempt, those that are wanted
-    at least the minimum (a range)   when no node came for --elastic_timeout; after takeover
+    at least the minimum (a range)   when no node came for --elastic-timeout; after takeover
                                      as soon as all nodes of the attempt before are back
     fewer, or no majority of the     never; given up after --join-timeout, or in an elastic
     last attempt (quorum.py)         job that had begun after Elastic.patience_seconds
@@ -60,7 +60,7 @@ class RendezvousWait:
         self._member_table.awaited.clear()
 
     def change(self, now: float) -> None:
-        """Note that a node joined or left: --elastic_timeout counts anew."""
+        """Note that a node joined or left: --elastic-timeout counts anew."""
         self._changed_at = now
 
     @property
@@ -132,6 +132,6 @@ class RendezvousWait:
         return f"{text}; missing {missing}" if missing else text
 
     def given_up_text(self, before: str) -> str:
-        flag = "--join-timeout" if self._member_table.is_first else "--elastic_timeout"
+        flag = "--join-timeout" if self._member_table.is_first else "--elastic-timeout"
         before = f"{before}; " if before else ""
         return f"{before}{self.waiting_text()}; gave up after {self.limit_seconds:g} s ({flag})"

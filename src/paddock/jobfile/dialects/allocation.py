@@ -1,6 +1,10 @@
-"""The allocation of Slurm, MPI or PBS around us: our rank, the size, the host of rank 0. Pure.
+"""The allocation of Slurm, MPI or PBS around us, and what follows from it for the job.
 
-Each process that srun or mpirun starts is a node of the job; several on a host are several nodes.
+read_allocation: our rank, the size, the host of rank 0, from variables. apply_allocation: the
+number of nodes, the node rank and the master from these; flags come first. resolve_hosts: the file
+of hosts of PBS, the only I/O. Each process that srun or mpirun starts is a node of the job; several
+on a host are several nodes. A job meant for several nodes without a rank in the allocation is a
+problem, never a job of one.
 
 Measured: Slurm 22.05, Open MPI 4.1.4. Read: srun(1) of Slurm 25.05 (OUTPUT ENVIRONMENT VARIABLES),
 slurm.h (step numbers), "Environment variables" in the documents of Open MPI 5.0, MPICH
@@ -9,16 +13,21 @@ src/pm/hydra, pbs_environment of OpenPBS.
 
 from __future__ import annotations
 
+from paddock.core.endpoint import is_host, join_endpoint, split_endpoint, split_scheme
 from paddock.core.hosts import LOOPBACK
-from paddock.core.value import value
-from paddock.errors import UsageError
-from paddock.jobfile.dialects.hostlist import expand_hosts
-from paddock.jobfile.reader import to_integer
+from paddock.core.job import ValueSource
+from paddock.core.value import replace, value
+from paddock.errors import Problem, UsageError
+from paddock.jobfile.args import NODE_LISTS, OTHER_MASTERS, ArgValue, is_set, to_integer
+from paddock.jobfile.dialects.hostlist import expand_hosts, read_hostfile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal
+
+    from paddock.core.job import Job
+    from paddock.jobfile.args import EnvironmentReading
 
     Kind = Literal["slurm", "openmpi", "mvapich", "pmi", "pmix", "pbs"]
 
@@ -42,6 +51,10 @@ SLURM_LISTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 FIRST_SPECIAL_STEP = 0xFFFFFFF0
 SIGNS = (*SLURM_JOBS, *(name for row in MPI for name in row[1:3]), PMIX[1], "PBS_NODEFILE")
 PORTS = (20_000, 10_000)  # first, count: below those that Linux gives away (32768)
+PROCESS_COUNTS = ("nproc_per_node", "server_num", "trainer_num", "heter_worker_num")
+TRAINERS = "PADDLE_INIT_NUM_GRADIENT_SERVERS"
+ALONE = "for this process alone: --standalone"
+HOSTFILE_HINT = "add --master HOST:PORT, an address and a free port of the first host"
 
 
 @value
@@ -226,3 +239,159 @@ def _place(env: Mapping[str, str], rank_name: str, size_name: str) -> tuple[int,
     if size is not None and rank >= size:
         raise UsageError(f"{rank_name}={rank} is not below {size_name}={size}", hint=hint)
     return rank, size
+
+
+def apply_allocation(reading: EnvironmentReading) -> None:
+    """Complete the values with our rank in the allocation around us, if there is one."""
+    if any(reading.get(name) for name in SIGNS) and not _is_settled(reading):
+        try:
+            found = read_allocation(reading.env)
+            if found is not None:
+                _complete(reading, found)
+        except UsageError as error:
+            reading.problems.extend(error.problems)
+    _check_trainers(reading)
+
+
+def _is_settled(reading: EnvironmentReading) -> bool:
+    """Return True if the user has given the nodes of the job."""
+    values = reading.values
+    if is_set(values, "standalone"):
+        return True
+    nnodes = values.get("nnodes")
+    if nnodes is not None and ("rank" in values or nnodes.text.strip() == "1"):
+        return True
+    return not values.keys().isdisjoint(NODE_LISTS)
+
+
+def _complete(reading: EnvironmentReading, found: Allocation) -> None:
+    values = reading.values
+    if found.rank is None:
+        _check_idle(reading, found)
+        return
+    if found.size == 1:
+        return
+    if "file" in values:
+        raise UsageError(
+            f"{found.size_name}={found.size}, and -f runs its whole job in each of these processes",
+            hint=f"start it once; {ALONE}",
+        )
+    if not _is_size_taken(reading, found):
+        return
+    _give(reading, "rank", str(found.rank), found.rank_name)
+    _give(reading, "job_id", found.job, found.kind_name)
+    if found.local_size > 1:
+        if values.keys().isdisjoint(PROCESS_COUNTS):
+            _give(reading, "nproc_per_node", "1", found.local_name)
+        _give(reading, "host_part", f"{found.local_rank}/{found.local_size}", found.local_name)
+    _meet(reading, found)
+
+
+def _check_idle(reading: EnvironmentReading, found: Allocation) -> None:
+    """Refuse a single process in an allocation of several nodes, with none on the others."""
+    if "nnodes" in reading.values:
+        return
+    if found.idle > 1:
+        name = found.hosts_name
+        raise UsageError(
+            f"{found.idle} nodes are allocated ({name}={reading.get(name)}), and this is one "
+            "process on one of them",
+            hint=f"write srun paddock launch ...; {ALONE}",
+        )
+    if found.hostfile:
+        _give(reading, "hostfile", found.hostfile, found.hosts_name)
+
+
+def _is_size_taken(reading: EnvironmentReading, found: Allocation) -> bool:
+    """Return True if the processes of the allocation are the nodes of the job."""
+    given = reading.values.get("nnodes")
+    if given is None and found.size is None:
+        raise UsageError(
+            f"{found.rank_name}={found.rank}, but no variable says of how many",
+            hint=f"add --nnodes N; {ALONE}",
+        )
+    if given is None:
+        _give(reading, "nnodes", str(found.size), found.size_name)
+        return True
+    low, _, high = given.text.partition(":")
+    least, most = to_integer(low), to_integer(high or low)
+    if least is None or most is None or found.size is None or least <= found.size <= most:
+        return True
+    reading.notes.append(
+        f"{found.size_name}={found.size} is not used, nor the rank beside it: "
+        f"{given.source.name} {given.text} is given"
+    )
+    return False
+
+
+def _meet(reading: EnvironmentReading, found: Allocation) -> None:
+    values = reading.values
+    master = values.get("master")
+    if master is not None:
+        scheme, host = split_scheme(master.text.strip())
+        if found.port and not scheme and is_host(host.strip("[]")) and not split_endpoint(host)[1]:
+            text = join_endpoint(host.strip("[]"), found.port)
+            values["master"] = ArgValue(text, master.source)
+        return
+    if not values.keys().isdisjoint(OTHER_MASTERS):
+        return
+    if found.first and found.port:
+        _give(reading, "master", join_endpoint(found.first, found.port), found.hosts_name)
+    elif found.among:
+        _give(reading, "among", ",".join(found.among), found.hosts_name)
+        _give(reading, "among_port", str(found.port), found.kind_name)
+    elif found.hostfile:
+        _give(reading, "hostfile", found.hostfile, found.hosts_name)
+        _give(reading, "among_port", str(found.port), found.kind_name)
+    else:
+        size = f"{found.size_name}={found.size}" if found.size else found.rank_name
+        raise UsageError(
+            f"{size}, but no variable says where the first of these processes is",
+            hint="add --master HOST:PORT, an address and a free port of the host of rank 0",
+        )
+
+
+def _give(reading: EnvironmentReading, name: str, text: str, variable: str) -> None:
+    if text and name not in reading.values:
+        source = ValueSource("environment", variable, reading.get(variable))
+        reading.values[name] = ArgValue(text, source)
+
+
+def _check_trainers(reading: EnvironmentReading) -> None:
+    """Report a number of trainers, as scripts of Paddle 0.10 export it, that no flag explains."""
+    number = to_integer(reading.get(TRAINERS)) or 1
+    known = ("nnodes", *PROCESS_COUNTS, *NODE_LISTS, "standalone", "file")
+    if number > 1 and reading.values.keys().isdisjoint(known):
+        problem = Problem(
+            f"{TRAINERS}={number}: nothing says how so many trainers are started",
+            f"--nproc-per-node {number} on one machine, --nnodes and --master on several; {ALONE}",
+        )
+        reading.problems.append(problem)
+
+
+def resolve_hosts(job: Job) -> Job:
+    """The job with the hosts of its hostfile. Raises UsageError where they are needed and cannot be
+    read, and where nothing has been started on the others.
+    """
+    path = job.rendezvous.hostfile
+    is_placed = job.rendezvous.kind == "tcp"
+    hosts: tuple[str, ...] = ()
+    if is_placed and job.rendezvous.node_rank == 0:
+        hosts = ("localhost",)  # the others look for us
+    else:
+        try:
+            with open(path, encoding="utf-8") as file:
+                hosts = tuple(machine.host for machine in read_hostfile(file.read()))
+        except (OSError, UnicodeError, UsageError) as error:
+            if is_placed:
+                why = getattr(error, "strerror", None) or error
+                what = f"PBS_NODEFILE={path} cannot be read: {why}"
+                raise UsageError(what, hint=HOSTFILE_HINT) from error
+    if is_placed:
+        return replace(job, rendezvous=replace(job.rendezvous, among=hosts))
+    if len(hosts) > 1:
+        raise UsageError(
+            f"PBS_NODEFILE={path} names {len(hosts)} hosts, and this is one process on one of them",
+            hint=f"write mpirun -n {len(hosts)} -npernode 1 paddock launch ...; {ALONE}",
+        )
+    return job

@@ -11,7 +11,7 @@ import os
 from paddock.core.job import ValueSource
 from paddock.core.value import replace
 from paddock.errors import Problem, UsageError
-from paddock.jobfile.build import build_job
+from paddock.jobfile.args import FieldReader
 from paddock.jobfile.dialects.container import (
     UNKNOWN,
     DocumentReading,
@@ -22,8 +22,7 @@ from paddock.jobfile.dialects.container import (
 )
 from paddock.jobfile.document import load_document
 from paddock.jobfile.environment import FALLBACKS, MAPPING
-from paddock.jobfile.parse import ParsedLaunch
-from paddock.jobfile.reader import FieldReader
+from paddock.jobfile.parse import ParsedLaunch, build_job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,9 +46,9 @@ ELSEWHERE = {
     "suspend": "it starts when it is launched",
     "ttlSecondsAfterFinished": "nothing is kept in a cluster",
     "activeDeadlineSeconds": "give --timeout",
-    "backoffLimit": "give --max_restart",
+    "backoffLimit": "give --max-restart",
     "successPolicy": "every process must succeed",
-    "failurePolicy": "give --restart_on",
+    "failurePolicy": "give --restart-on",
 }
 KNOWN = (*ROLES, "withGloo", *ELSEWHERE)
 # What says where nodes are means nothing when all replicas are here.
@@ -167,10 +166,7 @@ def _read_role(name: str, content: object, reading: _PaddleJobReader, python: st
             reading.not_honoured.append(
                 unknown_field(f"{path}.{key}", key, ("replicas", "template"))
             )
-    pod = read_pod(f"{path}.template", parts.get("template"), python)
-    reading.problems.extend(pod.problems)
-    reading.not_honoured.extend(pod.not_honoured)
-    reading.pods[name] = pod
+    reading.pods[name] = read_pod(reading, f"{path}.template", parts.get("template"), python)
 
 
 def _read_rest(spec: Mapping[str, object], reading: _PaddleJobReader) -> None:
@@ -316,7 +312,7 @@ def _add_counts(values: dict[str, ArgValue], reading: _PaddleJobReader, base: Jo
 
 
 def _processes_each(values: dict[str, ArgValue], reading: _PaddleJobReader) -> int:
-    """Processes of one replica: the inner --nproc_per_node, else one per inner device, else 1.
+    """Processes of one replica: the inner --nproc-per-node, else one per inner device, else 1.
 
     The device labels themselves are those of a pod that is not here.
     """

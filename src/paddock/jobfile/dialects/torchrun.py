@@ -9,15 +9,12 @@ from __future__ import annotations
 from paddock.command_line import nearest, to_seconds
 from paddock.core.job import ValueSource
 from paddock.core.secrets import without_login
-from paddock.jobfile.args import ArgValue
-from paddock.jobfile.environment import TORCHRUN_RANK
+from paddock.jobfile.args import TORCHRUN_RANK, ArgValue, to_integer
 from paddock.jobfile.flags import BY_NAME
-from paddock.jobfile.reader import to_integer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.jobfile.environment import EnvironmentReading
-    from paddock.jobfile.reader import FieldReader
+    from paddock.jobfile.args import EnvironmentReading, FieldReader
 
 PET_PREFIX = "PET_"
 # One variable for each of torchrun's flags, PET_ and its name in capitals.

@@ -89,7 +89,7 @@ def hold_ports(wanted: Sequence[int], within: tuple[int, int] | None) -> HeldPor
             is_short |= not any(map(held.take, candidates))
         elif port > HIGHEST_PORT:
             what = f"port {port} is above the last one, {HIGHEST_PORT}"
-            problems.append(Problem(what, "start lower with --start_port"))
+            problems.append(Problem(what, "start lower with --start-port"))
             break
         elif not held.take(port):
             problems.append(_in_use(port))
@@ -171,5 +171,5 @@ def _in_use(port: int) -> Problem:
     owner = describe_owner(port)
     return Problem(
         f"port {port} is in use{' by ' + owner if owner else ''}",
-        "choose another with --start_port (or in --servers, --workers), or end that program",
+        "choose another with --start-port (or in --servers, --workers), or end that program",
     )

@@ -10,7 +10,7 @@
 HERE is log/runs/<run id>/, a directory for each run. log/latest leads to that of the run which was
 started last, and so do log/workerlog.N, log/endpoints.log and log/launcher.log.
 
-With --log_dir, HERE is that directory: logs are appended to, .paddock/lock is held while a job
+With --log-dir, HERE is that directory: logs are appended to, .paddock/lock is held while a job
 writes there (lock.py), and a second job writes into HERE/<job_id>-<uid>-<pod>/ instead, and says
 so. HERE/runs/<run id>/ has the times and the control socket then.
 """
@@ -42,7 +42,7 @@ LINKED = (*LOG_NAMES.values(), "endpoints", "launcher")  # names in front of the
 
 
 def log_folder(directory: str) -> str:
-    """The path of --log_dir: {node} is this host's name, so that hosts that share it do not mix."""
+    """The path of --log-dir: {node} is this host's name, so that hosts that share it do not mix."""
     if "{node}" in directory:
         name = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
         directory = directory.replace("{node}", safe_name(name))
@@ -53,7 +53,7 @@ def log_folder(directory: str) -> str:
 
 
 def has_own_folder(job: Job) -> bool:
-    """Return True if each run's logs have a directory of their own: no --log_dir was given."""
+    """Return True if each run's logs have a directory of their own: no --log-dir was given."""
     source = job.sources.get("logs.directory")
     return not job.record and (source is None or source.kind == "default")
 
@@ -77,7 +77,7 @@ def check_log_dir(directory: str) -> Problem | None:
 
 
 def _unwritable(directory: str, why: str) -> Problem:
-    return Problem(f"log_dir '{directory}' is not writable: {why}", "choose another with --log_dir")
+    return Problem(f"log_dir '{directory}' is not writable: {why}", "choose another with --log-dir")
 
 
 class LogDir:
@@ -133,12 +133,12 @@ class LogDir:
             self._lock = _lock(self.path)
         for entry in os.scandir(self.path):
             if _is_our_link(entry):
-                os.unlink(entry.path)  # of a run without --log_dir: its log lies elsewhere
+                os.unlink(entry.path)  # of a run without --log-dir: its log lies elsewhere
 
     def link(self) -> None:
         """Let log/latest, log/workerlog.N and so on lead to this run's; best effort.
 
-        A file in the way, of a run with --log_dir, gets another name.
+        A file in the way, of a run with --log-dir, gets another name.
         """
         if self.shown == self.path:
             return
@@ -178,7 +178,7 @@ class LogDir:
             if attempt == 0:
                 raise UsageError(
                     f"log file '{path}' cannot be opened: {error.strerror}",
-                    hint="choose another --log_dir",
+                    hint="choose another --log-dir",
                 ) from error
             return -1
         if os.fstat(fd).st_size:
@@ -253,7 +253,7 @@ class LogDir:
         except OSError as error:
             raise UsageError(
                 f"directory '{path}' for the servers' data cannot be made: {error.strerror}",
-                hint="choose another with --log_dir",
+                hint="choose another with --log-dir",
             ) from error
 
     def remove_empty(self, places: list[str]) -> list[str]:

@@ -57,7 +57,7 @@ def as_name(text: str) -> str:
 
 
 def job_name(job: Job) -> str:
-    """The name of a launched job: its --job_id, else that of its script, module or program."""
+    """The name of a launched job: its --job-id, else that of its script, module or program."""
     source = job.sources.get("job_id")
     if source is not None and source.kind != "default":
         return as_name(job.job_id)

@@ -85,14 +85,14 @@ def _endpoints(
         problems.append(
             Problem(
                 "this process is a server (TRAINING_ROLE=PSERVER), and it started a Client",
-                "paddock launch --server_script pserver, or paddock.ps.fleet for one script",
+                "paddock launch --server-script pserver, or paddock.ps.fleet for one script",
             )
         )
     elif not items:
         problems.append(
             Problem(
                 f"no parameter server is named: {SERVERS} is not set and no endpoints were given",
-                "start with paddock launch --server_num N, or Client('127.0.0.1:7164')",
+                "start with paddock launch --server-num N, or Client('127.0.0.1:7164')",
             )
         )
     for item in items:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from paddock.backends.flags import OWN, TABLE
-from paddock.backends.sites.check import secret_problems
 from paddock.backends.sites.hostfile import hosts_of, parse_hosts
+from paddock.backends.sites.keys import secret_problems
 from paddock.backends.types import Site
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError, refuse
-from paddock.jobfile.flags import BY_NAME, BY_SHORT
 
 # Name in conf.py -> key of a site; "init" is a variable PADDLE_INIT_* of the trainers.
 NAMES = {
@@ -39,12 +38,19 @@ TRUE = ("1", "true", "yes", "on")
 
 @dataclass(frozen=True)
 class Translation:
-    """The old tool's arguments, translated: launch flags, script and arguments, env, notes."""
+    """The old tool's command line in today's flags: submit's, launch's, env, the script, notes."""
 
+    own: tuple[str, ...]
     flags: tuple[str, ...]
+    env: dict[str, str]
     script: tuple[str, ...]
-    env: dict[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
+
+    @property
+    def words(self) -> list[str]:
+        """The arguments of `paddock submit`."""
+        variables = [word for pair in self.env.items() for word in ("--env", "=".join(pair))]
+        return [*self.own, *self.flags, *variables, "--", *self.script]
 
 
 def site_from_conf(text: str, name: str) -> Site:
@@ -87,102 +93,68 @@ def site_from_conf(text: str, name: str) -> Site:
 
 
 def translate(words: Sequence[str], site: Site) -> Translation:
-    """Return the arguments after submit's own, for a site of a conf.py.
+    """Translate a command line of `paddock submit --conf conf.py`, for the site of the conf.py.
 
-    Raises UsageError with every problem. An argument that names a flag of launch exactly is one;
-    every other --name=value is the trainer's.
+    Raises UsageError with every problem. An argument that names a flag exactly is one; every other
+    --name=value is the trainer's.
 
     >>> site = site_from_conf("HOSTS = ['h1', 'h2']", "conf.py")
-    >>> found = translate(["--num_passes=5", "--use_gpu=0"], site)
-    >>> found.flags
-    ('--nnodes', '2', '--server_num', '1', '--trainer_num', '1', '--start_port', '7164', \
-'--server_script', 'pserver')
+    >>> found = translate(["--conf", "conf.py", "--num_passes=5", "--use_gpu=0"], site)
+    >>> found.own, found.flags
+    (('--conf', 'conf.py'), ('--nnodes', '2', '--server_num', '1', '--trainer_num', '1', \
+'--start_port', '7164', '--server_script', 'pserver'))
     >>> found.script, found.env
     (('train.py',), {'PADDLE_INIT_NUM_PASSES': '5', 'PADDLE_INIT_USE_GPU': '0'})
     """
-    flags, old, script, problems = _split(words)
-    notes: list[str] = []
-    for name in [name for name in DECIDED if old.pop(name, None) is not None]:
-        notes.append(f"--{name} is decided for each host, and not taken from the command line")
-    if "config" in old and not script:
-        notes.append(f"{old['config']} is not run by itself: {SCRIPT} is, and finds its name in "
-                     "PADDLE_INIT_CONFIG")  # fmt: skip
-    given = {flag.partition("=")[0].lstrip("-").replace("-", "_") for flag in flags}
-    port = old.pop("port", "") or site.text("ports") or PORT
-    if not port.isdigit() or not 0 < int(port[:9]) < 65536:
-        problems.append(Problem(f"port '{port}' is not a number in 1..65535"))
     own: list[str] = []
-    if not given & {"nnodes", "np"}:
-        own += ["--nnodes", str(len(hosts_of(site)))]
-    is_local = old.get("local", "0").lower() in TRUE
-    if is_local:
-        notes.append("--local=1: no servers are started, each trainer trains alone")
-    if not is_local and not given & {"servers", "server_num"}:
-        own += ["--server_num", "1", "--trainer_num", "1"]
-    if not given & {"start_port", "started_port"}:
-        own += ["--start_port", port]
-    if not is_local and "server_script" not in given:
-        own += ["--server_script", "pserver"]
-    refuse(problems)
-    table = site.table("paddle_init")
-    env = {f"PADDLE_INIT_{name}": str(value) for name, value in table.items()}
-    env |= {f"PADDLE_INIT_{name.upper()}": value for name, value in old.items()}
-    return Translation((*flags, *own), script or (SCRIPT,), env, tuple(notes))
-
-
-def rewrite(argv: Sequence[str], site: Site) -> tuple[list[str], tuple[str, ...]]:
-    """Rewrite a command line of `paddock submit --conf conf.py` in today's flags; with notes.
-
-    Flags of submit itself stay unchanged.
-
-    >>> site = site_from_conf("HOSTS = ['h1']", "conf.py")
-    >>> words, _ = rewrite(["--conf", "conf.py", "--local=1", "-p", "ws", "--num_passes=5"], site)
-    >>> words[:4], words[-4:]
-    (['--conf', 'conf.py', '-p', 'ws'], ['--env', 'PADDLE_INIT_NUM_PASSES=5', '--', 'train.py'])
-    """
-    own: list[str] = []
-    old: list[str] = []
-    rest = list(argv)
-    while rest and rest[0].startswith("-") and rest[0] != "--":
-        word = rest.pop(0)
-        name, equals, _ = word.lstrip("-").partition("=")
-        is_long = word.startswith("--")
-        flag = (TABLE.by_name if is_long else TABLE.by_short).get(name.replace("-", "_"))
-        into = own if flag is not None and flag.key in OWN else old
-        into.append(word)
-        if flag and flag.kind not in ("switch", "bool") and not equals and rest:
-            into.append(rest.pop(0))
-    found = translate([*old, *rest], site)
-    variables = [word for pair in found.env.items() for word in ("--env", "=".join(pair))]
-    return [*own, *found.flags, *variables, "--", *found.script], found.notes
-
-
-def _split(
-    words: Sequence[str],
-) -> tuple[list[str], dict[str, str], tuple[str, ...], list[Problem]]:
-    """Split the arguments: flags of launch, the old tool's by name, the script and its own."""
     flags: list[str] = []
     old: dict[str, str] = {}
+    notes: list[str] = []
     problems: list[Problem] = []
-    rest = list(words)
-    while rest and rest[0].startswith("-"):
-        word = rest.pop(0)
+    given: set[str] = set()
+    script = list(words)
+    while script and script[0].startswith("-"):
+        word = script.pop(0)
         if word == "--":
             break
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
-        flag = BY_NAME.get(name) if word.startswith("--") else BY_SHORT.get(name)
+        flag = (TABLE.by_name if word.startswith("--") else TABLE.by_short).get(name)
         if flag is not None:
-            flags.append(word)
-            if not equals and flag.kind not in ("switch", "bool") and rest:
-                flags.append(rest.pop(0))
+            into = own if flag.key in OWN else flags
+            into.append(word)
+            given.add(name)
+            if not equals and flag.kind not in ("switch", "bool") and script:
+                into.append(script.pop(0))
         elif word.startswith("--") and equals and name.isidentifier():
             old[name] = value
         else:
             problems.append(
                 Problem(f"'{word}' has no value", f"write --{name}=VALUE, as the old tool read it")
             )
-    return flags, old, tuple(rest), problems
+    for name in [name for name in DECIDED if old.pop(name, None) is not None]:
+        notes.append(f"--{name} is decided for each host, and not taken from the command line")
+    if "config" in old and not script:
+        notes.append(f"{old['config']} is not run by itself: {SCRIPT} is, and finds its name in "
+                     "PADDLE_INIT_CONFIG")  # fmt: skip
+    port = old.pop("port", "") or site.text("ports") or PORT
+    if not port.isdigit() or not 0 < int(port[:9]) < 65536:
+        problems.append(Problem(f"port '{port}' is not a number in 1..65535"))
+    refuse(problems)
+    is_local = old.get("local", "0").lower() in TRUE
+    if is_local:
+        notes.append("--local=1: no servers are started, each trainer trains alone")
+    if not given & {"nnodes", "np"}:
+        flags += ["--nnodes", str(len(hosts_of(site)))]
+    if not is_local and not given & {"servers", "server_num"}:
+        flags += ["--server_num", "1", "--trainer_num", "1"]
+    if not given & {"start_port", "started_port"}:
+        flags += ["--start_port", port]
+    if not is_local and "server_script" not in given:
+        flags += ["--server_script", "pserver"]
+    env = {f"PADDLE_INIT_{name}": str(value) for name, value in site.table("paddle_init").items()}
+    env |= {f"PADDLE_INIT_{name.upper()}": value for name, value in old.items()}
+    return Translation(tuple(own), tuple(flags), env, tuple(script or [SCRIPT]), tuple(notes))
 
 
 def _literals(text: str, name: str) -> tuple[dict[str, object], dict[str, int], list[Problem]]:

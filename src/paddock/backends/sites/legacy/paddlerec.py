@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping
 
-from paddock.backends.sites.check import secret_problems
+from paddock.backends.sites.keys import secret_problems
 from paddock.backends.types import Site
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError, refuse
