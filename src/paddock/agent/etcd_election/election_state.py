@@ -64,8 +64,8 @@ Races, and why they are harmless:
   succeed before the key is ours again, and then (*) tells whether we missed anything.
 - A fence is asked for by a launcher that has yet to hear SteppedDown: it names its generation.
 - AttemptFenced(allowed) reaches the launcher while our lease still holds: a fence is sent only
-  after the last keep-alive was sent at most 0.4 leases ago, and is given up after another 0.4. So no other
-  attempt can have been allowed meanwhile, unless this process is stopped right then.
+  after the last keep-alive was sent at most 0.4 leases ago, and is given up after another 0.4. So
+  no other attempt can have been allowed meanwhile, unless this process is stopped right then.
 - etcd lost its data: the attempt record has gone without a tombstone: SteppedDown, then Elected.
 - The job ends while a member is cut off: it finds the tombstone (an AttemptRecord with ended
   set, kept for ENDED_SECONDS), with the uid of the run it belongs to, in Elected.previous.
