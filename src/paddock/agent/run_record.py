@@ -9,7 +9,7 @@ from time import time
 
 from paddock import __version__
 from paddock.agent.view import STATES
-from paddock.jobfile.masked import masked_words, shown_command
+from paddock.jobfile.masked import masked_args, shown_command
 from paddock.local.loop import READ
 from paddock.local.output.lock import process_text, uptime_seconds
 from paddock.local.runs.entry import KEPT_RUNS, prune
@@ -77,7 +77,7 @@ class RunRecord:
             cwd = ""  # it is gone
 
         def gather() -> None:
-            argv = masked_words(words)
+            argv = masked_args(words)
             self._command = shown_command(argv)
             self.details |= {
                 "host": os.uname().nodename, "pid": guardian_pid, "process": process_text(pid),

@@ -126,10 +126,10 @@ def foreign(backend: str, own: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def split_words(argv: Sequence[str]) -> SubmitArgs:
+def split_args(argv: Sequence[str]) -> SubmitArgs:
     """Split submit's own flags from the launcher's.
 
-    >>> found = split_words(["-b", "lab", "--nproc_per_node=2", "--dry-run", "train.py", "-b"])
+    >>> found = split_args(["-b", "lab", "--nproc_per_node=2", "--dry-run", "train.py", "-b"])
     >>> found.own, found.flags, found.script
     ({'site': 'lab', 'dry_run': '1'}, ['--nproc_per_node=2'], ('train.py', '-b'))
     """
@@ -137,20 +137,20 @@ def split_words(argv: Sequence[str]) -> SubmitArgs:
     found = SubmitArgs(
         script=tuple(line.rest), words=tuple(argv), problems=line.problems, is_help=line.is_help
     )
-    for said in line.said:
-        key = said.flag.key
+    for parsed in line.flags:
+        key = parsed.flag.key
         if key in OWN:
-            found.own[key] = said.text
+            found.own[key] = parsed.text
         elif key in DECIDED:
-            found.problems.append(Problem(f"{said.name} cannot be given here", DECIDED[key]))
+            found.problems.append(Problem(f"{parsed.name} cannot be given here", DECIDED[key]))
         elif key == "nnodes":
-            found.nnodes = said.text
+            found.nnodes = parsed.text
         elif key == "file":
-            found.file = said.text
+            found.file = parsed.text
         elif key == "env":
-            found.env.append(said.text)
+            found.env.append(parsed.text)
         else:
-            found.flags += said.words
+            found.flags += parsed.words
     return found
 
 

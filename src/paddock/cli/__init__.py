@@ -2,7 +2,7 @@
 
 main                              the first argument, and the import of its command
 family, help, completion          tables of commands and their parsing; help; shell completion
-launch, keeper, warm              ``paddock launch``; its daemon (--warm keep); ``paddock warm``
+launch, warm_daemon, warm         ``paddock launch``; its daemon (--warm keep); ``paddock warm``
 explain                           ``paddock explain``: the plan of a job as text and JSON
 explain_kubernetes, operator      the objects of a PaddleJob; install and run the operator
 submit, jobs, job_status, rerun   submit a job; list, stop, fetch runs; their status; rerun

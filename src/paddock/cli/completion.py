@@ -32,9 +32,9 @@ UNDERSCORE = 'string match -q -- "-*_*" (commandline -ct)'
 KNOWN = {"job": "jobs", "site": "sites", "discover": "sites"}  # kind or flag -> what is asked for
 
 
-def _run(given: ParsedCommand) -> int:
+def _run(args: ParsedCommand) -> int:
     scripts = {"bash": bash, "zsh": zsh, "fish": fish}
-    print(scripts.get(given.shell, lambda: _names(given.shell))(), end="")
+    print(scripts.get(args.shell, lambda: _names(args.shell))(), end="")
     return 0
 
 

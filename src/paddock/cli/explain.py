@@ -57,21 +57,21 @@ FIELDS = tuple(
 def run(argv: Sequence[str]) -> int:
     """Print the plan of ``paddock launch`` with the same arguments."""
     words = list(argv)
-    if (for_kubernetes := words_for_kubernetes(words)) is not None:
+    if (args := kubernetes_args(words)) is not None:
         from paddock.cli.explain_kubernetes import COMMAND, COMMANDS
         from paddock.cli.family import carry_out
 
-        return carry_out(COMMAND, COMMANDS, for_kubernetes)
-    from paddock.backends.flags import split_words
+        return carry_out(COMMAND, COMMANDS, args)
+    from paddock.backends.flags import split_args
 
-    if not OF_SUBMIT.isdisjoint(split_words(words).own):
+    if not OF_SUBMIT.isdisjoint(split_args(words).own):
         return _run_submission(words)
     parsed = parse(words, os.environ, python=sys.executable, table=TABLE)
     if parsed.is_help:
         raise HelpAsked("explain", words)
     parsed = resolved(parsed)
-    env_of = parsed.given.get("env-of")
-    is_json = is_set(parsed.given, "json")
+    env_of = parsed.values.get("env-of")
+    is_json = is_set(parsed.values, "json")
     show_plan(parsed, is_json=is_json, env_of=env_of.text if env_of is not None else "")
     return 0
 
@@ -80,12 +80,12 @@ def _run_submission(argv: Sequence[str]) -> int:
     """``paddock explain -b``: the dry run of a submission and its plan, or a rank's environment."""
     from paddock.backends.backend import find_backend
     from paddock.backends.flags import TABLE as SUBMIT
-    from paddock.cli.submit import read_submission, read_words, show_dry_run
+    from paddock.cli.submit import read_args, read_submission, show_dry_run
 
     line = read_line(argv, FlagTable("explain", (*FLAGS, *SUBMIT.flags)), has_script=True)
-    asked = [said for said in line.said if said.flag.key == "env_of"]
-    words = [word for said in line.said if said not in asked for word in said.words]
-    submission = read_submission(read_words(argv if line.problems else [*words, "--", *line.rest]))
+    asked = [one for one in line.flags if one.flag.key == "env_of"]
+    words = [word for one in line.flags if one not in asked for word in one.words]
+    submission = read_submission(read_args(argv if line.problems else [*words, "--", *line.rest]))
     is_json = "json" in submission.extra
     if is_json or not asked:
         plan = find_backend(submission.site.backend).plan(submission)
@@ -97,12 +97,12 @@ def _run_submission(argv: Sequence[str]) -> int:
     return 0
 
 
-def words_for_kubernetes(words: Sequence[str]) -> list[str] | None:
+def kubernetes_args(words: Sequence[str]) -> list[str] | None:
     """The arguments of ``explain --kubernetes`` without it; None for a plan on machines.
 
     Earlier spellings: -b kubernetes, --backend kubernetes; --backend is Paddle's for gloo or nccl.
 
-    >>> words_for_kubernetes(["--json", "--kubernetes", "job.yaml"])
+    >>> kubernetes_args(["--json", "--kubernetes", "job.yaml"])
     ['--json', 'job.yaml']
     """
     ahead = words[:1] if words[:1] == ["--json"] else []

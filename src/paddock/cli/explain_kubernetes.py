@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 COMMAND = "explain --kubernetes"
 
 
-def _run(given: ParsedCommand) -> int:
-    if (given.file is None) == (given.named is None):
+def _run(args: ParsedCommand) -> int:
+    if (args.file is None) == (args.named is None):
         raise UsageError("name one file: a PaddleJob", hint=f"write paddock {COMMAND} job.yaml")
-    given.file = given.file or given.named
+    args.file = args.file or args.named
     from paddock.jobfile.document import load_document
     from paddock.operator.decision import Settings
 
-    settings = Settings(scheduling=given.scheduling or "", init_image=given.init_image or "")
-    warnings, objects = objects_of(load_document(given.file), given.namespace or "", settings)
+    settings = Settings(scheduling=args.scheduling or "", init_image=args.init_image or "")
+    warnings, objects = objects_of(load_document(args.file), args.namespace or "", settings)
     for warning in warnings:
-        say(f"warning: {given.file}: {warning}")
-    if given.json:
+        say(f"warning: {args.file}: {warning}")
+    if args.json:
         print(json.dumps(objects, indent=2))
         return 0
     import yaml

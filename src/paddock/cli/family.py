@@ -64,7 +64,7 @@ class Operand:
 class CliCommand:
     """A command, or a subcommand ("order") of it.
 
-    run: runs the parsed command. takes_words: runs the command with raw arguments, where another
+    run: runs the parsed command. takes_args: runs the command with raw arguments, where another
     module reads them by the same table. usages: after "paddock NAME", where the usual one would
     not tell. notes: below what it does. extra: of the distribution, when a module is missing.
     more: flags that the notes tell of. common: names of the flags that --help shows first; the
@@ -76,7 +76,7 @@ class CliCommand:
     flags: tuple[Flag, ...]
     run: Callable[[ParsedCommand], int] | None = None
     operands: tuple[Operand, ...] = ()
-    takes_words: Callable[[Sequence[str]], int] | None = None
+    takes_args: Callable[[Sequence[str]], int] | None = None
     usages: tuple[str, ...] = ()
     notes: str = ""
     examples: str = ""
@@ -110,17 +110,17 @@ def carry_out(name: str, commands: Mapping[str, CliCommand], argv: Sequence[str]
     if line.is_help:
         raise HelpAsked(name, commands=commands)
     try:
-        if command.takes_words is not None:
-            return command.takes_words(words)
+        if command.takes_args is not None:
+            return command.takes_args(words)
         assert command.run is not None
-        return command.run(given(command, line))
+        return command.run(parse_command(command, line))
     except ImportError as error:
         from paddock.errors import missing_extra
 
         raise missing_extra(error, command.extra) from error
 
 
-def given(command: CliCommand, line: ParsedLine) -> ParsedCommand:
+def parse_command(command: CliCommand, line: ParsedLine) -> ParsedCommand:
     """Parse the arguments of a command. Raises UsageError with all problems.
 
     The attribute is a list where the flag repeats, None where it is not given.
@@ -128,8 +128,8 @@ def given(command: CliCommand, line: ParsedLine) -> ParsedCommand:
     problems = list(line.problems)
     found: dict[str, object] = {}
     for one in command.table.flags:
-        said = [each for each in line.said if each.flag is one]
-        values = [_typed(one, each.name, each.text, problems) for each in said]
+        own = [each for each in line.flags if each.flag is one]
+        values = [_typed(one, each.name, each.text, problems) for each in own]
         if not values and one.default:
             values = [_typed(one, one.names[-1], one.default, problems)]
         if not values and one.is_needed:

@@ -36,12 +36,12 @@ SCRIPT = (Operand("script", "train.py [arguments of train.py]", "", "script"),)
 ALL_FLAGS = flag("all", "", "show every flag, not only the common ones")
 
 
-def _run(given: ParsedCommand) -> int:
+def _run(args: ParsedCommand) -> int:
     """Print help about a command, or about all."""
-    if not given.words:
+    if not args.words:
         sys.stdout.write(overview())
         return 0
-    name, *order = given.words
+    name, *order = args.words
     if name not in NAMES:
         raise UsageError(f"'{name}' is not a command", hint=nearest(name, NAMES, ALL))
     known = commands_of(name)
@@ -50,7 +50,7 @@ def _run(given: ParsedCommand) -> int:
         orders = [one.partition(" ")[2] for one in known]
         what = f"'{' '.join(order)}' is not an order of paddock {name}"
         raise UsageError(what, hint=nearest(order[0], orders) if any(orders) else f"paddock {name}")
-    sys.stdout.write(command_help(full, is_all=given.all))
+    sys.stdout.write(command_help(full, is_all=args.all))
     return 0
 
 
@@ -100,8 +100,8 @@ def answer(asked: HelpAsked) -> int:
     is_all = False
     if asked.words:
         table = commands_of(asked.name)[asked.name].table
-        said = read_line(asked.words, table, has_script=True).said
-        is_all = any(one.flag is HELP_ALL for one in said)
+        flags = read_line(asked.words, table, has_script=True).flags
+        is_all = any(one.flag is HELP_ALL for one in flags)
     known = asked.commands  # of CliCommands, which errors.py does not know
     sys.stdout.write(command_help(asked.name, known, is_all=is_all))  # type: ignore[arg-type]  # above
     return 0

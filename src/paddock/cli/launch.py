@@ -52,7 +52,7 @@ def _run(argv: Sequence[str]) -> int:
     if parsed.is_help:
         raise HelpAsked("launch", argv)
     job = parsed.job
-    if "dry_run" in parsed.given:
+    if "dry_run" in parsed.values:
         from paddock.cli.explain import show_plan
 
         show_plan(parsed)
@@ -103,7 +103,7 @@ def read(argv: Sequence[str]) -> ParsedLaunch:
         raise UsageError.of([*error.problems, *([problem] if problem else [])]) from error
     if not parsed.is_help:
         parsed = resolved(parsed)
-        check_machine(parsed.job, is_dry_run="dry_run" in parsed.given)
+        check_machine(parsed.job, is_dry_run="dry_run" in parsed.values)
     return parsed
 
 

@@ -22,7 +22,7 @@ COMMANDS = {
         "pserver",
         NAMES["pserver"],
         TABLE.flags,
-        takes_words=_serve,
+        takes_args=_serve,
         notes="A flag wins over the environment. paddock ps looks after servers that run.",
         extra="ps",
         goes_single=True,

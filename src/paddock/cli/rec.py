@@ -21,7 +21,7 @@ def _check_submission(words: Sequence[str]) -> None:
     from paddock.backends.backend import find_backend
     from paddock.cli import submit
 
-    submission = submit.read_submission(submit.read_words(words))
+    submission = submit.read_submission(submit.read_args(words))
     find_backend(submission.site.backend).plan(submission)
 
 
@@ -30,7 +30,7 @@ COMMANDS = {
         "rec",
         NAMES["rec"],
         TABLE.flags,
-        takes_words=_run,
+        takes_args=_run,
         usages=("-m CONFIG [-b BACKEND] [-o KEY=VALUE ...] [flags]",),
         notes="PaddleRec's of any age, or a bundled one.",
         extra="ps",

@@ -28,12 +28,12 @@ FEATURES = {"yaml files (-f job.yaml)": "yaml", "tls": "_ssl"}
 PS_EXTRA = ("numpy", "numba", "xxhash")
 
 
-def _run(given: ParsedCommand) -> int:
+def _run(args: ParsedCommand) -> int:
     """Print the versions; --json for programs."""
     frameworks = {name: installed(names) for name, names in FRAMEWORKS.items()}
     extras = {name: installed((name,)) for name in PS_EXTRA}
     features = {name: find_spec(module) is not None for name, module in FEATURES.items()}
-    if given.json:
+    if args.json:
         import json
 
         found = {

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     _T = TypeVar("_T", ImportProfile, RunningDaemon)
 
 
-def _forget(given: ParsedCommand) -> int:
-    found = _learned(given.scripts)
+def _forget(args: ParsedCommand) -> int:
+    found = _learned(args.scripts)
     for learned in found:
         os.unlink(learned.path)
     print(f"forgot {count(len(found), 'script')}")
@@ -31,8 +31,8 @@ def _learned(scripts: Sequence[str]) -> list[ImportProfile]:
     return _of(all_learned(os.environ), scripts, "nothing is learned of", hint)
 
 
-def _list(given: ParsedCommand) -> int:
-    scripts = given.scripts
+def _list(args: ParsedCommand) -> int:
+    scripts = args.scripts
     found = _learned(scripts)
     kept = all_found(os.environ)
     if not scripts:
@@ -40,7 +40,7 @@ def _list(given: ParsedCommand) -> int:
         for script in sorted({each.script for each in kept} - known):  # kept, and forgotten
             found.append(ImportProfile(""))
             found[-1].script = script
-    if given.json:
+    if args.json:
         import json
 
         print(json.dumps([_row(learned, kept) for learned in found], indent=2))
@@ -64,11 +64,9 @@ def _of(found: list[_T], scripts: Sequence[str], what: str, hint: str) -> list[_
     return [each for each in found if each.script in names]
 
 
-def _stop(given: ParsedCommand) -> int:
+def _stop(args: ParsedCommand) -> int:
     """Stop the launcher daemons of these scripts, or all."""
-    found = _of(
-        all_found(os.environ), given.scripts, "no launcher is kept for", "paddock warm list"
-    )
+    found = _of(all_found(os.environ), args.scripts, "no launcher is kept for", "paddock warm list")
     for each in found:
         each.stop()
     busy = sum(each.state == "busy" for each in found)

@@ -38,7 +38,7 @@ MAX_COUNT = 100_000
 OTHER_MASTERS = ("rdzv_endpoint", "master_addr", "elastic_server")
 NODE_LISTS = ("ips", "servers", "trainers", "heter_workers")  # they name the nodes themselves
 # Flags that decide a value under another name: a variable for that value is not used beside them.
-SAID_BY = {
+DECIDED_BY = {
     "master": (*OTHER_MASTERS, "standalone"),
     "ips": ("master", *OTHER_MASTERS, "standalone"),
     "nnodes": ("ips", "standalone"),
@@ -91,14 +91,14 @@ class LaunchArgs:
         self.ignored = line.ignored()
         self.values: dict[str, ArgValue] = {}
         self.env: list[str] = []
-        for said in line.said:
-            text = said.text
-            if said.flag.name == "env":
+        for one in line.flags:
+            text = one.text
+            if one.flag.name == "env":
                 self.env.append(text)
                 text = text.partition("=")[0]  # values may be secret: only the name is remembered
-            if said.flag.status != "ignored":
-                source = ValueSource("flag", said.name, without_login(text))
-                self.values[said.flag.name] = ArgValue(text, source)
+            if one.flag.status != "ignored":
+                source = ValueSource("flag", one.name, without_login(text))
+                self.values[one.flag.name] = ArgValue(text, source)
 
     def command(self, python: str) -> Entrypoint:
         """The command that every process runs."""
@@ -139,14 +139,14 @@ class EnvironmentReading:
 
     def fill(self, name: str, variable: str, text: str) -> None:
         """Set a value that no flag has set; a flag that says something else is noted."""
-        for flag in (name, *SAID_BY.get(name, ())):
+        for flag in (name, *DECIDED_BY.get(name, ())):
             given = self.values.get(flag)
             if given is None or given.source.kind == "environment":
                 continue
             if flag != name or given.text != text:
                 self.notes.append(
                     f"{variable}={without_login(self.get(variable))} is not used: "
-                    f"{_words_of(given)} is given"
+                    f"{_flag_text(given)} is given"
                 )
             return
         self._set(name, variable, text)
@@ -163,17 +163,17 @@ class EnvironmentReading:
         """Remove a flag's value because of a variable; noted once for each variable."""
         given = self.values.pop(name, None)
         if given is not None and given.source.kind != "environment":
-            self.overridden.setdefault(variable, []).append(_words_of(given))
+            self.overridden.setdefault(variable, []).append(_flag_text(given))
 
     def _set(self, name: str, variable: str, text: str) -> None:
         source = ValueSource("environment", variable, without_login(self.get(variable)))
         self.values[name] = ArgValue(text, source)
 
 
-def _words_of(given: ArgValue) -> str:
+def _flag_text(given: ArgValue) -> str:
     """The flag as it was given.
 
-    >>> _words_of(ArgValue("1", ValueSource("flag", "--standalone", "1")))
+    >>> _flag_text(ArgValue("1", ValueSource("flag", "--standalone", "1")))
     '--standalone'
     """
     flag = BY_NAME.get(given.source.name.lstrip("-"))

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from paddock.backends.types import Submission
 from paddock.errors import Problem
-from paddock.jobfile.masked import masked_words
+from paddock.jobfile.masked import masked_args
 
 # Programs are found by PATH; the others say who the user is, and how texts are written.
 BASE = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
@@ -34,7 +34,7 @@ def job_text(submission: Submission, **more: object) -> str:
         "id": submission.run_id,
         "backend": submission.site.backend,
         "name": submission.name,
-        "command": shlex.join(masked_words(words, len(words))),
+        "command": shlex.join(masked_args(words, len(words))),
         "nnodes": submission.job.nnodes_max,
         **more,
     }

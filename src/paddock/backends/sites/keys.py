@@ -27,6 +27,7 @@ class SiteKey:
     is_reference: bool = False
 
 
+KUBE, SLURM, SCRIPT = ("kubernetes",), ("slurm",), ("script",)
 # A table reads better than one argument a line.
 # fmt: off
 KEYS: tuple[SiteKey, ...] = (
@@ -49,61 +50,58 @@ KEYS: tuple[SiteKey, ...] = (
     SiteKey("connect_timeout", "int", ("ssh",), "seconds to wait for a host"),
     SiteKey("mpirun", "text", ("mpi",), "the mpirun to use, a name or a path"),
     SiteKey("mpirun_args", "texts", ("mpi",), "more words of mpirun's own, a list"),
-    SiteKey("partition", "text", ("slurm",), "as sbatch --partition"),
+    SiteKey("partition", "text", SLURM, "as sbatch --partition"),
     SiteKey("account", "text", ("slurm", "script"), "whom the time is charged to"),
-    SiteKey("qos", "text", ("slurm",), "as sbatch --qos"),
-    SiteKey("constraint", "text", ("slurm",), "as sbatch --constraint"),
-    SiteKey("gres", "text", ("slurm",), "as sbatch --gres"),
+    SiteKey("qos", "text", SLURM, "as sbatch --qos"),
+    SiteKey("constraint", "text", SLURM, "as sbatch --constraint"),
+    SiteKey("gres", "text", SLURM, "as sbatch --gres"),
     SiteKey("time", "text", ("slurm", "script"), "time limit of a job"),
-    SiteKey("nodes", "text", ("slurm",), "as sbatch --nodelist"),
-    SiteKey("cpus", "int", ("slurm",), "cores of each node; a core for each process if absent"),
-    SiteKey("requeues", "int", ("slurm",), "how often a job that was told to end in time goes on"),
-    SiteKey("cluster", "text", ("slurm",), "as sbatch --clusters"),
-    SiteKey("sbatch_lines", "texts", ("slurm",), "raw #SBATCH words, a list"),
-    SiteKey("bin", "text", ("slurm",), "directory of sbatch and its like"),
-    SiteKey("namespace", "text", ("kubernetes",), "namespace of the jobs"),
-    SiteKey("context", "text", ("kubernetes",), "context of the kubeconfig"),
-    SiteKey("kubeconfig", "path", ("kubernetes",), "kubeconfig file"),
-    SiteKey("image", "text", ("kubernetes",), "container image"),
-    SiteKey("form", "text", ("kubernetes",), "paddlejob, job or volcano-job"),
-    SiteKey("scheduler", "text", ("kubernetes",), "volcano, kueue or coscheduling"),
+    SiteKey("nodes", "text", SLURM, "as sbatch --nodelist"),
+    SiteKey("cpus", "int", SLURM, "cores of each node; a core for each process if absent"),
+    SiteKey("requeues", "int", SLURM, "how often a job that was told to end in time goes on"),
+    SiteKey("cluster", "text", SLURM, "as sbatch --clusters"),
+    SiteKey("sbatch_lines", "texts", SLURM, "raw #SBATCH words, a list"),
+    SiteKey("bin", "text", SLURM, "directory of sbatch and its like"),
+    SiteKey("namespace", "text", KUBE, "namespace of the jobs"),
+    SiteKey("context", "text", KUBE, "context of the kubeconfig"),
+    SiteKey("kubeconfig", "path", KUBE, "kubeconfig file"),
+    SiteKey("image", "text", KUBE, "container image"),
+    SiteKey("form", "text", KUBE, "paddlejob, job or volcano-job"),
+    SiteKey("scheduler", "text", KUBE, "volcano, kueue or coscheduling"),
     SiteKey("queue", "text", ("kubernetes", "script"), "queue of the scheduler"),
-    SiteKey("cpu", "text", ("kubernetes",), "cores of each pod"),
+    SiteKey("cpu", "text", KUBE, "cores of each pod"),
     SiteKey("memory", "text", ("kubernetes", "slurm"), "memory of each pod, as 4Gi; of each node"),
-    SiteKey("storage", "text", ("kubernetes",), "ephemeral storage of each pod, as 10Gi"),
-    SiteKey("gpus", "text", ("kubernetes",), "devices of each pod: a number, or resource=number"),
-    SiteKey("server_cpu", "text", ("kubernetes",), "cores of a pod that runs servers only; as cpu"),
-    SiteKey("server_memory", "text", ("kubernetes",), "memory of such a pod; as memory"),
-    SiteKey("server_gpus", "text", ("kubernetes",), "devices of such a pod; none if absent"),
-    SiteKey("volumes", "texts", ("kubernetes",), "claims and where they are mounted: claim:/path"),
-    SiteKey("secrets", "texts", ("kubernetes",), "names of Secrets that become variables", True),
-    SiteKey("pull_secrets", "texts", ("kubernetes",),
-        "names of Secrets to pull the image with", True),
-    SiteKey("node_selector", "table", ("kubernetes",), "labels that nodes must have"),
-    SiteKey("tolerations", "tables", ("kubernetes",), "taints that are put up with"),
-    SiteKey("service_account", "text", ("kubernetes",), "service account of the pods"),
-    SiteKey("priority_class", "text", ("kubernetes",), "priority class of the pods"),
-    SiteKey("pod_patch", "path", ("kubernetes",), "YAML that is merged into the pod template"),
-    SiteKey("server_num", "int", ("kubernetes",), "servers of a job that does not say how many"),
-    SiteKey("trainer_num", "int", ("kubernetes",), "trainers of a job that does not say how many"),
+    SiteKey("storage", "text", KUBE, "ephemeral storage of each pod, as 10Gi"),
+    SiteKey("gpus", "text", KUBE, "devices of each pod: a number, or resource=number"),
+    SiteKey("server_cpu", "text", KUBE, "cores of a pod that runs servers only; as cpu"),
+    SiteKey("server_memory", "text", KUBE, "memory of such a pod; as memory"),
+    SiteKey("server_gpus", "text", KUBE, "devices of such a pod; none if absent"),
+    SiteKey("volumes", "texts", KUBE, "claims and where they are mounted: claim:/path"),
+    SiteKey("secrets", "texts", KUBE, "names of Secrets that become variables", True),
+    SiteKey("pull_secrets", "texts", KUBE, "names of Secrets to pull the image with", True),
+    SiteKey("node_selector", "table", KUBE, "labels that nodes must have"),
+    SiteKey("tolerations", "tables", KUBE, "taints that are put up with"),
+    SiteKey("service_account", "text", KUBE, "service account of the pods"),
+    SiteKey("priority_class", "text", KUBE, "priority class of the pods"),
+    SiteKey("pod_patch", "path", KUBE, "YAML that is merged into the pod template"),
+    SiteKey("server_num", "int", KUBE, "servers of a job that does not say how many"),
+    SiteKey("trainer_num", "int", KUBE, "trainers of a job that does not say how many"),
     SiteKey("job_name", "text", ("kubernetes", "script"), "name of jobs that are given none"),
-    SiteKey("submit", "text", ("script",),
-        "command that submits job.sh; run in the job's directory"),
-    SiteKey("run", "text", ("script",), "words that start node.sh on every node: mpirun ..."),
-    SiteKey("status", "text", ("script",), "command that tells how job {id} is"),
-    SiteKey("logs", "text", ("script",), "command that prints the output of job {id}"),
-    SiteKey("stop", "text", ("script",), "command that ends job {id}"),
-    SiteKey("stop_now", "text", ("script",), "command that ends job {id} at once; stop if absent"),
-    SiteKey("job_id", "text", ("script",),
-        "regular expression; its group is the id that submit said"),
-    SiteKey("states", "table", ("script",), "regular expression of what status says, by state"),
-    SiteKey("before_hook", "path", ("script",), "file that becomes before_hook.sh"),
-    SiteKey("end_hook", "path", ("script",), "file that becomes end_hook.sh"),
-    SiteKey("job_script", "path", ("script",), "template of job.sh"),
-    SiteKey("files", "texts", ("script",), "files that go into the job's directory"),
-    SiteKey("config", "table", ("script",), "lines of config.ini, which job.sh reads"),
-    SiteKey("params", "table", ("script",), "values that commands may name, as {group}"),
-    SiteKey("credentials", "texts", ("script",), "names of variables the commands need", True),
+    SiteKey("submit", "text", SCRIPT, "command that submits job.sh; run in the job's directory"),
+    SiteKey("run", "text", SCRIPT, "words that start node.sh on every node: mpirun ..."),
+    SiteKey("status", "text", SCRIPT, "command that tells how job {id} is"),
+    SiteKey("logs", "text", SCRIPT, "command that prints the output of job {id}"),
+    SiteKey("stop", "text", SCRIPT, "command that ends job {id}"),
+    SiteKey("stop_now", "text", SCRIPT, "command that ends job {id} at once; stop if absent"),
+    SiteKey("job_id", "text", SCRIPT, "regular expression; its group is the id that submit said"),
+    SiteKey("states", "table", SCRIPT, "regular expression of what status says, by state"),
+    SiteKey("before_hook", "path", SCRIPT, "file that becomes before_hook.sh"),
+    SiteKey("end_hook", "path", SCRIPT, "file that becomes end_hook.sh"),
+    SiteKey("job_script", "path", SCRIPT, "template of job.sh"),
+    SiteKey("files", "texts", SCRIPT, "files that go into the job's directory"),
+    SiteKey("config", "table", SCRIPT, "lines of config.ini, which job.sh reads"),
+    SiteKey("params", "table", SCRIPT, "values that commands may name, as {group}"),
+    SiteKey("credentials", "texts", SCRIPT, "names of variables the commands need", True),
 )
 # fmt: on
 BY_NAME = {key.name: key for key in KEYS}
@@ -145,7 +143,7 @@ def secret_problems(table: object, where: str) -> Iterator[Problem]:
     >>> [p.message for p in secret_problems({"a": {"password": "x"}, "identity": "k"}, "sites")]
     ['sites: a.password holds a secret']
     """
-    for path, value in _leaves(table, ()):
+    for path, value in leaves(table):
         named = [name for name in path if is_secret(name) and name not in REFERENCES]
         login = isinstance(value, str) and without_login(value) != value
         if (named or login) and value not in ("", None):
@@ -183,13 +181,14 @@ def from_text(kind: str, text: str) -> object:
     return text
 
 
-def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+def leaves(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Yield (names that lead to it, value) of each value in tables and lists, at any depth."""
     if isinstance(value, dict):
         for name, each in value.items():
-            yield from _leaves(each, (*path, str(name)))
+            yield from leaves(each, (*path, str(name)))
     elif isinstance(value, (list, tuple)):
         for each in value:
-            yield from _leaves(each, path)
+            yield from leaves(each, path)
     else:
         yield path, value
 

@@ -146,8 +146,8 @@ def _not_used(
     """The reason why a field has no effect here; for a misspelt name, the one that was meant."""
     if key in known:
         return f"{path}.{key}:{shown} {known[key]}"
-    told = unknown_field(f"{path}.{key}", key, read)
-    return told if "did you mean" in told else f"{path}.{key}:{shown} not used here"
+    line = unknown_field(f"{path}.{key}", key, read)
+    return line if "did you mean" in line else f"{path}.{key}:{shown} not used here"
 
 
 def unknown_field(path: str, key: str, known: tuple[str, ...]) -> str:

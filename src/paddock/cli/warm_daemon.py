@@ -164,7 +164,7 @@ class LauncherDaemon:
         for fd in (self.facts["lock"], self.facts["listener"]):
             os.set_inheritable(fd, True)
         facts = {**self.facts, "guardian": self.guardian_pid, "state": self.kept.write()}
-        os.execv(sys.executable, keep.keeper_argv(facts))
+        os.execv(sys.executable, keep.daemon_argv(facts))
 
     def leave(self) -> None:
         """Remove the socket and the lock, if they are still this daemon's."""
@@ -211,12 +211,12 @@ def main() -> None:
                         continue  # the one that has listed them
             facts["guardian"] = split(facts["lease_seconds"])
         take_signals()
-        keeper = LauncherDaemon(facts)
-        found = keeper.wait()
+        daemon = LauncherDaemon(facts)
+        found = daemon.wait()
         if found is not None:
-            keeper.launch(*found)
-            keeper.again()
-        keeper.leave()
+            daemon.launch(*found)
+            daemon.again()
+        daemon.leave()
         code = 0
     finally:
         os._exit(code)
