@@ -8,7 +8,7 @@ Redirector       at the rendezvous address, while another node leads: sends newc
 from __future__ import annotations
 
 from paddock.agent.leadership.succession import MajoritySuccession
-from paddock.agent.transport.client import ClientEvents, CoordinatorClient
+from paddock.agent.transport.client import ClientEvents
 from paddock.agent.transport.server import CoordinatorServer
 from paddock.core.rendezvous.messages import Envelope, HandOver, Join, LeaderConflict, sent_on
 from paddock.errors import UsageError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from paddock.agent.coordinator import MemberLink
     from paddock.agent.leadership.leadership import Leadership
     from paddock.agent.leadership.messages import Lead, Target
+    from paddock.agent.transport.client import CoordinatorClient
     from paddock.agent.transport.sockets import Listener
     from paddock.core.rendezvous.messages import Ending, Start
 
@@ -166,16 +167,7 @@ class LeaderConflicts(ClientEvents):
         search = self._elector.succession.search
         seconds = search.turn_seconds if search is not None else CLAIM_SECONDS
         loop.at(self._timer, loop.now() + seconds, self._next)
-        self._client = CoordinatorClient(
-            loop,
-            self._leadership.net,
-            self._leadership.run.job.job_id,
-            target,
-            key=self._leadership.key,
-            join_timeout_seconds=CLAIM_SECONDS,
-            events=self,
-            source=self._leadership.source,
-        )
+        self._client = self._leadership.connect(target, CLAIM_SECONDS, self, is_search=False)
 
     def _find_targets(self) -> list[tuple[str, int]]:
         elector, search = self._elector, self._elector.succession.search
