@@ -99,7 +99,7 @@ def carry_out(name: str, commands: Mapping[str, CliCommand], argv: Sequence[str]
     words = list(argv)
     if name not in commands:
         if not words or words[0] in ("-h", "--help", "help"):
-            raise HelpAsked(name, commands=commands)
+            raise HelpAsked(name)
         orders = [full.partition(" ")[2] for full in commands]
         if words[0] not in orders:
             hint = nearest(words[0], orders)
@@ -108,7 +108,7 @@ def carry_out(name: str, commands: Mapping[str, CliCommand], argv: Sequence[str]
     command = commands[name]
     line = read_line(words, command.table)
     if line.is_help:
-        raise HelpAsked(name, commands=commands)
+        raise HelpAsked(name)
     try:
         if command.takes_args is not None:
             return command.takes_args(words)
