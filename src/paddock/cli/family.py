@@ -1,6 +1,6 @@
 """Commands and their subcommands ("orders"), as tables: parsed, documented and run here.
 
-``COMMANDS`` of a module: name, as "ps save" or "list" -> CliCommand. A command line becomes
+``COMMANDS`` of a module: name, as "ps save" or "list" -> CliCommand (named). A command line becomes
 a ParsedCommand: an attribute for each value, of the type that its metavar tells.
 """
 
@@ -89,6 +89,11 @@ class CliCommand:
     def table(self) -> FlagTable:
         """The command's flags."""
         return FlagTable(self.name, (*self.flags, *self.more), goes_single=self.goes_single)
+
+
+def named(*commands: CliCommand) -> dict[str, CliCommand]:
+    """The table of a module: commands by their names."""
+    return {command.name: command for command in commands}
 
 
 def carry_out(name: str, commands: Mapping[str, CliCommand], argv: Sequence[str]) -> int:

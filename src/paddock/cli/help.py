@@ -9,7 +9,7 @@ from paddock import __version__
 from paddock.backends.flags import FLAGS as SUBMIT
 from paddock.cli.explain import FLAGS as EXPLAIN
 from paddock.cli.explain_kubernetes import COMMANDS as KUBERNETES
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, usage_of
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, named, usage_of
 from paddock.cli.main import ALL, GROUPS, SHARED
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import HELP, HELP_ALL, Flag, flag, nearest, read_line, spelled
@@ -186,7 +186,7 @@ USAGE = "[flags] train.py [arguments of train.py]"
 NOTES = "Flags of launch (paddock help launch) go before the script, too."
 MORE = tuple(one for one in FLAGS if one.name != "dry_run")  # submit has its own
 # fmt: off
-_COMMANDS = (
+COMMANDS = named(
     CliCommand("launch", NAMES["launch"], FLAGS, operands=SCRIPT, usages=(USAGE,),
                notes=LAUNCHING, examples=EXAMPLES, common=COMMON),
     CliCommand("explain", NAMES["explain"], EXPLAIN, operands=SCRIPT, usages=(
@@ -199,6 +199,6 @@ _COMMANDS = (
     CliCommand("help", NAMES["help"], (ALL_FLAGS,), _run,
                (Operand("words", "COMMAND [ORDER]", "about this", "command", least=0, most=2),),
                usages=("[COMMAND [ORDER]] [--all]",)),
+    *KUBERNETES.values(),
 )
 # fmt: on
-COMMANDS = {command.name: command for command in _COMMANDS} | KUBERNETES
