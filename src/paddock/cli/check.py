@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic
 
 from paddock.backends.node.jobdir import inner, last_error, read_json
-from paddock.cli.family import JSON, CliCommand, ParsedCommand
+from paddock.cli.family import JSON, CliCommand, ParsedCommand, named
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.cli.version import FRAMEWORKS, installed
 from paddock.command_line import flag
@@ -173,12 +173,12 @@ def cause_of(code: int, folder: str) -> str:
     return ": ".join([verdict["text"], *texts[:1]])[:CAUSE_CHARACTERS]
 
 
-COMMANDS = {
-    "check": CliCommand(
+COMMANDS = named(
+    CliCommand(
         "check",
         NAMES["check"],
         (flag("framework", "", "with this one [each installed one]", choices=CHECKED), JSON),
         _run,
         notes="On two devices where there are as many, else on the CPU. 0 if all are ok.",
     )
-}
+)

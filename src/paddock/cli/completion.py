@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from paddock.cli.family import CliCommand, Operand, ParsedCommand
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, named
 from paddock.cli.help import commands_of
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import Flag
@@ -233,8 +233,8 @@ def fish() -> str:
     return "\n".join(lines) + "\n"
 
 
-COMMANDS = {
-    "completion": CliCommand(
+COMMANDS = named(
+    CliCommand(
         "completion",
         NAMES["completion"],
         (),
@@ -242,4 +242,4 @@ COMMANDS = {
         (Operand("shell", "SHELL", "whose script", "text", SHELLS, hidden=("jobs", "sites")),),
         notes="\n".join(INSTALL.values()),
     )
-}
+)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paddock.backends.node.store import size_text
-from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out, named
 from paddock.cli.ps_text import aligned
 from paddock.command_line import flag
 from paddock.errors import UsageError
@@ -264,7 +264,7 @@ def _plan(args: ParsedCommand) -> int:
 
 
 # fmt: off
-_ORDERS = (
+COMMANDS = named(
     CliCommand("data generate", "write data whose best possible score is known", GENERATE,
         _generate,
             (Operand("kind", "KIND", "what it is like", "text", KINDS),), extra="ps"),
@@ -276,4 +276,3 @@ _ORDERS = (
         extra="ps"),
 )
 # fmt: on
-COMMANDS = {order.name: order for order in _ORDERS}

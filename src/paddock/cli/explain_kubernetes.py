@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, say
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, named, say
 from paddock.command_line import flag
 from paddock.errors import UsageError
 
@@ -92,12 +92,12 @@ def objects_of(
 
 
 # fmt: off
-COMMANDS = {COMMAND: CliCommand(COMMAND, "show the objects that the operator makes of a PaddleJob",
+COMMANDS = named(CliCommand(COMMAND, "show the objects that the operator makes of a PaddleJob",
     (
     flag("filename", "FILE", "the same, as kubectl's", "f", field="named"),
     flag("namespace", "NAME", "as kubectl's [the file's own]", "n"),
     flag("scheduling", "", "the operator's", choices=("volcano", "coscheduling")),
     flag("init-image", "IMAGE", "the operator's", aliases=("initImage",)),
     flag("json", "", "a JSON list instead of YAML"),
-), _run, (Operand("file", "FILE", "a PaddleJob, YAML or JSON", least=0),), extra="operator")}
+), _run, (Operand("file", "FILE", "a PaddleJob, YAML or JSON", least=0),), extra="operator"))
 # fmt: on

@@ -1,6 +1,6 @@
 """Commands and their subcommands ("orders"), as tables: parsed, documented and run here.
 
-``COMMANDS`` of a module: name, as "ps save" or "list" -> CliCommand. A command line becomes
+``COMMANDS`` of a module: name, as "ps save" or "list" -> CliCommand (named). A command line becomes
 a ParsedCommand: an attribute for each value, of the type that its metavar tells.
 """
 
@@ -91,6 +91,11 @@ class CliCommand:
         return FlagTable(self.name, (*self.flags, *self.more), goes_single=self.goes_single)
 
 
+def named(*commands: CliCommand) -> dict[str, CliCommand]:
+    """The table of a module: commands by their names."""
+    return {command.name: command for command in commands}
+
+
 def carry_out(name: str, commands: Mapping[str, CliCommand], argv: Sequence[str]) -> int:
     """Run a command, or one of its subcommands ("orders"); returns the exit code.
 
@@ -99,7 +104,7 @@ def carry_out(name: str, commands: Mapping[str, CliCommand], argv: Sequence[str]
     words = list(argv)
     if name not in commands:
         if not words or words[0] in ("-h", "--help", "help"):
-            raise HelpAsked(name, commands=commands)
+            raise HelpAsked(name)
         orders = [full.partition(" ")[2] for full in commands]
         if words[0] not in orders:
             hint = nearest(words[0], orders)
@@ -108,7 +113,7 @@ def carry_out(name: str, commands: Mapping[str, CliCommand], argv: Sequence[str]
     command = commands[name]
     line = read_line(words, command.table)
     if line.is_help:
-        raise HelpAsked(name, commands=commands)
+        raise HelpAsked(name)
     try:
         if command.takes_args is not None:
             return command.takes_args(words)

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from paddock import __version__
 from paddock.backends.flags import FLAGS as SUBMIT
 from paddock.cli.explain import FLAGS as EXPLAIN
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, usage_of
+from paddock.cli.explain_kubernetes import COMMANDS as KUBERNETES
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, named, usage_of
 from paddock.cli.main import ALL, GROUPS, SHARED
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import HELP, HELP_ALL, Flag, flag, nearest, read_line, spelled
@@ -87,23 +88,19 @@ def commands_of(name: str) -> dict[str, CliCommand]:
     return {full: one for full, one in found.items() if full.partition(" ")[0] == name}
 
 
-def command_help(
-    name: str, commands: Mapping[str, CliCommand] | None = None, *, is_all: bool = False
-) -> str:
+def command_help(name: str, *, is_all: bool = False) -> str:
     """The text of ``paddock NAME --help``; NAME may have an order in it. is_all: --help-all."""
-    known = commands or commands_of(name.partition(" ")[0])
+    known = commands_of(name.partition(" ")[0])
     return command_text(known[name], is_all=is_all) if name in known else orders_text(name, known)
 
 
 def answer(asked: HelpAsked) -> int:
     """Print the help that was asked for."""
     is_all = False
-    if asked.words:
-        table = commands_of(asked.name)[asked.name].table
-        flags = read_line(asked.words, table, has_script=True).flags
-        is_all = any(one.flag is HELP_ALL for one in flags)
-    known = asked.commands  # of CliCommands, which errors.py does not know
-    sys.stdout.write(command_help(asked.name, known, is_all=is_all))  # type: ignore[arg-type]  # above
+    if asked.args:
+        line = read_line(asked.args, COMMANDS[asked.name].table, has_script=True)
+        is_all = any(one.flag is HELP_ALL for one in line.flags)
+    sys.stdout.write(command_help(asked.name, is_all=is_all))
     return 0
 
 
@@ -189,7 +186,7 @@ USAGE = "[flags] train.py [arguments of train.py]"
 NOTES = "Flags of launch (paddock help launch) go before the script, too."
 MORE = tuple(one for one in FLAGS if one.name != "dry_run")  # submit has its own
 # fmt: off
-_COMMANDS = (
+COMMANDS = named(
     CliCommand("launch", NAMES["launch"], FLAGS, operands=SCRIPT, usages=(USAGE,),
                notes=LAUNCHING, examples=EXAMPLES, common=COMMON),
     CliCommand("explain", NAMES["explain"], EXPLAIN, operands=SCRIPT, usages=(
@@ -202,6 +199,6 @@ _COMMANDS = (
     CliCommand("help", NAMES["help"], (ALL_FLAGS,), _run,
                (Operand("words", "COMMAND [ORDER]", "about this", "command", least=0, most=2),),
                usages=("[COMMAND [ORDER]] [--all]",)),
+    *KUBERNETES.values(),
 )
 # fmt: on
-COMMANDS = {command.name: command for command in _COMMANDS}

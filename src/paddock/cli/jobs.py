@@ -21,7 +21,7 @@ from paddock.backends.registry import RegisteredJob, Registry, remove_damaged
 from paddock.backends.sites.find import find_site
 from paddock.backends.text import clean, word_of
 from paddock.backends.types import JobStatus
-from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, say
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named, say
 from paddock.cli.job_status import (
     AT_ONCE,
     POLL_SECONDS,
@@ -283,7 +283,7 @@ def _jobs(usual: str, least: int = 0) -> tuple[Operand, ...]:
                     f"last{usual} or all", "job", (), least, 0),)
 
 
-_VERBS = (
+COMMANDS = named(
     CliCommand("list", NAMES["list"], (
         flag("discover", "SITE", "find jobs of that site that were submitted elsewhere, too"),
         flag("all", "", "show every run, not only the last 20 that have ended"), JSON,
@@ -316,4 +316,3 @@ _VERBS = (
     ), _delete, _jobs(""), usages=("JOB ... [flags]", "--cache SITE|HOST,... [JOB ...]")),
 )
 # fmt: on
-COMMANDS = {verb.name: verb for verb in _VERBS}

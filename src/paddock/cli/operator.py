@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from paddock.cli.family import CliCommand, ParsedCommand
+from paddock.cli.family import CliCommand, ParsedCommand, named
 from paddock.command_line import flag
 from paddock.errors import UsageError
 from paddock.operator.options import FLAGS
@@ -132,7 +132,7 @@ WAITING = (
     flag("wait", "", "until it is so; --wait=false to come back at once", default="true"),
     flag("timeout", "DURATION", "wait no longer", default="120"), *CLUSTER,
 )
-_ORDERS = (
+COMMANDS = named(
     _order("operator run", "work on a cluster", FLAGS, takes_args=_run,
            notes="The flags of paddle-operator, and more."),
     _order("operator install",
@@ -158,4 +158,3 @@ _ORDERS = (
     ), _check),
 )
 # fmt: on
-COMMANDS = {order.name: order for order in _ORDERS}

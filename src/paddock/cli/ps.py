@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.backends.node.store import size_text
-from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out, named
 from paddock.cli.ps_text import aligned, moved_text, status_text
 from paddock.command_line import flag
 from paddock.errors import EXIT_OWN_FAULT, UsageError, problem_text
@@ -343,7 +343,7 @@ def _explain(args: ParsedCommand) -> int:
 
 _order = partial(CliCommand, extra="ps")
 # fmt: off
-_ORDERS = (
+COMMANDS = named(
     _order("ps status", "show each server, and who is waited for", SERVERS, _status),
     _order("ps tables", "show the tables", SERVERS, _tables),
     _order("ps save", "write a checkpoint", (
@@ -390,4 +390,3 @@ _ORDERS = (
     ), _explain, (Operand("strategy", "STRATEGY", "which [all]", "text", STRATEGIES, 0, 0),)),
 )
 # fmt: on
-COMMANDS = {order.name: order for order in _ORDERS}

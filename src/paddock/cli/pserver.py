@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from paddock.cli.family import CliCommand
+from paddock.cli.family import CliCommand, named
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.ps.server.options import TABLE
 
@@ -17,8 +17,8 @@ def _serve(words: Sequence[str]) -> int:
     return main.run(words, os.environ, {SERVICE: Dispatcher()})
 
 
-COMMANDS = {
-    "pserver": CliCommand(
+COMMANDS = named(
+    CliCommand(
         "pserver",
         NAMES["pserver"],
         TABLE.flags,
@@ -27,4 +27,4 @@ COMMANDS = {
         extra="ps",
         goes_single=True,
     )
-}
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paddock.cli.family import CliCommand
+from paddock.cli.family import CliCommand, named
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.rec.config.words import TABLE
 
@@ -25,8 +25,8 @@ def _check_submission(words: Sequence[str]) -> None:
     find_backend(submission.site.backend).plan(submission)
 
 
-COMMANDS = {
-    "rec": CliCommand(
+COMMANDS = named(
+    CliCommand(
         "rec",
         NAMES["rec"],
         TABLE.flags,
@@ -35,4 +35,4 @@ COMMANDS = {
         notes="PaddleRec's of any age, or a bundled one.",
         extra="ps",
     )
-}
+)

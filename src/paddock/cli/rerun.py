@@ -12,7 +12,7 @@ import sys
 
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.table import LAUNCH
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, say
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, named, say
 from paddock.cli.job_status import one_of
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.core.secrets import HIDDEN
@@ -87,10 +87,10 @@ def recorded_args(run: RegisteredJob) -> tuple[list[str], list[str]]:
     return words, missing
 
 
-COMMANDS = {
-    "rerun": CliCommand(
+COMMANDS = named(
+    CliCommand(
         "rerun", NAMES["rerun"], (), _run,
         (Operand("job", "JOB", "an id or its beginning, a name, a handle, pid N or last (the "
                  "default)", "job", least=0),),
     )
-}  # fmt: skip
+)  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named
 from paddock.errors import UsageError
 from paddock.local.report.text import count
 from paddock.local.warm.keep import RunningDaemon, all_found
@@ -65,7 +65,6 @@ def _of(found: list[_T], scripts: Sequence[str], what: str, hint: str) -> list[_
 
 
 def _stop(args: ParsedCommand) -> int:
-    """Stop the launcher daemons of these scripts, or all."""
     found = _of(all_found(os.environ), args.scripts, "no launcher is kept for", "paddock warm list")
     for each in found:
         each.stop()
@@ -104,7 +103,7 @@ def _lines(learned: ImportProfile, kept: Sequence[RunningDaemon]) -> Iterator[st
 
 # fmt: off
 SCRIPTS = (Operand("scripts", "SCRIPT", "of these only [all]", "file", (), 0, 0),)
-_ORDERS = (
+COMMANDS = named(
     CliCommand("warm list", "what is imported once per node, what is left out, and launchers that "
                "are kept", (JSON,), _list, SCRIPTS),
     CliCommand("warm forget", "forget what was learned: the next launch learns it anew", (),
@@ -113,4 +112,3 @@ _ORDERS = (
                (), _stop, SCRIPTS),
 )
 # fmt: on
-COMMANDS = {order.name: order for order in _ORDERS}

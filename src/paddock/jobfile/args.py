@@ -214,7 +214,8 @@ class FieldReader:
     def note_source(self, name: str, *fields: str) -> None:
         """Remember that a value decides these Job fields; without any, those of its flag."""
         if self.has(name):
-            for field in fields or _fields(name):
+            flag = BY_NAME.get(name)
+            for field in fields or (flag.fields if flag else (name,)):
                 self.sources[field] = self.source(name)
 
     def plain(self, flag: Flag) -> object:
@@ -305,11 +306,6 @@ class FieldReader:
             return flag.bare if word.lower() in TRUE_WORDS else default
         self.fault(name, "not one of its values", nearest(word, known, hint))
         return default
-
-
-def _fields(name: str) -> tuple[str, ...]:
-    flag = BY_NAME.get(name)
-    return flag.fields if flag else (name,)
 
 
 def to_integer(text: str) -> int | None:
