@@ -176,7 +176,7 @@ def _environments(
         )
         for node_rank in range(plan.nnodes)
     }
-    envs = (proc_env(shared[proc.node_rank], proc).env for proc in plan.procs)
+    envs = (proc_env(shared[proc.node_rank], proc)[0] for proc in plan.procs)
     return [
         {name: shown_value(name, env[name]) for name in sorted(env) if base.get(name) != env[name]}
         for env in envs

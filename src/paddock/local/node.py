@@ -35,6 +35,7 @@ from paddock.local.facts.ports import hold_ports
 from paddock.local.loop import READ, Loop
 from paddock.local.output.logs import LAUNCHER_LOG, LogDir
 from paddock.local.report.text import count
+from paddock.local.runs.entry import json_text
 from paddock.local.spawn import (
     ChildProcess,
     Streams,
@@ -318,13 +319,11 @@ class NodeRunner:
 
     def _env_of(self, proc: Proc) -> dict[str, str]:
         assert self._shared is not None and self._log_dir is not None
-        env = proc_env(self._shared, proc)
-        if env.backup is not None:
-            import json
-
-            path, content = env.backup
-            self._log_dir.write_private(os.path.basename(path), json.dumps(content))
-        return env.env
+        env, backup = proc_env(self._shared, proc)
+        if backup is not None:
+            path, content = backup
+            self._log_dir.write_private(os.path.basename(path), json_text(content))
+        return env
 
     def _watch(self, child: ChildProcess) -> None:
         self._loop.watch(child.pidfd, READ, lambda _events: self._on_ended(child))

@@ -181,12 +181,12 @@ class PortableRun:
             p for p in self.plan.procs if (p.role, p.rank) in keys and streams_of(p.local_rank)
         ]
         for proc, log_fd in zip(self.plan.procs, logs, strict=True):
-            ready = proc_env(shared, proc)
-            if ready.backup is not None:
-                with open(_open_log(ready.backup[0], True), "w", encoding="utf-8") as f:
-                    json.dump(ready.backup[1], f)
+            env, backup = proc_env(shared, proc)
+            if backup is not None:
+                with open(_open_log(backup[0], True), "w", encoding="utf-8") as f:
+                    json.dump(backup[1], f)
             prefix = prefix_of(job, proc, len(shown))
-            self._spawn(proc, ready.env, log_fd, prefix if proc in shown else None)
+            self._spawn(proc, env, log_fd, prefix if proc in shown else None)
 
     def _spawn(self, proc: Proc, env: dict[str, str], log_fd: int, prefix: bytes | None) -> None:
         argv = list(self.job.command.argv())
