@@ -62,13 +62,13 @@ class LauncherDaemon:
         self.loop.watch(os.pidfd_open(self.guardian_pid), READ, lambda _events: _end())
         if os.getppid() != self.guardian_pid:  # it has died before, and its pid may be another's
             _end()
-        rest = self.kept.rest
         if not self.place.is_held_by(self.facts["lock"]):
             return None
-        if rest is not None:
+        if self.kept.warm is not None:
             # A client waits in the queue until it is done: it would have had to import.
-            warm = WarmServer(self.loop, rest.command, os.environ, lambda *_: None, kept=self.kept)
-            warm.prepare(rest, lambda: self.loop.post(lambda: self._open(warm)))
+            command = self.kept.warm.command
+            warm = WarmServer(self.loop, command, os.environ, lambda *_: None, kept=self.kept)
+            warm.prepare(lambda: self.loop.post(lambda: self._open(warm)))
         else:
             self._open(None)
         self.loop.run()
