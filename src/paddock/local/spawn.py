@@ -11,7 +11,6 @@ import os
 from time import monotonic_ns
 
 from paddock.core.attempt.exits import Exit
-from paddock.core.value import replace
 from paddock.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_OWN_FAULT, UsageError
 from paddock.local.output.console import is_one_place, prefix_of, shown_keys
 from paddock.local.output.streams import ProcessStream
@@ -19,6 +18,7 @@ from paddock.local.output.streams import ProcessStream
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 # Python ignores two of these; a program started by a launcher expects the defaults (subprocess,
 # restore_signals). SIGTERM is how we ask it to end, also where our parent ignored that.
-SIGTERM = 15
 DEFAULT_SIGNALS = (13, 15, 25)  # SIGPIPE, SIGTERM, SIGXFSZ
 # The machine's fault, not the program's: out of processes, memory or files (fork(2)).
 SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -63,28 +62,34 @@ F_SETPIPE_SZ = 1031  # fcntl.h
 
 
 class ChildProcess:
-    """A started process."""
+    """A started process. pidfd: ready when it has ended; close-on-exec (Linux 5.3)."""
 
     __slots__ = ("key", "pid", "pidfd", "proc", "stream")
 
-    def __init__(self, proc: Proc, pid: int, pidfd: int, stream: ProcessStream) -> None:
+    def __init__(self, proc: Proc, pid: int, stream: ProcessStream) -> None:
         self.proc = proc
         self.key = (proc.role, proc.rank)
         self.pid = pid
-        self.pidfd = pidfd
+        self.pidfd = os.pidfd_open(pid)
         self.stream = stream
 
 
+def has_stdin(proc: Proc) -> bool:
+    """Return True for the one process that reads the launcher's standard input."""
+    return proc.role == "worker" and proc.rank == 0
+
+
 def spawn(
-    argv: tuple[str, ...], env: Mapping[str, str], stdin: int, stdout: int, stderr: int
+    argv: tuple[str, ...], env: Mapping[str, str], has_stdin: bool, stdout: int, stderr: int
 ) -> int:
     """Start a program in a process group of its own; returns its pid. Raises OSError."""
+    null = os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0
     return os.posix_spawnp(
         argv[0],
         argv,
         env,
         file_actions=[
-            (os.POSIX_SPAWN_DUP2, stdin, 0),
+            (os.POSIX_SPAWN_DUP2, 0, 0) if has_stdin else null,
             (os.POSIX_SPAWN_DUP2, stdout, 1),
             (os.POSIX_SPAWN_DUP2, stderr, 2),
         ],
@@ -94,28 +99,21 @@ def spawn(
     )
 
 
-def open_pidfd(pid: int) -> int:
-    """A descriptor that is ready when the process has ended."""
-    return os.pidfd_open(pid)  # Linux 5.3; close-on-exec
-
-
 def spawn_failure(proc: Proc, attempt: int, error: OSError, program: str, log: str) -> Exit:
     """The Exit of a process that could not be started."""
     code = EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_NOT_EXECUTABLE
-    return replace(
-        _end_of(proc, attempt, log),
+    return end_of(
+        proc,
+        attempt,
+        log,
         code=EXIT_OWN_FAULT if error.errno in SHORTAGES else code,
         cause="not-found" if code == EXIT_NOT_FOUND else "not-executable",
         tail=f"{program}: {error.strerror}",
     )
 
 
-def stopped_before_start(proc: Proc, attempt: int, log: str) -> Exit:
-    """The Exit of a process whose attempt was stopped before it was started."""
-    return replace(_end_of(proc, attempt, log), signal=SIGTERM, cause="signal")
-
-
-def _end_of(proc: Proc, attempt: int, log: str) -> Exit:
+def end_of(proc: Proc, attempt: int, log: str, **more: Any) -> Exit:
+    """The Exit of a process that has just ended, or was not started. more: other fields of it."""
     return Exit(
         role=proc.role,
         rank=proc.rank,
@@ -124,6 +122,7 @@ def _end_of(proc: Proc, attempt: int, log: str) -> Exit:
         attempt=attempt,
         at_ns=monotonic_ns(),
         log=log,
+        **more,
     )
 
 

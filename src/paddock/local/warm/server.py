@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from time import monotonic
 
+from paddock.contracts.environment import common_env
 from paddock.core.attempt.warming import (
     Cancelled,
     CheckAfter,
@@ -30,6 +31,7 @@ from paddock.core.attempt.warming import (
 )
 from paddock.core.value import value
 from paddock.local.report.text import count
+from paddock.local.spawn import has_stdin
 from paddock.local.sweep import children_of_self, sweep_on
 from paddock.local.warm.learned import interpreter, learned_of, stamp_of
 from paddock.local.warm.process import WarmProcess
@@ -38,8 +40,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from paddock.contracts.environment import SharedEnv
     from paddock.core.attempt.warming import Action, Event
     from paddock.core.job import Entrypoint
+    from paddock.core.plan import Proc
     from paddock.local.loop import Loop
     from paddock.local.warm.process import DaemonLoop, Lists
 
@@ -110,6 +114,37 @@ class WarmServer:
         return frozenset(() if self._process is None else (self._process.pid,))
 
     # ------------------------------------------------------------------ orders
+
+    def fork_workers(
+        self,
+        shared: SharedEnv,
+        workers: Sequence[tuple[Proc, Mapping[str, str], tuple[int, int]]],
+        learn: str,
+        *,
+        before: Callable[[], None],
+        then: Callable[[Mapping[Proc, int]], None],
+    ) -> None:
+        """Fork a node's workers: each with its environment and the write ends of its output.
+
+        learn: the file for the first one's imports. before: as of fork(). then(pids): none of them
+        where the ranks have to be started without the warm server.
+        """
+        procs = [proc for proc, _, _ in workers]
+        orders = [
+            ForkOrder(env, has_stdin(proc), *ends, "" if at else learn)
+            for at, (proc, env, ends) in enumerate(workers)
+        ]
+        common, differing = common_env(shared, [order.env for order in orders])
+        plan = shared.world.plan
+        is_first = has_stdin(procs[0]) and plan.mode == "collective"
+        self.fork(
+            common,
+            differing,
+            orders,
+            ports=plan.service_ports if is_first else (),
+            before=before,
+            then=lambda pids: then(dict(zip(procs, pids or (), strict=False))),
+        )
 
     def fork(
         self,
