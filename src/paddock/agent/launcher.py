@@ -215,7 +215,7 @@ class LauncherProcess(Launcher):
         import signal
         import sys
 
-        from paddock.local.signals import forwarded_signals, from_guardian, take_signals
+        from paddock.local.guardian import forwarded_signals, from_guardian, take_signals
 
         # The owner thread answers a dying rank; the output thread must not keep it from the GIL.
         sys.setswitchinterval(0.0005)
@@ -399,7 +399,7 @@ class _Signals:
         """Act on a signal, in the loop, unless it has come the other way already."""
         import signal
 
-        from paddock.local.signals import LOSSES
+        from paddock.local.guardian import LOSSES
 
         if number in LOSSES:
             self._launcher.member.on_signal(signal.SIGTERM, LOSSES[number])

@@ -38,6 +38,7 @@ from paddock.local.report.text import count
 from paddock.local.runs.entry import json_text
 from paddock.local.spawn import (
     ChildProcess,
+    Hook,
     Streams,
     allow_files,
     end_of,
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
     from paddock.local.facts.ports import HeldPorts
-    from paddock.local.hook import Hook
     from paddock.local.output.streams import OutputThread, ProcessStream
     from paddock.local.warm.process import DaemonLoop
     from paddock.local.warm.server import WarmServer
@@ -178,7 +178,6 @@ class NodeRunner:
         if not self.job.pre_hook:
             then(0)
             return
-        from paddock.local.hook import Hook
 
         def ended(code: int) -> None:
             self._hook = None

@@ -5,7 +5,7 @@ process; whatever else is asked for is refused. What rests on the missing kernel
 missing too: children that a process started outside its group are not ended, nothing is ended
 when Paddock is killed, and a log directory is not locked.
 
-Rule: only what every system has, so no guardian, loop, output or ports from this package.
+Rule: only what every system has, so no guardian process, loop, output or ports from this package.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from paddock.core.value import replace
 from paddock.errors import Problem, UsageError
 from paddock.local.evidence import has_peer_loss, has_timed_out
 from paddock.local.facts.devices import find_devices
+from paddock.local.guardian import reset_signals
 from paddock.local.output.console import prefix_of, shown_keys, write_all
 from paddock.local.output.logs import FILE_MODE, LAUNCHER_LOG, log_folder
 from paddock.local.report.reporter import Reporter, is_short
 from paddock.local.report.text import LEVELS, end_text, job_line
 from paddock.local.runs.record import keep_reason
-from paddock.local.signals import reset_signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

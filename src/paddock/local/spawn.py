@@ -12,12 +12,13 @@ from time import monotonic_ns
 
 from paddock.core.attempt.exits import Exit
 from paddock.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_OWN_FAULT, UsageError
+from paddock.local.loop import READ, Loop
 from paddock.local.output.console import is_one_place, prefix_of, shown_keys
 from paddock.local.output.streams import ProcessStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from paddock.core.job import Job
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 # Python ignores two of these; a program started by a launcher expects the defaults (subprocess,
 # restore_signals). SIGTERM is how we ask it to end, also where our parent ignored that.
+SIGKILL = 9
 DEFAULT_SIGNALS = (13, 15, 25)  # SIGPIPE, SIGTERM, SIGXFSZ
 # The machine's fault, not the program's: out of processes, memory or files (fork(2)).
 SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -124,6 +126,48 @@ def end_of(proc: Proc, attempt: int, log: str, **more: Any) -> Exit:
         log=log,
         **more,
     )
+
+
+class Hook:
+    """The user's own shell command before each attempt (--elastic-pre-hook), as it runs.
+
+    The loop calls on_end(exit code), unless the hook was cancelled before.
+    """
+
+    def __init__(
+        self, command: str, env: Mapping[str, str], loop: Loop, on_end: Callable[[int], None]
+    ) -> None:
+        self._loop = loop
+        self._on_end = on_end
+        self._pid = os.posix_spawn(
+            "/bin/sh",
+            ["/bin/sh", "-c", command],
+            env,
+            setpgroup=0,
+            setsigmask=[],
+            setsigdef=DEFAULT_SIGNALS,
+        )
+        self._pidfd = os.pidfd_open(self._pid)
+        loop.watch(self._pidfd, READ, self._ended)
+
+    def _ended(self, _events: int) -> None:
+        self._on_end(os.waitstatus_to_exitcode(self._reap()))
+
+    def cancel(self) -> None:
+        """Kill the hook and its children, without waiting for their end."""
+        os.killpg(self._pid, SIGKILL)
+        self._loop.watch(self._pidfd, READ, self._forget)
+
+    def _forget(self, _events: int) -> None:
+        self._reap()
+
+    def _reap(self) -> int:
+        self._loop.unwatch(self._pidfd)
+        os.close(self._pidfd)
+        try:
+            return os.waitpid(self._pid, 0)[1]
+        except ChildProcessError:
+            return 0  # cancelled, and swept away with all the rest
 
 
 class Streams:

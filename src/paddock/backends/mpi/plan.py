@@ -18,7 +18,7 @@ from paddock.backends.text import clean
 from paddock.backends.types import PlanStep, Submission, SubmissionPlan
 from paddock.core.endpoint import join_endpoint
 from paddock.errors import Problem, refuse
-from paddock.local.signals import DAEMON_LOST, SUBMITTER_LOST
+from paddock.local.guardian import DAEMON_LOST, SUBMITTER_LOST
 
 Kind = Literal["openmpi", "hydra"]
 
@@ -80,7 +80,7 @@ exec "$python" "$here/program/__main__.py" launch --rank "$rank" "$@"
 # What the job daemon runs. mpirun waits for a lost host as long as TCP does, a quarter of an hour,
 # and gives processes that it ends one second. So the launchers decide: the first one is told by a
 # file to end the job, and when they have a verdict mpirun has to end, too. What the job daemon lost
-# is the number of a signal in such a file (local/signals.py).
+# is the number of a signal in such a file (local/guardian.py).
 SHELL = """\
 #!/bin/sh
 MPIRUN &
