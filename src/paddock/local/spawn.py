@@ -197,21 +197,19 @@ class Streams:
             f"\n----- paddock: job {plan.job_id}, attempt {plan.attempt}, {proc.name}, "
             f"run {plan.uid}{f', restart {again} in place' if again else ''} -----\n"
         )
-        times = self._log_dir.open_times(proc, plan.attempt)
-        if again:  # what the one before has written comes first; no log is no reason to fail
-            file_fd = self._log_dir.open(proc, max(1, plan.attempt), "")
-        else:
-            file_fd = self._log_dir.open(proc, plan.attempt, header)
+        log_dir = self._log_dir
         stream = ProcessStream(
             (proc.role, proc.rank),
             read_fd,
-            file_fd,
-            self._log_dir.log_path(proc),
+            # Later no log is no reason to fail.
+            log_dir.open(proc, is_needed=not (plan.attempt or again)),
+            log_dir.log_path(proc),
             bool(shown & 1),
             prefix_of(job, proc, len(self._shown)),
         )
-        stream.times = times
-        stream.header = header.encode() if again else b""
+        stream.header = header.encode()
+        if log_dir.has_times:
+            stream.open_times = lambda offset: log_dir.open_times(proc, plan.attempt, offset)
         if self._error_files and proc.role == "worker":
             stream.error_file = f"{self._error_files}-{proc.rank}.json"
         # One pipe keeps the order of what a process writes, so two only where they part.

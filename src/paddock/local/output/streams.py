@@ -46,8 +46,8 @@ class ProcessStream:
 
     __slots__ = (
         "error_at_ns", "error_file", "errors", "fd", "file_fd", "first_at", "has_lost", "header",
-        "is_open", "is_paused", "is_still", "key", "lost_bytes", "noise", "partial", "path",
-        "prefix", "shown", "tail", "tail_bytes", "times", "whole",
+        "is_open", "is_paused", "is_still", "key", "lost_bytes", "noise", "open_times", "partial",
+        "path", "prefix", "shown", "tail", "tail_bytes", "times", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -59,7 +59,7 @@ class ProcessStream:
         self.path = path
         self.shown = shown
         self.prefix = prefix
-        self.header = b""  # written to the file before anything else
+        self.header = b""  # before its part of a file that others have written to
         self.partial = b""
         self.tail: deque[bytes] = deque()
         self.tail_bytes = 0
@@ -73,7 +73,8 @@ class ProcessStream:
         self.noise: Noise | None = None  # what is left out of the console, if anything is
         self.whole = self
         self.errors: ProcessStream | None = None
-        self.times: LineTimes | None = None  # when its lines came, with --record
+        self.open_times: Callable[[int], LineTimes | None] | None = None  # from this offset on
+        self.times: LineTimes | None = None  # when its lines came
         self.error_file = ""  # where torch's @record says what happened
 
     def set_apart(self, fd: int, shown: bool) -> None:
@@ -172,8 +173,8 @@ class OutputThread:
                     stream.noise = Noise()
                     stream.is_still |= self._is_still[stream.whole is not stream]
                 self._epoll.register(stream.fd, select.EPOLLIN)
-                if stream.header:
-                    self._to_file(stream, stream.header)
+                if stream.file_fd >= 0:
+                    self._begin_log(stream)
 
         self._post(begin)
 
@@ -330,6 +331,14 @@ class OutputThread:
                 whole.times.close()
 
     # -------------------------------------------------------------- files
+
+    def _begin_log(self, stream: ProcessStream) -> None:
+        """Begin a process's part of its log, with a header if the file holds others' lines."""
+        held = os.fstat(stream.file_fd).st_size
+        if stream.open_times is not None:
+            stream.times = stream.open_times(held)
+        if held and stream.header:
+            self._to_file(stream, stream.header)
 
     def _to_file(self, stream: ProcessStream, data: bytes) -> None:
         if stream.file_fd < 0:
