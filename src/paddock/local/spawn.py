@@ -103,15 +103,12 @@ def spawn(
 
 def spawn_failure(proc: Proc, attempt: int, error: OSError, program: str, log: str) -> Exit:
     """The Exit of a process that could not be started."""
-    code = EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_NOT_EXECUTABLE
-    return end_of(
-        proc,
-        attempt,
-        log,
-        code=EXIT_OWN_FAULT if error.errno in SHORTAGES else code,
-        cause="not-found" if code == EXIT_NOT_FOUND else "not-executable",
-        tail=f"{program}: {error.strerror}",
-    )
+    code, cause = EXIT_NOT_EXECUTABLE, "not-executable"
+    if isinstance(error, FileNotFoundError):
+        code, cause = EXIT_NOT_FOUND, "not-found"
+    elif error.errno in SHORTAGES:
+        code, cause = EXIT_OWN_FAULT, "no-resources"
+    return end_of(proc, attempt, log, code=code, cause=cause, tail=f"{program}: {error.strerror}")
 
 
 def end_of(proc: Proc, attempt: int, log: str, **more: Any) -> Exit:

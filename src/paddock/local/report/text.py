@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from paddock.core.attempt.exits import SIGNAL_NAMES
+from paddock.core.attempt.exits import NOT_STARTED, SIGNAL_NAMES
 from paddock.errors import EXIT_SIGNAL_BASE
 
 TYPE_CHECKING = False
@@ -161,7 +161,7 @@ def detail_lines(culprit: Exit) -> list[tuple[str, str]]:
 
 def has_last_words(culprit: Exit) -> bool:
     """True for a process that has run, with its last lines kept."""
-    return culprit.cause not in ("node-lost", "not-found", "not-executable")
+    return culprit.cause not in ("node-lost", *NOT_STARTED)
 
 
 def culprit_text(culprit: Exit) -> str:
