@@ -246,8 +246,8 @@ class LauncherProcess(Launcher):
 
     def _watch_guardian(self, guardian_pid: int) -> None:
         def gone(_events: int = 0) -> None:
+            from paddock.local.guardian import end_descendants
             from paddock.local.output.console import last_words
-            from paddock.local.sweep import end_descendants
 
             end_descendants()
             why = "the guardian process was killed; all processes ended"

@@ -23,7 +23,7 @@ from paddock.cli.version import FRAMEWORKS, installed
 from paddock.command_line import flag
 from paddock.core.value import fields_of, value
 from paddock.errors import EXIT_DEADLINE, UsageError
-from paddock.local.evidence import last_line
+from paddock.local.ending import last_line
 
 CHECKED = ("paddle", "torch", "jax")
 PROCESSES = 2

@@ -15,9 +15,8 @@ from time import tzset
 from paddock.cli import launch
 from paddock.cli.main import answered
 from paddock.errors import EXIT_OWN_FAULT
-from paddock.local.guardian import hold_signals, split, take_signals
+from paddock.local.guardian import end_descendants, hold_signals, split, take_signals
 from paddock.local.loop import READ, Loop
-from paddock.local.sweep import end_descendants
 from paddock.local.warm import keep
 from paddock.local.warm.process import DaemonLoop
 from paddock.local.warm.server import WarmServer

@@ -29,9 +29,9 @@ from paddock.core.attempt.supervisor import (
 from paddock.core.hosts import SERVICES, host_of, with_ports
 from paddock.core.rendezvous.messages import SetTimer, TimerFired
 from paddock.core.value import value
-from paddock.local.ending import Endings
 from paddock.local.facts.devices import find_devices
 from paddock.local.facts.ports import hold_ports
+from paddock.local.guardian import sweep_on
 from paddock.local.loop import READ, Loop
 from paddock.local.output.logs import LAUNCHER_LOG, LogDir
 from paddock.local.report.text import count
@@ -46,7 +46,6 @@ from paddock.local.spawn import (
     spawn,
     spawn_failure,
 )
-from paddock.local.sweep import sweep_on
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from paddock.core.hosts import Host
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
+    from paddock.local.ending import Endings
     from paddock.local.facts.ports import HeldPorts
     from paddock.local.output.streams import OutputThread, ProcessStream
     from paddock.local.warm.process import DaemonLoop
@@ -107,7 +107,8 @@ class NodeRunner:
     """The processes of this node. Owned by the loop's thread. The member sets `events`."""
 
     events: NodeEvents
-    _plan: Plan  # of the latest attempt, as are the two below
+    _plan: Plan  # of the latest attempt, as are these
+    _endings: Endings
     _shared: SharedEnv
     _streams: Streams
 
@@ -127,7 +128,6 @@ class NodeRunner:
         self._hook: Hook | None = None
         self._log_dir: LogDir | None = None
         self._unrecorded = ""  # until there is a place for it
-        self._endings = Endings(self, loop, output)
         self._warm: WarmServer | None = None
         self._server_dirs: list[str] = []  # of this node's servers, over all attempts
         self._supervisor: Supervisor | None = None
@@ -303,7 +303,9 @@ class NodeRunner:
         self._output.add([stream for _, (stream, _) in opened])
         for child in self._children.values():
             self._watch(child)
-        self._endings.begin()
+        from paddock.local.ending import Endings  # before one fails, and after they began
+
+        self._endings = Endings(self.events, self._loop, self._output)
         self._log_dir.write_endpoints(self._plan)
         for failure in failures:
             if failure is not None:
@@ -433,7 +435,10 @@ class NodeRunner:
             self._loop.at("node", action.at, self._on_timer)
         elif isinstance(action, ReportExit):
             child = self._children.get((action.exit.role, action.exit.rank))
-            self._endings.report(action.exit, None if child is None else child.stream)
+            if child is None:  # it has not run
+                self.events.exited(action.exit)
+            else:
+                self._endings.report(action.exit, child.stream)
         elif isinstance(action, RestartServer):
             self._restart_server(action.exit, action.count)
         elif isinstance(action, ServerGivenUp):

@@ -31,7 +31,7 @@ from paddock.core.plan import make_plan
 from paddock.core.rendezvous.messages import SetTimer, TimerFired
 from paddock.core.value import replace
 from paddock.errors import Problem, UsageError
-from paddock.local.evidence import has_peer_loss, has_timed_out
+from paddock.local.ending import has_peer_loss, has_timed_out
 from paddock.local.facts.devices import find_devices
 from paddock.local.guardian import reset_signals
 from paddock.local.output.console import prefix_of, shown_keys, write_all

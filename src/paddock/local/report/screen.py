@@ -170,7 +170,7 @@ class ScreenReporter(Reporter):
     def _last_words(self, level: str, culprit: Exit) -> None:
         if LEVELS[level] < self._level or not has_last_words(culprit):
             return
-        from paddock.local.evidence import explain_end
+        from paddock.local.ending import explain_end
 
         said = explain_end(culprit.tail.encode())
         is_above = (culprit.role, culprit.rank) in self._shown and self._is_told(said)

@@ -23,9 +23,8 @@ from time import sleep
 
 from paddock import __version__
 from paddock.errors import EXIT_SIGNAL_BASE
-from paddock.local.guardian import ASKED_MAX, forwarded_signals
+from paddock.local.guardian import ASKED_MAX, children_of, forwarded_signals
 from paddock.local.runs.control import peer_uid, short_path
-from paddock.local.sweep import children_of
 from paddock.local.warm.learned import make_folder
 
 TYPE_CHECKING = False

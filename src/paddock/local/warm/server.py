@@ -30,9 +30,9 @@ from paddock.core.attempt.warming import (
     WarmStart,
 )
 from paddock.core.value import value
+from paddock.local.guardian import children_of_self, sweep_on
 from paddock.local.report.text import count
 from paddock.local.spawn import has_stdin
-from paddock.local.sweep import children_of_self, sweep_on
 from paddock.local.warm.learned import interpreter, learned_of, stamp_of
 from paddock.local.warm.process import WarmProcess
 
