@@ -8,7 +8,7 @@ position of POD_IP:PADDLE_PORT in the list, so both must stand in it exactly.
 
 from __future__ import annotations
 
-from paddock.contracts import selected_flag, servers_env
+from paddock.contracts import TRAINING_ROLES, selected_flag, servers_env
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
