@@ -8,7 +8,7 @@ from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named
 from paddock.errors import UsageError
 from paddock.local.report.text import count
 from paddock.local.warm.keep import RunningDaemon, all_found
-from paddock.local.warm.learned import ImportProfile, all_learned
+from paddock.local.warm.profile import ImportProfile, all_profiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def _forget(args: ParsedCommand) -> int:
 
 def _learned(scripts: Sequence[str]) -> list[ImportProfile]:
     hint = "paddock warm list shows all"
-    return _of(all_learned(os.environ), scripts, "nothing is learned of", hint)
+    return _of(all_profiles(os.environ), scripts, "nothing is learned of", hint)
 
 
 def _list(args: ParsedCommand) -> int:

@@ -25,7 +25,7 @@ from paddock import __version__
 from paddock.errors import EXIT_SIGNAL_BASE
 from paddock.local.guardian import ASKED_MAX, children_of, forwarded_signals
 from paddock.local.runs.control import peer_uid, short_path
-from paddock.local.warm.learned import make_folder
+from paddock.local.warm.profile import make_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from paddock.core.value import value
 from paddock.local.guardian import children_of_self, sweep_on
 from paddock.local.report.text import count
 from paddock.local.spawn import has_stdin
-from paddock.local.warm.learned import interpreter, learned_of, stamp_of
 from paddock.local.warm.process import WarmProcess
+from paddock.local.warm.profile import interpreter, profile_of, stamp_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class WarmServer:
         self._command = command
         self._on_note = on_note
         self._interpreter = interpreter(command, env)
-        self.learned = learned_of(command, env, os.getcwd(), is_submitted=is_submitted)
+        self.profile = profile_of(command, env, os.getcwd(), is_submitted=is_submitted)
         self._machine: WarmStart | None = None
         self._process: WarmProcess | None = None
         self._seen = b""  # of its progress, when the timer was set
@@ -185,7 +185,7 @@ class WarmServer:
         self._env, self._differing = self._kept.warm.env, self._kept.warm.differing
         self._prepared = then
         self._begin()
-        if self.learned.is_known:
+        if self.profile.is_known:
             self._want(is_early=True)
         else:
             then()
@@ -193,16 +193,16 @@ class WarmServer:
     def _want(self, *, is_early: bool = False) -> None:
         is_other = self._is_stale or self._process is None or self._env != self._process.env
         self._is_stale = False
-        self._feed(RanksWanted(tuple(self.learned.names), is_other, is_early))
+        self._feed(RanksWanted(tuple(self.profile.names), is_other, is_early))
 
     def _begin(self) -> None:
-        self.learned.read(self._interpreter)
-        changed = self.learned.check()
-        note = self.learned.note or changed
+        self.profile.read(self._interpreter)
+        changed = self.profile.check()
+        note = self.profile.note or changed
         if note:
             self._on_note("WARNING", f"warm: {note}")
         machine = self._machine = WarmStart(
-            self.learned.left_out, self.learned.failed, is_probed=self.learned.is_probed
+            self.profile.left_out, self.profile.failed, is_probed=self.profile.is_probed
         )
         if self._kept is not None and self._kept.warm is not None:
             left, self._kept.warm = self._kept.warm, None
@@ -230,7 +230,7 @@ class WarmServer:
 
     def _stamp_of(self, process: WarmProcess) -> str:
         """A stamp that changes with each module's file, and with installed packages."""
-        return stamp_of(self._interpreter, [*self.learned.areas, *process.files])
+        return stamp_of(self._interpreter, [*self.profile.areas, *process.files])
 
     def cancel(self) -> None:
         """Cancel the fork."""
@@ -245,8 +245,8 @@ class WarmServer:
         if self._kept is not None:
             self._kept.warm = self._leave()
         self._feed(Cancelled())
-        self.learned.is_probed = self._machine.is_probed
-        failure = self.learned.write(self._interpreter)
+        self.profile.is_probed = self._machine.is_probed
+        failure = self.profile.write(self._interpreter)
         if failure:
             self._on_note("WARNING", f"warm: {failure}")
 
@@ -260,7 +260,7 @@ class WarmServer:
             except OSError:
                 continue
             assert self._machine is not None
-            news = self.learned.add(text, was_warm=bool(self._machine.loaded))
+            news = self.profile.add(text, was_warm=bool(self._machine.loaded))
             if news:
                 self._on_note("WARNING", f"warm: {news}")
         self._learning = []
@@ -347,7 +347,7 @@ class WarmServer:
     def on_message(self, kind: str, lists: Lists) -> None:
         """The warm process has sent a message."""
         if kind == "hello":
-            self.learned.areas = [os.fsdecode(area) for area in lists[0]]
+            self.profile.areas = [os.fsdecode(area) for area in lists[0]]
             self._feed(Greeted())
         elif kind == "loaded":
             self._on_loaded(lists)
@@ -387,11 +387,11 @@ class WarmServer:
             text = f"{modules} modules {how} for {count(ranks, 'process', 'processes')}"
             if left:
                 text += f"; left out: {left} (paddock warm list)"
-            if self.learned.later > modules:
-                text += f"; {self.learned.late}"
-        elif self.learned.bar:
-            text = f"nothing is imported once: {self.learned.late}"
-        elif self.learned.is_known:
+            if self.profile.later > modules:
+                text += f"; {self.profile.late}"
+        elif self.profile.boundary:
+            text = f"nothing is imported once: {self.profile.late}"
+        elif self.profile.is_known:
             text = "the script imports nothing that could be imported once"
         else:
             text = "learning what the script imports; its next start here is warm"
@@ -421,7 +421,7 @@ class WarmServer:
         if command.kind == "script":
             place = os.path.dirname(os.path.realpath(command.program))
         is_safe = bool(self._env.get("PYTHONSAFEPATH"))
-        lists = [[] if is_safe else [place], self._differing, list(self.learned.own), names]
+        lists = [[] if is_safe else [place], self._differing, list(self.profile.own), names]
         self._order("load", [[os.fsencode(word) for word in words] for words in lists])
 
     def _order_ranks(self) -> None:
