@@ -57,10 +57,6 @@ ROUNDS = 3  # of placing: before, after, and once more if a host trimmed its sto
 OLD_LOGS = re.compile(
     rb"log/(\.paddock|(worker|server|heter)log\.\d+(\.times)?|console(-\d+)?\.log|endpoints\.log)"
 )
-LOG_PROBLEM = Problem(
-    "log is a file, and the job's logs go into a directory of that name",
-    "rename it, or name it in .paddockignore",
-)
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -144,7 +140,8 @@ def scan(
             hint = "copy what it leads to into the package, or name it in .paddockignore"
             walk.problems.append(Problem(f"{what} {shown(links[path])}", hint))
     if has_logs and "log" in found and found["log"][0].kind == "file":
-        walk.problems.append(LOG_PROBLEM)
+        what = "log is a file, and the job's logs go into a directory of that name"
+        walk.problems.append(Problem(what, "rename it, or name it in .paddockignore"))
     hashes = Hashes(root, env)
     entries = []
     for entry, status in found.values():

@@ -22,6 +22,10 @@ from paddock.local.guardian import DAEMON_LOST, SUBMITTER_LOST
 
 Kind = Literal["openmpi", "hydra"]
 
+SCRIPT = f"{INNER}/mpirun.sh"
+START_FILE = f"{INNER}/start.sh"
+PORTS = (20_000, 10_000)  # first, count: below those that Linux gives away (32768)
+OF_SERVERS = ("--server_num", "--servers", "--trainers", "--trainer_num", "--worker_num")
 TOKEN = "PADDOCK_TOKEN"
 UNSHARED = "paddock-unshared "  # how GATE names its host to `complaints`: where else could it?
 STOP_MARGIN_SECONDS = 15  # for the launchers' own goodbyes
@@ -221,19 +225,6 @@ def ssh_args_of(hosts: Sequence[HostLine], config: str, problems: list[str]) -> 
     return " ".join(words)
 
 
-def hostfile_text(mpirun: Mpirun, hosts: Sequence[HostLine]) -> str:
-    """Return the host file in the format of this mpirun."""
-    if mpirun.kind == "hydra":
-        return "".join(f"{h.target}:{max(h.slots, 1)}\n" for h in hosts)
-    return "".join(f"{h.target} slots={max(h.slots, 1)}\n" for h in hosts)
-
-
-SCRIPT = f"{INNER}/mpirun.sh"
-START_FILE = f"{INNER}/start.sh"
-PORTS = (20_000, 10_000)  # first, count: below those that Linux gives away (32768)
-OF_SERVERS = ("--server_num", "--servers", "--trainers", "--trainer_num", "--worker_num")
-
-
 def plan_of(
     submission: Submission,
     mpirun: Mpirun,
@@ -259,7 +250,9 @@ def plan_of(
     ssh_args = ssh_args_of(hosts, site.text("ssh_config"), problems)
     hostfile = f"{folder}/{INNER}/hostfile" if hosts else ""
     names = [name for name, _ in submission.env]
-    words = [*_own_words(submission, hosts, folder, problems), *_user_words(submission, folder)]
+    file = f"{folder}/{INNER}/launch.json"
+    words = [*_own_words(submission, hosts, folder, problems), *submission.flags]
+    words += ["-f", file] if submission.file else submission.script
     python = site.text("interpreter") or "python3"
     start = f"{folder}/{START_FILE}"
     rows = mpirun_rows(
@@ -283,11 +276,12 @@ def plan_of(
         text = f"{line} \\" if at < len(lines) else f"{line} &"
         why |= {text.splitlines()[-1].strip(): reason} if reason else {}
     if hosts:
-        text = hostfile_text(mpirun, hosts)
+        slots = ":" if mpirun.kind == "hydra" else " slots="
+        text = "".join(f"{h.target}{slots}{max(h.slots, 1)}\n" for h in hosts)
         files[hostfile] = text
         why |= dict.fromkeys(text.splitlines(), site.sources.get("hosts", "hosts of the site"))
     if submission.file:
-        files[f"{folder}/{INNER}/launch.json"] = submission.file
+        files[file] = submission.file
     what = making(submission, folder, "the launcher")
     steps = (
         PlanStep("here", f"{what}; the hosts must see it"),
@@ -356,11 +350,6 @@ def _servers(submission: Submission, hosts: Sequence[HostLine], problems: list[s
     servers = [join_endpoint(h.reached_at, port) for h in hosts if h.target in chosen]
     trainers = [join_endpoint(h.reached_at, port) for h in hosts if h.target not in chosen]
     return ["--servers", ",".join(servers), "--trainers", ",".join(trainers)]
-
-
-def _user_words(submission: Submission, folder: str) -> list[str]:
-    file = ["-f", f"{folder}/{INNER}/launch.json"] if submission.file else []
-    return [*submission.flags, *(file or submission.script)]
 
 
 def _more(submission: Submission) -> tuple[str, ...]:
