@@ -66,7 +66,7 @@ def start(
             if os.fork():
                 os._exit(0)
             lease = lease_read if is_attached else -1
-            _attend(directory, argv, env, cwd, outputs, lease, ready_write)
+            _run(directory, argv, env, cwd, outputs, lease, ready_write)
         finally:
             os._exit(0)  # which nobody reads
     os.waitpid(pid, 0)
@@ -92,7 +92,7 @@ def ask_to_stop(directory: str, state: Mapping[str, Any], *, now: bool) -> bool:
     return True
 
 
-def _attend(
+def _run(
     directory: str,
     argv: Sequence[str],
     env: Mapping[str, str],

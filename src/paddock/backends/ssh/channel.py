@@ -56,8 +56,7 @@ class Channel:
         self._why: HostError | None = None  # once the connection has broken
         self._is_up = False
         # A file: the master connection that ssh leaves behind keeps its stderr open.
-        with tempfile.TemporaryFile() as errors:
-            self._errors = os.dup(errors.fileno())
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - close() does
         command = boot_command(program.digest(has_ps=target.has_ps), target.python)
         try:
             self._process = subprocess.Popen(
@@ -74,7 +73,6 @@ class Channel:
         self._boot()
 
     def _boot(self) -> None:
-        # Byte by byte would be slow, and a buffer would swallow answers: it is the wire's own.
         try:
             found = self._wire.receive(self.answer_seconds)
             if found is None:
@@ -116,7 +114,8 @@ class Channel:
         except (WireEnded, OSError) as error:
             raise self._broken() from error
         except ValueError as error:
-            raise self._fault("it answers something that is no message") from error
+            self._why = self._fault("it answers something that is no message")
+            raise self._why from error
         if message is None:
             raise self._silent()
         row, data = message
@@ -143,9 +142,7 @@ class Channel:
                 with contextlib.suppress(OSError):
                     stream.close()
         self._end()
-        with contextlib.suppress(OSError):
-            os.close(self._errors)
-            self._errors = -1
+        self._errors.close()
 
     def _end(self) -> int:
         """Wait for ssh to end, or kill it: a host may keep its connection open."""
@@ -190,7 +187,7 @@ class Channel:
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         code = self._end()
-        errors = os.pread(self._errors, LINE_LIMIT_BYTES, 0).decode("utf-8", "replace")
+        errors = os.pread(self._errors.fileno(), LINE_LIMIT_BYTES, 0).decode("utf-8", "replace")
         what, hint = failure_of(self.target, code, errors)
         what = f"the connection was lost: {what}" if self._is_up else what
         self._why = HostError(self.target.login, what, hint)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -71,7 +70,8 @@ class ConnectionPool:
     """
 
     _open: ClassVar[dict[Target, Channel]] = {}
-    _locks: ClassVar[dict[Target, threading.Lock]] = defaultdict(threading.Lock)
+    _locks: ClassVar[dict[Target, threading.Lock]] = {}
+    _lock: ClassVar[threading.Lock] = threading.Lock()  # of _locks
 
     def __init__(self, *, is_brief: bool = False) -> None:
         self._is_brief = is_brief
@@ -87,7 +87,9 @@ class ConnectionPool:
         found: dict[int, dict[str, Any] | PaddockError] = {}
 
         def ask(target: Target) -> None:
-            with self._locks[target]:
+            with self._lock:
+                lock = self._locks.setdefault(target, threading.Lock())
+            with lock:
                 for at in of_host[target]:
                     found[at] = self._ask(target, op, questions[at][1])
 
