@@ -16,7 +16,7 @@ from paddock.local.loop import READ, Loop
 from paddock.local.node import LaunchContext, NodeRunner
 from paddock.local.output.logs import run_folder
 from paddock.local.output.streams import OutputThread
-from paddock.local.report.reporter import Reporter, is_short
+from paddock.local.report.reporter import Reporter, ScreenReporter, is_short, stderr_columns
 from paddock.local.report.text import LEVELS, end_text
 from paddock.local.runs.entry import CONTROL, RunEntry, is_recorded, job_name, take_entry
 from paddock.local.runs.record import keep_reason
@@ -447,7 +447,6 @@ def _reporter(job: Job, context: LaunchContext, node: NodeRunner, output: Output
             node.record(text)
 
         return Reporter(LEVELS[job.logs.level], write)
-    from paddock.local.report.screen import ScreenReporter, stderr_columns
 
     screen = ScreenReporter(
         job,

@@ -165,7 +165,7 @@ def parse_command(command: CliCommand, line: ParsedLine) -> ParsedCommand:
 
 def say(text: str) -> None:
     """Print a line for people on stderr, within the terminal; stdout is for the result."""
-    from paddock.local.report.screen import fit_terminal
+    from paddock.local.report.reporter import fit_terminal
 
     sys.stderr.write(fit_terminal(f"paddock: {text}\n"))
     sys.stderr.flush()

@@ -126,7 +126,7 @@ def run_here(
             kept=kept,
         )
     except PaddockError as error:
-        from paddock.local.report.screen import fit_terminal
+        from paddock.local.report.reporter import fit_terminal
 
         last_words(fit_terminal(problem_text(error)), parsed.job.record, error.message)
         return error.exit_code

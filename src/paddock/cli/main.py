@@ -129,7 +129,7 @@ def answered(call: Callable[[], int]) -> int:
         code: int = __import__("paddock.cli.help", fromlist=("answer",)).answer(asked)
         return code
     except PaddockError as error:
-        from paddock.local.report.screen import fit_terminal
+        from paddock.local.report.reporter import fit_terminal
 
         sys.stderr.write(fit_terminal(problem_text(error)))
         sys.stderr.flush()

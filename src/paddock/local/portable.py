@@ -36,7 +36,7 @@ from paddock.local.facts.devices import find_devices
 from paddock.local.guardian import reset_signals
 from paddock.local.output.console import prefix_of, shown_keys, write_all
 from paddock.local.output.logs import FILE_MODE, LAUNCHER_LOG, log_folder
-from paddock.local.report.reporter import Reporter, is_short
+from paddock.local.report.reporter import Reporter, ScreenReporter, is_short, stderr_columns
 from paddock.local.report.text import LEVELS, end_text, job_line
 from paddock.local.runs.record import keep_reason
 
@@ -149,8 +149,6 @@ class PortableRun:
     def _choose_reporter(self) -> Reporter:
         if not is_short(self.job):
             return Reporter(LEVELS[self.job.logs.level], self._write_both)
-        from paddock.local.report.screen import ScreenReporter, stderr_columns
-
         return ScreenReporter(
             self.job,
             self.env,

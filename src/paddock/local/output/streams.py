@@ -358,7 +358,7 @@ class OutputThread:
                 role, rank = stream.key
                 who = f"{ROLE_NOUNS.get(role, role)} {rank}"
                 what = f"cannot write {stream.path} ({error.strerror})"
-                from paddock.local.report.screen import fit_terminal
+                from paddock.local.report.reporter import fit_terminal
 
                 text = f"paddock: warning: {what}: output of {who} is being lost, the job goes on"
                 self._console.say(f"{fit_terminal(text, self._stderr)}\n".encode())
