@@ -19,9 +19,8 @@ from paddock.command_line import (
     spelled,
     to_seconds,
 )
-from paddock.core.endpoint import is_host, parse_endpoint
+from paddock.core.endpoint import is_host, parse_endpoint, without_login
 from paddock.core.job import Entrypoint, ValueSource, make_command
-from paddock.core.secrets import without_login
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.flags import BY_NAME, LAUNCH

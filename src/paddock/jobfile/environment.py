@@ -9,9 +9,14 @@ these there is no other way. Among variables: MAPPING, then FALLBACKS, then PET_
 
 from __future__ import annotations
 
-from paddock.core.endpoint import ETCD_PORT, join_endpoint, parse_endpoint, split_endpoint
+from paddock.core.endpoint import (
+    ETCD_PORT,
+    join_endpoint,
+    parse_endpoint,
+    split_endpoint,
+    without_login,
+)
 from paddock.core.job import ValueSource
-from paddock.core.secrets import without_login
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.args import TORCHRUN_RANK, ArgValue, EnvironmentReading
 from paddock.jobfile.flags import FLAGS

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from paddock.core.secrets import HIDDEN, is_secret, without_login
+from paddock.core.endpoint import without_login
+from paddock.core.secrets import HIDDEN, is_secret
 from paddock.core.value import value
 from paddock.jobfile.args import LaunchArgs
 from paddock.jobfile.flags import LAUNCH

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from paddock.backends.table import EVERY, HOSTED
 from paddock.backends.types import split_list
 from paddock.command_line import nearest
-from paddock.core.secrets import is_secret, without_login
+from paddock.core.endpoint import without_login
+from paddock.core.secrets import is_secret
 from paddock.errors import Problem
 
 
