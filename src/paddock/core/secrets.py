@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paddock.core.endpoint import without_login
 from paddock.errors import Problem
 
 HIDDEN = "******"
