@@ -6,9 +6,9 @@ launch, warm_daemon, warm         ``paddock launch``; its daemon (--warm keep); 
 explain                           ``paddock explain``: the plan of a job as text and JSON
 explain_kubernetes, operator      the objects of a PaddleJob; install and run the operator
 submit, jobs, job_status, rerun   submit a job; list, stop, fetch runs; their status; rerun
-ps, ps_text                       parameter servers: ask and order about; texts
+ps, ps_text                       parameter servers: query and control; texts
 pserver                           run a parameter server
 data, data_text                   training data: generate, split, check, plan
 rec                               recommendation models
-check, version                    an all-reduce for trial; installed versions
+check, version                    a smoke test, one all-reduce; installed versions
 """

@@ -7,7 +7,7 @@ No input or output here; hashing and packing only.
     {"paddock": 2, "job", "nonce", "key"}   ->
                                             <-     {"paddock": 2, "job", "nonce", "mac"}
     {"welcome": true, "uid", "lease", "mac"} ->    (or {"refused", "hint", "code"})
-    then envelopes (core/messages.py) both ways, one per line
+    then envelopes (core/rendezvous/messages.py) both ways, one per line
 
 With a job key both sides prove that they have it (HMAC-SHA256 over both nonces and the job id), and
 every later line carries a signature over its direction, its number and its text, so lines can be

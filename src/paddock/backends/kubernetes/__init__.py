@@ -14,5 +14,5 @@ Acting:
     follow       the logs of all pods as one stream of log chunks
     driver       the backend
 
-No right to read pods is needed inside of a pod: names and numbers are known before.
+Pods need no RBAC: host names and node ranks are known before they start.
 """

@@ -1,7 +1,7 @@
 """Submission -> the objects of a job in the order they are made, and the plan of it. Pure.
 
-The job itself comes first, suspended; it owns all others, so that Kubernetes removes them
-with it.
+A pod's environment (EnvVar) is among them. The job itself comes first, suspended; it owns all
+others, so that Kubernetes removes them with it.
 """
 
 from __future__ import annotations

@@ -7,6 +7,6 @@ pool       the connections of this process; the same request to all hosts, every
 transfer   files sent before the start, and fetched at the end
 state      states of the hosts -> the job's status (pure)
 lines      logs of all hosts as one stream
-attached   the console of a job whose submitter stays
+attached   the console of a foreground job: its submitter stays
 driver     the backend
 """

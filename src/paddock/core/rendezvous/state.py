@@ -3,7 +3,7 @@
     part          contents                                                  module
     ------------  --------------------------------------------------------  ---------------
     member_table  the nodes that are in, their node ranks, those awaited    member_table.py
-    current       the members and exits of the attempt that runs            attempt.py
+    current       the members and exits of the attempt that runs            ../attempt
     quorum        the nodes whose votes the next attempt needs              quorum.py
     used_budget   the restarts used, the time left                          quorum.py
 

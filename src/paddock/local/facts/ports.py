@@ -1,4 +1,4 @@
-"""Free ports that stay free until a rank takes them.
+"""Reserves free ports until a rank binds them.
 
 Three measures protect them: ports are chosen outside the kernel's ephemeral range, so no
 connect() or bind(0) of another program gets one; an abstract unix socket per port marks it as

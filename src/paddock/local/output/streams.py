@@ -1,4 +1,4 @@
-"""Every line of every process: to its log file, and to the console where wanted.
+"""Multiplexes the log lines of all processes: to files, and to the console with prefixes.
 
 One thread owns all pipes, log files and the console, so that a full disk, a hung file system or a
 stopped terminal never holds up supervision. The owner thread of the job only posts to it.
@@ -32,7 +32,7 @@ LINE_LIMIT_BYTES = 1 << 16
 PARTIAL_FLUSH_SECONDS = 0.05
 TRICKLE_BYTES = 1 << 14
 TRICKLE_SECONDS = 0.001
-# What evidence.ends_with_traceback looks for.
+# What ending.ends_with_traceback looks for.
 TRACEBACKS = (b"Traceback (most recent call last)", b"SyntaxError: ", b"IndentationError: ",
               b"TabError: ")  # fmt: skip
 
