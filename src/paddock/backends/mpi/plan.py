@@ -266,9 +266,10 @@ def plan_of(
     lines = [shlex.join(group) for group, _ in rows]
     seconds = str(math.ceil(job.grace_seconds) + STOP_MARGIN_SECONDS)
     values = {"DAEMON_LOST": DAEMON_LOST, "SUBMITTER_LOST": SUBMITTER_LOST, "NOW": NOW,
-              "SECONDS": seconds, "MPIRUN": " \\\n  ".join(lines)}  # fmt: skip
+              "SECONDS": seconds}  # fmt: skip
     shell, why = _explained(re.sub("|".join(values), lambda found: str(values[found[0]]), SHELL))
-    files = {f"{folder}/{SCRIPT}": shell}
+    # The user's own words last: they may hold " ## ", too.
+    files = {f"{folder}/{SCRIPT}": shell.replace("MPIRUN", " \\\n  ".join(lines), 1)}
     files[start], reasons = _explained(START)
     files[f"{folder}/{INNER}/job.json"] = job_text(submission)
     why |= reasons
