@@ -242,8 +242,9 @@ def file_spec(
         metadata["annotations"] = {
             DEFAULT_CONTAINER: first.get("name", ""), **_table(metadata, "annotations"),
         }  # fmt: skip
-        first["env"] = [*first.get("env", []), dict(END_VARIABLE)]
-        first["envFrom"] = [*first.get("envFrom", []), {"secretRef": {"name": secret}}]
+        path = first.get("terminationMessagePath") or END_VARIABLE["value"]
+        first["env"] = [*(first.get("env") or ()), {**END_VARIABLE, "value": path}]
+        first["envFrom"] = [*(first.get("envFrom") or ()), {"secretRef": {"name": secret}}]
         if image:
             first["image"] = image
     return spec
