@@ -125,7 +125,7 @@ def with_roles(job: Job, form: str, servers: int, trainers: int) -> Job:
     if form == "job":
         raise UsageError(
             f"server_num = {servers} of the site: in form job every pod has the same processes",
-            hint="form=paddlejob or volcano-job; or -n N --server_num 1 --trainer_num 1: both in"
+            hint="form=paddlejob or volcano-job; or -n N --server-num 1 --trainer-num 1: both in"
             " each pod",
         )
     roles = (Role("ps", servers), Role("worker", trainers or job.nnodes_max))

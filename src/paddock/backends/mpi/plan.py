@@ -333,20 +333,20 @@ def _own_words(
 
 
 def _servers(submission: Submission, hosts: Sequence[HostLine], problems: list[str]) -> list[str]:
-    """Return the flags of --servers_on; even: hosts 0, 2, 4, ... as PaddleRec's mpirun had it."""
+    """Return the flags of --servers-on; even: hosts 0, 2, 4, ... as PaddleRec's mpirun had it."""
     wish = submission.extra.get("servers_on", "")
     if not wish:
         return []
     if any(flag.partition("=")[0].replace("-", "_").replace("__", "--", 1) in OF_SERVERS
            for flag in submission.flags):  # fmt: skip
-        problems.append("--servers_on names the servers: leave out --servers, --server_num, ...")
+        problems.append("--servers-on names the servers: leave out --servers, --server-num, ...")
     names = [host.target for host in hosts]
     chosen = names[::2] if wish == "even" else [each.strip() for each in wish.split(",")]
     unknown = [name for name in chosen if name not in names]
     if unknown:
-        problems.append(f"--servers_on {', '.join(unknown)}: not among the hosts")
+        problems.append(f"--servers-on {', '.join(unknown)}: not among the hosts")
     if not hosts or len(chosen) == len(names):
-        problems.append("--servers_on leaves no host for trainers")
+        problems.append("--servers-on leaves no host for trainers")
     port = submission.site.text("ports") or str(port_of(submission.run_id) + 1)
     servers = [join_endpoint(h.reached_at, port) for h in hosts if h.target in chosen]
     trainers = [join_endpoint(h.reached_at, port) for h in hosts if h.target not in chosen]
