@@ -145,7 +145,8 @@ def secret_problems(table: object, where: str) -> Iterator[Problem]:
     ['sites: a.password holds a secret']
     """
     for path, value in leaves(table):
-        named = [name for name in path if is_secret(name) and name not in REFERENCES]
+        is_taint = "tolerations" in path  # whose `key` is a name
+        named = [n for n in path if is_secret(n) and n not in REFERENCES and not is_taint]
         login = isinstance(value, str) and without_login(value) != value
         if (named or login) and value not in ("", None):
             yield Problem(f"{where}: {'.'.join(path)} holds a secret", SECRET_HINT)

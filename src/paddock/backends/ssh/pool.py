@@ -62,6 +62,9 @@ class HostGroup:
         at_all(self.channels, Channel.close)
 
 
+REPEATABLE = ("status", "ping", "stop")  # may be asked twice
+
+
 class ConnectionPool:
     """The connections of this process, one to each host, which is asked in turn.
 
@@ -106,15 +109,18 @@ class ConnectionPool:
             if target.connect_seconds == CONNECT_SECONDS:  # else it was chosen by the user
                 limits = replace(target, connect_seconds=BRIEF_SECONDS)
             seconds = limits.connect_seconds + BRIEF_SECONDS
-        channel = self._open.pop(target, None)
+        channel = kept = self._open.pop(target, None)
         answer: dict[str, Any] | PaddockError
         try:
             if channel is None or not channel.is_open:
+                channel = kept = None
                 channel = Channel(limits, answer_seconds=seconds)
             channel.answer_seconds = seconds
             answer = channel.ask(op, **row)
         except PaddockError as error:
             if channel is None or not channel.is_open:
+                if kept is not None and op in REPEATABLE:  # it broke unnoticed: connect anew
+                    return self._ask(target, op, row)
                 self._failed[target] = error
                 return error
             answer = error
