@@ -125,7 +125,7 @@ def _job(count: int, port: int) -> Job:
 
 def _coordinate(job: Job, listener: socket.socket, key: bytes) -> None:
     """Node 0: the coordinator, and its own member."""
-    from paddock.agent.coordinator import Coordinator
+    from paddock.agent.coordinator import Coordinator, CoordinatorEvents
     from paddock.agent.transport.server import CoordinatorServer
     from paddock.agent.transport.sockets import Listener
     from paddock.local.loop import Loop
@@ -133,14 +133,14 @@ def _coordinate(job: Job, listener: socket.socket, key: bytes) -> None:
     class OwnLink:
         """Takes the orders to node 0."""
 
-        def send(self, letter: object) -> None:
+        def send(self, envelope: object) -> None:
             """Nobody acts on it here."""
 
         def close(self) -> None:
             """Nothing to close."""
 
     loop = Loop()
-    coordinator = Coordinator(job, loop, UID, on_end=lambda _end: None)
+    coordinator = Coordinator(job, loop, UID, events=CoordinatorEvents())
     CoordinatorServer(job, loop, coordinator, Listener(listener, loop, None), key=key)
     own = coordinator.attach(OwnLink())
     coordinator.receive(own, _join(job, 0), is_self=True)
@@ -150,8 +150,8 @@ def _coordinate(job: Job, listener: socket.socket, key: bytes) -> None:
 def _join(job: Job, index: int) -> Envelope:
     """A node of eight devices."""
     from paddock.core.hosts import Host
-    from paddock.core.job import config_fingerprint
     from paddock.core.rendezvous.messages import Envelope, Join
+    from paddock.jobfile.flags import config_fingerprint
 
     host = Host(
         name=f"node{index}",
@@ -169,7 +169,7 @@ def _join(job: Job, index: int) -> Envelope:
 
 def _be_members(job: Job, share: range, key: bytes, go: int, answer: int) -> None:
     """Members of this process's share of the nodes; writes when it began and ended, in ns."""
-    from paddock.agent.transport.client import CoordinatorClient
+    from paddock.agent.transport.client import ClientEvents, CoordinatorClient
     from paddock.agent.transport.sockets import Network
     from paddock.core.rendezvous.messages import Start
     from paddock.local.loop import Loop
@@ -198,27 +198,39 @@ def _be_members(job: Job, share: range, key: bytes, go: int, answer: int) -> Non
             has_decoded = has_decoded or at >= 0
             super()._on_line(line)
 
-    def join(index: int) -> LightClient:
-        def joined(_address: str, _uid: str) -> None:
-            client.send(_join(job, index))
+    class Light(ClientEvents):
+        """Joins as soon as it is let in."""
 
-        def refused(error: Exception) -> None:
+        client: LightClient
+
+        def __init__(self, index: int) -> None:
+            self.index = index
+
+        def joined(self, _seen_as: str, _uid: str) -> None:
+            self.client.send(_join(job, self.index))
+
+        def on_envelope(self, envelope: Envelope) -> None:
+            if isinstance(envelope.message, Start):
+                received()
+
+        def lost(self, _ending: object, why: str, _seconds_left: float) -> None:
+            raise SystemExit(f"rendezvous: {why}")
+
+        def failed(self, error: Exception) -> None:
             raise SystemExit(f"rendezvous: {error}")
 
-        client = LightClient(
+    def join(index: int) -> LightClient:
+        events = Light(index)
+        events.client = LightClient(
             loop,
             net,
             job.job_id,
             (job.rendezvous.host, job.rendezvous.port),
             key=key,
             join_timeout_seconds=LIMIT_SECONDS,
-            on_joined=joined,
-            on_letter=lambda letter: received() if isinstance(letter.message, Start) else None,
-            on_lost=lambda _ending, why, _left: refused(RuntimeError(why)),
-            on_failed=refused,
-            on_waiting=lambda _why: None,
+            events=events,
         )
-        return client
+        return events.client
 
     os.read(go, 1)
     began = time.monotonic_ns()

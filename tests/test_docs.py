@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from paddock.backends.flags import split_words
+from paddock.backends.flags import split_args
 from paddock.cli.completion import every_command
-from paddock.cli.family import given
+from paddock.cli.family import parse_command
 from paddock.cli.jobs import COMMANDS as VERBS
 from paddock.command_line import read_line
 from paddock.jobfile.parse import parse
@@ -202,10 +202,12 @@ def test_a_command_for_several_hosts_is_understood(command: Command) -> None:
     program, verb, *words = command.words
     assert program == "paddock"
     if verb in VERBS:
-        assert given(VERBS[verb], read_line(words, VERBS[verb].table)).jobs or verb == "list"
+        assert (
+            parse_command(VERBS[verb], read_line(words, VERBS[verb].table)).jobs or verb == "list"
+        )
         return
     if verb == "submit":
-        split = split_words(words)
+        split = split_args(words)
         assert split.problems == []
         words = ["--nnodes", "3", *split.flags, *split.script]
         if not split.script:

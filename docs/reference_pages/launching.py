@@ -22,9 +22,7 @@ from paddock.jobfile.environment import (
     IN_A_PADDLEJOB,
     MAPPING,
     PADDLEJOB_SIGN,
-    SPECIAL,
     WINNING,
-    WINNING_LISTS,
 )
 from paddock.jobfile.flags import BY_NAME, FLAGS, GROUPS, OLD
 
@@ -126,6 +124,38 @@ def _row(flag: Flag) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
+
+
+# These win as well, by the rules of jobfile/environment.py: (name, flags that it wins over).
+WINNING_LISTS = (
+    ("PADDLE_TRAINER_ENDPOINTS", "`--master`, `--nnodes`"),
+    ("DISTRIBUTED_TRAINER_ENDPOINTS", "`--master`, `--nnodes`"),
+    ("PADDLE_TRAINERS", "`--nnodes`, `--ips`"),
+    ("PADDLE_PSERVERS_IP_PORT_LIST", "`--master`, `--nnodes`, `--ips`, `--run-mode`, `--servers`, "
+     "`--server-num`, `--trainer-num`"),
+    ("TRAINING_ROLE", "`--rank`, beside PADDLE_PSERVERS_IP_PORT_LIST"),
+    ("PADDLE_HETER_ENDPOINTS", "`--heter-workers`, beside PADDLE_PSERVERS_IP_PORT_LIST"),
+)  # fmt: skip
+# Read by rules of their own there: (name, what it does).
+SPECIAL = (
+    ("PADDLE_TRAINER_ENDPOINTS", "the first endpoint becomes --master (port 6768 if absent), the "
+     "number of hosts becomes --nnodes"),
+    ("DISTRIBUTED_TRAINER_ENDPOINTS", "as PADDLE_TRAINER_ENDPOINTS, applied after it"),
+    ("PADDLE_LAUNCH_WITH_ARGS", "1: the two lists above replace neither --master nor --nnodes"),
+    ("PADDLE_TRAINERS", "addresses of the nodes on PaddleCloud; used with POD_IP, "
+     "PADDLE_TRAINER_ID and TRAINER_PORTS_NUM, when there is no endpoint list"),
+    ("TRAINER_PORTS_NUM", "ports a pod may use, from PADDLE_PORT on"),
+    ("PADDLE_PORT", "first port of a pod; with TRAINER_PORTS_NUM above 1 the nodes meet there on "
+     "PaddleCloud and the processes take the ports after it, unless --start-port or PORT_RANGE "
+     "says otherwise"),
+    ("PADDLE_PSERVERS_IP_PORT_LIST", "servers of a paddle-operator job; with TRAINING_ROLE and "
+     "PADDLE_TRAINER_ENDPOINTS it makes a ps job with one process per pod"),
+    ("PADDLE_HETER_ENDPOINTS", "heter workers of a paddle-operator job"),
+    ("TRAINING_ROLE", "role of this pod: PSERVER, TRAINER or HETER"),
+    ("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "1 or 2: --elastic-level 1 unless that is given"),
+    ("PADDLE_ELASTIC_ETCD_SERVICE_HOST", "host of etcd where PADDLE_ELASTIC_SERVER is absent"),
+    ("PADDLE_ELASTIC_ETCD_SERVICE_PORT", "its port"),
+)  # fmt: skip
 
 
 def environment_page() -> str:

@@ -180,7 +180,7 @@ class FlagTable:
         return spelled(self.by_name[name].full_name(f"--{name}")[2:], word)
 
 
-class GivenFlag:
+class ParsedFlag:
     """A flag that was given. name: complete, as the user knows it. words: as they were typed."""
 
     __slots__ = ("flag", "name", "text", "words")
@@ -197,7 +197,7 @@ class ParsedLine:
     """
 
     def __init__(self) -> None:
-        self.said: list[GivenFlag] = []
+        self.flags: list[ParsedFlag] = []
         self.rest: list[str] = []
         self.problems: list[Problem] = []
         self.notes: list[str] = []
@@ -206,11 +206,11 @@ class ParsedLine:
 
     def texts(self) -> dict[str, str]:
         """The last text of each flag that is not ignored, by Flag.key."""
-        return {one.flag.key: one.text for one in self.said if one.flag.status != "ignored"}
+        return {one.flag.key: one.text for one in self.flags if one.flag.status != "ignored"}
 
     def ignored(self) -> dict[str, str]:
         """The flags without effect that were given, and why they have none."""
-        return {one.name: one.flag.help for one in self.said if one.flag.status == "ignored"}
+        return {one.name: one.flag.help for one in self.flags if one.flag.status == "ignored"}
 
 
 def read_line(argv: Sequence[str], table: FlagTable, *, has_script: bool = False) -> ParsedLine:
@@ -266,7 +266,7 @@ def _take(line: ParsedLine, table: FlagTable, argv: Sequence[str], at: int) -> i
     flag = found[0]
     if flag.name == "help" or flag is HELP_ALL:
         line.is_help = True
-        line.said += [GivenFlag(flag, name, "1", (word,))] if flag is HELP_ALL else []
+        line.flags += [ParsedFlag(flag, name, "1", (word,))] if flag is HELP_ALL else []
         return at
     name = flag.full_name(name)
     if not equals:
@@ -281,23 +281,23 @@ def _take(line: ParsedLine, table: FlagTable, argv: Sequence[str], at: int) -> i
             return at
         text, used = taken
         at += used
-    _keep(line, GivenFlag(flag, name, text, argv[begin:at]))
+    _keep(line, ParsedFlag(flag, name, text, argv[begin:at]))
     while flag.is_greedy and not equals and at < len(argv) and not argv[at].startswith("-"):
-        _keep(line, GivenFlag(flag, name, argv[at], argv[at : at + 1]))
+        _keep(line, ParsedFlag(flag, name, argv[at], argv[at : at + 1]))
         at += 1
     return at
 
 
-def _keep(line: ParsedLine, said: GivenFlag) -> None:
-    before = next((one for one in line.said if one.flag is said.flag), None)
-    if before is not None and not said.flag.repeats and said.flag.status != "ignored":
-        line.said.remove(before)
-        if before.text != said.text:
+def _keep(line: ParsedLine, new: ParsedFlag) -> None:
+    before = next((one for one in line.flags if one.flag is new.flag), None)
+    if before is not None and not new.flag.repeats and new.flag.status != "ignored":
+        line.flags.remove(before)
+        if before.text != new.text:
             line.notes.append(
-                f"{said.name} is given twice: {before.name} {before.text}, "
-                f"then {said.name} {said.text}; the last one is used"
+                f"{new.name} is given twice: {before.name} {before.text}, "
+                f"then {new.name} {new.text}; the last one is used"
             )
-    line.said.append(said)
+    line.flags.append(new)
 
 
 def _value_after(flag: Flag, argv: Sequence[str], at: int) -> tuple[str, int] | None:

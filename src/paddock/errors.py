@@ -7,7 +7,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 # Exit codes are part of the contract with scripts (docs/reference/exit-codes.md).
 EXIT_USAGE = 2
@@ -54,16 +54,14 @@ class PaddockError(Exception):
 
 
 class HelpAsked(Exception):
-    """The user asks for the help of a command. words: its arguments; commands: its table.
+    """The user asks for the help of a command. args: its arguments.
 
     cli/main.py answers it, so that no command imports the help, which imports all of them.
     """
 
-    def __init__(
-        self, name: str, words: Sequence[str] = (), commands: Mapping[str, object] | None = None
-    ) -> None:
+    def __init__(self, name: str, args: Sequence[str] = ()) -> None:
         super().__init__(name)
-        self.name, self.words, self.commands = name, words, commands
+        self.name, self.args = name, tuple(args)
 
 
 class UsageError(PaddockError):

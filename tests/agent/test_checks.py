@@ -57,8 +57,8 @@ IMPOSSIBLE: list[m.ToCoordinator | m.ToMember] = [
     m.Leave(0),
     m.Leave(15, lost="keys"),  # type: ignore[arg-type]  # what a broken member may say
     m.CannotRun("x", HUGE),
-    m.Ping(HUGE),
-    m.Pong(-HUGE, 0),
+    m.Heartbeat(HUGE),
+    m.HeartbeatAck(-HUGE, 0),
     replace(START, attempt=-1),
     replace(START, hosts=(HOST, replace(HOST, service_ports=(1, 2, 3)))),
     replace(START, hosts=(HOST, replace(HOST, address=""))),

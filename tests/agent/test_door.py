@@ -22,7 +22,7 @@ from paddock.agent.transport.wire import (
     welcome,
 )
 from paddock.core.attempt.exits import Exit
-from paddock.core.rendezvous.messages import Envelope, Leave, Ping, Pong, Stop
+from paddock.core.rendezvous.messages import Envelope, Heartbeat, HeartbeatAck, Leave, Stop
 
 if TYPE_CHECKING:
     from agent.rooms import Ear, Room
@@ -217,7 +217,7 @@ def test_a_silent_coordinator_is_given_up_before_it_gives_us_up(room: Room) -> N
 def test_a_closed_connection_is_not_silence(room: Room) -> None:
     """The coordinator ended: there is time for an orderly stop."""
     sock, _session, member = coordinate_by_hand(room, 30.0)
-    assert b"Ping" in room.read_line(sock)  # what is not read would make the kernel reset
+    assert b"Heartbeat" in room.read_line(sock)  # what is not read would make the kernel reset
     sock.close()
     room.run_until(lambda: member.lost)
     assert member.lost == [("closed", "connection closed")]
@@ -236,10 +236,10 @@ def test_exits_are_told_in_the_coordinators_time(room: Room) -> None:
     ahead_ns = 90_000_000_000
     sock, session, member = coordinate_by_hand(room, 30.0)
     here = Signer(session, "to coordinator")
-    ping = decode(here.check(room.read_line(sock).rstrip(b"\n"))).message
-    assert isinstance(ping, Ping)
-    pong = Pong(ping.at_ns, monotonic_ns() + ahead_ns)
-    sock.send(Signer(session, "to member").sign(encode(Envelope(UID, 0, pong))))
+    heartbeat = decode(here.check(room.read_line(sock).rstrip(b"\n"))).message
+    assert isinstance(heartbeat, Heartbeat)
+    ack = HeartbeatAck(heartbeat.at_ns, monotonic_ns() + ahead_ns)
+    sock.send(Signer(session, "to member").sign(encode(Envelope(UID, 0, ack))))
     client = member.client
     now = monotonic_ns()
     exit_ = Exit("worker", 0, 0, "a", 0, now, 7, error_at_ns=now - 5)

@@ -98,10 +98,10 @@ class Node:
                 self.world.later(self.world.delay(), lambda: self.give(lives))
                 self.world.later(self.world.rng.uniform(0, 30), lambda: self.give(ceases))
                 self.world.later(self.world.rng.uniform(0, 6), lambda: self.sees_death(record))
-            case w.AttemptFenced(attempt, ok):
+            case w.AttemptFenced(attempt, allowed):
                 self.asked = False
                 self.last = max(self.last, attempt)
-                if ok:
+                if allowed:
                     self.world.allowed(self, attempt)
                     self.world.later(self.world.rng.uniform(2, 20), self.ask)
                 elif self.generation:
@@ -186,7 +186,7 @@ class World:
             node.run()
 
     def allowed(self, node: Node, attempt: int) -> None:
-        """AttemptFenced(ok) reached a launcher."""
+        """AttemptFenced(allowed) reached a launcher."""
         if not self.tampered:
             assert self.holds_key(node), f"{node.name} was told ok without the key"
             assert all(attempt > before for _, before, _ in self.oks)
@@ -300,7 +300,7 @@ def test_the_trouble_is_real() -> None:
         world.run()
         for node in world.nodes:
             for event in node.outs:
-                refused = isinstance(event, w.AttemptFenced) and not event.ok
+                refused = isinstance(event, w.AttemptFenced) and not event.allowed
                 name = "Refused" if refused else type(event).__name__
                 seen[name] = seen.get(name, 0) + 1
     for name in ("Elected", "Reelected", "Following", "SteppedDown", "AttemptFenced",

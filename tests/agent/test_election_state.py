@@ -191,7 +191,7 @@ def test_fence_names_generation_and_the_record_it_replaces() -> None:
     c = leading(attempt(4, generation=2, nonce="old")).gets(w.FenceRequested(attempt(5)))
     assert c.request == w.FenceAttempt(attempt(5, nonce="us"), known=3)
     c.gets(ours(attempt=attempt(5, nonce="us"), attempt_modified=11))
-    assert c.events == [w.AttemptFenced(5, ok=True)]
+    assert c.events == [w.AttemptFenced(5, allowed=True)]
 
 
 def test_fence_whose_reply_was_lost_is_recognised() -> None:
@@ -201,7 +201,7 @@ def test_fence_whose_reply_was_lost_is_recognised() -> None:
         attempt(nonce="us"), known=0
     )
     c.gets(ours(attempt=attempt(nonce="us"), attempt_modified=11))
-    assert c.events == [w.AttemptFenced(0, ok=True)]
+    assert c.events == [w.AttemptFenced(0, allowed=True)]
 
 
 def test_fence_waits_for_etcd_to_come_back() -> None:
@@ -218,26 +218,28 @@ def test_fence_waits_for_etcd_to_come_back() -> None:
 def test_fence_of_a_number_already_used_is_refused() -> None:
     """Attempts strictly increase."""
     c = leading(attempt(4, generation=2, nonce="old")).gets(w.FenceRequested(attempt(4)))
-    assert c.events == [w.AttemptFenced(4, ok=False, reason="attempt 4 is already on record")]
+    assert c.events == [w.AttemptFenced(4, allowed=False, reason="attempt 4 is already on record")]
     assert c.request is None
 
 
 def test_fence_asked_before_hearing_of_a_new_reign_is_refused() -> None:
     """Found by simulation, seed 5352: it would have overwritten another's attempt."""
     c = leading().gets(w.FenceRequested(attempt(1, generation=2)))
-    assert c.events == [w.AttemptFenced(1, ok=False, reason="asked in generation 2, it is 10 now")]
+    assert c.events == [
+        w.AttemptFenced(1, allowed=False, reason="asked in generation 2, it is 10 now")
+    ]
 
 
 def test_fence_by_a_follower_is_refused() -> None:
     """Only the coordinator starts attempts."""
     c = following().gets(w.FenceRequested(attempt()))
-    assert c.events == [w.AttemptFenced(0, ok=False, reason="we do not coordinate")]
+    assert c.events == [w.AttemptFenced(0, allowed=False, reason="we do not coordinate")]
 
 
 def test_second_fence_replaces_the_first() -> None:
     """The launcher changed its mind; the first gets its answer all the same."""
     c = leading().gets(DOWN, w.FenceRequested(attempt(0)), w.FenceRequested(attempt(1)))
-    assert c.events == [w.AttemptFenced(0, ok=False, reason="attempt 1 was asked for instead")]
+    assert c.events == [w.AttemptFenced(0, allowed=False, reason="attempt 1 was asked for instead")]
 
 
 def test_ok_after_a_long_pause_is_asked_for_again() -> None:
@@ -247,7 +249,7 @@ def test_ok_after_a_long_pause_is_asked_for_again() -> None:
     assert c.gets(done, after=6.0).events == []
     assert c.gets(w.ElectionTick(), after=0.1).request == w.KeepAlive(7)
     assert c.gets(w.LeaseGranted(7, 5)).request == w.FenceAttempt(attempt(nonce="us"), known=11)
-    assert c.gets(done).events == [w.AttemptFenced(0, ok=True)]
+    assert c.gets(done).events == [w.AttemptFenced(0, allowed=True)]
 
 
 def test_leader_whose_lease_expired_takes_its_key_again() -> None:
@@ -272,7 +274,7 @@ def test_leader_that_lost_its_key_to_another_is_deposed() -> None:
     )
     reason = "'node1' at 10.0.0.2:6070 leads now"
     assert c.events == [
-        w.AttemptFenced(0, ok=False, reason=f"deposed: {reason}"),
+        w.AttemptFenced(0, allowed=False, reason=f"deposed: {reason}"),
         w.SteppedDown(reason),
         w.Following(THEM, 12),
     ]

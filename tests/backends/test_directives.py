@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.backends.directives import read_directives
+from paddock.backends.flags import read_directives
 from paddock.errors import UsageError
 
 SCRIPT = """\

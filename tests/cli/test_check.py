@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.cli.check import COMMANDS, Finding, as_lines, cause_of, told
+from paddock.cli.check import COMMANDS, Finding, as_lines, cause_of, parse_result
 from paddock.cli.family import carry_out
 from paddock.errors import UsageError
 
@@ -154,6 +154,6 @@ def test_the_cause_is_the_first_failure_and_its_last_line(tmp_path: Path) -> Non
 
 def test_findings_are_one_line_each() -> None:
     """A framework that says nothing at all has not shown that it works."""
-    assert told("noise\n") is None
+    assert parse_result("noise\n") is None
     finding = Finding("jax", "ok", "0.1", 1.25, "cpu", "xla")
     assert as_lines(finding) == ["jax 0.1: ok in 1.2 s (2 processes on cpu, xla)"]

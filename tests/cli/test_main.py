@@ -13,7 +13,7 @@ import pytest
 
 from paddock import __version__
 from paddock.cli.completion import SHELLS, every_command
-from paddock.cli.main import COMMANDS, main, run
+from paddock.cli.main import COMMANDS, GROUPS, main, run
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -25,6 +25,10 @@ def test_help_lists_every_command(words: list[str], capsys: pytest.CaptureFixtur
     out, err = capsys.readouterr()
     assert all(f"  {name} " in out for name in COMMANDS)
     assert err == ""
+
+
+def test_every_command_is_in_one_group_of_the_overview() -> None:
+    assert sum(map(len, GROUPS.values())) == len(COMMANDS)
 
 
 @pytest.mark.parametrize(

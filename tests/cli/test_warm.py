@@ -10,7 +10,7 @@ import pytest
 
 from paddock.cli.main import run
 from paddock.local.warm.keep import DaemonDirectory, folder_of
-from paddock.local.warm.learned import ImportProfile, folder, make_folder
+from paddock.local.warm.profile import ImportProfile, folder, make_folder
 
 
 @pytest.fixture

@@ -15,8 +15,6 @@ import pytest
 
 from paddock.backends.text import status_lines
 from paddock.backends.types import JobStatus, NodeStatus
-from paddock.cli.help import GROUPS
-from paddock.cli.main import COMMANDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,12 +82,6 @@ def test_the_common_flags_come_first_and_are_few(tmp_path: Path) -> None:
     assert len(lines) <= 45
     first = lines[lines.index("Common flags:") + 1]
     assert first.startswith("  --nproc-per-node")
-
-
-def test_every_command_is_in_one_group_of_the_overview() -> None:
-    """A command that is in none would not be listed."""
-    grouped = [name for _, names in GROUPS for name in names]
-    assert len(grouped) == len(set(grouped)) and set(COMMANDS) <= set(grouped)
 
 
 def test_a_status_keeps_its_columns_and_cuts_the_last() -> None:

@@ -56,6 +56,18 @@ def test_a_variable_that_is_not_named_does_not_reach_ranks_beside_mpirun(lab: La
     assert (done.returncode, "has ['no', 'there']" in done.stdout) == (0, True), done
 
 
+def test_at_once_is_heard_after_a_stop_that_waits(lab: Lab) -> None:
+    """The ranks do not end when they are asked."""
+    ignores = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    lab.submitted("--grace", 600, lab.script(f"{ignores}say('rank-is-up')\ntime.sleep(3600)\n"))
+    lab.until_up(6)
+    assert lab.paddock("stop", "last").returncode == 0
+    lab.until("stopping")
+    assert lab.paddock("stop", "last", "--now").returncode == 0
+    lab.until("cancelled")
+    wait_until(lambda: not lab.ranks_alive())
+
+
 def test_servers_run_on_the_hosts_that_were_named(lab: Lab) -> None:
     """And trainers on the others, with the ranks of their own."""
     (lab.project / "train.py").write_text(

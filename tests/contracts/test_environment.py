@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import NamedTuple
 
 import pytest
 
@@ -24,9 +25,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from paddock.contracts.environment import ProcEnv
+    from paddock.contracts.environment import Backup
 
 JOB = job()
+
+
+class ProcEnv(NamedTuple):
+    """The environment of a process, the file it needs, and what is said about it."""
+
+    env: dict[str, str]
+    backup: Backup
+    notes: tuple[str, ...]
 
 
 def env_of(
@@ -40,7 +49,7 @@ def env_of(
     proc = proc or plan.procs[0]
     places = {"log_dir": "/job/log", "run_dir": "/job/run", "pod_name": "abcdef"}
     shared = shared_env(base, work, plan, node_rank=proc.node_rank, cores=cores, **places)
-    return proc_env(shared, proc)
+    return ProcEnv(*proc_env(shared, proc), shared.notes)
 
 
 def test_every_process_can_tell_which_job_it_belongs_to() -> None:
@@ -181,9 +190,9 @@ def test_processes_of_a_node_do_not_share_a_dictionary() -> None:
     shared = shared_env(
         {}, JOB, plan, node_rank=0, cores=1, log_dir="/l", run_dir="/r", pod_name="p"
     )
-    first, second = (proc_env(shared, proc).env for proc in plan.procs)
+    first, second = (proc_env(shared, proc)[0] for proc in plan.procs)
     first["RANK"] = "changed"
-    assert second["RANK"] == "1" and proc_env(shared, plan.procs[0]).env["RANK"] == "0"
+    assert second["RANK"] == "1" and proc_env(shared, plan.procs[0])[0]["RANK"] == "0"
 
 
 def test_framework_none_sets_paddocks_names_only() -> None:
@@ -300,7 +309,7 @@ def env_of_each(work: Job, plan: Plan, base: Mapping[str, str]) -> list[dict[str
     """The environments of all processes of a plan."""
     shared = shared_env(base, work, plan, node_rank=0, cores=8, log_dir="/l", run_dir="/r",
                         pod_name="p")  # fmt: skip
-    return [proc_env(shared, proc).env for proc in plan.procs]
+    return [proc_env(shared, proc)[0] for proc in plan.procs]
 
 
 def test_a_virtual_local_rank_sees_its_own_device_as_the_first() -> None:
@@ -326,7 +335,7 @@ def test_each_rank_has_a_place_for_its_error_of_its_own() -> None:
     plan = two_by_two("cpu")
     shared = shared_env({}, job(), plan, node_rank=0, cores=8, log_dir="/l", run_dir="/r",
                         pod_name="p")  # fmt: skip
-    places = [proc_env(shared, proc).env["TORCHELASTIC_ERROR_FILE"] for proc in plan.procs]
+    places = [proc_env(shared, proc)[0]["TORCHELASTIC_ERROR_FILE"] for proc in plan.procs]
     assert places[:2] == ["/r/error-1-0.json", "/r/error-1-1.json"]
     assert len(set(places)) == 4
     paddle = env_of({}, replace(job(), framework="paddle")).env

@@ -100,7 +100,7 @@ def run_two(code: str, base: Mapping[str, str], address: str = "127.0.0.1") -> l
     running = [
         subprocess.Popen(
             [sys.executable, "-c", code],
-            env=proc_env(shared, proc).env,
+            env=proc_env(shared, proc)[0],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

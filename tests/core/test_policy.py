@@ -41,6 +41,9 @@ def decide(restart: Restart, culprit: Exit, used: int = 0, ran: float = 1.0) -> 
         ("any", failed("not-found", 127), False),
         ("not-found", failed("not-found", 127), False),
         ("126", failed("not-executable", 126), False),
+        ("", failed("no-resources", 125), True),
+        ("exit", failed("no-resources", 125), False),
+        ("no-resources", failed("no-resources", 125), True),
     ],
 )
 def test_a_cause_is_restarted_or_not(restart_on: str, culprit: Exit, again: bool) -> None:

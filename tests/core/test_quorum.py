@@ -7,10 +7,9 @@ from itertools import product
 import pytest
 
 from paddock.core.job import Elastic, Entrypoint, Job, Rendezvous
-from paddock.core.rendezvous.handoff import LeaderHandoff
 from paddock.core.rendezvous.leader_conflict import who_gives_way
 from paddock.core.rendezvous.messages import LeaderConflict, Voters
-from paddock.core.rendezvous.quorum import Quorum, has_majority
+from paddock.core.rendezvous.quorum import LeaderHandoff, Quorum, has_majority
 from paddock.core.rendezvous.state import MembershipState
 
 
@@ -155,4 +154,5 @@ LAST = voters("abc", attempt=3)
 )  # fmt: skip
 def test_who_gives_way(asks: LeaderConflict, asked: MembershipState, key: str, loser: str) -> None:
     """The table at the top of leader_conflict.py."""
-    assert who_gives_way(asks, asked, key) == loser
+    own = asked.conflict_at(key, "y", 2)
+    assert who_gives_way(asks, own, asked.quorum.last) == loser

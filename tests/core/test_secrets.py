@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from paddock.core.secrets import find_key_problem, is_secret
-from paddock.jobfile.masked import shown_words
+from paddock.jobfile.masked import shown_args
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_name_that_only_sounds_alike_is_not(name: str) -> None:
 )
 def test_a_line_to_copy_holds_no_secret(words: list[str], text: str) -> None:
     """The value is taken from the other node's environment; the script's words are its own."""
-    line = shown_words(words)
+    line = shown_args(words)
     assert line.text == text
     assert line.needs == (("HF_TOKEN",) if "$" in text else ())
 
@@ -52,7 +52,7 @@ def test_a_line_to_copy_holds_no_secret(words: list[str], text: str) -> None:
 def test_a_line_without_secrets_reads_back_as_it_was() -> None:
     """Whoever copies it starts the same."""
     words = ["--nnodes", "2", "--env", "A=b c", "a.py", "--x", "it's", "$HOME"]
-    assert shlex.split(shown_words(words).text) == words
+    assert shlex.split(shown_args(words).text) == words
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o644, 0o604, 0o620, 0o602, 0o601])

@@ -253,6 +253,7 @@ def test_each_server_has_a_budget_of_its_own() -> None:
         died(signal=0, code=2),
         died(signal=0, code=127, cause="not-found"),
         died(signal=0, code=126, cause="not-executable"),
+        died(signal=0, code=125, cause="no-resources"),
     ],
     ids=lambda e: str(e.code),
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
+from reference_pages.launching import SPECIAL
 
 from paddock.errors import UsageError
-from paddock.jobfile.environment import FALLBACKS, MAPPING, SPECIAL
+from paddock.jobfile.environment import FALLBACKS, MAPPING
 from paddock.jobfile.flags import BY_NAME
 from paddock.jobfile.parse import parse
 

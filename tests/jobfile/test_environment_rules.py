@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from reference_pages.launching import SPECIAL, WINNING_LISTS
 
 from jobfile.reading import job, parsed
 from paddock.core.job import Rendezvous, Role, ValueSource
@@ -10,9 +11,7 @@ from paddock.core.value import replace
 from paddock.jobfile.args import ArgValue
 from paddock.jobfile.environment import (
     MAPPING,
-    SPECIAL,
     WINNING,
-    WINNING_LISTS,
     apply_environment,
 )
 from paddock.jobfile.flags import BY_NAME, FLAGS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.jobfile.masked import masked_words
+from paddock.jobfile.masked import masked_args
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ from paddock.jobfile.masked import masked_words
 def test_a_secret_within_a_word_is_hidden(word: str) -> None:
     """Of a script's words, and of a value of --env; the name stays."""
     for words in (["t.py", word], ["t.py", "--cfg", word], ["--env", f"CONFIG={word}", "t.py"]):
-        kept = " ".join(masked_words(words))
+        kept = " ".join(masked_args(words))
         assert "hush" not in kept and "******" in kept
 
 
@@ -67,7 +67,7 @@ def test_a_secret_within_a_word_is_hidden(word: str) -> None:
     ],
 )
 def test_what_is_harmless_stays(word: str) -> None:
-    assert masked_words(["t.py", "--tokenizer", "bert", word]) == [
+    assert masked_args(["t.py", "--tokenizer", "bert", word]) == [
         "t.py",
         "--tokenizer",
         "bert",
@@ -77,7 +77,7 @@ def test_what_is_harmless_stays(word: str) -> None:
 
 def test_what_stands_beside_a_secret_in_quotes_stays() -> None:
     word = '{"api_key": "x", "lr": 1, "db": {"password": "y"}}'
-    assert masked_words(["t.py", word])[1] == (
+    assert masked_args(["t.py", word])[1] == (
         '{"api_key": "******", "lr": 1, "db": {"password": "******"}}'
     )
 
@@ -85,9 +85,9 @@ def test_what_stands_beside_a_secret_in_quotes_stays() -> None:
 def test_a_long_word_is_masked_in_time_linear_in_it() -> None:
     """The kernel allows 128 KiB; each pair was once a copy of all that follows: 27 s of 1 MB."""
     word = '{"token": "x", "lr": 1}, ' * 5000
-    assert masked_words(["t.py", word])[1] == word.replace("x", "******")
+    assert masked_args(["t.py", word])[1] == word.replace("x", "******")
 
 
 def test_the_launchers_own_flags_keep_their_values() -> None:
     words = ["--token_file=/a=b", "--master", "monkey:80", "--log_dir", "key=1", "t.py"]
-    assert masked_words(words)[:3] == words[:3]
+    assert masked_args(words)[:3] == words[:3]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import paddock
 from jobfile.reading import PYTHON, job, parsed
 from paddock.command_line import Flag
 from paddock.core.job import Entrypoint, Job, ValueSource
@@ -248,6 +251,14 @@ def test_every_field_of_a_job_is_in_the_table() -> None:
     assert {path for path in told if not path.startswith(("roles.", "command."))} == known - DECIDED
     for path in told:
         job.value_of(path)
+
+
+def test_every_flag_that_is_not_plain_is_read() -> None:
+    """A row alone would take a value, and nothing would become of it."""
+    files = Path(paddock.__file__).parent.rglob("*.py")
+    source = "".join(p.read_text("utf-8") for p in files if p.name != "flags.py")
+    unread = [f.name for f in FLAGS if f.field and not f.is_plain and f'"{f.name}"' not in source]
+    assert unread == []
 
 
 @pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag.is_plain], ids=lambda f: f.name)

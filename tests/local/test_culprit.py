@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from local.jobs import wait_until
-from paddock.local.sweep import state_of
+from paddock.local.guardian import state_of
 
 if TYPE_CHECKING:
     from local.jobs import World

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from local.jobs import children_of, wait_until
 from paddock.core.plan import Proc
 from paddock.local.spawn import spawn_failure
 
@@ -134,12 +137,41 @@ def test_a_full_process_table_is_said_and_leaves_nothing(
     assert "raise ulimit -u" in ended.err and "Traceback" not in ended.err
 
 
+# Lowers the launcher's limit of processes, so that the next attempt cannot start its ranks.
+SHORT = """\
+import os, resource, sys
+if os.environ["PADDOCK_ATTEMPT"] == "0":
+    _, most = resource.getrlimit(resource.RLIMIT_NPROC)
+    resource.prlimit(os.getppid(), resource.RLIMIT_NPROC, (1, most))
+    sys.exit(3)
+"""
+
+
+def test_a_rank_for_which_there_is_no_process_is_tried_again(world: World, commons: Path) -> None:
+    """Want of processes passes; the policy decides, as for any other failure."""
+    script = commons / "train.py"
+    script.write_text(SHORT)
+    words = ("--max-restart", 100, "--restart-backoff", "50ms:50ms", script)
+    log = commons / "log" / "launcher.log"
+    job = world.start(*words, before=SOMEBODY, log_dir=log.parent)
+    wait_until(lambda: log.exists() and "could not be started" in log.read_text())
+    (launcher,) = children_of(job.pid)
+    _, most = resource.getrlimit(resource.RLIMIT_NPROC)
+    code = f"import resource; resource.prlimit({launcher}, resource.RLIMIT_NPROC, ({most}, {most}))"
+    subprocess.run([*SOMEBODY, sys.executable, "-c", code], check=True)
+    ended = job.end()
+    assert (ended.code, ended.left) == (0, []), ended.err
+    assert "could not be started: " in ended.err and "restart 2 of 100" in ended.err
+
+
 @pytest.mark.parametrize(
     ("number", "code", "cause"),
     [
         (errno.ENOENT, 127, "not-found"),
         (errno.EACCES, 126, "not-executable"),
-        (errno.EAGAIN, 125, "not-executable"),
+        (errno.EAGAIN, 125, "no-resources"),
+        (errno.ENOMEM, 125, "no-resources"),
+        (errno.EMFILE, 125, "no-resources"),
     ],
 )
 def test_a_program_is_not_blamed_for_the_machine(number: int, code: int, cause: str) -> None:

@@ -23,8 +23,6 @@ from paddock.local.output.logs import LogDir, safe_name
 if TYPE_CHECKING:
     from local.jobs import World
 
-HEADER = "\n----- attempt -----\n"
-
 
 def job_in(folder: Path, *, overwrite: bool = False, job_id: str = "default") -> Job:
     """A job that logs there."""
@@ -48,20 +46,20 @@ def proc_of(job: Job) -> Proc:
 
 def write(log: LogDir, job: Job, text: bytes, attempt: int = 0) -> Path:
     """Write to the worker's log as an attempt does; returns the file."""
-    fd = log.open(proc_of(job), attempt, HEADER)
+    fd = log.open(proc_of(job), is_needed=not attempt)
     os.write(fd, text)
     os.close(fd)
     return Path(log.log_path(proc_of(job)))
 
 
-def test_a_second_run_appends_below_a_header(tmp_path: Path) -> None:
+def test_a_second_run_appends(tmp_path: Path) -> None:
     """The log of the run that failed last night is still there in the morning."""
     job = job_in(tmp_path)
     for text in (b"one\n", b"two\n"):
         log = LogDir(job, "u", "podpod")
         path = write(log, job, text)
         log.close()
-    assert path.read_text() == f"one\n{HEADER}two\n"
+    assert path.read_text() == "one\ntwo\n"
 
 
 def test_overwriting_is_for_the_first_attempt_only(tmp_path: Path) -> None:
@@ -72,7 +70,7 @@ def test_overwriting_is_for_the_first_attempt_only(tmp_path: Path) -> None:
     write(log, job, b"one\n", attempt=0)
     path = write(log, job, b"two\n", attempt=1)
     log.close()
-    assert path.read_text() == f"one\n{HEADER}two\n"
+    assert path.read_text() == "one\ntwo\n"
 
 
 def test_two_jobs_in_one_directory_do_not_mix(tmp_path: Path) -> None:
@@ -195,8 +193,8 @@ def test_a_log_that_cannot_be_opened_is_bad_input_at_first_only(tmp_path: Path) 
     (tmp_path / "workerlog.0").mkdir()
     log = LogDir(job, "u", "podpod")
     with pytest.raises(UsageError, match="cannot be opened"):
-        log.open(proc_of(job), 0, HEADER)
-    assert log.open(proc_of(job), 1, HEADER) == -1
+        log.open(proc_of(job), is_needed=True)
+    assert log.open(proc_of(job), is_needed=False) == -1
     log.close()
 
 

@@ -36,7 +36,9 @@ class Desk:
         self.output.start()
         (self._thread,) = [t for t in threading.enumerate() if t.name == "paddock-output"]
 
-    def process(self, *, shown: bool = True, prefix: bytes = b"", file: str = "") -> int:
+    def process(
+        self, *, shown: bool = True, prefix: bytes = b"", file: str = "", header: bytes = b""
+    ) -> int:
         """A new process's output; returns the descriptor it writes to."""
         rank = len(self.streams)
         read_fd, write_fd = os.pipe()
@@ -44,6 +46,7 @@ class Desk:
         path = file or str(self.folder / f"workerlog.{rank}")
         file_fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         stream = ProcessStream(("worker", rank), read_fd, file_fd, path, shown, prefix)
+        stream.header = header
         self.streams.append(stream)
         self.writers.append(write_fd)
         self.output.add([stream])
@@ -149,6 +152,15 @@ def test_each_file_has_the_bytes_as_they_came(desk: Desk) -> None:
     os.write(desk.process(shown=False), data)
     desk.end()
     assert (desk.log(0), desk.log(1)) == (data, data)
+
+
+def test_a_file_that_others_have_written_to_gets_a_header(desk: Desk) -> None:
+    """Below the log of last night; a new file begins with the process's own first line."""
+    (desk.folder / "workerlog.1").write_bytes(b"old\n")
+    for _ in range(2):
+        os.write(desk.process(header=b"-- new --\n"), b"line\n")
+    desk.end()
+    assert (desk.log(0), desk.log(1)) == (b"line\n", b"old\n-- new --\nline\n")
 
 
 def test_invalid_utf8_is_shown_with_replacement(desk: Desk) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
 
 SRC = Path(__file__).resolve().parents[2] / "src"
-HEAVY = ("guardian", "loop", "streams", "ports", "node")
+HEAVY = ("loop", "streams", "ports", "node")
 
 
 def job_of(*words: object) -> Job:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paddock.errors import UsageError
-from paddock.local.facts.portowner import describe_owner
-from paddock.local.facts.ports import EPHEMERAL_RANGE, HeldPorts, hold_ports
+from paddock.local.facts.ports import EPHEMERAL_RANGE, HeldPorts, describe_owner, hold_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

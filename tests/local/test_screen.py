@@ -18,9 +18,8 @@ from paddock.core.hosts import Host
 from paddock.core.job import Entrypoint, Job, Logs
 from paddock.core.plan import make_plan
 from paddock.core.value import replace
-from paddock.local.evidence import stands_in
-from paddock.local.report.reporter import is_short
-from paddock.local.report.screen import ScreenReporter, summary
+from paddock.local.ending import stands_in
+from paddock.local.report.reporter import ScreenReporter, is_short, summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 
 from local.warm.test_server import in_a_process
+from paddock.local.guardian import sweep_on
 from paddock.local.loop import Loop
-from paddock.local.sweep import sweep_on
 
 
 def test_a_child_that_is_kept_while_the_sweep_goes_on_is_left_alone() -> None:

@@ -141,7 +141,7 @@ def test_one_leads_and_the_other_takes_over_at_once_when_it_stops(
     generation = a.expect_event(w.Elected).generation
     b = start(etcd.address, "b")
     assert b.expect_event(w.Following).record.name == "a"
-    assert a.fences(generation, 0).ok
+    assert a.fences(generation, 0).allowed
     begin = time.monotonic()
     a.election.stop(ended=False)
     elected = b.expect_event(w.Elected)
@@ -151,8 +151,8 @@ def test_one_leads_and_the_other_takes_over_at_once_when_it_stops(
     assert generation < elected.generation
     assert elected.previous is not None
     assert (elected.previous.attempt, elected.previous.uid) == (0, "uid-1")
-    assert not b.fences(elected.generation, 0).ok
-    assert b.fences(elected.generation, 1).ok
+    assert not b.fences(elected.generation, 0).allowed
+    assert b.fences(elected.generation, 1).allowed
 
 
 def test_many_candidates_agree_on_one_leader(
@@ -187,7 +187,7 @@ def test_leader_continues_when_etcd_is_killed_and_restarted(
     generation = a.expect_event(w.Elected).generation
     b = start(etcd.address, "b")
     b.expect_event(w.Following)
-    assert a.fences(generation, 0).ok
+    assert a.fences(generation, 0).allowed
     etcd.kill()
     assert a.expect_event(w.EtcdDown).seconds >= 1.0
     b.expect_event(w.EtcdDown)
@@ -200,7 +200,7 @@ def test_leader_continues_when_etcd_is_killed_and_restarted(
     a.expect_event(w.EtcdBack)
     fenced = a.expect_event(w.AttemptFenced)
     print(f"etcd up in {ready - begin:.3f} s; fence {time.monotonic() - ready:.3f} s after that")
-    assert fenced.ok
+    assert fenced.allowed
     b.expect_event(w.EtcdBack)
     time.sleep(TTL + 1)  # sleep: longer than a lease lasts
     a.expect_nothing(w.SteppedDown, w.Reelected)
@@ -237,7 +237,7 @@ def test_key_deleted_by_hand_is_taken_again(
     a.expect_event(w.Elected)
     etcdctl(etcd, "del", job_keys("job")[0])
     generation = a.expect_event(w.Reelected, 2.0).generation
-    assert a.fences(generation, 0).ok
+    assert a.fences(generation, 0).allowed
 
 
 def test_key_of_another_program_is_refused(
@@ -256,7 +256,7 @@ def test_finish_leaves_word_and_the_next_run_starts_afresh(
     """A member that was cut off learns the end from previous.ended."""
     a = start(etcd.address, "a")
     generation = a.expect_event(w.Elected).generation
-    assert a.fences(generation, 3).ok
+    assert a.fences(generation, 3).allowed
     late = start(etcd.address, "late")
     late.expect_event(w.Following)
     begin = time.monotonic()
@@ -265,7 +265,7 @@ def test_finish_leaves_word_and_the_next_run_starts_afresh(
     elected = late.expect_event(w.Elected)
     assert elected.previous is not None
     assert elected.previous.ended
-    assert late.fences(elected.generation, 0).ok
+    assert late.fences(elected.generation, 0).allowed
     client = EtcdClient(etcd.address)
     assert None not in read_keys(client)
     late.election.stop(ended=True)
@@ -290,7 +290,7 @@ def test_lost_quorum_pauses_attempts_and_deposes_nobody(
         a.expect_nothing(w.AttemptFenced, w.SteppedDown)
         etcd.start(0)
         begin = time.monotonic()
-        assert a.expect_event(w.AttemptFenced, 20.0).ok
+        assert a.expect_event(w.AttemptFenced, 20.0).allowed
         print(f"quorum back to fence: {time.monotonic() - begin:.3f} s")
         a.expect_nothing(w.SteppedDown)
         b.expect_nothing(w.Elected)
@@ -308,12 +308,12 @@ def test_one_member_down_or_paused_is_not_noticed(
         b.expect_event(w.Following)
         etcd.pause(0)
         time.sleep(TTL + 1)  # sleep: longer than a lease lasts
-        assert a.fences(generation, 0).ok
+        assert a.fences(generation, 0).allowed
         etcd.resume(0)
         etcd.kill(1)
-        assert a.fences(generation, 1).ok
+        assert a.fences(generation, 1).allowed
         time.sleep(TTL + 1)  # sleep: longer than a lease lasts
-        assert a.fences(generation, 2).ok
+        assert a.fences(generation, 2).allowed
         a.expect_nothing(w.SteppedDown, w.Reelected)
         b.expect_nothing(w.Elected)
 
@@ -333,7 +333,7 @@ def test_paused_leader_is_deposed_when_it_goes_on(
         b.expect_event(w.Following)
         stop([proc.pid])
         elected = b.expect_event(w.Elected)
-        assert b.fences(elected.generation, 0).ok
+        assert b.fences(elected.generation, 0).allowed
         b.skipped.clear()
         proc.stdin.write(generation + "\n")
         proc.stdin.flush()
@@ -341,7 +341,7 @@ def test_paused_leader_is_deposed_when_it_goes_on(
         said = ""
         while "Following" not in said or "AttemptFenced" not in said:
             said += proc.stdout.readline()
-        assert "AttemptFenced(attempt=9, ok=False" in said
+        assert "AttemptFenced(attempt=9, allowed=False" in said
         assert "SteppedDown(" in said
         b.expect_nothing(w.SteppedDown)
     finally:
@@ -388,7 +388,7 @@ def test_user_and_password(etcd: EtcdServer, start: Callable[..., Candidate]) ->
     generation = good.expect_event(w.Elected).generation
     follower = start(parse_etcd_url(f"etcd://root:s3cret@{where}"), "b")
     follower.expect_event(w.Following)
-    assert good.fences(generation, 0).ok
+    assert good.fences(generation, 0).allowed
     good.election.stop(ended=False)
     follower.expect_event(w.Elected, 1.0)
 
@@ -411,7 +411,7 @@ def test_tls_reaches_etcd(tmp_path: Path, start: Callable[..., Candidate]) -> No
         generation = a.expect_event(w.Elected).generation
         b = start(etcd.address, "b")
         b.expect_event(w.Following)
-        assert a.fences(generation, 0).ok
+        assert a.fences(generation, 0).allowed
         a.election.stop(ended=False)
         b.expect_event(w.Elected, 1.0)
         down = start(parse_etcd_url(f"etcd://{where}"), "c").expect_event(w.EtcdDown)

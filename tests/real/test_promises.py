@@ -79,7 +79,7 @@ def test_a_takeover_keeps_the_restart_budget(hosts: Hosts, world: World, etcd: E
     kill_rank(team, 2, others(leader)[0])
     ended = team.end(*others(leader))
     assert [e.code for e in ended] == [137, 137]
-    assert all("no restart is left of 1 (--max_restart)" in e.err for e in ended)
+    assert all("no restart is left of 1 (--max-restart)" in e.err for e in ended)
 
 
 def test_a_takeover_keeps_the_time_limit(hosts: Hosts, world: World, etcd: Etcd) -> None:

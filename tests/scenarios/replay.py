@@ -20,8 +20,8 @@ from paddock.core.attempt.exits import Exit
 from paddock.core.hosts import Host
 from paddock.core.job import Elastic, Entrypoint, Job, Rendezvous, Restart, Role, Servers
 from paddock.core.rendezvous import messages as m
-from paddock.core.rendezvous.handoff import LeaderHandoff
 from paddock.core.rendezvous.membership import Membership
+from paddock.core.rendezvous.quorum import LeaderHandoff
 from transcript import Do, replayed
 
 if TYPE_CHECKING:

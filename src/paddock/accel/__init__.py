@@ -1,12 +1,12 @@
 """The devices (GPU, XPU, NPU, ...) of a node's processes. Pure; the I/O is in facts/devices.py.
 
-cpu, gpu, dcu, xpu, npu   one accelerator each
-plugins                   devices that Paddle knows as plug-ins
+gpu, dcu, xpu, npu   one accelerator each
+plugins              devices that Paddle knows as plug-ins
 
-An accelerator is one file with one value, KNOWN, by kind: names, the traces it leaves in the file
-system, the command that lists it, a parser. To add one: write the file, name it in KINDS, record
-real output under tests/accel/golden, add a row to the docs. Devices that Paddle knows as plug-ins
-are rows of one table, plugins.py.
+An accelerator is one file with one value, KNOWN: names, the traces it leaves in the file system,
+the command that lists it, a parser. To add one: write the file, name it in PROBE_ORDER and
+ENV_ORDER, record real output under tests/accel/golden, add a row to the docs. Devices that Paddle
+knows as plug-ins are rows of one table, plugins.py.
 
 The shell asks, in this order, and stops at the first answer:
 1. kind_of_env: the visible-devices variables; no file is touched.
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 ROCM_AS_GPU = ("gpu", "dcu")  # asked for, found: see kinds_to_probe
-# By kind; a file each.
-KINDS = ("cpu", "gpu", "xpu", "dcu", "npu")
 # Traces looked for, commonest first.
 PROBE_ORDER = ("gpu", "npu", "xpu", "dcu", *PLUGIN_KINDS)
 # Variables looked at, as Paddle does: distributed/launch/context/device.py, 3.3.1.
@@ -63,14 +61,13 @@ class Accelerator:
     a trace but no command. is_obeyed: the vendor's run time is known to obey the deciding variable.
     """
 
-    kind: str
     title: str
-    parse: Callable[[str], tuple[Device, ...]]
     visible: tuple[str, ...] = ()
     traces: tuple[DeviceTrace, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
     fallback: str = ""
     is_obeyed: bool = True
+    parse: Callable[[str], tuple[Device, ...]] = lambda _output: ()
 
 
 @value
@@ -88,10 +85,12 @@ def accelerator(kind: str) -> Accelerator:
     >>> accelerator("npu").visible[0]
     'ASCEND_RT_VISIBLE_DEVICES'
     """
-    assert kind in (*KINDS, *PLUGIN_KINDS), kind
-    name = "plugins" if kind in PLUGIN_KINDS else kind
-    known: dict[str, Accelerator] = __import__(f"paddock.accel.{name}", fromlist=("KNOWN",)).KNOWN
-    return known[kind]
+    assert kind in PROBE_ORDER, kind
+    is_plugin = kind in PLUGIN_KINDS
+    name = "plugins" if is_plugin else kind
+    known = __import__(f"paddock.accel.{name}", fromlist=("KNOWN",)).KNOWN
+    found: Accelerator = known[kind] if is_plugin else known
+    return found
 
 
 def kind_of_env(env: Mapping[str, str], kind: str = "") -> str:
@@ -134,8 +133,8 @@ def kinds_to_probe(env: Mapping[str, str], kind: str) -> tuple[str, ...]:
     (('npu', 'xpu', 'mlu'), ('xpu',))
     """
     # torch.cuda, hence torchrun's "gpu", also means ROCm devices.
-    wanted = ("gpu", "dcu") if kind == "gpu" else (kind,) if kind else PROBE_ORDER
-    return tuple(k for k in wanted if k != "cpu" and (visible_of(k, env) or ("", None))[1] != ())
+    wanted = ROCM_AS_GPU if kind == "gpu" else (kind,) if kind else PROBE_ORDER
+    return tuple(k for k in wanted if (visible_of(k, env) or ("", None))[1] != ())
 
 
 def visible_of(kind: str, env: Mapping[str, str]) -> tuple[str, tuple[str, ...] | None] | None:
@@ -234,7 +233,9 @@ def choose_devices(
     labels, source = _visible_labels(found, env)
     if found.kind in PLUGIN_KINDS and not labels and visible_of(found.kind, env) is None:
         labels = _uncounted(found.kind, words, nproc)
-    chosen = _resolve(found, labels, source, words, flag) if words else _all(labels)
+    chosen = Devices(labels=labels, indices=tuple(range(len(labels))))
+    if words:
+        chosen = _resolve(found, labels, source, words, flag)
     if nproc is not None and nproc > len(chosen.labels):
         raise UsageError.of([_too_many(found.kind, chosen, source, words, nproc, flag)])
     if not chosen.labels:
@@ -264,16 +265,10 @@ def _words(requested: tuple[str, ...] | None) -> tuple[str, ...] | None:
     return None if not words or words == ("all",) else words
 
 
-def _all(labels: tuple[str, ...]) -> Devices:
-    return Devices("", labels, tuple(range(len(labels))))
-
-
 def _visible_labels(found: DetectedDevices, env: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
     """Labels in index order, and what to call the list in messages."""
-    named = visible_of(found.kind, env)
-    if named and named[1] is not None:
-        variable, labels = named
-        assert labels is not None
+    variable, labels = visible_of(found.kind, env) or ("", None)
+    if labels is not None:
         return labels, f"{variable}={','.join(labels)}"
     return tuple(d.number for d in found.devices), "this machine"
 
@@ -310,11 +305,9 @@ def _index_of(found: DetectedDevices, labels: tuple[str, ...], word: str) -> int
         if word in (device.number, device.uuid) or _is_start(word, device.uuid):
             names |= {device.number, device.uuid}
     hits = [
-        at
-        for at, label in enumerate(labels)
-        if label in names
-        or any(_is_start(a, b) for n in names for a, b in ((n, label), (label, n)))
-    ]
+        at for at, label in enumerate(labels)
+        if label in names or any(_is_start(n, label) or _is_start(label, n) for n in names)
+    ]  # fmt: skip
     return hits[0] if len(hits) == 1 else None
 
 
@@ -370,14 +363,13 @@ def _absent(
     asked = f"{flag} {','.join(words)}" if words else f"device kind '{kind}'"
     title = accelerator(kind).title if kind else "accelerator"
     if found.kind != "cpu":
+        other = f"use device kind {found.kind}, or leave it out"
         return Problem(
             f"{asked} asks for {title}, this machine has {accelerator(found.kind).title}",
-            f"write --devices {','.join(words)}, which takes any kind"
-            if words
-            else f"use device kind {found.kind}, or leave it out",
+            f"write --devices {','.join(words)}, which takes any kind" if words else other,
         )
     number = nproc or (len(words) if words else 1)
-    what = "1 process" if number == 1 else f"{number} processes"
+    what = f"{number} process{'' if number == 1 else 'es'}"
     hint = f"--nproc-per-node {number} without {flag} runs {what} on the CPU"
     for other in ENV_ORDER if not kind else (kind,):
         named = visible_of(other, env)

@@ -19,18 +19,15 @@ def parse(text: str) -> tuple[Device, ...]:
     return tuple(Device(number) for number in numbers)
 
 
-KNOWN = {
-    "dcu": Accelerator(
-        kind="dcu",
-        title="Hygon DCU",
-        # https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html; the ROCm build of
-        # Paddle honours CUDA_VISIBLE_DEVICES like the CUDA one.
-        visible=("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
-        # /dev/kfd is one node for all; render nodes also belong to display cards, so they count
-        # only when there is a kfd and no command could be run.
-        traces=(DeviceTrace("/dev/kfd", counts=False),),
-        commands=(("hy-smi",), ("rocm-smi",)),
-        parse=parse,
-        fallback="/dev/dri/renderD*",
-    )
-}
+KNOWN = Accelerator(
+    title="Hygon DCU",
+    # https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html; the ROCm build of
+    # Paddle honours CUDA_VISIBLE_DEVICES like the CUDA one.
+    visible=("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+    # /dev/kfd is one node for all; render nodes also belong to display cards, so they count
+    # only when there is a kfd and no command could be run.
+    traces=(DeviceTrace("/dev/kfd", counts=False),),
+    commands=(("hy-smi",), ("rocm-smi",)),
+    parse=parse,
+    fallback="/dev/dri/renderD*",
+)

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from paddock.accel import Accelerator, Device, DeviceTrace
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 def parse(text: str) -> tuple[Device, ...]:
     """Read `nvidia-smi --query-gpu=index,uuid --format=csv,noheader`.
@@ -15,31 +11,22 @@ def parse(text: str) -> tuple[Device, ...]:
     >>> parse("0, GPU-5a\\n1, GPU-6b\\n")
     (Device(number='0', uuid='GPU-5a'), Device(number='1', uuid='GPU-6b'))
     """
-    return tuple(_devices(text.splitlines()))
+    rows = [[word.strip() for word in line.partition(",")] for line in text.splitlines()]
+    return tuple(Device(number, uuid) for number, _, uuid in rows if number.isdecimal() and uuid)
 
 
-def _devices(lines: Iterable[str]) -> Iterable[Device]:
-    for line in lines:
-        number, _, uuid = line.partition(",")
-        if number.strip().isdecimal() and uuid.strip():
-            yield Device(number.strip(), uuid.strip())
-
-
-KNOWN = {
-    "gpu": Accelerator(
-        kind="gpu",
-        title="NVIDIA GPU",
-        # CUDA C++ Programming Guide, "CUDA Environment Variables".
-        visible=("CUDA_VISIBLE_DEVICES",),
-        traces=(
-            # One node per GPU the container was given; not nvidiactl, nvidia-uvm, nvidia-caps.
-            DeviceTrace("/dev/nvidia[0-9]*", counts=True),
-            # A bare host whose driver has not been opened yet has no nodes. Inside a container
-            # this still lists all GPUs of the host, hence second.
-            DeviceTrace("/proc/driver/nvidia/gpus/*", counts=True),
-            DeviceTrace("/dev/dxg", counts=False),  # WSL2: one node for all
-        ),
-        commands=(("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"),),
-        parse=parse,
-    )
-}
+KNOWN = Accelerator(
+    title="NVIDIA GPU",
+    # CUDA C++ Programming Guide, "CUDA Environment Variables".
+    visible=("CUDA_VISIBLE_DEVICES",),
+    traces=(
+        # One node per GPU the container was given; not nvidiactl, nvidia-uvm, nvidia-caps.
+        DeviceTrace("/dev/nvidia[0-9]*"),
+        # A bare host whose driver has not been opened yet has no nodes. Inside a container
+        # this still lists all GPUs of the host, hence second.
+        DeviceTrace("/proc/driver/nvidia/gpus/*"),
+        DeviceTrace("/dev/dxg", counts=False),  # WSL2: one node for all
+    ),
+    commands=(("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"),),
+    parse=parse,
+)

@@ -16,15 +16,12 @@ def parse(text: str) -> tuple[Device, ...]:
     return tuple(Device(number) for number in sorted(numbers, key=int))
 
 
-KNOWN = {
-    "npu": Accelerator(
-        kind="npu",
-        title="Ascend NPU",
-        # ASCEND_RT_ is what the CANN run time obeys; NPU_ is the name Paddle's launcher derives
-        # from the type of a plug-in device (distributed/launch/context/device.py).
-        visible=("ASCEND_RT_VISIBLE_DEVICES", "NPU_VISIBLE_DEVICES"),
-        traces=(DeviceTrace("/dev/davinci[0-9]*", counts=True),),  # not davinci_manager
-        commands=(("npu-smi", "info", "-m"),),
-        parse=parse,
-    )
-}
+KNOWN = Accelerator(
+    title="Ascend NPU",
+    # ASCEND_RT_ is what the CANN run time obeys; NPU_ is the name Paddle's launcher derives
+    # from the type of a plug-in device (distributed/launch/context/device.py).
+    visible=("ASCEND_RT_VISIBLE_DEVICES", "NPU_VISIBLE_DEVICES"),
+    traces=(DeviceTrace("/dev/davinci[0-9]*"),),  # not davinci_manager
+    commands=(("npu-smi", "info", "-m"),),
+    parse=parse,
+)

@@ -34,14 +34,11 @@ def _is_pci_address(word: str) -> bool:
     return len(parts) == 4 and all(p and set(p.lower()) <= set("0123456789abcdef") for p in parts)
 
 
-KNOWN = {
-    "xpu": Accelerator(
-        kind="xpu",
-        title="Kunlun XPU",
-        # Paddle 3.3.1, distributed/launch/context/device.py: XPULINK first.
-        visible=("XPULINK_VISIBLE_DEVICES", "XPU_VISIBLE_DEVICES"),
-        traces=(DeviceTrace("/dev/xpu[0-9]*", counts=True),),  # not xpuctrl
-        commands=(("xpu-smi",), ("xpu_smi",)),
-        parse=parse,
-    )
-}
+KNOWN = Accelerator(
+    title="Kunlun XPU",
+    # Paddle 3.3.1, distributed/launch/context/device.py: XPULINK first.
+    visible=("XPULINK_VISIBLE_DEVICES", "XPU_VISIBLE_DEVICES"),
+    traces=(DeviceTrace("/dev/xpu[0-9]*"),),  # not xpuctrl
+    commands=(("xpu-smi",), ("xpu_smi",)),
+    parse=parse,
+)

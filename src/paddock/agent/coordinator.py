@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from paddock.agent.member import Member
     from paddock.core.job import Job
-    from paddock.core.rendezvous.handoff import LeaderHandoff
+    from paddock.core.rendezvous.quorum import LeaderHandoff
     from paddock.core.rendezvous.state import Phase
     from paddock.local.loop import Loop
 

@@ -16,7 +16,7 @@ from paddock.local.loop import READ, Loop
 from paddock.local.node import LaunchContext, NodeRunner
 from paddock.local.output.logs import run_folder
 from paddock.local.output.streams import OutputThread
-from paddock.local.report.reporter import Reporter, is_short
+from paddock.local.report.reporter import Reporter, ScreenReporter, is_short, stderr_columns
 from paddock.local.report.text import LEVELS, end_text
 from paddock.local.runs.entry import CONTROL, RunEntry, is_recorded, job_name, take_entry
 from paddock.local.runs.record import keep_reason
@@ -222,7 +222,7 @@ class LauncherProcess(Launcher):
         import signal
         import sys
 
-        from paddock.local.signals import forwarded_signals, from_guardian, take_signals
+        from paddock.local.guardian import forwarded_signals, from_guardian, take_signals
 
         # The owner thread answers a dying rank; the output thread must not keep it from the GIL.
         sys.setswitchinterval(0.0005)
@@ -254,8 +254,8 @@ class LauncherProcess(Launcher):
 
     def _watch_guardian(self, guardian_pid: int) -> None:
         def gone(_events: int = 0) -> None:
+            from paddock.local.guardian import end_descendants
             from paddock.local.output.console import last_words
-            from paddock.local.sweep import end_descendants
 
             end_descendants()
             why = "the guardian process was killed; all processes ended"
@@ -456,7 +456,7 @@ class LauncherProcess(Launcher):
             is_alone = self.job.nnodes_max == 1
             why = end_text(self.verdict, member.stopped_by, is_alone=is_alone)
         if self.record is not None:
-            self.record.end(self.exit_code, why, was_told=bool(member.told_signal))
+            self.record.end(self.exit_code, why, was_stopped=bool(member.stop_signal))
         if self.exit_code:
             keep_reason(why)
         if self.control is not None:
@@ -488,7 +488,7 @@ class _Signals:
         """Act on a signal, in the loop, unless it has come the other way already."""
         import signal
 
-        from paddock.local.signals import LOSSES
+        from paddock.local.guardian import LOSSES
 
         if number in LOSSES:
             self._launcher.member.on_signal(signal.SIGTERM, LOSSES[number])
@@ -536,7 +536,6 @@ def _reporter(job: Job, context: LaunchContext, node: NodeRunner, output: Output
             node.record(text)
 
         return Reporter(LEVELS[job.logs.level], write)
-    from paddock.local.report.screen import ScreenReporter, stderr_columns
 
     screen = ScreenReporter(
         job,

@@ -85,11 +85,11 @@ class Member:
         self.plan: Plan | None = None  # of the latest attempt that was started here
         self._node_rank = 0
         self._signals = 0
-        self.told_signal = 0  # the first one that told this node to end
+        self.stop_signal = 0  # the first one that told this node to end
         self.stopped_by = ""  # the command that told this launcher to end, if no signal did
         self._loss: messages.Loss = ""  # the thing that was lost, if that is the reason
         self._verdict: Verdict | None = None
-        self._notes_said = False
+        self._notes_reported = False
         self.exits: list[Exit] = []  # of this node's processes, in the latest attempt
         self.problem = ""  # why this node ended its part without a verdict of the job
         node.events = self
@@ -127,8 +127,8 @@ class Member:
             coordinator_key=before.coordinator_key if before else "",
         )
         self.tell(join)
-        if self.told_signal:  # the one before may not have heard it
-            self.tell(messages.Leave(self.told_signal, self._signals > 1, self._loss))
+        if self.stop_signal:  # the one before may not have heard it
+            self.tell(messages.Leave(self.stop_signal, self._signals > 1, self._loss))
 
     def clock_offset(self) -> float:
         """The seconds that the coordinator's monotonic clock is ahead of ours, as far as known."""
@@ -267,15 +267,15 @@ class Member:
             self.tell(messages.Started(order.attempt, crc32(plan_bytes(plan))))
 
     def starting(self, plan: Plan, node_rank: int) -> None:
-        if self._node.warning and not self._notes_said:
+        if self._node.warning and not self._notes_reported:
             self.say("WARNING", self._node.warning)
         self._events.starting(plan, node_rank)
         self.reporter.starting(plan, node_rank)
 
     def _tell_started(self, plan: Plan) -> None:
         notes: tuple[str, ...] = ()
-        if not self._notes_said:
-            self._notes_said = True
+        if not self._notes_reported:
+            self._notes_reported = True
             notes = self._node.notes
         is_elastic = self.job.is_elastic
         self.reporter.started(
@@ -363,7 +363,7 @@ class Member:
         if lost and self._signals:
             return
         self._signals += 1
-        self.told_signal = self.told_signal or number
+        self.stop_signal = self.stop_signal or number
         if self._signals == 1:
             self._loss = lost
             if lost:

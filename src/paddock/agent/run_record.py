@@ -9,7 +9,7 @@ from time import time
 
 from paddock import __version__
 from paddock.agent.view import STATES
-from paddock.jobfile.masked import masked_words, shown_command
+from paddock.jobfile.masked import masked_args, shown_command
 from paddock.local.loop import READ
 from paddock.local.output.lock import process_text, uptime_seconds
 from paddock.local.runs.entry import KEPT_RUNS, prune
@@ -77,7 +77,7 @@ class RunRecord:
             cwd = ""  # it is gone
 
         def gather() -> None:
-            argv = masked_words(words)
+            argv = masked_args(words)
             self._command = shown_command(argv)
             self.details |= {
                 "host": os.uname().nodename, "pid": guardian_pid, "process": process_text(pid),
@@ -105,7 +105,7 @@ class RunRecord:
     def on_plan(self, plan: Plan, _node_rank: int) -> None:
 
         def make() -> Mapping[str, object]:
-            from paddock.local.report.screen import spans
+            from paddock.local.report.reporter import spans
 
             rows = []
             for number in range(plan.nnodes):
@@ -186,13 +186,13 @@ class RunRecord:
 
     # ------------------------------------------------------------------- the end
 
-    def end(self, code: int, why: str, *, was_told: bool) -> None:
+    def end(self, code: int, why: str, *, was_stopped: bool) -> None:
         """Write how it ended. was_told: to end."""
         if self._git is not None:
             select([self._git[1]], [], [], GIT_SECONDS)
         self._end_git()
         verdict = self._view.verdict
-        state = "succeeded" if code == 0 else "cancelled" if was_told else "failed"
+        state = "succeeded" if code == 0 else "cancelled" if was_stopped else "failed"
         if verdict is not None:
             state = STATES[verdict.kind]
         self._write()

@@ -63,7 +63,7 @@ class JobView:
     def state(self) -> str:
         """The state of this launcher: starting, running or stopping."""
         member = self._launcher.member
-        if self.verdict is not None or member.told_signal:
+        if self.verdict is not None or member.stop_signal:
             return "stopping"
         return "starting" if member.start is None else "running"
 

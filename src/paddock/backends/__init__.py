@@ -4,14 +4,13 @@
     table        the backends: the only list of their names
     backend      the interface that every backend implements
     registry     the entries of this user's runs: handles, details, events
-    flags        the flags of `paddock submit` beside launch's own
-    directives   #PADDOCK lines of a script
+    flags        the flags of `paddock submit` beside launch's own; #PADDOCK lines of a script
     merge        log chunks of many processes -> one stream in order of time
     text         states, plans and statuses as people read them
-    launches     the backend for what `paddock launch` runs on this machine; it takes no submissions
+    launches     runs of `paddock launch` on this machine: status, logs, stop; no submissions
     sites        where jobs can run: paddock.toml, sites.toml, conf.py, backend.yaml
-    files        a package and the launcher itself, on their way to hosts
-    node         the program that answers a submitter on those hosts
+    files        staging: the user's package and the launcher, sent to hosts
+    node         the remote agent: the program that answers a submitter on those hosts
     common       the folder backend that slurm, mpi and script share
 
     ssh, slurm, mpi, kubernetes, script   one backend each: pure builders and parsers, one driver

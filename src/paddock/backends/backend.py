@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from paddock.backends.table import ENTRIES, BackendEntry
+from paddock.backends.table import ENTRIES
+from paddock.command_line import nearest
 from paddock.errors import PaddockError, UsageError
 
 if TYPE_CHECKING:
@@ -31,16 +32,6 @@ class EndUnknownError(PaddockError):
 
 class NotAllReachedError(UsageError):
     """The stop request reached some hosts of a job, and not the others."""
-
-
-class SubmissionPlanner(Protocol):
-    """The planner of a backend: a submission becomes a plan.
-
-    May raise PaddockError, with all problems.
-    """
-
-    def plan(self, submission: Submission) -> SubmissionPlan:
-        """Return the plan of a submission; no host is asked and nothing is changed."""
 
 
 class RunBackend(Protocol):
@@ -80,8 +71,11 @@ class RunBackend(Protocol):
         """Remove the files that an ended job has left on its hosts."""
 
 
-class Backend(RunBackend, SubmissionPlanner, Protocol):
+class Backend(RunBackend, Protocol):
     """The interface to a place where jobs are started."""
+
+    def plan(self, submission: Submission) -> SubmissionPlan:
+        """Return the plan of a submission; no host is asked and nothing is changed."""
 
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
@@ -114,25 +108,8 @@ class HostBackend(Protocol):
 
 def find_backend(name: str) -> Backend:
     """Return the backend of that name; of LAUNCH a RunBackend only. Raises UsageError."""
-    found: Backend = _made(_entry(name).driver)
-    return found
-
-
-def find_planner(name: str) -> SubmissionPlanner:
-    """Return the planner of the backend of that name. Raises UsageError."""
-    entry = _entry(name)
-    found: SubmissionPlanner = _made(entry.planner or entry.driver)
-    return found
-
-
-def _entry(name: str) -> BackendEntry:
     if name not in ENTRIES:
-        from paddock.command_line import nearest
-
         raise UsageError(f"unknown backend '{name}'", hint=nearest(name, ENTRIES))
-    return ENTRIES[name]
-
-
-def _made(what: str) -> Any:
-    module, _, kind = what.partition(":")
-    return getattr(importlib.import_module(f"paddock.backends.{module}"), kind)()
+    module, _, kind = ENTRIES[name].driver.partition(":")
+    found: Backend = getattr(importlib.import_module(f"paddock.backends.{module}"), kind)()
+    return found

@@ -1,17 +1,19 @@
 """The flags of `paddock submit` beside those of `launch`, and how they are told apart. Pure.
 
-Flags of both come before the script, in any order; after it, everything is the script's.
+Flags of both come before the script, in any order; after it, everything is the script's. A script
+may begin with `#PADDOCK --flag value` lines, as with `#SBATCH` lines.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paddock.backends.sites.keys import BY_NAME as KEYS
 from paddock.backends.table import BACKENDS
 from paddock.command_line import FlagTable, flag, read_line
-from paddock.errors import Problem
+from paddock.errors import Problem, refuse
 from paddock.jobfile.flags import FLAGS as LAUNCH
 from paddock.jobfile.flags import FOREIGN
 
@@ -75,6 +77,7 @@ ONLY = {
     "data": ("ssh", "local"), "from": ("script",), "array": ("slurm",), "after": ("slurm",),
     "servers_on": ("mpi",),
 }  # fmt: skip
+MARK = "#PADDOCK"
 # Decided by where the job runs, so that these flags are refused.
 DECIDED = {
     "master": "the submission says where the nodes meet",
@@ -123,10 +126,10 @@ def foreign(backend: str, own: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def split_words(argv: Sequence[str]) -> SubmitArgs:
+def split_args(argv: Sequence[str]) -> SubmitArgs:
     """Split submit's own flags from the launcher's.
 
-    >>> found = split_words(["-b", "lab", "--nproc_per_node=2", "--dry-run", "train.py", "-b"])
+    >>> found = split_args(["-b", "lab", "--nproc_per_node=2", "--dry-run", "train.py", "-b"])
     >>> found.own, found.flags, found.script
     ({'site': 'lab', 'dry_run': '1'}, ['--nproc_per_node=2'], ('train.py', '-b'))
     """
@@ -134,18 +137,56 @@ def split_words(argv: Sequence[str]) -> SubmitArgs:
     found = SubmitArgs(
         script=tuple(line.rest), words=tuple(argv), problems=line.problems, is_help=line.is_help
     )
-    for said in line.said:
-        key = said.flag.key
+    for parsed in line.flags:
+        key = parsed.flag.key
         if key in OWN:
-            found.own[key] = said.text
+            found.own[key] = parsed.text
         elif key in DECIDED:
-            found.problems.append(Problem(f"{said.name} cannot be given here", DECIDED[key]))
+            found.problems.append(Problem(f"{parsed.name} cannot be given here", DECIDED[key]))
         elif key == "nnodes":
-            found.nnodes = said.text
+            found.nnodes = parsed.text
         elif key == "file":
-            found.file = said.text
+            found.file = parsed.text
         elif key == "env":
-            found.env.append(said.text)
+            found.env.append(parsed.text)
         else:
-            found.flags += said.words
+            found.flags += parsed.words
     return found
+
+
+@dataclass(frozen=True)
+class Directive:
+    """A `#PADDOCK` line: its number in the script, from 1, and its arguments."""
+
+    line: int
+    words: tuple[str, ...]
+
+
+def read_directives(text: str) -> tuple[Directive, ...]:
+    """Return the directives of a script, up to the first line that is neither empty nor a comment.
+
+    Raises UsageError with every line that cannot be read.
+
+    >>> read_directives("#!/bin/sh\\n#PADDOCK --nproc_per_node 2  # two GPUs\\necho\\n#PADDOCK -x")
+    (Directive(line=2, words=('--nproc_per_node', '2')),)
+    """
+    found, problems = [], []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            break
+        mark, _, rest = line.partition(" ")
+        if mark.rstrip() != MARK:
+            continue
+        try:
+            words = tuple(shlex.split(rest, comments=True))
+        except ValueError as error:
+            problems.append(Problem(f"line {number} of the script: {error}: {line.strip()}"))
+            continue
+        if words and not words[0].startswith("-"):
+            hint = f"write {MARK} --flag value"
+            problems.append(
+                Problem(f"line {number} of the script: '{words[0]}' is not a flag", hint)
+            )
+        found.append(Directive(number, words))
+    refuse(problems)
+    return tuple(found)

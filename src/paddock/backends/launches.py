@@ -47,7 +47,6 @@ class LocalLaunches:
     """The RunBackend for launches of `paddock launch` on this machine."""
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        """Return the status of a launch, by the module's table."""
         row = None if run.has_ended else self._asked(run)
         if row is None:
             return _recorded(run)
@@ -124,7 +123,6 @@ class LocalLaunches:
                 )
 
     def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
-        """Copy the logs of the launch to log/."""
         place = Path(str(run.details["logs"]))
         names = {name for name, _ in logs.launch_logs(str(run.details["directory"]), str(place))}
         found = [place / name for name in sorted({*names, LAUNCHER_LOG, "endpoints.log"})]

@@ -84,7 +84,6 @@ def clock_ahead_ns(samples: Iterable[tuple[int, int, int]]) -> int:
 
 
 def prefixed(pieces: Iterable[LogChunk], *, is_terminal: bool = False) -> Iterator[bytes]:
-    """Yield the lines with their label before each."""
     prefixes: dict[str, bytes] = {}
     for piece in pieces:
         prefix = prefixes.get(piece.label)
@@ -192,14 +191,11 @@ def matching(pieces: Iterable[LogChunk], pattern: str) -> Iterator[LogChunk]:
     except re.error as error:
         hint = f"a dot or a bracket that is meant needs a backslash: {re.escape(pattern)}"
         raise UsageError(f"--grep {pattern}: {error}", hint=hint) from error
-    return _matching(pieces, wanted)
 
+    def found(data: bytes) -> bytes:
+        return b"".join(filter(wanted.search, data.splitlines(keepends=True)))
 
-def _matching(pieces: Iterable[LogChunk], wanted: re.Pattern[bytes]) -> Iterator[LogChunk]:
-    for piece in pieces:
-        lines = piece.data.splitlines(keepends=True)
-        if found := b"".join(line for line in lines if wanted.search(line)):
-            yield piece._replace(data=found)
+    return (piece._replace(data=data) for piece in pieces if (data := found(piece.data)))
 
 
 def around(query: LogQuery, failed_at: float, seconds: float) -> LogQuery:

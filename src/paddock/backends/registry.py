@@ -97,7 +97,6 @@ class RegisteredJob:
         _write(self.folder / "run.json", row)
 
     def move(self, handle: Handle) -> None:
-        """Record the new handle that the backend has given the job."""
         self.handle = handle
         self.keep()
 
@@ -118,7 +117,6 @@ class RegisteredJob:
 
     @property
     def last_event(self) -> dict[str, Any] | None:
-        """The state that was seen last."""
         return next(self.events, None)
 
     @property
@@ -132,7 +130,6 @@ class RegisteredJob:
 
     @property
     def has_ended(self) -> bool:
-        """The job was seen to have ended."""
         return self.end is not None
 
     def forget(self) -> None:
@@ -358,7 +355,6 @@ def new_id(name: str) -> str:
 
 
 def keep_plan(run: RegisteredJob, plan: SubmissionPlan) -> None:
-    """Write the plan into the entry, as plan.json."""
     _write(run.folder / "plan.json", asdict(plan))
 
 

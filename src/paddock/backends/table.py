@@ -12,14 +12,12 @@ from typing import NamedTuple
 class BackendEntry(NamedTuple):
     """The table row of a backend.
 
-    driver, planner: "module:Class" below paddock.backends, imported when used. planner: the class
-    that plans, if the driver needs packages that a plan does not need. has_hosts: its sites name
+    driver: "module:Class" below paddock.backends, imported when used. has_hosts: its sites name
     hosts. sees_package: a job runs in the package, and nowhere else. is_here: a job can be asked
     only on the machine where it was submitted.
     """
 
     driver: str
-    planner: str = ""
     has_hosts: bool = False
     sees_package: bool = False
     is_here: bool = False
@@ -29,9 +27,7 @@ BACKENDS = {
     "ssh": BackendEntry("ssh.driver:Ssh", has_hosts=True, sees_package=True),
     "slurm": BackendEntry("slurm.driver:Slurm", sees_package=True),
     "mpi": BackendEntry("mpi.driver:Mpi", has_hosts=True, sees_package=True, is_here=True),
-    "kubernetes": BackendEntry(
-        "kubernetes.driver:Kubernetes", planner="kubernetes.planner:KubernetesPlanner"
-    ),
+    "kubernetes": BackendEntry("kubernetes.driver:Kubernetes"),
     "script": BackendEntry("script.driver:Script", is_here=True),
     "local": BackendEntry("ssh.driver:Local", sees_package=True),
 }

@@ -77,7 +77,6 @@ class Site:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def text(self, name: str, default: str = "") -> str:
-        """Return an option that is one text."""
         found = self.options.get(name, default)
         return found if isinstance(found, str) else str(found)
 
@@ -90,13 +89,11 @@ class Site:
         return tuple(str(each).strip() for each in found if str(each).strip())
 
     def table(self, name: str) -> dict[str, Any]:
-        """Return an option that is a table."""
         found = self.options.get(name, {})
         assert isinstance(found, dict)
         return found
 
     def tables(self, name: str) -> tuple[dict[str, Any], ...]:
-        """Return an option that is a list of tables."""
         found = self.options.get(name, ())
         assert isinstance(found, (list, tuple))
         return tuple(found)
@@ -239,12 +236,10 @@ class JobStatus:
 
     @property
     def is_final(self) -> bool:
-        """The job has ended."""
         return self.state in FINAL
 
     @property
     def ranks_up(self) -> int:
-        """The number of processes that run now."""
         return sum(rank.state == "running" for node in self.nodes for rank in node.ranks)
 
 

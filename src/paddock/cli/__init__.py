@@ -2,15 +2,15 @@
 
 main                              the first argument, and the import of its command
 family, help, completion          tables of commands and their parsing; help; shell completion
-launch, keeper, warm              ``paddock launch``; its daemon (--warm keep); ``paddock warm``
-explain, plan_text                ``paddock explain``, and the plan as text
+launch, warm_daemon, warm         ``paddock launch``; its daemon (--warm keep); ``paddock warm``
+explain                           ``paddock explain``: the plan of a job as text and JSON
 explain_kubernetes, operator      the objects of a PaddleJob; install and run the operator
 submit, jobs, job_status, rerun   submit a job; list, stop, fetch runs; their status; rerun
 watch, top, top_app               stacks and bill of a run; the live board, plain and with textual
 web                               see runs in a browser, or as one file
-ps, ps_text                       parameter servers: ask and order about; texts
+ps, ps_text                       parameter servers: query and control; texts
 pserver                           run a parameter server
 data, data_text                   training data: generate, split, check, plan
 rec                               recommendation models
-check, version                    an all-reduce for trial; installed versions
+check, version                    a smoke test, one all-reduce; installed versions
 """

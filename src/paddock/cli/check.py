@@ -17,12 +17,13 @@ from pathlib import Path
 from time import monotonic
 
 from paddock.backends.node.jobdir import inner, last_error, read_json
-from paddock.cli.family import JSON, CliCommand, ParsedCommand
+from paddock.cli.family import JSON, CliCommand, ParsedCommand, named
+from paddock.cli.main import COMMANDS as NAMES
 from paddock.cli.version import FRAMEWORKS, installed
 from paddock.command_line import flag
 from paddock.core.value import fields_of, value
 from paddock.errors import EXIT_DEADLINE, UsageError
-from paddock.local.evidence import last_line
+from paddock.local.ending import last_line
 
 CHECKED = ("paddle", "torch", "jax")
 PROCESSES = 2
@@ -47,9 +48,9 @@ class Finding:
     log_dir: str = ""
 
 
-def _run(given: ParsedCommand) -> int:
+def _run(args: ParsedCommand) -> int:
     """Check the frameworks asked for, or all that are installed; 0 when all are ok."""
-    asked, is_json = given.framework, given.json
+    asked, is_json = args.framework, args.json
     findings = []
     for framework in [asked] if asked else CHECKED:
         finding = check(framework)
@@ -90,7 +91,7 @@ def check(framework: str) -> Finding:
     started = monotonic()
     code, out = _launch(framework, folder, log_dir)
     seconds = round(monotonic() - started, 3)
-    found = told(out)
+    found = parse_result(out)
     if code == 0 and found is not None:
         shutil.rmtree(folder, ignore_errors=True)
         device, backend = found
@@ -142,10 +143,10 @@ def device_kind() -> str:
     return found.kind if len(found.labels) >= PROCESSES else "cpu"
 
 
-def told(out: str) -> tuple[str, str] | None:
+def parse_result(out: str) -> tuple[str, str] | None:
     """The device and backend that rank 0 wrote; None when it did not get that far.
 
-    >>> told("some warning\\npaddock-check cpu gloo\\n")
+    >>> parse_result("some warning\\npaddock-check cpu gloo\\n")
     ('cpu', 'gloo')
     """
     for line in out.splitlines():
@@ -168,16 +169,16 @@ def cause_of(code: int, folder: str) -> str:
     ranks = [rank for node in nodes for rank in node["ranks"] if rank["state"] == "failed"]
     logs = [Path(folder, "log", f"workerlog.{rank['local_rank']}") for rank in ranks]
     texts = [log.read_text("utf-8", "replace") for log in logs if log.exists()]
-    said = [last_line(text) for text in texts if text.strip()]
-    return ": ".join([verdict["text"], *said[:1]])[:CAUSE_CHARACTERS]
+    texts = [last_line(text) for text in texts if text.strip()]
+    return ": ".join([verdict["text"], *texts[:1]])[:CAUSE_CHARACTERS]
 
 
-COMMANDS = {
-    "check": CliCommand(
+COMMANDS = named(
+    CliCommand(
         "check",
-        "run a real all-reduce on two processes of this machine",
+        NAMES["check"],
         (flag("framework", "", "with this one [each installed one]", choices=CHECKED), JSON),
         _run,
         notes="On two devices where there are as many, else on the CPU. 0 if all are ok.",
     )
-}
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from paddock.cli.family import CliCommand, Operand, ParsedCommand
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, named
 from paddock.cli.help import commands_of
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import Flag
@@ -32,9 +32,9 @@ UNDERSCORE = 'string match -q -- "-*_*" (commandline -ct)'
 KNOWN = {"job": "jobs", "site": "sites", "discover": "sites"}  # kind or flag -> what is asked for
 
 
-def _run(given: ParsedCommand) -> int:
+def _run(args: ParsedCommand) -> int:
     scripts = {"bash": bash, "zsh": zsh, "fish": fish}
-    print(scripts.get(given.shell, lambda: _names(given.shell))(), end="")
+    print(scripts.get(args.shell, lambda: _names(args.shell))(), end="")
     return 0
 
 
@@ -233,13 +233,13 @@ def fish() -> str:
     return "\n".join(lines) + "\n"
 
 
-COMMANDS = {
-    "completion": CliCommand(
+COMMANDS = named(
+    CliCommand(
         "completion",
-        "print the completion script of bash, zsh or fish",
+        NAMES["completion"],
         (),
         _run,
         (Operand("shell", "SHELL", "whose script", "text", SHELLS, hidden=("jobs", "sites")),),
         notes="\n".join(INSTALL.values()),
     )
-}
+)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paddock.backends.node.store import size_text
-from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out, named
 from paddock.cli.ps_text import aligned
 from paddock.command_line import flag
 from paddock.errors import UsageError
@@ -130,61 +130,61 @@ PLAN = (
 # ---------------------------------------------------------------------------------------- orders
 
 
-def _generate(given: ParsedCommand) -> int:
+def _generate(args: ParsedCommand) -> int:
     from paddock.data.generate.write import Wanted, generate
 
     wanted = Wanted(
-        given.kind, Path(given.out), given.examples, given.files, given.seed, given.vocab,
-        given.format,
+        args.kind, Path(args.out), args.examples, args.files, args.seed, args.vocab,
+        args.format,
     )  # fmt: skip
     manifest = generate(wanted, _Progress("{:,}".format))
-    return _tell_written(manifest, given)
+    return _print_written(manifest, args)
 
 
-def _tell_written(manifest: Manifest, given: ParsedCommand) -> int:
+def _print_written(manifest: Manifest, args: ParsedCommand) -> int:
     """Print the files of a directory that generate or split has written."""
-    if given.json:
+    if args.json:
         print(json.dumps(manifest.as_json()))
         return 0
     counts = [shard.count for shard in manifest.shards]
     total = size_text(sum(shard.bytes for shard in manifest.shards))
-    print(f"{len(counts)} files, {sum(counts):,} {manifest.unit}, {total}: {given.out}")
+    print(f"{len(counts)} files, {sum(counts):,} {manifest.unit}, {total}: {args.out}")
     for name, value in manifest.facts.items():
         if not isinstance(value, (list, dict)):
             print(f"  {name}: {value}")
     return 0
 
 
-def _split(given: ParsedCommand) -> int:
+def _split(args: ParsedCommand) -> int:
     from paddock.data.files import find_files
     from paddock.data.split import Wanted, split
 
-    files = find_files(given.paths)
+    files = find_files(args.paths)
     path = files[0].path  # of a URL: below the working directory
-    given.out = given.out or (path.rpartition("/")[2] if "://" in path else path) + "-shards"
+    args.out = args.out or (path.rpartition("/")[2] if "://" in path else path) + "-shards"
     wanted = Wanted(
-        files, given.count, Path(given.out), given.by, given.key, given.seed, given.legacy,
-        given.name,
+        files, args.count, Path(args.out), args.by, args.key, args.seed, args.legacy,
+        args.name,
     )  # fmt: skip
-    return _tell_written(split(wanted, _Progress(size_text)), given)
+    return _print_written(split(wanted, _Progress(size_text)), args)
 
 
-def _check(given: ParsedCommand) -> int:
+def _check(args: ParsedCommand) -> int:
     from paddock.cli.data_text import report_json, report_text
     from paddock.data.assign import assign
     from paddock.data.check import check
     from paddock.data.files import find_files
 
-    files = find_files(given.paths)
-    if given.workers is not None:
-        assign(files, given.workers)
-    name, form = _format(given, files)
-    report = check(files, form, given.samples, given.padding, _Progress(size_text))
-    print(json.dumps(report_json(name, report)) if given.json else report_text(name, report))
+    files = find_files(args.paths)
+    if args.workers is not None:
+        assign(files, args.workers)
+    name, form = _format(args, files)
+    report = check(files, form, args.samples, args.padding, _Progress(size_text))
+    print(json.dumps(report_json(name, report)) if args.json else report_text(name, report))
     return 1 if report.wrong else 0
 
 
-def _format(given: ParsedCommand, files: list[DataFile]) -> tuple[str, Format]:
+def _format(args: ParsedCommand, files: list[DataFile]) -> tuple[str, Format]:
     """The format given, or found in the first lines; with its slots."""
     from paddock.data import declared
     from paddock.data.chunks import Chunk
@@ -192,9 +192,9 @@ def _format(given: ParsedCommand, files: list[DataFile]) -> tuple[str, Format]:
     from paddock.rec.config.keys import KINDS, BadValue
     from paddock.rec.readers.build import make_format
 
-    name, (said, config) = given.format, _said(given.config)
-    if name == "auto" and said.reader:
-        name = said.reader
+    name, (reading, config) = args.format, _config_reading(args.config)
+    if name == "auto" and reading.reader:
+        name = reading.reader
     if not name.endswith(".py") and name not in FORMATS:
         raise UsageError(f"no format '{name}'", hint=f"{', '.join(FORMATS)}, or a reader's .py")
     is_table = is_parquet(files[0].path)
@@ -202,14 +202,14 @@ def _format(given: ParsedCommand, files: list[DataFile]) -> tuple[str, Format]:
     head = next((b for f in texts for b in blocks(Chunk(f.path), HEAD_BYTES)), b"")
     if name == "auto":
         name = "parquet" if is_table else declared.format_of(head)
-    if given.sparse_slots or given.dense_slots:
+    if args.sparse_slots or args.dense_slots:
         try:
-            names = KINDS["names"](given.sparse_slots or "")
-            widths = KINDS["name:width"](given.dense_slots or "")
+            names = KINDS["names"](args.sparse_slots or "")
+            widths = KINDS["name:width"](args.dense_slots or "")
         except BadValue as error:
             raise UsageError(*error.args[:1], hint=error.args[1]) from error
-        said = replace(said, sparse_slots=names, dense_slots=widths)
-    is_declared = bool(said.sparse_slots or said.dense_slots)
+        reading = replace(reading, sparse_slots=names, dense_slots=widths)
+    is_declared = bool(reading.sparse_slots or reading.dense_slots)
     if not is_declared and name in ("csv", "parquet"):
         line = (
             "Parquet" if is_table else repr(head.split(b"\n", 1)[0][:60].decode("utf-8", "replace"))
@@ -218,14 +218,14 @@ def _format(given: ParsedCommand, files: list[DataFile]) -> tuple[str, Format]:
             f"{files[0].path}: neither slot text nor Criteo's: {line}",
             hint="say which columns it has with --sparse-slots and --dense-slots, or --format",
         )
-    padding = given.padding or said.padding
+    padding = args.padding or reading.padding
     if not is_declared and name == "slots":
         return name, replace(declared.slots_of_lines(head), padding=padding)
     paths = tuple(file.path for file in files)
-    return name, make_format(replace(said, paths=paths, reader=name, padding=padding), config)
+    return name, make_format(replace(reading, paths=paths, reader=name, padding=padding), config)
 
 
-def _said(config: str | None) -> tuple[Reading, Mapping[str, object]]:
+def _config_reading(config: str | None) -> tuple[Reading, Mapping[str, object]]:
     """The reader settings in a config of `paddock rec`, and all its keys. Raises UsageError."""
     from paddock.rec.config.resolve import resolve
     from paddock.rec.settings import Contract, Reading
@@ -241,12 +241,12 @@ def _said(config: str | None) -> tuple[Reading, Mapping[str, object]]:
     return replace(reading, reader="") if run.contract is Contract.DYGRAPH else reading, run.config
 
 
-def _plan(given: ParsedCommand) -> int:
+def _plan(args: ParsedCommand) -> int:
     from paddock.data.assign import assign
     from paddock.data.files import find_files
 
-    plan = assign(find_files(given.paths), given.workers, given.by, repeat=given.repeat)
-    if given.json:
+    plan = assign(find_files(args.paths), args.workers, args.by, repeat=args.repeat)
+    if args.json:
         workers = [
             {
                 "worker": worker,
@@ -264,7 +264,7 @@ def _plan(given: ParsedCommand) -> int:
 
 
 # fmt: off
-_ORDERS = (
+COMMANDS = named(
     CliCommand("data generate", "write data whose best possible score is known", GENERATE,
         _generate,
             (Operand("kind", "KIND", "what it is like", "text", KINDS),), extra="ps"),
@@ -276,4 +276,3 @@ _ORDERS = (
         extra="ps"),
 )
 # fmt: on
-COMMANDS = {order.name: order for order in _ORDERS}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, say
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, named, say
 from paddock.command_line import flag
 from paddock.errors import UsageError
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 COMMAND = "explain --kubernetes"
 
 
-def _run(given: ParsedCommand) -> int:
-    if (given.file is None) == (given.named is None):
+def _run(args: ParsedCommand) -> int:
+    if (args.file is None) == (args.named is None):
         raise UsageError("name one file: a PaddleJob", hint=f"write paddock {COMMAND} job.yaml")
-    given.file = given.file or given.named
+    args.file = args.file or args.named
     from paddock.jobfile.document import load_document
     from paddock.operator.decision import Settings
 
-    settings = Settings(scheduling=given.scheduling or "", init_image=given.init_image or "")
-    warnings, objects = objects_of(load_document(given.file), given.namespace or "", settings)
+    settings = Settings(scheduling=args.scheduling or "", init_image=args.init_image or "")
+    warnings, objects = objects_of(load_document(args.file), args.namespace or "", settings)
     for warning in warnings:
-        say(f"warning: {given.file}: {warning}")
-    if given.json:
+        say(f"warning: {args.file}: {warning}")
+    if args.json:
         print(json.dumps(objects, indent=2))
         return 0
     import yaml
@@ -92,12 +92,12 @@ def objects_of(
 
 
 # fmt: off
-COMMANDS = {COMMAND: CliCommand(COMMAND, "show the objects that the operator makes of a PaddleJob",
+COMMANDS = named(CliCommand(COMMAND, "show the objects that the operator makes of a PaddleJob",
     (
     flag("filename", "FILE", "the same, as kubectl's", "f", field="named"),
     flag("namespace", "NAME", "as kubectl's [the file's own]", "n"),
     flag("scheduling", "", "the operator's", choices=("volcano", "coscheduling")),
     flag("init-image", "IMAGE", "the operator's", aliases=("initImage",)),
     flag("json", "", "a JSON list instead of YAML"),
-), _run, (Operand("file", "FILE", "a PaddleJob, YAML or JSON", least=0),), extra="operator")}
+), _run, (Operand("file", "FILE", "a PaddleJob, YAML or JSON", least=0),), extra="operator"))
 # fmt: on

@@ -1,6 +1,6 @@
 """Commands and their subcommands ("orders"), as tables: parsed, documented and run here.
 
-``COMMANDS`` of a module: name, as "ps save" or "list" -> CliCommand. A command line becomes
+``COMMANDS`` of a module: name, as "ps save" or "list" -> CliCommand (named). A command line becomes
 a ParsedCommand: an attribute for each value, of the type that its metavar tells.
 """
 
@@ -64,7 +64,7 @@ class Operand:
 class CliCommand:
     """A command, or a subcommand ("order") of it.
 
-    run: runs the parsed command. takes_words: runs the command with raw arguments, where another
+    run: runs the parsed command. takes_args: runs the command with raw arguments, where another
     module reads them by the same table. usages: after "paddock NAME", where the usual one would
     not tell. notes: below what it does. extra: of the distribution, when a module is missing.
     more: flags that the notes tell of. common: names of the flags that --help shows first; the
@@ -76,7 +76,7 @@ class CliCommand:
     flags: tuple[Flag, ...]
     run: Callable[[ParsedCommand], int] | None = None
     operands: tuple[Operand, ...] = ()
-    takes_words: Callable[[Sequence[str]], int] | None = None
+    takes_args: Callable[[Sequence[str]], int] | None = None
     usages: tuple[str, ...] = ()
     notes: str = ""
     examples: str = ""
@@ -91,6 +91,11 @@ class CliCommand:
         return FlagTable(self.name, (*self.flags, *self.more), goes_single=self.goes_single)
 
 
+def named(*commands: CliCommand) -> dict[str, CliCommand]:
+    """The table of a module: commands by their names."""
+    return {command.name: command for command in commands}
+
+
 def carry_out(name: str, commands: Mapping[str, CliCommand], argv: Sequence[str]) -> int:
     """Run a command, or one of its subcommands ("orders"); returns the exit code.
 
@@ -99,7 +104,7 @@ def carry_out(name: str, commands: Mapping[str, CliCommand], argv: Sequence[str]
     words = list(argv)
     if name not in commands:
         if not words or words[0] in ("-h", "--help", "help"):
-            raise HelpAsked(name, commands=commands)
+            raise HelpAsked(name)
         orders = [full.partition(" ")[2] for full in commands]
         if words[0] not in orders:
             hint = nearest(words[0], orders)
@@ -108,19 +113,19 @@ def carry_out(name: str, commands: Mapping[str, CliCommand], argv: Sequence[str]
     command = commands[name]
     line = read_line(words, command.table)
     if line.is_help:
-        raise HelpAsked(name, commands=commands)
+        raise HelpAsked(name)
     try:
-        if command.takes_words is not None:
-            return command.takes_words(words)
+        if command.takes_args is not None:
+            return command.takes_args(words)
         assert command.run is not None
-        return command.run(given(command, line))
+        return command.run(parse_command(command, line))
     except ImportError as error:
         from paddock.errors import missing_extra
 
         raise missing_extra(error, command.extra) from error
 
 
-def given(command: CliCommand, line: ParsedLine) -> ParsedCommand:
+def parse_command(command: CliCommand, line: ParsedLine) -> ParsedCommand:
     """Parse the arguments of a command. Raises UsageError with all problems.
 
     The attribute is a list where the flag repeats, None where it is not given.
@@ -128,8 +133,8 @@ def given(command: CliCommand, line: ParsedLine) -> ParsedCommand:
     problems = list(line.problems)
     found: dict[str, object] = {}
     for one in command.table.flags:
-        said = [each for each in line.said if each.flag is one]
-        values = [_typed(one, each.name, each.text, problems) for each in said]
+        own = [each for each in line.flags if each.flag is one]
+        values = [_typed(one, each.name, each.text, problems) for each in own]
         if not values and one.default:
             values = [_typed(one, one.names[-1], one.default, problems)]
         if not values and one.is_needed:
@@ -160,7 +165,7 @@ def given(command: CliCommand, line: ParsedLine) -> ParsedCommand:
 
 def say(text: str) -> None:
     """Print a line for people on stderr, within the terminal; stdout is for the result."""
-    from paddock.local.report.screen import fit_terminal
+    from paddock.local.report.reporter import fit_terminal
 
     sys.stderr.write(fit_terminal(f"paddock: {text}\n"))
     sys.stderr.flush()

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from paddock import __version__
 from paddock.backends.flags import FLAGS as SUBMIT
 from paddock.cli.explain import FLAGS as EXPLAIN
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, usage_of
-from paddock.cli.main import ALL, SHARED
+from paddock.cli.explain_kubernetes import COMMANDS as KUBERNETES
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, named, usage_of
+from paddock.cli.main import ALL, GROUPS, SHARED
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import HELP, HELP_ALL, Flag, flag, nearest, read_line, spelled
 from paddock.errors import HelpAsked, UsageError
@@ -29,16 +30,6 @@ Examples:
   paddock launch --server-num 1 --worker-num 2 train.py  parameter server
   paddock explain --nnodes 2 train.py                    what would happen
 """
-# The commands by what people want to do. A name that is not in COMMANDS is left out.
-GROUPS = (
-    ("Run a job", ("launch", "submit", "rerun", "explain", "check")),
-    ("Look at jobs, stop them", ("list", "status", "logs", "wait", "stop", "fetch", "delete")),
-    ("See a run", ("top", "web", "stacks", "bill", "report")),
-    ("Cluster", ("operator",)),
-    ("Parameter server", ("pserver", "ps")),
-    ("Data and models", ("data", "rec")),
-    ("Housekeeping", ("warm", "version", "completion", "help")),
-)
 LAUNCHING = """\
 Everything after the script belongs to the script. Flags win over the environment.
 - and _ are the same, and a unique beginning of a flag is enough."""
@@ -46,12 +37,12 @@ SCRIPT = (Operand("script", "train.py [arguments of train.py]", "", "script"),)
 ALL_FLAGS = flag("all", "", "show every flag, not only the common ones")
 
 
-def _run(given: ParsedCommand) -> int:
+def _run(args: ParsedCommand) -> int:
     """Print help about a command, or about all."""
-    if not given.words:
+    if not args.words:
         sys.stdout.write(overview())
         return 0
-    name, *order = given.words
+    name, *order = args.words
     if name not in NAMES:
         raise UsageError(f"'{name}' is not a command", hint=nearest(name, NAMES, ALL))
     known = commands_of(name)
@@ -60,7 +51,7 @@ def _run(given: ParsedCommand) -> int:
         orders = [one.partition(" ")[2] for one in known]
         what = f"'{' '.join(order)}' is not an order of paddock {name}"
         raise UsageError(what, hint=nearest(order[0], orders) if any(orders) else f"paddock {name}")
-    sys.stdout.write(command_help(full, is_all=given.all))
+    sys.stdout.write(command_help(full, is_all=args.all))
     return 0
 
 
@@ -70,11 +61,10 @@ def overview() -> str:
     lines = [*reflowed(f"Paddock {__version__} starts, supervises and scales distributed training "
                        "jobs.", width), ""]  # fmt: skip
     lines.append("usage: paddock COMMAND [arguments]")
-    for title, names in GROUPS:
+    for title, commands in GROUPS.items():
         lines += ["", f"{title}:"]
-        for name in names:
-            if name in NAMES:
-                lines += beside(f"  {name}", NAMES[name], 14, width)
+        for name, what in commands.items():
+            lines += beside(f"  {name}", what, 14, width)
     lines += ["", *reflowed("Help on a command: paddock COMMAND --help", width), ""]
     lines += _reflowed_text(EXAMPLES, width)
     return "\n".join(lines) + "\n"
@@ -98,23 +88,19 @@ def commands_of(name: str) -> dict[str, CliCommand]:
     return {full: one for full, one in found.items() if full.partition(" ")[0] == name}
 
 
-def command_help(
-    name: str, commands: Mapping[str, CliCommand] | None = None, *, is_all: bool = False
-) -> str:
+def command_help(name: str, *, is_all: bool = False) -> str:
     """The text of ``paddock NAME --help``; NAME may have an order in it. is_all: --help-all."""
-    known = commands or commands_of(name.partition(" ")[0])
+    known = commands_of(name.partition(" ")[0])
     return command_text(known[name], is_all=is_all) if name in known else orders_text(name, known)
 
 
 def answer(asked: HelpAsked) -> int:
     """Print the help that was asked for."""
     is_all = False
-    if asked.words:
-        table = commands_of(asked.name)[asked.name].table
-        said = read_line(asked.words, table, has_script=True).said
-        is_all = any(one.flag is HELP_ALL for one in said)
-    known = asked.commands  # of CliCommands, which errors.py does not know
-    sys.stdout.write(command_help(asked.name, known, is_all=is_all))  # type: ignore[arg-type]  # above
+    if asked.args:
+        line = read_line(asked.args, COMMANDS[asked.name].table, has_script=True)
+        is_all = any(one.flag is HELP_ALL for one in line.flags)
+    sys.stdout.write(command_help(asked.name, is_all=is_all))
     return 0
 
 
@@ -200,7 +186,7 @@ USAGE = "[flags] train.py [arguments of train.py]"
 NOTES = "Flags of launch (paddock help launch) go before the script, too."
 MORE = tuple(one for one in FLAGS if one.name != "dry_run")  # submit has its own
 # fmt: off
-_COMMANDS = (
+COMMANDS = named(
     CliCommand("launch", NAMES["launch"], FLAGS, operands=SCRIPT, usages=(USAGE,),
                notes=LAUNCHING, examples=EXAMPLES, common=COMMON),
     CliCommand("explain", NAMES["explain"], EXPLAIN, operands=SCRIPT, usages=(
@@ -213,6 +199,6 @@ _COMMANDS = (
     CliCommand("help", NAMES["help"], (ALL_FLAGS,), _run,
                (Operand("words", "COMMAND [ORDER]", "about this", "command", least=0, most=2),),
                usages=("[COMMAND [ORDER]] [--all]",)),
+    *KUBERNETES.values(),
 )
 # fmt: on
-COMMANDS = {command.name: command for command in _COMMANDS}

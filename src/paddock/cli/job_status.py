@@ -146,7 +146,7 @@ def ask_all(runs: Sequence[RegisteredJob], *, is_brief: bool = False) -> list[Jo
     for run in runs:
         by_backend.setdefault(run.handle.backend, []).append(run)
 
-    def told(name: str) -> list[JobStatus | PaddockError]:
+    def statuses_of(name: str) -> list[JobStatus | PaddockError]:
         some, backend = by_backend[name], find_backend(name)
         if isinstance(backend, HostBackend):
             return backend.statuses(some, is_brief=is_brief)
@@ -154,7 +154,9 @@ def ask_all(runs: Sequence[RegisteredJob], *, is_brief: bool = False) -> list[Jo
             return list(pool.map(_status, some))
 
     with ThreadPoolExecutor(max(1, len(by_backend))) as pool:
-        for some, statuses in zip(by_backend.values(), pool.map(told, by_backend), strict=True):
+        for some, statuses in zip(
+            by_backend.values(), pool.map(statuses_of, by_backend), strict=True
+        ):
             found |= {run.run_id: each for run, each in zip(some, statuses, strict=True)}
     return [_seen(run, found[run.run_id]) for run in runs]
 
@@ -264,7 +266,7 @@ def stay(run: RegisteredJob) -> int:
     For backends whose jobs do not depend on this process.
     """
     backend = find_backend(run.handle.backend)
-    is_told = False
+    is_stopping = False
     reader: threading.Thread | None = None
     last = ""
 
@@ -290,9 +292,9 @@ def stay(run: RegisteredJob) -> int:
             # sleep: a batch system does not report the end of a job
             time.sleep(POLL_SECONDS / 2)
         except KeyboardInterrupt:
-            backend.stop(run, now=is_told)
-            say("stopping at once" if is_told else "stopping; once more for at once")
-            is_told = True
+            backend.stop(run, now=is_stopping)
+            say("stopping at once" if is_stopping else "stopping; once more for at once")
+            is_stopping = True
     if reader is not None:
         reader.join(LAST_LINES_SECONDS)
     return exit_code(status)

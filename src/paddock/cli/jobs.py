@@ -21,7 +21,7 @@ from paddock.backends.registry import RegisteredJob, Registry, remove_damaged
 from paddock.backends.sites.find import find_site
 from paddock.backends.text import clean, word_of
 from paddock.backends.types import JobStatus
-from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, say
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named, say
 from paddock.cli.job_status import (
     AT_ONCE,
     POLL_SECONDS,
@@ -37,6 +37,7 @@ from paddock.cli.job_status import (
     shown_name,
     watch,
 )
+from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import flag
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.local.output.console import write_all
@@ -47,21 +48,20 @@ ENDED_SHOWN = 20  # runs that have ended, in a list without --all
 STOPPING_SECONDS = 30.0  # that delete waits for a job which was told to end
 
 
-def _list(given: ParsedCommand) -> int:
-    """Print one line for each job."""
+def _list(args: ParsedCommand) -> int:
     registry = Registry(os.environ)
-    if given.discover:
-        site = find_site(given.discover, env=os.environ, cwd=os.getcwd())
+    if args.discover:
+        site = find_site(args.discover, env=os.environ, cwd=os.getcwd())
         for handle, found in find_backend(site.backend).discover(site):
             registry.adopt(handle, found)
-    runs = runs_of(given.jobs) if given.jobs else registry.runs()
+    runs = runs_of(args.jobs) if args.jobs else registry.runs()
     ended = {run.run_id: end for run in runs if (end := seen_end(run))}
-    is_whole = given.jobs or given.all or given.json
+    is_whole = args.jobs or args.all or args.json
     hidden = set() if is_whole else {*[*ended][:-ENDED_SHOWN]}
     runs = [run for run in runs if run.run_id not in hidden]
     asked = iter(ask_all([run for run in runs if run.run_id not in ended], is_brief=True))
     statuses = [ended.get(run.run_id) or next(asked) for run in runs]
-    if given.json:
+    if args.json:
         show(runs, statuses, is_json=True, is_list=True)
         return 0
     if damaged := registry.damaged:
@@ -78,38 +78,36 @@ def _list(given: ParsedCommand) -> int:
     return 0
 
 
-def _status_of(given: ParsedCommand) -> int:
-    """Print the status of jobs host by host, rank by rank."""
-    runs = runs_of(given.jobs)
-    if given.watch:
-        return watch(one_of(given.jobs))
+def _status_of(args: ParsedCommand) -> int:
+    runs = runs_of(args.jobs)
+    if args.watch:
+        return watch(one_of(args.jobs))
     statuses = ask_all(runs, is_brief=True)
-    is_list = len(given.jobs) > 1 or "all" in given.jobs
-    show(runs, statuses, is_json=given.json, is_list=is_list)
+    is_list = len(args.jobs) > 1 or "all" in args.jobs
+    show(runs, statuses, is_json=args.json, is_list=is_list)
     return 0
 
 
-def _logs(given: ParsedCommand) -> int:
-    """Print the log lines of all ranks, ordered by time."""
-    run = one_of(given.jobs)
+def _logs(args: ParsedCommand) -> int:
+    run = one_of(args.jobs)
     query = read_query(
-        rank=given.rank,
-        since=given.since or "",
+        rank=args.rank,
+        since=args.since or "",
         now=time.time(),
-        follow=given.follow,
-        tail=given.lines or given.tail or "",
+        follow=args.follow,
+        tail=args.lines or args.tail or "",
     )
-    if given.around_failure is not None:
+    if args.around_failure is not None:
         status = ask(run)
         if status.state not in ("failed", "lost"):
             raise UsageError(f"{shown_name(run)} has not failed: it is {word_of(status.state)}")
-        query = around(query, status.failed_at or status.since, given.around_failure)
+        query = around(query, status.failed_at or status.since, args.around_failure)
     tail = None if query.follow else query.tail
-    if given.grep is not None and tail is not None:
+    if args.grep is not None and tail is not None:
         query = replace(query, tail=None)  # of the lines that match, the last ones
     pieces = find_backend(run.handle.backend).logs(run, query)
-    if given.grep is not None:
-        pieces = matching(pieces, given.grep)
+    if args.grep is not None:
+        pieces = matching(pieces, args.grep)
     if tail is not None:  # where several streams were cut one by one
         pieces = tail_of(pieces, tail)
     is_empty = True
@@ -124,11 +122,10 @@ def _logs(given: ParsedCommand) -> int:
     return 0
 
 
-def _stop(given: ParsedCommand) -> int:
-    """Ask jobs to stop."""
-    runs = runs_of(given.jobs)
+def _stop(args: ParsedCommand) -> int:
+    runs = runs_of(args.jobs)
     seen = {r.run_id: s for r, s in zip(runs, ask_all(runs, is_brief=True), strict=True)}
-    if "all" in given.jobs:  # the ended ones are not worth a line each
+    if "all" in args.jobs:  # the ended ones are not worth a line each
         runs = [run for run in runs if not seen[run.run_id].is_final]
         if not runs:
             say("nothing is running")
@@ -136,16 +133,16 @@ def _stop(given: ParsedCommand) -> int:
     def stop(run: RegisteredJob) -> str:
         if (status := seen[run.run_id]).is_final:
             return f"{shown_name(run)} has already ended: {word_of(status.state)}"
-        find_backend(run.handle.backend).stop(run, now=given.now)
-        return f"stopping {shown_name(run)}" + (" at once" if given.now else "")
+        find_backend(run.handle.backend).stop(run, now=args.now)
+        return f"stopping {shown_name(run)}" + (" at once" if args.now else "")
 
-    return _each(given, runs, stop, at_once=AT_ONCE)
+    return _each(args, runs, stop, at_once=AT_ONCE)
 
 
-def _wait(given: ParsedCommand) -> int:
+def _wait(args: ParsedCommand) -> int:
     """Wait for the end; exits with the job's code, of several with the first that is not 0."""
-    runs = runs_of(given.jobs)
-    limit = given.timeout
+    runs = runs_of(args.jobs)
+    limit = args.timeout
     deadline = None if limit is None else time.monotonic() + limit
     ended: dict[str, JobStatus] = {}
     while True:
@@ -160,19 +157,18 @@ def _wait(given: ParsedCommand) -> int:
         # sleep: see watch
         time.sleep(POLL_SECONDS)
     statuses = [ended[run.run_id] for run in runs]
-    if not given.json:
+    if not args.json:
         statuses = [replace(status, nodes=()) for status in statuses]
-    show(runs, statuses, is_json=given.json, is_list=len(runs) != 1)
+    show(runs, statuses, is_json=args.json, is_list=len(runs) != 1)
     return next((code for code in map(exit_code, statuses) if code), 0)
 
 
-def _fetch(given: ParsedCommand) -> int:
-    """Fetch log/ and output/."""
-    runs = runs_of(given.jobs)
+def _fetch(args: ParsedCommand) -> int:
+    runs = runs_of(args.jobs)
 
     def fetch(run: RegisteredJob) -> str:
-        to = Path(given.to or run.run_id)
-        if given.to and len(runs) > 1:  # else they would lie over one another
+        to = Path(args.to or run.run_id)
+        if args.to and len(runs) > 1:  # else they would lie over one another
             to /= run.run_id
         is_new = not to.exists()
         try:
@@ -184,18 +180,18 @@ def _fetch(given: ParsedCommand) -> int:
         find_backend(run.handle.backend).fetch(run, to, lambda text: say(clean(text)))
         return f"{shown_name(run)} -> {to}"
 
-    return _each(given, runs, fetch)
+    return _each(args, runs, fetch)
 
 
-def _delete(given: ParsedCommand) -> int:
+def _delete(args: ParsedCommand) -> int:
     """Remove what an ended job has left, and its entry here; also one that cannot be read."""
-    damaged = Registry(os.environ).damaged_runs(given.jobs)
+    damaged = Registry(os.environ).damaged_runs(args.jobs)
 
     def delete(run: RegisteredJob) -> str:
         if run in damaged:
             remove_damaged(run.folder)
             return f"removed the damaged record {run.run_id}"
-        if not given.entry_only:
+        if not args.entry_only:
             status = _settled(run)
             if status.state == "unknown":
                 hint = "--entry-only forgets it here and leaves what is there"
@@ -207,15 +203,15 @@ def _delete(given: ParsedCommand) -> int:
         run.forget()
         return f"removed {shown_name(run)}"
 
-    if given.cache is not None:
-        _clear(given.cache)
-        if not given.jobs:
+    if args.cache is not None:
+        _clear(args.cache)
+        if not args.jobs:
             return 0
-    elif not given.jobs:
+    elif not args.jobs:
         hint = "write paddock delete JOB ..., or paddock delete --cache SITE"
         raise UsageError("JOB is not given", hint=hint)
-    words = [word for word in given.jobs if all(word != run.run_id for run in damaged)]
-    return _each(given, damaged + (runs_of(words) if words else []), delete)
+    words = [word for word in args.jobs if all(word != run.run_id for run in damaged)]
+    return _each(args, damaged + (runs_of(words) if words else []), delete)
 
 
 def _clear(word: str) -> None:
@@ -248,14 +244,14 @@ def _settled(run: RegisteredJob) -> JobStatus:
 
 
 def _each(
-    given: ParsedCommand,
+    args: ParsedCommand,
     runs: Sequence[RegisteredJob],
     do: Callable[[RegisteredJob], str],
     at_once: int = 1,
 ) -> int:
     """Apply a function to every job named; all failures are raised together at the end."""
     problems: list[Problem] = []
-    told = []
+    done = []
 
     def tried(run: RegisteredJob) -> str | PaddockError:
         try:
@@ -271,11 +267,11 @@ def _each(
             elif isinstance(text, PaddockError):
                 problems.append(Problem(text.message, text.hint))
             else:
-                told.append({"handle": str(run.handle), "what": text})
-                if not given.json:
+                done.append({"handle": str(run.handle), "what": text})
+                if not args.json:
                     print(text)
-    if given.json:
-        print(json.dumps(told))
+    if args.json:
+        print(json.dumps(done))
     if problems:
         raise UsageError.of(problems)
     return 0
@@ -287,15 +283,15 @@ def _jobs(usual: str, least: int = 0) -> tuple[Operand, ...]:
                     f"last{usual} or all", "job", (), least, 0),)
 
 
-_VERBS = (
-    CliCommand("list", "list your runs: launched here, or submitted elsewhere", (
+COMMANDS = named(
+    CliCommand("list", NAMES["list"], (
         flag("discover", "SITE", "find jobs of that site that were submitted elsewhere, too"),
         flag("all", "", "show every run, not only the last 20 that have ended"), JSON,
     ), _list, _jobs("")),
-    CliCommand("status", "show the state of a run: its nodes and ranks", (
+    CliCommand("status", NAMES["status"], (
         flag("watch", "", "redraw until the job has ended; exits with its code"), JSON,
     ), _status_of, _jobs(" (the default)")),
-    CliCommand("logs", "show the logs of all ranks, merged in order of time", (
+    CliCommand("logs", NAMES["logs"], (
         flag("follow", "", "go on until the job has ended", "f"),
         flag("rank", "0,4-7|all", "only these ranks", default="all"),
         flag("grep", "PATTERN", "only lines in which this regular expression is found"),
@@ -304,18 +300,19 @@ _VERBS = (
         flag("tail", "COUNT", "only so many of the last lines", status="hidden"),
         flag("around-failure", "DURATION", "so long before and after the first failure, as 5s"),
     ), _logs, _jobs(" (the default)")),
-    CliCommand("stop", "stop a run", (flag("now", "", "without grace"), JSON), _stop, _jobs("", 1)),
-    CliCommand("wait", "wait until a run has ended; exits with its code", (
+    CliCommand("stop", NAMES["stop"], (
+        flag("now", "", "without grace"), JSON,
+    ), _stop, _jobs("", 1)),
+    CliCommand("wait", NAMES["wait"], (
         flag("timeout", "DURATION", "exit with 124 if it has not ended by then, as 1h"), JSON,
     ), _wait, _jobs(" (the default)")),
-    CliCommand("fetch", "copy the logs and the output of a run here", (
+    CliCommand("fetch", NAMES["fetch"], (
         flag("to", "DIR", "where to put them [./ID]; the logs of each host are in log/HOST"), JSON,
     ), _fetch, _jobs(" (the default)")),
-    CliCommand("delete", "remove a run that has ended: its record, logs and files", (
+    CliCommand("delete", NAMES["delete"], (
         flag("entry-only", "", "forget it here, and leave what is on the hosts"),
         flag("cache", "SITE|HOST,...", "remove the cache of sent files on these hosts, too; the "
              "next submission sends all files again"), JSON,
     ), _delete, _jobs(""), usages=("JOB ... [flags]", "--cache SITE|HOST,... [JOB ...]")),
 )
 # fmt: on
-COMMANDS = {verb.name: verb for verb in _VERBS}

@@ -52,8 +52,8 @@ def _run(argv: Sequence[str]) -> int:
     if parsed.is_help:
         raise HelpAsked("launch", argv)
     job = parsed.job
-    if "dry_run" in parsed.given:
-        from paddock.cli.plan_text import show_plan
+    if "dry_run" in parsed.values:
+        from paddock.cli.explain import show_plan
 
         show_plan(parsed)
         return 0
@@ -103,7 +103,7 @@ def read(argv: Sequence[str]) -> ParsedLaunch:
         raise UsageError.of([*error.problems, *([problem] if problem else [])]) from error
     if not parsed.is_help:
         parsed = resolved(parsed)
-        check_machine(parsed.job, is_dry_run="dry_run" in parsed.given)
+        check_machine(parsed.job, is_dry_run="dry_run" in parsed.values)
     return parsed
 
 
@@ -126,7 +126,7 @@ def run_here(
             kept=kept,
         )
     except PaddockError as error:
-        from paddock.local.report.screen import fit_terminal
+        from paddock.local.report.reporter import fit_terminal
 
         last_words(fit_terminal(problem_text(error)), parsed.job.record, error.message)
         return error.exit_code

@@ -16,38 +16,52 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# Command -> what it does. Each is a module of this package, whose COMMANDS is its table, or that of
-# its orders. One that reads its own arguments has run(argv) -> exit code.
-COMMANDS = {
-    "launch": "start a job here, or this node's share of it",
-    "submit": "start a job elsewhere: over ssh, Slurm, MPI, Kubernetes or a script",
-    "list": "list your runs: launched here, or submitted elsewhere",
-    "status": "show the state of a run: its nodes and ranks",
-    "logs": "show the logs of all ranks, merged in order of time",
-    "stop": "stop a run",
-    "wait": "wait until a run has ended; exits with its code",
-    "fetch": "copy the logs and the output of a run here",
-    "delete": "remove a run that has ended: its record, logs and files",
-    "rerun": "start a run again, by the same command line in the same directory",
-    "top": "watch runs live in the terminal: ranks, steps, rates, what they wait for",
-    "stacks": "show where in its code every rank is now, alike ones as one",
-    "bill": "show what the time of a run was spent on",
-    "web": "see your runs in a browser: ranks, curves, logs, failures",
-    "report": "write the page of a run as one HTML file",
-    "explain": "show the plan, the environment and where each value came from",
-    "check": "run a real all-reduce on two processes of this machine",
-    "pserver": "run a parameter server",
-    "ps": "look at running parameter servers; have them save, load, export and so on",
-    "data": "generate, split and check training data; plan which worker reads what",
-    "rec": "train a recommendation model from PaddleRec's config.yaml, or a bundled one",
-    "operator": "run the Kubernetes operator, install it, or print its files",
-    "warm": "show or forget what launch --warm has learned; end what it keeps",
-    "version": "show versions, and what is installed",
-    "completion": "print the completion script of bash, zsh or fish",
-    "help": "show help about a command",
+# Commands by what people want to do, and what each does. Each is a module of this package, whose
+# COMMANDS is its table, or that of its orders. One that reads its own arguments has run(argv) ->
+# exit code.
+JOBS = "Look at jobs, stop them"
+GROUPS = {
+    "Run a job": {
+        "launch": "start a job here, or this node's share of it",
+        "submit": "start a job elsewhere: over ssh, Slurm, MPI, Kubernetes or a script",
+        "rerun": "start a run again, by the same command line in the same directory",
+        "explain": "show the plan, the environment and where each value came from",
+        "check": "run a real all-reduce on two processes of this machine",
+    },
+    JOBS: {
+        "list": "list your runs: launched here, or submitted elsewhere",
+        "status": "show the state of a run: its nodes and ranks",
+        "logs": "show the logs of all ranks, merged in order of time",
+        "wait": "wait until a run has ended; exits with its code",
+        "stop": "stop a run",
+        "fetch": "copy the logs and the output of a run here",
+        "delete": "remove a run that has ended: its record, logs and files",
+    },
+    "See a run": {
+        "top": "watch runs live in the terminal: ranks, steps, rates, what they wait for",
+        "web": "see your runs in a browser: ranks, curves, logs, failures",
+        "stacks": "show where in its code every rank is now, alike ones as one",
+        "bill": "show what the time of a run was spent on",
+        "report": "write the page of a run as one HTML file",
+    },
+    "Cluster": {"operator": "run the Kubernetes operator, install it, or print its files"},
+    "Parameter server": {
+        "pserver": "run a parameter server",
+        "ps": "look at running parameter servers; have them save, load, export and so on",
+    },
+    "Data and models": {
+        "data": "generate, split and check training data; plan which worker reads what",
+        "rec": "train a recommendation model from PaddleRec's config.yaml, or a bundled one",
+    },
+    "Housekeeping": {
+        "warm": "show or forget what launch --warm has learned; end what it keeps",
+        "version": "show versions, and what is installed",
+        "completion": "print the completion script of bash, zsh or fish",
+        "help": "show help about a command",
+    },
 }
-# Several commands that share a module.
-SHARED = dict.fromkeys(("list", "status", "logs", "stop", "wait", "fetch", "delete"), "jobs")
+COMMANDS = {name: what for group in GROUPS.values() for name, what in group.items()}
+SHARED = dict.fromkeys(GROUPS[JOBS], "jobs")  # several commands that share a module
 SHARED |= {"report": "web", "stacks": "watch", "bill": "watch", "top": "watch"}
 # What people type who come from other tools -> what it is here.
 OTHERS = {"kill": "stop", "cancel": "stop", "jobs": "list", "ls": "list",
@@ -124,7 +138,7 @@ def answered(call: Callable[[], int]) -> int:
         code: int = __import__("paddock.cli.help", fromlist=("answer",)).answer(asked)
         return code
     except PaddockError as error:
-        from paddock.local.report.screen import fit_terminal
+        from paddock.local.report.reporter import fit_terminal
 
         sys.stderr.write(fit_terminal(problem_text(error)))
         sys.stderr.flush()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from paddock.cli.family import CliCommand, ParsedCommand
+from paddock.cli.family import CliCommand, ParsedCommand, named
 from paddock.command_line import flag
 from paddock.errors import UsageError
 from paddock.operator.options import FLAGS
@@ -31,74 +31,74 @@ def _run(words: Sequence[str]) -> int:
     return operator.run(options, reconcile)
 
 
-def _crd(given: ParsedCommand) -> int:
+def _crd(args: ParsedCommand) -> int:
     from paddock.operator.manifests.crd import crd_text
 
-    print(crd_text(given.version), end="")
+    print(crd_text(args.version), end="")
     return 0
 
 
-def _manifests(given: ParsedCommand) -> int:
+def _manifests(args: ParsedCommand) -> int:
     from paddock.operator.manifests.install import manifests_text
 
-    print(manifests_text(_made(given), has_crd=given.crd, has_monitor=given.monitor), end="")
+    print(manifests_text(_made(args), has_crd=args.crd, has_monitor=args.monitor), end="")
     return 0
 
 
-def _check(given: ParsedCommand) -> int:
+def _check(args: ParsedCommand) -> int:
     from paddock.operator.verify import verify
 
-    print(verify({name.replace("_", "-"): text or "" for name, text in vars(given).items()}))
+    print(verify({name.replace("_", "-"): text or "" for name, text in vars(args).items()}))
     return 0
 
 
-def _install(given: ParsedCommand) -> int:
-    if given.dry_run:
-        given.crd = True
-        return _manifests(given)
-    return _on_cluster(given, _made(given), has_monitor=given.monitor)
+def _install(args: ParsedCommand) -> int:
+    if args.dry_run:
+        args.crd = True
+        return _manifests(args)
+    return _on_cluster(args, _made(args), has_monitor=args.monitor)
 
 
-def _uninstall(given: ParsedCommand) -> int:
+def _uninstall(args: ParsedCommand) -> int:
     from paddock.operator.manifests.install import Install
 
-    install = Install(namespace=given.namespace, watch_namespaces=_names(given.watch_namespaces))
-    return _on_cluster(given, install, has_definition=given.definition)
+    install = Install(namespace=args.namespace, watch_namespaces=_names(args.watch_namespaces))
+    return _on_cluster(args, install, has_definition=args.definition)
 
 
-def _on_cluster(given: ParsedCommand, install: Install, **more: bool) -> int:
+def _on_cluster(args: ParsedCommand, install: Install, **more: bool) -> int:
     from paddock.operator.manifests.install import checked
     from paddock.operator.runtime import installer
 
-    if not 1 <= given.timeout <= TIMEOUT_SECONDS_MAX:
+    if not 1 <= args.timeout <= TIMEOUT_SECONDS_MAX:
         hint = f"seconds, 1 to {TIMEOUT_SECONDS_MAX}"
-        raise UsageError(f"--timeout is {given.timeout:g}", hint=hint)
+        raise UsageError(f"--timeout is {args.timeout:g}", hint=hint)
     return installer.run(
         checked(install),
         removes="has_definition" in more,
-        more={"waits": given.wait, **more},
-        kubeconfig=given.kubeconfig or "",
-        context=given.context or "",
-        timeout_seconds=given.timeout,
+        more={"waits": args.wait, **more},
+        kubeconfig=args.kubeconfig or "",
+        context=args.context or "",
+        timeout_seconds=args.timeout,
         say=lambda line: print(line, flush=True),
     )
 
 
-def _made(given: ParsedCommand) -> Install:
+def _made(args: ParsedCommand) -> Install:
     """The operator's installation from the flags."""
     from paddock.operator.manifests.install import Install
 
     install = Install()
     return Install(
-        namespace=given.namespace,
-        image=given.image or install.image,
-        scheduling=given.scheduling or install.scheduling,
-        watch_namespaces=_names(given.watch_namespaces),
-        replicas=given.replicas,
-        init_image=given.init_image or install.init_image,
-        gangs=_names(given.gangs),
-        metrics_from=_names(given.metrics_from),
-        has_policy=given.policy,
+        namespace=args.namespace,
+        image=args.image or install.image,
+        scheduling=args.scheduling or install.scheduling,
+        watch_namespaces=_names(args.watch_namespaces),
+        replicas=args.replicas,
+        init_image=args.init_image or install.init_image,
+        gangs=_names(args.gangs),
+        metrics_from=_names(args.metrics_from),
+        has_policy=args.policy,
     )
 
 
@@ -132,8 +132,8 @@ WAITING = (
     flag("wait", "", "until it is so; --wait=false to come back at once", default="true"),
     flag("timeout", "DURATION", "wait no longer", default="120"), *CLUSTER,
 )
-_ORDERS = (
-    _order("operator run", "work on a cluster", FLAGS, takes_words=_run,
+COMMANDS = named(
+    _order("operator run", "work on a cluster", FLAGS, takes_args=_run,
            notes="The flags of paddle-operator, and more."),
     _order("operator install",
            "apply the definition and the operator, wait, and verify that it works", (
@@ -158,4 +158,3 @@ _ORDERS = (
     ), _check),
 )
 # fmt: on
-COMMANDS = {order.name: order for order in _ORDERS}

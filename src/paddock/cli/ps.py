@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.backends.node.store import size_text
-from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_out, named
 from paddock.cli.ps_text import aligned, moved_text, status_text
 from paddock.command_line import flag
 from paddock.errors import EXIT_OWN_FAULT, UsageError, problem_text
@@ -74,33 +74,33 @@ SOURCE = (
 # fmt: on
 
 
-def _admin(given: ParsedCommand) -> Admin:
+def _admin(args: ParsedCommand) -> Admin:
     """A client connected to all servers. Raises PaddockError naming one that was not reached."""
-    admin = _unconnected(given)
+    admin = _unconnected(args)
     admin.connect()
     return admin
 
 
-def _unconnected(given: ParsedCommand) -> Admin:
+def _unconnected(args: ParsedCommand) -> Admin:
     from paddock.ps.client.admin import Admin, read_settings
 
     settings = read_settings(
         os.environ,
-        endpoints=_endpoints(given),
-        job=given.job,
-        token_file=given.token_file,
-        tls_ca=given.tls_ca,
-        timeout=given.timeout,
+        endpoints=_endpoints(args),
+        job=args.job,
+        token_file=args.token_file,
+        tls_ca=args.tls_ca,
+        timeout=args.timeout,
     )
     return Admin(settings)
 
 
-def _endpoints(given: ParsedCommand) -> str | None:
-    if not given.log_dir:
-        return given.endpoints  # type: ignore[no-any-return]  # a namespace
-    if given.endpoints:
+def _endpoints(args: ParsedCommand) -> str | None:
+    if not args.log_dir:
+        return args.endpoints  # type: ignore[no-any-return]  # a namespace
+    if args.endpoints:
         raise UsageError("--endpoints and --log-dir are given", hint="one of them is enough")
-    return logged_endpoints(Path(given.log_dir))
+    return logged_endpoints(Path(args.log_dir))
 
 
 def logged_endpoints(log_dir: Path) -> str:
@@ -121,39 +121,39 @@ def logged_endpoints(log_dir: Path) -> str:
 
 
 @contextmanager
-def _checkpoint(given: ParsedCommand, near: Path) -> Iterator[Checkpoint]:
+def _checkpoint(args: ParsedCommand, near: Path) -> Iterator[Checkpoint]:
     """The checkpoint of --checkpoint, or a temporary one of the servers' tables."""
     from paddock.ps.client.transfer import temporary_checkpoint
     from paddock.ps.durable.checkpoint import open_checkpoint
 
-    if given.checkpoint:
-        yield open_checkpoint(given.checkpoint)
+    if args.checkpoint:
+        yield open_checkpoint(args.checkpoint)
         return
-    with _admin(given) as admin, temporary_checkpoint(admin, near) as done:
+    with _admin(args) as admin, temporary_checkpoint(admin, near) as done:
         yield done
 
 
-def _check_keep(given: ParsedCommand) -> None:
-    if given.keep < 1:
-        raise UsageError(f"--keep is {given.keep}", hint="1 or more")
+def _check_keep(args: ParsedCommand) -> None:
+    if args.keep < 1:
+        raise UsageError(f"--keep is {args.keep}", hint="1 or more")
 
 
-def _tell(given: ParsedCommand, data: dict[str, Any], line: str) -> int:
-    print(json.dumps(data, indent=2) if given.json else line)
+def _print_result(args: ParsedCommand, data: dict[str, Any], line: str) -> int:
+    print(json.dumps(data, indent=2) if args.json else line)
     return 0
 
 
 # ---------------------------------------------------------------------------------------- orders
 
 
-def _status(given: ParsedCommand) -> int:
-    seen = _unconnected(given).look()
-    if given.json:
+def _status(args: ParsedCommand) -> int:
+    seen = _unconnected(args).look()
+    if args.json:
         print(json.dumps({"servers": [_seen_json(one) for one in seen]}, indent=2))
     else:
         print(status_text(seen), end="")
     lost = [one for one in seen if one.facts is None]
-    if given.json or not lost:
+    if args.json or not lost:
         return EXIT_OWN_FAULT if lost else 0
     for one in lost:
         assert one.problem is not None
@@ -169,10 +169,10 @@ def _seen_json(one: Seen) -> dict[str, Any]:
     return {**data, "reachable": True, **one.facts}
 
 
-def _tables(given: ParsedCommand) -> int:
-    with _admin(given) as admin:
+def _tables(args: ParsedCommand) -> int:
+    with _admin(args) as admin:
         tables = admin.tables()
-    if given.json:
+    if args.json:
         print(json.dumps({"tables": tables}, indent=2))
         return 0
     rows = [["table", *TABLE_COLUMNS[1:]]]
@@ -190,88 +190,90 @@ def _tables(given: ParsedCommand) -> int:
     return 0
 
 
-def _save(given: ParsedCommand) -> int:
-    _check_keep(given)
-    with _admin(given) as admin:
-        name = admin.save(given.directory, mode=given.mode, keep=given.keep)
-    path = str(Path(given.directory).absolute() / name)
-    return _tell(given, {"name": name, "path": path}, f"saved {path}")
+def _save(args: ParsedCommand) -> int:
+    _check_keep(args)
+    with _admin(args) as admin:
+        name = admin.save(args.directory, mode=args.mode, keep=args.keep)
+    path = str(Path(args.directory).absolute() / name)
+    return _print_result(args, {"name": name, "path": path}, f"saved {path}")
 
 
-def _load(given: ParsedCommand) -> int:
+def _load(args: ParsedCommand) -> int:
     from paddock.ps.client.checkpoints import objection_to_resume
 
-    with _admin(given) as admin:
-        done = admin.load(given.directory, name=given.name or "", of_job=given.from_job)
+    with _admin(args) as admin:
+        done = admin.load(args.directory, name=args.name or "", of_job=args.from_job)
         problem = objection_to_resume(done, len(admin.peers))
     names = [spec.name for spec in done.specs]
     facts = {"path": str(done.path), "step": done.step, "tables": names, "warning": problem}
-    told = f"loaded {done.path}: step {done.step}, {', '.join(names)}"
-    return _tell(given, facts, f"{told}\nwarning: {problem}" if problem else told)
+    text = f"loaded {done.path}: step {done.step}, {', '.join(names)}"
+    return _print_result(args, facts, f"{text}\nwarning: {problem}" if problem else text)
 
 
-def _shrink(given: ParsedCommand) -> int:
-    with _admin(given) as admin:
-        tables = given.table or [t["name"] for t in admin.tables() if t["kind"] == "sparse"]
+def _shrink(args: ParsedCommand) -> int:
+    with _admin(args) as admin:
+        tables = args.table or [t["name"] for t in admin.tables() if t["kind"] == "sparse"]
         dropped = {table: admin.shrink(table) for table in tables}
     lines = [f"{table}: {count} rows dropped" for table, count in dropped.items()]
-    return _tell(given, {"dropped": dropped}, "\n".join(lines) or "there is no sparse table")
+    return _print_result(args, {"dropped": dropped}, "\n".join(lines) or "there is no sparse table")
 
 
-def _snapshot(given: ParsedCommand) -> int:
-    with _admin(given) as admin:
+def _snapshot(args: ParsedCommand) -> int:
+    with _admin(args) as admin:
         lsns = admin.snapshot()
     lines = [f"server {server}: snapshot at record {lsn}" for server, lsn in enumerate(lsns)]
-    return _tell(given, {"lsns": lsns}, "\n".join(lines))
+    return _print_result(args, {"lsns": lsns}, "\n".join(lines))
 
 
-def _move(given: ParsedCommand) -> int:
-    with _admin(given) as admin:
-        one = admin.move(given.table, given.shard, given.to)
-    return _tell(given, asdict(one), moved_text([one], given.table))
+def _move(args: ParsedCommand) -> int:
+    with _admin(args) as admin:
+        one = admin.move(args.table, args.shard, args.to)
+    return _print_result(args, asdict(one), moved_text([one], args.table))
 
 
-def _rebalance(given: ParsedCommand) -> int:
-    with _admin(given) as admin:
-        tables = given.table or [table["name"] for table in admin.tables()]
+def _rebalance(args: ParsedCommand) -> int:
+    with _admin(args) as admin:
+        tables = args.table or [table["name"] for table in admin.tables()]
         done = {table: admin.rebalance(table) for table in tables}
     facts = {table: [asdict(one) for one in moves] for table, moves in done.items()}
     lines = [moved_text(moves, table) for table, moves in done.items()]
-    return _tell(given, {"moved": facts}, "\n".join(lines) or "there is no table")
+    return _print_result(args, {"moved": facts}, "\n".join(lines) or "there is no table")
 
 
-def _export(given: ParsedCommand) -> int:
+def _export(args: ParsedCommand) -> int:
     from paddock.ps.client import transfer
 
-    out = Path(given.out)
-    with _checkpoint(given, out) as done:
-        names = transfer.write_tables(done, out, given.format, given.table, given.rule)
+    out = Path(args.out)
+    with _checkpoint(args, out) as done:
+        names = transfer.write_tables(done, out, args.format, args.table, args.rule)
     facts = {"out": str(out), "step": done.step, "tables": names}
-    return _tell(given, facts, f"wrote {out}: step {done.step}, {', '.join(names) or 'no table'}")
+    return _print_result(
+        args, facts, f"wrote {out}: step {done.step}, {', '.join(names) or 'no table'}"
+    )
 
 
-def _import(given: ParsedCommand) -> int:
+def _import(args: ParsedCommand) -> int:
     from paddock.ps.client import transfer
     from paddock.ps.spec import from_json
 
-    path = Path(given.path)
-    if given.checkpoint:
-        spec = from_json({**_spec_file(given.spec), "name": given.table})
-        read = transfer.read_table(path, given.format, spec, given.rule)
-        job = given.job or os.environ.get("PADDLE_JOB_ID") or "default"
-        done = transfer.make_checkpoint(Path(given.checkpoint), job, spec, read)
+    path = Path(args.path)
+    if args.checkpoint:
+        spec = from_json({**_spec_file(args.spec), "name": args.table})
+        read = transfer.read_table(path, args.format, spec, args.rule)
+        job = args.job or os.environ.get("PADDLE_JOB_ID") or "default"
+        done = transfer.make_checkpoint(Path(args.checkpoint), job, spec, read)
         where, count = str(done.path), len(read.weights)
-    elif given.spec:
+    elif args.spec:
         raise UsageError("--spec is given without --checkpoint", hint="the servers know the spec")
     else:
-        with _admin(given) as admin:
-            spec = admin.place(given.table).spec
-            read = transfer.read_table(path, given.format, spec, given.rule)
-            count = transfer.give_to_servers(admin, given.table, read)
+        with _admin(args) as admin:
+            spec = admin.place(args.table).spec
+            read = transfer.read_table(path, args.format, spec, args.rule)
+            count = transfer.give_to_servers(admin, args.table, read)
         where = "the servers"
     what = "rows" if spec.kind == "sparse" else "elements"
-    facts = {"table": given.table, "count": count, "to": where}
-    return _tell(given, facts, f"{given.table}: {count} {what} given to {where}")
+    facts = {"table": args.table, "count": count, "to": where}
+    return _print_result(args, facts, f"{args.table}: {count} {what} given to {where}")
 
 
 def _spec_file(name: str | None) -> dict[str, Any]:
@@ -292,18 +294,18 @@ def _spec_file(name: str | None) -> dict[str, Any]:
     return data
 
 
-def _publish(given: ParsedCommand) -> int:
+def _publish(args: ParsedCommand) -> int:
     from paddock.ps.durable.serving import publish
 
-    out = Path(given.directory)
-    _check_keep(given)
-    with _checkpoint(given, out) as done:
-        path = publish(out, done, tables=given.table, keep=given.keep)
+    out = Path(args.directory)
+    _check_keep(args)
+    with _checkpoint(args, out) as done:
+        path = publish(out, done, tables=args.table, keep=args.keep)
     facts = {"version": path.name, "path": str(path), "step": done.step}
-    return _tell(given, facts, f"published {path}: step {done.step}")
+    return _print_result(args, facts, f"published {path}: step {done.step}")
 
 
-def _witness(given: ParsedCommand) -> int:
+def _witness(args: ParsedCommand) -> int:
     """Run a witness until SIGTERM or SIGINT."""
     from paddock.ps.link import read_token
     from paddock.ps.server.main import say
@@ -314,34 +316,34 @@ def _witness(given: ParsedCommand) -> int:
         signal.signal(number, lambda *_: ended.set())
     serve_witness(
         ended,
-        port=given.port,
-        data_dir=given.data_dir,
-        bind=given.bind or ("0.0.0.0" if given.token_file else "127.0.0.1"),
-        token=read_token(given.token_file or ""),
-        tls_cert=given.tls_cert or "",
-        tls_key=given.tls_key or "",
+        port=args.port,
+        data_dir=args.data_dir,
+        bind=args.bind or ("0.0.0.0" if args.token_file else "127.0.0.1"),
+        token=read_token(args.token_file or ""),
+        tls_cert=args.tls_cert or "",
+        tls_key=args.tls_key or "",
         say=say,
         ready=partial(print, flush=True),
     )
     return 0
 
 
-def _explain(given: ParsedCommand) -> int:
+def _explain(args: ParsedCommand) -> int:
     from paddock.ps.consistency.explain import explain
 
-    if given.staleness < 0:
-        raise UsageError(f"--staleness is {given.staleness}", hint="0 or more steps")
-    names = given.strategy or STRATEGIES
-    said = {
-        name: explain(name, staleness=given.staleness, window=given.window, geo_step=given.geo_step)
+    if args.staleness < 0:
+        raise UsageError(f"--staleness is {args.staleness}", hint="0 or more steps")
+    names = args.strategy or STRATEGIES
+    texts = {
+        name: explain(name, staleness=args.staleness, window=args.window, geo_step=args.geo_step)
         for name in names
     }
-    return _tell(given, said, "\n".join(said.values()))
+    return _print_result(args, texts, "\n".join(texts.values()))
 
 
 _order = partial(CliCommand, extra="ps")
 # fmt: off
-_ORDERS = (
+COMMANDS = named(
     _order("ps status", "show each server, and who is waited for", SERVERS, _status),
     _order("ps tables", "show the tables", SERVERS, _tables),
     _order("ps save", "write a checkpoint", (
@@ -388,4 +390,3 @@ _ORDERS = (
     ), _explain, (Operand("strategy", "STRATEGY", "which [all]", "text", STRATEGIES, 0, 0),)),
 )
 # fmt: on
-COMMANDS = {order.name: order for order in _ORDERS}

@@ -23,8 +23,8 @@ def status_text(seen: Sequence[Seen]) -> str:
     for one in seen:
         facts = one.facts
         if facts is None:
-            told = "refused" if getattr(one.problem, "code", "") else "unreachable"
-            rows.append([str(one.server), one.endpoint, told])
+            state = "refused" if getattr(one.problem, "code", "") else "unreachable"
+            rows.append([str(one.server), one.endpoint, state])
             continue
         shown = {
             **facts,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from paddock.cli.family import CliCommand
+from paddock.cli.family import CliCommand, named
+from paddock.cli.main import COMMANDS as NAMES
 from paddock.ps.server.options import TABLE
 
 
@@ -16,14 +17,14 @@ def _serve(words: Sequence[str]) -> int:
     return main.run(words, os.environ, {SERVICE: Dispatcher()})
 
 
-COMMANDS = {
-    "pserver": CliCommand(
+COMMANDS = named(
+    CliCommand(
         "pserver",
-        "run a parameter server",
+        NAMES["pserver"],
         TABLE.flags,
-        takes_words=_serve,
+        takes_args=_serve,
         notes="A flag wins over the environment. paddock ps looks after servers that run.",
         extra="ps",
         goes_single=True,
     )
-}
+)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paddock.cli.family import CliCommand
+from paddock.cli.family import CliCommand, named
+from paddock.cli.main import COMMANDS as NAMES
 from paddock.rec.config.words import TABLE
 
 
@@ -17,21 +18,21 @@ def _run(words: Sequence[str]) -> int:
 
 def _check_submission(words: Sequence[str]) -> None:
     """Check the arguments of a submission, offline. Raises UsageError as `paddock submit` would."""
-    from paddock.backends.backend import find_planner
+    from paddock.backends.backend import find_backend
     from paddock.cli import submit
 
-    submission = submit.read_submission(submit.read_words(words))
-    find_planner(submission.site.backend).plan(submission)
+    submission = submit.read_submission(submit.read_args(words))
+    find_backend(submission.site.backend).plan(submission)
 
 
-COMMANDS = {
-    "rec": CliCommand(
+COMMANDS = named(
+    CliCommand(
         "rec",
-        "train a recommendation model as its config.yaml says",
+        NAMES["rec"],
         TABLE.flags,
-        takes_words=_run,
+        takes_args=_run,
         usages=("-m CONFIG [-b BACKEND] [-o KEY=VALUE ...] [flags]",),
         notes="PaddleRec's of any age, or a bundled one.",
         extra="ps",
     )
-}
+)

@@ -12,8 +12,9 @@ import sys
 
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.table import LAUNCH
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, say
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, named, say
 from paddock.cli.job_status import one_of
+from paddock.cli.main import COMMANDS as NAMES
 from paddock.core.secrets import HIDDEN
 from paddock.errors import Problem, UsageError
 
@@ -22,10 +23,10 @@ OF_SESSION = ("SSH_", "XDG_", "TERM", "SHLVL", "_", "OLDPWD", "PWD", "WINDOW", "
               "COLUMNS", "LINES", "DBUS_", "DISPLAY", "INVOCATION_ID", "LS_COLORS")  # fmt: skip
 
 
-def _run(given: ParsedCommand) -> int:
-    run = one_of([given.job] if given.job else [])
+def _run(args: ParsedCommand) -> int:
+    run = one_of([args.job] if args.job else [])
     verb = "launch" if run.handle.backend == LAUNCH else "submit"
-    words, missing = words_of(run)
+    words, missing = recorded_args(run)
     if missing:
         names = ", ".join(missing)
         say(f"warning: not set now, but in {run.run_id}: {names}")
@@ -50,7 +51,7 @@ def _run(given: ParsedCommand) -> int:
     return submit.run(words)
 
 
-def words_of(run: RegisteredJob) -> tuple[list[str], list[str]]:
+def recorded_args(run: RegisteredJob) -> tuple[list[str], list[str]]:
     """The arguments that started a run, and the variables that were set then and are not now.
 
     Raises UsageError for a run whose arguments are not known, or not all of them.
@@ -86,10 +87,10 @@ def words_of(run: RegisteredJob) -> tuple[list[str], list[str]]:
     return words, missing
 
 
-COMMANDS = {
-    "rerun": CliCommand(
-        "rerun", "start a run again, by the same command line in the same directory", (), _run,
+COMMANDS = named(
+    CliCommand(
+        "rerun", NAMES["rerun"], (), _run,
         (Operand("job", "JOB", "an id or its beginning, a name, a handle, pid N or last (the "
                  "default)", "job", least=0),),
     )
-}  # fmt: skip
+)  # fmt: skip

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from paddock.backends.backend import EndUnknownError, NotAllReachedError, find_backend, find_planner
+from paddock.backends.backend import EndUnknownError, NotAllReachedError, find_backend
 from paddock.backends.common.planned import taken
-from paddock.backends.flags import SubmitArgs, split_words
+from paddock.backends.flags import SubmitArgs, split_args
 from paddock.backends.registry import (
     DRAWS,
     IdTakenError,
@@ -36,7 +36,7 @@ from paddock.cli.job_status import ask, stay, watch
 from paddock.contracts.environment import inherited
 from paddock.core.job import Job
 from paddock.errors import HelpAsked, PaddockError, Problem, UsageError
-from paddock.jobfile.masked import command_text, masked_words
+from paddock.jobfile.masked import command_text, masked_args
 from paddock.jobfile.parse import parse
 from paddock.jobfile.servers import uses_ps
 from paddock.local.output.console import write_all
@@ -49,11 +49,11 @@ STOP_MARGIN_SECONDS = 30.0  # for the launchers' own goodbyes, after the ranks' 
 
 def run(argv: Sequence[str]) -> int:
     """Submit a job; returns the job's exit code if it is followed to its end, else 0."""
-    split = read_words(argv)
+    split = read_args(argv)
     if split.is_help:
         raise HelpAsked("submit", argv)
     submission = read_submission(split)
-    plan = find_planner(submission.site.backend).plan(submission)
+    plan = find_backend(submission.site.backend).plan(submission)
     if "dry_run" in split.own:
         show_dry_run(submission, plan, is_json="json" in split.own)
         return 0
@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
                 return _do(split, submission, plan, answer)
             except IdTakenError:
                 submission = replace(submission, run_id=new_id(submission.name))
-                plan = find_planner(submission.site.backend).plan(submission)
+                plan = find_backend(submission.site.backend).plan(submission)
         return _do(split, submission, plan, answer)
 
 
@@ -85,9 +85,9 @@ def _do(
         replaced = _refuse_name_in_use(registry, submission, "replace" in split.own)
         handle = Handle(submission.site.backend, submission.site.name, submission.run_id)
         words = [submission.job.command.program, *submission.job.command.args]
-        command = command_text(masked_words(words, len(words)))
+        command = command_text(masked_args(words, len(words)))
         entry = registry.add(submission.name, handle, command, len(plan.rows))
-        argv = masked_words(split.words, len(split.script))
+        argv = masked_args(split.words, len(split.script))
         line = {"cwd": os.getcwd(), "argv": argv, "env": sorted(os.environ)}
         entry.keep(line=line, grace_seconds=submission.job.grace_seconds)
     try:
@@ -140,11 +140,11 @@ def _answers_alone(is_json: bool) -> Iterator[Callable[[dict[str, object]], None
         os.close(stdout)
 
 
-def read_words(argv: Sequence[str]) -> SubmitArgs:
+def read_args(argv: Sequence[str]) -> SubmitArgs:
     """Split the arguments; with a conf.py, those of the old cluster tool are translated."""
-    split = split_words(argv)
+    split = split_args(argv)
     argv = [*_directives(split), *argv]  # the command line wins
-    split = split_words(argv)
+    split = split_args(argv)
     place, conf = split.own.get("site", ""), split.own.get("conf", "")
     if not (conf or place.partition(",")[0]).endswith(".py") or split.is_help:
         return split
@@ -154,14 +154,14 @@ def read_words(argv: Sequence[str]) -> SubmitArgs:
     found = translate(argv, site)
     for note in found.notes:
         say(note)
-    return split_words(found.words)
+    return split_args(found.words)
 
 
 def _directives(split: SubmitArgs) -> list[str]:
     """The arguments in #PADDOCK lines of the script, if it can be read."""
     if not split.script:
         return []
-    from paddock.backends.directives import read_directives
+    from paddock.backends.flags import read_directives
 
     try:
         text = Path(split.own.get("package", ""), split.script[0]).read_text("utf-8")

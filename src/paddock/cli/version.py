@@ -8,7 +8,8 @@ from importlib import metadata
 from importlib.util import find_spec
 
 from paddock import __version__
-from paddock.cli.family import JSON, CliCommand, ParsedCommand
+from paddock.cli.family import JSON, CliCommand, ParsedCommand, named
+from paddock.cli.main import COMMANDS as NAMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,12 +28,11 @@ FEATURES = {"yaml files (-f job.yaml)": "yaml", "tls": "_ssl"}
 PS_EXTRA = ("numpy", "numba", "xxhash")
 
 
-def _run(given: ParsedCommand) -> int:
-    """Print the versions; --json for programs."""
+def _run(args: ParsedCommand) -> int:
     frameworks = {name: installed(names) for name, names in FRAMEWORKS.items()}
     extras = {name: installed((name,)) for name in PS_EXTRA}
     features = {name: find_spec(module) is not None for name, module in FEATURES.items()}
-    if given.json:
+    if args.json:
         import json
 
         found = {
@@ -68,4 +68,4 @@ def installed(names: Sequence[str]) -> str | None:
     return None
 
 
-COMMANDS = {"version": CliCommand("version", "show versions, and what is installed", (JSON,), _run)}
+COMMANDS = named(CliCommand("version", NAMES["version"], (JSON,), _run))

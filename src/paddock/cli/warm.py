@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named
 from paddock.errors import UsageError
 from paddock.local.report.text import count
 from paddock.local.warm.keep import RunningDaemon, all_found
-from paddock.local.warm.learned import ImportProfile, all_learned
+from paddock.local.warm.profile import ImportProfile, all_profiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     _T = TypeVar("_T", ImportProfile, RunningDaemon)
 
 
-def _forget(given: ParsedCommand) -> int:
-    found = _learned(given.scripts)
+def _forget(args: ParsedCommand) -> int:
+    found = _learned(args.scripts)
     for learned in found:
         os.unlink(learned.path)
     print(f"forgot {count(len(found), 'script')}")
@@ -28,11 +28,11 @@ def _forget(given: ParsedCommand) -> int:
 
 def _learned(scripts: Sequence[str]) -> list[ImportProfile]:
     hint = "paddock warm list shows all"
-    return _of(all_learned(os.environ), scripts, "nothing is learned of", hint)
+    return _of(all_profiles(os.environ), scripts, "nothing is learned of", hint)
 
 
-def _list(given: ParsedCommand) -> int:
-    scripts = given.scripts
+def _list(args: ParsedCommand) -> int:
+    scripts = args.scripts
     found = _learned(scripts)
     kept = all_found(os.environ)
     if not scripts:
@@ -40,7 +40,7 @@ def _list(given: ParsedCommand) -> int:
         for script in sorted({each.script for each in kept} - known):  # kept, and forgotten
             found.append(ImportProfile(""))
             found[-1].script = script
-    if given.json:
+    if args.json:
         import json
 
         print(json.dumps([_row(learned, kept) for learned in found], indent=2))
@@ -64,11 +64,8 @@ def _of(found: list[_T], scripts: Sequence[str], what: str, hint: str) -> list[_
     return [each for each in found if each.script in names]
 
 
-def _stop(given: ParsedCommand) -> int:
-    """Stop the launcher daemons of these scripts, or all."""
-    found = _of(
-        all_found(os.environ), given.scripts, "no launcher is kept for", "paddock warm list"
-    )
+def _stop(args: ParsedCommand) -> int:
+    found = _of(all_found(os.environ), args.scripts, "no launcher is kept for", "paddock warm list")
     for each in found:
         each.stop()
     busy = sum(each.state == "busy" for each in found)
@@ -106,7 +103,7 @@ def _lines(learned: ImportProfile, kept: Sequence[RunningDaemon]) -> Iterator[st
 
 # fmt: off
 SCRIPTS = (Operand("scripts", "SCRIPT", "of these only [all]", "file", (), 0, 0),)
-_ORDERS = (
+COMMANDS = named(
     CliCommand("warm list", "what is imported once per node, what is left out, and launchers that "
                "are kept", (JSON,), _list, SCRIPTS),
     CliCommand("warm forget", "forget what was learned: the next launch learns it anew", (),
@@ -115,4 +112,3 @@ _ORDERS = (
                (), _stop, SCRIPTS),
 )
 # fmt: on
-COMMANDS = {order.name: order for order in _ORDERS}

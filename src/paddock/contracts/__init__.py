@@ -51,6 +51,7 @@ PADDLE_BY_MODE = {
 }
 
 SERVER_MODES = ("ps", "ps-heter")
+TRAINING_ROLES = {"ps": "PSERVER", "worker": "TRAINER", "heter": "HETER_TRAINER"}
 
 # FLAGS_selected_<type>s, distributed/parallel.py ParallelEnv.__init__; the devices not named here
 # are plug-ins. Hygon's build is a ROCm build, which Paddle treats as GPU everywhere.
@@ -166,9 +167,21 @@ def world_of(plan: Plan) -> World:
     )
 
 
-def server_id(proc: Proc) -> dict[str, str]:
-    """The server id of a process, under PaddleCloud's name; nothing for other processes."""
-    return {"PADDLE_PSERVER_ID": str(proc.rank)} if proc.role == "ps" else {}
+def servers_env(world: World, proc: Proc) -> dict[str, str]:
+    """The variables of a parameter-server job that all frameworks need: the servers' addresses,
+    the role and index of this process. A server's index has PaddleCloud's name.
+    """
+    found = {
+        "PADDLE_PSERVERS_IP_PORT_LIST": world.server_endpoints,
+        "PADDLE_TRAINERS_NUM": str(world.size),
+        "PADDLE_PORT": str(proc.port),
+        "POD_IP": proc.address,
+        "TRAINING_ROLE": TRAINING_ROLES[proc.role],
+    }
+    if proc.role != "heter":
+        index = "PADDLE_PSERVER_ID" if proc.role == "ps" else "PADDLE_TRAINER_ID"
+        found[index] = str(proc.rank)
+    return found
 
 
 def selected_flag(kind: str) -> str:

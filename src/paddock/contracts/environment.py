@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
 
+    Backup = tuple[str, dict[str, str]] | None
+
 # The launcher's own configuration (jobfile/environment.py) and the rank of an outer job:
 # a process that starts a launcher or a training program of its own must not find them.
 DROPPED = frozenset(
@@ -31,7 +33,7 @@ DROPPED = frozenset(
     FLAGS_FIXED_PORT FLAGS_START_PORT PADDLE_ENV_LIMIT_LEN PADDLE_BACKUP_ENV_PATH
     PADDLE_TRAINERS PADDLE_TRAINERS_NUM PADDLE_PORT TRAINER_PORTS_NUM TRAINER_IP_PORT_LIST
     PADDLE_PSERVERS_IP_PORT_LIST PADDLE_PSERVER_ID PADDOCK_PS_DATA_DIR PADDLE_HETER_ENDPOINTS
-    PADDLE_GLOO_RENDEZVOUS
+    PADDLE_GLOO_RENDEZVOUS PADDOCK_TERMINATION_LOG
     PADDLE_GLOO_HTTP_ENDPOINT PADDLE_GLOO_FS_PATH PADDLE_COORDINATOR_ENDPOINTS
     PADDLE_ROLE TRAINING_ROLE PADDLE_TRAINING_ROLE PADDLE_GLOBAL_SIZE PADDLE_GLOBAL_RANK
     PADDLE_LOCAL_SIZE PADDLE_LOCAL_RANK PADDLE_RANK_IN_NODE PADDLE_CURRENT_ENDPOINT
@@ -94,8 +96,8 @@ SERVER_STATE = "PADDOCK_PS_STATE"
 # torch/distributed/elastic/multiprocessing/errors: @record writes the rank's error there.
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 OF_TORCH = ("auto", "torch")
-# Variables Paddle can also read from a file (distributed/backup_env.py, role_maker.py).
-BACKED_UP = ("PADDLE_TRAINER_ENDPOINTS",)
+# Paddle can also read it from a file (distributed/backup_env.py, role_maker.py).
+BACKED_UP = "PADDLE_TRAINER_ENDPOINTS"
 ENV_LIMIT_DEFAULT = 48_000  # characters; PADDLE_ENV_LIMIT_LEN, launch/utils/process_context.py
 ENV_LIMIT_MAX = 120_000  # execve(2): one string may be 131,072 bytes (MAX_ARG_STRLEN)
 
@@ -123,20 +125,6 @@ class SharedEnv:
     is_scratch: bool = False
     error_files: str = ""
     is_virtual: bool = False
-
-
-@value
-class ProcEnv:
-    """The environment of one process.
-
-    env: complete; give it to execve. notes: sentences for the log, without values, the same for
-    all processes of a node. backup: None, or the file that must be written before the process
-    starts, as (path, content); write it as JSON with mode 0600.
-    """
-
-    env: dict[str, str]
-    notes: tuple[str, ...] = ()
-    backup: tuple[str, dict[str, str]] | None = None
 
 
 def shared_env(
@@ -178,7 +166,9 @@ def shared_env(
     last.update(job.extra_env)
     place = (last.get(SERVER_DATA) or base.get(SERVER_DATA, "")) if plan.of_role("ps") else ""
     is_kept = (last.get(SERVER_STATE) or base.get(SERVER_STATE)) == "job"
-    scratch = f"{log_dir}/ps" if job.servers.is_provided else ""
+    scratch = f"{log_dir}/ps" if job.servers.is_provided and not place else ""
+    # The same over a restart in place, empty for a new attempt: its trainers begin anew, too.
+    of_attempt = "" if is_kept else f"-{plan.attempt}"
     return SharedEnv(
         world=world_of(plan),
         contracts=contracts_of(job.framework, plan.mode),
@@ -187,23 +177,27 @@ def shared_env(
         notes=tuple(notes),
         limit=_limit(base),
         log_dir=log_dir,
-        server_dir=server_dir(plan, place or scratch, is_kept=is_kept) if place or scratch else "",
-        is_scratch=not place and bool(scratch),
+        server_dir=f"{place or scratch}/{plan.uid[:8]}{of_attempt}" if place or scratch else "",
+        is_scratch=bool(scratch),
         error_files=f"{run_dir}/error-{plan.attempt}" if job.framework in OF_TORCH else "",
         is_virtual=job.virtual_local_rank,
     )
 
 
-def proc_env(shared: SharedEnv, proc: Proc) -> ProcEnv:
-    """The environment of one process: inherited, then contract, then the user's --env."""
+def proc_env(shared: SharedEnv, proc: Proc) -> tuple[dict[str, str], Backup]:
+    """The environment of one process: inherited, then contract, then the user's --env.
+
+    The second is None, or the file that must be written before the process starts, as (path,
+    content): JSON, with mode 0600.
+    """
     contract = merge(shared.contracts, shared.world, proc)
-    backup = None
-    too_long = [n for n in BACKED_UP if len(contract.get(n, "")) > shared.limit]
-    if too_long:
-        content = {name: contract.pop(name) for name in too_long}
-        path = f"{shared.log_dir}/backup_env.{_backup_name(proc)}.json"
+    backup: Backup = None
+    if len(contract.get(BACKED_UP, "")) > shared.limit:
+        # Paddle's name has the rank alone; server 0 and worker 0 must not share a file.
+        name = f"{'' if proc.role == 'worker' else f'{proc.role}.'}{proc.rank}"
+        path = f"{shared.log_dir}/backup_env.{name}.json"
+        backup = path, {BACKED_UP: contract.pop(BACKED_UP)}
         contract["PADDLE_BACKUP_ENV_PATH"] = path
-        backup = (path, content)
     if shared.is_virtual and proc.role == "worker":
         contract["LOCAL_RANK"] = "0"
         names = HIDES_OTHERS.get(proc.device_kind, ()) if proc.device_labels else ()
@@ -213,7 +207,7 @@ def proc_env(shared: SharedEnv, proc: Proc) -> ProcEnv:
     env = {**shared.base, **contract, **shared.last}
     if shared.server_dir and proc.role == "ps":
         env[SERVER_DATA] = f"{shared.server_dir}/server-{proc.rank}"
-    return ProcEnv(env, shared.notes, backup)
+    return env, backup
 
 
 def common_env(
@@ -226,15 +220,6 @@ def common_env(
         differing.update(name for name, text in env.items() if base.get(name) != text)
     kept = {name: text for name, text in base.items() if name not in differing}
     return kept, sorted(differing)
-
-
-def server_dir(plan: Plan, parent: str, *, is_kept: bool = False) -> str:
-    """The directory of the servers' state: the same over a restart in place, empty for a new
-    attempt, whose trainers begin anew, too. is_kept: they go on instead.
-
-    parent: below the log directory, or the user's PADDOCK_PS_DATA_DIR.
-    """
-    return f"{parent}/{plan.uid[:8]}" + ("" if is_kept else f"-{plan.attempt}")
 
 
 def inherited(base: Mapping[str, str]) -> dict[str, str]:
@@ -290,8 +275,3 @@ def _limit(base: Mapping[str, str]) -> int:
     text = base.get("PADDLE_ENV_LIMIT_LEN", "")
     limit = int(text) if text.isascii() and text.isdigit() else ENV_LIMIT_DEFAULT
     return min(limit, ENV_LIMIT_MAX)
-
-
-def _backup_name(proc: Proc) -> str:
-    # Paddle's name has the rank alone; server 0 and worker 0 must not share a file.
-    return str(proc.rank) if proc.role == "worker" else f"{proc.role}.{proc.rank}"

@@ -8,39 +8,30 @@ position of POD_IP:PADDLE_PORT in the list, so both must stand in it exactly.
 
 from __future__ import annotations
 
-from paddock.contracts import selected_flag, server_id
+from paddock.contracts import TRAINING_ROLES, selected_flag, servers_env
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.contracts import World
     from paddock.core.plan import Proc
 
-TRAINING_ROLES = {"ps": "PSERVER", "worker": "TRAINER", "heter": "HETER_TRAINER"}
-
 
 def env(world: World, proc: Proc) -> dict[str, str]:
     """The parameter-server environment of one process of any role."""
     plan = world.plan
-    role = TRAINING_ROLES[proc.role]
+    common = servers_env(world, proc)
     found = {
+        **common,
         "PADDLE_NNODES": str(plan.nnodes),
-        "PADDLE_PSERVERS_IP_PORT_LIST": world.server_endpoints,
         "PADDLE_TRAINER_ENDPOINTS": world.worker_endpoints,
-        "PADDLE_PORT": str(proc.port),
-        "PADDLE_ROLE": role,
-        "TRAINING_ROLE": role,
-        "PADDLE_TRAINERS_NUM": str(world.size),
-        "POD_IP": proc.address,
+        "PADDLE_ROLE": common["TRAINING_ROLE"],
         "PADDLE_GLOO_RENDEZVOUS": "3",  # HTTP; role_maker.py, _gloo_init
         # Never created, as in Paddle: only rendezvous kinds 1 and 2 would use it.
         "PADDLE_GLOO_FS_PATH": f"/tmp/paddle-gloo-{plan.job_id}-{plan.attempt}",
         "PADDLE_GLOO_HTTP_ENDPOINT": world.gloo_http,
         "PADDLE_WITH_GLOO": plan.with_gloo,
         "PADDLE_COORDINATOR_ENDPOINTS": "",  # federated mode is not offered
-        **server_id(proc),
     }
-    if proc.role == "worker":
-        found["PADDLE_TRAINER_ID"] = str(proc.rank)
     if proc.device_indices:
         found[selected_flag(proc.device_kind)] = ",".join(map(str, proc.device_indices))
     elif proc.role == "heter" and proc.stage_device not in ("", "cpu"):

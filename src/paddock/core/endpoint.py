@@ -79,3 +79,14 @@ def is_host(text: str) -> bool:
     (True, True, False, False)
     """
     return bool(text) and text.isprintable() and not any(c in " /@?#,;[]" for c in text)
+
+
+def without_login(text: str) -> str:
+    """A URL as it may be shown.
+
+    >>> without_login("etcd://root:secret@h:2379"), without_login("a@b")
+    ('etcd://***@h:2379', 'a@b')
+    """
+    scheme, rest = split_scheme(text)
+    login, _, host = rest.rpartition("@")
+    return f"{scheme}://***@{host}" if scheme and login else text

@@ -55,7 +55,6 @@ class Host:
 
     @property
     def nprocs(self) -> int:
-        """Number of processes on this host, all roles."""
         return sum(count for _, _, count in self.slots)
 
 

@@ -263,7 +263,6 @@ class Job:
         return self.is_elastic or self.restart.max_restarts > 0
 
     def role(self, name: RoleName) -> Role | None:
-        """The first role of that name, or None."""
         for role in self.roles:
             if role.name == name:
                 return role
@@ -290,6 +289,5 @@ class Job:
         return self.rendezvous.lease_seconds if self.nnodes_max > 1 else 0.0
 
     def command_of(self, name: RoleName) -> Entrypoint:
-        """The command of the processes of that role."""
         own = self.servers.command if name == "ps" else None
         return own or self.command

@@ -88,12 +88,10 @@ class Plan:
         return tuple(found)
 
     def on_node(self, node_rank: int) -> tuple[Proc, ...]:
-        """The processes of a node, in starting order."""
         return tuple(p for p in self.procs if p.node_rank == node_rank)
 
     @property
     def world_size(self) -> int:
-        """Number of workers."""
         return sum(1 for p in self.procs if p.role == "worker")
 
 

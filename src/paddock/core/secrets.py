@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.core.endpoint import split_scheme
+from paddock.core.endpoint import without_login
 from paddock.errors import Problem
 
 HIDDEN = "******"
@@ -46,17 +46,6 @@ def shown_value(name: str, text: str) -> str:
     ('******', 'http://***@proxy:1')
     """
     return HIDDEN if is_secret(name) else without_login(text)
-
-
-def without_login(text: str) -> str:
-    """A URL as it may be shown.
-
-    >>> without_login("etcd://root:secret@h:2379"), without_login("a@b")
-    ('etcd://***@h:2379', 'a@b')
-    """
-    scheme, rest = split_scheme(text)
-    login, _, host = rest.rpartition("@")
-    return f"{scheme}://***@{host}" if scheme and login else text
 
 
 def find_key_problem(path: str, mode: int) -> Problem | None:

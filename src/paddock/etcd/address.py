@@ -11,7 +11,7 @@ from paddock.errors import UsageError
 
 @value
 class EtcdAddress:
-    """The address of etcd, with login and TLS files. Its repr and its url hold no password."""
+    """The address of etcd, with login and TLS files. Its repr holds no password."""
 
     endpoints: tuple[tuple[str, int], ...]
     user: str = ""
@@ -21,19 +21,9 @@ class EtcdAddress:
     cert_file: str = ""
     key_file: str = ""
 
-    @property
-    def url(self) -> str:
-        """The address as text fit for messages.
-
-        >>> parse_etcd_url("etcd://root:secret@h1,[::1]:99").url
-        'etcd://h1:2379,[::1]:99'
-        """
-        return ("etcds://" if self.tls else "etcd://") + ",".join(
-            join_endpoint(host, port) for host, port in self.endpoints
-        )
-
     def __repr__(self) -> str:
-        return f"EtcdAddress({self.url!r}, user={self.user!r})"
+        hosts = ",".join(join_endpoint(host, port) for host, port in self.endpoints)
+        return f"EtcdAddress('{'etcds' if self.tls else 'etcd'}://{hosts}', user={self.user!r})"
 
 
 def parse_etcd_url(url: str) -> EtcdAddress:

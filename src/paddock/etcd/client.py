@@ -25,10 +25,9 @@ from paddock.etcd.reply import (
     failure,
     first_key,
     json_object,
-    list_in,
     not_etcd,
     number,
-    object_in,
+    part,
 )
 
 TYPE_CHECKING = False
@@ -98,7 +97,7 @@ class EtcdClient:
         body = {"compare": when, "success": then, "failure": otherwise}
         reply = self._call("/kv/txn", body, seconds)
         done = then if reply.get("succeeded") is True else otherwise
-        ranges = [object_in(one, "response_range") for one in list_in(reply, "responses")]
+        ranges = [part(one, "response_range", dict) for one in part(reply, "responses", list) or []]
         reads = tuple(first_key(found) for found in ranges if found is not None)
         if len(reads) != sum("request_range" in op for op in done):
             raise EtcdRefused("etcd's reply does not match the transaction")
@@ -115,7 +114,7 @@ class EtcdClient:
     def keep_alive(self, lease: int, seconds: float) -> int:
         """Renew a lease; return the seconds it now has. Raises: EtcdLeaseGone."""
         reply = self._call("/lease/keepalive", {"ID": str(lease)}, seconds)
-        ttl = number(object_in(reply, "result") or {}, "TTL")
+        ttl = number(part(reply, "result", dict) or {}, "TTL")
         if ttl <= 0:
             raise EtcdLeaseGone(f"etcd holds lease {lease} no longer")
         return ttl
@@ -128,9 +127,6 @@ class EtcdClient:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def _headers(self) -> dict[str, str]:
-        return {**HEADERS, "Authorization": self._token} if self._token else dict(HEADERS)
 
     def _call(self, path: str, body: Json, seconds: float) -> Json:
         """The reply of the first endpoint that gives one; all are tried, each once."""
@@ -200,7 +196,7 @@ class EtcdClient:
 
     def _check_cluster(self, answer: Json, where: str, server: str, reply: bytes) -> None:
         # Endpoints of two clusters would elect two coordinators for one job.
-        header = object_in(object_in(answer, "result") or answer, "header")
+        header = part(part(answer, "result", dict) or answer, "header", dict)
         if header is None or "cluster_id" not in header:
             raise not_etcd(where, "JSON", server, reply)
         cluster = str(header["cluster_id"])
@@ -219,7 +215,8 @@ class EtcdClient:
             self._connection.sock = sock
         assert isinstance(self._connection.sock, _Timed)
         self._connection.sock.deadline = deadline
-        self._connection.request("POST", self._prefix + path, content, self._headers())
+        headers = {**HEADERS, "Authorization": self._token} if self._token else HEADERS
+        self._connection.request("POST", self._prefix + path, content, headers)
         with self._connection.getresponse() as response:
             reply = response.read(REPLY_BYTES_MAX + 1)
             if len(reply) > REPLY_BYTES_MAX:

@@ -14,10 +14,12 @@ from paddock.errors import EXIT_USAGE, PaddockError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import TypeVar
 
     from paddock.etcd.address import EtcdAddress
 
     Json = Mapping[str, object]
+    T = TypeVar("T")
 
 
 class EtcdError(PaddockError):
@@ -155,19 +157,15 @@ def number(answer: Json, name: str) -> int:
         return 0
 
 
-def object_in(answer: object, name: str) -> Json | None:
+def part(answer: object, name: str, kind: type[T]) -> T | None:
+    """The value under this name, if it is of that kind."""
     found = answer.get(name) if isinstance(answer, dict) else None
-    return found if isinstance(found, dict) else None
-
-
-def list_in(answer: Json, name: str) -> list[object]:
-    found = answer.get(name)
-    return found if isinstance(found, list) else []
+    return found if isinstance(found, kind) else None
 
 
 def first_key(found: Json) -> KeyValue | None:
     """The one key a read found, or None."""
-    for kv in list_in(found, "kvs"):
+    for kv in part(found, "kvs", list) or []:
         if isinstance(kv, dict):
             return KeyValue(
                 value=_from_b64(str(kv.get("value", ""))),

@@ -2,7 +2,7 @@
 
 parse            the entry: command line and environment -> ParsedLaunch, with the Job
 flags            the table of all fields and their flags
-args             the named texts of a command line and the environment; their checked values
+args             values of flags and variables as texts with their sources; the typed reader
 environment      the rules of environment variables
 nodes, servers   nodes, rendezvous and roles of the job; the servers' command
 document         load a job file, YAML or JSON

@@ -19,9 +19,8 @@ from paddock.command_line import (
     spelled,
     to_seconds,
 )
-from paddock.core.endpoint import is_host, parse_endpoint
+from paddock.core.endpoint import is_host, parse_endpoint, without_login
 from paddock.core.job import Entrypoint, ValueSource, make_command
-from paddock.core.secrets import without_login
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.flags import BY_NAME, LAUNCH
@@ -38,7 +37,7 @@ MAX_COUNT = 100_000
 OTHER_MASTERS = ("rdzv_endpoint", "master_addr", "elastic_server")
 NODE_LISTS = ("ips", "servers", "trainers", "heter_workers")  # they name the nodes themselves
 # Flags that decide a value under another name: a variable for that value is not used beside them.
-SAID_BY = {
+DECIDED_BY = {
     "master": (*OTHER_MASTERS, "standalone"),
     "ips": ("master", *OTHER_MASTERS, "standalone"),
     "nnodes": ("ips", "standalone"),
@@ -91,14 +90,14 @@ class LaunchArgs:
         self.ignored = line.ignored()
         self.values: dict[str, ArgValue] = {}
         self.env: list[str] = []
-        for said in line.said:
-            text = said.text
-            if said.flag.name == "env":
+        for one in line.flags:
+            text = one.text
+            if one.flag.name == "env":
                 self.env.append(text)
                 text = text.partition("=")[0]  # values may be secret: only the name is remembered
-            if said.flag.status != "ignored":
-                source = ValueSource("flag", said.name, without_login(text))
-                self.values[said.flag.name] = ArgValue(text, source)
+            if one.flag.status != "ignored":
+                source = ValueSource("flag", one.name, without_login(text))
+                self.values[one.flag.name] = ArgValue(text, source)
 
     def command(self, python: str) -> Entrypoint:
         """The command that every process runs."""
@@ -139,14 +138,14 @@ class EnvironmentReading:
 
     def fill(self, name: str, variable: str, text: str) -> None:
         """Set a value that no flag has set; a flag that says something else is noted."""
-        for flag in (name, *SAID_BY.get(name, ())):
+        for flag in (name, *DECIDED_BY.get(name, ())):
             given = self.values.get(flag)
             if given is None or given.source.kind == "environment":
                 continue
             if flag != name or given.text != text:
                 self.notes.append(
                     f"{variable}={without_login(self.get(variable))} is not used: "
-                    f"{_words_of(given)} is given"
+                    f"{_flag_text(given)} is given"
                 )
             return
         self._set(name, variable, text)
@@ -163,17 +162,17 @@ class EnvironmentReading:
         """Remove a flag's value because of a variable; noted once for each variable."""
         given = self.values.pop(name, None)
         if given is not None and given.source.kind != "environment":
-            self.overridden.setdefault(variable, []).append(_words_of(given))
+            self.overridden.setdefault(variable, []).append(_flag_text(given))
 
     def _set(self, name: str, variable: str, text: str) -> None:
         source = ValueSource("environment", variable, without_login(self.get(variable)))
         self.values[name] = ArgValue(text, source)
 
 
-def _words_of(given: ArgValue) -> str:
+def _flag_text(given: ArgValue) -> str:
     """The flag as it was given.
 
-    >>> _words_of(ArgValue("1", ValueSource("flag", "--standalone", "1")))
+    >>> _flag_text(ArgValue("1", ValueSource("flag", "--standalone", "1")))
     '--standalone'
     """
     flag = BY_NAME.get(given.source.name.lstrip("-"))
@@ -214,7 +213,8 @@ class FieldReader:
     def note_source(self, name: str, *fields: str) -> None:
         """Remember that a value decides these Job fields; without any, those of its flag."""
         if self.has(name):
-            for field in fields or _fields(name):
+            flag = BY_NAME.get(name)
+            for field in fields or (flag.fields if flag else (name,)):
                 self.sources[field] = self.source(name)
 
     def plain(self, flag: Flag) -> object:
@@ -305,11 +305,6 @@ class FieldReader:
             return flag.bare if word.lower() in TRUE_WORDS else default
         self.fault(name, "not one of its values", nearest(word, known, hint))
         return default
-
-
-def _fields(name: str) -> tuple[str, ...]:
-    flag = BY_NAME.get(name)
-    return flag.fields if flag else (name,)
 
 
 def to_integer(text: str) -> int | None:

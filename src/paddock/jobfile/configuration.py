@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from paddock.core.endpoint import join_endpoint
 from paddock.jobfile.flags import FLAGS
-from paddock.jobfile.masked import masked_words
+from paddock.jobfile.masked import masked_args
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def configuration(job: Job) -> tuple[tuple[str, str], ...]:
         "legacy": "False",
         "master": _master(job),
         "training_script": job.command.program,
-        "training_script_args": repr(masked_words(words, len(words))),
+        "training_script_args": repr(masked_args(words, len(words))),
     }
     return tuple(sorted(rows.items()))
 

@@ -28,16 +28,14 @@ def load_document(path: str) -> dict[str, object]:
     found = [d for d in documents if isinstance(d, dict)]
     jobs = [d for d in found if d.get("kind") == KIND]
     if len(jobs) > 1:
-        raise UsageError(
-            f"{path} holds {len(jobs)} PaddleJobs", hint="keep one job per file for paddock launch"
-        )
+        hint = "keep one job per file for paddock launch"
+        raise UsageError(f"{path} holds {len(jobs)} PaddleJobs", hint=hint)
     if jobs:
         return jobs[0]
     if len(found) == 1:
         return found[0]  # job_from_document says what is missing
-    raise UsageError(
-        f"{path} holds no {KIND}", hint=f"write kind: {KIND}; see docs/guide/launch.md"
-    )
+    hint = f"write kind: {KIND}; see docs/guide/launch.md"
+    raise UsageError(f"{path} holds no {KIND}", hint=hint)
 
 
 def _read(path: str) -> str:
@@ -47,13 +45,11 @@ def _read(path: str) -> str:
         with open(path, encoding="utf-8") as file:
             text = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror}", hint="name a PaddleJob file with -f"
-        ) from error
+        what, hint = f"cannot read {path}: {error.strerror}", "name a PaddleJob file with -f"
+        raise UsageError(what, hint=hint) from error
     except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{path} is not text: byte {error.start} is not UTF-8", hint="save the file as UTF-8"
-        ) from error
+        what = f"{path} is not text: byte {error.start} is not UTF-8"
+        raise UsageError(what, hint="save the file as UTF-8") from error
     if len(text) > MAX_FILE_BYTES:
         raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes")
     return text
@@ -63,10 +59,9 @@ def _from_yaml(path: str, text: str) -> list[object]:
     try:
         import yaml
     except ImportError as error:
-        raise UsageError(
-            f"reading {path} needs PyYAML, which is not installed",
-            hint=f"{extra_hint('yaml')}, or write the job as JSON",
-        ) from error
+        hint = f"{extra_hint('yaml')}, or write the job as JSON"
+        what = f"reading {path} needs PyYAML, which is not installed"
+        raise UsageError(what, hint=hint) from error
     try:
         return list(yaml.safe_load_all(text))
     except yaml.YAMLError as error:

@@ -1,7 +1,7 @@
 """The job's values from environment variables, as the named texts that the flags give.
 
 A flag wins over a variable, as in torchrun, mpirun and srun. The exceptions are the variables by
-which a platform tells a pod its place: WINNING, IN_A_PADDLEJOB, and the lists in SPECIAL. Paddle's
+which a platform tells a pod its place: WINNING, IN_A_PADDLEJOB, and lists of endpoints. Paddle's
 launcher lets every variable of MAPPING win; one command line serves all pods of a job, so only for
 these there is no other way. Among variables: MAPPING, then FALLBACKS, then PET_*
 (dialects/torchrun.py), then the place that Slurm and mpirun gave (dialects/allocation.py).
@@ -9,9 +9,14 @@ these there is no other way. Among variables: MAPPING, then FALLBACKS, then PET_
 
 from __future__ import annotations
 
-from paddock.core.endpoint import ETCD_PORT, join_endpoint, parse_endpoint, split_endpoint
+from paddock.core.endpoint import (
+    ETCD_PORT,
+    join_endpoint,
+    parse_endpoint,
+    split_endpoint,
+    without_login,
+)
 from paddock.core.job import ValueSource
-from paddock.core.secrets import without_login
 from paddock.errors import Problem, UsageError
 from paddock.jobfile.args import TORCHRUN_RANK, ArgValue, EnvironmentReading
 from paddock.jobfile.flags import FLAGS
@@ -27,16 +32,6 @@ WINNING = ("PADDLE_TRAINER_ID", "POD_IP")
 # These win over the flag in a pod of a PaddleJob, whose size and meeting point the operator knows.
 IN_A_PADDLEJOB = ("PADDLE_MASTER", "PADDLE_NNODES")
 PADDLEJOB_SIGN = "PADDOCK_JOB_UID"  # operator/environment.py
-# These win as well, by the rules of SPECIAL: (name, flags that it wins over).
-WINNING_LISTS = (
-    ("PADDLE_TRAINER_ENDPOINTS", "`--master`, `--nnodes`"),
-    ("DISTRIBUTED_TRAINER_ENDPOINTS", "`--master`, `--nnodes`"),
-    ("PADDLE_TRAINERS", "`--nnodes`, `--ips`"),
-    ("PADDLE_PSERVERS_IP_PORT_LIST", "`--master`, `--nnodes`, `--ips`, `--run-mode`, `--servers`, "
-     "`--server-num`, `--trainer-num`"),
-    ("TRAINING_ROLE", "`--rank`, beside PADDLE_PSERVERS_IP_PORT_LIST"),
-    ("PADDLE_HETER_ENDPOINTS", "`--heter-workers`, beside PADDLE_PSERVERS_IP_PORT_LIST"),
-)  # fmt: skip
 # Used where neither the command line nor MAPPING says anything: fleet/elastic/manager.py,
 # fleet/launch.py.
 FALLBACKS = (
@@ -49,27 +44,6 @@ FALLBACKS = (
     ("PADDOCK_WARM", "warm"),
     ("PADDOCK_CONSOLE", "console"),
 )
-# Read by special rules below: (name, what it does).
-SPECIAL = (
-    ("PADDLE_TRAINER_ENDPOINTS", "the first endpoint becomes --master (port 6768 if absent), the "
-     "number of hosts becomes --nnodes"),
-    ("DISTRIBUTED_TRAINER_ENDPOINTS", "as PADDLE_TRAINER_ENDPOINTS, applied after it"),
-    ("PADDLE_LAUNCH_WITH_ARGS", "1: the two lists above replace neither --master nor --nnodes"),
-    ("PADDLE_TRAINERS", "addresses of the nodes on PaddleCloud; used with POD_IP, "
-     "PADDLE_TRAINER_ID and TRAINER_PORTS_NUM, when there is no endpoint list"),
-    ("TRAINER_PORTS_NUM", "ports a pod may use, from PADDLE_PORT on"),
-    ("PADDLE_PORT", "first port of a pod; with TRAINER_PORTS_NUM above 1 the nodes meet there on "
-     "PaddleCloud and the processes take the ports after it, unless --start-port or PORT_RANGE "
-     "says otherwise"),
-    ("PADDLE_PSERVERS_IP_PORT_LIST", "servers of a paddle-operator job; with TRAINING_ROLE and "
-     "PADDLE_TRAINER_ENDPOINTS it makes a ps job with one process per pod"),
-    ("PADDLE_HETER_ENDPOINTS", "heter workers of a paddle-operator job"),
-    ("TRAINING_ROLE", "role of this pod: PSERVER, TRAINER or HETER"),
-    ("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "1 or 2: --elastic-level 1 unless that is given"),
-    ("PADDLE_ELASTIC_ETCD_SERVICE_HOST", "host of etcd where PADDLE_ELASTIC_SERVER is absent"),
-    ("PADDLE_ELASTIC_ETCD_SERVICE_PORT", "its port"),
-)  # fmt: skip
-
 TORCHRUN_PREFIXES = ("PET_", "TORCHELASTIC_LOG_LINE", "TORCH_ELASTIC_")
 # What srun and mpirun set, and a script of Paddle 0.10 (jobfile/dialects/allocation.py).
 ALLOCATION_PREFIXES = ("SLURM_", "OMPI_COMM_", "PMI_", "PMIX_", "MV2_COMM_", "PBS_", "PADDLE_INIT_")

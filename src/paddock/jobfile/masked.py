@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from paddock.core.secrets import HIDDEN, is_secret, without_login
+from paddock.core.endpoint import without_login
+from paddock.core.secrets import HIDDEN, is_secret
 from paddock.core.value import value
 from paddock.jobfile.args import LaunchArgs
 from paddock.jobfile.flags import LAUNCH
@@ -17,16 +18,16 @@ NAME_MAX = 80  # characters of a name that are looked at
 QUOTES = ('"', "'", "")
 
 
-def masked_words(words: Sequence[str], of_script: int = -1) -> list[str]:
+def masked_args(words: Sequence[str], of_script: int = -1) -> list[str]:
     """The arguments after ``paddock launch``, with HIDDEN in the place of secrets.
 
     of_script: how many are the script's own; -1: as launch reads them. Secrets are values
     of --env and of the script's flags whose names look so, those within such values and the
     script's arguments (JSON, YAML, NAME=VALUE), and logins in URLs.
 
-    >>> masked_words(["--env", "HF_TOKEN=abc", "t.py", "--api_key", "k", "--lr=1"])
+    >>> masked_args(["--env", "HF_TOKEN=abc", "t.py", "--api_key", "k", "--lr=1"])
     ['--env', 'HF_TOKEN=******', 't.py', '--api_key', '******', '--lr=1']
-    >>> masked_words(["t.py", "--api_key", "-kx9", "--token", "-v"])
+    >>> masked_args(["t.py", "--api_key", "-kx9", "--token", "-v"])
     ['t.py', '--api_key', '******', '--token', '-v']
     """
     kept: list[str] = []
@@ -52,7 +53,7 @@ def masked_words(words: Sequence[str], of_script: int = -1) -> list[str]:
 
 
 def shown_command(words: Sequence[str]) -> str:
-    """The script and its arguments, out of those after ``paddock launch`` from masked_words.
+    """The script and its arguments, out of those after ``paddock launch`` from masked_args.
 
     For people. All arguments where they name no script.
 
@@ -124,13 +125,13 @@ class ShownLine:
     needs: tuple[str, ...] = ()
 
 
-def shown_words(words: Sequence[str]) -> ShownLine:
+def shown_args(words: Sequence[str]) -> ShownLine:
     """The arguments after ``paddock launch``, with references to variables for secrets.
 
     The value of --env NAME=value is replaced by "$NAME" where the name looks secret. The script's
     own arguments stay: a secret cannot be told from --pad_token there.
 
-    >>> line = shown_words(["--env", "HF_TOKEN=abc", "--env=A=1", "train.py", "--lr", "1 2"])
+    >>> line = shown_args(["--env", "HF_TOKEN=abc", "--env=A=1", "train.py", "--lr", "1 2"])
     >>> print(line.text, line.needs)
     --env HF_TOKEN="$HF_TOKEN" --env=A=1 train.py --lr '1 2' ('HF_TOKEN',)
     """

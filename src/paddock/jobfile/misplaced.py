@@ -20,11 +20,8 @@ NAMES = frozenset(
     """
     nproc_per_node nnodes node_rank master standalone max_restart max_restarts elastic_level
     elastic_timeout rdzv_backend rdzv_endpoint rdzv_id rdzv_conf server_num worker_num trainer_num
-    nproc-per-node node-rank max-restart max-restarts rdzv-backend rdzv-endpoint rdzv-id rdzv-conf
-    elastic-level elastic-timeout server-num worker-num trainer-num
     """.split()  # noqa: SIM905 - a list of quoted names would be four times as long
 )
-SWITCHES = ("standalone",)
 MAX_BYTES = 1 << 20  # of a script that is searched for the name
 
 
@@ -59,10 +56,10 @@ def _flags(args: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """(name, the flag's arguments) for each flag that looks like the launcher's."""
     for at, word in enumerate(args):
         name, equals, _ = word[2:].partition("=")
-        if not word.startswith("--") or name not in NAMES:
+        if not word.startswith("--") or name.replace("-", "_") not in NAMES:
             continue
         value = args[at + 1 : at + 2]
-        takes = not equals and name not in SWITCHES and value and not value[0].startswith("-")
+        takes = not equals and name != "standalone" and value and not value[0].startswith("-")
         yield name, (word, *value) if takes else (word,)
 
 

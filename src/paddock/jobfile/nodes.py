@@ -173,8 +173,8 @@ def decide_rendezvous(
     nnodes: tuple[int, int],
 ) -> Rendezvous:
     """Decide the rendezvous of the nodes, once their number is known. meeting: of read_meeting."""
-    told, by = meeting
-    kind, host, port = told.kind, told.host, told.port
+    known, by = meeting
+    kind, host, port = known.kind, known.host, known.port
     hosts = hosts_of(roles)
     own_host = reader.text("host") and reader.check_host("host", reader.text("host"))
     if by == "rdzv_endpoint" and kind == "tcp" and host and not port and nnodes[1] > 1:
@@ -207,7 +207,7 @@ def decide_rendezvous(
     if len(hosts) > 1:
         ips = ips or hosts
     return replace(
-        told,
+        known,
         kind=kind,
         host=host,
         port=port,

@@ -51,15 +51,15 @@ class ParsedLaunch:
 
     notes: warnings to print once, without prefix. file: the value of -f, "" if absent; with it
     job.command.program may be "" (see paddlejob.resolve_file). is_help: only help is wanted;
-    nothing else was read. given, env_words: the named texts behind the job, and every --env.
+    nothing else was read. values, env_args: the named texts behind the job, and every --env.
     """
 
     job: Job
     notes: tuple[str, ...] = ()
     file: str = ""
     is_help: bool = False
-    given: Mapping[str, ArgValue] = {}
-    env_words: tuple[str, ...] = ()
+    values: Mapping[str, ArgValue] = {}
+    env_args: tuple[str, ...] = ()
 
 
 def parse(
@@ -103,7 +103,7 @@ def parse(
     notes.extend(reader.notes)
     if problems:
         raise UsageError.of(problems)
-    return ParsedLaunch(job, tuple(notes), file, given=values, env_words=tuple(words.env))
+    return ParsedLaunch(job, tuple(notes), file, values=values, env_args=tuple(words.env))
 
 
 def _command_problems(words: LaunchArgs) -> list[Problem]:

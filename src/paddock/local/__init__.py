@@ -1,15 +1,14 @@
 """This machine: processes started, watched and ended; devices, ports, logs and the console.
 
-guardian, loop    two nested processes (subreapers), and the one loop of the inner one
+guardian          two nested processes (subreapers): no orphan outlives the launcher; signals
+loop              the event loop of the launcher
 node              NodeRunner: this node's part of a job, under the orders of a member
-spawn             how a process starts: posix_spawn, its pipes, its pidfd
-ending, evidence  how a process ended: exit, OOM kill, root cause from its last lines
-hook              the user's own command before each attempt (--elastic-pre-hook)
-sweep, signals    end all descendants; signals, inherited and forwarded
-output            every line of every process: log directory, times, console
-report            what people are told: in full, and on the short screen
+spawn             how a process starts: posix_spawn, its pipes, its pidfd; the user's hook
+ending            how a process ended: its last lines, an OOM kill
+output            lines of all ranks, multiplexed: log files, times, console with prefixes
+report            messages to the user: in full, and on the short screen
 runs              a launch as a run of this user: its id, its files, its control socket
-facts             devices, addresses, ports, memory and keys of this host
-portable          systems without pidfd: one machine, simply
+facts             devices, addresses, reserved ports and keys of this host
+portable          the launcher of systems without pidfd (Windows, macOS): one machine
 warm              warm start (--warm): imported once, and forked into the ranks
 """

@@ -17,15 +17,25 @@ job of one node may be stopped for ever, and one that a debugger holds is not st
 from __future__ import annotations
 
 import os
+from time import monotonic
 
 from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE, PaddockError
-from paddock.local.signals import forwarded_signals, from_guardian, hold_signals, reset_signals
-from paddock.local.sweep import children_of_self, end_descendants, state_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Set
 
+    from paddock.core.rendezvous.messages import Loss
+    from paddock.local.loop import Loop
+
+ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+# Ignored by Python itself, for itself; its children get the defaults (see spawn.py).
+OF_PYTHON = ("SIGPIPE", "SIGXFSZ")
+# By these the daemon of a submitted job (backends/node/daemon.py) tells the guardian that no user
+# asked the job to end: it was killed itself, or the submitter of an attached job is gone.
+# Behind those that from_guardian gives; libc and Python use none of them.
+DAEMON_LOST, SUBMITTER_LOST = 62, 63
+LOSSES: dict[int, Loss] = {DAEMON_LOST: "daemon", SUBMITTER_LOST: "submitter"}
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
 # Signals that end a job, sent so often: the launcher does not hear them any more.
@@ -35,6 +45,10 @@ ASKED_MAX = 4
 # guardian's own, which do not pass while all of the node stands still and no rank runs on.
 LEASE_PARTS = 8
 STOPPED_PARTS_MAX = 5
+SIGKILL = 9
+SWEEP_SECONDS = 5.0
+ROUND_SECONDS = 0.02  # between two looks at those that do not end; pidfds tell sooner
+ROUND_MAX = 256  # processes
 
 
 def split(lease_seconds: float = 0.0, record: str = "") -> int:
@@ -142,3 +156,206 @@ def find_prctl() -> Callable[[int, int], object]:
     itself = dlopen(None, 0)  # type: ignore[arg-type]  # as CDLL(None) does
     call, zero = Function(dlsym(itself, "prctl")), Integer(0)
     return lambda option, argument: call(option, Integer(argument), zero, zero, zero)
+
+
+# ---------------------------------------------- signals: inherited, held back and handed on
+
+
+def reset_signals() -> None:
+    """Reset signals to their defaults; one that ends a job stays ignored if it was (nohup(1)).
+
+    An ignored SIGCHLD, which exec(2) hands on, would reap our children before we can ask how
+    they ended. Signals that were blocked are the caller's to unblock.
+    """
+    import signal
+
+    kept = {getattr(signal, name, None) for name in (*ENDING, *OF_PYTHON)}
+    for number in signal.valid_signals() - kept:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def forwarded_signals() -> set[int]:
+    """Signals that the guardian hands on: those that end a job, less those our parent had ignored
+    (nohup(1), sh -c 'cmd &'), and those that mean nothing to a launcher.
+    """
+    import signal
+
+    wanted = {getattr(signal, name) for name in ENDING}
+    kept: set[int] = {s for s in wanted if signal.getsignal(s) is not signal.SIG_IGN}
+    return kept | {signal.SIGUSR1, signal.SIGUSR2, *LOSSES}
+
+
+def from_guardian(number: int) -> int:
+    """The signal by which the guardian forwards this one to the launcher.
+
+    Another one: a batch system signals all processes of a job at once (scancel, slurmstepd), so
+    the launcher gets both, and must not take it for asked twice. LOSSES are sent to the guardian
+    alone, and go on as they are.
+    """
+    import signal
+
+    return number if number in LOSSES else int(signal.SIGRTMIN) + number
+
+
+def hold_signals() -> None:
+    """Block the forwarded signals and SIGCHLD until ``take_signals``, and unblock all others."""
+    import signal
+
+    wanted = forwarded_signals()
+    handed_on = {from_guardian(number) for number in wanted}
+    signal.pthread_sigmask(signal.SIG_SETMASK, {*wanted, *handed_on, signal.SIGCHLD})
+
+
+def take_signals() -> None:
+    """Unblock the signals that ``hold_signals`` has blocked."""
+    import signal
+
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+# ------------------------------------------------------------------------------- the sweep
+#
+# Ends every descendant of this process, round by round: each round's orphans become our children,
+# as we are their nearest subreaper. Nothing is found by name: only our own unreaped children are
+# killed, whose pids cannot be reused. A round never waits; between two of them the guardian sleeps,
+# and the launcher's loop goes on. Both give up in the end: a process in uninterruptible sleep (a
+# hung file system) cannot be killed.
+
+
+class SweepProgress:
+    """The progress of a sweep. keep: children that are not to be ended, read in each round."""
+
+    def __init__(self, *keep: Set[int]) -> None:
+        self.killed: set[int] = set()
+        self._foreign: set[int] = set()
+        self._keep = (*keep, self._foreign)
+
+    def round(self) -> list[int] | None:
+        """Kill and reap the children. None: there were none; else those that have not ended yet.
+
+        After an empty list another round is due at once: their children may be ours now.
+        """
+        kept = frozenset[int]().union(*self._keep)
+        children = [pid for pid in children_of_self() if pid not in kept]
+        if not children:
+            return None
+        children.sort(key=self.killed.__contains__)  # a few that cannot be killed hide no others
+        return [pid for pid in children[:ROUND_MAX] if not self._end(pid)]
+
+    def _end(self, pid: int) -> bool:
+        """Kill a process; True when it is gone, or another user's."""
+        is_new = pid not in self.killed and state_of(pid) != b"Z"
+        try:
+            os.kill(pid, SIGKILL)
+        except ProcessLookupError:
+            return True
+        except PermissionError:  # it has become another user (sudo)
+            self._foreign.add(pid)
+            return True
+        if is_new:
+            self.killed.add(pid)
+        return _reaped(pid)
+
+
+def end_descendants(*, keep: frozenset[int] = frozenset()) -> int:
+    """Kill all descendants and wait for their end; returns how many were killed."""
+    from select import poll
+
+    sweep = SweepProgress(keep)
+    deadline = monotonic() + SWEEP_SECONDS
+    while (left := sweep.round()) is not None and monotonic() < deadline:
+        if left:
+            poller = poll()
+            fds = _pidfds(left)
+            for fd in fds:
+                poller.register(fd, 1)
+            poller.poll(ROUND_SECONDS * 1000)
+            for fd in fds:
+                os.close(fd)
+    return len(sweep.killed)
+
+
+def sweep_on(loop: Loop, done: Callable[[int], None], *keep: Set[int]) -> None:
+    """Kill all descendants without waiting: done(number of killed) is called when that is over.
+
+    keep: read again in each round: children may be added meanwhile.
+    """
+    sweep = SweepProgress(*keep)
+    deadline = monotonic() + SWEEP_SECONDS
+    fds: list[int] = []
+    timer = f"sweep {id(sweep)}"  # there may be two at a time
+
+    def look(_events: int = 0) -> None:
+        for fd in fds:
+            loop.unwatch(fd)
+            os.close(fd)
+        fds.clear()
+        left = sweep.round()
+        if left is None or monotonic() >= deadline:
+            loop.at(timer, None, look)
+            done(len(sweep.killed))
+            return
+        fds.extend(_pidfds(left))
+        for fd in fds:
+            loop.watch(fd, 1, look)
+        loop.at(timer, monotonic() + (ROUND_SECONDS if left else 0.0), look)
+
+    look()
+
+
+def children_of_self() -> list[int]:
+    """Pids of our children, ended or not."""
+    return children_of(os.getpid())
+
+
+def children_of(pid: int) -> list[int]:
+    """Pids of a process's children, ended or not; none when it is gone.
+
+    Source: proc(5), /proc/pid/task/tid/children; where the kernel lacks it, every /proc/N/stat.
+    """
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as f:
+                found.extend(int(word) for word in f.read().split())
+        return found
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # no CONFIG_PROC_CHILDREN, or it has just ended
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as f:
+                    fields = f.read().rpartition(b")")[2].split()
+            except OSError:
+                continue  # ended meanwhile
+            if int(fields[1]) == pid:
+                found.append(int(name))
+    return found
+
+
+def _reaped(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
+def state_of(pid: int) -> bytes:
+    """The state of a process as in proc(5): Z: ended or gone; T: stopped by a signal."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            return f.read().rpartition(b")")[2].split()[0]
+    except OSError:
+        return b"Z"
+
+
+def _pidfds(pids: list[int]) -> list[int]:
+    """The pidfds of the first of these processes; none on kernels without pidfd."""
+    fds = []
+    for pid in pids[:64]:
+        try:
+            fds.append(os.pidfd_open(pid))
+        except (OSError, AttributeError):
+            break
+    return fds

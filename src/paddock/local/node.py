@@ -11,12 +11,12 @@ until its attempt is over, so that its process group id cannot be reused under u
 from __future__ import annotations
 
 import os
-from time import monotonic, monotonic_ns
+from time import monotonic
 
-from paddock.contracts.environment import common_env, proc_env, shared_env
-from paddock.core.attempt.exits import Exit
+from paddock.contracts.environment import proc_env, shared_env
 from paddock.core.attempt.supervisor import (
     SIGKILL,
+    SIGTERM,
     AttemptEnded,
     KillDescendants,
     ReportExit,
@@ -29,38 +29,40 @@ from paddock.core.attempt.supervisor import (
 from paddock.core.hosts import SERVICES, host_of, with_ports
 from paddock.core.rendezvous.messages import SetTimer, TimerFired
 from paddock.core.value import value
-from paddock.local.ending import Endings
 from paddock.local.facts.devices import find_devices
 from paddock.local.facts.ports import hold_ports
+from paddock.local.guardian import sweep_on
 from paddock.local.loop import READ, Loop
 from paddock.local.output.logs import LAUNCHER_LOG, LogDir
 from paddock.local.report.text import count
+from paddock.local.runs.entry import json_text
 from paddock.local.spawn import (
     REPORT_FD,
     REPORT_VARIABLE,
     ChildProcess,
+    Hook,
     ReportPipe,
     Streams,
     allow_files,
-    open_pidfd,
+    end_of,
+    has_stdin,
     spawn,
     spawn_failure,
-    stopped_before_start,
 )
-from paddock.local.sweep import sweep_on
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from typing import Protocol
 
     from paddock.contracts.environment import SharedEnv
+    from paddock.core.attempt.exits import Exit
     from paddock.core.attempt.supervisor import Action, Event
     from paddock.core.hosts import Host
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
+    from paddock.local.ending import Endings
     from paddock.local.facts.ports import HeldPorts
-    from paddock.local.hook import Hook
     from paddock.local.output.streams import OutputThread, ProcessStream
     from paddock.local.warm.process import DaemonLoop
     from paddock.local.warm.server import WarmServer
@@ -133,6 +135,10 @@ class NodeRunner:
     """The processes of this node. Owned by the loop's thread. The member sets `events`."""
 
     events: NodeEvents
+    _plan: Plan  # of the latest attempt, as are these
+    _endings: Endings
+    _shared: SharedEnv
+    _streams: Streams
 
     def __init__(self, job: Job, context: LaunchContext, loop: Loop, output: OutputThread) -> None:
         """Look for devices, once. Raises UsageError."""
@@ -151,15 +157,11 @@ class NodeRunner:
         self._hook: Hook | None = None
         self._log_dir: LogDir | None = None
         self._unrecorded = ""  # until there is a place for it
-        self._endings = Endings(self, loop, output)
         self._warm: WarmServer | None = None
         self._server_dirs: list[str] = []  # of this node's servers, over all attempts
         self._supervisor: Supervisor | None = None
         self._children: dict[tuple[str, int], ChildProcess] = {}
         self._reports: dict[tuple[str, int], ReportPipe] = {}  # of this attempt
-        self._plan: Plan | None = None
-        self._shared: SharedEnv | None = None
-        self._streams: Streams | None = None
         self._waiting: Opened = []  # for the warm server
         self._began_at = 0.0  # monotonic seconds, of this attempt
         self._slow_note = ""
@@ -217,7 +219,6 @@ class NodeRunner:
         if not self.job.pre_hook:
             then(0)
             return
-        from paddock.local.hook import Hook
 
         def ended(code: int) -> None:
             self._hook = None
@@ -263,40 +264,63 @@ class NodeRunner:
         Every log is open before the first process starts: a job starts whole or not at all.
         """
         assert self._supervisor is None, "one attempt at a time"
-        log_dir = self._log_dir or self._open_log_dir(plan.uid)
+        self._plan = plan
+        log_dir = self._log_dir or self._open_log_dir()
         self.events.starting(plan, node_rank)
         procs = plan.on_node(node_rank)
-        self._make_environment(plan, node_rank, log_dir)
+        self._make_environment(node_rank, log_dir)
         self._supervisor = Supervisor(
             plan.attempt,
             [(p.role, p.rank) for p in procs],
             grace_seconds=self.job.grace_seconds,
             servers=self.job.servers,
         )
-        assert self._shared is not None
         self._streams = Streams(self.job, log_dir, plan, procs, self._shared.error_files)
         opened = [(proc, self._streams.open(proc)) for proc in procs]
-        if self._warm is not None and any(proc.role == "worker" for proc in procs):
-            self._fork_workers(opened)
+        workers = [(proc, ends) for proc, (_, ends) in opened if proc.role == "worker"]
+        if self._warm is not None and workers:
+            self._waiting = opened  # servers wait, too: they may run the same script
+            self._warm.fork_workers(
+                self._shared,
+                [
+                    (proc, self._env_of(proc), (*ends, self._report_fd(proc)))
+                    for proc, ends in workers
+                ],
+                f"{log_dir.run_dir}/imports-{plan.attempt}",
+                before=self._unbind_ports,
+                then=lambda pids: self._spawn_all(opened, pids),
+            )
         else:
             self._spawn_all(opened, {})
         self._output.do(log_dir.link)
 
-    def _open_log_dir(self, uid: str) -> LogDir:
+    def _open_log_dir(self) -> LogDir:
         """Open the directory of the logs and make the warm server, once."""
-        context = self._context
+        context, command = self._context, self.job.command
         self._log_dir = log_dir = LogDir(
-            self.job, uid, context.pod_name, context.run_id, context.folder
+            self.job, self._plan.uid, context.pod_name, context.run_id, context.folder
         )
         self.warning = log_dir.note
         self.record("")
-        if self.job.warm != "off":
-            self._warm = self._make_warm()
+        if self.job.warm != "off" and command.kind == "program":
+            self.events.say("WARNING", f"not warm: {command.program} is not run by Python")
+        elif self.job.warm != "off":
+            from paddock.local.warm.server import WarmServer
+
+            self._warm = WarmServer(
+                self._loop,
+                command,
+                self._env,
+                self.events.say,
+                is_submitted=bool(self.job.record),
+                kept=context.kept,
+            )
         return log_dir
 
-    def _make_environment(self, plan: Plan, node_rank: int, log_dir: LogDir) -> None:
+    def _make_environment(self, node_rank: int, log_dir: LogDir) -> None:
         """Make the attempt's shared variables, and the servers' directories."""
-        shared = shared_env(
+        plan = self._plan
+        self._shared = shared = shared_env(
             self._env,
             self.job,
             plan,
@@ -307,7 +331,6 @@ class NodeRunner:
             pod_name=self._context.pod_name,
         )
         self.notes = shared.notes
-        self._plan, self._shared = plan, shared
         if shared.server_dir:
             log_dir.make_private(shared.server_dir)
             if shared.is_scratch:
@@ -316,18 +339,17 @@ class NodeRunner:
 
     def _spawn_all(self, opened: Opened, forked: Mapping[Proc, int]) -> None:
         """Start and watch all processes; forked: pids of those that run already."""
-        assert self._plan is not None and self._log_dir is not None
+        assert self._log_dir is not None
+        self._waiting = []
         self._began_at = monotonic()
         self._unbind_ports()
-        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        failures = [
-            self._spawn(proc, null, *streams, forked.get(proc, 0)) for proc, streams in opened
-        ]
-        os.close(null)
+        failures = [self._spawn(proc, *streams, forked.get(proc, 0)) for proc, streams in opened]
         self._output.add([stream for _, (stream, _) in opened])
         for child in self._children.values():
             self._watch(child)
-        self._endings.begin()
+        from paddock.local.ending import Endings  # before one fails, and after they began
+
+        self._endings = Endings(self.events, self._loop, self._output)
         self._log_dir.write_endpoints(self._plan)
         for failure in failures:
             if failure is not None:
@@ -339,17 +361,18 @@ class NodeRunner:
             self._held.unbind()
 
     def _spawn(
-        self, proc: Proc, null: int, stream: ProcessStream, ends: tuple[int, int], pid: int = 0
+        self, proc: Proc, stream: ProcessStream, ends: tuple[int, int], pid: int = 0
     ) -> Exit | None:
         """Start a process; returns its Exit if that failed. Closes the write ends of its output.
 
         pid: of a process that runs already, else 0.
         """
-        assert self._plan is not None
         argv = self.job.command_of(proc.role).argv()
-        stdin, key = 0 if _has_stdin(proc) else null, (proc.role, proc.rank)
+        key = (proc.role, proc.rank)
         try:
-            pid = pid or spawn(argv, self._env_of(proc), stdin, *ends, self._reports.get(key))
+            pid = pid or spawn(
+                argv, self._env_of(proc), has_stdin(proc), *ends, self._reports.get(key)
+            )
         except OSError as error:
             return spawn_failure(proc, self._plan.attempt, error, argv[0], stream.path)
         finally:
@@ -358,82 +381,37 @@ class NodeRunner:
             reports = self._reports.get(key)
             if reports is not None:
                 reports.close_rank_end()
-        self._children[key] = ChildProcess(proc, pid, open_pidfd(pid), stream, reports)
+        self._children[key] = ChildProcess(proc, pid, stream, reports)
         return None
 
     def _env_of(self, proc: Proc) -> dict[str, str]:
         """The environment of a process; the pipe of a rank's reports is opened for it."""
-        assert self._shared is not None and self._log_dir is not None
-        env = proc_env(self._shared, proc)
-        if env.backup is not None:
-            import json
-
-            path, content = env.backup
-            self._log_dir.write_private(os.path.basename(path), json.dumps(content))
+        assert self._log_dir is not None
+        env, backup = proc_env(self._shared, proc)
+        if backup is not None:
+            path, content = backup
+            self._log_dir.write_private(os.path.basename(path), json_text(content))
         key = (proc.role, proc.rank)
         if proc.role != "ps" and key not in self._reports:
             try:
                 self._reports[key] = ReportPipe()
             except OSError:
-                return env.env  # out of descriptors: no rank fails for its reports
+                return env  # out of descriptors: no rank fails for its reports
         if key in self._reports:
-            env.env[REPORT_VARIABLE] = str(REPORT_FD)
-        return env.env
+            env[REPORT_VARIABLE] = str(REPORT_FD)
+        return env
+
+    def _report_fd(self, proc: Proc) -> int:
+        """The end of the pipe of a rank's reports that the rank gets, -1 without one."""
+        reports = self._reports.get((proc.role, proc.rank))
+        return -1 if reports is None else reports.write_fd
 
     def _watch(self, child: ChildProcess) -> None:
         self._loop.watch(child.pidfd, READ, lambda _events: self._on_ended(child))
 
-    # ------------------------------------------------------------- warm start
-
-    def _make_warm(self) -> WarmServer | None:
-        if self.job.command.kind == "program":
-            why = f"not warm: {self.job.command.program} is not run by Python"
-            self.events.say("WARNING", why)
-            return None
-        from paddock.local.warm.server import WarmServer
-
-        return WarmServer(
-            self._loop,
-            self.job.command,
-            self._env,
-            self.events.say,
-            is_submitted=bool(self.job.record),
-            kept=self._context.kept,
-        )
-
-    def _fork_workers(self, opened: Opened) -> None:
-        """Have the warm server fork the workers; start the others with them.
-
-        Servers may run the same script, and set other variables there before its imports.
-        """
-        assert self._warm is not None and self._shared is not None and self._plan is not None
-        assert self._log_dir is not None
-        from paddock.local.warm.server import ForkOrder
-
-        orders: list[ForkOrder] = []
-        mine = [each for each in opened if each[0].role == "worker"]
-        for proc, (_, ends) in mine:
-            learn = "" if orders else f"{self._log_dir.run_dir}/imports-{self._plan.attempt}"
-            env, reports = self._env_of(proc), self._reports.get((proc.role, proc.rank))
-            fd = -1 if reports is None else reports.write_fd
-            orders.append(ForkOrder(env, _has_stdin(proc), *ends, fd, learn))
-        common, differing = common_env(self._shared, [order.env for order in orders])
-
-        def forked(pids: Sequence[int] | None) -> None:
-            self._waiting = []
-            found = {} if pids is None else dict(zip((proc for proc, _ in mine), pids, strict=True))
-            self._spawn_all(opened, found)
-
-        is_first = _has_stdin(mine[0][0]) and self._plan.mode == "collective"
-        ports = self._plan.service_ports if is_first else ()
-        self._waiting = opened
-        self._warm.fork(
-            common, differing, orders, ports=ports, before=self._unbind_ports, then=forked
-        )
-
     def _cancel_fork(self) -> None:
         """Cancel an attempt that was stopped while the warm server imported: no process has run."""
-        assert self._warm is not None and self._plan is not None
+        assert self._warm is not None
         waiting, self._waiting = self._waiting, []
         self._warm.cancel()
         for _, (_, ends) in waiting:
@@ -441,7 +419,8 @@ class NodeRunner:
                 os.close(write_fd)
         self._output.add([stream for _, (stream, _) in waiting])
         for proc, (stream, _) in waiting:
-            self._feed(stopped_before_start(proc, self._plan.attempt, stream.path))
+            end = end_of(proc, self._plan.attempt, stream.path, signal=SIGTERM, cause="signal")
+            self._feed(end)
 
     # ----------------------------------------------------------------- events
 
@@ -493,26 +472,21 @@ class NodeRunner:
                 os.kill(child.pid, number)
 
     def _on_ended(self, child: ChildProcess) -> None:
-        at_ns = monotonic_ns()
         self._loop.unwatch(child.pidfd)
         # WNOWAIT: the zombie keeps its pid, and with it the group id, until the attempt is over.
         found = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        assert found is not None and self._supervisor is not None
+        assert found is not None
         is_signal = found.si_code != os.CLD_EXITED
-        exit_ = Exit(
-            role=child.proc.role,
-            rank=child.proc.rank,
-            node_rank=child.proc.node_rank,
-            host=child.proc.host,
-            attempt=self._supervisor.attempt,
-            at_ns=at_ns,
+        end = end_of(
+            child.proc,
+            self._plan.attempt,
+            child.stream.path,
             code=0 if is_signal else found.si_status,
             signal=found.si_status if is_signal else 0,
             cause="signal" if is_signal else "exit",
             pid=child.pid,
-            log=child.stream.path,
         )
-        self._feed(exit_)
+        self._feed(end)
 
     def _feed(self, event: Event, *, takes_stacks: bool = False) -> None:
         supervisor = self._supervisor
@@ -560,7 +534,10 @@ class NodeRunner:
             self._loop.at("node", action.at, self._on_timer)
         elif isinstance(action, ReportExit):
             child = self._children.get((action.exit.role, action.exit.rank))
-            self._endings.report(action.exit, None if child is None else child.stream)
+            if child is None:  # it has not run
+                self.events.exited(action.exit)
+            else:
+                self._endings.report(action.exit, child.stream)
         elif isinstance(action, RestartServer):
             self._restart_server(action.exit, action.count)
         elif isinstance(action, ServerGivenUp):
@@ -582,7 +559,6 @@ class NodeRunner:
 
     def _restart_server(self, exit_: Exit, number: int) -> None:
         """Restart a server that Paddock provides in place: same ports, same data, same log."""
-        assert self._plan is not None and self._streams is not None
         old = self._children[(exit_.role, exit_.rank)]
         # What it left in its group may hold its port and its data.
         self._signal_group(SignalGroup(old.key, SIGKILL))
@@ -594,9 +570,7 @@ class NodeRunner:
         text = f"restarted in place, {number} of {self._budget_text()}"
         self.events.say("WARNING", f"{self._end_text(exit_)}; {text}; the ranks go on")
         stream, ends = self._streams.open(old.proc, self.server_restarts)
-        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        failure = self._spawn(old.proc, null, stream, ends)
-        os.close(null)
+        failure = self._spawn(old.proc, stream, ends)
         self._output.add([stream])
         if failure is not None:
             self._feed(failure)
@@ -667,7 +641,3 @@ class NodeRunner:
         # Reports posted before are read first: the output thread works in order.
         self._loop.at("drain", monotonic() + DRAIN_SECONDS, done)
         self._output.drain(streams, lambda: self._loop.post(done))
-
-
-def _has_stdin(proc: Proc) -> bool:
-    return proc.role == "worker" and proc.rank == 0

@@ -5,7 +5,7 @@ process; whatever else is asked for is refused. What rests on the missing kernel
 missing too: children that a process started outside its group are not ended, nothing is ended
 when Paddock is killed, and a log directory is not locked.
 
-Rule: only what every system has, so no guardian, loop, output or ports from this package.
+Rule: only what every system has, so no guardian process, loop, output or ports from this package.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from paddock.core.plan import make_plan
 from paddock.core.rendezvous.messages import SetTimer, TimerFired
 from paddock.core.value import replace
 from paddock.errors import Problem, UsageError
-from paddock.local.evidence import has_peer_loss, has_timed_out
+from paddock.local.ending import has_peer_loss, has_timed_out
 from paddock.local.facts.devices import find_devices
+from paddock.local.guardian import reset_signals
 from paddock.local.output.console import prefix_of, shown_keys, write_all
 from paddock.local.output.logs import FILE_MODE, LAUNCHER_LOG, log_folder
-from paddock.local.report.reporter import Reporter, is_short
+from paddock.local.report.reporter import Reporter, ScreenReporter, is_short, stderr_columns
 from paddock.local.report.text import LEVELS, end_text, job_line
 from paddock.local.runs.record import keep_reason
-from paddock.local.signals import reset_signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,18 +76,18 @@ def run_portable(job: Job, env: Mapping[str, str], cores: int) -> int:
 def find_limits(job: Job) -> Iterator[Problem]:
     """The flags of this job that only Linux can carry out."""
     where = f"on {'Windows' if os.name == 'nt' else 'a system without pidfd (Linux 5.3)'}"
-    hint = "or launch it on Linux 5.3 or newer"
-    if job.nnodes_max > 1 or job.rendezvous.kind != "alone":
-        what = f"one machine only, this job has {job.nnodes_max} nodes or a meeting point"
-        yield Problem(f"{where} {what}", f"leave out --nnodes, --master and --ips, {hint}")
-    if job.is_elastic:
-        yield Problem(f"{where} no elastic jobs", f"leave out --elastic-level, {hint}")
-    if job.restart.max_restarts > 0:
-        yield Problem(f"{where} no restarts", f"leave out --max-restart, {hint}")
-    if job.record:
-        yield Problem(f"{where} no record", f"leave out --record, {hint}")
-    if any(role.name != "worker" for role in job.roles):
-        yield Problem(f"{where} no parameter servers", f"use --run-mode collective, {hint}")
+    nodes = f"one machine only, this job has {job.nnodes_max} nodes or a meeting point"
+    has_others = job.nnodes_max > 1 or job.rendezvous.kind != "alone"
+    has_servers = any(role.name != "worker" for role in job.roles)
+    for is_asked, what, hint in (
+        (has_others, nodes, "leave out --nnodes, --master and --ips"),
+        (job.is_elastic, "no elastic jobs", "leave out --elastic-level"),
+        (job.restart.max_restarts > 0, "no restarts", "leave out --max-restart"),
+        (bool(job.record), "no record", "leave out --record"),
+        (has_servers, "no parameter servers", "use --run-mode collective"),
+    ):
+        if is_asked:
+            yield Problem(f"{where} {what}", f"{hint}, or launch it on Linux 5.3 or newer")
 
 
 class PortableRun:
@@ -106,7 +106,8 @@ class PortableRun:
         self.plan: Plan = make_plan(job, (host,), 0, os.urandom(8).hex())
         keys = [(p.role, p.rank) for p in self.plan.procs]
         self.supervisor = Supervisor(0, keys, grace_seconds=job.grace_seconds)
-        self._run_dir = ""
+        self._folder = log_folder(job.logs.directory)
+        self._run_dir = os.path.join(self._folder, ".paddock", self.plan.uid)
         self._is_recorded = False
         self.why = ""  # what ended the job; the first reason wins
         self._signal = 0
@@ -116,7 +117,7 @@ class PortableRun:
         self._readers: list[threading.Thread] = []
         self._tails: dict[int, bytes] = {}
         self._console = threading.Lock()
-        self._reporter = self._choose_reporter(log_folder(job.logs.directory))
+        self._reporter = self._choose_reporter()
 
     def run(self) -> int:
         """Start, watch, report."""
@@ -135,41 +136,42 @@ class PortableRun:
         deadline = monotonic() + DRAIN_SECONDS
         for reader in self._readers:
             reader.join(max(0.0, deadline - monotonic()))
-        _remove_empty(self._run_dir)
+        try:
+            os.rmdir(self._run_dir)
+        except OSError:
+            pass  # something was left there on purpose
         verdict = self._judge()
         self._reporter.over(verdict, self.plan)
         if verdict.exit_code:
             keep_reason(end_text(verdict, is_alone=True))
         return verdict.exit_code
 
-    def _choose_reporter(self, folder: str) -> Reporter:
+    def _choose_reporter(self) -> Reporter:
         if not is_short(self.job):
             return Reporter(LEVELS[self.job.logs.level], self._write_both)
-        from paddock.local.report.screen import ScreenReporter, stderr_columns
-
         return ScreenReporter(
             self.job,
             self.env,
             self._write,
             self._record,
-            lambda: folder,
+            lambda: self._folder,
             columns=stderr_columns,
         )
 
     def _start(self) -> None:
         job = self.job
-        folder = log_folder(job.logs.directory)
-        run_dir = self._run_dir = os.path.join(folder, ".paddock", self.plan.uid)
         try:
-            os.makedirs(run_dir, mode=0o700, exist_ok=True)
-            logs = [_open_log(_log_path(folder, p), job.logs.overwrite) for p in self.plan.procs]
+            os.makedirs(self._run_dir, mode=0o700, exist_ok=True)
+            logs = [_open_log(self._log_path(p), job.logs.overwrite) for p in self.plan.procs]
         except OSError as error:
             raise UsageError(
                 f"log_dir '{job.logs.directory}' is not writable: {error.strerror}",
                 hint="choose another with --log-dir",
             ) from error
-        names = {"log_dir": folder, "run_dir": run_dir, "pod_name": self.plan.uid[:6]}
-        shared = shared_env(self.env, job, self.plan, node_rank=0, cores=self._cores, **names)
+        shared = shared_env(
+            self.env, job, self.plan, node_rank=0, cores=self._cores,
+            log_dir=self._folder, run_dir=self._run_dir, pod_name=self.plan.uid[:6],
+        )  # fmt: skip
         self._reporter.starting(self.plan, 0)
         self._reporter.echo(job_line(self.plan, False), *shared.notes)
         for hold in self._held:
@@ -181,12 +183,12 @@ class PortableRun:
             p for p in self.plan.procs if (p.role, p.rank) in keys and streams_of(p.local_rank)
         ]
         for proc, log_fd in zip(self.plan.procs, logs, strict=True):
-            ready = proc_env(shared, proc)
-            if ready.backup is not None:
-                with open(_open_log(ready.backup[0], True), "w", encoding="utf-8") as f:
-                    json.dump(ready.backup[1], f)
+            env, backup = proc_env(shared, proc)
+            if backup is not None:
+                with open(_open_log(backup[0], True), "w", encoding="utf-8") as f:
+                    json.dump(backup[1], f)
             prefix = prefix_of(job, proc, len(shown))
-            self._spawn(proc, ready.env, log_fd, prefix if proc in shown else None)
+            self._spawn(proc, env, log_fd, prefix if proc in shown else None)
 
     def _spawn(self, proc: Proc, env: dict[str, str], log_fd: int, prefix: bytes | None) -> None:
         argv = list(self.job.command.argv())
@@ -203,11 +205,11 @@ class PortableRun:
             )
         except OSError as error:
             os.close(log_fd)
+            code, cause = errors.EXIT_NOT_EXECUTABLE, "not-executable"
             if isinstance(error, FileNotFoundError):
-                failed = replace(_exit(proc, errors.EXIT_NOT_FOUND), cause="not-found")
-            else:
-                failed = replace(_exit(proc, errors.EXIT_NOT_EXECUTABLE), cause="not-executable")
-            self._events.put(replace(failed, tail=f"{argv[0]}: {error.strerror}"))
+                code, cause = errors.EXIT_NOT_FOUND, "not-found"
+            tail = f"{argv[0]}: {error.strerror}"
+            self._events.put(replace(_exit(proc, code), cause=cause, tail=tail))
             return
         self._children[proc.rank] = child
         reader = threading.Thread(
@@ -233,7 +235,9 @@ class PortableRun:
                 write_all(log_fd, data)
             except OSError as error:
                 if not is_lost:
-                    self._say("WARNING", f"cannot log {proc.name}: {error.strerror}; it goes on")
+                    self._reporter.say(
+                        "WARNING", f"cannot log {proc.name}: {error.strerror}; it goes on"
+                    )
                 is_lost = True
             if prefix is not None:
                 *lines, partial = (partial + data).split(b"\n")
@@ -250,12 +254,9 @@ class PortableRun:
             except OSError:
                 return  # the reader is gone; the files have it
 
-    def _say(self, level: str, text: str) -> None:
-        self._reporter.say(level, text)
-
     def _record(self, text: str) -> None:
         """Append the text to LAUNCHER_LOG; best effort."""
-        path = os.path.join(log_folder(self.job.logs.directory), LAUNCHER_LOG)
+        path = os.path.join(self._folder, LAUNCHER_LOG)
         try:
             fd = _open_log(path, self.job.logs.overwrite and not self._is_recorded)
             with open(fd, "w", encoding="utf-8", errors="replace") as f:
@@ -291,7 +292,7 @@ class PortableRun:
             except queue.Empty:
                 continue
             if isinstance(event, int):
-                self._say("INFO", f"Terminating with signal {int(event)}")
+                self._reporter.say("INFO", f"Terminating with signal {int(event)}")
                 self._stop("signal", force=self._signal != 0)
                 self._signal = self._signal or int(event)
             else:
@@ -326,13 +327,19 @@ class PortableRun:
         return Verdict("fail", culprit.exit_code, "", culprit=culprit, exits=exits)
 
     def _with_tail(self, exit_: Exit) -> Exit:
-        path = _log_path(log_folder(self.job.logs.directory), exit_)
         tail = self._tails.get(exit_.rank, b"")
         if exit_.ok or not tail:
             return exit_
-        text = tail.decode("utf-8", "replace")
-        lost, late = has_peer_loss(tail), has_timed_out(tail)
-        return replace(exit_, log=path, tail=text, peer_loss=lost, timed_out=late)
+        return replace(
+            exit_,
+            log=self._log_path(exit_),
+            tail=tail.decode("utf-8", "replace"),
+            peer_loss=has_peer_loss(tail),
+            timed_out=has_timed_out(tail),
+        )
+
+    def _log_path(self, proc: Proc | Exit) -> str:
+        return os.path.join(self._folder, f"workerlog.{proc.rank}")
 
 
 def _bind(port: int, within: tuple[int, int] | None) -> socket.socket:
@@ -348,10 +355,6 @@ def _bind(port: int, within: tuple[int, int] | None) -> socket.socket:
     raise UsageError(what, hint="choose others with --start-port")
 
 
-def _log_path(folder: str, proc: Proc | Exit) -> str:
-    return os.path.join(folder, f"workerlog.{proc.rank}")
-
-
 def _open_log(path: str, is_new: bool) -> int:
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if is_new else os.O_APPEND)
     return os.open(path, flags | getattr(os, "O_BINARY", 0), FILE_MODE)
@@ -361,13 +364,6 @@ def _exit(proc: Proc, code: int) -> Exit:
     """The Exit of a process that ended now. code: negative for a signal, as in subprocess."""
     end = Exit(proc.role, proc.rank, 0, proc.host, 0, monotonic_ns(), code)
     return replace(end, code=0, signal=-code, cause="signal") if code < 0 else end
-
-
-def _remove_empty(path: str) -> None:
-    try:
-        os.rmdir(path)
-    except OSError:
-        return  # something was left there on purpose
 
 
 def _signal_group(child: Popen | None, number: int) -> None:

@@ -12,14 +12,15 @@ from _thread import allocate_lock
 from time import monotonic_ns
 
 from paddock.core.attempt.exits import Exit
-from paddock.core.value import replace
 from paddock.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_OWN_FAULT, UsageError
+from paddock.local.loop import READ, Loop
 from paddock.local.output.console import is_one_place, prefix_of, shown_keys
 from paddock.local.output.streams import ProcessStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 # Python ignores two of these; a program started by a launcher expects the defaults (subprocess,
 # restore_signals). SIGTERM is how we ask it to end, also where our parent ignored that.
-SIGTERM = 15
+SIGKILL = 9
 DEFAULT_SIGNALS = (13, 15, 25)  # SIGPIPE, SIGTERM, SIGXFSZ
 # The machine's fault, not the program's: out of processes, memory or files (fork(2)).
 SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -104,35 +105,39 @@ class ReportPipe:
 
 
 class ChildProcess:
-    """A started process. reports: None for a server."""
+    """A started process. reports: None for a server.
+
+    pidfd: ready when it has ended; close-on-exec (Linux 5.3).
+    """
 
     __slots__ = ("key", "pid", "pidfd", "proc", "reports", "stream")
 
     def __init__(
-        self,
-        proc: Proc,
-        pid: int,
-        pidfd: int,
-        stream: ProcessStream,
-        reports: ReportPipe | None = None,
+        self, proc: Proc, pid: int, stream: ProcessStream, reports: ReportPipe | None = None
     ) -> None:
         self.proc = proc
         self.key = (proc.role, proc.rank)
         self.pid = pid
-        self.pidfd = pidfd
+        self.pidfd = os.pidfd_open(pid)
         self.stream = stream
         self.reports = reports
+
+
+def has_stdin(proc: Proc) -> bool:
+    """Return True for the one process that reads the launcher's standard input."""
+    return proc.role == "worker" and proc.rank == 0
 
 
 def spawn(
     argv: tuple[str, ...],
     env: Mapping[str, str],
-    stdin: int,
+    has_stdin: bool,
     stdout: int,
     stderr: int,
     reports: ReportPipe | None = None,
 ) -> int:
     """Start a program in a process group of its own; returns its pid. Raises OSError."""
+    null = os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0
     # Also where the two are one: then it stays open over exec (glibc 2.29, musl 1.1.24).
     more = () if reports is None else ((os.POSIX_SPAWN_DUP2, reports.write_fd, REPORT_FD),)
     return os.posix_spawnp(
@@ -140,7 +145,7 @@ def spawn(
         argv,
         env,
         file_actions=[
-            (os.POSIX_SPAWN_DUP2, stdin, 0),
+            (os.POSIX_SPAWN_DUP2, 0, 0) if has_stdin else null,
             (os.POSIX_SPAWN_DUP2, stdout, 1),
             (os.POSIX_SPAWN_DUP2, stderr, 2),
             *more,
@@ -151,28 +156,18 @@ def spawn(
     )
 
 
-def open_pidfd(pid: int) -> int:
-    """A descriptor that is ready when the process has ended."""
-    return os.pidfd_open(pid)  # Linux 5.3; close-on-exec
-
-
 def spawn_failure(proc: Proc, attempt: int, error: OSError, program: str, log: str) -> Exit:
     """The Exit of a process that could not be started."""
-    code = EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_NOT_EXECUTABLE
-    return replace(
-        _end_of(proc, attempt, log),
-        code=EXIT_OWN_FAULT if error.errno in SHORTAGES else code,
-        cause="not-found" if code == EXIT_NOT_FOUND else "not-executable",
-        tail=f"{program}: {error.strerror}",
-    )
+    code, cause = EXIT_NOT_EXECUTABLE, "not-executable"
+    if isinstance(error, FileNotFoundError):
+        code, cause = EXIT_NOT_FOUND, "not-found"
+    elif error.errno in SHORTAGES:
+        code, cause = EXIT_OWN_FAULT, "no-resources"
+    return end_of(proc, attempt, log, code=code, cause=cause, tail=f"{program}: {error.strerror}")
 
 
-def stopped_before_start(proc: Proc, attempt: int, log: str) -> Exit:
-    """The Exit of a process whose attempt was stopped before it was started."""
-    return replace(_end_of(proc, attempt, log), signal=SIGTERM, cause="signal")
-
-
-def _end_of(proc: Proc, attempt: int, log: str) -> Exit:
+def end_of(proc: Proc, attempt: int, log: str, **more: Any) -> Exit:
+    """The Exit of a process that has just ended, or was not started. more: other fields of it."""
     return Exit(
         role=proc.role,
         rank=proc.rank,
@@ -181,7 +176,50 @@ def _end_of(proc: Proc, attempt: int, log: str) -> Exit:
         attempt=attempt,
         at_ns=monotonic_ns(),
         log=log,
+        **more,
     )
+
+
+class Hook:
+    """The user's own shell command before each attempt (--elastic-pre-hook), as it runs.
+
+    The loop calls on_end(exit code), unless the hook was cancelled before.
+    """
+
+    def __init__(
+        self, command: str, env: Mapping[str, str], loop: Loop, on_end: Callable[[int], None]
+    ) -> None:
+        self._loop = loop
+        self._on_end = on_end
+        self._pid = os.posix_spawn(
+            "/bin/sh",
+            ["/bin/sh", "-c", command],
+            env,
+            setpgroup=0,
+            setsigmask=[],
+            setsigdef=DEFAULT_SIGNALS,
+        )
+        self._pidfd = os.pidfd_open(self._pid)
+        loop.watch(self._pidfd, READ, self._ended)
+
+    def _ended(self, _events: int) -> None:
+        self._on_end(os.waitstatus_to_exitcode(self._reap()))
+
+    def cancel(self) -> None:
+        """Kill the hook and its children, without waiting for their end."""
+        os.killpg(self._pid, SIGKILL)
+        self._loop.watch(self._pidfd, READ, self._forget)
+
+    def _forget(self, _events: int) -> None:
+        self._reap()
+
+    def _reap(self) -> int:
+        self._loop.unwatch(self._pidfd)
+        os.close(self._pidfd)
+        try:
+            return os.waitpid(self._pid, 0)[1]
+        except ChildProcessError:
+            return 0  # cancelled, and swept away with all the rest
 
 
 class Streams:
@@ -211,21 +249,19 @@ class Streams:
             f"\n----- paddock: job {plan.job_id}, attempt {plan.attempt}, {proc.name}, "
             f"run {plan.uid}{f', restart {again} in place' if again else ''} -----\n"
         )
-        times = self._log_dir.open_times(proc, plan.attempt)
-        if again:  # what the one before has written comes first; no log is no reason to fail
-            file_fd = self._log_dir.open(proc, max(1, plan.attempt), "")
-        else:
-            file_fd = self._log_dir.open(proc, plan.attempt, header)
+        log_dir = self._log_dir
         stream = ProcessStream(
             (proc.role, proc.rank),
             read_fd,
-            file_fd,
-            self._log_dir.log_path(proc),
+            # Later no log is no reason to fail.
+            log_dir.open(proc, is_needed=not (plan.attempt or again)),
+            log_dir.log_path(proc),
             bool(shown & 1),
             prefix_of(job, proc, len(self._shown)),
         )
-        stream.times = times
-        stream.header = header.encode() if again else b""
+        stream.header = header.encode()
+        if log_dir.has_times:
+            stream.open_times = lambda offset: log_dir.open_times(proc, plan.attempt, offset)
         if self._error_files and proc.role == "worker":
             stream.error_file = f"{self._error_files}-{proc.rank}.json"
         # One pipe keeps the order of what a process writes, so two only where they part.

@@ -98,7 +98,7 @@ def read_options(words: Sequence[str]) -> Options:
     ports = _port_range(values["port-range"], "port_range" in texts, problems, said)
     if problems:
         raise UsageError.of(problems)
-    given = [one.text for one in line.said if one.flag.name == "namespace"]
+    given = [one.text for one in line.flags if one.flag.name == "namespace"]
     names = [n.strip() for text in given for n in text.split(",")]
     settings = Settings(
         scheduling=values["scheduling"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddock.backends.flags import split_words
+from paddock.backends.flags import split_args
 from paddock.backends.types import Site, Submission
 from paddock.jobfile.parse import parse
 
@@ -19,7 +19,7 @@ def submission(
     env: tuple[tuple[str, str], ...] = (), package: str = "", workspace: str = "", **extra: str,
 ) -> Submission:  # fmt: skip
     """What `paddock submit` makes of these words, with an image unless options say otherwise."""
-    split = split_words(words)
+    split = split_args(words)
     site = options if options is not None else {"image": "registry.example/train:1"}
     found = {**site, **extra}  # as find_site does
     job = parse(

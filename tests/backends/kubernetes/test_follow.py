@@ -25,6 +25,10 @@ SAME = b"2026-01-01T00:00:05.1Z [rank 0] and one\n"
 LATER = b"2026-01-01T00:00:05.9Z [rank 0] two\n"
 
 
+async def no_look(_client: HttpClient) -> ObservedJob:
+    raise AssertionError("nobody looks")
+
+
 def test_a_stream_that_breaks_is_taken_up_where_it_broke(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is asked from the second on, and what was seen of that second is left out."""
     monkeypatch.setattr(follow, "POLL_SECONDS", 0.0)
@@ -36,7 +40,7 @@ def test_a_stream_that_breaks_is_taken_up_where_it_broke(monkeypatch: pytest.Mon
     async def scenario() -> tuple[list[bytes], list[str]]:
         async with talking(*scripts) as (server, client):
             pod = msgspec.convert(RUNS, Pod)
-            pieces = follow._pieces(client, "ml", "a-0", pod, LogQuery(), is_followed=True)
+            pieces = follow.PodLogs(client, "ml", no_look, LogQuery(follow=True)).pieces("a-0", pod)
             said = [piece.data async for piece in pieces]
             return said, [asked.query.get("sinceTime", "") for asked in server.asked]
 
@@ -64,7 +68,7 @@ def test_pods_whose_logs_cannot_be_read_do_not_keep_back_the_others() -> None:
         said = []
         async with talking(answer(500, {"message": "no route"}), stream(FIRST)) as (server, client):
             try:
-                async for piece in follow._whole(client, "ml", look, LogQuery()):
+                async for piece in follow.PodLogs(client, "ml", look, LogQuery()).whole():
                     said.append(piece.data)
             except UsageError as error:
                 return said, str(error), len(server.asked)

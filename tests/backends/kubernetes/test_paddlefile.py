@@ -59,6 +59,16 @@ def test_it_is_made_as_it_is_written_and_waits_until_all_is_there() -> None:
     assert metadata["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
 
 
+def test_the_launcher_says_how_it_ends_where_the_kubelet_reads_it() -> None:
+    """Also in a container that names another file, and whose list of variables is empty."""
+    file = json.loads(json.dumps(FILE))
+    first = file["spec"]["worker"]["template"]["spec"]["containers"][0]
+    first |= {"env": None, "envFrom": None, "terminationMessagePath": "/end"}
+    spec: Any = made(replace(of_file(), file=json.dumps(file)))[0].manifest["spec"]
+    first = spec["worker"]["template"]["spec"]["containers"][0]
+    assert first["env"] == [{"name": "PADDOCK_TERMINATION_LOG", "value": "/end"}]
+
+
 def test_another_image_may_be_put_in_its_place() -> None:
     spec: Any = made(of_file(image="mine:2"))[0].manifest["spec"]
     containers = spec["worker"]["template"]["spec"]["containers"]

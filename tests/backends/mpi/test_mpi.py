@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 OPEN_MPI_4 = Mpirun("/usr/bin/mpirun", "openmpi", 4)
 HOSTS = ("h1 slots=2", "h2=10.0.0.2", "h3")
-NASTY = "q'\"q $(id) `id` 中\n文"
+NASTY = "q'\"q $(id) `id` 中 ## no reason\n文"
 FOLDER = "/shared/jobs/train-1a2b"
 
 

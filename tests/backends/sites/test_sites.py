@@ -191,6 +191,13 @@ def test_names_of_secrets_are_not_secrets(find: Find) -> None:
     assert site.texts("secrets") == ("db",)
 
 
+def test_the_key_of_a_taint_is_not_a_secret(find: Find) -> None:
+    """Kubernetes calls the name of a taint its key."""
+    toleration = '{key = "gpu", operator = "Exists"}'
+    site = find("k", f'[site.k]\nbackend = "kubernetes"\ntolerations = [{toleration}]\n')
+    assert site.tables("tolerations") == ({"key": "gpu", "operator": "Exists"},)
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [("[site", "is not TOML"), ("[sites.x]\n", "there is no [sites]"),

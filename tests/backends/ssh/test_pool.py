@@ -35,6 +35,7 @@ class Hosts:
 
         class Answering:
             is_open = True
+            answer_seconds = 0.0
 
             def ask(self, op: str, data: bytes = b"", **row: Any) -> dict[str, Any]:
                 """How a job is there."""
@@ -91,3 +92,24 @@ def test_an_entry_that_says_no_hosts_keeps_no_other_back(hosts: Hosts, tmp_path:
     torn = registry.add("torn", Handle("ssh", "lab", "torn-0000"), "train.py", 1)
     first, second = Ssh().statuses([torn, *runs_on(registry, "h1")])
     assert isinstance(first, PaddockError) and isinstance(second, JobStatus)
+
+
+@pytest.mark.parametrize(("op", "is_asked_again"), [("status", True), ("delete", False)])
+def test_a_kept_connection_that_broke_unnoticed_is_made_anew(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, op: str, is_asked_again: bool
+) -> None:
+    """But for a request that may have been carried out."""
+
+    class Broken:
+        is_open = True
+        answer_seconds = 0.0
+
+        def ask(self, _op: str, **_row: Any) -> dict[str, Any]:
+            """As Channel does when its process has ended."""
+            self.is_open = False
+            raise HostError("h1", "the connection was lost")
+
+    monkeypatch.setattr(pool.ConnectionPool, "_open", {Target("h1"): Broken()})
+    (answer,) = pool.ConnectionPool().ask_all(op, [(Target("h1"), {"id": "train-0000"})])
+    assert isinstance(answer, dict) is is_asked_again
+    assert len(hosts.connected) == is_asked_again

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paddock.core.job import Entrypoint
-from paddock.local.warm.learned import FILES_MAX, ImportProfile, folder, learned_of
+from paddock.local.warm.profile import FILES_MAX, ImportProfile, folder, profile_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ STAMP = "an interpreter"
 
 def make(place: Path) -> ImportProfile:
     """Of a script, in this cache."""
-    return learned_of(
+    return profile_of(
         Entrypoint("script", "a.py", (), "python"), {"XDG_CACHE_HOME": str(place)}, "/"
     )
 
@@ -179,7 +179,7 @@ def test_without_a_home_nothing_is_written_beside_the_job(
     """A container's user may have none: "~" is a directory of that name then."""
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     monkeypatch.chdir(tmp_path)
-    learned = learned_of(Entrypoint("script", "a.py", (), "python"), {}, "/")
+    learned = profile_of(Entrypoint("script", "a.py", (), "python"), {}, "/")
     learned.read(STAMP)
     assert learned.note == ""
     assert "no home directory; set XDG_CACHE_HOME" in learned.write(STAMP)

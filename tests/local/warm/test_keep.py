@@ -18,8 +18,8 @@ import pytest
 from jobfile.reading import job
 from local.jobs import children_of, marked, wait_until
 from local.warm.pack import IN_ASCII, Pack
-from paddock.cli import keeper
-from paddock.cli.keeper import KEPT_MAX
+from paddock.cli import warm_daemon
+from paddock.cli.warm_daemon import KEPT_MAX
 from paddock.local.warm import keep
 from paddock.local.warm.keep import DaemonDirectory
 
@@ -524,7 +524,7 @@ def test_a_file_that_an_argument_names_is_there(kept: Kept) -> None:
 
 def test_who_is_not_asked_for_long_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And removes what it was found by."""
-    monkeypatch.setattr(keeper, "KEPT_SECONDS", 0.05)
+    monkeypatch.setattr(warm_daemon, "KEPT_SECONDS", 0.05)
     place = DaemonDirectory(str(tmp_path), "key")
     pid = os.fork()  # its loop is its own
     if not pid:
@@ -534,7 +534,7 @@ def test_who_is_not_asked_for_long_ends(tmp_path: Path, monkeypatch: pytest.Monk
             listener = place.listen()
             facts = {"place": [place.folder, place.key], "lock": lock, "script": "train.py"}
             facts |= {"listener": listener.detach(), "guardian": os.getppid()}
-            made = keeper.LauncherDaemon(facts)
+            made = warm_daemon.LauncherDaemon(facts)
             code = 0 if made.wait() is None else 1
             made.leave()
         finally:

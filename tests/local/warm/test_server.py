@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paddock.core.job import Entrypoint
+from paddock.local.guardian import ROUND_SECONDS, children_of_self
 from paddock.local.loop import Loop
-from paddock.local.sweep import ROUND_SECONDS, children_of_self
 from paddock.local.warm.server import WarmServer
 
 if TYPE_CHECKING:

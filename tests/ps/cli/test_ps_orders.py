@@ -92,7 +92,7 @@ def test_servers_are_found_by_the_log_directory(ads: Fleet, said: Any, tmp_path:
     [
         (None, (), "endpoints.log cannot be read: No such file"),
         ("PADDLE_TRAINER_ENDPOINTS:\n127.0.0.1:1\n", (), "endpoints.log names no server"),
-        ("", ("--endpoints", "h:1"), "--endpoints and --log_dir are given"),
+        ("", ("--endpoints", "h:1"), "--endpoints and --log-dir are given"),
     ],
 )
 def test_a_log_directory_without_servers_is_said(

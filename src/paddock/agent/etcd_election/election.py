@@ -108,7 +108,7 @@ class EtcdElector:
         if self._asked is None or self._asked[0] != event.attempt:
             return
         (_, go), self._asked = self._asked, None
-        if event.ok:
+        if event.allowed:
             go()
             return
         text = f"attempt {event.attempt} may not start: {event.reason}"

@@ -63,9 +63,9 @@ Races, and why they are harmless:
 - The lease runs out while etcd or the network is down: training goes on, but no fence can
   succeed before the key is ours again, and then (*) tells whether we missed anything.
 - A fence is asked for by a launcher that has yet to hear SteppedDown: it names its generation.
-- AttemptFenced(ok) reaches the launcher while our lease still holds: a fence is sent only after the
-  last keep-alive was sent at most 0.4 leases ago, and is given up after another 0.4. So no other
-  attempt can have been allowed meanwhile, unless this process is stopped right then.
+- AttemptFenced(allowed) reaches the launcher while our lease still holds: a fence is sent only
+  after the last keep-alive was sent at most 0.4 leases ago, and is given up after another 0.4. So
+  no other attempt can have been allowed meanwhile, unless this process is stopped right then.
 - etcd lost its data: the attempt record has gone without a tombstone: SteppedDown, then Elected.
 - The job ends while a member is cut off: it finds the tombstone (an AttemptRecord with ended
   set, kept for ENDED_SECONDS), with the uid of the run it belongs to, in Elected.previous.
@@ -319,7 +319,7 @@ class ElectionState:
             # Requested before the launcher heard SteppedDown, and maybe Elected again.
             reason = f"asked in generation {record.generation}, it is {self.generation} now"
         if reason:
-            self._post(messages.AttemptFenced(record.attempt, ok=False, reason=reason))
+            self._post(messages.AttemptFenced(record.attempt, allowed=False, reason=reason))
             return
         self._drop_fence(f"attempt {record.attempt} was asked for instead")
         self._fence = record
@@ -335,7 +335,7 @@ class ElectionState:
             # Paused for longer than a lease? Keep it alive, then ask again.
             if now < self._ours_until:
                 self._fence = None
-                self._post(messages.AttemptFenced(wanted.attempt, ok=True))
+                self._post(messages.AttemptFenced(wanted.attempt, allowed=True))
         elif found.attempt >= wanted.attempt:
             self._drop_fence(f"attempt {found.attempt} is already on record")
 
@@ -344,7 +344,7 @@ class ElectionState:
 
     def _drop_fence(self, reason: str) -> None:
         if self._fence is not None:
-            self._post(messages.AttemptFenced(self._fence.attempt, ok=False, reason=reason))
+            self._post(messages.AttemptFenced(self._fence.attempt, allowed=False, reason=reason))
             self._fence = None
 
     # Outages.

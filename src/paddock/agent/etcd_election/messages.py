@@ -112,10 +112,13 @@ class SteppedDown:
 
 @value
 class AttemptFenced:
-    """The answer to FenceRequested. ok: the attempt may start, and no other leader can start it."""
+    """The answer to FenceRequested. allowed: it may start, and no other leader can start it.
+
+    reason: why it is not allowed.
+    """
 
     attempt: int
-    ok: bool
+    allowed: bool
     reason: str = ""
 
 
@@ -178,7 +181,7 @@ class FenceRequested:
     """Ask for the fence of an attempt; AttemptFenced answers, if need be after an outage of etcd.
 
     record.generation is that of the last Elected or Reelected. A second one replaces one not yet
-    answered, which then gets AttemptFenced(ok=False).
+    answered, which then gets AttemptFenced(allowed=False).
     """
 
     record: AttemptRecord

@@ -21,8 +21,8 @@ from paddock.agent.leadership.messages import (
     StopRanks,
     takes_over,
 )
-from paddock.core.rendezvous.handoff import SHORT_GRACE_SECONDS, LeaderHandoff
 from paddock.core.rendezvous.messages import Budget, SetTimer
+from paddock.core.rendezvous.quorum import SHORT_GRACE_SECONDS, LeaderHandoff
 from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, PaddockError
 

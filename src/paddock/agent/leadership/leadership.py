@@ -106,7 +106,7 @@ class Leadership(ClientEvents):
             member.start,
             member.is_start_fresh,
             member.budget_left(),
-            member.told_signal,
+            member.stop_signal,
             self.elector.first,
         )
 
@@ -179,20 +179,19 @@ class Leadership(ClientEvents):
     # ------------------------------------------------------------------ joining
 
     def _follow(self, order: messages.Connect) -> None:
-        run, rendezvous = self.run, self.run.job.rendezvous
         if order.is_search:
             self.elector.find_rendezvous_address()
-        self.client = CoordinatorClient(
-            run.loop,
-            self.net,
-            run.job.job_id,
-            order.target,
-            key=self.key,
-            join_timeout_seconds=order.limit_seconds or rendezvous.join_timeout_seconds,
-            is_search=order.is_search,
-            events=self,
-            source=self.source,
-        )
+        seconds = order.limit_seconds or self.run.job.rendezvous.join_timeout_seconds
+        self.client = self.connect(order.target, seconds, self, is_search=order.is_search)
+
+    def connect(
+        self, target: messages.Target, seconds: float, events: ClientEvents, *, is_search: bool
+    ) -> CoordinatorClient:
+        """Connect to the leader of our job at that address, within so many seconds."""
+        return CoordinatorClient(
+            self.run.loop, self.net, self.run.job.job_id, target, key=self.key,
+            join_timeout_seconds=seconds, is_search=is_search, events=events, source=self.source,
+        )  # fmt: skip
 
     def lost(self, ending: Ending, why: str, seconds_left: float) -> None:
         self.handle(messages.LinkLost(ending, why, seconds_left))

@@ -171,7 +171,7 @@ class LeadershipState:
         return what
 
     def _on_stepped_down(self, reason: str, now: LocalState) -> list[Order]:
-        # Fenced: another leader may start an attempt, so that of this one is killed.
+        """Stop the ranks of a fenced leader: another one may start an attempt."""
         self._next = None
         was_leading, self.role = self.role == "leading", "seeking"  # leading -> seeking
         if not was_leading:

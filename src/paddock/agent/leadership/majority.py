@@ -8,9 +8,8 @@ Redirector       at the rendezvous address, while another node leads: sends newc
 from __future__ import annotations
 
 from paddock.agent.leadership.succession import MajoritySuccession
-from paddock.agent.transport.client import ClientEvents, CoordinatorClient
+from paddock.agent.transport.client import ClientEvents
 from paddock.agent.transport.server import CoordinatorServer
-from paddock.core.rendezvous.leader_conflict import describe_job
 from paddock.core.rendezvous.messages import Envelope, HandOver, Join, LeaderConflict, sent_on
 from paddock.errors import UsageError
 
@@ -21,8 +20,9 @@ if TYPE_CHECKING:
     from paddock.agent.coordinator import MemberLink
     from paddock.agent.leadership.leadership import Leadership
     from paddock.agent.leadership.messages import Lead, Target
+    from paddock.agent.transport.client import CoordinatorClient
     from paddock.agent.transport.sockets import Listener
-    from paddock.core.rendezvous.messages import Ending, Start, Voters
+    from paddock.core.rendezvous.messages import Ending, Start
 
 CLAIM_SECONDS = 1.0  # between two rounds, and for one answer
 REFUSED_SECONDS = 0.02  # before the next is asked, where a connection is refused
@@ -167,16 +167,7 @@ class LeaderConflicts(ClientEvents):
         search = self._elector.succession.search
         seconds = search.turn_seconds if search is not None else CLAIM_SECONDS
         loop.at(self._timer, loop.now() + seconds, self._next)
-        self._client = CoordinatorClient(
-            loop,
-            self._leadership.net,
-            self._leadership.run.job.job_id,
-            target,
-            key=self._leadership.key,
-            join_timeout_seconds=CLAIM_SECONDS,
-            events=self,
-            source=self._leadership.source,
-        )
+        self._client = self._leadership.connect(target, CLAIM_SECONDS, self, is_search=False)
 
     def _find_targets(self) -> list[tuple[str, int]]:
         elector, search = self._elector, self._elector.succession.search
@@ -202,22 +193,19 @@ class LeaderConflicts(ClientEvents):
             if leadership.run.loop.now() >= self._foreign_at:
                 self._coordinator.give_way(sent_on(client.target))
             return
-        self._sent = self._claim(last)
+        self._sent = self._claim()
         client.send(Envelope(uid, -1, self._sent))
 
-    def _claim(self, last: Voters) -> LeaderConflict:
-        leadership, state = self._leadership, self._state
-        return LeaderConflict(
-            state.uid, last.attempt, state.begun > 0, state.quorum.is_committed,
-            leadership.run.member.key, leadership.address, leadership.port,
-            describe_job(leadership.run.job, state.member_table.fingerprint),
-        )  # fmt: skip
+    def _claim(self) -> LeaderConflict:
+        leadership = self._leadership
+        key = leadership.run.member.key
+        return self._state.conflict_at(key, leadership.address, leadership.port)
 
     def on_envelope(self, envelope: Envelope) -> None:
         """Step down as ordered, if our state is still the one that was sent."""
         last = self._state.quorum.last
         order = envelope.message
-        if not isinstance(order, HandOver) or last is None or self._claim(last) != self._sent:
+        if not isinstance(order, HandOver) or last is None or self._claim() != self._sent:
             return
         if (order.address, order.listen_port) != (self._leadership.address, self._leadership.port):
             self._coordinator.give_way(order)  # else a redirector that sends nodes to us

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from paddock.core.rendezvous.handoff import SHORT_GRACE_SECONDS
 from paddock.core.rendezvous.messages import SetTimer, TimerFired
+from paddock.core.rendezvous.quorum import SHORT_GRACE_SECONDS
 from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.agent.etcd_election.messages import Event as ElectionEvent
-    from paddock.core.rendezvous.handoff import LeaderHandoff
     from paddock.core.rendezvous.messages import Budget, Ending, HandOver, Start
+    from paddock.core.rendezvous.quorum import LeaderHandoff
     from paddock.errors import PaddockError
 
 # A coordinator that was cut off misses its members after so many leases, and ends its processes.

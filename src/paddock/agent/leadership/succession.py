@@ -30,9 +30,9 @@ from paddock.agent.leadership.messages import (
     takes_over,
 )
 from paddock.core.endpoint import join_endpoint
-from paddock.core.rendezvous.handoff import SHORT_GRACE_SECONDS, LeaderHandoff
-from paddock.core.rendezvous.leader_conflict import seat
+from paddock.core.rendezvous.leader_conflict import succession_rank
 from paddock.core.rendezvous.messages import Budget, SetTimer
+from paddock.core.rendezvous.quorum import SHORT_GRACE_SECONDS, LeaderHandoff
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, PaddockError
 
 TYPE_CHECKING = False
@@ -84,19 +84,19 @@ class LeaderSearch:
         self.reason = ""  # why no leader was found at the last node
         self._is_foreign_fine = order is not None
         self._foreign_at = safe_at + 2 * self._lease_seconds
-        self._seats = _seats(now.key, self.voters[-1]) if self.voters else []
-        turns = len(self._seats) + 2
-        self.turn_seconds = max(TURN_SECONDS_MIN, min(TURN_SECONDS, self.seconds / ROUNDS / turns))
+        self._turns = _turns(now.key, self.voters[-1]) if self.voters else []
+        count = len(self._turns) + 2
+        self.turn_seconds = max(TURN_SECONDS_MIN, min(TURN_SECONDS, self.seconds / ROUNDS / count))
         self._next = 0 if lost is None else 1  # that one is asked until it is safe
 
     def takes_another_run(self, now: float) -> bool:
         """Return True if this node may join another run than the one it lost."""
-        return self._is_foreign_fine or not self._seats or now >= self._foreign_at
+        return self._is_foreign_fine or not self._turns or now >= self._foreign_at
 
     def step(self, first: Target | None, now: float) -> Target | None:
         """The address to ask next; None: this node's own turn. first: the rendezvous address."""
         known: list[Target | None] = [where for where in (self.lost, first) if where is not None]
-        turns = list(dict.fromkeys([*known, *self._seats]))
+        turns = list(dict.fromkeys([*known, *self._turns]))
         self._next += 1
         self.next_at = now + PAUSE_SECONDS
         return turns[(self._next - 1) % len(turns)] if turns else ("", 0)
@@ -113,12 +113,12 @@ class LeaderSearch:
     @property
     def others(self) -> list[Target]:
         """The addresses of the other nodes that can lead."""
-        return [where for where in self._seats if where is not None]
+        return [where for where in self._turns if where is not None]
 
 
-def _seats(key: str, last: Voters) -> list[Target | None]:
+def _turns(key: str, last: Voters) -> list[Target | None]:
     """The addresses of the nodes that can lead, in order of succession; None for our own turn."""
-    order = sorted(range(len(last.keys)), key=lambda i: seat(last.keys[i], last))
+    order = sorted(range(len(last.keys)), key=lambda i: succession_rank(last.keys[i], last))
     return [
         None if last.keys[i] == key else (last.addresses[i], last.listen_ports[i])
         for i in order

@@ -3,6 +3,6 @@
 wire                messages as lines, the ranges of their fields; the handshake and signatures
 sockets             the listener and connections of this host
 connection          one connection: lines in and out
-server, client      the leader's listener, which finds silent members; a member's heartbeats
+server, client      the leader's side, which sees missed heartbeats (node lost); a member's side
 invite              prints the command that starts the other nodes
 """

@@ -8,7 +8,7 @@ greeting     the coordinator's nonce     proving      prove the key
 proving      welcome                     joined       keep the lease
 proving      refused                     ended        exit code and hint of the coordinator
 joined       connection closed, broken   lost         none
-joined       lease over without a pong   lost         this node's processes are killed first
+joined       lease over, no heartbeat ack  lost         this node's processes are killed first
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from paddock.agent.transport.wire import (
     session_key,
 )
 from paddock.core.endpoint import join_endpoint
-from paddock.core.rendezvous.messages import Envelope, Ping, Pong
+from paddock.core.rendezvous.messages import Envelope, Heartbeat, HeartbeatAck
 from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, PaddockError
 
@@ -103,7 +103,7 @@ class CoordinatorClient:
         self._is_search = is_search  # one address of many: the search prints its failure
         self._deadline = self._loop.now() + join_timeout_seconds
         self._pause = RETRY_FIRST_SECONDS
-        self._said_waiting = False
+        self._has_reported_waiting = False
         self._silent_times = 0
         self._connection: LineConnection | None = None
         self._dial: OutgoingConnection | None = None  # a connection that is being made
@@ -168,8 +168,8 @@ class CoordinatorClient:
             text = f"{waited} (--join-timeout): {why}" if not self._is_search else why
             self._end(PaddockError(text, hint=LIMIT_HINT, exit_code=EXIT_DEADLINE))
             return
-        if not self._said_waiting:
-            self._said_waiting = True
+        if not self._has_reported_waiting:
+            self._has_reported_waiting = True
             if not self._is_search:
                 self._events.waiting(join_endpoint(*self.target), why)
         self._loop.at(
@@ -189,12 +189,12 @@ class CoordinatorClient:
     def _on_line(self, line: bytes) -> None:
         if self._state == "joined":
             envelope = decode(self._in.check(line))
-            if isinstance(envelope.message, Pong):
-                self._on_pong(envelope.message)
+            if isinstance(envelope.message, HeartbeatAck):
+                self._on_heartbeat_ack(envelope.message)
             elif self._loop.now() < self._lease_until:
                 self._events.on_envelope(envelope)
             else:  # after a standstill: an order to a node that is taken for dead
-                self._fence()
+                self._on_lease_over()
             return
         try:
             self._shake_hands(line)
@@ -223,7 +223,7 @@ class CoordinatorClient:
         self._state = "joined"  # proving -> joined
         self._loop.at(self._timer + "connect", None, self._connect)
         self._lease_until = self._loop.now() + self._lease * FENCE_SHARE
-        self._ping()  # before anything else: exits can be told in its time from the first on
+        self._send_heartbeat()  # first: from now on exits have the coordinator's time
         self._events.joined(self._connection.local_address, self.uid)
 
     def send(self, envelope: Envelope) -> None:
@@ -233,7 +233,7 @@ class CoordinatorClient:
     def close(self, *, breaks: bool = False) -> None:
         """Close: what was sent before still arrives. breaks: by a reset."""
         self._state = "ended"
-        for name in ("connect", "ping", "fence"):
+        for name in ("connect", "heartbeat", "lease"):
             self._loop.at(self._timer + name, None, self._connect)
         if self._dial is not None:
             self._dial.cancel()
@@ -244,21 +244,23 @@ class CoordinatorClient:
 
     # ------------------------------------------------------- lease and clock
 
-    def _ping(self) -> None:
+    def _send_heartbeat(self) -> None:
         if self._state != "joined":
             return
-        self.send(Envelope(self.uid, -1, Ping(self._loop.now_ns())))
-        self._loop.at(self._timer + "ping", self._loop.now() + self._lease / 4, self._ping)
-        self._loop.at(self._timer + "fence", self._lease_until, self._fence)
+        self.send(Envelope(self.uid, -1, Heartbeat(self._loop.now_ns())))
+        self._loop.at(
+            self._timer + "heartbeat", self._loop.now() + self._lease / 4, self._send_heartbeat
+        )
+        self._loop.at(self._timer + "lease", self._lease_until, self._on_lease_over)
 
-    def _on_pong(self, pong: Pong) -> None:
+    def _on_heartbeat_ack(self, ack: HeartbeatAck) -> None:
         now_ns = self._loop.now_ns()
-        round_trip = now_ns - pong.at_ns
-        offset = pong.now_ns - (pong.at_ns + now_ns) // 2
+        round_trip = now_ns - ack.at_ns
+        offset = ack.now_ns - (ack.at_ns + now_ns) // 2
         self._clock = [*self._clock, (round_trip, offset)][-CLOCK_SAMPLES:]
         # The lease is renewed from when the heartbeat was sent.
-        self._lease_until = pong.at_ns / 1e9 + self._lease * FENCE_SHARE
-        self._loop.at(self._timer + "fence", self._lease_until, self._fence)
+        self._lease_until = ack.at_ns / 1e9 + self._lease * FENCE_SHARE
+        self._loop.at(self._timer + "lease", self._lease_until, self._on_lease_over)
 
     def translate(self, exit_: Exit) -> Exit:
         """The same exit with its times on the coordinator's clock."""
@@ -272,7 +274,7 @@ class CoordinatorClient:
             uncertainty_ns=round_trip // 2,
         )
 
-    def _fence(self) -> None:
+    def _on_lease_over(self) -> None:
         """Fence this node: its lease is over, and the coordinator takes it for dead."""
         if self._state == "joined":
             self._lose("silent", f"silent for {self._lease:g} s")

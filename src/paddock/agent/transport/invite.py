@@ -80,16 +80,16 @@ def _common(words: Sequence[str]) -> list[str]:
     from paddock.jobfile.flags import LAUNCH
 
     line = read_line(words, LAUNCH, has_script=True)
-    flags = [w for said in line.said if said.flag.name not in OWN_FLAGS for w in said.words]
+    flags = [w for one in line.flags if one.flag.name not in OWN_FLAGS for w in one.words]
     is_cut = "--" in words[: len(words) - len(line.rest)][-1:]
     return [*flags, *["--"][:is_cut], *line.rest]
 
 
 def _command(words: Sequence[str], key: bytes) -> str:
     """The command line; secrets in it are named, not shown: they have to be set there first."""
-    from paddock.jobfile.masked import shown_words
+    from paddock.jobfile.masked import shown_args
 
-    line = shown_words(words)
+    line = shown_args(words)
     needs = "".join(f"# set {name} there first\n" for name in line.needs)
     prefix = f"PADDOCK_TOKEN={key.decode()} " if key else ""
     return f"{needs}{prefix}paddock launch {line.text}"

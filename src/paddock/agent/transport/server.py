@@ -1,6 +1,6 @@
 """The coordinator's listener: accepts members, checks their key, finds silent ones (heartbeats).
 
-A node is lost when its lease ends: when it has sent no heartbeat (Ping) for that long.
+A node is lost when its lease ends: when it has sent no heartbeat (Heartbeat) for that long.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paddock.agent.transport.wire import (
     session_key,
     welcome,
 )
-from paddock.core.rendezvous.messages import Envelope, Ping, Pong
+from paddock.core.rendezvous.messages import Envelope, Heartbeat, HeartbeatAck
 from paddock.local.facts.addresses import addresses_of, canonical, in_thread, is_numeric
 
 TYPE_CHECKING = False
@@ -62,7 +62,7 @@ class CoordinatorServer:
         self.lease_seconds = job.rendezvous.lease_seconds
         self.key = key
         self.loop = loop
-        self.guest_list = AllowList(() if key else job.rendezvous.ips, loop)
+        self.allow_list = AllowList(() if key else job.rendezvous.ips, loop)
         self._listener = listener
         self._pending: set[PendingConnection] = set()
         self._checked_at = loop.now()
@@ -141,7 +141,7 @@ class CoordinatorServer:
 
     def end(self, done: Callable[[], None]) -> None:
         """Close the listener after the job's end; call ``done`` when the members have left."""
-        self._close_door()
+        self._close_listener()
         for pending in [g for g in self._pending if not g.is_member]:
             pending.drop()
             self._pending.discard(pending)
@@ -153,14 +153,14 @@ class CoordinatorServer:
 
     def abandon(self) -> None:
         """Stop coordinating at once: every connection is closed, without a verdict."""
-        self._close_door()
+        self._close_listener()
         self.loop.at("goodbye", None, self._watch_leases)
         self._on_empty = None
         for pending in list(self._pending):
             pending.drop()
         self._pending.clear()
 
-    def _close_door(self) -> None:
+    def _close_listener(self) -> None:
         self._listener.close()
         self.loop.at("leases", None, self._watch_leases)
 
@@ -204,9 +204,9 @@ class PendingConnection:
             self._shake_hands(line)
             return
         envelope = decode(self._in.check(line))
-        if isinstance(envelope.message, Ping):
-            pong = Pong(envelope.message.at_ns, self.server.loop.now_ns())
-            text = encode(Envelope(envelope.uid, envelope.attempt, pong))
+        if isinstance(envelope.message, Heartbeat):
+            ack = HeartbeatAck(envelope.message.at_ns, self.server.loop.now_ns())
+            text = encode(Envelope(envelope.uid, envelope.attempt, ack))
             self._connection.send(self._out.sign(text))
         else:
             self.server.coordinator.receive(self._id, envelope)
@@ -215,7 +215,7 @@ class PendingConnection:
         if self._is_looked_up:
             raise WireError("it goes on before it was let in")
         self._is_looked_up = True
-        self.server.guest_list.ask(self.address, lambda is_known: self._decide(line, is_known))
+        self.server.allow_list.ask(self.address, lambda is_known: self._decide(line, is_known))
 
     def _decide(self, line: bytes, is_known: bool) -> None:
         """Let the connection in as a member, or turn it away."""

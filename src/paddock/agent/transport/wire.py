@@ -7,7 +7,7 @@ No input or output here; hashing and packing only.
     {"paddock": 2, "job", "nonce", "key"}   ->
                                             <-     {"paddock": 2, "job", "nonce", "mac"}
     {"welcome": true, "uid", "lease", "mac"} ->    (or {"refused", "hint", "code"})
-    then envelopes (core/messages.py) both ways, one per line
+    then envelopes (core/rendezvous/messages.py) both ways, one per line
 
 With a job key both sides prove that they have it (HMAC-SHA256 over both nonces and the job id), and
 every later line carries a signature over its direction, its number and its text, so lines can be
@@ -64,9 +64,9 @@ _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 _PARTS = (Budget, Exit, Host, Verdict, Voters)
 _MESSAGES: tuple[type, ...] = (
     messages.Join, messages.Started, messages.Exited, messages.Stopped, messages.Leave,
-    messages.CannotRun, messages.Warn, messages.Stalled, messages.LeaderConflict, messages.Ping,
-    messages.Start, messages.Committed, messages.Stop, messages.JobEnded, messages.Reject,
-    messages.HandOver, messages.Notice, messages.Pong,
+    messages.CannotRun, messages.Warn, messages.Stalled, messages.LeaderConflict,
+    messages.Heartbeat, messages.Start, messages.Committed, messages.Stop, messages.JobEnded,
+    messages.Reject, messages.HandOver, messages.Notice, messages.HeartbeatAck,
 )  # fmt: skip
 _CLASSES: dict[str, type] = {c.__name__: c for c in (*_MESSAGES, *_PARTS)}
 _KINDS: dict[str, tuple[type, ...]] = {

@@ -174,7 +174,6 @@ class FolderBackend(ABC):
         say("fetched " + ", ".join(copied))
 
     def delete(self, run: RegisteredJob) -> None:
-        """Remove the job's directory."""
         remove(Path(run.details["folder"]))
 
     def jobs(self, site: Site) -> Mapping[Path, Mapping[str, Any]]:
@@ -187,7 +186,6 @@ class FolderBackend(ABC):
         return found
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
-        """Return the submitted jobs of a site, each with what a registry entry keeps."""
         rows: list[tuple[Handle, dict[str, object]]] = []
         for folder, job in self.jobs(site).items():
             if (found := self.found(folder, job, site)) is None:

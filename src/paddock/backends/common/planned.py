@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from paddock.backends.types import Submission
 from paddock.errors import Problem
-from paddock.jobfile.masked import masked_words
+from paddock.jobfile.masked import masked_args
 
 # Programs are found by PATH; the others say who the user is, and how texts are written.
 BASE = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
@@ -34,7 +34,7 @@ def job_text(submission: Submission, **more: object) -> str:
         "id": submission.run_id,
         "backend": submission.site.backend,
         "name": submission.name,
-        "command": shlex.join(masked_words(words, len(words))),
+        "command": shlex.join(masked_args(words, len(words))),
         "nnodes": submission.job.nnodes_max,
         **more,
     }
@@ -47,17 +47,12 @@ def bad_names(submission: Submission) -> list[Problem]:
     return [Problem(f"--env {name}: not a name of a variable") for name in names]
 
 
-def ranks_of_node(submission: Submission) -> str:
-    """Return the number of workers of each node, as the table of a plan shows it."""
-    worker = submission.job.role("worker")
-    return str(worker.count) if worker is not None and worker.count else "one per device"
-
-
 def rows_of(
     submission: Submission, names: Sequence[str], devices: str
 ) -> tuple[tuple[str, str, str, str], ...]:
     """Return the table of a plan: node, host, processes, devices. names: of the hosts."""
-    each = ranks_of_node(submission)
+    worker = submission.job.role("worker")
+    each = str(worker.count) if worker is not None and worker.count else "one per device"
     return tuple((str(index), name, each, devices) for index, name in enumerate(names))
 
 
@@ -85,7 +80,6 @@ def of_command(
 
 
 def env_text(env: Sequence[tuple[str, str]]) -> str:
-    """Return shell lines that set the variables."""
     return "".join(f"{name}={shlex.quote(text)}\n" for name, text in env)
 
 

@@ -53,15 +53,14 @@ class IgnoreRules:
 
 def read_rules(text: bytes) -> tuple[IgnoreRule, ...]:
     """Return the rules in a file."""
-    lines = (line.strip() for line in text.removeprefix(b"\xef\xbb\xbf").splitlines())
-    return tuple(_read_rule(line) for line in lines if line and not line.startswith(b"#"))
-
-
-def _read_rule(line: bytes) -> IgnoreRule:
-    is_negated = line.startswith(b"!")
-    pattern = line[is_negated:].removesuffix(b"/")
-    anchored = pattern.removeprefix(b"/") if b"/" in pattern else b"**/" + pattern
-    return IgnoreRule(translate(anchored), is_negated, line.endswith(b"/"))
+    rules = []
+    for line in map(bytes.strip, text.removeprefix(b"\xef\xbb\xbf").splitlines()):
+        if line and not line.startswith(b"#"):
+            is_negated = line.startswith(b"!")
+            glob = line[is_negated:].removesuffix(b"/")
+            glob = glob.removeprefix(b"/") if b"/" in glob else b"**/" + glob
+            rules.append(IgnoreRule(translate(glob), is_negated, line.endswith(b"/")))
+    return tuple(rules)
 
 
 def translate(pattern: bytes) -> re.Pattern[bytes]:

@@ -57,10 +57,6 @@ ROUNDS = 3  # of placing: before, after, and once more if a host trimmed its sto
 OLD_LOGS = re.compile(
     rb"log/(\.paddock|(worker|server|heter)log\.\d+(\.times)?|console(-\d+)?\.log|endpoints\.log)"
 )
-LOG_PROBLEM = Problem(
-    "log is a file, and the job's logs go into a directory of that name",
-    "rename it, or name it in .paddockignore",
-)
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -144,7 +140,8 @@ def scan(
             hint = "copy what it leads to into the package, or name it in .paddockignore"
             walk.problems.append(Problem(f"{what} {shown(links[path])}", hint))
     if has_logs and "log" in found and found["log"][0].kind == "file":
-        walk.problems.append(LOG_PROBLEM)
+        what = "log is a file, and the job's logs go into a directory of that name"
+        walk.problems.append(Problem(what, "rename it, or name it in .paddockignore"))
     hashes = Hashes(root, env)
     entries = []
     for entry, status in found.values():
@@ -210,10 +207,14 @@ class _Walk:
     problems: list[Problem] = field(default_factory=list)
     left_out: int = 0
     by_git: set[bytes] = field(default_factory=set)
-    own_output: set[tuple[int, int]] = field(default_factory=lambda: _own_output())
+    own_output: set[tuple[int, int]] = field(default_factory=set)  # device and inode
 
     def run(self) -> None:
         """Fill `found`; stop early far beyond the limits."""
+        for fd in (1, 2):  # their files grow with each printed line
+            with suppress(OSError):  # it is closed
+                status = os.fstat(fd)
+                self.own_output.add((status.st_dev, status.st_ino))
         passed: Entries = {}  # ignored, but data may be below
         todo = [(b"", IgnoreRules(), False, False)]
         while todo and len(self.found) <= 2 * LIMIT_FILES:
@@ -233,14 +234,12 @@ class _Walk:
                 path = base + each.name
                 if each.name == b".git" or path == RESERVED.encode():
                     continue
-                if OLD_LOGS.fullmatch(path):
-                    self.left_out += 1
-                    continue
                 is_directory = each.is_dir(follow_symlinks=False)
                 is_ignored = is_passed or rules.verdict(path, is_directory=is_directory)
                 if is_ignored is None:
                     is_ignored = (path + b"/" if is_directory else path) in self.by_git
-                if is_ignored and not self._may_be_data(path, is_directory=is_directory):
+                is_data = self._may_be_data(path, is_directory=is_directory)
+                if OLD_LOGS.fullmatch(path) or (is_ignored and not is_data):
                     self.left_out += not is_passed
                     continue
                 entry = self._entry(path, each)
@@ -283,23 +282,9 @@ class _Walk:
         except OSError as error:
             self.problems.append(_unreadable(text, error))
             return None
-        self.problems.append(
-            Problem(
-                f"{shown(text)} is a socket, a pipe or a device",
-                "remove it, or name it in .paddockignore",
-            )
-        )
+        hint = "remove it, or name it in .paddockignore"
+        self.problems.append(Problem(f"{shown(text)} is a socket, a pipe or a device", hint))
         return None
-
-
-def _own_output() -> set[tuple[int, int]]:
-    """Return device and inode of stdout's and stderr's files: they grow with each printed line."""
-    found = set()
-    for fd in (1, 2):
-        with suppress(OSError):  # it is closed
-            status = os.fstat(fd)
-            found.add((status.st_dev, status.st_ino))
-    return found
 
 
 def _data_patterns(data: str) -> list[re.Pattern[bytes]]:

@@ -34,7 +34,7 @@ MODULES = (
     "__init__.py", "command_line.py", "errors.py", "backends/__init__.py", "backends/flags.py",
     "backends/table.py", "backends/types.py", "backends/sites/__init__.py",
     "backends/sites/keys.py", "cli/__init__.py", "cli/family.py", "cli/main.py", "cli/launch.py",
-    "cli/explain.py", "cli/help.py", "cli/plan_text.py", "cli/version.py",
+    "cli/explain.py", "cli/explain_kubernetes.py", "cli/help.py", "cli/version.py",
 )  # fmt: skip
 PS_PACKAGES = ("ps", "data", "rec")
 PS_MODULES = ("__main__.py", "cli/pserver.py")

@@ -4,9 +4,8 @@ Pure:
     options      options of pods from the site and the command line, checked
     words        the command line of every node: the shell line, the launcher's arguments
     pods         the pod template: image, environment, resources, volumes, the program, the key
-    forms        the three kinds of jobs
+    forms        the three kinds of jobs; a PaddleJob that -f names
     objects      Submission -> the objects, in the order they are made, and the plan
-    paddlefile   a PaddleJob that -f names
     shown        an object as YAML, and why each line stands in it
     parse        job and pods -> JobStatus
 Acting:
@@ -15,5 +14,5 @@ Acting:
     follow       the logs of all pods as one stream of log chunks
     driver       the backend
 
-No right to read pods is needed inside of a pod: names and numbers are known before.
+Pods need no RBAC: host names and node ranks are known before they start.
 """

@@ -85,18 +85,13 @@ async def make(
             await client.patch(top.resource, namespace, top.name, {"spec": {"suspend": False}})
             await settle(client, namespace, top, uid)
     except BaseException as error:
-        await undo(client, namespace, top, uid)
+        if uid:  # Kubernetes removes what the job owned
+            with contextlib.suppress(KubeError):
+                await client.delete(top.resource, namespace, top.name, uid=uid)
         if isinstance(error, KubeError):
             raise explained(error, what, namespace) from error
         raise
     return uid
-
-
-async def undo(client: HttpClient, namespace: str, top: PlannedObject, uid: str) -> None:
-    """Delete a job by its uid; Kubernetes removes the objects that it owned."""
-    if uid:
-        with contextlib.suppress(KubeError):
-            await client.delete(top.resource, namespace, top.name, uid=uid)
 
 
 async def settle(client: HttpClient, namespace: str, top: PlannedObject, uid: str) -> None:
@@ -124,7 +119,6 @@ async def settle(client: HttpClient, namespace: str, top: PlannedObject, uid: st
 
 
 async def pods_of(client: HttpClient, namespace: str, name: str) -> tuple[Pod, ...]:
-    """Return the pods of a run."""
     return (await client.page(PODS, Query(namespace, f"{LABEL_RUN}={name}"))).items
 
 

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from paddock.backends.backend import Say
 from paddock.backends.kubernetes.forms import PADDLE, RESOURCES
-from paddock.backends.kubernetes.objects import ANNOTATION, is_held, told
-from paddock.backends.kubernetes.planner import KubernetesPlanner, planned
+from paddock.backends.kubernetes.objects import ANNOTATION, is_held, plan_of, told
+from paddock.backends.kubernetes.planner import planned
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.types import (
     Handle,
@@ -33,20 +33,24 @@ try:
     from paddock.kube.http_client import HttpClient
     from paddock.kube.objects import seconds
 except ImportError as error:
-    raise UsageError(
-        f"jobs on Kubernetes need {error.name}, which is not installed here",
-        hint=extra_hint("operator"),
-    ) from error
+    LACKS = error.name or str(error)  # a plan does without
+else:
+    LACKS = ""
 
 T = TypeVar("T")
 
 
-class Kubernetes(KubernetesPlanner):
+class Kubernetes:
     """The backend for a namespace of a cluster that the user's kubeconfig names."""
+
+    def plan(self, submission: Submission) -> SubmissionPlan:
+        found = planned(submission)
+        return plan_of(found.submission, found.options, found.form, found.objects)
 
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
     ) -> int | None:
+        _need_client()
         found = planned(submission)
         objects, site = found.objects, submission.site
         kubeconfig, context = site.text("kubeconfig"), site.text("context")
@@ -129,6 +133,7 @@ class Kubernetes(KubernetesPlanner):
         self._ask(run, lambda client: client.delete(resource, place, name, uid=uid))
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
+        _need_client()
         kubeconfig, context = site.text("kubeconfig"), site.text("context")
         namespace = site.text("namespace") or api.namespace_of(kubeconfig, context)
         try:
@@ -152,6 +157,7 @@ class Kubernetes(KubernetesPlanner):
 
     def _learn(self, run: RegisteredJob) -> None:
         """Fill in a run's details, if only its handle is known, from the annotations of the job."""
+        _need_client()
         if "form" in run.details:
             return
         run.details.update(kubeconfig="", context="")
@@ -168,6 +174,14 @@ class Kubernetes(KubernetesPlanner):
             return api.ask(run.details["kubeconfig"], run.details["context"], work)
         except KubeError as error:
             raise explained(error, str(run.handle), run.handle.place) from error
+
+
+def _need_client() -> None:
+    if LACKS:
+        raise UsageError(
+            f"jobs on Kubernetes need {LACKS}, which is not installed here",
+            hint=extra_hint("operator"),
+        )
 
 
 async def _see(client: HttpClient, run: RegisteredJob) -> ObservedJob:

@@ -53,7 +53,8 @@ def stream(
     """
     loop = asyncio.new_event_loop()
     client = open_client(find_config(kubeconfig, context))
-    source = (_follow if query.follow else _whole)(client, namespace, look, query)
+    logs = PodLogs(client, namespace, look, query)
+    source = logs.follow() if query.follow else logs.whole()
     try:
         while True:
             try:
@@ -66,157 +67,138 @@ def stream(
         loop.close()
 
 
-async def _whole(
-    client: HttpClient, namespace: str, look: Look, query: LogQuery
-) -> AsyncGenerator[LogChunk, None]:
-    pods = newest_pods(await look(client))
-    missing = {name: LOST for name, pod in pods.items() if is_lost(pod)}
-    streams = [
-        _noted(missing, name, _pieces(client, namespace, name, pod, query, is_followed=False))
-        for name, pod in pods.items()
-        if name not in missing
-    ]
-    heap: list[tuple[int, int, LogChunk]] = []
-    for number, one in enumerate(streams):
-        await _push(heap, number, one)
-    while heap:
-        _, number, piece = heap[0]
-        yield piece
-        heapq.heappop(heap)
-        await _push(heap, number, streams[number])
-    refuse([Problem(f"logs of {name}: {why}") for name, why in missing.items()])
+class PodLogs:
+    """The logs of a job's pods, as far as a query wants them."""
 
+    def __init__(self, client: HttpClient, namespace: str, look: Look, query: LogQuery) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._look = look
+        self._query = query
+        self._missing: dict[str, str] = {}  # pod -> why its log is not whole
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # by uid: the pods that are followed
+        self._queue: asyncio.Queue[LogChunk] = asyncio.Queue(maxsize=10_000)
 
-async def _noted(
-    missing: dict[str, str], name: str, pieces: AsyncIterator[LogChunk]
-) -> AsyncIterator[LogChunk]:
-    """Yield the chunks; if their stream fails, store why in `missing`."""
-    try:
-        async for piece in pieces:
+    async def whole(self) -> AsyncGenerator[LogChunk, None]:
+        """Yield what there is. Raises UsageError at the end, with the logs that are missing."""
+        pods = newest_pods(await self._look(self._client))
+        self._missing = {name: LOST for name, pod in pods.items() if is_lost(pod)}
+        streams = [self._read(*one) for one in pods.items() if one[0] not in self._missing]
+        heap: list[tuple[int, int, LogChunk]] = []
+
+        async def push(number: int) -> None:
+            with contextlib.suppress(StopAsyncIteration):
+                piece = await anext(streams[number])
+                heapq.heappush(heap, (piece.at_ns, number, piece))
+
+        for number in range(len(streams)):
+            await push(number)
+        while heap:
+            _, number, piece = heap[0]
             yield piece
-    except KubeError as error:
-        missing[name] = error.message
+            heapq.heappop(heap)
+            await push(number)
+        self._refuse_missing()
 
+    def _refuse_missing(self) -> None:
+        refuse([Problem(f"logs of {name}: {why}") for name, why in self._missing.items()])
 
-async def _push(
-    heap: list[tuple[int, int, LogChunk]], number: int, one: AsyncIterator[LogChunk]
-) -> None:
-    with contextlib.suppress(StopAsyncIteration):
-        piece = await anext(one)
-        heapq.heappush(heap, (piece.at_ns, number, piece))
-
-
-async def _follow(
-    client: HttpClient, namespace: str, look: Look, query: LogQuery
-) -> AsyncGenerator[LogChunk, None]:
-    queue: asyncio.Queue[LogChunk] = asyncio.Queue(maxsize=10_000)
-    tasks: dict[str, asyncio.Task[None]] = {}
-    overseer = asyncio.ensure_future(_oversee(client, namespace, look, query, queue, tasks))
-    try:
-        while not (overseer.done() and queue.empty()):
-            waiting = asyncio.ensure_future(queue.get())
-            await asyncio.wait({waiting, overseer}, return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done():
-                waiting.cancel()
-                continue
-            yield_now = [waiting.result()]
-            # sleep: lines of other pods at the same time arrive a little later
-            await asyncio.sleep(ORDER_SECONDS)
-            while not queue.empty():
-                yield_now.append(queue.get_nowait())
-            for piece in sorted(yield_now, key=lambda piece: piece.at_ns):
-                yield piece
-        overseer.result()
-    finally:
-        for task in (overseer, *tasks.values()):
-            task.cancel()
-        await asyncio.gather(overseer, *tasks.values(), return_exceptions=True)
-
-
-async def _oversee(
-    client: HttpClient,
-    namespace: str,
-    look: Look,
-    query: LogQuery,
-    queue: asyncio.Queue[LogChunk],
-    tasks: dict[str, asyncio.Task[None]],
-) -> None:
-    """Follow every pod that appears, until the job has ended and all was read."""
-
-    missing: dict[str, str] = {}
-
-    async def read(name: str, pod: Pod) -> None:
-        pieces = _pieces(client, namespace, name, pod, query, is_followed=True)
-        async for piece in _noted(missing, name, pieces):
-            await queue.put(piece)
-
-    while True:
-        seen = await look(client)
-        pods = newest_pods(seen)
-        for name, pod in pods.items():
-            if pod.metadata.uid not in tasks and pod.status.phase not in ("", "Pending"):
-                following = asyncio.ensure_future(read(name, pod))
-                tasks[pod.metadata.uid] = following
-        if status_of(seen).is_final:
-            break
-        # sleep: new pods are rare
-        await asyncio.sleep(POLL_SECONDS)
-    for name, pod in pods.items():
-        if is_lost(pod) and pod.metadata.uid in tasks:
-            tasks[pod.metadata.uid].cancel()
-            missing[name] = LOST
-    await asyncio.gather(*tasks.values(), return_exceptions=True)
-    refuse([Problem(f"logs of {name}: {why}") for name, why in missing.items()])
-
-
-async def _pieces(
-    client: HttpClient,
-    namespace: str,
-    name: str,
-    pod: Pod,
-    query: LogQuery,
-    *,
-    is_followed: bool,
-) -> AsyncIterator[LogChunk]:
-    """Yield a pod's lines; a stream that breaks while the pod exists is resumed where it broke."""
-    params = {"timestamps": "true", "container": container_of(pod)}
-    params |= {"follow": "true"} if is_followed else {}
-    last = int(query.since * 1e9)
-    seen_at_last = 0
-    while True:
-        if last:
-            params["sinceTime"] = rfc3339(last // NS)  # cut: the server reads no fraction
-        skip, resumed_at = seen_at_last, last
+    async def _read(self, name: str, pod: Pod) -> AsyncIterator[LogChunk]:
         try:
-            async for line in client.lines(PODS, namespace, pod.metadata.name, "log", params):
-                piece, rank = piece_of(name, line)
-                if seen_at_last and piece.at_ns < resumed_at:
-                    continue
-                if skip and piece.at_ns == resumed_at:
-                    skip -= 1
-                    continue
-                seen_at_last = seen_at_last + 1 if piece.at_ns == last else 1
-                last = max(last, piece.at_ns)
-                if is_wanted(piece, rank, query):
-                    yield piece
+            async for piece in self.pieces(name, pod):
+                yield piece
         except KubeError as error:
-            if error.status in NO_LOG:
+            self._missing[name] = error.message
+
+    async def follow(self) -> AsyncGenerator[LogChunk, None]:
+        """Yield what there is, and what comes until the job has ended; raises as whole() does."""
+        overseer = asyncio.ensure_future(self._oversee())
+        try:
+            while not (overseer.done() and self._queue.empty()):
+                waiting = asyncio.ensure_future(self._queue.get())
+                await asyncio.wait({waiting, overseer}, return_when=asyncio.FIRST_COMPLETED)
+                if not waiting.done():
+                    waiting.cancel()
+                    continue
+                found = [waiting.result()]
+                # sleep: lines of other pods at the same time arrive a little later
+                await asyncio.sleep(ORDER_SECONDS)
+                while not self._queue.empty():
+                    found.append(self._queue.get_nowait())
+                for piece in sorted(found, key=lambda piece: piece.at_ns):
+                    yield piece
+            overseer.result()
+        finally:
+            for task in (overseer, *self._tasks.values()):
+                task.cancel()
+            await asyncio.gather(overseer, *self._tasks.values(), return_exceptions=True)
+
+    async def _oversee(self) -> None:
+        """Follow every pod that appears, until the job has ended and all was read."""
+
+        async def queue(name: str, pod: Pod) -> None:
+            async for piece in self._read(name, pod):
+                await self._queue.put(piece)
+
+        while True:
+            seen = await self._look(self._client)
+            pods = newest_pods(seen)
+            for name, pod in pods.items():
+                uid = pod.metadata.uid
+                if uid not in self._tasks and pod.status.phase not in ("", "Pending"):
+                    self._tasks[uid] = asyncio.ensure_future(queue(name, pod))
+            if status_of(seen).is_final:
+                break
+            # sleep: new pods are rare
+            await asyncio.sleep(POLL_SECONDS)
+        for name, pod in pods.items():
+            if is_lost(pod) and pod.metadata.uid in self._tasks:
+                self._tasks[pod.metadata.uid].cancel()
+                self._missing[name] = LOST
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._refuse_missing()
+
+    async def pieces(self, name: str, pod: Pod) -> AsyncIterator[LogChunk]:
+        """Yield a pod's lines; a stream that breaks while it exists is resumed where it broke."""
+        query, pod_name = self._query, pod.metadata.name
+        params = {"timestamps": "true", "container": container_of(pod)}
+        params |= {"follow": "true"} if query.follow else {}
+        last = int(query.since * 1e9)
+        seen_at_last = 0
+        while True:
+            if last:
+                params["sinceTime"] = rfc3339(last // NS)  # cut: the server reads no fraction
+            skip, resumed_at = seen_at_last, last
+            try:
+                lines = self._client.lines(PODS, self._namespace, pod_name, "log", params)
+                async for line in lines:
+                    piece, rank = piece_of(name, line)
+                    if seen_at_last and piece.at_ns < resumed_at:
+                        continue
+                    if skip and piece.at_ns == resumed_at:
+                        skip -= 1
+                        continue
+                    seen_at_last = seen_at_last + 1 if piece.at_ns == last else 1
+                    last = max(last, piece.at_ns)
+                    if is_wanted(piece, rank, query):
+                        yield piece
+            except KubeError as error:
+                if error.status in NO_LOG:
+                    return
+                if error.status or not query.follow:
+                    raise
+            if not query.follow or await self._has_ended(pod_name):
                 return
-            if error.status or not is_followed:
-                raise
-        if not is_followed or await _has_ended(client, namespace, pod.metadata.name):
-            return
-        # sleep: the server, or something on the way to it, has closed the stream
-        await asyncio.sleep(POLL_SECONDS)
+            # sleep: the server, or something on the way to it, has closed the stream
+            await asyncio.sleep(POLL_SECONDS)
 
-
-async def _has_ended(client: HttpClient, namespace: str, pod: str) -> bool:
-    """Return True if a pod writes no more lines; False if it cannot be asked for."""
-    try:
-        found = await client.get(PODS, namespace, pod)
-    except KubeError as error:
-        return error.status == 404
-    return found.status.phase in ("Succeeded", "Failed")
+    async def _has_ended(self, pod_name: str) -> bool:
+        """Return True if a pod writes no more lines; False if it cannot be asked for."""
+        try:
+            found = await self._client.get(PODS, self._namespace, pod_name)
+        except KubeError as error:
+            return error.status == 404
+        return found.status.phase in ("Succeeded", "Failed")
 
 
 def piece_of(pod: str, line: bytes) -> tuple[LogChunk, int | None]:

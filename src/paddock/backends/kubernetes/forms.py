@@ -7,11 +7,12 @@ volcano-job   batch.volcano.sh/v1alpha1 Job: a task per role, all at once, as Pa
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paddock.backends.kubernetes.options import KubernetesOptions
-from paddock.backends.kubernetes.pods import without_empty
+from paddock.backends.kubernetes.pods import DEFAULT_CONTAINER, END_VARIABLE, without_empty
 from paddock.backends.kubernetes.words import PORT
 from paddock.backends.types import role_word
 from paddock.core.job import Job, Role
@@ -31,7 +32,7 @@ TRAINER, PSERVER = "trainer", "pserver"
 ORDER = ("ps", "worker", "heter")
 
 
-def job_spec(job: Job, options: KubernetesOptions, name: str, template: Manifest) -> Manifest:
+def job_spec(job: Job, options: KubernetesOptions, name: str, template: dict[str, Any]) -> Manifest:
     """Return the spec of an Indexed Job. It waits, suspended, until all of its objects exist.
 
     An index fails alone: the launchers end one another, and every log stays. A pod that the
@@ -49,11 +50,9 @@ def job_spec(job: Job, options: KubernetesOptions, name: str, template: Manifest
         taken = {"type": "DisruptionTarget", "status": "True"}
         rule = {"action": "Ignore", "onPodConditions": [taken]}
         found["podFailurePolicy"] = {"rules": [rule]}
-    spec = template["spec"]
-    assert isinstance(spec, dict)
-    spec["subdomain"] = name
+    template["spec"]["subdomain"] = name
     if options.scheduler == "volcano":
-        spec["schedulerName"] = "volcano"
+        template["spec"]["schedulerName"] = "volcano"
     return found
 
 
@@ -68,7 +67,6 @@ def pods_of(job: Job) -> dict[str, int]:
 def paddle_spec(
     job: Job, options: KubernetesOptions, templates: Mapping[str, Manifest]
 ) -> Manifest:
-    """Return the spec of a PaddleJob."""
     roles = pods_of(job)
     found: Manifest = {"suspend": True, "cleanPodPolicy": "Never"}
     if options.scheduler in ("volcano", "coscheduling"):
@@ -127,7 +125,7 @@ def with_roles(job: Job, form: str, servers: int, trainers: int) -> Job:
     if form == "job":
         raise UsageError(
             f"server_num = {servers} of the site: in form job every pod has the same processes",
-            hint="form=paddlejob or volcano-job; or -n N --server_num 1 --trainer_num 1: both in"
+            hint="form=paddlejob or volcano-job; or -n N --server-num 1 --trainer-num 1: both in"
             " each pod",
         )
     roles = (Role("ps", servers), Role("worker", trainers or job.nnodes_max))
@@ -178,7 +176,6 @@ def serves(pod: str, name: str) -> bool:
 
 
 def pod_group(options: KubernetesOptions, name: str, members: int) -> Manifest:
-    """Return the spec of a PodGroup, for an Indexed Job."""
     more: Manifest = {}
     if options.scheduler == "volcano":
         more = {"queue": options.queue, "priorityClassName": options.priority_class}
@@ -206,3 +203,53 @@ def roles_shown(roles: Mapping[str, int]) -> str:
     if len(roles) > 1:
         return ", ".join(f"{count} {role}" for role, count in roles.items())
     return str(*roles.values()) or "1"
+
+
+def file_metadata(document: Mapping[str, Any], name: str) -> dict[str, str]:
+    """Return the labels or annotations that the file gives the job."""
+    return dict(_table(_table(document, "metadata"), name))
+
+
+def file_pod_names(document: Mapping[str, Any], name: str) -> list[str]:
+    """Return the names that the operator gives the pods of a PaddleJob from -f.
+
+    >>> file_pod_names({"spec": {"ps": {"replicas": 1}, "worker": {"replicas": 2}}}, "a")
+    ['a-ps-0', 'a-worker-0', 'a-worker-1']
+    """
+    spec = _table(document, "spec")
+    counts = {role: _table(spec, role).get("replicas", 1) for role in ORDER if role in spec}
+    return [f"{name}-{role}-{i}" for role, count in counts.items() for i in range(int(count or 0))]
+
+
+def file_spec(
+    document: Mapping[str, Any], *, image: str, secret: str, labels: Mapping[str, str]
+) -> Manifest:
+    """Return the spec of a PaddleJob that -f names, for its operator: as it is written.
+
+    Added are only labels that find its pods, suspension until all objects exist, the variables of
+    --env, and the place for the launcher's last sentence. Its image has its code; --image replaces
+    it. Pods stay when they have ended, unless the file says otherwise.
+    """
+    spec: dict[str, Any] = {"cleanPodPolicy": "Never", **copy.deepcopy(_table(document, "spec"))}
+    spec["suspend"] = True
+    for role in ORDER:
+        template = _table(_table(spec, role), "template")
+        if not template:
+            continue
+        metadata = template.setdefault("metadata", {})
+        metadata["labels"] = {**_table(metadata, "labels"), **labels}
+        first = next(iter(_table(template, "spec").get("containers") or [{}]))
+        metadata["annotations"] = {
+            DEFAULT_CONTAINER: first.get("name", ""), **_table(metadata, "annotations"),
+        }  # fmt: skip
+        path = first.get("terminationMessagePath") or END_VARIABLE["value"]
+        first["env"] = [*(first.get("env") or ()), {**END_VARIABLE, "value": path}]
+        first["envFrom"] = [*(first.get("envFrom") or ()), {"secretRef": {"name": secret}}]
+        if image:
+            first["image"] = image
+    return spec
+
+
+def _table(what: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = what.get(name)
+    return found if isinstance(found, dict) else {}

@@ -1,7 +1,7 @@
 """Submission -> the objects of a job in the order they are made, and the plan of it. Pure.
 
-The job itself comes first, suspended; it owns all others, so that Kubernetes removes them
-with it.
+A pod's environment (EnvVar) is among them. The job itself comes first, suspended; it owns all
+others, so that Kubernetes removes them with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock.backends.flags import foreign
-from paddock.backends.kubernetes import forms, paddlefile
+from paddock.backends.kubernetes import forms
 from paddock.backends.kubernetes.options import NO_IMAGE, KubernetesOptions, object_name
 from paddock.backends.kubernetes.pods import CONTAINER, DEFAULT_CONTAINER, template_of
 from paddock.backends.kubernetes.shown import reason_of, yaml_lines
@@ -60,18 +60,14 @@ class PlannedObject:
     """An object to create: its resource and its manifest."""
 
     resource: Resource[Any]
-    manifest: Manifest
+    manifest: dict[str, Any]
 
     @property
     def name(self) -> str:
-        """metadata.name."""
-        found = self.manifest["metadata"]
-        assert isinstance(found, dict)
-        return str(found["name"])
+        return str(self.manifest["metadata"]["name"])
 
     @property
     def file(self) -> str:
-        """The file name of the object in a plan."""
         return f"{self.resource.kind.lower()}-{self.name}.yaml"
 
 
@@ -105,8 +101,8 @@ def objects_of(
     queue = {forms.KUEUE_QUEUE: options.queue} if options.scheduler == "kueue" else {}
     top: Manifest = {
         "name": name,
-        "labels": paddlefile.metadata_of(document, "labels") | labels | queue,
-        "annotations": paddlefile.metadata_of(document, "annotations") | {ANNOTATION: noted},
+        "labels": forms.file_metadata(document, "labels") | labels | queue,
+        "annotations": forms.file_metadata(document, "annotations") | {ANNOTATION: noted},
     }
     found = [PlannedObject(forms.RESOURCES[form], {"metadata": top, "spec": spec})]
     found += [PlannedObject(SECRETS, secret), *maps]
@@ -126,10 +122,9 @@ def is_file(submission: Submission, form: str) -> bool:
 
 
 def pod_names(submission: Submission, form: str) -> list[str]:
-    """Return the names of the job's pods."""
     name = object_name(submission.run_id)
     if is_file(submission, form):
-        return paddlefile.pod_names(json.loads(submission.file), name)
+        return forms.file_pod_names(json.loads(submission.file), name)
     return forms.pod_names(submission.job, form, name)
 
 
@@ -139,11 +134,8 @@ def owned(found: PlannedObject, owner: PlannedObject, uid: str) -> PlannedObject
         "apiVersion": owner.resource.api_version, "kind": owner.resource.kind,
         "name": owner.name, "uid": uid, "blockOwnerDeletion": False,
     }  # fmt: skip
-    metadata = found.manifest["metadata"]
-    assert isinstance(metadata, dict)
-    return PlannedObject(
-        found.resource, {**found.manifest, "metadata": {**metadata, "ownerReferences": [reference]}}
-    )
+    metadata = {**found.manifest["metadata"], "ownerReferences": [reference]}
+    return PlannedObject(found.resource, {**found.manifest, "metadata": metadata})
 
 
 def is_held(options: KubernetesOptions, form: str) -> bool:
@@ -154,7 +146,7 @@ def is_held(options: KubernetesOptions, form: str) -> bool:
     return form == "paddlejob" or (form == "job" and options.scheduler != "kueue")
 
 
-def told(submission: Submission, options: KubernetesOptions, form: str) -> dict[str, object]:
+def told(submission: Submission, options: KubernetesOptions, form: str) -> dict[str, Any]:
     """Return the annotation that restores a lost registry entry.
 
     The pods have the launcher's flags.
@@ -172,24 +164,18 @@ def told(submission: Submission, options: KubernetesOptions, form: str) -> dict[
 def plan_of(
     submission: Submission, options: KubernetesOptions, form: str, found: list[PlannedObject]
 ) -> SubmissionPlan:
-    """Return the plan that creates these objects."""
     namespace = options.namespace or NAMESPACE
     name = found[0].name
-    roles = told(submission, options, form)["roles"]
-    assert isinstance(roles, dict)
-    ranks = forms.roles_shown(roles)
+    ranks = forms.roles_shown(told(submission, options, form)["roles"])
     rows = tuple(
         (str(i), pod, ranks, _devices(options.of_servers if forms.serves(pod, name) else options))
         for i, pod in enumerate(pod_names(submission, form))
     )
     steps = [
-        PlanStep(
-            namespace,
-            f"create {one.resource.kind} {one.name}",
-            ("POST", one.resource.path(namespace)),
-        )
+        PlanStep(namespace, f"create {one.resource.kind} {one.name}",
+                 ("POST", one.resource.path(namespace)))
         for one in found
-    ]
+    ]  # fmt: skip
     if is_held(options, form):
         path = found[0].resource.path(namespace, name)
         steps.append(PlanStep(namespace, f"start {name}: spec.suspend false", ("PATCH", path)))
@@ -235,7 +221,7 @@ def _spec(
         return forms.job_spec(job, options, name, template([*words, *CONSOLE], [ip]))
     if is_file(submission, form):
         document = json.loads(submission.file)
-        return paddlefile.spec_of(document, image=options.image, secret=name, labels=labels)
+        return forms.file_spec(document, image=options.image, secret=name, labels=labels)
     if form == "paddlejob":
         pods = {role: template(CONSOLE, [], serves=role == "ps")
                 for role in forms.pods_of(job)}  # fmt: skip
@@ -276,17 +262,18 @@ def _service(name: str, labels: Mapping[str, str]) -> Manifest:
 
 def _visible(found: PlannedObject) -> Manifest:
     """Return the manifest as a plan may show it: no values of variables, no archives."""
-    shown: Manifest = {
+    shown: dict[str, Any] = {
         "apiVersion": found.resource.api_version, "kind": found.resource.kind, **found.manifest,
     }  # fmt: skip
-    shown["spec"] = without_values(shown["spec"]) if "spec" in shown else None
-    shown = {key: what for key, what in shown.items() if what is not None}
-    secret, binary = shown.get("stringData"), shown.get("binaryData")
-    if isinstance(secret, dict):
-        shown["stringData"] = dict.fromkeys(secret, HIDDEN)
-    if isinstance(binary, dict):
+    if "spec" in shown:
+        shown["spec"] = without_values(shown["spec"])
+    if "stringData" in shown:
+        shown["stringData"] = dict.fromkeys(shown["stringData"], HIDDEN)
+    if "binaryData" in shown:
+        sent = {key: base64.b64decode(text) for key, text in shown["binaryData"].items()}
         shown["binaryData"] = {
-            key: _summary(base64.b64decode(text)) for key, text in binary.items()
+            key: f"<{len(data) / 1000:.0f} kB, sha256 {hashlib.sha256(data).hexdigest()}>"
+            for key, data in sent.items()
         }
     return shown
 
@@ -304,10 +291,6 @@ def without_values(what: Any) -> Any:
     found = {key: without_values(one) for key, one in what.items()}
     is_variable = set(what) == {"name", "value"} and what["name"] not in SHOWN
     return {**found, "value": "<not shown>"} if is_variable else found
-
-
-def _summary(data: bytes) -> str:
-    return f"<{len(data) / 1000:.0f} kB, sha256 {hashlib.sha256(data).hexdigest()}>"
 
 
 def _cannot(submission: Submission, options: KubernetesOptions, form: str) -> tuple[str, ...]:

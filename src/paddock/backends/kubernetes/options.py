@@ -68,7 +68,6 @@ class KubernetesOptions:
 
     @property
     def of_servers(self) -> KubernetesOptions:
-        """The options for a pod that runs servers only."""
         return replace(
             self,
             cpu=self.server_cpu or self.cpu,

@@ -120,7 +120,6 @@ def newest_pods(seen: ObservedJob) -> dict[str, Pod]:
 
 
 def container_of(pod: Pod) -> str:
-    """Return the name of the container that runs the job."""
     return pod.metadata.annotation(DEFAULT_CONTAINER) or CONTAINER
 
 
@@ -142,7 +141,6 @@ def hopeless(pods: Sequence[Pod]) -> str:
 
 
 def pod_state(pod: Pod) -> State:
-    """Return the state of a pod, as a node of the job."""
     phase = pod.status.phase
     if phase == "Succeeded":
         return "succeeded"

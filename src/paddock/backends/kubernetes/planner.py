@@ -11,15 +11,15 @@ import os
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from paddock.backends.files.package import Package, scan
 from paddock.backends.kubernetes.forms import with_roles
-from paddock.backends.kubernetes.objects import PlannedObject, is_file, objects_of, plan_of
+from paddock.backends.kubernetes.objects import PlannedObject, is_file, objects_of
 from paddock.backends.kubernetes.options import KubernetesOptions, read_options
 from paddock.backends.node.manifest import shown
-from paddock.backends.types import Submission, SubmissionPlan
-from paddock.errors import UsageError, extra_hint
+from paddock.backends.types import Submission
+from paddock.errors import UsageError
+from paddock.jobfile.document import load_document
 
 # A ConfigMap's data may be 1 MiB in all (core validation, MaxSecretSize); keys count too.
 LIMIT_BYTES = (1 << 20) - 4096
@@ -41,18 +41,10 @@ class PlannedObjects:
     objects: list[PlannedObject]
 
 
-class KubernetesPlanner:
-    """The planner for `--dry-run` and `explain`, without a cluster."""
-
-    def plan(self, submission: Submission) -> SubmissionPlan:
-        found = planned(submission)
-        return plan_of(found.submission, found.options, found.form, found.objects)
-
-
 def planned(submission: Submission) -> PlannedObjects:
     """Return the objects of a submission: the same for its plan and for its execution."""
     options = read_options(submission)
-    patch = _patch(submission.site.options.get("pod_patch"))
+    patch = _patch(submission.site.text("pod_patch"))
     has_file = bool(submission.file)
     # A PaddleJob from -f stays one; servers with pods of their own need an operator.
     form = options.form or ("paddlejob" if has_file or options.server_num else "job")
@@ -75,22 +67,13 @@ def _sent(submission: Submission, options: KubernetesOptions) -> dict[str, bytes
     }
 
 
-def _patch(given: object) -> dict[str, object]:
+def _patch(path: str) -> dict[str, object]:
     """Return the YAML that is merged into the pod. Raises UsageError."""
-    if isinstance(given, dict) or not given:
-        return dict(given) if isinstance(given, dict) else {}
     try:
-        import yaml
-    except ImportError as error:
-        raise UsageError("pod_patch needs PyYAML", hint=extra_hint("yaml")) from error
-    try:
-        found = yaml.safe_load(Path(str(given)).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"pod_patch {given}: {why}", hint="a file with a pod template") from error
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise UsageError(f"pod_patch {given} is not a table", hint="as in spec.template of a Job")
-    return found
+        return load_document(path) if path else {}
+    except UsageError as error:
+        hint = "a file with a pod template, as in spec.template of a Job"
+        raise UsageError(f"pod_patch: {error.message}", hint=hint) from error
 
 
 def pack(directory: str, env: Mapping[str, str]) -> bytes:

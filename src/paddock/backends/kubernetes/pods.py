@@ -33,7 +33,7 @@ def template_of(
     env: Sequence[Manifest],
     start: str,
     patch: Mapping[str, object],
-) -> Manifest:
+) -> dict[str, Any]:
     """Return a PodTemplateSpec. env, secrets: the environment of the pod's container.
 
     metadata: labels and annotations. maps: ConfigMaps with sent files. ours: flags of the launcher.

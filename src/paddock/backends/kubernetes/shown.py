@@ -38,7 +38,7 @@ PURPOSES = {
     ".backoffLimitPerIndex": "the launchers restart ranks; pods are not made again, logs stay",
     ".podFailurePolicy": "a pod that the cluster takes away comes back",
     ".ownerReferences": "Kubernetes removes it with the job",
-    ".restartPolicy": "the launcher restarts ranks, see --max_restart",
+    ".restartPolicy": "the launcher restarts ranks, see --max-restart",
     ".terminationGracePeriodSeconds": "--grace, and time for the launcher's report",
     ".subdomain": "its name is POD.JOB, by the Service",
     ".command": "unpacks what was sent; the launcher takes its place",

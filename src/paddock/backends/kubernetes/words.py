@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from paddock.backends.kubernetes.options import KubernetesOptions
 from paddock.backends.types import Submission
-from paddock.jobfile.flags import LAUNCH
 
 PORT = 36767  # where the launchers of a job meet; every pod has an address of its own
 FOLDER = "/paddock"
@@ -33,10 +32,8 @@ exec "$@"
 START_OF_TASK = f"""set -e
 export PADDLE_TRAINER_ID="${TASK_INDEX}" POD_IP="$PADDOCK_TASK-${TASK_INDEX}.$PADDOCK_SERVICE"
 """ + START.partition("\n")[2]
-# All processes are in the pod's log, and log files in the pod.
+# The last words on it: all processes are in the pod's log, and log files in the pod.
 CONSOLE = ("--tail", "all", "--prefix", "always", "--log_dir", f"{FOLDER}/log")
-# Decided here, whatever the user wrote: where nodes meet; that every line reaches the pod's log.
-OURS = ("master", "rank", "nnodes", "host", "tail", "prefix", "log_dir", "job_id", "env")
 
 
 def escaped(word: str) -> str:
@@ -49,24 +46,20 @@ def escaped(word: str) -> str:
 
 
 def split_flags(flags: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the launcher's arguments without those we decide, and the variables that --env sets.
+    """Return the launcher's arguments without --env, and the variables that it sets.
 
-    >>> split_flags(["--nnodes", "3", "--grace=5", "--env", "A=1", "-m", "--rank=0"])
+    >>> split_flags(["--grace=5", "--env", "A=1", "-m"])
     (['--grace=5', '-m'], [('A', '1')])
     """
     kept: list[str] = []
     env: list[tuple[str, str]] = []
     rest = iter(flags)
     for word in rest:
-        name, equals, text = word.partition("=")
-        found = LAUNCH.find(name[2:]) if name.startswith("--") else ()
-        if len(found) != 1 or found[0].name not in OURS:
+        if word == "--env":
+            name, _, text = next(rest, "").partition("=")
+            env.append((name, text))
+        else:
             kept.append(word)
-            continue
-        text = text if equals else next(rest, "")
-        if found[0].name == "env":
-            key, _, content = text.partition("=")
-            env.append((key, content))
     return kept, env
 
 

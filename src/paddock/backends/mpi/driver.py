@@ -203,12 +203,12 @@ class Mpi(folders.FolderBackend):
         self, folder: Path, job: Mapping[str, Any], site: Site
     ) -> tuple[Handle, dict[str, Any]] | None:
         """Return the handle with the machine that holds mpirun: only there the job can be asked."""
-        host = _host_of(folder) or socket.gethostname()
+        host = folders.line_in(folder / INNER / HOST) or socket.gethostname()
         return Handle("mpi", host, folder.name), {"host": host}
 
     def held(self, folder: Path, submission: Submission) -> str:
         """Return the state of a job that goes on, here or on another machine with its directory."""
-        host = _host_of(folder)
+        host = folders.line_in(folder / INNER / HOST)
         if host in ("", socket.gethostname()):
             return alive_state(str(folder))
         state = read_json(str(folder / INNER / "state.json")) or {}
@@ -274,11 +274,6 @@ def _here(run: RegisteredJob) -> Path:
             hint="paddock list --discover SITE finds it again",
         )
     return Path(folder)
-
-
-def _host_of(folder: Path) -> str:
-    """Return the machine that holds mpirun; "" where that is not known."""
-    return folders.line_in(folder / INNER / HOST)
 
 
 def _why(folder: Path, code: int) -> str:

@@ -18,10 +18,14 @@ from paddock.backends.text import clean
 from paddock.backends.types import PlanStep, Submission, SubmissionPlan
 from paddock.core.endpoint import join_endpoint
 from paddock.errors import Problem, refuse
-from paddock.local.signals import DAEMON_LOST, SUBMITTER_LOST
+from paddock.local.guardian import DAEMON_LOST, SUBMITTER_LOST
 
 Kind = Literal["openmpi", "hydra"]
 
+SCRIPT = f"{INNER}/mpirun.sh"
+START_FILE = f"{INNER}/start.sh"
+PORTS = (20_000, 10_000)  # first, count: below those that Linux gives away (32768)
+OF_SERVERS = ("--server_num", "--servers", "--trainers", "--trainer_num", "--worker_num")
 TOKEN = "PADDOCK_TOKEN"
 UNSHARED = "paddock-unshared "  # how GATE names its host to `complaints`: where else could it?
 STOP_MARGIN_SECONDS = 15  # for the launchers' own goodbyes
@@ -80,7 +84,7 @@ exec "$python" "$here/program/__main__.py" launch --rank "$rank" "$@"
 # What the job daemon runs. mpirun waits for a lost host as long as TCP does, a quarter of an hour,
 # and gives processes that it ends one second. So the launchers decide: the first one is told by a
 # file to end the job, and when they have a verdict mpirun has to end, too. What the job daemon lost
-# is the number of a signal in such a file (local/signals.py).
+# is the number of a signal in such a file (local/guardian.py).
 SHELL = """\
 #!/bin/sh
 MPIRUN &
@@ -221,19 +225,6 @@ def ssh_args_of(hosts: Sequence[HostLine], config: str, problems: list[str]) -> 
     return " ".join(words)
 
 
-def hostfile_text(mpirun: Mpirun, hosts: Sequence[HostLine]) -> str:
-    """Return the host file in the format of this mpirun."""
-    if mpirun.kind == "hydra":
-        return "".join(f"{h.target}:{max(h.slots, 1)}\n" for h in hosts)
-    return "".join(f"{h.target} slots={max(h.slots, 1)}\n" for h in hosts)
-
-
-SCRIPT = f"{INNER}/mpirun.sh"
-START_FILE = f"{INNER}/start.sh"
-PORTS = (20_000, 10_000)  # first, count: below those that Linux gives away (32768)
-OF_SERVERS = ("--server_num", "--servers", "--trainers", "--trainer_num", "--worker_num")
-
-
 def plan_of(
     submission: Submission,
     mpirun: Mpirun,
@@ -259,7 +250,9 @@ def plan_of(
     ssh_args = ssh_args_of(hosts, site.text("ssh_config"), problems)
     hostfile = f"{folder}/{INNER}/hostfile" if hosts else ""
     names = [name for name, _ in submission.env]
-    words = [*_own_words(submission, hosts, folder, problems), *_user_words(submission, folder)]
+    file = f"{folder}/{INNER}/launch.json"
+    words = [*_own_words(submission, hosts, folder, problems), *submission.flags]
+    words += ["-f", file] if submission.file else submission.script
     python = site.text("interpreter") or "python3"
     start = f"{folder}/{START_FILE}"
     rows = mpirun_rows(
@@ -273,9 +266,10 @@ def plan_of(
     lines = [shlex.join(group) for group, _ in rows]
     seconds = str(math.ceil(job.grace_seconds) + STOP_MARGIN_SECONDS)
     values = {"DAEMON_LOST": DAEMON_LOST, "SUBMITTER_LOST": SUBMITTER_LOST, "NOW": NOW,
-              "SECONDS": seconds, "MPIRUN": " \\\n  ".join(lines)}  # fmt: skip
+              "SECONDS": seconds}  # fmt: skip
     shell, why = _explained(re.sub("|".join(values), lambda found: str(values[found[0]]), SHELL))
-    files = {f"{folder}/{SCRIPT}": shell}
+    # The user's own words last: they may hold " ## ", too.
+    files = {f"{folder}/{SCRIPT}": shell.replace("MPIRUN", " \\\n  ".join(lines), 1)}
     files[start], reasons = _explained(START)
     files[f"{folder}/{INNER}/job.json"] = job_text(submission)
     why |= reasons
@@ -283,11 +277,12 @@ def plan_of(
         text = f"{line} \\" if at < len(lines) else f"{line} &"
         why |= {text.splitlines()[-1].strip(): reason} if reason else {}
     if hosts:
-        text = hostfile_text(mpirun, hosts)
+        slots = ":" if mpirun.kind == "hydra" else " slots="
+        text = "".join(f"{h.target}{slots}{max(h.slots, 1)}\n" for h in hosts)
         files[hostfile] = text
         why |= dict.fromkeys(text.splitlines(), site.sources.get("hosts", "hosts of the site"))
     if submission.file:
-        files[f"{folder}/{INNER}/launch.json"] = submission.file
+        files[file] = submission.file
     what = making(submission, folder, "the launcher")
     steps = (
         PlanStep("here", f"{what}; the hosts must see it"),
@@ -338,29 +333,24 @@ def _own_words(
 
 
 def _servers(submission: Submission, hosts: Sequence[HostLine], problems: list[str]) -> list[str]:
-    """Return the flags of --servers_on; even: hosts 0, 2, 4, ... as PaddleRec's mpirun had it."""
+    """Return the flags of --servers-on; even: hosts 0, 2, 4, ... as PaddleRec's mpirun had it."""
     wish = submission.extra.get("servers_on", "")
     if not wish:
         return []
     if any(flag.partition("=")[0].replace("-", "_").replace("__", "--", 1) in OF_SERVERS
            for flag in submission.flags):  # fmt: skip
-        problems.append("--servers_on names the servers: leave out --servers, --server_num, ...")
+        problems.append("--servers-on names the servers: leave out --servers, --server-num, ...")
     names = [host.target for host in hosts]
     chosen = names[::2] if wish == "even" else [each.strip() for each in wish.split(",")]
     unknown = [name for name in chosen if name not in names]
     if unknown:
-        problems.append(f"--servers_on {', '.join(unknown)}: not among the hosts")
+        problems.append(f"--servers-on {', '.join(unknown)}: not among the hosts")
     if not hosts or len(chosen) == len(names):
-        problems.append("--servers_on leaves no host for trainers")
+        problems.append("--servers-on leaves no host for trainers")
     port = submission.site.text("ports") or str(port_of(submission.run_id) + 1)
     servers = [join_endpoint(h.reached_at, port) for h in hosts if h.target in chosen]
     trainers = [join_endpoint(h.reached_at, port) for h in hosts if h.target not in chosen]
     return ["--servers", ",".join(servers), "--trainers", ",".join(trainers)]
-
-
-def _user_words(submission: Submission, folder: str) -> list[str]:
-    file = ["-f", f"{folder}/{INNER}/launch.json"] if submission.file else []
-    return [*submission.flags, *(file or submission.script)]
 
 
 def _more(submission: Submission) -> tuple[str, ...]:

@@ -6,7 +6,7 @@
 It outlives the connection that started it. In an attached job it holds the end of a pipe whose
 other end is main.py's: when that goes, the job has to end, whatever broke the connection. If the
 daemon itself is killed, the kernel tells the launcher, which ends its ranks. Both have signals
-of their own (local/signals.py): no user asked, so the job has failed.
+of their own (local/guardian.py): no user asked, so the job has failed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from paddock.backends.node.jobdir import (
     write_text,
 )
 from paddock.errors import PaddockError
-from paddock.local.guardian import PR_SET_PDEATHSIG, find_prctl
+from paddock.local.guardian import DAEMON_LOST, PR_SET_PDEATHSIG, SUBMITTER_LOST, find_prctl
 from paddock.local.runs.record import keep_error
-from paddock.local.signals import DAEMON_LOST, SUBMITTER_LOST
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def start(
             if os.fork():
                 os._exit(0)
             lease = lease_read if is_attached else -1
-            _attend(directory, argv, env, cwd, outputs, lease, ready_write)
+            _run(directory, argv, env, cwd, outputs, lease, ready_write)
         finally:
             os._exit(0)  # which nobody reads
     os.waitpid(pid, 0)
@@ -93,7 +92,7 @@ def ask_to_stop(directory: str, state: Mapping[str, Any], *, now: bool) -> bool:
     return True
 
 
-def _attend(
+def _run(
     directory: str,
     argv: Sequence[str],
     env: Mapping[str, str],

@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from paddock.backends.node.wire import Wire
 
 
-OPS = ("put", "place", "offer", "take")
-
-
 def serve(request: Mapping[str, Any], wire: Wire, store: ContentStore | None = None) -> None:
-    """Answer a request of OPS; "directory" in it is the job's."""
+    """Answer put, place, offer or take; "directory" in the request is the job's."""
     try:
         if store is None:
             store = ContentStore(default_folder(os.environ))

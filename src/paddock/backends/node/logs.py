@@ -53,16 +53,13 @@ def rows(
     host: its name in labels. is_shared: the directories in log/ are named after hosts. is_over():
     nothing more will be written; called again and again while the query follows.
     """
-    top = os.path.join(directory, "log")
+    host = host or os.uname().nodename
 
     def find() -> Iterator[LogFile]:
-        for path, below in _find(top):
-            yield LogFile(
-                path, below if is_shared and below else host or os.uname().nodename, query
-            )
+        for path, below in _find(os.path.join(directory, "log")):
+            yield LogFile(path, below if is_shared and below else host, query)
 
-    found = _rows(find, query, is_over, nap)
-    return found if query.tail is None else last_lines(found, query.tail)
+    return _rows(find, query, is_over, nap)
 
 
 def launch_rows(
@@ -84,8 +81,7 @@ def launch_rows(
         for name, path in launch_logs(directory, place):
             yield LogFile(path, host, query, os.path.join(directory, name), is_closed=is_closed)
 
-    found = _rows(find, query, is_over, time.sleep)
-    return found if query.tail is None else last_lines(found, query.tail)
+    return _rows(find, query, is_over)
 
 
 def histories(directory: str) -> list[str]:
@@ -134,6 +130,16 @@ def last_lines(rows: Iterable[Row], tail: int) -> Iterator[Row]:
 
 
 def _rows(
+    find: Callable[[], Iterator[LogFile]],
+    query: LogQuery,
+    is_over: Callable[[], bool],
+    nap: Callable[[float], None] = time.sleep,
+) -> Iterator[Row]:
+    found = _grown(find, query, is_over, nap)
+    return found if query.tail is None else last_lines(found, query.tail)
+
+
+def _grown(
     find: Callable[[], Iterator[LogFile]],
     query: LogQuery,
     is_over: Callable[[], bool],

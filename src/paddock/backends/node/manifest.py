@@ -86,8 +86,10 @@ def unpack(data: bytes) -> PackageManifest:
         if version != VERSION:
             raise ValueError(f"version {version}")
         entries = tuple(PackageEntry(*row) for row in rows)
-        if not all(map(_is_typed, entries)):
-            raise ValueError("a field of another type")
+        for each in entries:
+            texts = (each.path, each.kind, each.sha256, each.target)
+            if {*map(type, texts)} != {str} or {type(each.mode), type(each.size)} != {int}:
+                raise ValueError("a field of another type")
     except (ValueError, TypeError, RecursionError) as error:
         raise PaddockError(f"the list of files cannot be read: {error}") from error
     refuse_unsafe_entries(entries)
@@ -171,11 +173,6 @@ def leads_outside(path: str, links: Mapping[str, str]) -> bool:
         at.pop()
         todo += target.split("/")[::-1]
     return False
-
-
-def _is_typed(entry: PackageEntry) -> bool:
-    texts = (entry.path, entry.kind, entry.sha256, entry.target)
-    return all(type(each) is str for each in texts) and type(entry.mode) is type(entry.size) is int
 
 
 def _is_safe(entry: PackageEntry, kinds: Mapping[str, str]) -> bool:

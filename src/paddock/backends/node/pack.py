@@ -47,11 +47,14 @@ def pack(places: Mapping[str, str], send: Callable[[bytes], None]) -> list[str]:
             if whole.lacks:
                 left_out.append(f"{tarinfo.name}: it became shorter while it was read")
 
+    def without_inner(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return None if f"/{INNER}/" in f"/{entry.name}/" else entry
+
     sink = SimpleNamespace(write=send)
     with Tar.open(fileobj=sink, mode="w|", bufsize=CHUNK_BYTES) as tar:
         for name, path in places.items():
             if os.path.exists(path):
-                tar.add(os.path.realpath(path), name, filter=_without_inner)
+                tar.add(os.path.realpath(path), name, filter=without_inner)
     return left_out[:LEFT_OUT_MAX]
 
 
@@ -73,7 +76,3 @@ class _SizedFile:
         self.lacks += size - len(data)
         self._left -= size
         return data.ljust(size, b"\0")
-
-
-def _without_inner(entry: Any) -> Any:
-    return None if f"/{INNER}/" in f"/{entry.name}/" else entry

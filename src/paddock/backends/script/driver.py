@@ -16,7 +16,7 @@ from paddock.backends.node.jobdir import INNER, last_error, read_json
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.script.parse import find_id, find_state, status_of
 from paddock.backends.script.render import again, fill, plan_of
-from paddock.backends.sites.check import SECRET_HINT
+from paddock.backends.sites.keys import SECRET_HINT
 from paddock.backends.text import clean
 from paddock.backends.types import (
     Handle,
@@ -102,7 +102,6 @@ class Script(FolderBackend):
         return None
 
     def held(self, folder: Path, submission: Submission) -> str:
-        """Return the state of a job that has not ended, or that cannot be asked; else ""."""
         row = _rendered(folder)["site"]
         details = {"folder": str(folder), "site": row, "number": _number(folder)}
         handle = Handle("script", str(row["name"]), folder.name)
@@ -163,7 +162,6 @@ class Script(FolderBackend):
             time.sleep(POLL_SECONDS)
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
-        """Run the site's stop command, for this job's id only."""
         commands = run.details["site"]["commands"]
         name = "stop_now" if now and "stop_now" in commands else "stop"
         if name not in commands:
@@ -175,7 +173,6 @@ class Script(FolderBackend):
         write(Path(run.details["folder"]) / INNER / "stop", f"{time.time()}\n")
 
     def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
-        """Copy log/ and output/ of the directory, or the output of the logs command."""
         place = Path(run.details["folder"])
         if "logs" in run.details["site"]["commands"]:
             write(to / "log" / "job.log", _checked(run, "logs"))
@@ -187,7 +184,6 @@ class Script(FolderBackend):
     def found(
         self, folder: Path, job: Mapping[str, Any], site: Site
     ) -> tuple[Handle, dict[str, Any]] | None:
-        """Return the handle of a directory that was submitted to this site."""
         number, rendered = _number(folder), job.get("site")
         if not number or not isinstance(rendered, dict) or rendered["name"] != site.name:
             return None

@@ -185,7 +185,6 @@ def _launcher(submission: Submission, folder: str) -> str:
 def _job_text(
     submission: Submission, commands: Mapping[str, str], values: Mapping[str, str]
 ) -> str:
-    """Return the job.json: the submission without secrets, for --discover and --from."""
     site = submission.site
     row = {
         "name": site.name,

@@ -2,8 +2,7 @@
 
 find       the argument of -b -> its Site
 profile    paddock.toml over sites.toml
-keys       the keys of a site: one table
-check      checks of a site's keys and values (pure)
+keys       the keys of a site: one table; checks of keys and values (pure)
 hostfile   hosts as people write them (pure)
-legacy     conf.py of the old cluster tool, PaddleRec's backend.yaml
+legacy     conf.py of Paddle's Fabric tool (cluster_train), PaddleRec's backend.yaml
 """

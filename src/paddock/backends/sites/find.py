@@ -15,14 +15,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from paddock.backends.sites.check import from_text, key_problems, secret_problems
 from paddock.backends.sites.hostfile import HostLine, parse_hostfile, parse_hosts
-from paddock.backends.sites.keys import BY_NAME
+from paddock.backends.sites.keys import BY_NAME, from_text, key_problems, secret_problems
 from paddock.backends.sites.profile import (
-    HostsFile,
+    HOSTS,
     Profile,
-    absolute,
-    forget_other,
+    put,
     read_profile,
     read_text,
 )
@@ -31,7 +29,6 @@ from paddock.backends.types import Site, split_list
 from paddock.command_line import nearest
 from paddock.errors import UsageError, refuse
 
-HOSTS = {"hosts", "hostfile"}
 HOW = (
     "name hosts with --hosts h1,h2, or -b slurm or kubernetes, or write [site.NAME] in paddock.toml"
 )
@@ -88,19 +85,17 @@ def _with_inline(site: Site, inline: Mapping[str, str], base: str, env: Mapping[
     for key, text in inline.items():
         is_read = key in BY_NAME and key != "hosts"  # which may be a file's name
         value = from_text(BY_NAME[key].kind, text) if is_read else text
-        forget_other(options, key)
-        options[key] = absolute(key, value, base, env)
-        sources[key] = f"-b {key}={text}"
+        put(options, sources, key, value, f"-b {key}={text}", base, env)
     where = f"site '{site.name}'"
     problems = list(key_problems(site.backend, options, where))
-    problems += secret_problems({key: options[key] for key in inline}, where)
+    problems += secret_problems({key: options.get(key, "") for key in inline}, where)
     refuse(problems)
     options.pop("backend", None)
     for key, value in options.items():
         if isinstance(value, dict):  # TOML tells numbers from texts, variables do not
             options[key] = {name: str(each) for name, each in value.items()}
     file = env.get("PBS_NODEFILE", "")
-    if site.backend == "mpi" and file and not {"hosts", "hostfile"} & set(options):
+    if site.backend == "mpi" and file and HOSTS.isdisjoint(options):
         options["hostfile"], sources["hostfile"] = file, "PBS_NODEFILE"
     found = _read_hosts(options, sources)
     if site.backend == "ssh":
@@ -118,11 +113,8 @@ def _read_hosts(options: dict[str, object], sources: dict[str, str]) -> tuple[Ho
     The key of a file is removed; its source is kept.
     """
     file, hosts = options.pop("hostfile", None), options.get("hosts", ())
-    if isinstance(hosts, HostsFile):
-        file = hosts
     if file is not None:
-        said = sources.pop("hostfile", "") or sources.get("hosts", "")
-        sources["hosts"] = f"{file} ({said})"
+        sources["hosts"] = f"{file} ({sources.pop('hostfile', '')})"
         return parse_hostfile(read_text(str(file)), str(file))
     if isinstance(hosts, str):
         hosts = split_list(hosts)

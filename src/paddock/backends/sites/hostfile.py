@@ -47,7 +47,6 @@ class HostLine:
 
     @property
     def reached_at(self) -> str:
-        """The address that other hosts use."""
         return self.address or self.target
 
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paddock.backends.sites.check import secret_problems
-from paddock.backends.sites.keys import BY_NAME
+from paddock.backends.sites.keys import BY_NAME, secret_problems
 from paddock.backends.table import BACKENDS
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError, refuse
 
 PROJECT_FILE = "paddock.toml"
+HOSTS = {"hosts", "hostfile"}
 MAX_FILE_BYTES = 1 << 20
 
 
@@ -54,7 +54,6 @@ def read_profile(env: Mapping[str, str], cwd: str) -> Profile:
 
 
 def _take(profile: Profile, path: str, env: Mapping[str, str]) -> list[Problem]:
-    """Lay a file over the profile; return the problems in it."""
     document = _load_toml(path)
     problems = list(secret_problems(document, path))
     for name in document:
@@ -74,45 +73,40 @@ def _take(profile: Profile, path: str, env: Mapping[str, str]) -> list[Problem]:
             problems.append(Problem(what, "use letters, digits, . _ and -"))
         options = profile.sites.setdefault(name, {})
         sources = profile.sources.setdefault(name, {})
-        if {"hosts", "hostfile"} <= set(table):
+        if set(table) >= HOSTS:
             what = f"{path}: [site.{name}] has hosts and hostfile"
             problems.append(Problem(what, "keep one of them"))
         for key, value in table.items():
-            forget_other(options, key)
-            options[key] = absolute(key, value, os.path.dirname(path), env)
-            sources[key] = f"{path}, [site.{name}] {key}"
+            where = f"{path}, [site.{name}] {key}"
+            put(options, sources, key, value, where, os.path.dirname(path), env)
     return problems
 
 
-def absolute(key: str, value: object, folder: str, env: Mapping[str, str]) -> object:
-    """Return an option's value with its file names made absolute."""
-    is_path = key in BY_NAME and BY_NAME[key].kind == "path"
-    is_list_of_files = key == "files"
-    if is_list_of_files and isinstance(value, (list, tuple)):
-        return [_join(folder, each, env) if isinstance(each, str) else each for each in value]
-    if is_path and isinstance(value, str):
-        return _join(folder, value, env)
-    if key == "hosts" and isinstance(value, str):
+def put(
+    options: dict[str, object], sources: dict[str, str], key: str, value: object, where: str,
+    folder: str, env: Mapping[str, str],
+) -> None:  # fmt: skip
+    """Lay an option and its source over those below, with file names made absolute.
+
+    hosts = "FILE" is a hostfile. Of hosts and hostfile the one given above replaces the one below.
+    """
+    if isinstance(value, str):
         file = _join(folder, value, env)
-        is_file = "," not in value and ";" not in value and os.path.isfile(file)
-        return HostsFile(file) if is_file else value
-    return value
-
-
-class HostsFile(str):
-    """The name of a file where hosts were expected."""
+        if key == "hosts" and not {",", ";"} & set(value) and os.path.isfile(file):
+            key = "hostfile"
+        if key in BY_NAME and BY_NAME[key].kind == "path":
+            value = file
+    elif key == "files" and isinstance(value, (list, tuple)):
+        value = [_join(folder, each, env) if isinstance(each, str) else each for each in value]
+    for other in HOSTS if key in HOSTS else ():
+        options.pop(other, None)
+    options[key], sources[key] = value, where
 
 
 def _join(folder: str, name: str, env: Mapping[str, str]) -> str:
     if name == "~" or name.startswith("~/"):
         return os.path.join(env.get("HOME", "~"), name[2:])
     return os.path.normpath(os.path.join(folder, name))
-
-
-def forget_other(options: dict[str, object], key: str) -> None:
-    """Drop the other of hosts and hostfile: the one given above replaces the one below."""
-    other = {"hosts": "hostfile", "hostfile": "hosts"}.get(key, "")
-    options.pop(other, None)
 
 
 def _load_toml(path: str) -> dict[str, object]:

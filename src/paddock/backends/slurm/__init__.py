@@ -1,14 +1,14 @@
 """Jobs under Slurm: one sbatch script, one job directory on the file system that the nodes share.
 
     script   submission -> plan, and the sbatch script with the reason of each line (pure)
-    parse    output and complaints of Slurm, and the job's own files -> status, error (pure)
+    parse    output and error messages of Slurm, and the job's own files -> status, error (pure)
     driver   the backend
 
-Job directory (0700), beside the files of docs/reference/job-directory:
+Job directory (0700), beside the files that backends/node/jobdir.py lists:
 
     .paddock/job.sbatch    the script          .paddock/token   the job's key (0600), until its end
     .paddock/job.json      what was submitted  .paddock/program the launcher
     .paddock/env           what --env sets (0600), until the job's end
-    .paddock/slurm.json    cluster and number  .paddock/stop    paddock stop was there
-    .paddock/state.json    the job's state by the script; it stays when Slurm has forgotten the job
+    .paddock/slurm.json    cluster and number  .paddock/stop    a stop was requested
+    .paddock/state.json    the last state, by the script; it outlives slurmctld's memory
 """

@@ -281,7 +281,7 @@ HINTS = {
     "gres": "see what nodes have: sinfo --format='%n %G'; choose with --gres",
     "node count specification": "ask for fewer nodes, or for another partition",
     "node configuration is not available": "ask for less of each node, or for another partition",
-    "more processors requested": "ask for fewer processes on a node: --nproc_per_node",
+    "more processors requested": "ask for fewer processes on a node: --nproc-per-node",
     "time limit": "ask for less with --time, or for another partition",
     "--time": "write minutes, hours:minutes:seconds or days-hours",
     "qosmax": "a limit of the account or QOS: wait, or ask for less",

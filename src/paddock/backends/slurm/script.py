@@ -240,7 +240,7 @@ def split_env(flags: Sequence[str]) -> tuple[list[str], list[str]]:
     (['--grace', '5'], ['--env', 'KEY=secret', '--env=A=b'])
     """
     words: dict[bool, list[str]] = {True: [], False: []}
-    for one in read_line(flags, LAUNCH).said:
+    for one in read_line(flags, LAUNCH).flags:
         words[one.flag.name == "env"] += one.words
     return words[False], words[True]
 

@@ -8,6 +8,6 @@ transfer   files sent before the start, and fetched at the end
 state      states of the hosts -> the job's status (pure)
 lines      logs of all hosts as one stream
 histories  copies of what the launchers there have recorded
-attached   the console of a job whose submitter stays
+attached   the console of a foreground job: its submitter stays
 driver     the backend
 """

@@ -32,7 +32,6 @@ class HostError(PaddockError):
 
     def __init__(self, host: str, message: str, hint: str = "") -> None:
         super().__init__(f"{host}: {message}", hint=hint)
-        self.host = host
 
 
 class Answer(dict[str, Any]):
@@ -57,8 +56,7 @@ class Channel:
         self._why: HostError | None = None  # once the connection has broken
         self._is_up = False
         # A file: the master connection that ssh leaves behind keeps its stderr open.
-        with tempfile.TemporaryFile() as errors:
-            self._errors = os.dup(errors.fileno())
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - close() does
         command = boot_command(program.digest(has_ps=target.has_ps), target.python)
         try:
             self._process = subprocess.Popen(
@@ -75,7 +73,6 @@ class Channel:
         self._boot()
 
     def _boot(self) -> None:
-        # Byte by byte would be slow, and a buffer would swallow answers: it is the wire's own.
         try:
             found = self._wire.receive(self.answer_seconds)
             if found is None:
@@ -98,25 +95,17 @@ class Channel:
         """The connection has not broken, as far as is known."""
         return self._why is None and self._process.poll() is None
 
-    def send(self, op: str, **row: Any) -> None:
-        """Send a request; receive() returns its answer."""
+    def send(self, op: str, body: Iterable[bytes] = (), **row: Any) -> None:
+        """Send a request; receive() returns its answer. body: row["bytes"] bytes, in parts."""
         with self._lock:
             if self._why is not None:
                 raise self._why
             try:
-                self._wire.send({"op": op, **row})
+                self._wire.write(json.dumps({"op": op, **row}).encode() + b"\n")
+                for part in body:
+                    self._wire.write(part)
             except OSError as error:
                 raise self._broken() from error
-
-    def pour(self, row: dict[str, Any], parts: Iterable[bytes]) -> tuple[dict[str, Any], bytes]:
-        """Send a request whose body comes in parts, row["bytes"] in all; return its answer."""
-        try:
-            self._wire.write(json.dumps(row).encode() + b"\n")
-            for part in parts:
-                self._wire.write(part)
-        except OSError as error:
-            raise self._broken() from error
-        return self.receive()
 
     def receive(self, seconds: float | None = None) -> tuple[dict[str, Any], bytes]:
         """Return the next answer. Raises HostError: silent, lost, or an error of the host."""
@@ -125,7 +114,8 @@ class Channel:
         except (WireEnded, OSError) as error:
             raise self._broken() from error
         except ValueError as error:
-            raise self._fault("it answers something that is no message") from error
+            self._why = self._fault("it answers something that is no message")
+            raise self._why from error
         if message is None:
             raise self._silent()
         row, data = message
@@ -152,9 +142,7 @@ class Channel:
                 with contextlib.suppress(OSError):
                     stream.close()
         self._end()
-        with contextlib.suppress(OSError):
-            os.close(self._errors)
-            self._errors = -1
+        self._errors.close()
 
     def _end(self) -> int:
         """Wait for ssh to end, or kill it: a host may keep its connection open."""
@@ -199,7 +187,7 @@ class Channel:
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         code = self._end()
-        errors = os.pread(self._errors, LINE_LIMIT_BYTES, 0).decode("utf-8", "replace")
+        errors = os.pread(self._errors.fileno(), LINE_LIMIT_BYTES, 0).decode("utf-8", "replace")
         what, hint = failure_of(self.target, code, errors)
         what = f"the connection was lost: {what}" if self._is_up else what
         self._why = HostError(self.target.login, what, hint)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -63,6 +62,9 @@ class HostGroup:
         at_all(self.channels, Channel.close)
 
 
+REPEATABLE = ("status", "ping", "stop")  # may be asked twice
+
+
 class ConnectionPool:
     """The connections of this process, one to each host, which is asked in turn.
 
@@ -71,7 +73,8 @@ class ConnectionPool:
     """
 
     _open: ClassVar[dict[Target, Channel]] = {}
-    _locks: ClassVar[dict[Target, threading.Lock]] = defaultdict(threading.Lock)
+    _locks: ClassVar[dict[Target, threading.Lock]] = {}
+    _lock: ClassVar[threading.Lock] = threading.Lock()  # of _locks
 
     def __init__(self, *, is_brief: bool = False) -> None:
         self._is_brief = is_brief
@@ -87,7 +90,9 @@ class ConnectionPool:
         found: dict[int, dict[str, Any] | PaddockError] = {}
 
         def ask(target: Target) -> None:
-            with self._locks[target]:
+            with self._lock:
+                lock = self._locks.setdefault(target, threading.Lock())
+            with lock:
                 for at in of_host[target]:
                     found[at] = self._ask(target, op, questions[at][1])
 
@@ -104,15 +109,18 @@ class ConnectionPool:
             if target.connect_seconds == CONNECT_SECONDS:  # else it was chosen by the user
                 limits = replace(target, connect_seconds=BRIEF_SECONDS)
             seconds = limits.connect_seconds + BRIEF_SECONDS
-        channel = self._open.pop(target, None)
+        channel = kept = self._open.pop(target, None)
         answer: dict[str, Any] | PaddockError
         try:
             if channel is None or not channel.is_open:
+                channel = kept = None
                 channel = Channel(limits, answer_seconds=seconds)
             channel.answer_seconds = seconds
             answer = channel.ask(op, **row)
         except PaddockError as error:
             if channel is None or not channel.is_open:
+                if kept is not None and op in REPEATABLE:  # it broke unnoticed: connect anew
+                    return self._ask(target, op, row)
                 self._failed[target] = error
                 return error
             answer = error

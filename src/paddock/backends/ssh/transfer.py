@@ -91,7 +91,8 @@ def send_package(
 
     def asking(channel: Channel) -> Ask:
         def ask(row: Mapping[str, Any], body: Iterable[bytes]) -> tuple[Mapping[str, Any], bytes]:
-            return channel.pour({**base, **row}, progress.watch(row, body))
+            channel.send(body=progress.watch(row, body), **base, **row)
+            return channel.receive()
 
         return ask
 
@@ -144,12 +145,15 @@ def fetch_into(
                 entry.name = _placed(entry.name, places)
                 if entry.islnk():
                     entry.linkname = _placed(entry.linkname, places)
-                try:
-                    tar.extract(_checked(entry, request["names"], folder), folder)
-                    if entry.isfile():
-                        sizes.setdefault(top, []).append(entry.size)
-                except _RejectedEntryError as error:
-                    left_out.append(clean(str(error)))
+                if fault := _fault(entry, request["names"], folder):
+                    left_out.append(clean(fault))
+                    continue
+                (folder / entry.name).parent.mkdir(parents=True, exist_ok=True)  # others do, too
+                entry.uid, entry.gid, entry.uname, entry.gname = os.getuid(), os.getgid(), "", ""
+                entry.mode = 0o755 if entry.isdir() else entry.mode & 0o755 | 0o600
+                tar.extract(entry, folder)
+                if entry.isfile():
+                    sizes.setdefault(top, []).append(entry.size)
         while not source.is_over:
             source.read(1 << 16)
     except (tarfile.TarError, ValueError, TypeError, OverflowError) as error:
@@ -177,51 +181,42 @@ def _placed(name: str, places: Mapping[str, str]) -> str:
     return places.get(top, top) + slash + rest
 
 
-class _RejectedEntryError(Exception):
-    """An entry of the tar file that is not unpacked."""
+def _fault(entry: tarfile.TarInfo, asked: Sequence[str], folder: Path) -> str:
+    """Return why an entry, which no honest host sends, is not unpacked; "" for any other.
 
-
-def _checked(entry: tarfile.TarInfo, asked: Sequence[str], folder: Path) -> tarfile.TarInfo:
-    """Return the entry as it is unpacked: owned by us, and writable by us alone.
-
-    Raises _RejectedEntryError for an entry that no honest host sends. Source: tarfile's filter
-    "data" (PEP 706); through a link even that may lead outside (CVE-2025-4517), so none is
-    followed.
+    Source: tarfile's filter "data" (PEP 706); through a link even that may lead outside
+    (CVE-2025-4517), so none is followed.
     """
     name = entry.name
-    _refuse(name, asked, folder)
+    if fault := _path_fault(name, asked, folder):
+        return fault
     if entry.issym():
         top = os.path.realpath(folder)
         end = os.path.realpath(os.path.join(top, os.path.dirname(name), entry.linkname))
         down = itertools.dropwhile(lambda part: part == "..", PurePosixPath(entry.linkname).parts)
         # ".." behind a name leads elsewhere once that name is a link, too.
         if os.path.isabs(entry.linkname) or ".." in down or os.path.commonpath((top, end)) != top:
-            raise _RejectedEntryError(
-                f"{name!r} is a link to {entry.linkname!r}, which leads outside"
-            )
+            return f"{name!r} is a link to {entry.linkname!r}, which leads outside"
     elif (folder / name).is_symlink():
-        raise _RejectedEntryError(f"{name!r} leads through a link")
+        return f"{name!r} leads through a link"
     elif entry.islnk():
-        _refuse(entry.linkname, asked, folder)
+        if fault := _path_fault(entry.linkname, asked, folder):
+            return fault
         other = folder / entry.linkname
         # Of one that is not there, tarfile would bring what the archive said, unchecked.
         if other.is_symlink() or not other.is_file():
-            raise _RejectedEntryError(
-                f"{name!r} is a link to {entry.linkname!r}, which is no file here"
-            )
+            return f"{name!r} is a link to {entry.linkname!r}, which is no file here"
     elif not entry.isfile() and not entry.isdir():
-        raise _RejectedEntryError(f"{name!r} is no file")
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)  # hosts send at the same time
-    entry.uid, entry.gid, entry.uname, entry.gname = os.getuid(), os.getgid(), "", ""
-    entry.mode = 0o755 if entry.isdir() else entry.mode & 0o755 | 0o600
-    return entry
+        return f"{name!r} is no file"
+    return ""
 
 
-def _refuse(name: str, asked: Sequence[str], folder: Path) -> None:
+def _path_fault(name: str, asked: Sequence[str], folder: Path) -> str:
     parts = PurePosixPath(name).parts
     if parts[:1] == () or parts[0] not in asked:
-        raise _RejectedEntryError(f"{name!r} was not asked for")
+        return f"{name!r} was not asked for"
     if ".." in parts:
-        raise _RejectedEntryError(f"{name!r} leads outside")
+        return f"{name!r} leads outside"
     if any((folder / each).is_symlink() for each in list(PurePosixPath(name).parents)[:-1]):
-        raise _RejectedEntryError(f"{name!r} leads through a link")
+        return f"{name!r} leads through a link"
+    return ""

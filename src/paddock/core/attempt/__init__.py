@@ -1,8 +1,8 @@
-"""An attempt: the processes of a node, how they end, and what follows from that.
+"""An attempt of all nodes, as the coordinator knows it, and the processes of one node in it.
 
-attempt          the attempt as the coordinator knows it: members, exits, why it stops
-supervisor       one node's processes: start, SIGTERM, grace period, SIGKILL
-exits            how a process or node ended, and which of them is the root cause
-judging, policy  after an attempt: the verdict with the exit code, or a restart
-warming          the warm server of a node (--warm)
+attempt     the attempt as the coordinator knows it: members, exits; then its verdict or a restart
+policy      is a failed attempt restarted, and after how long
+exits       how a process or node ended, and which of them is the root cause
+supervisor  one node's processes: start, SIGTERM, grace period, SIGKILL
+warming     the state machine of a node's warm server: import, then fork ranks (--warm)
 """

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from paddock.core.value import Count, ExitCode, Nanoseconds, NodeRank, RankOrNone, SignalNumber
 
 # The causes of the end of a process or a node, as --restart-on and reports spell them.
-CAUSES = ("exit", "signal", "oom", "not-found", "not-executable", "node-lost")
+CAUSES = ("exit", "signal", "oom", "not-found", "not-executable", "no-resources", "node-lost")
+# Of a process that has not run. no-resources: out of processes, memory or files; it may pass.
+NOT_STARTED = ("not-found", "not-executable", "no-resources")
 
 # Stamps of two hosts closer than this cannot be told apart: an agent may have been preempted
 # before it took its own (measured: 0.1 ms idle, under 2 ms with both cores busy).
@@ -95,7 +97,6 @@ class Exit:
 
     @property
     def exit_code(self) -> int:
-        """The exit code that a shell would report: the code, or 128 + signal."""
         if self.signal:
             return 128 + self.signal
         return self.code
@@ -130,7 +131,7 @@ class Exit:
         if self.cause == "oom":
             limit = f"; the limit is {self.memory}" if self.memory else ""
             return f"was killed for lack of memory (SIGKILL, cgroup oom_kill{limit})"
-        if self.cause in ("not-found", "not-executable"):
+        if self.cause in NOT_STARTED:
             return f"could not be started: {self.tail}"
         if self.signal:
             name = SIGNAL_NAMES.get(self.signal, f"signal {self.signal}")

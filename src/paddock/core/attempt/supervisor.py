@@ -31,7 +31,7 @@ ended, which may still want to save through them.
 
 from __future__ import annotations
 
-from paddock.core.attempt.policy import NEVER_RESTART
+from paddock.core.attempt.exits import NOT_STARTED
 from paddock.core.rendezvous.messages import SetTimer, TimerFired
 from paddock.core.value import replace, value
 from paddock.errors import EXIT_USAGE
@@ -151,7 +151,6 @@ class Supervisor:
 
     @property
     def alive(self) -> frozenset[Key]:
-        """Processes that have not ended."""
         return frozenset(self._alive)
 
     def handle(self, event: Event, now: float) -> list[Action]:
@@ -196,8 +195,8 @@ class Supervisor:
         is_ours = key in self._own_servers and self.phase == "running"
         if not is_ours or self.servers is None or not self.servers.max_restarts:
             return None
-        if event.cause in NEVER_RESTART or event.code == EXIT_USAGE:
-            return None  # it would say the same again
+        if event.cause in NOT_STARTED or event.code == EXIT_USAGE:
+            return None  # it has not run, or would say the same again
         if event.ok and self.servers.ends_itself:
             return None  # its trainers have closed their clients
         since = now - self.servers.window_seconds

@@ -184,7 +184,6 @@ class WarmStart:
         self.skipped.update(skipped)
 
     def handle(self, event: Event) -> list[Action]:
-        """Take one event, return what to do, in order."""
         if isinstance(event, RanksWanted):
             return self._on_wanted(event)
         if isinstance(event, Cancelled):

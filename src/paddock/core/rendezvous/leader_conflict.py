@@ -28,52 +28,43 @@ if TYPE_CHECKING:
 
     from paddock.core.job import Job
     from paddock.core.rendezvous.messages import LeaderConflict, Voters
-    from paddock.core.rendezvous.state import MembershipState
 
     Loser = Literal["us", "them", "none"]
-    Shape = tuple[tuple[str, str], ...]
+    Fingerprint = tuple[tuple[str, str], ...]
 
 
-def who_gives_way(conflict: LeaderConflict, state: MembershipState, key: str) -> Loser:
-    """Decide which of two leaders steps down. state, key: of the one that is asked."""
-    last = state.quorum.last
-    if conflict.run != state.uid:
-        is_ours = (
-            find_difference(
-                describe_job(state.job, state.member_table.fingerprint), conflict.fingerprint
-            )
-            is None
-        )
-        return "us" if conflict.has_begun and is_ours else "none"
-    if last is None or conflict.attempt != last.attempt:
-        return "us" if last is None or conflict.attempt > last.attempt else "them"
-    if conflict.has_begun and conflict.key != last.coordinator_key:
-        if conflict.is_committed != state.quorum.is_committed:
-            return "us" if conflict.is_committed else "them"
-        return "us" if conflict.key < last.coordinator_key else "them"
-    return "us" if not state.begun and seat(conflict.key, last) < seat(key, last) else "them"
+def who_gives_way(theirs: LeaderConflict, own: LeaderConflict, last: Voters | None) -> Loser:
+    """Decide which of two leaders steps down. own, last: of the one that is asked."""
+    if theirs.run != own.run:
+        is_ours = find_difference(own.fingerprint, theirs.fingerprint) is None
+        return "us" if theirs.has_begun and is_ours else "none"
+    if last is None or theirs.attempt != last.attempt:
+        return "us" if last is None or theirs.attempt > last.attempt else "them"
+    if theirs.has_begun and theirs.key != last.coordinator_key:
+        if theirs.is_committed != own.is_committed:
+            return "us" if theirs.is_committed else "them"
+        return "us" if theirs.key < last.coordinator_key else "them"
+    is_later = succession_rank(theirs.key, last) < succession_rank(own.key, last)
+    return "us" if not own.has_begun and is_later else "them"
 
 
-def describe_job(job: Job, fingerprint: Shape) -> Shape:
+def resolve_conflict(
+    theirs: LeaderConflict, own: LeaderConflict, last: Voters | None, next_attempt: int
+) -> HandOver | None:
+    """The order that sends the leader that steps down to the other; None when neither does."""
+    winner = {"us": theirs, "them": own}.get(who_gives_way(theirs, own, last))
+    if winner is None:
+        return None
+    where = (winner.address, winner.listen_port)
+    return HandOver(max(next_attempt, theirs.attempt + 1), (winner.key,), *where, Budget())
+
+
+def describe_job(job: Job, fingerprint: Fingerprint) -> Fingerprint:
     """The config fingerprint of a job plus its script: equal in two runs of one job."""
     return (*fingerprint, ("the script", job.command.program.rpartition("/")[2]))
 
 
-def resolve_conflict(conflict: LeaderConflict, state: MembershipState) -> HandOver | None:
-    """The order that sends the leader that steps down to the other; None when neither does."""
-    own = state.member_table.own
-    if own is None or own.leaving or own.key == conflict.key:
-        return None
-    loser = who_gives_way(conflict, state, own.key)
-    attempt = max(state.attempt, conflict.attempt) + 1
-    if loser == "us":
-        return HandOver(attempt, (conflict.key,), conflict.address, conflict.listen_port, Budget())
-    if loser == "them":
-        return HandOver(attempt, (own.key,), own.host.address, own.listen_port, Budget())
-    return None
-
-
-def seat(key: str, last: Voters) -> int:
+def succession_rank(key: str, last: Voters) -> int:
     """The position of a node in the order of succession: last coordinator, then node rank."""
     if key == last.coordinator_key:
         return -1

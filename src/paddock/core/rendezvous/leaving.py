@@ -22,89 +22,68 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Literal
 
-    from paddock.core.attempt.judging import NextAttempt
+    from paddock.core.attempt.attempt import AttemptSummary
     from paddock.core.attempt.policy import Verdict
-    from paddock.core.rendezvous.member_table import MemberEntry
-    from paddock.core.rendezvous.messages import Action
-    from paddock.core.rendezvous.state import MembershipState, Phase
+    from paddock.core.rendezvous.member_table import MemberEntry, MemberTable
+    from paddock.core.rendezvous.messages import Action, Budget
+    from paddock.core.rendezvous.quorum import Quorum
+    from paddock.core.rendezvous.state import Phase
 
 
 def after_leave(
-    state: MembershipState, phase: Phase, member: int, peer: MemberEntry, *, force: bool
+    member_table: MemberTable,
+    phase: Phase,
+    peer: MemberEntry,
+    *,
+    has_part: bool,
+    has_quorum: bool,
+    force: bool,
 ) -> Literal["goes", "wait", "stop", "go on", "cancel"]:
-    """Decide by the table above. force: it was told twice, and waits for no other node."""
-    is_standing_by = phase in ("running", "stopping") and member not in state.current.members
-    if is_standing_by and not peer.is_self:
+    """Decide by the table above. has_part: in the attempt that runs.
+
+    force: it was told twice, and waits for no other node.
+    """
+    if phase in ("running", "stopping") and not has_part and not peer.is_self:
         return "goes"
-    is_waited_for = state.member_table.awaited and state.has_quorum and not force
+    is_waited_for = member_table.awaited and has_quorum and not force
     if phase == "gathering" and peer.is_self and is_waited_for:
         return "wait"  # the other nodes of the hand-over will be here in a moment
-    if not (state.job.is_elastic and state.member_table.can_take_over):
+    if not (member_table.job.is_elastic and member_table.can_take_over):
         return "cancel"
     if phase == "stopping":
         return "wait"
     return "stop" if phase == "running" else "go on"
 
 
-def goodbye(state: MembershipState, peer: MemberEntry) -> Verdict:
+def goodbye(summary: AttemptSummary, peer: MemberEntry, name: str) -> Verdict:
     """The verdict for a node that leaves, or has to."""
     if peer.is_expelled:
-        text = f"this node {Lost(0, 0, 'other-plan').how}"
-        return state.summary().failed(text)
-    name = state.member_table.label(peer)
+        return summary.failed(f"this node {Lost(0, 0, 'other-plan').how}")
     if peer.loss:
-        return state.summary().failed(f"node {name} {LOSSES[peer.loss]}")
-    return state.summary().cancelled(peer.leaving, f"node {name} left")
-
-
-def let_go(state: MembershipState, member: int, peer: MemberEntry) -> list[Action]:
-    """Let one member leave now; its processes have ended."""
-    verdict = goodbye(state, peer)
-    if peer.leaving:
-        state.quorum.gone.add(peer.key)
-    state.member_table.remove(member)
-    state.current.members.pop(member, None)
-    return release((member,), verdict)
-
-
-def let_leavers_go(state: MembershipState) -> list[Action]:
-    """Let all members leave that have to, except the coordinator's own node."""
-    actions: list[Action] = []
-    for member, peer in list(state.member_table.peers.items()):
-        if (peer.leaving and not peer.is_self) or peer.is_expelled:
-            actions += let_go(state, member, peer)
-    return actions
-
-
-def expel(state: MembershipState, found: NextAttempt) -> list[Action]:
-    """Elastic level 0: let the node of the root cause leave, if it is to."""
-    if found.expelled is None:
-        return []
-    member = state.member_table.member_at(found.expelled)
-    state.member_table.remove(member)
-    return release((member,), state.summary().failed("", found.culprit))
+        return summary.failed(f"node {name} {LOSSES[peer.loss]}")
+    return summary.cancelled(peer.leaving, f"node {name} left")
 
 
 def release(members: Iterable[int], verdict: Verdict) -> list[Action]:
-    """Let members leave with that verdict; the job goes on."""
     over = JobEnded(replace(verdict, job_continues=True))
     return [do for member in members for do in (Send((member,), over), Close(member))]
 
 
-def hand_over(state: MembershipState, own: MemberEntry, attempt: int, now: float) -> HandOver:
+def hand_over(
+    member_table: MemberTable, quorum: Quorum, budget: Budget, attempt: int, now: float
+) -> HandOver:
     """The HandOver of a coordinator whose own node leaves: it names the successor.
 
     attempt: the next one. The others know the job by now, so that any of them may coordinate it.
     """
-    member_table, quorum = state.member_table, state.quorum
-    successor = member_table.successor
-    assert successor is not None, "nobody leaves what cannot go on"
+    own, successor = member_table.own, member_table.successor
+    assert own is not None and successor is not None, "nobody leaves what cannot go on"
     peer = member_table.peers[successor]
     rest = [i for i in member_table.staying if i != successor]
     keys = (peer.key, *(member_table.peers[i].key for i in rest))
     wait = max(0.0, member_table.lost_until - now)
     return HandOver(
-        attempt, keys, peer.host.address, peer.listen_port, state.used_budget.told(now), wait,
+        attempt, keys, peer.host.address, peer.listen_port, budget, wait,
         # The tie-breaking vote of the leader goes along.
         tuple(
             replace(v, coordinator_key=peer.key) if v.coordinator_key == own.key else v
@@ -114,10 +93,12 @@ def hand_over(state: MembershipState, own: MemberEntry, attempt: int, now: float
     )  # fmt: skip
 
 
-def farewell(state: MembershipState, own: MemberEntry, order: HandOver) -> list[Action]:
+def farewell(
+    member_table: MemberTable, own: MemberEntry, order: HandOver, verdict: Verdict
+) -> list[Action]:
     """Step down: send the HandOver to all that stay, the successor first, and end our own node."""
-    verdict = replace(goodbye(state, own), job_continues=True)
-    members = {peer.key: member for member, peer in state.member_table.peers.items()}
+    verdict = replace(verdict, job_continues=True)
+    members = {peer.key: member for member, peer in member_table.peers.items()}
     return [
         Send(tuple(members[key] for key in order.keys), order),
         Send((members[own.key],), JobEnded(verdict)),

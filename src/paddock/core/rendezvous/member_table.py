@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from paddock.core.job import Job
-    from paddock.core.rendezvous.handoff import LeaderHandoff
     from paddock.core.rendezvous.messages import Join, Loss
+    from paddock.core.rendezvous.quorum import LeaderHandoff
 
 NAMES_MAX = 8
 
@@ -79,11 +79,9 @@ class MemberTable:
         return len(self.peers)
 
     def former(self, key: str) -> int | None:
-        """The member number this launcher had when it joined before."""
         return self._by_key.get(key)
 
     def add(self, member: int, join: Join, *, is_self: bool) -> MemberEntry:
-        """Add a node that joined; nothing of what it ran before is left."""
         peer = MemberEntry(join, self._joins, is_self=is_self)
         self._joins += 1
         self.peers[member] = peer
@@ -110,13 +108,21 @@ class MemberTable:
 
     @property
     def own(self) -> MemberEntry | None:
-        """The coordinator's own node, while it is in."""
         return next((p for p in self.peers.values() if p.is_self), None)
 
     @property
     def staying(self) -> list[int]:
         """Members that were not told to leave."""
         return [i for i, p in self.peers.items() if not (p.leaving or p.is_expelled)]
+
+    @property
+    def keys(self) -> set[str]:
+        return {p.key for p in self.peers.values()}
+
+    @property
+    def leavers(self) -> list[int]:
+        """Members that have to leave, except the coordinator's own node."""
+        return [i for i, p in self.peers.items() if (p.leaving and not p.is_self) or p.is_expelled]
 
     @property
     def own_leaver(self) -> MemberEntry | None:
@@ -158,11 +164,9 @@ class MemberTable:
         )
 
     def label(self, peer: MemberEntry) -> str:
-        """A node's name; with its pod where several nodes share a host."""
         return label(peer, self.peers.values())
 
     def names(self) -> str:
-        """The nodes' names, cut after eight."""
         return names_of(self.peers.values())
 
     def refusal(self, join: Join, former: int | None) -> Reject | None:
@@ -205,9 +209,9 @@ class MemberTable:
         spare: list[int] = []
         taken: dict[object, int] = {}
         for member, p in sorted(self.peers.items(), key=sort_key):
-            seat: object = p.host.address if ips else p.node_rank
-            taken[seat] = taken.get(seat, 0) + 1
-            is_one_more = seat is not None and taken[seat] > room.get(seat, 1)
+            rank: object = p.host.address if ips else p.node_rank
+            taken[rank] = taken.get(rank, 0) + 1
+            is_one_more = rank is not None and taken[rank] > room.get(rank, 1)
             (spare if is_one_more else ranked).append(member)
         return ranked + spare
 
@@ -215,16 +219,15 @@ class MemberTable:
         """The members of the next attempt: as many as --nnodes allows, in node-rank order."""
         return self.rank_order()[: self.job.nnodes_max]
 
-    def seat(self, chosen: Iterable[int]) -> None:
+    def assign_ranks(self, chosen: Iterable[int]) -> None:
         """Assign node ranks 0, 1, ... to the chosen members, and none to the others."""
         for peer in self.peers.values():
             peer.assigned_rank = None
-        for place, member in enumerate(chosen):
-            self.peers[member].assigned_rank = place
+        for rank, member in enumerate(chosen):
+            self.peers[member].assigned_rank = rank
 
-    def member_at(self, place: int) -> int:
-        """The member number with this node rank in the latest plan."""
-        return next(i for i, p in self.peers.items() if p.assigned_rank == place)
+    def member_at(self, rank: int) -> int:
+        return next(i for i, p in self.peers.items() if p.assigned_rank == rank)
 
     def missing(self) -> str:
         """The missing nodes, where --ips or --rank name them; else ""."""
@@ -317,7 +320,6 @@ def label(peer: MemberEntry, peers: Iterable[MemberEntry]) -> str:
 
 
 def names_of(peers: Collection[MemberEntry]) -> str:
-    """The nodes' names, cut after eight."""
     first = [p for p, _ in zip(peers, range(NAMES_MAX), strict=False)]
     more = len(peers) - len(first)
     return ", ".join(label(p, peers) for p in first) + (f" and {more} more" if more else "")
@@ -336,7 +338,6 @@ def address_key(address: str) -> tuple[int, ...]:
 
 
 def describe(items: Iterable[str]) -> str:
-    """Names for a message, cut after eight."""
     names = list(items)
     return ", ".join(names[:NAMES_MAX]) + (
         f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""

@@ -51,16 +51,15 @@ Owned by the coordinator's one thread. Members are agents of nodes; each joins w
     ended      anything                             ended      none (Join: Reject)
 
 Its data is in state.py. wait.py and quorum.py decide when an attempt may start,
-judging.py what follows one, leaving.py what a node that leaves means, leader_conflict.py which of
+attempt.py what follows one, leaving.py what a node that leaves means, leader_conflict.py which of
 two leaders goes on. A member reports every exit of an attempt before it says that
 the attempt is stopped.
 """
 
 from __future__ import annotations
 
-from paddock.core.attempt.judging import NextAttempt, judge, judge_end
+from paddock.core.attempt.attempt import NextAttempt, decide_end, decide_next
 from paddock.core.rendezvous import leaving
-from paddock.core.rendezvous.handoff import NOTHING, SHORT_GRACE_SECONDS
 from paddock.core.rendezvous.leader_conflict import resolve_conflict
 from paddock.core.rendezvous.messages import (
     LOSSES,
@@ -85,6 +84,7 @@ from paddock.core.rendezvous.messages import (
     Stopped,
     Warn,
 )
+from paddock.core.rendezvous.quorum import NOTHING, SHORT_GRACE_SECONDS
 from paddock.core.rendezvous.state import MembershipState
 from paddock.core.rendezvous.wait import RendezvousWait
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, EXIT_USAGE
@@ -95,9 +95,9 @@ if TYPE_CHECKING:
     from paddock.core.attempt.exits import Exit
     from paddock.core.attempt.policy import Verdict
     from paddock.core.job import Job
-    from paddock.core.rendezvous.handoff import LeaderHandoff
     from paddock.core.rendezvous.member_table import MemberEntry
     from paddock.core.rendezvous.messages import Action, Event, HandOver
+    from paddock.core.rendezvous.quorum import LeaderHandoff
     from paddock.core.rendezvous.state import Phase
 
 # A member gets this much longer than its own grace to say that its processes are gone.
@@ -119,9 +119,10 @@ class Membership:
     ) -> None:
         self.phase: Phase = "gathering"
         self.state = MembershipState(job, now, uid, fingerprint, handoff or NOTHING)
-        self._rendezvous_wait = RendezvousWait(self.state, now)
+        state = self.state
+        self._wait = RendezvousWait(state.member_table, state.quorum, state.used_budget, now)
         self._timer_at: float | None = None
-        self._goes_on: HandOver | None = None  # to the next leader, once this one has stepped down
+        self._successor_order: HandOver | None = None  # sent when this leader stepped down
 
     @property
     def attempt(self) -> int:
@@ -130,7 +131,6 @@ class Membership:
 
     @property
     def active_ids(self) -> tuple[int, ...]:
-        """Members of the current attempt, in node-rank order."""
         return tuple(self.state.current.members)
 
     # ----------------------------------------------------------------- events
@@ -154,7 +154,7 @@ class Membership:
         if isinstance(message, Leave):
             return self._on_leave(heard, message, now)
         if isinstance(message, LeaderConflict):
-            return self._on_claim(member, message)
+            return self._on_conflict(member, message)
         if isinstance(message, Warn):
             return self._on_warning(member, message)
         if isinstance(message, CannotRun):
@@ -188,8 +188,8 @@ class Membership:
         state, member = self.state, heard.member
         if member in state.member_table.peers:
             return []  # it said so before
-        if self._goes_on is not None:
-            return [Send((member,), self._goes_on)]
+        if self._successor_order is not None:
+            return [Send((member,), self._successor_order)]
         former = state.member_table.former(join.key)
         refused = state.member_table.refusal(join, former)
         if self.phase == "ended":
@@ -206,7 +206,7 @@ class Membership:
         if self.phase == "gathering":
             # The leader before may have started attempts that left no record.
             state.attempt = max(state.attempt, heard.attempt + 1)
-        self._rendezvous_wait.change(now)
+        self._wait.change(now)
         if actions:
             return actions
         if self.phase == "gathering":
@@ -217,8 +217,12 @@ class Membership:
             return self._stop("grow", f"node {state.member_table.label(peer)} joined", now)
         return [self._note(f"node {join.host.name} is standing by")]
 
-    def _on_claim(self, member: int, conflict: LeaderConflict) -> list[Action]:
-        order = resolve_conflict(conflict, self.state)
+    def _on_conflict(self, member: int, conflict: LeaderConflict) -> list[Action]:
+        state, own = self.state, self.state.member_table.own
+        if own is None or own.leaving or own.key == conflict.key:
+            return []
+        claim = state.conflict_at(own.key, own.host.address, own.listen_port)
+        order = resolve_conflict(conflict, claim, state.quorum.last, state.attempt + 1)
         if order is not None and order.keys[0] == conflict.key:  # it goes on, we do not
             return self._give_way(order)
         return [Send((member,), order), Close(member)] if order is not None else []
@@ -226,7 +230,7 @@ class Membership:
     def _give_way(self, order: HandOver) -> list[Action]:
         """Step down: another node leads; what runs here ends at once."""
         self.phase = "ended"
-        self._goes_on = order
+        self._successor_order = order
         verdict = self.state.summary().cancelled(0, "another node coordinates")
         told = Send(tuple(self.state.member_table.peers), order)
         return [self._set_timer(None), told, End(verdict, True)]
@@ -250,7 +254,7 @@ class Membership:
             return [Send(self.active_ids, Committed(self.attempt))] if is_committed else []
         peer.is_expelled = True
         lost = Lost(member, int(now * 1e9), "other-plan")
-        state.add_loss(peer, lost)
+        state.current.add_loss(peer, lost)
         return self._stop("failure", f"node {peer.host.name} {lost.how}", now)
 
     def _on_lost(self, lost: Lost, now: float) -> list[Action]:
@@ -260,7 +264,7 @@ class Membership:
         peer = state.lose(lost)
         if peer is None:
             return []
-        self._rendezvous_wait.change(now)
+        self._wait.change(now)
         if not was_in:
             note = self._note(f"node {peer.host.name} {lost.how}")
             return [note, *self._try_start(now)] if self.phase == "gathering" else [note]
@@ -269,7 +273,7 @@ class Membership:
         text = f"node {peer.assigned_rank} ({peer.host.name}) {lost.how}"
         # A live member breaks its link when another leader is elected, as a cut does.
         is_hasty = lost.ending in ("silent", "cut") and state.job.rendezvous.kind == "etcd"
-        grace = SHORT_GRACE_SECONDS if is_hasty or not state.has_quorum else None
+        grace = SHORT_GRACE_SECONDS if is_hasty or not self._wait.has_quorum else None
         if self.phase == "running":
             return self._stop("failure", text, now, grace)  # running -> stopping
         again = Send(self.active_ids, Stop(self.attempt, text, grace_seconds=grace))
@@ -292,9 +296,12 @@ class Membership:
     def _leave(self, member: int, peer: MemberEntry, leave: Leave, now: float) -> list[Action]:
         name = self.state.member_table.label(peer)
         peer.leaving, peer.loss = leave.signal, leave.lost
-        follows = leaving.after_leave(self.state, self.phase, member, peer, force=leave.force)
+        follows = leaving.after_leave(
+            self.state.member_table, self.phase, peer, force=leave.force,
+            has_part=member in self.state.current.members, has_quorum=self._wait.has_quorum,
+        )  # fmt: skip
         if follows == "goes":
-            return leaving.let_go(self.state, member, peer)
+            return leaving.release((member,), self.state.let_go(member))
         if follows == "stop":
             how = LOSSES[peer.loss] if peer.loss else "leaves"
             return self._stop("shrink", f"node {name} {how}", now)  # running -> stopping
@@ -341,7 +348,7 @@ class Membership:
 
     def _try_start(self, now: float) -> list[Action]:
         state = self.state
-        decision = self._rendezvous_wait.look(now)
+        decision = self._wait.look(now, state.current.reason)
         if state.member_table.own_leaver and (decision.starts or decision.gives_up):
             if state.member_table.can_take_over:
                 return self._release_leavers(self.attempt, now)
@@ -380,18 +387,23 @@ class Membership:
         if self.state.current.unstopped:
             return []
         if self.phase == "stopping":
-            return self._judge(now)
-        verdict = judge_end(self.state.summary(), self.state.current.workers_done)
+            return self._decide_next(now)
+        verdict = decide_end(self.state.summary())
         return self._finish(verdict)  # running -> ended
 
-    def _judge(self, now: float) -> list[Action]:
+    def _decide_next(self, now: float) -> list[Action]:
         """Judge the stopped attempt: end the job, or prepare another attempt."""
         state = self.state
-        found = judge(state.summary(now))
+        found = decide_next(state.summary(now))
         if not isinstance(found, NextAttempt):
             return self._finish(found)
         state.used_budget.add(found.again.used, is_restart=found.is_restart)
-        actions = [*leaving.expel(state, found), *self._release_leavers(self.attempt + 1, now)]
+        actions: list[Action] = []
+        if found.expelled is not None:  # elastic level 0: the node of the root cause leaves
+            member = state.member_table.member_at(found.expelled)
+            state.member_table.remove(member)
+            actions = leaving.release((member,), state.summary().failed("", found.culprit))
+        actions += self._release_leavers(self.attempt + 1, now)
         if self.phase == "ended":
             return actions  # another node goes on with it
         state.current.end()
@@ -404,20 +416,25 @@ class Membership:
 
     def _release_leavers(self, next_attempt: int, now: float) -> list[Action]:
         """Let the members go that have to; then hand over, if our own node has to leave."""
-        actions = leaving.let_leavers_go(self.state)
-        own = self.state.member_table.own_leaver
+        state, member_table = self.state, self.state.member_table
+        actions: list[Action] = []
+        for member in member_table.leavers:
+            actions += leaving.release((member,), state.let_go(member))
+        own = member_table.own_leaver
         if own is None:
             return actions
         self.phase = "ended"  # stopping | gathering | backoff -> ended, for this coordinator only
-        self._goes_on = leaving.hand_over(self.state, own, next_attempt, now)
-        told = leaving.farewell(self.state, own, self._goes_on)
-        return [*actions, self._set_timer(None), *told]
+        budget = state.used_budget.message(now)
+        order = leaving.hand_over(member_table, state.quorum, budget, next_attempt, now)
+        self._successor_order = order
+        farewell = leaving.farewell(member_table, own, order, state.goodbye(own))
+        return [*actions, self._set_timer(None), *farewell]
 
     def _gather(self, now: float) -> list[Action]:
         """stopping | backoff -> gathering, for the next attempt."""
         self.phase = "gathering"
         self.state.attempt += 1
-        self._rendezvous_wait.begin(now)
+        self._wait.begin(now)
         return self._try_start(now)
 
     def _set_timer(self, at: float | None) -> SetTimer:

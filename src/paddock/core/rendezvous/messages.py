@@ -2,8 +2,8 @@
 Values only; membership.py takes and gives them, agent/transport/wire.py encodes them.
 
     to the coordinator    Join, Started, Exited, Stopped, Leave, CannotRun, Warn, Stalled,
-                          LeaderConflict, Ping
-    to a member           Start, Committed, Stop, JobEnded, Reject, HandOver, Notice, Pong
+                          LeaderConflict, Heartbeat
+    to a member           Start, Committed, Stop, JobEnded, Reject, HandOver, Notice, HeartbeatAck
     the machine's events  Received(one of the first row), Lost, GiveWay, TimerFired
     its actions           Send(one of the second row), Close, SetTimer, End
 
@@ -187,7 +187,7 @@ class LeaderConflict:
 
 
 @value
-class Ping:
+class Heartbeat:
     """The heartbeat of a member, each quarter of a lease. at_ns: the member's monotonic clock."""
 
     at_ns: Nanoseconds
@@ -292,8 +292,8 @@ class Notice:
 
 
 @value
-class Pong:
-    """Answer to a heartbeat. at_ns: the Ping's stamp back; now_ns: the coordinator's clock."""
+class HeartbeatAck:
+    """Answer to a heartbeat. at_ns: the Heartbeat's stamp back; now_ns: the coordinator's clock."""
 
     at_ns: Nanoseconds
     now_ns: Nanoseconds
@@ -404,8 +404,8 @@ if TYPE_CHECKING:
         | Warn
         | Stalled
         | LeaderConflict
-        | Ping
+        | Heartbeat
     )
-    ToMember = Start | Committed | Stop | JobEnded | Reject | HandOver | Notice | Pong
+    ToMember = Start | Committed | Stop | JobEnded | Reject | HandOver | Notice | HeartbeatAck
     Event = Received | Lost | GiveWay | TimerFired
     Action = Send | Close | SetTimer | End

@@ -3,22 +3,22 @@
     part          contents                                                  module
     ------------  --------------------------------------------------------  ---------------
     member_table  the nodes that are in, their node ranks, those awaited    member_table.py
-    current       the members and exits of the attempt that runs            attempt.py
+    current       the members and exits of the attempt that runs            ../attempt
     quorum        the nodes whose votes the next attempt needs              quorum.py
-    used_budget   the restarts used, the time left                          handoff.py
+    used_budget   the restarts used, the time left                          quorum.py
 
 membership.py and the modules it asks decide what follows, and when.
 """
 
 from __future__ import annotations
 
-from paddock.core.attempt.attempt import Attempt
-from paddock.core.attempt.judging import AttemptSummary
+from paddock.core.attempt.attempt import Attempt, AttemptSummary
 from paddock.core.plan import find_problems
-from paddock.core.rendezvous.handoff import UsedBudget
+from paddock.core.rendezvous.leader_conflict import describe_job
+from paddock.core.rendezvous.leaving import goodbye
 from paddock.core.rendezvous.member_table import MemberTable
-from paddock.core.rendezvous.messages import LOSSES, Start
-from paddock.core.rendezvous.quorum import Quorum
+from paddock.core.rendezvous.messages import LOSSES, LeaderConflict, Start
+from paddock.core.rendezvous.quorum import Quorum, UsedBudget
 from paddock.core.value import replace
 
 TYPE_CHECKING = False
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
     from paddock.core.attempt.attempt import Why
     from paddock.core.attempt.exits import Exit
+    from paddock.core.attempt.policy import Verdict
     from paddock.core.job import Job
-    from paddock.core.rendezvous.handoff import LeaderHandoff
     from paddock.core.rendezvous.member_table import MemberEntry
     from paddock.core.rendezvous.messages import Loss, Lost
+    from paddock.core.rendezvous.quorum import LeaderHandoff
 
     Phase = Literal["gathering", "running", "stopping", "backoff", "ended"]
 
@@ -60,11 +61,6 @@ class MembershipState:
         self.asked_by_loss = False  # by no signal: a node lost what it needs
 
     @property
-    def has_quorum(self) -> bool:
-        """True when the nodes that are in have a majority, and may go on without the others."""
-        return self.quorum.holds({p.key for p in self.member_table.peers.values()})
-
-    @property
     def has_votes(self) -> bool:
         """True when a majority of nodes decides who goes on; with etcd, etcd does."""
         return self.job.is_elastic and self.job.rendezvous.kind == "tcp"
@@ -86,18 +82,19 @@ class MembershipState:
     def begin(self, now: float) -> Start:
         """Begin an attempt with the chosen members; return their Start."""
         chosen = self.member_table.chosen()
-        self.member_table.seat(chosen)
+        self.member_table.assign_ranks(chosen)
         self.member_table.is_first = False
         peers = [self.member_table.peers[member] for member in chosen]
         hosts = tuple(peer.host for peer in peers)
-        self.current = Attempt(chosen, hosts, now)
+        lease_seconds = self.job.rendezvous.lease_seconds
+        self.current = Attempt(self.attempt, chosen, hosts, now, lease_seconds)
         self.begun += 1
         self.used_budget.begin(now)
         keys, listen_ports = tuple(p.key for p in peers), tuple(p.listen_port for p in peers)
         own = self.member_table.own
         coordinator_key = own.key if own is not None else ""
         start = Start(
-            self.attempt, hosts, keys, listen_ports, coordinator_key, self.used_budget.told(now)
+            self.attempt, hosts, keys, listen_ports, coordinator_key, self.used_budget.message(now)
         )
         if self.has_votes:
             start = replace(start, before=self.quorum.begin(start.voters[-1]))
@@ -121,13 +118,30 @@ class MembershipState:
             self.quorum.gone.add(peer.key)
         if lost.member in self.current.unstopped:
             self.member_table.mark_lost_until(peer.key, lost.gone_at)
-            self.add_loss(peer, lost)
+            self.current.add_loss(peer, lost)
         self.current.remove(lost.member)
         return peer
 
-    def add_loss(self, peer: MemberEntry, lost: Lost) -> None:
-        """Record a lost node, whose part in the attempt had not ended, as an exit."""
-        self.current.add_loss(peer, lost, self.attempt, self.job.rendezvous.lease_seconds)
+    def let_go(self, member: int) -> Verdict:
+        """Remove a node that leaves, or has to; its processes have ended. Return its verdict."""
+        peer = self.member_table.peers[member]
+        verdict = self.goodbye(peer)
+        if peer.leaving:
+            self.quorum.gone.add(peer.key)
+        self.member_table.remove(member)
+        self.current.members.pop(member, None)
+        return verdict
+
+    def goodbye(self, peer: MemberEntry) -> Verdict:
+        return goodbye(self.summary(), peer, self.member_table.label(peer))
+
+    def conflict_at(self, key: str, address: str, listen_port: int) -> LeaderConflict:
+        """The claim of this leader, on the node with that key, against another of this job."""
+        last = self.quorum.last
+        return LeaderConflict(
+            self.uid, last.attempt if last else -1, self.begun > 0, self.quorum.is_committed,
+            key, address, listen_port, describe_job(self.job, self.member_table.fingerprint),
+        )  # fmt: skip
 
     def ask(self, signal: int, who: str, lost: Loss) -> None:
         """Ask the job to stop: it was told to, or a node lost what it needs. The first counts."""
@@ -137,7 +151,7 @@ class MembershipState:
             self.asked_by_loss = bool(lost)
 
     def summary(self, now: float = 0.0) -> AttemptSummary:
-        """The summary of the attempt, by which judging.py decides on a restart or a verdict."""
+        """The summary of the attempt, by which attempt.py decides on a restart or a verdict."""
         leavers = [p for p in self.member_table.peers.values() if p.leaving]
         if (
             leavers and not self.asked[0] and not self.member_table.can_take_over
@@ -148,10 +162,7 @@ class MembershipState:
         return AttemptSummary(
             self.job,
             self.attempt,
-            attempt.why,
-            attempt.reason,
-            attempt.exits,
-            attempt.workers,
+            attempt,
             self.used_budget.used_restarts,
             self.used_budget.total_restarts,
             now - attempt.started_at,

@@ -18,7 +18,8 @@ from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.core.rendezvous.state import MembershipState
+    from paddock.core.rendezvous.member_table import MemberTable
+    from paddock.core.rendezvous.quorum import Quorum, UsedBudget
 
 # Beyond this many members not every joining is worth a line at every node: 1,024 nodes would
 # cause a million lines. The latest state is printed at most once a second, and always at the end.
@@ -43,16 +44,18 @@ class StartDecision:
 class RendezvousWait:
     """The wait for nodes before each attempt."""
 
-    def __init__(self, state: MembershipState, now: float) -> None:
-        self.job = state.job
-        self._state = state
-        self._member_table = state.member_table
+    def __init__(
+        self, member_table: MemberTable, quorum: Quorum, used_budget: UsedBudget, now: float
+    ) -> None:
+        self.job = member_table.job
+        self._member_table = member_table
+        self._quorum = quorum
+        self._used_budget = used_budget
         self._since = now
         self._changed_at = now
-        self._said_at = -NOTE_SECONDS
+        self._noted_at = -NOTE_SECONDS
 
     def begin(self, now: float) -> None:
-        """Begin the wait for the next attempt."""
         self._since = self._changed_at = now
         self._member_table.awaited.clear()
 
@@ -60,21 +63,29 @@ class RendezvousWait:
         """Note that a node joined or left: --elastic-timeout counts anew."""
         self._changed_at = now
 
-    def look(self, now: float) -> StartDecision:
-        """Decide whether the attempt has enough nodes and starts, is given up, or waits."""
-        used_budget = self._state.used_budget
+    @property
+    def has_quorum(self) -> bool:
+        """True when the nodes that are in have a majority, and may go on without the others."""
+        return self._quorum.holds(self._member_table.keys)
+
+    def look(self, now: float, before: str) -> StartDecision:
+        """Decide whether the attempt has enough nodes and starts, is given up, or waits.
+
+        before: the reason why the attempt before stopped.
+        """
+        used_budget = self._used_budget
         if used_budget.is_over(now):
             return StartDecision(is_over=True, text=used_budget.over_text)
         limit_at = self._since + self.limit_seconds
-        start_at = self._start_at(limit_at) if self._state.has_quorum else None
+        start_at = self._start_at(limit_at) if self.has_quorum else None
         if start_at is not None and now >= start_at:
             return StartDecision(starts=True)
         if start_at is None and now >= limit_at:
-            return StartDecision(gives_up=True, text=self.given_up_text())
+            return StartDecision(gives_up=True, text=self.given_up_text(before))
         wake_at = used_budget.until(limit_at if start_at is None else start_at)
-        if len(self._member_table) > NOTES_MEMBERS and now < self._said_at + NOTE_SECONDS:
-            return StartDecision(wake_at=min(wake_at, self._said_at + NOTE_SECONDS))
-        self._said_at = now
+        if len(self._member_table) > NOTES_MEMBERS and now < self._noted_at + NOTE_SECONDS:
+            return StartDecision(wake_at=min(wake_at, self._noted_at + NOTE_SECONDS))
+        self._noted_at = now
         text = self.waiting_text()
         if start_at is not None and start_at == self._member_table.lost_until:
             text = f"waiting {start_at - now:.1f} s until the lease of the lost node is over"
@@ -94,9 +105,9 @@ class RendezvousWait:
             return member_table.lost_until
         if len(member_table) < job.nnodes_min or job.nnodes_min == job.nnodes_max:
             return None
-        return max(member_table.lost_until, min(self._settle_at(), limit_at))
+        return max(member_table.lost_until, min(self._minimum_at(), limit_at))
 
-    def _settle_at(self) -> float:
+    def _minimum_at(self) -> float:
         """The monotonic second at which a job with its minimum may start without its maximum."""
         if self._member_table.is_first:
             return self._changed_at + self.job.elastic.timeout_seconds
@@ -105,7 +116,6 @@ class RendezvousWait:
         return self._since + self.job.elastic.timeout_seconds
 
     def waiting_text(self) -> str:
-        """The line for people: which nodes joined, and which are missing."""
         job = self.job
         wanted = (
             str(job.nnodes_max)
@@ -116,13 +126,12 @@ class RendezvousWait:
             wanted = f"{job.elastic.wanted} wanted ({wanted})"
         members = self._member_table
         text = f"waiting for nodes: {len(members)} of {wanted} joined ({members.names()})"
-        if not self._state.has_quorum:
+        if not self.has_quorum:
             text += ", no majority of the last attempt: the others may go on without them"
         missing = self._member_table.missing()
         return f"{text}; missing {missing}" if missing else text
 
-    def given_up_text(self) -> str:
-        """The reason of a job that gave up waiting for nodes."""
+    def given_up_text(self, before: str) -> str:
         flag = "--join-timeout" if self._member_table.is_first else "--elastic-timeout"
-        before = f"{self._state.current.reason}; " if self._state.current.reason else ""
+        before = f"{before}; " if before else ""
         return f"{before}{self.waiting_text()}; gave up after {self.limit_seconds:g} s ({flag})"

@@ -24,12 +24,9 @@ from paddock.jobfile.dialects.hostlist import expand_hosts, read_hostfile
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Literal
 
     from paddock.core.job import Job
     from paddock.jobfile.args import EnvironmentReading
-
-    Kind = Literal["slurm", "openmpi", "mvapich", "pmi", "pmix", "pbs"]
 
 # Kind, then the variables of rank, size, rank and size on the host. The first one found counts:
 # mpirun inside Slurm starts its daemons with srun, whose variables are those of the daemon.
@@ -66,11 +63,10 @@ class Allocation:
     first: the host of rank 0, "" unknown; among: then the hosts that may be it. hostfile: a file
     that names the hosts, perhaps not on this host. job: a name that no other job has, "" where
     nothing gives one. port: derived from it, 0 without. idle: the nodes of an allocation in which
-    nothing has been started but this. *_name: the variable that says so, kind_name that of job and
+    nothing has been started but this. *_name: the variable that says so, job_name that of job and
     port.
     """
 
-    kind: Kind
     rank: int | None = None
     size: int | None = None
     local_rank: int = 0
@@ -85,7 +81,7 @@ class Allocation:
     size_name: str = ""
     local_name: str = ""
     hosts_name: str = ""
-    kind_name: str = ""
+    job_name: str = ""
 
 
 def read_allocation(env: Mapping[str, str]) -> Allocation | None:
@@ -102,13 +98,13 @@ def read_allocation(env: Mapping[str, str]) -> Allocation | None:
             of_srun = [env.get("SLURM_PROCID"), env.get(_first(env, SLURM_SIZES))]
             if kind == "pmi" and _is_step(env) and of_srun == [env.get(n) for n in names[:2]]:
                 break  # srun speaks PMI, too, and knows the hosts
-            return _of_mpi(env, kind, *names)  # type: ignore[arg-type]  # rows of MPI
+            return _of_mpi(env, kind, *names)
     if _first(env, SLURM_JOBS):
         return _of_slurm(env)
     if env.get(PMIX[1]):
         return _of_mpi(env, "pmix", *PMIX[1:])
     if env.get("PBS_NODEFILE"):
-        return Allocation("pbs", hostfile=env["PBS_NODEFILE"], hosts_name="PBS_NODEFILE")
+        return Allocation(hostfile=env["PBS_NODEFILE"], hosts_name="PBS_NODEFILE")
     return None
 
 
@@ -130,7 +126,7 @@ def _of_slurm(env: Mapping[str, str]) -> Allocation:
     if not _is_step(env):
         count = _number(env, _first(env, SLURM_NODE_COUNTS)) or 1
         name = _first(env, SLURM_LISTS) or _first(env, SLURM_NODE_COUNTS)
-        return Allocation("slurm", idle=count, hosts_name=name)
+        return Allocation(idle=count, hosts_name=name)
     size_name = _first(env, SLURM_SIZES)
     rank, size = _place(env, "SLURM_PROCID", size_name or SLURM_SIZES[0])
     hosts_name = _first(env, ("SLURM_STEP_NODELIST", *SLURM_LISTS))
@@ -138,7 +134,6 @@ def _of_slurm(env: Mapping[str, str]) -> Allocation:
     step = env[_first(env, SLURM_STEPS)]
     again = env.get("SLURM_RESTART_COUNT", "0")
     return Allocation(
-        "slurm",
         rank=rank,
         size=size,
         local_rank=_number(env, "SLURM_LOCALID") or 0,
@@ -150,7 +145,7 @@ def _of_slurm(env: Mapping[str, str]) -> Allocation:
         size_name=size_name,
         local_name="SLURM_STEP_TASKS_PER_NODE",
         hosts_name=hosts_name,
-        kind_name=job,
+        job_name=job,
     )
 
 
@@ -174,7 +169,7 @@ def _tasks_here(env: Mapping[str, str]) -> int:
 
 
 def _of_mpi(
-    env: Mapping[str, str], kind: Kind, rank: str, size: str, local_rank: str, local_size: str
+    env: Mapping[str, str], kind: str, rank: str, size: str, local_rank: str, local_size: str
 ) -> Allocation:
     place = _place(env, rank, size)
     here = _number(env, local_size) or 0
@@ -187,7 +182,6 @@ def _of_mpi(
     if here and here == place[1]:
         first, among, hosts_name = LOOPBACK, (), local_size
     return Allocation(
-        kind,
         rank=place[0],
         size=place[1],
         local_rank=_number(env, local_rank) or 0,
@@ -201,7 +195,7 @@ def _of_mpi(
         size_name=size,
         local_name=local_size,
         hosts_name=hosts_name or "PBS_NODEFILE",
-        kind_name=job_name,
+        job_name=job_name,
     )
 
 
@@ -279,7 +273,7 @@ def _complete(reading: EnvironmentReading, found: Allocation) -> None:
     if not _is_size_taken(reading, found):
         return
     _give(reading, "rank", str(found.rank), found.rank_name)
-    _give(reading, "job_id", found.job, found.kind_name)
+    _give(reading, "job_id", found.job, found.job_name)
     if found.local_size > 1:
         if values.keys().isdisjoint(PROCESS_COUNTS):
             _give(reading, "nproc_per_node", "1", found.local_name)
@@ -339,10 +333,10 @@ def _meet(reading: EnvironmentReading, found: Allocation) -> None:
         _give(reading, "master", join_endpoint(found.first, found.port), found.hosts_name)
     elif found.among:
         _give(reading, "among", ",".join(found.among), found.hosts_name)
-        _give(reading, "among_port", str(found.port), found.kind_name)
+        _give(reading, "among_port", str(found.port), found.job_name)
     elif found.hostfile:
         _give(reading, "hostfile", found.hostfile, found.hosts_name)
-        _give(reading, "among_port", str(found.port), found.kind_name)
+        _give(reading, "among_port", str(found.port), found.job_name)
     else:
         size = f"{found.size_name}={found.size}" if found.size else found.rank_name
         raise UsageError(

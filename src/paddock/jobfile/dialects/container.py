@@ -24,10 +24,7 @@ CONTAINER = {
     "envFrom": "ConfigMaps and Secrets are out of reach; see --env",
     "workingDir": "the current directory is used",
     "securityContext": "processes run as you",
-    "lifecycle": "not run",
-    "livenessProbe": "not run",
-    "readinessProbe": "not run",
-    "startupProbe": "not run",
+    **dict.fromkeys(("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"), "not run"),
     "tty": "not allocated",
     "stdin": "rank 0 keeps this terminal's input",
 }
@@ -36,14 +33,18 @@ POD = {
     "volumes": "paths are this machine's",
     "initContainers": "not run",
     "restartPolicy": "see --max-restart",
-    "tolerations": "nothing is scheduled",
-    "nodeSelector": "nothing is scheduled",
-    "affinity": "nothing is scheduled",
-    "schedulerName": "nothing is scheduled",
-    "priorityClassName": "nothing is scheduled",
-    "topologySpreadConstraints": "nothing is scheduled",
-    "hostNetwork": "the network is this machine's",
-    "dnsPolicy": "the network is this machine's",
+    **dict.fromkeys(
+        (
+            "tolerations",
+            "nodeSelector",
+            "affinity",
+            "schedulerName",
+            "priorityClassName",
+            "topologySpreadConstraints",
+        ),
+        "nothing is scheduled",
+    ),
+    **dict.fromkeys(("hostNetwork", "dnsPolicy"), "the network is this machine's"),
     "serviceAccountName": "there is no cluster",
     "imagePullSecrets": "no image is pulled",
     "securityContext": "processes run as you",
@@ -66,7 +67,7 @@ def from_file(path: str, text: str, shown: str = "") -> ArgValue:
 
 
 class DocumentReading:
-    """Collects what is wrong in a document, and what has no effect here."""
+    """Collects the problems of a document, and the lines about what has no effect here."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -85,19 +86,19 @@ class DocumentReading:
 
 
 class PodReading(DocumentReading):
-    """The result of reading a pod template. command: None if it names none."""
+    """A pod template, read as part of a document. command: None if it names none."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, document: DocumentReading) -> None:
+        self.problems, self.not_honoured = document.problems, document.not_honoured
         self.command: Entrypoint | None = None
         self.values: dict[str, ArgValue] = {}
         self.env: dict[str, str] = {}
         self.grace_seconds = 0
 
 
-def read_pod(path: str, template: object, python: str) -> PodReading:
+def read_pod(document: DocumentReading, path: str, template: object, python: str) -> PodReading:
     """Read a PodTemplateSpec at that path of the document."""
-    pod = PodReading()
+    pod = PodReading(document)
     parts = pod.mapping(path, template, "write spec.containers under it") or {}
     for key in parts:
         if key != "spec":
@@ -145,8 +146,8 @@ def _not_used(
     """The reason why a field has no effect here; for a misspelt name, the one that was meant."""
     if key in known:
         return f"{path}.{key}:{shown} {known[key]}"
-    told = unknown_field(f"{path}.{key}", key, read)
-    return told if "did you mean" in told else f"{path}.{key}:{shown} not used here"
+    line = unknown_field(f"{path}.{key}", key, read)
+    return line if "did you mean" in line else f"{path}.{key}:{shown} not used here"
 
 
 def unknown_field(path: str, key: str, known: tuple[str, ...]) -> str:

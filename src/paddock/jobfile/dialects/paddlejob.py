@@ -97,18 +97,18 @@ def job_from_document(doc: Mapping[str, object], base: ParsedLaunch) -> tuple[Jo
     reading.check()
     command = _choose_command(reading, base.job)
     values = _values(doc, spec, reading, base.job)
-    _tell_overridden(values, base.given, reading)
-    values.update(base.given)
+    _note_overridden(values, base.values, reading)
+    values.update(base.values)
     for listed, counted in (("servers", "server_num"), ("trainers", "trainer_num")):
-        if listed in base.given and counted not in base.given:
+        if listed in base.values and counted not in base.values:
             values.pop(counted, None)
     reader = FieldReader(values)
     env = [f"{name}={text}" for name, text in _plain_env(reading).items()]
-    job = build_job(reader, command, (*env, *base.env_words), cpu_count=os.cpu_count() or 1)
+    job = build_job(reader, command, (*env, *base.env_args), cpu_count=os.cpu_count() or 1)
     reading.problems.extend(reader.problems)
     for name in ("server_script", "server_restarts"):
-        if name in base.given and job.role("ps") is None:
-            reading.fault(base.given[name].source.name, "this file has no servers", "add spec.ps")
+        if name in base.values and job.role("ps") is None:
+            reading.fault(base.values[name].source.name, "this file has no servers", "add spec.ps")
     reading.check()
     job = _with_server_command(job, reading, base)
     at_command = base.job.sources.get("command")
@@ -166,10 +166,7 @@ def _read_role(name: str, content: object, reading: _PaddleJobReader, python: st
             reading.not_honoured.append(
                 unknown_field(f"{path}.{key}", key, ("replicas", "template"))
             )
-    pod = read_pod(f"{path}.template", parts.get("template"), python)
-    reading.problems.extend(pod.problems)
-    reading.not_honoured.extend(pod.not_honoured)
-    reading.pods[name] = pod
+    reading.pods[name] = read_pod(reading, f"{path}.template", parts.get("template"), python)
 
 
 def _read_rest(spec: Mapping[str, object], reading: _PaddleJobReader) -> None:
@@ -221,7 +218,7 @@ def _with_server_command(job: Job, reading: _PaddleJobReader, base: ParsedLaunch
     """Set the servers' command from their container, unless the command line names the script."""
     pod = reading.pods.get("ps")
     own = pod.command if pod is not None and not base.job.command.program else None
-    if own is None or own == job.command or "server_script" in base.given:
+    if own is None or own == job.command or "server_script" in base.values:
         return job
     from paddock.jobfile.servers import chosen, is_pserver, to_command
 
@@ -270,7 +267,7 @@ def _values(
     return values
 
 
-def _tell_overridden(
+def _note_overridden(
     values: Mapping[str, ArgValue], given: Mapping[str, ArgValue], reading: _PaddleJobReader
 ) -> None:
     """Note fields of the file that a variable of this shell overrides; flags do so silently."""

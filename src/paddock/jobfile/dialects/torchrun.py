@@ -7,8 +7,8 @@ torch/distributed/elastic/multiprocessing/api.py (Std, DefaultLogsSpecs), torch 
 from __future__ import annotations
 
 from paddock.command_line import nearest, to_seconds
+from paddock.core.endpoint import without_login
 from paddock.core.job import ValueSource
-from paddock.core.secrets import without_login
 from paddock.jobfile.args import TORCHRUN_RANK, ArgValue, to_integer
 from paddock.jobfile.flags import BY_NAME
 

@@ -2,8 +2,6 @@
 
 devices      the accelerators
 addresses    the address by which the node is known, and all addresses
-ports        free ports, kept free until a rank takes them
-portowner    the process that holds a port
-oom          OOM kills of this cgroup, and its memory limit
+ports        ports reserved until a rank binds them; the process that holds one
 credentials  the job key and the TLS contexts, from files
 """

@@ -1,7 +1,7 @@
 """Every line of every process: to its log file and, where wanted, to the console.
 
-streams  the thread that reads the processes' pipes
-console  the shown lines and the launcher's own, in the order they came
+streams  the thread that multiplexes the processes' pipes
+console  the shown lines with their prefixes, and the launcher's own
 logs     the log directory: a folder for each run
 times    the arrival times of a log's lines
 lock     one job at a time in a log directory

@@ -122,7 +122,7 @@ class Console:
 
     def has_shown(self, text: str) -> bool:
         """Return True if these lines are among the last that processes wrote."""
-        from paddock.local.evidence import stands_in  # once a rank has failed
+        from paddock.local.ending import stands_in  # once a rank has failed
 
         return stands_in(self._shown, text)
 

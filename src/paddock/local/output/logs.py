@@ -163,46 +163,35 @@ class LogDir:
         """The log file of a process of this node."""
         return os.path.join(self.path, f"{LOG_NAMES[proc.role]}.{proc.local_rank}")
 
-    def open(self, proc: Proc, attempt: int, header: str) -> int:
+    def open(self, proc: Proc, *, is_needed: bool) -> int:
         """Open the log of a process for appending; a later attempt never truncates.
 
-        header: a line that separates this attempt from what the file already holds.
-        Returns a descriptor, or -1 when the file cannot be opened (the job goes on).
+        Returns a descriptor, or -1 where one that is not needed cannot be opened. Raises
+        UsageError.
         """
         path = self.log_path(proc)
         flags = self._append_flags(path)
         self._seen.add(path)
         try:
-            fd = _open_regular(path, flags)
+            return _open_regular(path, flags)
         except OSError as error:
-            if attempt == 0:
-                raise UsageError(
-                    f"log file '{path}' cannot be opened: {error.strerror}",
-                    hint="choose another --log-dir",
-                ) from error
-            return -1
-        if os.fstat(fd).st_size:
-            try:
-                os.write(fd, header.encode())
-            except OSError:
-                return fd  # a full disk is reported when output is lost
-        return fd
+            if not is_needed:
+                return -1
+            raise UsageError(
+                f"log file '{path}' cannot be opened: {error.strerror}",
+                hint="choose another --log-dir",
+            ) from error
 
-    def open_times(self, proc: Proc, attempt: int) -> LineTimes | None:
-        """Open the times of a log's lines, before the log is opened. None: there are none."""
-        from paddock.local.output.times import SUFFIX, LineTimes  # only for those that are recorded
+    def open_times(self, proc: Proc, attempt: int, offset: int) -> LineTimes | None:
+        """Open the times of the lines from this offset of a log on; None where that fails."""
+        from paddock.local.output.times import SUFFIX, LineTimes  # once the ranks have started
 
-        if not self.has_times:
-            return None
-        path = self.log_path(proc)
-        flags = self._append_flags(path)
-        if not os.path.exists(path):
-            flags |= os.O_TRUNC
-        place = os.path.join(self._times, os.path.basename(path)) if self._times else path
+        name = os.path.basename(self.log_path(proc)) + SUFFIX
+        is_new = not (offset or attempt)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | SAFE_FLAGS | is_new * os.O_TRUNC
+        has_end = bool(self._times)
         try:
-            offset = 0 if flags & os.O_TRUNC else os.stat(path).st_size
-            fd = _open_regular(place + SUFFIX, flags)
-            has_end = bool(self._times)
+            fd = _open_regular(os.path.join(self._times or self.path, name), flags)
             return LineTimes(fd, offset, proc.role, proc.rank, attempt, has_end=has_end)
         except OSError:
             return None

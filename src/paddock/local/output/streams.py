@@ -1,4 +1,4 @@
-"""Every line of every process: to its log file, and to the console where wanted.
+"""Multiplexes the log lines of all processes: to files, and to the console with prefixes.
 
 One thread owns all pipes, log files and the console, so that a full disk, a hung file system or a
 stopped terminal never holds up supervision. The owner thread of the job only posts to it.
@@ -32,7 +32,7 @@ LINE_LIMIT_BYTES = 1 << 16
 PARTIAL_FLUSH_SECONDS = 0.05
 TRICKLE_BYTES = 1 << 14
 TRICKLE_SECONDS = 0.001
-# What evidence.ends_with_traceback looks for.
+# What ending.ends_with_traceback looks for.
 TRACEBACKS = (b"Traceback (most recent call last)", b"SyntaxError: ", b"IndentationError: ",
               b"TabError: ")  # fmt: skip
 
@@ -46,8 +46,8 @@ class ProcessStream:
 
     __slots__ = (
         "error_at_ns", "error_file", "errors", "fd", "file_fd", "first_at", "has_lost", "header",
-        "is_open", "is_paused", "is_still", "key", "lost_bytes", "noise", "partial", "path",
-        "prefix", "shown", "tail", "tail_bytes", "times", "whole",
+        "is_open", "is_paused", "is_still", "key", "lost_bytes", "noise", "open_times", "partial",
+        "path", "prefix", "shown", "tail", "tail_bytes", "times", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -59,7 +59,7 @@ class ProcessStream:
         self.path = path
         self.shown = shown
         self.prefix = prefix
-        self.header = b""  # written to the file before anything else
+        self.header = b""  # before its part of a file that others have written to
         self.partial = b""
         self.tail: deque[bytes] = deque()
         self.tail_bytes = 0
@@ -73,7 +73,8 @@ class ProcessStream:
         self.noise: Noise | None = None  # what is left out of the console, if anything is
         self.whole = self
         self.errors: ProcessStream | None = None
-        self.times: LineTimes | None = None  # when its lines came, with --record
+        self.open_times: Callable[[int], LineTimes | None] | None = None  # from this offset on
+        self.times: LineTimes | None = None  # when its lines came
         self.error_file = ""  # where torch's @record says what happened
 
     def set_apart(self, fd: int, shown: bool) -> None:
@@ -172,8 +173,8 @@ class OutputThread:
                     stream.noise = Noise()
                     stream.is_still |= self._is_still[stream.whole is not stream]
                 self._epoll.register(stream.fd, select.EPOLLIN)
-                if stream.header:
-                    self._to_file(stream, stream.header)
+                if stream.file_fd >= 0:
+                    self._begin_log(stream)
 
         self._post(begin)
 
@@ -331,6 +332,14 @@ class OutputThread:
 
     # -------------------------------------------------------------- files
 
+    def _begin_log(self, stream: ProcessStream) -> None:
+        """Begin a process's part of its log, with a header if the file holds others' lines."""
+        held = os.fstat(stream.file_fd).st_size
+        if stream.open_times is not None:
+            stream.times = stream.open_times(held)
+        if held and stream.header:
+            self._to_file(stream, stream.header)
+
     def _to_file(self, stream: ProcessStream, data: bytes) -> None:
         if stream.file_fd < 0:
             return
@@ -349,7 +358,7 @@ class OutputThread:
                 role, rank = stream.key
                 who = f"{ROLE_NOUNS.get(role, role)} {rank}"
                 what = f"cannot write {stream.path} ({error.strerror})"
-                from paddock.local.report.screen import fit_terminal
+                from paddock.local.report.reporter import fit_terminal
 
                 text = f"paddock: warning: {what}: output of {who} is being lost, the job goes on"
                 self._console.say(f"{fit_terminal(text, self._stderr)}\n".encode())

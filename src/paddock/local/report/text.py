@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from paddock.core.attempt.exits import SIGNAL_NAMES
+from paddock.core.attempt.exits import NOT_STARTED, SIGNAL_NAMES
 from paddock.errors import EXIT_SIGNAL_BASE
 
 TYPE_CHECKING = False
@@ -152,7 +152,7 @@ def detail_lines(culprit: Exit) -> list[tuple[str, str]]:
             f"{culprit.name} wrote nothing (log: {culprit.log} on {culprit.host}){culprit.silence}"
         )
         return [("ERROR", text)] if culprit.log else []
-    from paddock.local.evidence import explain_end  # once a rank has failed
+    from paddock.local.ending import explain_end  # once a rank has failed
 
     shown = explain_end(culprit.tail.encode())
     where = f" (log: {culprit.log} on {culprit.host})" if culprit.log else ""
@@ -161,7 +161,7 @@ def detail_lines(culprit: Exit) -> list[tuple[str, str]]:
 
 def has_last_words(culprit: Exit) -> bool:
     """True for a process that has run, with its last lines kept."""
-    return culprit.cause not in ("node-lost", "not-found", "not-executable")
+    return culprit.cause not in ("node-lost", *NOT_STARTED)
 
 
 def culprit_text(culprit: Exit) -> str:
@@ -219,14 +219,14 @@ def absent_text(exits: Sequence[Exit], witness: Exit) -> str:
 
 def _waited_too(exit_: Exit) -> bool:
     """True for a rank that reports a lost peer itself; Paddle's text about our SIGTERM is none."""
-    from paddock.local.evidence import SIGTERM_OF_PADDLE
+    from paddock.local.ending import SIGTERM_OF_PADDLE
 
     is_ours = SIGTERM_OF_PADDLE in exit_.tail.lower()
     return exit_.timed_out or (exit_.peer_loss and not is_ours)
 
 
 def _running_text(exit_: Exit) -> str:
-    from paddock.local.evidence import last_line
+    from paddock.local.ending import last_line
 
     said = last_line(exit_.tail)
     last = f", last line: {said}" if said else ""

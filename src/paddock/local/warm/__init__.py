@@ -1,8 +1,8 @@
 """Warm start: one process of the user's interpreter imports, and is forked into the ranks.
 
-process   starts that process, sends orders, reads messages; its state outlives a launch
-server    WarmServer: what it is told, and when: the driver of core/attempt/warming.py
-learned   the import profile of a script, learned by earlier runs
+process   starts that process, sends orders, reads messages; it may outlive a launch
+server    WarmServer: drives the state machine of core/attempt/warming.py
+profile   the import profile of a script, learned by earlier runs
 keep      launcher daemons (--warm keep), and how a launch is handed to one
 hook      hook/sitecustomize.py, in the user's interpreter: the warm server and its ranks
 

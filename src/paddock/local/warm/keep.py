@@ -23,11 +23,9 @@ from time import sleep
 
 from paddock import __version__
 from paddock.errors import EXIT_SIGNAL_BASE
-from paddock.local.guardian import ASKED_MAX
+from paddock.local.guardian import ASKED_MAX, children_of, forwarded_signals
 from paddock.local.runs.control import peer_uid, short_path
-from paddock.local.signals import forwarded_signals
-from paddock.local.sweep import children_of
-from paddock.local.warm.learned import make_folder
+from paddock.local.warm.profile import make_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,7 +49,7 @@ OPEN_FILES = ("/dev/fd/", "/proc/self/fd/")  # only 0 to 2 are handed over
 CODE = """# paddock: a launcher that stays (paddock warm list)
 import sys
 sys.path[:] = sys.argv.pop().split("\\n")
-from paddock.cli.keeper import main
+from paddock.cli.warm_daemon import main
 main()
 """
 STATE_BYTES = 4096  # of what a launcher tells in its lock
@@ -360,11 +358,11 @@ def _start(place: DaemonDirectory, lock: int, job: Job) -> None:
         }
         for fd in (lock, listener.fileno()):
             os.set_inheritable(fd, True)
-        argv = keeper_argv(facts)
+        argv = daemon_argv(facts)
         os.posix_spawn(sys.executable, argv, os.environ, file_actions=null, setsid=True)
 
 
-def keeper_argv(facts: Mapping[str, object]) -> list[str]:
+def daemon_argv(facts: Mapping[str, object]) -> list[str]:
     """The command line of a launcher daemon, which decodes names and texts as this process."""
     import json
 

@@ -1,12 +1,11 @@
 """WarmProcess: the user's interpreter with the hook on its path; start, orders, messages, kill.
 
-Messages are a kind, and lists of byte strings without NUL. The hook has its own copy of that
-(hook/sitecustomize.py): Paddock may not be installed where it runs. Orders lie in memory files that
-it reads through /proc, so the socket carries a short line only.
+Messages are a kind, and lists of byte strings without NUL (pack() of the hook). Orders lie in
+memory files that it reads through /proc, so the socket carries a short line only.
 
-The process outlives a launch with ``--warm keep``, and so does its WarmState.
-The daemon is started anew after each launch, by exec(2): it stays the parent of its children,
-and no state of one launch reaches the next but what DaemonLoop writes.
+With ``--warm keep`` the process outlives a launch. The daemon is started anew after each launch, by
+exec(2): it stays the parent of its children, and no state of one launch reaches the next but what
+DaemonLoop writes.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ import os
 from paddock.core.job import Entrypoint
 from paddock.local.loop import READ
 from paddock.local.spawn import DEFAULT_SIGNALS
+from paddock.local.warm.hook.sitecustomize import VARIABLE, pack, unpack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any, Protocol
 
     from paddock.local.loop import Loop
@@ -38,19 +38,32 @@ if TYPE_CHECKING:
 
 
 HOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
-VARIABLE = "PADDOCK_WARM_SERVER"
 SAID_BYTES = 1 << 16  # of what imports print
 SIGKILL = 9
 ORDERED = (2, 9, 15)  # signals that people and the kernel send, and no crash
+LEFT = ("env", "differing", "loaded", "skipped", "took", "files", "stamp")
 
 
 class WarmProcess:
-    """A warm process, from its start to its end. Owned by the loop's thread."""
+    """A warm process, from its start to its end. Owned by the loop's thread.
 
-    def __init__(self, loop: Loop) -> None:
+    command, env: of its start. differing: names of variables that it did not get.
+    loaded: what it has imported, in took seconds. skipped: what it was not to import.
+    files: of these modules. stamp: of the files, when they were read.
+    """
+
+    def __init__(self, loop: Loop, command: Entrypoint) -> None:
         self.driver: WarmDriver | None = None
+        self.command = command
+        self.env: Mapping[str, str] = {}
+        self.differing: Sequence[str] = ()
+        self.loaded: Sequence[str] = ()
+        self.skipped: Sequence[str] = ()
+        self.took = 0.0
+        self.files: Sequence[str] = ()
+        self.stamp = ""
         self._loop = loop
-        self._inbox = MessageReader()
+        self._inbox = b""
         self._output = [b"", b""]
         self._fds: list[int] = []  # all of ours
         self._orders: list[int] = []  # which it has not answered
@@ -63,6 +76,7 @@ class WarmProcess:
         self, what: str, argv: tuple[str, ...], env: Mapping[str, str], *, has_stdin: bool
     ) -> None:
         """what: "probe" or "serve". has_stdin: it keeps ours, for a rank. Raises OSError."""
+        self.env = env
         theirs: list[int] = []
         try:
             self._open(theirs)
@@ -81,20 +95,23 @@ class WarmProcess:
         self._loop.watch(self._pidfd, READ, self._ended)
         self._loop.watch(self._socket, READ, self._read)
         for fd in self._said:
-            self._loop.watch(fd, READ, self._collect_both)
+            self._loop.watch(fd, READ, self._collect)
 
-    def leave(self) -> list[object]:
+    def leave(self) -> dict[str, object]:
         """The state that take_over() needs, in this process after an exec(2)."""
-        for fd in (*self._said, self._socket, self._progress):
+        fds = [*self._said, self._socket, self._progress]
+        for fd in fds:
             os.set_inheritable(fd, True)
         said = [data.decode("latin-1") for data in self.said]
-        return [self.pid, *self._said, self._socket, self._progress, *said]
+        facts = {name: getattr(self, name) for name in LEFT}
+        return {"pid": self.pid, "fds": fds, "said": said, "facts": facts}
 
-    def take_over(self, left: Sequence[Any]) -> None:
+    def take_over(self, left: Mapping[str, Any]) -> None:
         """Take over a warm process that this process has started before an exec(2)."""
-        self.pid, *self._said, self._socket, self._progress = left[:5]
-        self._output = [data.encode("latin-1") for data in left[5:]]
-        self._fds = [*self._said, self._socket, self._progress]
+        self.pid, self._fds = left["pid"], left["fds"]
+        *self._said, self._socket, self._progress = self._fds
+        self._output = [text.encode("latin-1") for text in left["said"]]
+        vars(self).update(left["facts"])
         for fd in self._fds:
             os.set_inheritable(fd, False)
         self._watch()
@@ -160,7 +177,7 @@ class WarmProcess:
         fd = os.memfd_create("paddock-order")
         self._orders.append(fd)
         with open(fd, "wb", closefd=False) as f:
-            f.write(pack(lists))
+            f.write(pack(*lists))
         try:
             os.write(self._socket, f"{kind} /proc/{os.getpid()}/fd/{fd}\n".encode())
         except OSError:
@@ -195,25 +212,21 @@ class WarmProcess:
     @property
     def said(self) -> list[bytes]:
         """The output so far on stdout and stderr, without NUL; the first SAID_BYTES."""
-        self._collect_both()
+        self._collect()
         return self._output
 
-    def _collect_both(self, _events: int = 0) -> None:
-        for number in (0, 1):
-            self._collect(number)
-
-    def _collect(self, number: int) -> None:
-        fd = self._said[number]
-        while fd in self._fds:
-            try:
-                data = os.read(fd, 1 << 16)
-            except BlockingIOError:
-                return
-            if not data:
-                self._loop.unwatch(fd)
-                return
-            room = SAID_BYTES - len(self._output[number])
-            self._output[number] += data.replace(b"\0", b"")[: max(0, room)]
+    def _collect(self, _events: int = 0) -> None:
+        for number, fd in enumerate(self._said):
+            while fd in self._fds:
+                try:
+                    data = os.read(fd, 1 << 16)
+                except BlockingIOError:
+                    break
+                if not data:
+                    self._loop.unwatch(fd)
+                    break
+                room = SAID_BYTES - len(self._output[number])
+                self._output[number] += data.replace(b"\0", b"")[: max(0, room)]
 
     def _ended(self, _events: int) -> None:
         found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
@@ -240,8 +253,9 @@ class WarmProcess:
         if not data:
             self._loop.unwatch(self._socket)
             return
+        self._inbox += data
         try:
-            found = self._inbox.take(data)
+            found = list(self._messages())
         except (ValueError, IndexError):  # an import has written there
             found = [("failed", [[b"the warm server tells what is no message"]])]
         for kind, lists in found:
@@ -250,33 +264,20 @@ class WarmProcess:
                 if self.driver is not None:
                     self.driver.on_message(kind, lists)
 
+    def _messages(self) -> Iterator[tuple[str, Lists]]:
+        """Take the complete messages: ``kind length`` on a line, then that many bytes."""
+        while b"\n" in self._inbox:
+            line, _, rest = self._inbox.partition(b"\n")
+            kind, _, length = line.partition(b" ")
+            if len(rest) < int(length):
+                return
+            self._inbox = rest[int(length) :]
+            yield kind.decode(), unpack(rest[: int(length)])
+
     def _close_orders(self) -> None:
         for fd in self._orders:
             os.close(fd)
         self._orders.clear()
-
-
-# ---------------------------------------------------- what outlives a launch (--warm keep)
-
-
-class WarmState:
-    """A warm server between two launches, ready to fork.
-
-    command, env: of its start. differing: names of variables that it did not get.
-    loaded: what it has imported, in took seconds. skipped: what it was not to import.
-    files: of these modules. stamp: of the files, when they were read.
-    """
-
-    def __init__(self, process: WarmProcess, command: Entrypoint) -> None:
-        self.process = process
-        self.command = command
-        self.env: dict[str, str] = {}
-        self.differing: list[str] = []
-        self.loaded: tuple[str, ...] = ()
-        self.skipped: list[str] = []
-        self.took = 0.0
-        self.files: list[str] = []
-        self.stamp = ""
 
 
 class DaemonLoop:
@@ -284,81 +285,24 @@ class DaemonLoop:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self.rest: WarmState | None = None
+        self.warm: WarmProcess | None = None
 
     def write(self) -> int:
         """Write the state to a memfd, which an exec(2) leaves open; returns it."""
         fd = os.memfd_create("paddock-kept", 0)
-        rest = self.rest
-        row = None
-        if rest is not None:
-            row = {**vars(rest), "process": rest.process.leave(), "command": vars(rest.command)}
+        warm = self.warm
         with open(fd, "w", encoding="ascii", closefd=False) as f:
-            json.dump(row, f)
+            json.dump(warm and [vars(warm.command), warm.leave()], f)
         return fd
 
     def read(self, fd: int) -> None:
         """Read the state that write() has left; closes the file."""
         os.lseek(fd, 0, os.SEEK_SET)
         with open(fd, encoding="ascii") as f:
-            row = json.load(f)
-        if row is None:
-            return
-        process = WarmProcess(self.loop)
-        process.take_over(row.pop("process"))
-        words = row.pop("command")
-        command = Entrypoint(**{**words, "args": tuple(words["args"])})
-        self.rest = WarmState(process, command)
-        vars(self.rest).update({**row, "loaded": tuple(row["loaded"])})
-
-
-# ------------------------------------------------------------------------------- messages
-
-
-def pack(lists: Iterable[Iterable[bytes]]) -> bytes:
-    r"""Pack lists of byte strings into one byte string.
-
-    >>> pack([[b"a", b"b"], [], [b""]])
-    b'2\x00a\x00b\x000\x001\x00'
-    """
-    fields = []
-    for words in lists:
-        fields.append(b"")
-        at = len(fields) - 1
-        fields.extend(words)
-        fields[at] = b"%d" % (len(fields) - at - 1)
-    return b"\0".join(fields)
-
-
-def unpack(data: bytes) -> Lists:
-    r"""Unpack the lists of a pack() result.
-
-    >>> unpack(b"2\0a\0b\0000\0001\0")
-    [[b'a', b'b'], [], [b'']]
-    """
-    fields, lists, at = data.split(b"\0"), [], 0
-    while at < len(fields):
-        end = at + 1 + int(fields[at])
-        lists.append(fields[at + 1 : end])
-        at = end
-    return lists
-
-
-class MessageReader:
-    """Reads messages from a socket's chunks: ``kind length`` on a line, then that many bytes."""
-
-    def __init__(self) -> None:
-        self._held = b""
-
-    def take(self, data: bytes) -> list[tuple[str, Lists]]:
-        """The messages that are complete now."""
-        self._held += data
-        found = []
-        while b"\n" in self._held:
-            line, _, rest = self._held.partition(b"\n")
-            kind, _, length = line.partition(b" ")
-            if len(rest) < int(length):
-                break
-            found.append((kind.decode(), unpack(rest[: int(length)])))
-            self._held = rest[int(length) :]
-        return found
+            found = json.load(f)
+        if found is not None:
+            command, left = found
+            self.warm = WarmProcess(
+                self.loop, Entrypoint(**{**command, "args": tuple(command["args"])})
+            )
+            self.warm.take_over(left)

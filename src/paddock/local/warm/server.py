@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from time import monotonic
 
+from paddock.contracts.environment import common_env
 from paddock.core.attempt.warming import (
     Cancelled,
     CheckAfter,
@@ -29,17 +30,20 @@ from paddock.core.attempt.warming import (
     WarmStart,
 )
 from paddock.core.value import value
+from paddock.local.guardian import children_of_self, sweep_on
 from paddock.local.report.text import count
-from paddock.local.sweep import children_of_self, sweep_on
-from paddock.local.warm.learned import interpreter, learned_of, stamp_of
-from paddock.local.warm.process import WarmProcess, WarmState
+from paddock.local.spawn import has_stdin
+from paddock.local.warm.process import WarmProcess
+from paddock.local.warm.profile import interpreter, profile_of, stamp_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from paddock.contracts.environment import SharedEnv
     from paddock.core.attempt.warming import Action, Event
     from paddock.core.job import Entrypoint
+    from paddock.core.plan import Proc
     from paddock.local.loop import Loop
     from paddock.local.warm.process import DaemonLoop, Lists
 
@@ -89,24 +93,20 @@ class WarmServer:
         self._command = command
         self._on_note = on_note
         self._interpreter = interpreter(command, env)
-        self.learned = learned_of(command, env, os.getcwd(), is_submitted=is_submitted)
+        self.profile = profile_of(command, env, os.getcwd(), is_submitted=is_submitted)
         self._machine: WarmStart | None = None
         self._process: WarmProcess | None = None
         self._seen = b""  # of its progress, when the timer was set
         self._seconds = 0.0
-        self._env: dict[str, str] = {}
-        self._server_env: dict[str, str] | None = None
-        self._differing: list[str] = []
+        self._env: Mapping[str, str] = {}
+        self._differing: Sequence[str] = ()
         self._ports: list[bytes] = []
         self._orders: Sequence[ForkOrder] = ()
         self._before: Callable[[], None] | None = None
         self._then: Then | None = None
         self._told = ""
         self._learning: list[str] = []
-        self._took = 0.0
         self._kept = kept
-        self._files: list[str] = []  # of the modules that it has imported
-        self._stamp = ""
         self._is_stale = self._is_old = False
         self._prepared: Callable[[], None] | None = None
 
@@ -116,6 +116,38 @@ class WarmServer:
         return frozenset(() if self._process is None else (self._process.pid,))
 
     # ------------------------------------------------------------------ orders
+
+    def fork_workers(
+        self,
+        shared: SharedEnv,
+        workers: Sequence[tuple[Proc, Mapping[str, str], tuple[int, int, int]]],
+        learn: str,
+        *,
+        before: Callable[[], None],
+        then: Callable[[Mapping[Proc, int]], None],
+    ) -> None:
+        """Fork a node's workers: each with its environment, the write ends of its output and of its
+        reports (-1: none).
+
+        learn: the file for the first one's imports. before: as of fork(). then(pids): none of them
+        where the ranks have to be started without the warm server.
+        """
+        procs = [proc for proc, _, _ in workers]
+        orders = [
+            ForkOrder(env, has_stdin(proc), *ends, "" if at else learn)
+            for at, (proc, env, ends) in enumerate(workers)
+        ]
+        common, differing = common_env(shared, [order.env for order in orders])
+        plan = shared.world.plan
+        is_first = has_stdin(procs[0]) and plan.mode == "collective"
+        self.fork(
+            common,
+            differing,
+            orders,
+            ports=plan.service_ports if is_first else (),
+            before=before,
+            then=lambda pids: then(dict(zip(procs, pids or (), strict=False))),
+        )
 
     def fork(
         self,
@@ -148,63 +180,60 @@ class WarmServer:
             return
         self._want()
 
-    def prepare(self, rest: WarmState, then: Callable[[], None]) -> None:
-        """Import the modules that the next launch will need, if it is like the last.
-
-        then(): called when that is done, or cannot be.
+    def prepare(self, then: Callable[[], None]) -> None:
+        """Import the modules that the next launch will need, if it is like the last, which has
+        left a warm process. then(): called when that is done, or cannot be.
         """
+        assert self._kept is not None and self._kept.warm is not None
+        self._env, self._differing = self._kept.warm.env, self._kept.warm.differing
+        self._prepared = then
         self._begin()
-        self._env, self._differing, self._prepared = rest.env, rest.differing, then
-        if self.learned.is_known:
+        if self.profile.is_known:
             self._want(is_early=True)
         else:
             then()
 
     def _want(self, *, is_early: bool = False) -> None:
-        is_other = self._is_stale or self._env != self._server_env
+        is_other = self._is_stale or self._process is None or self._env != self._process.env
         self._is_stale = False
-        self._feed(RanksWanted(tuple(self.learned.names), is_other, is_early))
+        self._feed(RanksWanted(tuple(self.profile.names), is_other, is_early))
 
     def _begin(self) -> None:
-        self.learned.read(self._interpreter)
-        changed = self.learned.check()
-        note = self.learned.note or changed
+        self.profile.read(self._interpreter)
+        changed = self.profile.check()
+        note = self.profile.note or changed
         if note:
             self._on_note("WARNING", f"warm: {note}")
         machine = self._machine = WarmStart(
-            self.learned.left_out, self.learned.failed, is_probed=self.learned.is_probed
+            self.profile.left_out, self.profile.failed, is_probed=self.profile.is_probed
         )
-        if self._kept is not None and self._kept.rest is not None:
-            self._resume(machine, self._kept.rest)
-            self._kept.rest = None
+        if self._kept is not None and self._kept.warm is not None:
+            left, self._kept.warm = self._kept.warm, None
+            self._resume(machine, left)
 
-    def _resume(self, machine: WarmStart, rest: WarmState) -> None:
+    def _resume(self, machine: WarmStart, left: WarmProcess) -> None:
         """Resume the warm server that the launch before has left."""
-        if rest.process.is_dead:
-            rest.process.kill()
+        if left.is_dead:
+            left.kill()
             return
-        self._hear(rest.process)
-        machine.resume(rest.loaded, rest.skipped)
-        self._server_env, self._took = rest.env, rest.took
-        self._files, self._stamp = rest.files, rest.stamp
-        self._is_stale = self._stamp != self._stamp_now()
+        self._hear(left)
+        machine.resume(tuple(left.loaded), left.skipped)
+        self._is_stale = left.stamp != self._stamp_of(left)
         self._is_old = True
 
-    def _rest(self) -> WarmState | None:
-        """The warm state for the next launch; None when the server is not ready."""
-        if self._machine is None or self._process is None or self._machine.phase != "ready":
+    def _leave(self) -> WarmProcess | None:
+        """The warm process for the next launch; None when the server is not ready."""
+        left, machine = self._process, self._machine
+        if machine is None or left is None or machine.phase != "ready":
             return None
-        rest = WarmState(self._process, self._command)
-        rest.env, rest.differing = self._server_env or {}, self._differing
-        rest.loaded, rest.skipped = self._machine.loaded, sorted(self._machine.skipped)
-        rest.took, rest.files, rest.stamp = self._took, self._files, self._stamp
-        self._process.driver = None
-        self._process = None
-        return rest
+        left.differing = self._differing
+        left.loaded, left.skipped = machine.loaded, sorted(machine.skipped)
+        left.driver = self._process = None
+        return left
 
-    def _stamp_now(self) -> str:
+    def _stamp_of(self, process: WarmProcess) -> str:
         """A stamp that changes with each module's file, and with installed packages."""
-        return stamp_of(self._interpreter, [*self.learned.areas, *self._files])
+        return stamp_of(self._interpreter, [*self.profile.areas, *process.files])
 
     def cancel(self) -> None:
         """Cancel the fork."""
@@ -217,10 +246,10 @@ class WarmServer:
             return
         self._take_learned()
         if self._kept is not None:
-            self._kept.rest = self._rest()
+            self._kept.warm = self._leave()
         self._feed(Cancelled())
-        self.learned.is_probed = self._machine.is_probed
-        failure = self.learned.write(self._interpreter)
+        self.profile.is_probed = self._machine.is_probed
+        failure = self.profile.write(self._interpreter)
         if failure:
             self._on_note("WARNING", f"warm: {failure}")
 
@@ -234,7 +263,7 @@ class WarmServer:
             except OSError:
                 continue
             assert self._machine is not None
-            news = self.learned.add(text, was_warm=bool(self._machine.loaded))
+            news = self.profile.add(text, was_warm=bool(self._machine.loaded))
             if news:
                 self._on_note("WARNING", f"warm: {news}")
         self._learning = []
@@ -250,7 +279,6 @@ class WarmServer:
         if isinstance(action, Probe):
             self._start("probe", (self._command.python, "-u", "-c", ""))
         elif isinstance(action, Serve):
-            self._server_env = self._env
             self._start("serve", self._command.argv())
         elif isinstance(action, Load):
             self._load(action.names)
@@ -299,7 +327,7 @@ class WarmServer:
         process.driver = self
 
     def _start(self, what: str, argv: tuple[str, ...]) -> None:
-        process = WarmProcess(self._loop)
+        process = WarmProcess(self._loop, self._command)
         try:
             process.start(what, argv, self._env, has_stdin=self._kept is None)
             self._hear(process)
@@ -322,7 +350,7 @@ class WarmServer:
     def on_message(self, kind: str, lists: Lists) -> None:
         """The warm process has sent a message."""
         if kind == "hello":
-            self.learned.areas = [os.fsdecode(area) for area in lists[0]]
+            self.profile.areas = [os.fsdecode(area) for area in lists[0]]
             self._feed(Greeted())
         elif kind == "loaded":
             self._on_loaded(lists)
@@ -332,10 +360,12 @@ class WarmServer:
             self._feed(ForkFailed(lists[0][0].decode("utf-8", "replace")))
 
     def _on_loaded(self, lists: Lists) -> None:
-        self._took = int(lists[0][0]) / 1000
+        process = self._process
+        assert process is not None
+        process.took = int(lists[0][0]) / 1000
         failed = tuple(os.fsdecode(name) for name in lists[2])
-        self._files = [os.fsdecode(path) for path in lists[3]]
-        self._stamp = self._stamp_now() if self._kept is not None else ""
+        process.files = [os.fsdecode(path) for path in lists[3]]
+        process.stamp = self._stamp_of(process) if self._kept is not None else ""
         self._is_old = False
         self._feed(Loaded(_pairs(lists[1]), failed))
 
@@ -351,20 +381,20 @@ class WarmServer:
 
     def _tell(self, ranks: int) -> None:
         """Tell the people once for each server what it saves, or that it will."""
-        assert self._machine is not None
+        assert self._machine is not None and self._process is not None
         modules, left = len(self._machine.loaded), len(self._machine.left_out)
         if modules:
-            how = f"imported once in {self._took:.1f} s"
+            how = f"imported once in {self._process.took:.1f} s"
             if self._is_old:
                 how = "imported by an earlier launch"
             text = f"{modules} modules {how} for {count(ranks, 'process', 'processes')}"
             if left:
                 text += f"; left out: {left} (paddock warm list)"
-            if self.learned.later > modules:
-                text += f"; {self.learned.late}"
-        elif self.learned.bar:
-            text = f"nothing is imported once: {self.learned.late}"
-        elif self.learned.is_known:
+            if self.profile.later > modules:
+                text += f"; {self.profile.late}"
+        elif self.profile.boundary:
+            text = f"nothing is imported once: {self.profile.late}"
+        elif self.profile.is_known:
             text = "the script imports nothing that could be imported once"
         else:
             text = "learning what the script imports; its next start here is warm"
@@ -394,7 +424,7 @@ class WarmServer:
         if command.kind == "script":
             place = os.path.dirname(os.path.realpath(command.program))
         is_safe = bool(self._env.get("PYTHONSAFEPATH"))
-        lists = [[] if is_safe else [place], self._differing, list(self.learned.own), names]
+        lists = [[] if is_safe else [place], self._differing, list(self.profile.own), names]
         self._order("load", [[os.fsencode(word) for word in words] for words in lists])
 
     def _order_ranks(self) -> None:

@@ -51,7 +51,7 @@ def read_words(argv: Sequence[str]) -> Request:
     line = read_line(argv, TABLE)
     said, problems = line.texts(), line.problems
     options: list[tuple[str, str]] = []
-    for pair in [one.text for one in line.said if one.flag.name == "opt"]:
+    for pair in [one.text for one in line.flags if one.flag.name == "opt"]:
         key, sign, text = pair.strip().partition("=")
         if sign and all(key.split(".")):
             options.append((key, text))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.backends.flags import split_words
+from paddock.backends.flags import split_args
 from paddock.backends.sites.find import find_site
 from paddock.backends.sites.hostfile import hosts_of
 from paddock.backends.sites.legacy.fabric import site_from_conf, translate
@@ -110,7 +110,7 @@ def test_run_sh_is_a_command_line_of_submit() -> None:
     """With paddle.py replaced by paddock submit -b ssh --conf conf.py, and nothing else."""
     site = site_from_conf(CONF, "conf.py")
     words = ["-b", "ssh", "--conf", "conf.py", "--job_dispatch_package=/a b", *RUN_SH]
-    found = split_words(translate(words, site).words)
+    found = split_args(translate(words, site).words)
     assert found.problems == []
     assert found.own == {"site": "ssh", "conf": "conf.py", "package": "/a b"}
     assert found.script == ("train.py",)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from paddock.backends.backend import find_backend
-from paddock.backends.flags import split_words
+from paddock.backends.flags import split_args
 from paddock.backends.sites.find import find_site
 from paddock.cli.submit import read_submission
 from paddock.errors import UsageError
@@ -74,7 +74,7 @@ def specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Specs:
 
     def spec(word: str, *flags: str) -> dict[str, Any]:
         words = ["-b", f"backend.yaml,namespace=ml{word}", *flags, "train.py"]
-        plan = find_backend("kubernetes").plan(read_submission(split_words(words)))
+        plan = find_backend("kubernetes").plan(read_submission(split_args(words)))
         (found,) = (
             row["spec"]
             for row in map(yaml.safe_load, plan.files.values())

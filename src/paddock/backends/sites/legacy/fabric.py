@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paddock.backends.flags import OWN, TABLE
-from paddock.backends.sites.check import secret_problems
 from paddock.backends.sites.hostfile import hosts_of, parse_hosts
+from paddock.backends.sites.keys import secret_problems
 from paddock.backends.types import Site
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError, refuse

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping
 
-from paddock.backends.sites.check import secret_problems
+from paddock.backends.sites.keys import leaves, secret_problems
 from paddock.backends.types import Site
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError, refuse
@@ -143,11 +143,10 @@ def _scalars(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield str(key), str(value)
 
 
-def _credentials(value: object, name: str) -> Iterator[Problem]:
+def _credentials(document: object, name: str) -> Iterator[Problem]:
     """Yield a problem for the file system's user and password: their key does not sound secret."""
-    if not isinstance(value, dict):
-        return
-    for key, each in value.items():
-        if key in CREDENTIALS and each:
-            yield Problem(f"{name}: {key} holds a secret", "give it in the environment: FS_UGI")
-        yield from _credentials(each, name)
+    for path, value in leaves(document):
+        if path[-1] in CREDENTIALS and value:
+            yield Problem(
+                f"{name}: {path[-1]} holds a secret", "give it in the environment: FS_UGI"
+            )

@@ -51,12 +51,20 @@ MENDED = {
 
 
 def pack(*lists: "Sequence[bytes]") -> bytes:
-    """Lists of byte strings without NUL -> bytes."""
+    r"""Pack lists of byte strings without NUL into one byte string.
+
+    >>> pack([b"a", b"b"], [], [b""])
+    b'2\x00a\x00b\x000\x001\x00'
+    """
     return b"\0".join(item for words in lists for item in [b"%d" % len(words), *words])
 
 
 def unpack(data: bytes) -> "Lists":
-    """The result of pack() -> lists of byte strings."""
+    r"""Unpack the lists of a pack() result.
+
+    >>> unpack(b"2\0a\0b\0000\0001\0")
+    [[b'a', b'b'], [], [b'']]
+    """
     fields, lists, at = data.split(b"\0"), [], 0
     while at < len(fields):
         end = at + 1 + int(fields[at])

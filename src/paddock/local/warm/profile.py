@@ -6,11 +6,11 @@ Names are kept in the order of their first import, so that importing them one af
 what the script did.
 
 Side effects *before* an import must not be lost: a variable that a script sets, a call of what
-it has imported or a change to that (touching()), or a module that patches others. So names count
-up to the first of these only, the *bar*, and no later run adds to them, since what it imports may
-come after the bar in another. All are forgotten when the lines of the script that do such things,
-or their order among its imports, change, and when a warm run meets another bar than the one that
-is known.
+it has imported or a change to that (side_effects()), or a module that patches others. So names
+count up to the first of these only, the *boundary*, and no later run adds to them, since what it
+imports may come after the boundary in another. All are forgotten when the lines of the script that
+do such things, or their order among its imports, change, and when a warm run meets another boundary
+than the one that is known.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ImportProfile:
 
     script, base: its path, and its directory with a slash; own files are kept below that.
     names: modules of Python and of installed packages. own: the user's, which are read fresh.
-    bar: (what was done, where, how it is recognised) before the other imports, empty for
+    boundary: (what was done, where, how it is recognised) before the other imports, empty for
         nothing.
     later: how many modules came after it. is_known: a run has told what it imports.
     left_out: name -> why the server does not import it. failed: names that cannot be imported.
@@ -66,18 +66,18 @@ class ImportProfile:
         self.base = ""
         self.names: list[str] = []
         self.own: dict[str, str] = {}
-        self.bar: tuple[str, ...] = ()
+        self.boundary: tuple[str, ...] = ()
         self.later = 0
         self.left_out: dict[str, str] = {}
         self.failed: set[str] = set()
         self.areas: list[str] = []
         self.is_probed = self.is_known = False
         self._lines: dict[str, str] = {}
-        self._touched: list[tuple[int, str]] = []
+        self._side_effects: list[tuple[int, str]] = []
 
     def forget(self) -> None:
         """Forget everything but the facts of the interpreter."""
-        self.names, self.own, self.bar, self.later, self._lines = [], {}, (), 0, {}
+        self.names, self.own, self.boundary, self.later, self._lines = [], {}, (), 0, {}
         self.left_out.clear()
         self.failed.clear()
         self.is_known = False
@@ -90,9 +90,9 @@ class ImportProfile:
     @property
     def late(self) -> str:
         """The reason why names are not complete, for people; "" when they are."""
-        if not self.bar:
+        if not self.boundary:
             return ""
-        what, place, _ = self.bar
+        what, place, _ = self.boundary
         text = f"each process imports {count(self.later, 'module')} by itself, after "
         if not place:
             return f"{text}{what}, which patches them"
@@ -105,7 +105,7 @@ class ImportProfile:
         was_warm: modules had been imported before the script began.
         """
         names = dict.fromkeys(self.names)
-        bar: tuple[str, ...] = ()
+        new: tuple[str, ...] = ()
         later = 0
         for line in text.splitlines():
             kind, _, rest = line.partition("\0")
@@ -113,31 +113,31 @@ class ImportProfile:
             if kind == "u":
                 self.own.setdefault(name, self._short(place))
             elif kind == "w" and not name.startswith(READ_LATE):
-                bar = bar or (name, place, _line_at(place))
+                new = new or (name, place, _line_at(place))
             elif kind == "i" and name.partition(".")[0] in PATCHING:
-                bar = bar or (name.partition(".")[0], "", "")
+                new = new or (name.partition(".")[0], "", "")
             elif kind == "i":
-                bar = bar or self._bar_above(place)
-                if bar:
+                new = new or self._boundary_above(place)
+                if new:
                     later += 1
-                elif not self.bar:
+                elif not self.boundary:
                     names[name] = None
-        if was_warm and bar and (bar[0], bar[2]) != (self.bar[:1] + self.bar[2:]):
+        if was_warm and new and (new[0], new[2]) != (self.boundary[:1] + self.boundary[2:]):
             self.forget()
-            how = f"{bar[1]} {_verb(bar[0])} {bar[0]}" if bar[1] else f"{bar[0]} is imported"
+            how = f"{new[1]} {_verb(new[0])} {new[0]}" if new[1] else f"{new[0]} is imported"
             return f"{how}: what was imported before has not seen it; the next start learns anew"
         self.names = list(names)
-        if bar and not self.bar:
-            self.bar, self.later = bar, later
+        if new and not self.boundary:
+            self.boundary, self.later = new, later
         self.is_known = True
         for path in self._files():
             if path not in self._lines:
                 self._lines[path] = self._lines_of(path)
         return ""
 
-    def _bar_above(self, line: str) -> tuple[str, ...]:
-        """The first import boundary (bar) of the script above this line."""
-        for number, what in self._touched:
+    def _boundary_above(self, line: str) -> tuple[str, ...]:
+        """The first import boundary of the script above this line."""
+        for number, what in self._side_effects:
             if line.isdecimal() and number < int(line):
                 return what, f"{self.script}:{number}", what
         return ()
@@ -151,8 +151,8 @@ class ImportProfile:
 
     def _lines_of(self, path: str) -> str:
         is_script = path == self._short(self.script)
-        touched = [what for _, what in self._touched] if is_script else []
-        return lines_of(os.path.join(self.base, path), touched)
+        effects = [what for _, what in self._side_effects] if is_script else []
+        return lines_of(os.path.join(self.base, path), effects)
 
     def check(self) -> str:
         """Forget the profile if the script has changed. Returns a note for people, or "".
@@ -160,7 +160,7 @@ class ImportProfile:
         To be asked before the script runs: it may be edited while it does.
         """
         note = ""
-        self._touched = touching(_source_at(self.script) or b"")
+        self._side_effects = side_effects(_source_at(self.script) or b"")
         for path, lines in self._lines.items():
             if self._lines_of(path) != lines:
                 note = f"{path} does other things before its imports: learning anew what it imports"
@@ -190,8 +190,8 @@ class ImportProfile:
                 row = json.loads(f.read(READ_BYTES))
                 self.names = _words(row["names"])
                 self.own = _texts(row["own"])
-                self.bar = tuple(str(word) for word in row["bar"])
-                if len(self.bar) not in (0, 3):
+                self.boundary = tuple(str(word) for word in row["bar"])
+                if len(self.boundary) not in (0, 3):
                     raise ValueError("bar")
                 self.later = int(row["later"])
                 self._lines = _texts(row["lines"])
@@ -214,7 +214,7 @@ class ImportProfile:
             "script": self.script,
             "names": self.names,
             "own": self.own,
-            "bar": self.bar,
+            "bar": self.boundary,
             "later": self.later,
             "left_out": self.left_out,
             "failed": sorted(self.failed),
@@ -241,7 +241,7 @@ class ImportProfile:
         return ""
 
 
-def learned_of(
+def profile_of(
     command: Entrypoint, env: Mapping[str, str], cwd: str, *, is_submitted: bool = False
 ) -> ImportProfile:
     """The import profile of this command line's script, as learned in earlier runs.
@@ -262,7 +262,7 @@ def learned_of(
     return learned
 
 
-def all_learned(env: Mapping[str, str]) -> list[ImportProfile]:
+def all_profiles(env: Mapping[str, str]) -> list[ImportProfile]:
     """The import profiles of all scripts, sorted by path; unusable ones are left out."""
     try:
         names = sorted(os.listdir(folder(env)))
@@ -318,14 +318,14 @@ def stamp_of(interpreter_: str, areas: Iterable[str]) -> str:
 
 
 def _verb(what: str) -> str:
-    """The verb of a line: "uses" an import (touching()) or "sets" a variable."""
+    """The verb of a line: "uses" an import (side_effects()) or "sets" a variable."""
     return "uses" if "." in what or what.endswith(("()", "]")) else "sets"
 
 
-def lines_of(path: str, touched: Iterable[str] = ()) -> str:
+def lines_of(path: str, effects: Iterable[str] = ()) -> str:
     """A digest of a file's imports and of lines that may be import boundaries; "" without any.
 
-    touched: what it does to its imports (touching()).
+    effects: what it does to its imports (side_effects()).
 
     A text search: a comment that says "environ" costs one slow start.
     """
@@ -333,10 +333,10 @@ def lines_of(path: str, touched: Iterable[str] = ()) -> str:
     if lines is None:
         return "?"
     bars = (b"environ", b"putenv", *(name.encode() for name in PATCHING))
-    if not touched and not any(word in line for line in lines for word in bars):
+    if not effects and not any(word in line for line in lines for word in bars):
         return ""
     kept = [line for line in lines if any(word in line for word in (*bars, b"import "))]
-    kept += [what.encode("utf-8", "replace") for what in touched]
+    kept += [what.encode("utf-8", "replace") for what in effects]
     return hashlib.sha256(b"\n".join(kept)).hexdigest()
 
 
@@ -403,14 +403,14 @@ def _remove_oldest(path: str) -> None:
 # ------------------------------------------------ what a script does between its imports
 
 
-def touching(source: bytes) -> list[tuple[int, str]]:
+def side_effects(source: bytes) -> list[tuple[int, str]]:
     r"""Lines of a script that change, or call, what it has imported, before it imports more:
     (line, what is changed or called) of each.
 
     ``torch.set_default_dtype(...)`` or ``json.dumps = mine`` may matter to an import below it,
     which would not see it if that were done before the script begins.
 
-    >>> touching(b"import csv, os\ncsv.field_size_limit(9)\nos.nice(1)\nimport json")
+    >>> side_effects(b"import csv, os\ncsv.field_size_limit(9)\nos.nice(1)\nimport json")
     [(2, 'csv.field_size_limit()')]
     """
     with warnings.catch_warnings():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.local.evidence import (
+from paddock.local.ending import (
     TAIL_LINES,
     ends_with_traceback,
     explain_end,

@@ -15,10 +15,8 @@ from time import tzset
 from paddock.cli import launch
 from paddock.cli.main import answered
 from paddock.errors import EXIT_OWN_FAULT
-from paddock.local.guardian import split
+from paddock.local.guardian import end_descendants, hold_signals, split, take_signals
 from paddock.local.loop import READ, Loop
-from paddock.local.signals import hold_signals, take_signals
-from paddock.local.sweep import end_descendants
 from paddock.local.warm import keep
 from paddock.local.warm.process import DaemonLoop
 from paddock.local.warm.server import WarmServer
@@ -62,13 +60,13 @@ class LauncherDaemon:
         self.loop.watch(os.pidfd_open(self.guardian_pid), READ, lambda _events: _end())
         if os.getppid() != self.guardian_pid:  # it has died before, and its pid may be another's
             _end()
-        rest = self.kept.rest
         if not self.place.is_held_by(self.facts["lock"]):
             return None
-        if rest is not None:
+        if self.kept.warm is not None:
             # A client waits in the queue until it is done: it would have had to import.
-            warm = WarmServer(self.loop, rest.command, os.environ, lambda *_: None, kept=self.kept)
-            warm.prepare(rest, lambda: self.loop.post(lambda: self._open(warm)))
+            command = self.kept.warm.command
+            warm = WarmServer(self.loop, command, os.environ, lambda *_: None, kept=self.kept)
+            warm.prepare(lambda: self.loop.post(lambda: self._open(warm)))
         else:
             self._open(None)
         self.loop.run()
@@ -164,7 +162,7 @@ class LauncherDaemon:
         for fd in (self.facts["lock"], self.facts["listener"]):
             os.set_inheritable(fd, True)
         facts = {**self.facts, "guardian": self.guardian_pid, "state": self.kept.write()}
-        os.execv(sys.executable, keep.keeper_argv(facts))
+        os.execv(sys.executable, keep.daemon_argv(facts))
 
     def leave(self) -> None:
         """Remove the socket and the lock, if they are still this daemon's."""
@@ -211,12 +209,12 @@ def main() -> None:
                         continue  # the one that has listed them
             facts["guardian"] = split(facts["lease_seconds"])
         take_signals()
-        keeper = LauncherDaemon(facts)
-        found = keeper.wait()
+        daemon = LauncherDaemon(facts)
+        found = daemon.wait()
         if found is not None:
-            keeper.launch(*found)
-            keeper.again()
-        keeper.leave()
+            daemon.launch(*found)
+            daemon.again()
+        daemon.leave()
         code = 0
     finally:
         os._exit(code)

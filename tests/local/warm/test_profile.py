@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.local.warm.learned import ImportProfile, lines_of, touching
+from paddock.local.warm.profile import ImportProfile, lines_of, side_effects
 
 if TYPE_CHECKING:
     from local.jobs import World
@@ -148,7 +148,7 @@ def test_what_a_script_does_to_its_imports_is_found(text: str, found: str) -> No
     """Above its last import, outside functions, to what is imported; the rest is its own."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # they are the script's
-        assert [what for _, what in touching(text.encode())] == ([found] if found else [])
+        assert [what for _, what in side_effects(text.encode())] == ([found] if found else [])
 
 
 def test_another_value_in_such_a_line_is_the_same_bar(learned: ImportProfile) -> None:
@@ -199,7 +199,8 @@ def test_reasons_are_of_one_interpreter_and_its_packages(
 
     same = ImportProfile(learned.path)
     same.read("python3.11")
-    assert (same.names, same.bar, same.left_out) == (["a", "b"], learned.bar, learned.left_out)
+    assert (same.names, same.left_out) == (["a", "b"], learned.left_out)
+    assert same.boundary == learned.boundary
     if change == "package":
         (site / "b-2.0.dist-info").mkdir()
         os.utime(site, (1, 1))
