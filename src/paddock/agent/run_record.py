@@ -187,14 +187,15 @@ class RunRecord:
     # ------------------------------------------------------------------- the end
 
     def end(self, code: int, why: str, *, was_stopped: bool) -> None:
-        """Write how it ended. was_told: to end."""
+        """Write how it ended. why: the reason. was_stopped: it was told to end."""
         if self._git is not None:
             select([self._git[1]], [], [], GIT_SECONDS)
         self._end_git()
         verdict = self._view.verdict
-        state = "succeeded" if code == 0 else "cancelled" if was_stopped else "failed"
         if verdict is not None:
             state = STATES[verdict.kind]
+        else:
+            state = "succeeded" if code == 0 else "cancelled" if was_stopped else "failed"
         self._write()
         why = "" if state == "succeeded" else why
         self._folder.add("events.jsonl", {**_event(time(), state), "why": why, "code": code})

@@ -311,7 +311,6 @@ FOREIGN = {
 }
 LAUNCH = FlagTable("launch", FLAGS, FOREIGN)
 BY_NAME = LAUNCH.by_name
-BY_SHORT = LAUNCH.by_short
 # Fields of a job that no flag names: (a flag of) an allocation, a file or a variable decides them.
 NO_FLAG = (
     "command", "device_kind", "host_part", "rendezvous.among", "rendezvous.hostfile", "port_range",

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paddock.backends.common.recorded import ended, nodes_of
+from paddock.backends.text import clean
 from paddock.backends.types import FINAL, JobStatus, NodeStatus, State
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError
 
@@ -325,5 +326,4 @@ def complaint(command: str, output: str) -> PaddockError:
 def _bare(line: str) -> str:
     """Return a line without the command's name and the level in front."""
     _, colon, rest = line.partition(": error: ")
-    text = rest if colon else line
-    return "".join(c if c.isprintable() else "?" for c in text.strip())
+    return clean((rest if colon else line).strip())
