@@ -74,7 +74,9 @@ def test_an_unknown_flag_is_told_with_the_one_that_was_meant(
         assert re.search(rf"hint: did you mean .*--{re.escape(flag.name)}\b", err), err
 
 
-WORKING = {"check", "list", "status", "wait", "logs", "fetch", "pserver", "version", "ps", "web"}
+WORKING = {
+    *("check", "list", "status", "wait", "logs", "fetch", "pserver", "version", "ps", "top", "web")
+}
 
 
 @pytest.mark.parametrize("name", sorted({*COMMANDS, ""} - WORKING))

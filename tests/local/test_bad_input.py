@@ -120,7 +120,7 @@ def test_more_ranks_than_open_files_are_bad_input(world: World) -> None:
         "--nproc_per_node", MANY, "--log_level", "ERROR", "--no_python", "true",
         before=["sh", "-c", 'ulimit -n 400; exec "$@"', "sh"],
     )  # fmt: skip
-    check_refused(running.end(), "need about 544 open files, this user may have 400")
+    check_refused(running.end(), "need about 674 open files, this user may have 400")
 
 
 def test_a_host_that_is_not_known_yet_is_no_error_in_a_pod(world: World) -> None:

@@ -173,6 +173,7 @@ def _environments(
             log_dir=directory,
             run_dir="<run directory>",
             pod_name="<pod>",
+            takes_reports=sys.platform == "linux",
         )
         for node_rank in range(plan.nnodes)
     }

@@ -90,6 +90,8 @@ MPI_NOTE = (
     "environment. A program that sends messages over MPI must be started by mpirun"
 )
 PROXIES = ("http_proxy", "https_proxy")  # lower case only, as Paddle's launcher (#17803)
+REPORT_VARIABLE = "PADDOCK_REPORT_FD"  # watch/rank.py
+REPORT_FD = 191  # its value, in every rank: above what a shell or make hands down
 SERVER_DATA = "PADDOCK_PS_DATA_DIR"
 # "job": trainers of a new attempt go on where their positions say, on the tables as they are.
 SERVER_STATE = "PADDOCK_PS_STATE"
@@ -111,7 +113,8 @@ class SharedEnv:
     server_dir: where the servers of this attempt keep their state, "" for servers that are not
     Paddock's, unless the user gave a place. is_scratch: the launcher chose it, not the user.
     error_files: how the names begin of the files that torch's @record writes, "" without torch.
-    is_virtual: every worker sees its own device only (--virtual-local-rank).
+    is_virtual: every worker sees its own device only (--virtual-local-rank). takes_reports: a rank
+    has a pipe for its progress.
     """
 
     world: World
@@ -125,6 +128,7 @@ class SharedEnv:
     is_scratch: bool = False
     error_files: str = ""
     is_virtual: bool = False
+    takes_reports: bool = False
 
 
 def shared_env(
@@ -137,6 +141,7 @@ def shared_env(
     log_dir: str,
     run_dir: str,
     pod_name: str,
+    takes_reports: bool = False,
 ) -> SharedEnv:
     """Make the environment that the processes of one node have in common, once.
 
@@ -181,6 +186,7 @@ def shared_env(
         is_scratch=bool(scratch),
         error_files=f"{run_dir}/error-{plan.attempt}" if job.framework in OF_TORCH else "",
         is_virtual=job.virtual_local_rank,
+        takes_reports=takes_reports,
     )
 
 
@@ -204,6 +210,8 @@ def proc_env(shared: SharedEnv, proc: Proc) -> tuple[dict[str, str], Backup]:
         contract.update(dict.fromkeys(names, ",".join(proc.device_labels)))
     if shared.error_files and proc.role == "worker":
         contract[ERROR_FILE] = f"{shared.error_files}-{proc.rank}.json"
+    if shared.takes_reports and proc.role != "ps":
+        contract[REPORT_VARIABLE] = str(REPORT_FD)
     env = {**shared.base, **contract, **shared.last}
     if shared.server_dir and proc.role == "ps":
         env[SERVER_DATA] = f"{shared.server_dir}/server-{proc.rank}"

@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 from time import monotonic
 
-from paddock.contracts.environment import proc_env, shared_env
+from paddock.contracts.environment import REPORT_VARIABLE, proc_env, shared_env
+from paddock.core.attempt.exits import Exit
 from paddock.core.attempt.supervisor import (
     SIGKILL,
     SIGTERM,
@@ -37,8 +38,6 @@ from paddock.local.output.logs import LAUNCHER_LOG, LogDir
 from paddock.local.report.text import count
 from paddock.local.runs.entry import json_text
 from paddock.local.spawn import (
-    REPORT_FD,
-    REPORT_VARIABLE,
     ChildProcess,
     Hook,
     ReportPipe,
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from paddock.contracts.environment import SharedEnv
-    from paddock.core.attempt.exits import Exit
     from paddock.core.attempt.supervisor import Action, Event
     from paddock.core.hosts import Host
     from paddock.core.job import Job
@@ -329,6 +327,7 @@ class NodeRunner:
             log_dir=log_dir.path,
             run_dir=log_dir.run_dir,
             pod_name=self._context.pod_name,
+            takes_reports=True,
         )
         self.notes = shared.notes
         if shared.server_dir:
@@ -392,13 +391,11 @@ class NodeRunner:
             path, content = backup
             self._log_dir.write_private(os.path.basename(path), json_text(content))
         key = (proc.role, proc.rank)
-        if proc.role != "ps" and key not in self._reports:
+        if REPORT_VARIABLE in env and key not in self._reports:
             try:
                 self._reports[key] = ReportPipe()
-            except OSError:
-                return env  # out of descriptors: no rank fails for its reports
-        if key in self._reports:
-            env[REPORT_VARIABLE] = str(REPORT_FD)
+            except OSError:  # out of descriptors: no rank fails for its reports
+                del env[REPORT_VARIABLE]
         return env
 
     def _report_fd(self, proc: Proc) -> int:

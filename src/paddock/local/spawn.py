@@ -11,6 +11,7 @@ import os
 from _thread import allocate_lock
 from time import monotonic_ns
 
+from paddock.contracts.environment import REPORT_FD
 from paddock.core.attempt.exits import Exit
 from paddock.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_OWN_FAULT, UsageError
 from paddock.local.loop import READ, Loop
@@ -64,8 +65,6 @@ PIPE_BYTES = 1 << 18
 F_SETPIPE_SZ = 1031  # fcntl.h
 
 
-REPORT_VARIABLE = "PADDOCK_REPORT_FD"  # watch/rank.py
-REPORT_FD = 191  # its value, in every rank: above what a shell or make hands down
 REPORT_BYTES = 1 << 16
 
 

@@ -26,6 +26,7 @@ Owned by the coordinator's one thread. Members are agents of nodes; each joins w
     running    Leave by one that stands by          running    JobEnded for it
     running    timer: --timeout is over             stopping   Stop on every node (deadline)
     running    Stalled, by every member             stopping   Stop on every node (stall)
+    running    Stalled, not by every member         running    none
     running    all members stopped, all ok          ended      JobEnded(succeed)
     stopping   all members stopped                  backoff    SetTimer (restart decided)
     stopping   all members stopped                  gathering  JobEnded for those that leave
