@@ -14,6 +14,7 @@ import os
 from time import monotonic
 
 from paddock.contracts.environment import proc_env, shared_env
+from paddock.core.attempt.exits import Exit
 from paddock.core.attempt.supervisor import (
     SIGKILL,
     SIGTERM,
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from paddock.contracts.environment import SharedEnv
-    from paddock.core.attempt.exits import Exit
     from paddock.core.attempt.supervisor import Action, Event
     from paddock.core.hosts import Host
     from paddock.core.job import Job
