@@ -41,6 +41,8 @@ STACKS_SECONDS = 1.0  # for which a stop waits, at most
 NATIVE_SECONDS = 30.0
 WATCH_SECONDS = 1.0  # from the start on: a shorter job needs no watch
 RANKS_SECONDS = 0.2  # left to ranks that start, before the record of their run is begun beside them
+YAMA_SCOPE = "/proc/sys/kernel/yama/ptrace_scope"
+PR_SET_PTRACER = 0x59616D61  # linux/prctl.h
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -203,6 +205,7 @@ class LauncherProcess(Launcher):
         context = LaunchContext(env, cores, _pod_name(), entry.run_id, entry.folder, kept)
         self._node = node = NodeRunner(job, context, loop, output)
         node.before_stop = self._before_stop
+        node.allow_tracer = _allow_tracer(env)
         super().__init__(
             job,
             context,
@@ -313,7 +316,7 @@ class LauncherProcess(Launcher):
 
     def _before_stop(self, reason: str, then: Callable[[], None]) -> None:
         """Take the stacks of the ranks first, if that is possible; they wait for it a second."""
-        if self.watcher is None or not self.watcher.pyspy:
+        if self.watcher is None:
             then()
             return
         is_done = False
@@ -336,7 +339,9 @@ class LauncherProcess(Launcher):
         def answer(found: Sequence[RankStack]) -> None:
             from paddock.watch.stacks import stack_row
 
-            then({"host": os.uname().nodename, "stacks": [stack_row(stack) for stack in found]})
+            ends = self.watcher.ends if self.watcher is not None else {}
+            rows = [stack_row(stack) for stack in found]
+            then({"host": os.uname().nodename, "stacks": rows, "ends": ends})
 
         if self.watcher is None:
             self._begin_watch()
@@ -550,6 +555,26 @@ def _reporter(job: Job, context: LaunchContext, node: NodeRunner, output: Output
     )
     output.fold(screen.folded)
     return screen
+
+
+def _allow_tracer(env: Mapping[str, str]) -> Callable[[], object] | None:
+    """The call by which a rank allows this launcher, and so its py-spy, to trace it.
+
+    None where that is of no use: only Yama's ptrace_scope 1 asks for it (Ubuntu's default), and
+    only py-spy traces. Measured with Linux 6.1: what is allowed stays so over exec(2).
+    Source: Documentation/admin-guide/LSM/Yama.rst, PR_SET_PTRACER.
+    """
+    try:
+        with open(YAMA_SCOPE, encoding="ascii") as file:
+            if file.read().strip() != "1":
+                return None
+    except OSError:
+        return None  # a kernel without Yama
+    from paddock.local.guardian import find_prctl
+    from paddock.watch.stacks import find_pyspy
+
+    prctl, launcher_pid = find_prctl(), os.getpid()
+    return (lambda: prctl(PR_SET_PTRACER, launcher_pid)) if find_pyspy(env) else None
 
 
 def _pod_name() -> str:

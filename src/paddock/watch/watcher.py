@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from paddock.core.attempt.exits import Exit
     from paddock.local.node import AttemptProcesses, NodeProcess
     from paddock.watch.history import HistoryWriter
+    from paddock.watch.procfs import Ends
     from paddock.watch.progress import ProgressReading
     from paddock.watch.stacks import RankStack
     from paddock.watch.stalls import StallAction, StallDetector
@@ -86,6 +87,7 @@ class Watcher:
         self._detector: StallDetector
         self._thread = threading.Thread(target=self._watch, name="paddock-watch", daemon=True)
         self.pyspy = ""  # its path, once it has been looked for
+        self.ends: Ends = {}  # of the latest stacks, see procfs.waits_on
         self.bill = ""  # once it has ended
 
     def start(self) -> None:
@@ -306,7 +308,8 @@ class Watcher:
         attempt = self._attempt()
         ranks = [p for p in attempt.processes if p.role == "worker"] if attempt else []
         pids = {p.rank: p.pid for p in ranks if is_alive(p.pid)}
-        return dump(pids, self.pyspy, seconds or DUMP_SECONDS, native=native)
+        stacks, self.ends = dump(pids, self.pyspy, seconds or DUMP_SECONDS, native=native)
+        return stacks
 
     def _write(self, kind: str, at: float | None = None, **fields: object) -> None:
         self._history.add({"kind": kind, "at": round(at or time(), 3), **fields})
