@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from time import monotonic, monotonic_ns, time
+from time import monotonic, monotonic_ns, thread_time, time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     StackRequest = tuple[str, Callable[[Sequence[RankStack]], None], bool, float]
 
 LOOK_SECONDS = 1.0
-LOOK_SHARE = 0.02  # of a core at most; with many ranks the looks are rarer
+LOOK_SHARE = 0.03  # of a core at most; with many ranks the looks are rarer
 SAMPLE_SECONDS = 10.0  # between two rows of one rank; a step is a row as soon as it is seen
 TAIL_BYTES = 8192
 END_SECONDS = 2.0
@@ -136,8 +136,9 @@ class Watcher:
         due = monotonic()
         while not self._is_over:
             if (began := monotonic()) >= due:
+                used = thread_time()
                 self._look()
-                due = began + max(LOOK_SECONDS, (monotonic() - began) / LOOK_SHARE)
+                due = began + max(LOOK_SECONDS, (thread_time() - used) / LOOK_SHARE)
             self._wake.wait(max(0.0, due - monotonic()))
             self._wake.clear()
             while self._requests:
