@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 OUTPUT_SECONDS = 2.0
 STACKS_SECONDS = 1.0  # for which a stop waits, at most
-NATIVE_SECONDS = 30.0
 WATCH_SECONDS = 1.0  # from the start on: a shorter job needs no watch
 RANKS_SECONDS = 0.2  # left to ranks that start, before the record of their run is begun beside them
 YAMA_SCOPE = "/proc/sys/kernel/yama/ptrace_scope"
@@ -308,6 +307,7 @@ class LauncherProcess(Launcher):
                 "nodes": self.job.nnodes_max,
             },
             began_at=self._began_at,
+            record=os.path.abspath(self.job.record) if self.job.record else "",
         )
         try:
             self.watcher.start()
@@ -336,22 +336,17 @@ class LauncherProcess(Launcher):
     def _take_stacks(self, native: bool, then: Callable[[Mapping[str, object]], None]) -> None:
         """Take the stacks of this node's ranks, for `paddock stacks`."""
 
-        def answer(found: Sequence[RankStack]) -> None:
-            from paddock.watch.stacks import stack_row
-
-            ends = self.watcher.ends if self.watcher is not None else {}
-            rows = [stack_row(stack) for stack in found]
-            then({"host": os.uname().nodename, "stacks": rows, "ends": ends})
-
         if self.watcher is None:
             self._begin_watch()
-        if self.watcher is None:
-            answer(())
+        if (watcher := self.watcher) is None:
+            then({"host": os.uname().nodename, "stacks": []})
             return
-        self.watcher.ask_stacks(
-            "asked", lambda found: self.loop.post(lambda: answer(found)), native=native,
-            seconds=NATIVE_SECONDS if native else 0.0,
-        )  # fmt: skip
+
+        def answer(found: Sequence[RankStack]) -> None:
+            row = watcher.answer_row(found)
+            self.loop.post(lambda: then(row))
+
+        watcher.ask_stacks("asked", answer, native=native)
 
     # --------------------------------------------------- record and control socket
 

@@ -121,7 +121,7 @@ class SeenWait:
 
 
 def waits_on(pids: Mapping[int, int], root: str = "/proc") -> tuple[dict[int, SeenWait], Ends]:
-    """What each rank waits on, and the ranks' own ends of connections to elsewhere.
+    """Find what each rank waits on, and the ranks' ends of connections to other nodes.
 
     pids: rank -> pid, of this machine. The result has the ranks that wait on something.
     """

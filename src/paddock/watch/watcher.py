@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from paddock.core.attempt.exits import Exit
     from paddock.local.node import AttemptProcesses, NodeProcess
+    from paddock.watch.folder import StacksMailbox
     from paddock.watch.history import HistoryWriter
     from paddock.watch.procfs import Ends
     from paddock.watch.progress import ProgressReading
@@ -32,6 +33,7 @@ LOOK_SHARE = 0.03  # of a core at most; with many ranks the looks are rarer
 SAMPLE_SECONDS = 10.0  # between two rows of one rank; a step is a row as soon as it is seen
 TAIL_BYTES = 8192
 END_SECONDS = 2.0
+NATIVE_SECONDS = 30.0
 READ_FIELDS = ("step", "steps", "epoch", "rate")  # of a ProgressReading, as the row has them
 
 
@@ -42,6 +44,8 @@ class Watcher:
     between attempts; exits: those of the latest attempt. run: fields of the first row; began_at:
     when the launcher began, in seconds since 1970. clock_offset: seconds that the coordinator's
     monotonic clock is ahead of ours.
+
+    record: the directory of --record, where others ask for stacks (folder.py); "" for none.
 
     Called in the thread: attempt, exits, clock_offset; tell(text), with a line for people;
     on_stall(attempt's number, text, has suspects), with the text "" once ranks move again.
@@ -60,6 +64,7 @@ class Watcher:
         on_stall: Callable[[int, str, bool], None],
         run: Mapping[str, object],
         began_at: float,
+        record: str = "",
     ) -> None:
         self._path = path
         self._env = env
@@ -71,6 +76,8 @@ class Watcher:
         self._on_stall = on_stall
         self._run_row = run
         self._began_at = began_at
+        self._record = record
+        self._mailbox: StacksMailbox | None = None
         self._is_over = False
         self._wake = threading.Event()
         self._requests: deque[StackRequest] = deque()
@@ -133,6 +140,13 @@ class Watcher:
             return
         self._detector = StallDetector(self._stall_after)
         self._write("begin", self._began_at, version=VERSION, paddock=__version__, **self._run_row)
+        if self._record:
+            from paddock.watch.folder import StacksMailbox
+
+            try:
+                self._mailbox = StacksMailbox(self._record)
+            except OSError as error:
+                self._tell(f"nobody can ask for stacks in {self._record}: {error.strerror}")
         due = monotonic()
         while not self._is_over:
             if (began := monotonic()) >= due:
@@ -141,14 +155,34 @@ class Watcher:
                 due = began + max(LOOK_SECONDS, (thread_time() - used) / LOOK_SHARE)
             self._wake.wait(max(0.0, due - monotonic()))
             self._wake.clear()
+            self._read_mailbox()
             while self._requests:
                 self._take_stacks(*self._requests.popleft())
+        if self._mailbox is not None:
+            self._mailbox.close()
         self._look()
         self._write_clock()
         self._write("end")
         self._history.close()
         bill = bill_of(read_history([self._path]))
         self.bill = "" if bill is None else bill_line(bill)
+
+    def _read_mailbox(self) -> None:
+        """Ask for the stacks that somebody on another host asks for."""
+        mailbox = self._mailbox
+        question = None if mailbox is None else mailbox.question()
+        if mailbox is not None and question is not None:
+            is_native = bool(question.get("native"))
+            self.ask_stacks(
+                "asked", lambda found: mailbox.answer(self.answer_row(found)), native=is_native,
+            )  # fmt: skip
+
+    def answer_row(self, stacks: Sequence[RankStack]) -> dict[str, object]:
+        """The answer to who has asked for stacks: these, and what they need to be read."""
+        from paddock.watch.stacks import stack_row
+
+        rows = [stack_row(stack) for stack in stacks]
+        return {"host": os.uname().nodename, "stacks": rows, "ends": self.ends}
 
     def _look(self) -> None:
         from paddock.watch.procfs import facts_of, tracer_of
@@ -309,7 +343,8 @@ class Watcher:
         attempt = self._attempt()
         ranks = [p for p in attempt.processes if p.role == "worker"] if attempt else []
         pids = {p.rank: p.pid for p in ranks if is_alive(p.pid)}
-        stacks, self.ends = dump(pids, self.pyspy, seconds or DUMP_SECONDS, native=native)
+        usual = NATIVE_SECONDS if native else DUMP_SECONDS
+        stacks, self.ends = dump(pids, self.pyspy, seconds or usual, native=native)
         return stacks
 
     def _write(self, kind: str, at: float | None = None, **fields: object) -> None:
