@@ -10,7 +10,7 @@ import json
 import os
 import re
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -84,6 +84,46 @@ def test_stop_ends_every_rank(lab: Lab, now: bool) -> None:
     followed = following.end()
     assert followed.code == 0, followed.err
     assert len(re.findall(r"saved \d$", followed.out, re.MULTILINE)) == 6 or now
+
+
+MEET = """\
+import socket
+host, _, port = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0].partition(":")
+if RANK == 0:
+    listener = socket.create_server(("", int(port)))
+    kept = [listener.accept() for _ in range(WORLD - 1)]
+    say("rank-is-up")
+    forever()
+while True:
+    try:
+        with socket.create_connection((host, int(port))) as connection:
+            connection.recv(1)
+    except ConnectionError:
+        time.sleep(0.1)
+"""
+
+
+def test_stacks_of_all_hosts_are_shown(lab: Lab) -> None:
+    """Rank 5 waits for rank 0, which is on another host: only who hears both can tell."""
+    job = lab.submitted(lab.script(MEET))
+    lab.until_up(6)
+    if not lab.knows_ranks:
+        done = lab.paddock("stacks", job)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "answer in their pods only" in done.stderr
+        return
+    wait_until(lambda: any("rank-is-up" in line for line in lab.logs(job)))
+    found: list[dict[str, Any]] = []
+
+    def are_all_there() -> bool:  # a watch begins a second after its ranks
+        done = lab.paddock("stacks", job, "--json")
+        found[:] = json.loads(done.stdout)["ranks"] if done.returncode == 0 else []
+        return [row["rank"] for row in found] == list(range(6))
+
+    wait_until(are_all_there)
+    on = found[5]["on"]
+    assert on.startswith("recvfrom: rank 0 ("), found[5]
+    assert lab.paddock("stop", job, "--now").returncode == 0
 
 
 def test_a_lost_host_ends_the_job(lab: Lab) -> None:

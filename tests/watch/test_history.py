@@ -70,6 +70,26 @@ def test_a_history_stays_small_and_keeps_what_happens_once(tmp_path: Path) -> No
     assert os.listdir(tmp_path) == [FILE]
 
 
+def test_the_latest_of_each_rank_and_the_first_of_each_attempt_stay(tmp_path: Path) -> None:
+    """A page shows the latest row of each rank, and the bill begins at the first of an attempt."""
+    path = tmp_path / FILE
+    writer = HistoryWriter(str(path), bytes_max=20_000)
+    for step in range(3000):
+        if step % 1000 == 0:
+            writer.add(row(float(step), "attempt", attempt=step // 1000))
+        for rank in (0, 1):
+            writer.add(row(float(step), "progress", rank=rank, step=step))
+            found = {each["rank"]: each["step"] for each in read_tail(path)}
+            assert found.get(rank) == step
+    writer.close()
+    assert {1000, 2000} <= {each["step"] for each in read_history([path]).of("progress")}
+
+
+def read_tail(path: Path) -> list[dict[str, object]]:
+    lines = path.read_bytes()[-400:].splitlines()[1:]
+    return [each for line in lines if (each := json.loads(line))["kind"] == "progress"]
+
+
 def test_a_newer_schema_is_told(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(json.dumps(row(1.0, "begin", version=7)) + "\n")
     assert read_history([tmp_path / FILE]).newest == 7

@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 
 OUTPUT_SECONDS = 2.0
 STACKS_SECONDS = 1.0  # for which a stop waits, at most
-NATIVE_SECONDS = 30.0
 WATCH_SECONDS = 1.0  # from the start on: a shorter job needs no watch
 RANKS_SECONDS = 0.2  # left to ranks that start, before the record of their run is begun beside them
+YAMA_SCOPE = "/proc/sys/kernel/yama/ptrace_scope"
+PR_SET_PTRACER = 0x59616D61  # linux/prctl.h
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -203,6 +204,7 @@ class LauncherProcess(Launcher):
         context = LaunchContext(env, cores, _pod_name(), entry.run_id, entry.folder, kept)
         self._node = node = NodeRunner(job, context, loop, output)
         node.before_stop = self._before_stop
+        node.allow_tracer = _allow_tracer(env)
         super().__init__(
             job,
             context,
@@ -305,6 +307,7 @@ class LauncherProcess(Launcher):
                 "nodes": self.job.nnodes_max,
             },
             began_at=self._began_at,
+            record=os.path.abspath(self.job.record) if self.job.record else "",
         )
         try:
             self.watcher.start()
@@ -313,7 +316,7 @@ class LauncherProcess(Launcher):
 
     def _before_stop(self, reason: str, then: Callable[[], None]) -> None:
         """Take the stacks of the ranks first, if that is possible; they wait for it a second."""
-        if self.watcher is None or not self.watcher.pyspy:
+        if self.watcher is None:
             then()
             return
         is_done = False
@@ -333,20 +336,17 @@ class LauncherProcess(Launcher):
     def _take_stacks(self, native: bool, then: Callable[[Mapping[str, object]], None]) -> None:
         """Take the stacks of this node's ranks, for `paddock stacks`."""
 
-        def answer(found: Sequence[RankStack]) -> None:
-            from paddock.watch.stacks import stack_row
-
-            then({"host": os.uname().nodename, "stacks": [stack_row(stack) for stack in found]})
-
         if self.watcher is None:
             self._begin_watch()
-        if self.watcher is None:
-            answer(())
+        if (watcher := self.watcher) is None:
+            then({"host": os.uname().nodename, "stacks": []})
             return
-        self.watcher.ask_stacks(
-            "asked", lambda found: self.loop.post(lambda: answer(found)), native=native,
-            seconds=NATIVE_SECONDS if native else 0.0,
-        )  # fmt: skip
+
+        def answer(found: Sequence[RankStack]) -> None:
+            row = watcher.answer_row(found)
+            self.loop.post(lambda: then(row))
+
+        watcher.ask_stacks("asked", answer, native=native)
 
     # --------------------------------------------------- record and control socket
 
@@ -550,6 +550,26 @@ def _reporter(job: Job, context: LaunchContext, node: NodeRunner, output: Output
     )
     output.fold(screen.folded)
     return screen
+
+
+def _allow_tracer(env: Mapping[str, str]) -> Callable[[], object] | None:
+    """The call by which a rank allows this launcher, and so its py-spy, to trace it.
+
+    None where that is of no use: only Yama's ptrace_scope 1 asks for it (Ubuntu's default), and
+    only py-spy traces. Measured with Linux 6.1: what is allowed stays so over exec(2).
+    Source: Documentation/admin-guide/LSM/Yama.rst, PR_SET_PTRACER.
+    """
+    try:
+        with open(YAMA_SCOPE, encoding="ascii") as file:
+            if file.read().strip() != "1":
+                return None
+    except OSError:
+        return None  # a kernel without Yama
+    from paddock.local.guardian import find_prctl
+    from paddock.watch.stacks import find_pyspy
+
+    prctl, launcher_pid = find_prctl(), os.getpid()
+    return (lambda: prctl(PR_SET_PTRACER, launcher_pid)) if find_pyspy(env) else None
 
 
 def _pod_name() -> str:

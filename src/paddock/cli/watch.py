@@ -18,7 +18,7 @@ from paddock.watch.bill import Bill, bill_line, bill_of
 from paddock.watch.history import VERSION, HistoryRows, read_history
 from paddock.watch.stacks import (
     NO_PYSPY,
-    NO_RIGHT,
+    SHOWN_RANKS,
     RankStack,
     StackGroup,
     group,
@@ -27,6 +27,7 @@ from paddock.watch.stacks import (
     stack_of,
     stack_row,
     suspects,
+    with_ranks,
 )
 
 HOUR_MS = 3_600_000
@@ -127,14 +128,16 @@ def _stacks(given: ParsedCommand) -> int:
 
 def read_stacks(answers: list[dict[str, Any]]) -> list[RankStack]:
     """The stacks in the launchers' answers, by rank; rows that are none are left out."""
-    found = []
+    found: list[RankStack] = []
+    ends: dict[str, int] = {}
     for answer in answers:
+        ends.update(answer.get("ends") or {})
         for row in answer.get("stacks") or ():
             try:
                 found.append(stack_of(row))
             except (LookupError, TypeError, ValueError):
                 continue  # of another version
-    return sorted(found, key=lambda stack: stack.rank)
+    return sorted(with_ranks(found, ends), key=lambda stack: stack.rank)
 
 
 def group_lines(group: StackGroup, stacks: list[RankStack]) -> list[str]:
@@ -147,6 +150,9 @@ def group_lines(group: StackGroup, stacks: list[RankStack]) -> list[str]:
         lines.append(f"  waits in {first.on}")
     elif first.wait and not first.frames:
         lines.append(f"  waits in the kernel: {first.wait}")
+    unread = sorted({at for s in stacks if s.rank in group.ranks for at in s.waits.unread})
+    if unread:
+        lines.append(f"  bytes that it sent are not read by {', '.join(unread[:SHOWN_RANKS])}")
     if first.problem:
         lines.append(f"  no stack: {first.problem}")
     return lines
@@ -160,9 +166,6 @@ def missing_hints(stacks: list[RankStack]) -> list[str]:
         hints.append(
             f"py-spy shows functions and lines; where the ranks run: {extra_hint('debug')}"
         )
-    if NO_RIGHT in problems:
-        hints.append("this user may not trace these ranks; root may, or all of a user's processes "
-                     "after: sudo sysctl kernel.yama.ptrace_scope=0")  # fmt: skip
     return hints
 
 

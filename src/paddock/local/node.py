@@ -144,6 +144,7 @@ class NodeRunner:
         self.notes: tuple[str, ...] = ()  # about the latest start, for people
         self.warning = ""
         self.before_stop: Callable[[str, Callable[[], None]], None] | None = None
+        self.allow_tracer: Callable[[], object] | None = None  # called in a rank before exec(2)
         self.server_restarts = 0  # how often servers were started again in place
         self.own_pids: set[int] = set()  # children of ours that are no part of the job
         self._context = context
@@ -370,8 +371,9 @@ class NodeRunner:
         key = (proc.role, proc.rank)
         try:
             pid = pid or spawn(
-                argv, self._env_of(proc), has_stdin(proc), *ends, self._reports.get(key)
-            )
+                argv, self._env_of(proc), has_stdin(proc), *ends, self._reports.get(key),
+                self.allow_tracer if proc.role == "worker" else None,
+            )  # fmt: skip
         except OSError as error:
             return spawn_failure(proc, self._plan.attempt, error, argv[0], stream.path)
         finally:

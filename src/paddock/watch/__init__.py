@@ -6,6 +6,7 @@ history   the rows of history.jsonl: written, kept small, read
 procfs    a process from outside: CPU time, memory, bytes, state
 stalls    has everything stopped moving, and who is the suspect
 stacks    the stacks of all ranks, grouped
+folder    stacks of launchers on other hosts, asked for by files
 watcher   the launcher's thread that does all this
 view      a run as people look at it: ranks now, curves, attempts
 bill      what the rank-seconds of a run were spent on

@@ -4,14 +4,16 @@ Every row has "kind" and "at", seconds since 1970 by the clock of its node; "clo
 that stands to the coordinator's. The first row is "begin" with the version of the schema. Readers
 add "node", the host's name. docs/reference/history.md lists the kinds and their fields.
 
-The file is 0600, has no environment value, and stays below a limit: above it, every second row of
-those that repeat (REPEATED) is removed, and they are written half as often from then on. A line
-that was cut short by a crash is skipped by readers, and counted.
+The file is 0600, has no environment value, and stays below a limit: above it, rows that repeat
+(REPEATED) are removed until those of a rank are evenly apart, as far as half the limit demands. New
+ones are written as before, so the latest are always there. A line that was cut short by a crash is
+skipped by readers, and counted.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 
 from paddock.core.value import value
@@ -28,6 +30,7 @@ FILE = "history.jsonl"
 REPEATED = ("sample", "progress")
 BYTES_MAX = 16 << 20
 ROW_BYTES_MAX = 1 << 20  # a longer line is no row
+APART_SECONDS, APART_MAX = 2.0, 1e6  # between two rows of a rank, once some are removed
 
 
 class HistoryWriter:
@@ -40,9 +43,8 @@ class HistoryWriter:
         """Open the file, or make it. Raises OSError."""
         self.path = path
         self.lost = 0
-        self.every = 1  # one of so many repeated rows is written
         self._bytes_max = bytes_max
-        self._seen = 0
+        self._apart = APART_SECONDS
         self._fd = self._open()
         self._is_torn = self._ends_torn()
 
@@ -56,15 +58,7 @@ class HistoryWriter:
 
     def add(self, *rows: Row) -> None:
         """Append rows, each whole or not at all for a reader."""
-        lines = []
-        for row in rows:
-            if row["kind"] in REPEATED:
-                self._seen += 1
-                if self._seen % self.every:
-                    continue
-            lines.append(json.dumps(row, separators=(",", ":"), default=str))
-        if not lines:
-            return
+        lines = [json.dumps(row, separators=(",", ":"), default=str) for row in rows]
         text = ("\n" if self._is_torn else "") + "\n".join(lines) + "\n"
         try:
             written = os.write(self._fd, data := text.encode())
@@ -77,27 +71,40 @@ class HistoryWriter:
             self._thin()
 
     def _thin(self) -> None:
-        """Remove every second repeated row of each kind and rank; the others stay."""
-        counts: dict[tuple[str, object], int] = {}
+        """Remove repeated rows that are too close to the one before of their kind and rank."""
         aside = f"{self.path}.thin"
         try:
-            with open(aside, "wb", opener=_private) as file, open(self.path, "rb") as whole:
-                for line, row in _lines(whole):
-                    if row is not None and row["kind"] in REPEATED:
-                        key = (row["kind"], row.get("rank"))
-                        counts[key] = counts.get(key, 0) + 1
-                        if counts[key] % 2:
-                            continue
-                    file.write(line)
+            while self._copy(aside) > self._bytes_max / 2 and self._apart < APART_MAX:
+                self._apart *= 2
             os.replace(aside, self.path)
         except OSError:
             self._bytes_max *= 2  # no room to do it: try much later
             return
         os.close(self._fd)
         self._fd = self._open()
-        self.every *= 2
         size = os.fstat(self._fd).st_size
         self._bytes_max = max(self._bytes_max, 2 * size)  # what never repeats is kept
+
+    def _copy(self, aside: str) -> int:
+        """Write what is kept into another file; its size. Raises OSError."""
+        kept_at: dict[tuple[str, object], float] = {}
+        latest: dict[tuple[str, object], bytes] = {}  # not kept so far; readers sort by time
+        with open(aside, "wb", opener=_private) as file, open(self.path, "rb") as whole:
+            for line, row in _lines(whole):
+                if row is not None and row["kind"] in REPEATED:
+                    key = (row["kind"], row.get("rank"))
+                    if abs(row["at"] - kept_at.get(key, -math.inf)) < self._apart:
+                        latest[key] = line
+                        continue
+                    kept_at[key] = row["at"]
+                    latest.pop(key, None)
+                elif row is not None and row["kind"] == "attempt":
+                    file.writelines(latest.values())
+                    latest.clear()
+                    kept_at.clear()  # the first and last of each attempt: the bill needs them
+                file.write(line)
+            file.writelines(latest.values())
+            return file.tell()
 
     def close(self) -> None:
         """Close the file."""

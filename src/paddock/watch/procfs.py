@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TREE_MAX = 64  # processes of one rank that are looked at
+ENDS_MAX = 4096
+UNREAD_MAX = 8
+Ends = dict[str, int]  # the address of a rank's end of a connection -> the rank
 
 
 @value
@@ -103,33 +106,52 @@ _ON_DESCRIPTOR = {
 }  # fmt: skip
 
 
-def waits_on(pids: Mapping[int, int], root: str = "/proc") -> dict[int, str]:
-    """The descriptor on which each rank waits: a file, a pipe, or a connection and its other end.
+@value
+class SeenWait:
+    """The thing that a main thread waits on. call: the system call and its file, "" for none.
 
-    pids: rank -> pid, of this machine; the result has the ranks that wait on one.
+    peer: the other end's address, of a connection; rank: whose that is, -1 where it is unknown.
+    unread: addresses whose owner leaves bytes of this rank unread, or cannot be reached.
+    """
+
+    call: str = ""
+    peer: str = ""
+    rank: int = -1
+    unread: tuple[str, ...] = ()
+
+
+def waits_on(pids: Mapping[int, int], root: str = "/proc") -> tuple[dict[int, SeenWait], Ends]:
+    """Find what each rank waits on, and the ranks' ends of connections to other nodes.
+
+    pids: rank -> pid, of this machine. The result has the ranks that wait on something.
     """
     names = _ON_DESCRIPTOR.get(os.uname().machine, {})
-    calls = {rank: call_of(pid, root) for rank, pid in pids.items()}
-    calls = {rank: call for rank, call in calls.items() if call[0] in names}
-    if not calls:
-        return {}
     known = connections(pids.values(), root)
-    owners: dict[str, int] = {}  # the address of a rank's own end -> the rank
-    sockets = {rank: sockets_of(pid, root) for rank, pid in pids.items()}
-    for rank, inodes in sockets.items():
-        owners.update({known[inode][0]: rank for inode in inodes.values() if inode in known})
-    found = {}
-    for rank, (number, fd) in calls.items():
-        inode = sockets[rank].get(fd, 0)
-        try:
-            on = os.readlink(f"{root}/{pids[rank]}/fd/{fd}")
-        except OSError:
-            continue
-        if inode in known:
-            peer = known[inode][1]
-            on = f"rank {owners[peer]} ({peer})" if peer in owners else f"a connection to {peer}"
-        found[rank] = f"{names[number]}: {on}"
-    return found
+    sockets = {rank: sockets_of(pid, root) for rank, pid in pids.items()} if known else {}
+    ends = {
+        known[inode][0]: rank
+        for rank, inodes in sockets.items()
+        for inode in inodes.values()
+        if inode in known
+    }
+    found, elsewhere = {}, {}
+    for rank, pid in pids.items():
+        inodes = sockets.get(rank, {})
+        number, fd = call_of(pid, root)
+        call = peer = ""
+        if number in names:
+            try:
+                call = f"{names[number]}: {os.readlink(f'{root}/{pid}/fd/{fd}')}"
+            except OSError:
+                pass  # another user's, or closed meanwhile
+            if inodes.get(fd) in known:
+                call, peer = names[number], known[inodes[fd]][1]
+        mine = [known[inode] for inode in inodes.values() if inode in known]
+        elsewhere.update({own: rank for own, there, _ in mine if there not in ends})
+        unread = sorted({there for _, there, unsent in mine if unsent})
+        if call or unread:
+            found[rank] = SeenWait(call, peer, ends.get(peer, -1), tuple(unread[:UNREAD_MAX]))
+    return found, dict(list(elsewhere.items())[:ENDS_MAX])
 
 
 def sockets_of(pid: int, root: str = "/proc") -> dict[int, int]:
@@ -149,15 +171,19 @@ def sockets_of(pid: int, root: str = "/proc") -> dict[int, int]:
     return found
 
 
-def connections(pids: Iterable[int], root: str = "/proc") -> dict[int, tuple[str, str]]:
-    """The established TCP connections of this network namespace: inode -> own and peer address."""
-    found: dict[int, tuple[str, str]] = {}
+def connections(pids: Iterable[int], root: str = "/proc") -> dict[int, tuple[str, str, int]]:
+    """The established TCP connections of this network namespace, by inode.
+
+    Each with its own address, the peer's, and the bytes that the peer has not acknowledged.
+    """
+    found: dict[int, tuple[str, str, int]] = {}
     for pid in pids:
         for name in ("tcp", "tcp6"):
             for line in _read(f"{root}/{pid}/net/{name}").splitlines()[1:]:
                 fields = line.split()
                 if len(fields) > 9 and fields[3] == "01":
-                    found[int(fields[9])] = (_address(fields[1]), _address(fields[2]))
+                    unsent = int(fields[4].partition(":")[0], 16)
+                    found[int(fields[9])] = (_address(fields[1]), _address(fields[2]), unsent)
         break  # they share the namespace
     return found
 
@@ -184,14 +210,22 @@ def _stat(pid: int, root: str) -> tuple[str, float, int] | None:
 
 def _io(pid: int, root: str) -> tuple[int, int, int]:
     """rchar, wchar, and the calls of both; 0 of another user's process."""
-    found = dict(line.split(": ") for line in _read(f"{root}/{pid}/io").splitlines())
-    calls = int(found.get("syscr", 0)) + int(found.get("syscw", 0))
-    return int(found.get("rchar", 0)), int(found.get("wchar", 0)), calls
+    numbers = [int(word) for word in _read(f"{root}/{pid}/io").split()[1:8:2]]
+    return (numbers[0], numbers[1], numbers[2] + numbers[3]) if len(numbers) > 3 else (0, 0, 0)
 
 
 def _read(path: str) -> str:
+    """The text of a file. Not by open(): that costs as much again as the kernel does."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        found = b""
+        while part := os.read(fd, 1 << 16):  # a page at most, of a file of the kernel's
+            found += part
+        return found.decode("utf-8", "replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)

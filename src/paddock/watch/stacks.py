@@ -1,7 +1,8 @@
 """The Python stacks of all ranks, grouped by where they are. Grouping is pure; py-spy reads them.
 
 py-spy (extra `debug`) needs the right to trace: root, or kernel.yama.ptrace_scope 0, or a rank that
-has named this launcher as its tracer. Without it, the kernel's wait place of /proc stands instead.
+has allowed this launcher to (local/spawn.py). Without it, what /proc tells stands instead: the
+kernel's wait place, and the other end of the connection that a rank waits on.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 
-from paddock.core.value import value
+from paddock.core.value import replace, value
+from paddock.watch.procfs import Ends, SeenWait, wait_of, waits_on
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +33,17 @@ COLLECTIVES = (
     *("sync_global_devices", "process_allgather", "broadcast_one_to_all", *STARTS),
 )
 NO_PYSPY = "py-spy is not installed"
-NO_RIGHT = "no right to trace (kernel.yama.ptrace_scope)"
+NO_RIGHT = "no right to trace"
+# By kernel.yama.ptrace_scope. Source: Documentation/admin-guide/LSM/Yama.rst.
+RIGHTS = {
+    "1": "py-spy needs root, or: sudo sysctl kernel.yama.ptrace_scope=0",
+    "2": "py-spy needs root: kernel.yama.ptrace_scope is 2",
+    "3": "kernel.yama.ptrace_scope is 3: nobody may, until this machine starts again",
+}
+NO_CAPABILITY = (
+    "another user's process, or a container without SYS_PTRACE (docker run --cap-add SYS_PTRACE; "
+    "Kubernetes: securityContext.capabilities.add)"
+)
 LIBRARY_MARKS = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "<string>")
 
 
@@ -52,15 +64,22 @@ class Frame:
 class RankStack:
     """The stack of a rank's main thread, innermost call first; or why there is none.
 
-    wait: the kernel's word for what the main thread waits in, "" while it runs; on: the file or
-    connection that it waits on, "" where that is not known.
+    wait: the kernel's word for what the main thread waits in, "" while it runs.
     """
 
     rank: int
     frames: tuple[Frame, ...] = ()
     wait: str = ""
     problem: str = ""
-    on: str = ""
+    waits: SeenWait = SeenWait()
+
+    @property
+    def on(self) -> str:
+        """The file or connection that the main thread waits on, "" where that is not known."""
+        if not self.waits.peer:
+            return self.waits.call
+        other = f"rank {self.waits.rank}" if self.waits.rank >= 0 else "a connection to"
+        return f"{self.waits.call}: {other} ({self.waits.peer})"
 
     @property
     def collective(self) -> str:
@@ -90,17 +109,36 @@ def _is_library(path: str) -> bool:
 def stack_row(stack: RankStack) -> dict[str, object]:
     """A rank's stack as JSON; stack_of reads it."""
     frames = [{"function": f.function, "path": f.path, "line": f.line} for f in stack.frames]
+    waits = stack.waits
     return {
         "rank": stack.rank, "place": stack.place, "frames": frames, "wait": stack.wait,
-        "on": stack.on, "problem": stack.problem,
+        "on": stack.on, "problem": stack.problem, "waits": {
+            "call": waits.call, "peer": waits.peer, "rank": waits.rank, "unread": list(waits.unread)
+        },
     }  # fmt: skip
 
 
 def stack_of(row: Mapping[str, Any]) -> RankStack:
     """The stack in a row of stack_row. Raises LookupError, TypeError, ValueError."""
     frames = (Frame(str(f["function"]), str(f["path"]), int(f["line"])) for f in row["frames"])
-    texts = (str(row[name]) for name in ("wait", "problem", "on"))
-    return RankStack(int(row["rank"]), tuple(frames), *texts)
+    row_waits = row["waits"]
+    waits = SeenWait(
+        str(row_waits["call"]), str(row_waits["peer"]), int(row_waits["rank"]),
+        tuple(map(str, row_waits["unread"])),
+    )  # fmt: skip
+    return RankStack(int(row["rank"]), tuple(frames), str(row["wait"]), str(row["problem"]), waits)
+
+
+def with_ranks(stacks: Iterable[RankStack], ends: Mapping[str, int]) -> list[RankStack]:
+    """Name the ranks at the other ends of connections. ends: of all nodes (procfs.waits_on)."""
+    found = []
+    for stack in stacks:
+        waits = stack.waits
+        if waits.peer:
+            waits = replace(waits, rank=ends.get(waits.peer, waits.rank))
+        unread = tuple(f"rank {ends[a]} ({a})" if a in ends else a for a in waits.unread)
+        found.append(replace(stack, waits=replace(waits, unread=unread)))
+    return found
 
 
 @value
@@ -197,20 +235,23 @@ def find_pyspy(env: Mapping[str, str]) -> str:
 
 def dump(
     pids: Mapping[int, int], pyspy: str, seconds: float = DUMP_SECONDS, *, native: bool = False
-) -> list[RankStack]:
-    """The stacks of ranks, all at once. pids: rank -> pid. Waits for `seconds` at most.
+) -> tuple[list[RankStack], Ends]:
+    """The stacks of ranks, all at once, and their ends of connections to other nodes.
 
-    native: with the frames of C and C++; the ranks stand still for that, about a second each.
+    pids: rank -> pid. Waits for `seconds` at most. native: with the frames of C and C++; the ranks
+    stand still for that, about a second each.
     """
     from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
     from time import monotonic
 
-    from paddock.watch.procfs import wait_of, waits_on
-
     waits = {rank: wait_of(pid) for rank, pid in pids.items()}
-    on = waits_on(pids)
+    on, ends = waits_on(pids)
+
+    def stack_of_rank(rank: int, frames: tuple[Frame, ...], problem: str) -> RankStack:
+        return RankStack(rank, frames, waits[rank], problem, on.get(rank, SeenWait()))
+
     if not pyspy:
-        return [RankStack(r, (), waits[r], NO_PYSPY, on.get(r, "")) for r in sorted(pids)]
+        return [stack_of_rank(rank, (), NO_PYSPY) for rank in sorted(pids)], ends
     running: dict[int, Popen[bytes]] = {}
     found: list[RankStack] = []
     until = monotonic() + seconds
@@ -220,7 +261,7 @@ def dump(
         try:
             running[rank] = Popen(argv, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
         except OSError as error:
-            found.append(RankStack(rank, (), waits[rank], str(error), on.get(rank, "")))
+            found.append(stack_of_rank(rank, (), str(error)))
     for rank, process in running.items():
         try:
             out, err = process.communicate(timeout=max(0.0, until - monotonic()))
@@ -230,14 +271,19 @@ def dump(
             process.kill()
             process.communicate()
             frames, problem = (), f"py-spy took longer than {seconds:g} s"
-        found.append(RankStack(rank, frames, waits[rank], problem, on.get(rank, "")))
-    return sorted(found, key=lambda stack: stack.rank)
+        found.append(stack_of_rank(rank, frames, problem))
+    return sorted(found, key=lambda stack: stack.rank), ends
 
 
 def _reason(err: bytes) -> str:
     text = err.decode("utf-8", "replace").strip()
     if "ermission" in text:
-        return NO_RIGHT
+        try:
+            with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
+                scope = file.read().strip()
+        except OSError:
+            scope = ""  # a kernel without Yama
+        return f"{NO_RIGHT}: {RIGHTS.get(scope, NO_CAPABILITY)}"
     return text.splitlines()[0][:200] if text else "py-spy found no Python"
 
 

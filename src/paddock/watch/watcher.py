@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from time import monotonic, monotonic_ns, time
+from time import monotonic, monotonic_ns, thread_time, time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from paddock.core.attempt.exits import Exit
     from paddock.local.node import AttemptProcesses, NodeProcess
+    from paddock.watch.folder import StacksMailbox
     from paddock.watch.history import HistoryWriter
+    from paddock.watch.procfs import Ends
     from paddock.watch.progress import ProgressReading
     from paddock.watch.stacks import RankStack
     from paddock.watch.stalls import StallAction, StallDetector
@@ -27,10 +29,11 @@ if TYPE_CHECKING:
     StackRequest = tuple[str, Callable[[Sequence[RankStack]], None], bool, float]
 
 LOOK_SECONDS = 1.0
-LOOK_SHARE = 0.02  # of a core at most; with many ranks the looks are rarer
+LOOK_SHARE = 0.03  # of a core at most; with many ranks the looks are rarer
 SAMPLE_SECONDS = 10.0  # between two rows of one rank; a step is a row as soon as it is seen
 TAIL_BYTES = 8192
 END_SECONDS = 2.0
+NATIVE_SECONDS = 30.0
 READ_FIELDS = ("step", "steps", "epoch", "rate")  # of a ProgressReading, as the row has them
 
 
@@ -41,6 +44,8 @@ class Watcher:
     between attempts; exits: those of the latest attempt. run: fields of the first row; began_at:
     when the launcher began, in seconds since 1970. clock_offset: seconds that the coordinator's
     monotonic clock is ahead of ours.
+
+    record: the directory of --record, where others ask for stacks (folder.py); "" for none.
 
     Called in the thread: attempt, exits, clock_offset; tell(text), with a line for people;
     on_stall(attempt's number, text, has suspects), with the text "" once ranks move again.
@@ -59,6 +64,7 @@ class Watcher:
         on_stall: Callable[[int, str, bool], None],
         run: Mapping[str, object],
         began_at: float,
+        record: str = "",
     ) -> None:
         self._path = path
         self._env = env
@@ -70,6 +76,8 @@ class Watcher:
         self._on_stall = on_stall
         self._run_row = run
         self._began_at = began_at
+        self._record = record
+        self._mailbox: StacksMailbox | None = None
         self._is_over = False
         self._wake = threading.Event()
         self._requests: deque[StackRequest] = deque()
@@ -86,6 +94,7 @@ class Watcher:
         self._detector: StallDetector
         self._thread = threading.Thread(target=self._watch, name="paddock-watch", daemon=True)
         self.pyspy = ""  # its path, once it has been looked for
+        self.ends: Ends = {}  # of the latest stacks, see procfs.waits_on
         self.bill = ""  # once it has ended
 
     def start(self) -> None:
@@ -131,21 +140,49 @@ class Watcher:
             return
         self._detector = StallDetector(self._stall_after)
         self._write("begin", self._began_at, version=VERSION, paddock=__version__, **self._run_row)
+        if self._record:
+            from paddock.watch.folder import StacksMailbox
+
+            try:
+                self._mailbox = StacksMailbox(self._record)
+            except OSError as error:
+                self._tell(f"nobody can ask for stacks in {self._record}: {error.strerror}")
         due = monotonic()
         while not self._is_over:
             if (began := monotonic()) >= due:
+                used = thread_time()
                 self._look()
-                due = began + max(LOOK_SECONDS, (monotonic() - began) / LOOK_SHARE)
+                due = began + max(LOOK_SECONDS, (thread_time() - used) / LOOK_SHARE)
             self._wake.wait(max(0.0, due - monotonic()))
             self._wake.clear()
+            self._read_mailbox()
             while self._requests:
                 self._take_stacks(*self._requests.popleft())
+        if self._mailbox is not None:
+            self._mailbox.close()
         self._look()
         self._write_clock()
         self._write("end")
         self._history.close()
         bill = bill_of(read_history([self._path]))
         self.bill = "" if bill is None else bill_line(bill)
+
+    def _read_mailbox(self) -> None:
+        """Ask for the stacks that somebody on another host asks for."""
+        mailbox = self._mailbox
+        question = None if mailbox is None else mailbox.question()
+        if mailbox is not None and question is not None:
+            is_native = bool(question.get("native"))
+            self.ask_stacks(
+                "asked", lambda found: mailbox.answer(self.answer_row(found)), native=is_native,
+            )  # fmt: skip
+
+    def answer_row(self, stacks: Sequence[RankStack]) -> dict[str, object]:
+        """The answer to who has asked for stacks: these, and what they need to be read."""
+        from paddock.watch.stacks import stack_row
+
+        rows = [stack_row(stack) for stack in stacks]
+        return {"host": os.uname().nodename, "stacks": rows, "ends": self.ends}
 
     def _look(self) -> None:
         from paddock.watch.procfs import facts_of, tracer_of
@@ -306,7 +343,9 @@ class Watcher:
         attempt = self._attempt()
         ranks = [p for p in attempt.processes if p.role == "worker"] if attempt else []
         pids = {p.rank: p.pid for p in ranks if is_alive(p.pid)}
-        return dump(pids, self.pyspy, seconds or DUMP_SECONDS, native=native)
+        usual = NATIVE_SECONDS if native else DUMP_SECONDS
+        stacks, self.ends = dump(pids, self.pyspy, seconds or usual, native=native)
+        return stacks
 
     def _write(self, kind: str, at: float | None = None, **fields: object) -> None:
         self._history.add({"kind": kind, "at": round(at or time(), 3), **fields})

@@ -34,8 +34,7 @@ from paddock.backends.types import (
     Submission,
 )
 from paddock.errors import PaddockError, Problem, UsageError, refuse
-from paddock.local.runs.control import ask_stacks
-from paddock.local.runs.entry import CONTROL
+from paddock.watch.folder import ask_folders
 
 HAND_OVER_SECONDS = 300.0  # longer than any queue's command may take
 SHOWN_MAX = 8  # files that a fetch could not bring
@@ -157,13 +156,17 @@ class FolderBackend(ABC):
         ]
 
     def stacks(self, run: RegisteredJob, *, native: bool) -> list[dict[str, Any]]:
-        """Ask the launcher on this host: a control socket cannot be reached from another."""
-        here = os.uname().nodename
-        path = Path(run.details["folder"], INNER, f"{CONTROL}.{here}")
-        if not path.exists():
-            hint = f"type paddock stacks {run.run_id} on a host where it runs"
-            raise UsageError(f"no launcher of {run.run_id} is on {here}", hint=hint)
-        return [ask_stacks(str(path), native=native)]
+        """Ask the launchers by files: a control socket cannot be reached from another host."""
+        folder = Path(run.details["folder"])
+        parts = self.tasks(folder) or [folder]
+        try:
+            found = ask_folders([part / INNER for part in parts], native=native)
+        except OSError as error:
+            raise PaddockError(f"{error.filename}: {error.strerror}") from error
+        if not found:
+            hint = "a launcher answers from its second second until its end"
+            raise UsageError(f"no launcher of {run.run_id} answers now", hint=hint)
+        return found
 
     def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
         """Copy the logs (of an array, each task's) and `output/` of the working directory."""
