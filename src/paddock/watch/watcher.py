@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     Key = tuple[str, int]  # role and rank
     StackRequest = tuple[str, Callable[[Sequence[RankStack]], None], bool, float]
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.4  # at logs and reports
+FACTS_SECONDS = 1.0  # at /proc
 LOOK_SHARE = 0.03  # of a core at most; with many ranks the looks are rarer
 SAMPLE_SECONDS = 10.0  # between two rows of one rank; a step is a row as soon as it is seen
 TAIL_BYTES = 8192
@@ -90,6 +91,7 @@ class Watcher:
         self._has_line: set[Key] = set()
         self._written: set[tuple[str, int, int]] = set()  # exits
         self._is_stopping = False
+        self._facts_at = 0.0  # the next ones; monotonic seconds
         self._history: HistoryWriter
         self._detector: StallDetector
         self._thread = threading.Thread(target=self._watch, name="paddock-watch", daemon=True)
@@ -202,8 +204,11 @@ class Watcher:
             self._is_stopping = True
             self._write("stopping")
         now, looks = monotonic(), []
+        has_facts = now >= self._facts_at
+        if has_facts:
+            self._facts_at = now + FACTS_SECONDS
         for each in attempt.processes:
-            facts = facts_of(each.pid)
+            facts = facts_of(each.pid) if has_facts else None
             if facts is not None and facts.state == "Z":
                 facts = None
             is_held = facts is not None and facts.state in "Tt"
@@ -219,7 +224,7 @@ class Watcher:
             tracer = tracer_of(each.pid) if is_held else 0
             if each.role == "worker":  # servers move when workers do
                 looks.append(RankLook(each.rank, facts, size, step, tracer))
-        if self._stall_after and not attempt.is_stopping:
+        if has_facts and self._stall_after and not attempt.is_stopping:
             for action in self._detector.look(now, looks):
                 self._act(action)
 

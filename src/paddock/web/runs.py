@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from paddock.backends.types import LogChunk
 
 T = TypeVar("T")
-HERE_SECONDS = 0.5  # an answer is as good as new for so long; of this machine
+HERE_SECONDS = 0.2  # an answer is as good as new for so long; of this machine
 AWAY_SECONDS = 5.0
 FIRST_SECONDS = 0.4  # a page waits so long for first answers from elsewhere
 READ_SHARE = 10  # a history is read at most one tenth of the time

@@ -1,7 +1,7 @@
 "use strict";
 // Live pages and keys. A page that has parts is asked for again, and the parts that differ are put
 // in place; a page of logs asks for lines that came since. All text was escaped by the server.
-const POLL_MS = 1000, POLL_MAX_MS = 15000, LINES_MAX = 3000, FOLD_AMONG = 64, BUSY_FACTOR = 4;
+const POLL_MS = 500, POLL_MAX_MS = 15000, LINES_MAX = 3000, FOLD_AMONG = 64, BUSY_FACTOR = 4;
 const pulse = document.getElementById("pulse"), list = document.getElementById("lines");
 const words = document.body.dataset;
 const isLive = list ? list.dataset.since !== undefined : !("over" in words) && document.querySelector("[data-live-part]");
