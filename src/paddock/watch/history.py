@@ -31,18 +31,27 @@ REPEATED = ("sample", "progress")
 BYTES_MAX = 16 << 20
 ROW_BYTES_MAX = 1 << 20  # a longer line is no row
 APART_SECONDS, APART_MAX = 2.0, 1e6  # between two rows of a rank, once some are removed
+# The fields that readers count with. A row in which one is something else is damaged.
+NUMBERS = ("seconds", "wall", "offset", "cpu", "epoch", "rate")
+WHOLES = ("version", "attempt", "rank", "pid", "step", "steps", "rss", "tracer")
+NEEDED = {
+    "attempt": ("attempt", "ranks"), "clock": ("wall", "offset"), "sample": ("rank", "cpu"),
+    "progress": ("rank",), "line": ("rank",), "stall": ("seconds",), "waited": ("seconds",),
+    "held": ("rank",),
+}  # fmt: skip
 
 
 class HistoryWriter:
     """Appends rows to a history. Owned by one thread.
 
-    A disk that is full loses rows, and the job goes on; `lost` counts them.
+    A disk that is full loses rows, and the job goes on; `lost` counts them, `problem` says why.
     """
 
     def __init__(self, path: str, bytes_max: int = BYTES_MAX) -> None:
         """Open the file, or make it. Raises OSError."""
         self.path = path
         self.lost = 0
+        self.problem = ""
         self._bytes_max = bytes_max
         self._apart = APART_SECONDS
         self._fd = self._open()
@@ -62,12 +71,16 @@ class HistoryWriter:
         text = ("\n" if self._is_torn else "") + "\n".join(lines) + "\n"
         try:
             written = os.write(self._fd, data := text.encode())
-        except OSError:
+        except OSError as error:
             self.lost += len(lines)
+            self.problem = error.strerror or str(error)
             return
         self._is_torn = written < len(data)
         self.lost += len(lines) if self._is_torn else 0
-        if os.fstat(self._fd).st_size > self._bytes_max:
+        found = os.fstat(self._fd)
+        if not found.st_nlink:
+            self.problem = "it was removed"
+        elif found.st_size > self._bytes_max:
             self._thin()
 
     def _thin(self) -> None:
@@ -178,7 +191,9 @@ class HistoryReader:
                     self._skipped += 1
                     continue
                 if row["kind"] == "begin":
-                    self._nodes[path] = str(row.get("host", ""))
+                    host = str(row.get("host", ""))
+                    others = [node for at, node in self._nodes.items() if at != path]
+                    self._nodes[path] = f"{host}/{row.get('run')}" if host in others else host
                     self._newest = max(self._newest, int(row.get("version", VERSION)))
                 found = {"node": self._nodes.get(path, ""), **row}
                 self._rows.setdefault(path, []).append(found)
@@ -205,6 +220,15 @@ def merged(nodes: Sequence[Sequence[Row]]) -> list[Row]:
     return sorted(found, key=_at)
 
 
+def first_row(path: str | os.PathLike[str]) -> Row:
+    """The first row of a history; empty where there is none."""
+    try:
+        with open(path, "rb") as file:
+            return next(_lines(file), (b"", None))[1] or {}
+    except OSError:
+        return {}
+
+
 def _is_same(path: str, inode: int, next_byte: int) -> bool:
     try:
         found = os.stat(path)
@@ -224,9 +248,28 @@ def _lines(file: BinaryIO) -> Iterator[tuple[bytes, Row | None]]:
     while line := file.readline(ROW_BYTES_MAX):
         try:
             row = json.loads(line)
-            if not (isinstance(row["kind"], str) and isfinite(row["at"])):
+            if not (isinstance(row["kind"], str) and isfinite(row["at"]) and _is_sound(row)):
                 raise ValueError(line)
             yield line, row
-        except (ValueError, TypeError, LookupError, RecursionError, OverflowError):
+        except (ValueError, TypeError, LookupError, RecursionError, OverflowError, AttributeError):
             if line.strip():
                 yield line, None
+
+
+def _is_sound(row: Row) -> bool:
+    """Return True if a row has the fields of its kind. Raises as _lines expects."""
+    from math import isfinite
+
+    for name, found in row.items():
+        if (name in WHOLES and not isinstance(found, int)) or (
+            name in NUMBERS and not isfinite(found)
+        ):
+            return False
+    if row["kind"] == "attempt":
+        for role, rank, pid, *_ in row["ranks"]:
+            if not (isinstance(role, str) and isinstance(rank, int) and isinstance(pid, int)):
+                return False
+    numbers = dict(row.get("values") or ()).values()
+    return all(isinstance(number, (int, float)) for number in numbers) and all(
+        name in row for name in NEEDED.get(row["kind"], ())
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from time import monotonic, monotonic_ns, thread_time, time
+from time import monotonic, thread_time, time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,13 +42,16 @@ class Watcher:
     """Looks at the ranks of this node, in a thread of its own.
 
     path: of the history. stall_after: 0 for no stall detection. attempt: the processes now, None
-    between attempts; exits: those of the latest attempt. run: fields of the first row; began_at:
-    when the launcher began, in seconds since 1970. clock_offset: seconds that the coordinator's
-    monotonic clock is ahead of ours.
+    between attempts; exits: those of the latest attempt, a list that grows, another one for each
+    attempt. run: fields of the first row; began_at: when the launcher began, in seconds since 1970.
+    waits_from, joined_at: since when it waits for nodes, and when it joined the job; monotonic
+    seconds, 0.0 for a job of one node. is_waiting: this node coordinates, and waits for nodes now.
+    clock_offset: seconds that the coordinator's monotonic clock is ahead of ours; it is also that
+    of the exits.
 
     record: the directory of --record, where others ask for stacks (folder.py); "" for none.
 
-    Called in the thread: attempt, exits, clock_offset; tell(text), with a line for people;
+    Called in the thread: attempt, exits, clock_offset, is_waiting; tell(text), a line for people;
     on_stall(attempt's number, text, has suspects), with the text "" once ranks move again.
     """
 
@@ -61,10 +64,13 @@ class Watcher:
         attempt: Callable[[], AttemptProcesses | None],
         exits: Callable[[], Sequence[Exit]],
         clock_offset: Callable[[], float],
+        is_waiting: Callable[[], bool],
         tell: Callable[[str], None],
         on_stall: Callable[[int, str, bool], None],
         run: Mapping[str, object],
         began_at: float,
+        waits_from: float,
+        joined_at: float,
         record: str = "",
     ) -> None:
         self._path = path
@@ -79,6 +85,10 @@ class Watcher:
         self._began_at = began_at
         self._record = record
         self._mailbox: StacksMailbox | None = None
+        self._is_waiting = is_waiting
+        self._waits_from, self._joined_at = waits_from, joined_at
+        self._wall = 0.0  # less monotonic, fixed: a clock that is set moves no row
+        self._latest_exits: Sequence[Exit] = ()
         self._is_over = False
         self._wake = threading.Event()
         self._requests: deque[StackRequest] = deque()
@@ -141,7 +151,9 @@ class Watcher:
             self._tell(f"this run is not watched: {self._path}: {error.strerror}")
             return
         self._detector = StallDetector(self._stall_after)
-        self._write("begin", self._began_at, version=VERSION, paddock=__version__, **self._run_row)
+        self._wall = time() - monotonic()
+        began = self._began_at - self._wall
+        self._write("begin", began, version=VERSION, paddock=__version__, **self._run_row)
         if self._record:
             from paddock.watch.folder import StacksMailbox
 
@@ -167,7 +179,8 @@ class Watcher:
         self._write("end")
         self._history.close()
         bill = bill_of(read_history([self._path]))
-        self.bill = "" if bill is None else bill_line(bill)
+        where = " of this node" if self._run_row["nodes"] != 1 else ""
+        self.bill = "" if bill is None else bill_line(bill, where)
 
     def _read_mailbox(self) -> None:
         """Ask for the stacks that somebody on another host asks for."""
@@ -191,12 +204,17 @@ class Watcher:
         from paddock.watch.stalls import RankLook
 
         attempt = self._attempt()
-        for exit_ in tuple(self._exits()):
+        before, self._latest_exits = self._latest_exits, self._exits()
+        for exit_ in (*before, *self._latest_exits):
             self._write_exit(exit_)
         if self._has_attempt and (attempt is None or attempt.number != self._number):
             self._has_attempt = False
-            self._write("attempt_end", attempt=self._number)
+            now = monotonic()
+            at = now if attempt is None else min(now, attempt.began_at)
+            self._write("attempt_end", at, attempt=self._number)
         if attempt is None:
+            if not self._waits_from and self._is_waiting():
+                self._waits_from = monotonic()
             return
         if attempt.number != self._number:
             self._begin(attempt)
@@ -240,14 +258,19 @@ class Watcher:
             each.clear()
         self._detector.begin()
         rows = [[p.role, p.rank, p.pid, os.path.basename(p.log)] for p in attempt.processes]
-        began = time() - (monotonic() - attempt.began_at)
-        self._write("attempt", began, attempt=attempt.number, ranks=rows)
+        if self._joined_at:
+            self._write("joined", self._joined_at)
+        if self._waits_from:
+            seconds = round(max(0.0, attempt.began_at - self._waits_from), 3)
+            self._write("waited", self._waits_from, seconds=seconds)
+        self._waits_from = self._joined_at = 0.0
+        self._write("attempt", attempt.began_at, attempt=attempt.number, ranks=rows)
         self._write_clock()
 
     def _write_clock(self) -> None:
         """Write how our clocks stand to the coordinator's: readers merge nodes by that."""
         offset = round(self._clock_offset(), 4)
-        self._write("clock", wall=round(time() - monotonic(), 4), offset=offset)
+        self._write("clock", wall=round(self._wall, 4), offset=offset)
 
     def _read(self, each: NodeProcess) -> tuple[int, ProgressReading | None]:
         """The size of a rank's log, and its latest progress: by its own reports, or by its log."""
@@ -259,16 +282,16 @@ class Watcher:
         try:
             with open(each.log, "rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                if size != self._sizes.get(key) and key not in self._reporting:
-                    file.seek(max(0, size - TAIL_BYTES))
+                is_new = each.first_line_at and size != self._sizes.get(key)
+                if is_new and key not in self._reporting:
+                    file.seek(max(each.log_from, size - TAIL_BYTES))
                     tail = file.read(TAIL_BYTES)
         except OSError:
             pass  # it was removed
         self._sizes[key] = size
         if each.first_line_at and key not in self._has_line:
             self._has_line.add(key)
-            at = time() - (monotonic() - each.first_line_at)
-            self._write("line", at, **_named(each))
+            self._write("line", each.first_line_at, **_named(each))
         reading = read_reports(each.reports.read()) if each.reports is not None else None
         if reading is not None:
             self._reporting.add(key)
@@ -289,7 +312,7 @@ class Watcher:
         if key in self._written:
             return
         self._written.add(key)
-        at = time() - (monotonic_ns() - exit_.at_ns) / 1e9
+        at = exit_.at_ns / 1e9 - self._clock_offset()
         self._write(
             "exit", at, role=exit_.role, rank=exit_.rank, how=exit_.how, ok=exit_.ok,
             by_us=exit_.by_us,
@@ -353,7 +376,12 @@ class Watcher:
         return stacks
 
     def _write(self, kind: str, at: float | None = None, **fields: object) -> None:
-        self._history.add({"kind": kind, "at": round(at or time(), 3), **fields})
+        """Write a row. at: monotonic seconds; None for now."""
+        seconds = self._wall + (monotonic() if at is None else at)
+        was_whole = not self._history.problem
+        self._history.add({"kind": kind, "at": round(seconds, 3), **fields})
+        if was_whole and (problem := self._history.problem):
+            self._tell(f"the history of this run has a gap: {self._path}: {problem}")
 
 
 def _named(each: NodeProcess) -> dict[str, Any]:
