@@ -85,7 +85,7 @@ def test_the_latest_of_each_rank_and_the_first_of_each_attempt_stay(tmp_path: Pa
     writer = HistoryWriter(str(path), bytes_max=20_000)
     for step in range(3000):
         if step % 1000 == 0:
-            writer.add(row(float(step), "attempt", attempt=step // 1000))
+            writer.add(row(float(step), "attempt", attempt=step // 1000, ranks=[]))
         for rank in (0, 1):
             writer.add(row(float(step), "progress", rank=rank, step=step))
             found = {each["rank"]: each["step"] for each in read_tail(path)}
