@@ -151,7 +151,8 @@ def board_lines(runs: Sequence[BoardRun], now: float, rows: int, columns: int) -
     if first.view is not None and first.view.ranks:
         ranks = first.view.ranks
         left = max(1, rows - len(lines) - 4)
-        lines += ["", f"{first.run.run_id}: {count(len(ranks), 'rank')}"]
+        slow = f" · {clean(first.view.slow)}" if first.view.slow else ""
+        lines += ["", f"{first.run.run_id}: {count(len(ranks), 'rank')}{slow}"]
         lines += fitted([RANK_HEAD, *(rank_cells(rank, now) for rank in ranks[:left])], columns)
         if len(ranks) > left:
             lines.append(f"and {len(ranks) - left} more")

@@ -32,6 +32,11 @@ COLLECTIVES = (
     *("reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "recv", "wait", "sendrecv"),
     *("sync_global_devices", "process_allgather", "broadcast_one_to_all", *STARTS),
 )
+# Functions that may take minutes, and are named so: a rank in them works, also where it waits for a
+# network or a disk. Debuggers that run in the rank: somebody looks at it.
+SLOW_WORDS = ("save", "checkpoint", "evaluat", "valid", "download")
+NOT_SLOW = "torch/utils/checkpoint.py"  # recomputes activations in every step
+DEBUGGERS = {"pdb.py": "pdb", "debugpy": "debugpy", "pydevd.py": "pydevd", "pudb": "pudb"}
 NO_PYSPY = "py-spy is not installed"
 NO_RIGHT = "no right to trace"
 # By kernel.yama.ptrace_scope. Source: Documentation/admin-guide/LSM/Yama.rst.
@@ -90,6 +95,18 @@ class RankStack:
             if frame.function in COLLECTIVES:
                 return frame.function
         return ""
+
+    @property
+    def is_slow_work(self) -> bool:
+        """True in a function that is known to take long, and in no collective."""
+        names = (f.function.lower() for f in self.frames if not f.path.endswith(NOT_SLOW))
+        return not self.collective and any(word in n for n in names for word in SLOW_WORDS)
+
+    @property
+    def debugger(self) -> str:
+        """The debugger that runs in the rank and waits for its user, "" for none."""
+        parts = {part for frame in self.frames for part in frame.path.split("/")}
+        return next((name for part, name in DEBUGGERS.items() if part in parts), "")
 
     @property
     def place(self) -> str:

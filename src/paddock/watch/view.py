@@ -7,6 +7,7 @@ history.
 from __future__ import annotations
 
 from paddock.core.value import value
+from paddock.watch.slow import slow_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +66,10 @@ class AttemptView:
 
 @value
 class RunView:
-    """All that a history tells. notices: rows of stalls and held ranks, the latest first."""
+    """All that a history tells. notices: rows of stalls and held ranks, the latest first.
+
+    slow: a line about a rank that may hold the others up, "" for none.
+    """
 
     began: float
     ended: float | None
@@ -75,6 +79,7 @@ class RunView:
     curves: tuple[Curve, ...]
     notices: tuple[Row, ...]
     skipped: int = 0
+    slow: str = ""
 
 
 def run_view(history: HistoryRows) -> RunView | None:
@@ -93,6 +98,7 @@ def run_view(history: HistoryRows) -> RunView | None:
         curves=_curves(history, float(begin["at"])),
         notices=tuple(reversed(tuple(history.of("stall", "stall_over", "held")))),
         skipped=history.skipped,
+        slow=slow_text(history),
     )
 
 

@@ -200,7 +200,7 @@ class Watcher:
         return {"host": os.uname().nodename, "stacks": rows, "ends": self.ends}
 
     def _look(self) -> None:
-        from paddock.watch.procfs import facts_of, tracer_of
+        from paddock.watch.procfs import facts_of, pressure_of, tracer_of
         from paddock.watch.stalls import RankLook
 
         attempt = self._attempt()
@@ -234,9 +234,11 @@ class Watcher:
             size, reading = self._read(each)
             if facts is not None and now - self._sampled_at.get(key, 0.0) >= SAMPLE_SECONDS:
                 self._sampled_at[key] = now
+                waited, faults = pressure_of(each.pid)
                 self._write(
                     "sample", **_named(each), cpu=round(facts.cpu_seconds, 2), rss=facts.rss_bytes,
-                    read=facts.read_bytes, written=facts.written_bytes,
+                    read=facts.read_bytes, written=facts.written_bytes, waited=round(waited, 2),
+                    faults=faults,
                 )  # fmt: skip
             step = None if reading is None else reading.step
             tracer = tracer_of(each.pid) if is_held else 0
@@ -340,8 +342,10 @@ class Watcher:
             self._on_stall(self._number, "", False)
             self._tell(f"the ranks move again, after {action.seconds:.0f} s")
         elif isinstance(action, RankHeld):
-            self._write("held", rank=action.rank, tracer=action.tracer)
+            inside: dict[str, Any] = {"debugger": action.debugger} if action.debugger else {}
+            self._write("held", rank=action.rank, tracer=action.tracer, **inside)
             by = f"a debugger holds it (pid {action.tracer})" if action.tracer else "SIGSTOP"
+            by = f"it waits in {action.debugger}" if action.debugger else by
             self._tell(f"rank {action.rank} is stopped: {by}")
 
     def _take_stacks(
