@@ -22,7 +22,7 @@ from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from paddock.watch.history import HistoryRows, Row
 
@@ -146,6 +146,26 @@ def bill_of(history: HistoryRows) -> Bill | None:
         ended - began, len(ranks), tuple(spent.items()), len(spans), max(steps, default=None),
         rows[-1]["kind"] == "end",
     )  # fmt: skip
+
+
+def needed_rows() -> Callable[[Row], bool]:
+    """Whether a bill needs row after row: no sample, and of progress what is new in an attempt.
+
+    A long history has 150,000 rows, and the bill needs a thousandth of them.
+    """
+    seen: set[tuple[object, ...]] = set()
+
+    def is_needed(row: Row) -> bool:
+        if row["kind"] == "attempt":
+            seen.clear()
+        elif row["kind"] == "progress":
+            news = {(row.get("rank"),), (row.get("profile"), row.get("epoch"), row.get("step"))}
+            is_old = news <= seen
+            seen.update(news)
+            return not is_old
+        return bool(row["kind"] != "sample")
+
+    return is_needed
 
 
 def bill_line(bill: Bill, where: str = "") -> str:

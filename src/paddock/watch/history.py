@@ -20,7 +20,7 @@ from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any, BinaryIO
 
     Row = Mapping[str, Any]
@@ -147,10 +147,18 @@ def read_history(paths: Iterable[str | os.PathLike[str]]) -> HistoryRows:
 
 
 class HistoryReader:
-    """Reads histories as they grow: each time only what is new. Owned by one thread."""
+    """Reads histories as they grow: each time only what is new. Owned by one thread.
 
-    def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
+    keep: tells of a row whether it is wanted; without it, all are.
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[str | os.PathLike[str]],
+        keep: Callable[[Row], bool] = lambda _: True,
+    ) -> None:
         self._paths = tuple(os.fspath(path) for path in paths)
+        self._keep = keep
         self._forget()
 
     def is_of(self, paths: Iterable[str | os.PathLike[str]]) -> bool:
@@ -195,8 +203,9 @@ class HistoryReader:
                     others = [node for at, node in self._nodes.items() if at != path]
                     self._nodes[path] = f"{host}/{row.get('run')}" if host in others else host
                     self._newest = max(self._newest, int(row.get("version", VERSION)))
-                found = {"node": self._nodes.get(path, ""), **row}
-                self._rows.setdefault(path, []).append(found)
+                if self._keep(row):
+                    found = {"node": self._nodes.get(path, ""), **row}
+                    self._rows.setdefault(path, []).append(found)
             self._places[path] = (os.fstat(file.fileno()).st_ino, next_byte)
         return torn
 

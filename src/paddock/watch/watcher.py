@@ -139,8 +139,8 @@ class Watcher:
 
     def _watch(self) -> None:
         from paddock import __version__
-        from paddock.watch.bill import bill_line, bill_of
-        from paddock.watch.history import VERSION, HistoryWriter, read_history
+        from paddock.watch.bill import bill_line, bill_of, needed_rows
+        from paddock.watch.history import VERSION, HistoryReader, HistoryWriter
         from paddock.watch.stacks import find_pyspy
         from paddock.watch.stalls import StallDetector
 
@@ -178,7 +178,7 @@ class Watcher:
         self._write_clock()
         self._write("end")
         self._history.close()
-        bill = bill_of(read_history([self._path]))
+        bill = bill_of(HistoryReader([self._path], needed_rows()).read())
         where = " of this node" if self._run_row["nodes"] != 1 else ""
         self.bill = "" if bill is None else bill_line(bill, where)
 
