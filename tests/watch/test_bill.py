@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.watch.bill import KINDS, bill_line, bill_of
+from paddock.watch.bill import KINDS, bill_line, bill_of, needed_rows
 from paddock.watch.history import HistoryRows, merged
 
 
@@ -24,6 +24,7 @@ def spent(*rows: dict[str, object]) -> dict[str, float]:
     bill = bill_of(HistoryRows(tuple(rows)))
     assert bill is not None
     assert sum(ms for _, ms in bill.spent_ms) == bill.wall_ms * bill.ranks
+    assert bill_of(HistoryRows(tuple(filter(needed_rows(), rows)))) == bill
     return {kind: ms / 1000 for kind, ms in bill.spent_ms if ms}
 
 

@@ -32,8 +32,8 @@ BYTES_MAX = 16 << 20
 ROW_BYTES_MAX = 1 << 20  # a longer line is no row
 APART_SECONDS, APART_MAX = 2.0, 1e6  # between two rows of a rank, once some are removed
 # The fields that readers count with. A row in which one is something else is damaged.
-NUMBERS = ("seconds", "wall", "offset", "cpu", "epoch", "rate")
-WHOLES = ("version", "attempt", "rank", "pid", "step", "steps", "rss", "tracer")
+NUMBERS = frozenset(("seconds", "wall", "offset", "cpu", "epoch", "rate"))
+WHOLES = frozenset(("version", "attempt", "rank", "pid", "step", "steps", "rss", "tracer"))
 NEEDED = {
     "attempt": ("attempt", "ranks"), "clock": ("wall", "offset"), "sample": ("rank", "cpu"),
     "progress": ("rank",), "line": ("rank",), "stall": ("seconds",), "waited": ("seconds",),
@@ -252,12 +252,10 @@ def _at(row: Row) -> float:
 
 def _lines(file: BinaryIO) -> Iterator[tuple[bytes, Row | None]]:
     """The lines of a history and their rows; None for a damaged one. Raises OSError."""
-    from math import isfinite
-
     while line := file.readline(ROW_BYTES_MAX):
         try:
             row = json.loads(line)
-            if not (isinstance(row["kind"], str) and isfinite(row["at"]) and _is_sound(row)):
+            if not (isinstance(row["kind"], str) and math.isfinite(row["at"]) and _is_sound(row)):
                 raise ValueError(line)
             yield line, row
         except (ValueError, TypeError, LookupError, RecursionError, OverflowError, AttributeError):
@@ -267,18 +265,17 @@ def _lines(file: BinaryIO) -> Iterator[tuple[bytes, Row | None]]:
 
 def _is_sound(row: Row) -> bool:
     """Return True if a row has the fields of its kind. Raises as _lines expects."""
-    from math import isfinite
-
     for name, found in row.items():
-        if (name in WHOLES and not isinstance(found, int)) or (
-            name in NUMBERS and not isfinite(found)
-        ):
+        if name in WHOLES:
+            if not isinstance(found, int):
+                return False
+        elif name in NUMBERS and not math.isfinite(found):
             return False
     if row["kind"] == "attempt":
         for role, rank, pid, *_ in row["ranks"]:
             if not (isinstance(role, str) and isinstance(rank, int) and isinstance(pid, int)):
                 return False
-    numbers = dict(row.get("values") or ()).values()
-    return all(isinstance(number, (int, float)) for number in numbers) and all(
-        name in row for name in NEEDED.get(row["kind"], ())
-    )
+    for number in (row.get("values") or {}).values():
+        if not isinstance(number, (int, float)):
+            return False
+    return all(name in row for name in NEEDED.get(row["kind"], ()))
