@@ -149,7 +149,7 @@ def bill_of(history: HistoryRows) -> Bill | None:
 
 
 def needed_rows() -> Callable[[Row], bool]:
-    """Whether a bill needs row after row: no sample, and of progress what is new in an attempt.
+    """A test whether a bill needs the next row: no sample; of progress, what is new in an attempt.
 
     A long history has 150,000 rows, and the bill needs a thousandth of them.
     """
