@@ -57,10 +57,10 @@ class WatchedRun:
         return sorted(self.folder.glob("log/runs/*/history.jsonl"))
 
     def rows(self, *kinds: str) -> list[dict[str, Any]]:
-        """The whole rows of these kinds until now."""
+        """The whole rows of these kinds until now; of all without any."""
         lines = [line for path in self._histories() for line in path.read_text().splitlines(True)]
         found = [json.loads(line) for line in lines if line.endswith("\n")]
-        return [row for row in found if row["kind"] in kinds]
+        return [row for row in found if not kinds or row["kind"] in kinds]
 
     def wait(self, is_true: Callable[[], Any], seconds: float = SECONDS_MAX) -> Any:
         """Wait until something is true; returns it."""
