@@ -132,6 +132,11 @@ def rank_cells(rank: RankView, now: float) -> tuple[str, ...]:
     )
 
 
+def seen_text(view: RunView) -> str:
+    """The kind of progress lines, and the pages of trackers."""
+    return "".join(f" · {clean(name)}: {clean(text)}" for name, text in view.seen)
+
+
 def _step(rank: RankView | None) -> str:
     if rank is None or rank.step is None:
         return "-"
@@ -152,7 +157,8 @@ def board_lines(runs: Sequence[BoardRun], now: float, rows: int, columns: int) -
         ranks = first.view.ranks
         left = max(1, rows - len(lines) - 4)
         slow = f" · {clean(first.view.slow)}" if first.view.slow else ""
-        lines += ["", f"{first.run.run_id}: {count(len(ranks), 'rank')}{slow}"]
+        about = f"{count(len(ranks), 'rank')}{slow}{seen_text(first.view)}"
+        lines += ["", f"{first.run.run_id}: {about}"]
         lines += fitted([RANK_HEAD, *(rank_cells(rank, now) for rank in ranks[:left])], columns)
         if len(ranks) > left:
             lines.append(f"and {len(ranks) - left} more")

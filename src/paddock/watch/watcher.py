@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from paddock.watch.folder import StacksMailbox
     from paddock.watch.history import HistoryWriter
     from paddock.watch.procfs import Ends
-    from paddock.watch.progress import ProgressReading
+    from paddock.watch.progress import LineProfile, ProgressReading
     from paddock.watch.stacks import RankStack
     from paddock.watch.stalls import StallAction, StallDetector
 
@@ -33,6 +33,9 @@ FACTS_SECONDS = 1.0  # at /proc
 LOOK_SHARE = 0.03  # of a core at most; with many ranks the looks are rarer
 SAMPLE_SECONDS = 10.0  # between two rows of one rank; a step is a row as soon as it is seen
 TAIL_BYTES = 8192
+HEAD_BYTES = 256 << 10  # that are searched for the pages of trackers
+HEADS = 4  # logs that are
+SEEN_MAX = 32
 END_SECONDS = 2.0
 NATIVE_SECONDS = 30.0
 READ_FIELDS = ("step", "steps", "epoch", "rate")  # of a ProgressReading, as the row has them
@@ -89,6 +92,10 @@ class Watcher:
         self._waits_from, self._joined_at = waits_from, joined_at
         self._wall = 0.0  # less monotonic, fixed: a clock that is set moves no row
         self._latest_exits: Sequence[Exit] = ()
+        self._processes: Sequence[NodeProcess] = ()  # at the latest look
+        self._profiles: Sequence[LineProfile] = ()
+        self._head_at: dict[Key, int] = {}  # so far, of the logs that are read from the beginning
+        self._seen: set[tuple[str, str]] = set()
         self._is_over = False
         self._wake = threading.Event()
         self._requests: deque[StackRequest] = deque()
@@ -139,8 +146,11 @@ class Watcher:
 
     def _watch(self) -> None:
         from paddock import __version__
+        from paddock.errors import PaddockError
+        from paddock.local.runs.entry import profiles_path
         from paddock.watch.bill import bill_line, bill_of, needed_rows
         from paddock.watch.history import VERSION, HistoryReader, HistoryWriter
+        from paddock.watch.progress import load_profiles
         from paddock.watch.stacks import find_pyspy
         from paddock.watch.stalls import StallDetector
 
@@ -151,6 +161,10 @@ class Watcher:
             self._tell(f"this run is not watched: {self._path}: {error.strerror}")
             return
         self._detector = StallDetector(self._stall_after)
+        try:
+            self._profiles = load_profiles(profiles_path(self._env))
+        except PaddockError as error:  # it was changed since the start
+            self._tell(error.message)
         self._wall = time() - monotonic()
         began = self._began_at - self._wall
         self._write("begin", began, version=VERSION, paddock=__version__, **self._run_row)
@@ -211,7 +225,12 @@ class Watcher:
             self._has_attempt = False
             now = monotonic()
             at = now if attempt is None else min(now, attempt.began_at)
+            ends = {} if attempt is None else {(p.role, p.rank): p for p in attempt.processes}
+            for each in self._processes:  # what they printed since the last look
+                after = ends.get((each.role, each.rank))
+                self._read(each, at, after.log_from if after and after.first_line_at else None)
             self._write("attempt_end", at, attempt=self._number)
+        self._processes = () if attempt is None else attempt.processes
         if attempt is None:
             if not self._waits_from and self._is_waiting():
                 self._waits_from = monotonic()
@@ -256,6 +275,7 @@ class Watcher:
             self._sampled_at,
             self._reporting,
             self._has_line,
+            self._head_at,
         ):
             each.clear()
         self._detector.begin()
@@ -274,40 +294,71 @@ class Watcher:
         offset = round(self._clock_offset(), 4)
         self._write("clock", wall=round(self._wall, 4), offset=offset)
 
-    def _read(self, each: NodeProcess) -> tuple[int, ProgressReading | None]:
-        """The size of a rank's log, and its latest progress: by its own reports, or by its log."""
-        from paddock.watch.progress import read_tail
+    def _read(
+        self, each: NodeProcess, at: float | None = None, until: int | None = None
+    ) -> tuple[int, ProgressReading | None]:
+        """The size of a rank's log, and its latest progress: by its own reports, or by its log.
+
+        at: of the row, None for now. until: where its part of the log ends, None for its end.
+        """
+        from paddock.watch.progress import find_trackers, read_tail
         from paddock.watch.rank import read_reports
 
         key = (each.role, each.rank)
         before, size, tail = self._readings.get(key), self._sizes.get(key, 0), b""
         try:
             with open(each.log, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
+                size = os.fstat(file.fileno()).st_size if until is None else until
                 is_new = each.first_line_at and size != self._sizes.get(key)
                 if is_new and key not in self._reporting:
-                    file.seek(max(each.log_from, size - TAIL_BYTES))
-                    tail = file.read(TAIL_BYTES)
+                    begin = file.seek(max(each.log_from, size - TAIL_BYTES))
+                    tail = file.read(max(0, size - begin))
         except OSError:
             pass  # it was removed
         self._sizes[key] = size
         if each.first_line_at and key not in self._has_line:
             self._has_line.add(key)
             self._write("line", each.first_line_at, **_named(each))
+        if len(self._head_at) < HEADS or key in self._head_at:
+            head = self._read_head(each, size)
+            for name, url in find_trackers(head + tail):
+                self._see(name, url)
         reading = read_reports(each.reports.read()) if each.reports is not None else None
         if reading is not None:
             self._reporting.add(key)
         elif tail:
-            reading = read_tail(tail)
+            reading = read_tail(tail, self._profiles)
         if reading is None or reading == before:
             return size, before
         self._readings[key] = reading
+        self._see("progress", reading.profile)
         fields = {n: v for n in READ_FIELDS if (v := getattr(reading, n)) is not None}
         self._write(
-            "progress", **_named(each), profile=reading.profile, values=dict(reading.values),
+            "progress", at, **_named(each), profile=reading.profile, values=dict(reading.values),
             unit=reading.rate_unit, **fields,
         )  # fmt: skip
         return size, reading
+
+    def _read_head(self, each: NodeProcess, size: int) -> bytes:
+        """Return what is new at the beginning of a log: trackers tell there of their pages."""
+        key = (each.role, each.rank)
+        at = self._head_at.setdefault(key, each.log_from) if each.first_line_at else size
+        if at >= min(size, each.log_from + HEAD_BYTES):
+            return b""
+        try:
+            with open(each.log, "rb") as file:
+                file.seek(at)
+                head = file.read(HEAD_BYTES // 4)
+        except OSError:
+            return b""
+        self._head_at[key] = at + (head.rfind(b"\n") + 1 or len(head))
+        return head
+
+    def _see(self, name: str, text: str) -> None:
+        """Write once what is seen in the logs of this node: a profile, a tracker's page."""
+        if (name, text) not in self._seen and len(self._seen) < SEEN_MAX:
+            self._seen.add((name, text))
+            self._write("seen", name=name, text=text)
 
     def _write_exit(self, exit_: Exit) -> None:
         key = (exit_.role, exit_.rank, exit_.at_ns)
