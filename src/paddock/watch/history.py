@@ -29,6 +29,7 @@ VERSION = 1
 FILE = "history.jsonl"
 REPEATED = ("sample", "progress")
 BYTES_MAX = 16 << 20
+BACK_SECONDS = 60.0  # a row is written later than others, whose time it is before, by less
 ROW_BYTES_MAX = 1 << 20  # a longer line is no row
 APART_SECONDS, APART_MAX = 2.0, 1e6  # between two rows of a rank, once some are removed
 # The fields that readers count with. A row in which one is something else is damaged.
@@ -169,6 +170,7 @@ class HistoryReader:
         self._places: dict[str, tuple[int, int]] = {}  # path -> inode, next byte
         self._rows: dict[str, list[Row]] = {}
         self._nodes: dict[str, str] = {}
+        self._clocks: dict[str, tuple[float, float]] = {}  # path -> added to its times, the latest
         self._skipped, self._newest = 0, VERSION
 
     def read(self) -> HistoryRows:
@@ -203,8 +205,14 @@ class HistoryReader:
                     others = [node for at, node in self._nodes.items() if at != path]
                     self._nodes[path] = f"{host}/{row.get('run')}" if host in others else host
                     self._newest = max(self._newest, int(row.get("version", VERSION)))
+                shift, last = self._clocks.get(path, (0.0, row["at"]))
+                if row["at"] + shift < last - BACK_SECONDS:  # the node's clock was set back
+                    shift = last - row["at"]
+                self._clocks[path] = shift, max(last, row["at"] + shift)
                 if self._keep(row):
                     found = {"node": self._nodes.get(path, ""), **row}
+                    for name in ("at", "wall") if shift else ():
+                        found |= {name: round(found[name] + shift, 3)} if name in found else {}
                     self._rows.setdefault(path, []).append(found)
             self._places[path] = (os.fstat(file.fileno()).st_ino, next_byte)
         return torn
