@@ -212,7 +212,8 @@ class HistoryReader:
                 if self._keep(row):
                     found = {"node": self._nodes.get(path, ""), **row}
                     for name in ("at", "wall") if shift else ():
-                        found |= {name: round(found[name] + shift, 3)} if name in found else {}
+                        if isinstance(row.get(name), (int, float)):
+                            found[name] = round(row[name] + shift, 3)
                     self._rows.setdefault(path, []).append(found)
             self._places[path] = (os.fstat(file.fileno()).st_ino, next_byte)
         return torn
