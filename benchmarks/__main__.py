@@ -25,6 +25,7 @@ NAMES = {
     "submit": "logs of 32 ranks merged",
     "lost_node": "a node is killed, or its cable cut: until the others know",
     "kill": "kill -9 of the launcher: ranks left behind",
+    "watch": "watching a run: its cost; a stall is named; stacks; pages",
     "readme": "the table of README: each launcher as often as the other",
     "sim": "a simulated job of 500 agents, each with its own code",
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 SECONDS_MAX = 100.0
 
@@ -57,10 +57,10 @@ class WatchedRun:
         return sorted(self.folder.glob("log/runs/*/history.jsonl"))
 
     def rows(self, *kinds: str) -> list[dict[str, Any]]:
-        """The whole rows of these kinds until now."""
+        """The whole rows of these kinds until now; of all without any."""
         lines = [line for path in self._histories() for line in path.read_text().splitlines(True)]
         found = [json.loads(line) for line in lines if line.endswith("\n")]
-        return [row for row in found if row["kind"] in kinds]
+        return [row for row in found if not kinds or row["kind"] in kinds]
 
     def wait(self, is_true: Callable[[], Any], seconds: float = SECONDS_MAX) -> Any:
         """Wait until something is true; returns it."""
@@ -90,14 +90,22 @@ class WatchedRun:
 
 @contextmanager
 def launched(
-    folder: Path, script: str, *words: str, flags: tuple[str, ...]
+    folder: Path,
+    script: str,
+    *words: str,
+    flags: tuple[str, ...],
+    python: str = sys.executable,
+    env: Mapping[str, str] | None = None,
+    stdin: int | None = None,
 ) -> Iterator[WatchedRun]:
-    """Launch a script; it is stopped in the end."""
+    """Launch a script; it is stopped in the end. env: more variables. stdin: as of Popen."""
     (folder / "train.py").write_text(script)
-    argv = [sys.executable, "-m", "paddock", "launch", *flags, "train.py", *words]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    argv = [python, "-m", "paddock", "launch", *flags, "train.py", *words]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
     with (folder / "out.txt").open("w") as out:
-        process = subprocess.Popen(argv, cwd=folder, stdout=out, stderr=out, env=env, text=True)
+        process = subprocess.Popen(
+            argv, cwd=folder, stdin=stdin, stdout=out, stderr=out, env=env, text=True
+        )
     try:
         yield WatchedRun(folder, process)
     finally:
@@ -108,3 +116,5 @@ def launched(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if process.stdin is not None:
+            process.stdin.close()

@@ -16,6 +16,7 @@ from paddock.core.job import MODES
 from paddock.core.plan import Proc
 from paddock.operator.manifests.crd import crd
 from paddock.operator.spec import ROLES
+from paddock.watch.bill import KINDS
 
 Schema = dict[str, Any]
 # A field: the type as its annotation writes it, or a table of fields, or a list of one.
@@ -33,6 +34,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "VerdictKind": ("succeed", "fail", "cancel"),
     "SourceKind": ("flag", "environment", "file", "default"),
     "ShownRole": tuple(role_word(name) for name in ROLES),
+    "Spent": KINDS,
     "RankState": ("running", "succeeded", "failed", "ended"),
 }
 RANK: Fields = {**RankStatus.__annotations__, "role": "ShownRole", "state": "RankState"}
@@ -71,6 +73,29 @@ SERVER: Fields = {
     "bytes?": "int", "memory_limit?": "int | None", "log_bytes?": "int", "version?": "str",
     "pid?": "int", "tables?": ["dict"], "trainers?": "dict | None",
 }  # fmt: skip
+BILL: Fields = {
+    "id": "str", "wall_seconds": "float", "ranks": "int", "rank_hours": "float", "attempts": "int",
+    "steps": "int | None", "is_over": "bool", "skipped": "int",
+    "spent": [{"kind": "Spent", "rank_seconds": "float", "share": "float"}],
+}  # fmt: skip
+FRAME: Fields = {"function": "str", "path": "str", "line": "int"}
+WAITS: Fields = {"call": "str", "peer": "str", "rank": "int", "unread": ["str"]}
+STACKS: Fields = {
+    "id": "str", "suspects": ["int"], "problems": ["str"],
+    "groups": [{"ranks": ["int"], "place": "str", "collective": "str"}],
+    "ranks": [{"rank": "int", "place": "str", "frames": [FRAME], "wait": "str", "on": "str",
+               "problem": "str", "waits": WAITS}],
+}  # fmt: skip
+# Of all kinds; docs/reference/history.md says which has what.
+HISTORY: Fields = {
+    "kind": "str", "at": "float", "version?": "int", "paddock?": "str", "run?": "str",
+    "host?": "str", "nodes?": "int", "attempt?": "int", "ranks?": [["object"]], "wall?": "float",
+    "offset?": "float", "rank?": "int", "role?": "str", "profile?": "str", "step?": "int",
+    "steps?": "int", "epoch?": "float", "rate?": "float", "unit?": "str", "values?": {"*": "float"},
+    "cpu?": "float", "rss?": "int", "read?": "int", "written?": "int", "seconds?": "float",
+    "suspects?": ["int"], "groups?": [["object"]], "stacks?": [["str"]], "tracer?": "int",
+    "why?": "str", "how?": "str", "ok?": "bool", "by_us?": "bool",
+}  # fmt: skip
 
 
 def schemas() -> dict[str, str]:
@@ -88,6 +113,9 @@ def schemas() -> dict[str, str]:
         "paddlejob": ("A PaddleJob, for `paddock launch -f` and for Kubernetes", paddle_job()),
         "jobs": ("`paddock status`, `wait` and `list` with --json", jobs),
         "explain": ("`paddock explain --json`", record(PLAN)),
+        "bill": ("`paddock bill --json`", record(BILL)),
+        "stacks": ("`paddock stacks --json`", record(STACKS)),
+        "history": ("A line of history.jsonl", record(HISTORY)),
         "ps-status": ("`paddock ps status --json`", record({"servers": [SERVER]})),
         "record-status": ("status.json of `paddock launch --record`", record(RECORDED)),
         "record-verdict": ("verdict.json of `paddock launch --record`", record(told)),

@@ -20,6 +20,8 @@ from cluster.conftest import new_namespace
 from cluster.jobs import Place
 from paddlejobs import job
 from paddock import __version__
+from paddock.watch.history import read_history
+from paddock.watch.view import run_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +40,10 @@ rank = os.environ.get("PADDLE_TRAINER_ID")
 role = os.environ.get("TRAINING_ROLE", "TRAINER")
 print(role, rank, "of", os.environ["PADDLE_TRAINERS_NUM"], flush=True)
 print("var", os.environ.get("MY_TOKEN"), os.environ.get("PADDLE_MY_KEY"), flush=True)
+if what == "steps":
+    for step in range(6000):
+        print(f"step {step} loss {1 / (step + 1):.4f}", flush=True)
+        time.sleep(0.1)
 if what == "fail" and rank == "1":
     sys.exit(7)
 if what in ("fail", "sleep"):
@@ -115,6 +121,7 @@ def lab(
         made.submit("fails", "-n", "2", "--", "train.py", "fail")
         roles = ("--server_num", "1", "--trainer_num", "2")
         made.submit("serves", "-n", "2", *roles, "--", "train.py", "sleep")
+        made.submit("steps", "-n", "2", "--", "train.py", "steps")
         made.submit("yields", "-n", "1:2", "--", "train.py", "sleep")
         yield made
 
@@ -125,6 +132,24 @@ def test_a_secret_variable_reaches_the_ranks_and_no_file_of_ours(lab: Lab) -> No
     kept = [p for p in (lab.folder / "state").rglob("*") if p.is_file()]
     assert kept
     assert not [p for p in kept if "se-cret" in p.read_text("utf-8")]
+
+
+def test_the_histories_of_pods_that_run_are_copied_and_what_is_new_of_them(lab: Lab) -> None:
+    """So `paddock web`, `top` and `bill` show steps of a job in the cluster, as of one here."""
+    lab.wait("steps", "running")
+    (found,) = (lab.folder / "state").glob("paddock/runs/steps-*")
+
+    def steps() -> list[int]:
+        print(lab.paddock("bill", "steps", code=None).stderr)
+        view = run_view(read_history((found / "history").glob("*.jsonl")))
+        ranks = view.ranks if view is not None else ()
+        return [rank.step for rank in ranks if rank.step is not None]
+
+    first = lab.place.soon("a step of both", lambda: steps() if len(steps()) == 2 else None)
+    lab.place.soon("later steps", lambda: len(now := steps()) == 2 and min(now) > max(first))
+    shown = lab.paddock("bill", "steps").stdout
+    assert "useful" in shown and "x 2 ranks" in shown
+    lab.paddock("stop", "steps")
 
 
 def test_an_elastic_job_gets_back_a_pod_that_the_cluster_took(lab: Lab) -> None:

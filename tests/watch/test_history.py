@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from paddock.watch.history import FILE, HistoryWriter, read_history
 
 
 def row(at: float, kind: str = "sample", **more: object) -> dict[str, object]:
-    return {"kind": kind, "at": at, **more}
+    needed = {"rank": 0, "cpu": 1.0} if kind == "sample" else {}
+    return {"kind": kind, "at": at, **needed, **more}
 
 
 def test_rows_come_back_in_order_of_time_from_all_nodes(tmp_path: Path) -> None:
@@ -45,7 +47,14 @@ def test_a_line_cut_short_by_a_crash_is_skipped_and_counted(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "line", [b"[]", b"1", b'{"kind": 1, "at": 2}', b'{"kind": "x"}', b'{"kind": "x", "at": "now"}',
-             b'{"kind": "x", "at": 1e999}', b"\xff\xfe", b"[" * 5000]
+             b'{"kind": "x", "at": 1e999}', b"\xff\xfe", b"[" * 5000,
+             b'{"kind": "stall", "at": 1}', b'{"kind": "stall", "at": 1, "seconds": "long"}',
+             b'{"kind": "waited", "at": 1, "seconds": NaN}',
+             b'{"kind": "begin", "at": 1, "version": "two"}',
+             b'{"kind": "attempt", "at": 1, "attempt": 0, "ranks": [["worker", "0", 1]]}',
+             b'{"kind": "attempt", "at": 1, "attempt": 0, "ranks": 3}',
+             b'{"kind": "progress", "at": 1, "rank": 0, "values": {"loss": "low"}}',
+             b'{"kind": "progress", "at": 1, "rank": 0, "step": 1.5}']
 )  # fmt: skip
 def test_what_is_no_row_is_skipped(tmp_path: Path, line: bytes) -> None:
     (tmp_path / FILE).write_bytes(line + b"\n" + json.dumps(row(1.0)).encode() + b"\n\n")
@@ -59,7 +68,7 @@ def test_a_history_stays_small_and_keeps_what_happens_once(tmp_path: Path) -> No
     for at in range(5000):
         writer.add(row(float(at), rank=at % 2, cpu=1.0))
         if at % 1000 == 0:
-            writer.add(row(float(at), "attempt", attempt=at // 1000))
+            writer.add(row(float(at), "attempt", attempt=at // 1000, ranks=[]))
     writer.close()
     assert path.stat().st_size <= 20_000
     history = read_history([path])
@@ -76,7 +85,7 @@ def test_the_latest_of_each_rank_and_the_first_of_each_attempt_stay(tmp_path: Pa
     writer = HistoryWriter(str(path), bytes_max=20_000)
     for step in range(3000):
         if step % 1000 == 0:
-            writer.add(row(float(step), "attempt", attempt=step // 1000))
+            writer.add(row(float(step), "attempt", attempt=step // 1000, ranks=[]))
         for rank in (0, 1):
             writer.add(row(float(step), "progress", rank=rank, step=step))
             found = {each["rank"]: each["step"] for each in read_tail(path)}
@@ -93,3 +102,35 @@ def read_tail(path: Path) -> list[dict[str, object]]:
 def test_a_newer_schema_is_told(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(json.dumps(row(1.0, "begin", version=7)) + "\n")
     assert read_history([tmp_path / FILE]).newest == 7
+
+
+def test_a_disk_that_is_full_loses_rows_and_says_why(tmp_path: Path) -> None:
+    writer = HistoryWriter(str(tmp_path / FILE))
+    writer.add(row(1.0))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        writer.add(row(2.0), row(3.0))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert writer.lost == 2
+    writer.add(row(4.0))
+    writer.close()
+    assert [each["at"] for each in read_history([tmp_path / FILE]).rows] == [1.0, 2.0, 4.0]
+
+
+def test_a_history_that_was_removed_is_told(tmp_path: Path) -> None:
+    writer = HistoryWriter(str(tmp_path / FILE))
+    (tmp_path / FILE).unlink()
+    writer.add(row(1.0))
+    writer.close()
+    assert writer.problem == "it was removed"
+
+
+def test_two_launchers_of_one_host_are_two_nodes(tmp_path: Path) -> None:
+    for run in ("a", "b"):
+        writer = HistoryWriter(str(tmp_path / run))
+        writer.add(row(1.0, "begin", host="vm", run=run))
+        writer.close()
+    rows = read_history([tmp_path / "a", tmp_path / "b"]).rows
+    assert {each["node"] for each in rows} == {"vm", "vm/b"}

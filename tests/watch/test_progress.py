@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.watch.progress import ProgressReading, own_profiles, read_line, read_tail
+from paddock.watch.progress import (
+    ProgressReading,
+    find_trackers,
+    own_profiles,
+    read_line,
+    read_tail,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BAR = "█████     "
 
@@ -119,3 +133,60 @@ def test_no_line_takes_long(line: str) -> None:
     """Patterns must not backtrack without end: the test's own time limit would end it."""
     found = read_line(line)
     assert found is None or found.profile
+
+
+LOG_OF_TRACKERS = """
+wandb: View project at https://wandb.ai/me/proj
+wandb: View run at https://wandb.ai/me/proj/runs/abc123
+wandb: Docs https://docs.wandb.ai/guides
+View run gentle-hog-5 at: http://127.0.0.1:5000/#/experiments/0/runs/1a2b
+TensorBoard 2.15.1 at http://localhost:6006/ (Press CTRL+C to quit)
+COMET INFO: Experiment is live on comet.com https://www.comet.com/ws/general/0123
+swanlab: View run at https://swanlab.cn/@me/proj/runs/xyz
+Aim UI at http://127.0.0.1:43800
+wandb: run https://user:secret@host.example/x/runs/3?apiKey=secret
+see https://pytorch.org/docs
+"""
+
+
+def test_the_pages_of_trackers_are_found_without_their_secrets() -> None:
+    assert find_trackers(LOG_OF_TRACKERS.encode()) == [
+        ("wandb", "https://wandb.ai/me/proj/runs/abc123"),
+        ("mlflow", "http://127.0.0.1:5000/#/experiments/0/runs/1a2b"),
+        ("tensorboard", "http://localhost:6006/"),
+        ("comet", "https://www.comet.com/ws/general/0123"),
+        ("swanlab", "https://swanlab.cn/@me/proj/runs/xyz"),
+        ("aim", "http://127.0.0.1:43800"),
+        ("wandb", "https://host.example/x/runs/3"),
+    ]
+
+
+def test_a_users_own_profile_is_wired_and_its_page_of_a_tracker_is_told(tmp_path: Path) -> None:
+    """The first line of a log that is longer than the part that is read each second counts."""
+    config = tmp_path / "config" / "paddock"
+    config.mkdir(parents=True)
+    (config / "progress.txt").write_text("# mine\nrounds  round (?P<step>[0-9]+) of\n")
+    env = {**os.environ, "XDG_CONFIG_HOME": str(config.parent), "HOME": str(tmp_path),
+           "XDG_STATE_HOME": str(tmp_path / "state")}  # fmt: skip
+    (tmp_path / "t.py").write_text(
+        "import time\nprint('wandb: View run at https://wandb.ai/a/b/runs/1')\n"
+        "for s in range(30):\n print('x' * 1000)\n print(f'round {s} of 9', flush=True)\n"
+        " time.sleep(0.1)\n"
+    )
+
+    def paddock(*words: str) -> str:
+        argv = [sys.executable, "-m", "paddock", *words]
+        done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True,
+                              check=False, timeout=60)  # fmt: skip
+        return f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+
+    assert paddock("launch", "--devices", "cpu", "t.py").startswith("0\n")
+    status = paddock("status", "last")
+    assert "  progress: rounds\n" in status
+    assert "  wandb: https://wandb.ai/a/b/runs/1\n" in status
+    assert "progress: rounds" in paddock("top", "last")
+    assert "29 steps" in paddock("bill", "last"), "the last line counts as well"
+    (config / "progress.txt").write_text("mine ((\nother nothing\n")
+    refused = paddock("launch", "--devices", "cpu", "t.py")
+    assert refused.startswith("2\n")
+    assert "line 1: missing )" in refused and "line 2: no group" in refused

@@ -12,8 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 import paddock
+from schemas import SCHEMAS, mistakes
 from watched import launched
 
 REPORTS = """\
@@ -52,13 +54,17 @@ def test_reports_reach_the_history_and_the_commands(tmp_path: Path) -> None:
         board = run.paddock("top", run.run_id)
         assert f"{run.run_id}: 2 ranks" in board
         bill = json.loads(run.paddock("bill", run.run_id, "--json"))
+        assert mistakes("bill.json", bill) == []
         assert bill["ranks"] == 2
         assert bill["is_over"] is False
         total = sum(each["rank_seconds"] for each in bill["spent"])
         assert total == pytest.approx(bill["wall_seconds"] * 2)
         stacks = json.loads(run.paddock("stacks", run.run_id, "--json"))
+        assert mistakes("stacks.json", stacks) == []
         assert [each["rank"] for each in stacks["ranks"]] == [0, 1]
         assert run.rows("stacks")[0]["why"] == "asked"
+        history = Draft202012Validator(SCHEMAS["history.json"])  # a kind may have more fields
+        assert [e.message for row in run.rows() for e in history.iter_errors(row)] == []
 
 
 @pytest.mark.limit(90)

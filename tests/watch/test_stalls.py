@@ -97,6 +97,12 @@ QUIET: list[tuple[str, Script]] = [
     ("evaluation by rank 0", then(100, lambda r, s: evaluation(r, s) if r == 0 else waiting())),
     ("a checkpoint of 5 minutes", then(100, lambda r, _s: stuck(0.0, "save", state="D",
                                        bytes_=1 << 24) if r == 0 else waiting())),
+    ("a checkpoint over the network", then(100, lambda r, _s: stuck(0.0, "save_checkpoint")
+                                           if r == 0 else waiting())),
+    ("an evaluation in one kernel", then(100, lambda r, _s: stuck(1.0, "evaluate")
+                                         if r == 0 else waiting())),
+    ("pdb in a rank", then(100, lambda r, _s: (0.0, 0, 0, 99, "S", (
+        Frame("interaction", "/usr/lib/python3.11/pdb.py", 4), TRAIN)) if r == 0 else waiting())),
     ("a debugger", then(100, lambda r, _s: stuck(0.0, state="t") if r == 1 else waiting())),
     ("SIGSTOP", then(100, lambda r, _s: stuck(0.0, state="T") if r == 1 else waiting())),
     ("a silent script that computes", lambda r, s: stuck(1.0, f"f{s % 5}", step=None)),
@@ -124,6 +130,30 @@ def test_a_rank_that_its_user_holds_is_told_once(state: str, tracer: int) -> Non
     script = then(100, lambda r, _s: stuck(0.0, state=state) if r == 1 else waiting())
     said = replay(script, 300, tracer=77)
     assert said == [(110, RankHeld(1, tracer))]
+
+
+def test_a_rank_in_pdb_is_told_once() -> None:
+    script = then(
+        100,
+        lambda r, _s: (
+            (0.0, 0, 0, 99, "S", (Frame("interaction", "/usr/lib/python3.11/pdb.py", 4), TRAIN))
+            if r == 1
+            else waiting()
+        ),
+    )
+    assert [action for _, action in replay(script, 300)] == [RankHeld(1, debugger="pdb")]  # type: ignore[misc]
+
+
+def test_a_checkpoint_that_never_ends_is_told_after_the_limit() -> None:
+    script = then(100, lambda r, _s: stuck(0.0, "save") if r == 0 else waiting())
+    said = replay(script, 800)
+    assert [type(action) for _, action in said] == [StallFound]  # type: ignore[misc]
+    assert said[0][0] >= 99 + STALL_AFTER  # type: ignore[index]
+
+
+def test_recomputed_activations_are_no_checkpoint() -> None:
+    again = Frame("checkpoint", "/x/site-packages/torch/utils/checkpoint.py", 4)
+    assert not RankStack(0, (Frame("matmul", "/work/model.py", 3), again, TRAIN)).is_slow_work
 
 
 def test_the_end_of_a_stall_is_told() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import paddock
 from watched import STUCK, launched
 
 pytestmark = [pytest.mark.real, pytest.mark.limit(240)]
@@ -54,6 +56,63 @@ def test_a_rank_stopped_by_its_user_is_no_stall(tmp_path: Path) -> None:
         assert run.rows("stall") == [], before
 
 
+def test_a_rank_in_gdb_is_no_stall(tmp_path: Path) -> None:
+    """gdb attaches for longer than the patience; the launcher goes on looking, and says so."""
+    gdb = shutil.which("gdb")
+    if gdb is None:
+        pytest.skip("gdb is not installed")
+    with launched(tmp_path, STUCK, "never", flags=FLAGS) as run:
+        run.wait(lambda: len(run.rows("progress")) > 3)
+        argv = [gdb, "-nx", "-batch", "-p", str(run.pid_of(1)), "-ex", "shell sleep 40"]
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        with subprocess.Popen(argv, env={**os.environ, "DEBUGINFOD_URLS": ""}, **quiet) as debugger:
+            row = run.wait_row("held")
+            assert (row["rank"], row["tracer"]) == (1, debugger.pid)
+        steps = len(run.rows("progress"))
+        run.wait(lambda: len(run.rows("progress")) > steps + 1)
+        assert run.rows("stall") == []
+
+
+def test_a_rank_in_pdb_is_no_stall(tmp_path: Path) -> None:
+    """It waits for its user's next word, the others for it."""
+    script = STUCK.replace("read_the_wrong_shard()\n    dist", "breakpoint()\n    dist")
+    script = script.replace("rank == 2", "rank == 0")
+    with launched(tmp_path, script, "pdb", flags=FLAGS, stdin=subprocess.PIPE) as run:
+        row = run.wait_row("held")
+        assert (row["rank"], row["debugger"]) == (0, "pdb")
+        run.wait(lambda: run.rows("sample")[-1]["at"] > row["at"] + 15, 60)
+        assert run.process.stdin is not None
+        run.process.stdin.write("continue\n")
+        run.process.stdin.flush()
+        run.wait(lambda: any(r["step"] > 60 for r in run.rows("progress")))
+        assert run.rows("stall") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [("evaluate", "sum(range(10**6))"), ("save_checkpoint", "time.sleep(0.2)")],
+)
+def test_slow_work_between_steps_is_no_stall(tmp_path: Path, name: str, body: str) -> None:
+    """Rank 0 computes at one place, or sends to a store that /proc does not count."""
+    work = f"def {name}():\n    end = time.time() + 45\n    while time.time() < end: {body}\n"
+    script = STUCK.replace("t = torch.ones", work + "t = torch.ones", 1)
+    script = script.replace(
+        "    dist.all", f"    if step == 60 and rank == 0: {name}()\n    dist.all", 1
+    )
+    with launched(tmp_path, script, "never", flags=(*FLAGS[:-1], "600")) as run:
+        run.wait(lambda: any(row["step"] > 60 for row in run.rows("progress")), 150)
+        assert run.rows("stall") == []
+
+
+def test_a_long_first_step_is_no_stall(tmp_path: Path) -> None:
+    """Rank 0 computes for longer than ranks may need to meet; no step is known yet."""
+    first = "end = time.time() + 75\nwhile rank == 0 and time.time() < end: pass\n"
+    script = STUCK.replace("t = torch.ones", first + "t = torch.ones", 1)
+    with launched(tmp_path, script, "never", flags=FLAGS[:2]) as run:
+        run.wait(lambda: len(run.rows("progress")) > 1, 150)
+        assert run.rows("stall") == []
+
+
 def test_a_profiler_that_is_attached_is_no_stall(tmp_path: Path) -> None:
     with launched(tmp_path, STUCK, "never", flags=FLAGS) as run:
         run.wait(lambda: len(run.rows("progress")) > 3)
@@ -86,3 +145,63 @@ def test_the_survivors_stacks_are_kept_when_a_rank_fails(tmp_path: Path) -> None
         row = run.wait_row("stacks")
         assert row["why"] == "rank 2 exited with code 7"
         assert sorted(rank for ranks, _ in row["groups"] for rank in ranks) == [0, 1, 3]
+
+
+def test_everyones_stacks_are_kept_when_the_time_is_over(tmp_path: Path) -> None:
+    """A job that hangs until --timeout ends with the place of each rank."""
+    flags = ("--nproc-per-node", "3", "--timeout", "60", "--stall-after", "0")
+    with launched(tmp_path, STUCK, "sleep", flags=flags) as run:
+        assert run.process.wait(100) == 124
+        row = run.wait_row("stacks")
+        assert "time limit" in row["why"]
+        places = {place.partition(" at ")[0]: ranks for ranks, place in row["groups"]}
+        assert places == {"all_reduce": [0, 1], "read_the_wrong_shard": [2]}
+        assert "before the stop: 2 x all_reduce at train.py" in (tmp_path / "out.txt").read_text()
+
+
+def test_a_failure_on_one_node_keeps_the_stacks_of_the_others(tmp_path: Path) -> None:
+    """Two launchers: rank 2 fails, its own node and the other one keep theirs before they stop."""
+    failing = STUCK.replace("rank == 2 and ", "").replace(
+        "read_the_wrong_shard()\n    dist",
+        "sys.exit(7) if rank == 2 else os.read(os.pipe()[0], 1)\n    dist",
+    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        master = f"127.0.0.1:{free.getsockname()[1]}"
+    flags = ("--nproc-per-node", "2", "--nnodes", "2", "--master", master, "--node-rank")
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    with (
+        launched(folders[0], failing, "fail", flags=(*flags, "0")) as first,
+        launched(folders[1], failing, "fail", flags=(*flags, "1")) as second,
+    ):
+        assert (first.process.wait(100), second.process.wait(100)) == (7, 7)
+        kept = [run.wait_row("stacks")["groups"] for run in (first, second)]
+    assert [sorted(rank for ranks, _ in groups for rank in ranks) for groups in kept] == [
+        [0, 1],
+        [3],
+    ]
+    assert all(place.startswith("<module> at train.py") for groups in kept for _, place in groups)
+
+
+def test_a_dump_that_hangs_does_not_keep_the_job_from_ending(tmp_path: Path) -> None:
+    """The stop comes all the same, and no process of the dump is left."""
+    python = shutil.which("python3", path="/usr/bin:/usr/local/bin")
+    if python is None:
+        pytest.skip("needs a Python without a py-spy beside it")
+    slow = tmp_path / "py-spy"
+    slow.write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/pids\nexec sleep 1000\n")
+    slow.chmod(0o755)
+    script = (
+        "import os, sys, time\ntime.sleep(4)\n"
+        "if os.environ['RANK'] == '1': sys.exit(7)\ntime.sleep(99)\n"
+    )
+    source = str(Path(paddock.__file__).parents[1])
+    with launched(
+        tmp_path, script, flags=("--nproc-per-node", "2"), python=python,
+        env={"PYTHONPATH": source, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    ) as run:  # fmt: skip
+        assert run.process.wait(60) == 7
+        pids = (tmp_path / "pids").read_text().split()
+        assert pids and not any(Path("/proc", pid).exists() for pid in pids)
+        assert run.wait_row("stacks")["groups"][0][0] == [0]

@@ -136,3 +136,28 @@ def test_a_rank_that_may_not_be_traced_says_what_is_missing() -> None:
         sleeper.wait()
     assert said.startswith(f"{NO_RIGHT}: ")
     assert "SYS_PTRACE" in said or "ptrace_scope" in said
+
+
+def test_a_dump_that_hangs_costs_its_own_rank_only(tmp_path: Path) -> None:
+    """Six ranks, one of which py-spy cannot end with; the others' stacks are whole."""
+    pyspy = find_pyspy(os.environ)
+    if not pyspy:
+        pytest.skip("py-spy is not installed")
+    code = "import time\ndef f(): time.sleep(600)\nprint('up', flush=True); f()"
+    sleepers = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(6)
+    ]
+    try:
+        for each in sleepers:
+            assert each.stdout and each.stdout.readline()
+        slow = tmp_path / "py-spy"
+        odd = sleepers[2].pid
+        slow.write_text(f'#!/bin/sh\n[ "$5" = {odd} ] && exec sleep 600\nexec {pyspy} "$@"\n')
+        slow.chmod(0o755)
+        stacks, _ = dump({rank: each.pid for rank, each in enumerate(sleepers)}, str(slow), 20.0)
+    finally:
+        for each in sleepers:
+            each.kill()
+            each.communicate()
+    assert [stack.rank for stack in stacks if stack.problem] == [2]
+    assert {stack.place for stack in stacks if stack.rank != 2} == {"f at <string>:2"}

@@ -73,6 +73,15 @@ class Browser:
         """The result of a script, run by the driver: the page's policy does not stop it."""
         return self.driver.execute_script(script, *values)
 
+    def point(self, css: str) -> None:
+        """Move the pointer to the middle of an element."""
+        webdriver.ActionChains(self.driver).move_to_element(self.one(css)).perform()
+
+    def fetch(self, address: str) -> str:
+        """What the server answers to the page that is open."""
+        ask = "const done = arguments[1]; fetch(arguments[0]).then(r => r.text()).then(done)"
+        return str(self.driver.execute_async_script(ask, address))
+
     def wait(self, is_true: Callable[[], object], what: str = "") -> Any:
         """Wait until something is true; returns it."""
         deadline = time.monotonic() + SECONDS

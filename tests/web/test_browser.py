@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from paddlejobs import job, role
 from paddock.web.pages import STATIC
 from web.browser import Browser, browser, need_browser, serving, training
 from web.made import BEGAN, history_rows, make_run, stall_row
@@ -83,7 +85,7 @@ def test_a_run_is_seen_while_it_goes(tmp_path: Path) -> None:
     with serving(tmp_path) as address, browser() as page:
         sign_in(page, address)
         assert "No runs yet" in page.text()
-        with training(tmp_path, STEPS, "--nproc-per-node", "3"):
+        with training(tmp_path, STEPS, "--nproc-per-node", "12"):
             run = first_run(page)  # it came by itself
             page.wait(lambda: re.search(r"\b\d+ · loss", page.text("#runs")), "its progress")
             page.key("j", Keys.ENTER)
@@ -92,7 +94,7 @@ def test_a_run_is_seen_while_it_goes(tmp_path: Path) -> None:
             seen = page.wait(lambda: page.text(steps), "a step")
             page.wait(lambda: page.text(steps) != seen, "another step, without a reload")
             page.wait(lambda: page.text("#pulse") == "Live", "the pulse")
-            assert len(page.all("#ranks tbody tr")) == 3
+            assert len(page.all("#ranks tbody tr")) == 12
             page.wait(lambda: page.all("#curves svg path.line"), "a curve")
             assert page.all("#attempts svg rect.useful") and page.all("#bill svg rect")
 
@@ -100,7 +102,7 @@ def test_a_run_is_seen_while_it_goes(tmp_path: Path) -> None:
             page.wait(lambda: page.all("#lines li"), "lines")
             page.wait(lambda: "after the long line" in page.text("#lines"), "the lines of rank 0")
             counts = [each.text for each in page.all("#lines .who")]
-            assert "3 ×" in counts
+            assert "12 ×" in counts
             last = page.text("#lines li:last-child")
             page.wait(lambda: page.text("#lines li:last-child") != last, "new lines")
             lines = page.text("#lines")
@@ -194,7 +196,7 @@ def test_pages_of_an_ended_run_on_a_phone_and_in_chinese(tmp_path: Path) -> None
 
 
 def test_runs_are_chosen_and_compared(tmp_path: Path) -> None:
-    """The boxes stay while the page is live."""
+    """The boxes stay while the page is live; what lies below the pointer is written out."""
     for name in ("train-1", "train-2", "train-3"):
         make_run(tmp_path, name, history_rows())
     with serving(tmp_path) as address, browser() as page:
@@ -206,12 +208,38 @@ def test_runs_are_chosen_and_compared(tmp_path: Path) -> None:
         make_run(tmp_path, "train-4", history_rows())
         page.wait(lambda: "train-4" in page.text("#runs"), "the new run")
         assert old is not None
-        page.one("#choose button").click()
+        page.one("button[form=choose]").click()
         page.wait(lambda: page.text("h1") == "Compare", "the page")
         assert len(page.all(".legend a")) == 2
         assert page.all("#charts path.c1")
         page.one("button[name=by]").click()
         page.wait(lambda: "by=step" in page.driver.current_url, "by step")
+        page.point("#charts svg")
+        told = page.text("#charts output")
+        assert re.fullmatch(r"8\.[78]\d?:( 0\.3\d*){2}", told), told  # step 9 is the next: 3/10
+        page.point("h1")
+        assert page.text("#charts output") == ""
+        for number in range(5, 11):
+            make_run(tmp_path, f"train-{number}", history_rows())
+        ten = "&".join(f"run=train-{number}" for number in range(1, 11))
+        page.open(f"{base_of(address)}/compare?{ten}")
+        assert len(page.all(".legend a")) == 8 and "2 more runs are not shown" in page.text()
+
+
+def test_runs_are_found_by_what_they_are(tmp_path: Path) -> None:
+    """A name, a state, a word of the command: by the keyboard."""
+    make_run(tmp_path, "train-1", history_rows())
+    make_run(tmp_path, "eval-2", history_rows(), end="succeeded", why="")
+    with serving(tmp_path) as address, browser() as page:
+        sign_in(page, address)
+        for text, found in (("EVAL", ["eval-2"]), ("failed", ["train-1"]), ("no such", [])):
+            page.open(f"{base_of(address)}/")
+            page.key("/")
+            page.key(text, Keys.ENTER)
+            page.wait(lambda: "q=" in page.driver.current_url, "the search")
+            assert [each.text for each in page.all("a[data-row]")] == found
+        assert "No run has this" in page.text()
+        assert page.problems() == []
 
 
 def test_a_thousand_ranks_and_a_million_lines_are_a_page(tmp_path: Path) -> None:
@@ -326,6 +354,44 @@ def test_the_picture_of_the_guide_shows_a_run(
         page.open(f"file://{picture}")
         drawn = page.run("return [...document.querySelectorAll('h2')].map(e => e.innerText)")
     assert drawn == headings, "pytest -m real --record tests/web"
+
+
+SECRETS = ("se-cret-of-the-shell", "se-cret-of-a-flag", "se-cret-of-the-file")
+SECRETIVE = """
+import os, time
+found = [os.environ[name] for name in ("SHELL_KEY", "FLAG_KEY", "FILE_KEY")]
+assert all(text.startswith("se-cret") for text in found)
+for step in range(100_000):
+    print(f"step {step} loss {3 / (step + 1):.4f}", flush=True)
+    time.sleep(0.1)
+"""
+
+
+def test_no_page_and_no_file_has_a_value_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the shell, of --env and of the job's file: all that is served, and what it is made of."""
+    shell, flag, file = SECRETS
+    monkeypatch.setenv("SHELL_KEY", shell)
+    found = job("train", worker=role(1, env=[{"name": "FILE_KEY", "value": file}]))
+    (tmp_path / "job.json").write_text(json.dumps(found), "utf-8")
+    flags = ("-f", "job.json", "--env", f"FLAG_KEY={flag}", "--nproc-per-node", "2")
+    with serving(tmp_path) as address, browser() as page:
+        sign_in(page, address)
+        with training(tmp_path, SECRETIVE, *flags):
+            run = first_run(page)
+            page.open(f"{base_of(address)}/runs/{run}")
+            page.wait(lambda: page.all("#curves svg path.line"), "a curve")
+            for path in ("", "/logs", "/logs/new", "/failure", "/report"):
+                body = page.fetch(f"{base_of(address)}/runs/{run}{path}")
+                assert body and not [text for text in SECRETS if text in body], path
+        for path in ("/", f"/compare?run={run}", f"/runs/{run}", f"/runs/{run}/report"):
+            body = page.fetch(base_of(address) + path)
+            assert run in body and not [text for text in SECRETS if text in body], path
+    histories = list(tmp_path.rglob("history.jsonl"))
+    assert histories
+    for one in histories:
+        assert not [text for text in SECRETS if text in one.read_text("utf-8")]
 
 
 def test_a_report_opens_without_a_server(tmp_path: Path) -> None:

@@ -240,6 +240,19 @@ def test_rows_with_other_fields_break_no_page(tmp_path: Path, row: dict[str, obj
         assert "train-1" in page(app, path)
 
 
+def test_a_clock_that_jumps_back_breaks_no_page(tmp_path: Path) -> None:
+    """Somebody sets it while the run goes: what came later stays later, and nothing is below 0."""
+    rows = [{**row, "at": row["at"] - 3600 * (row["at"] > BEGAN + 9)} for row in history_rows()]
+    rows.append({"kind": "end", "at": BEGAN - 3000})
+    make_run(tmp_path, "train-1", rows)
+    app = app_of(tmp_path)
+    for path in ("/runs/train-1", "/runs/train-1/report", "/compare?run=train-1", "/"):
+        body = page(app, path)
+        assert "train-1" in body
+        assert not re.search(r'(?:width|height)="-', body), path
+    assert "19/20" in page(app, "/runs/train-1") and "useful 9" in page(app, "/runs/train-1")
+
+
 def test_hostile_text_in_records_is_text(tmp_path: Path) -> None:
     """A history, a reason and a command come from hosts and scripts."""
     rows = history_rows()

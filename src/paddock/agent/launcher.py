@@ -197,6 +197,7 @@ class LauncherProcess(Launcher):
         self.record: RunRecord | None = None
         self.watcher: Watcher | None = None
         self._begin_record: Callable[[], None] | None = None
+        self._waits_from = 0.0  # for other nodes, by the loop's clock
         self._began_at = loop.wall()
         self._entry = entry = (
             take_entry(env, job_name(job)) if is_recorded(job, env) else RunEntry("", "")
@@ -247,6 +248,7 @@ class LauncherProcess(Launcher):
         if self.job.rendezvous.kind != "alone":
             from paddock.agent.rendezvous import join_others
 
+            self._waits_from = self.loop.now()
             join_others(self)
         if not gc.isenabled():  # else this launcher stays, and may have garbage of a launch before
             gc.freeze()
@@ -299,13 +301,19 @@ class LauncherProcess(Launcher):
             attempt=self._node.processes,
             exits=lambda: self.member.exits,
             clock_offset=self.member.clock_offset,
+            is_waiting=lambda: (
+                self.coordinator is not None and self.coordinator.machine.phase == "gathering"
+            ),
             tell=tell,
             on_stall=on_stall,
             run={
                 "run": self._entry.run_id,
                 "host": os.uname().nodename,
                 "nodes": self.job.nnodes_max,
+                "job": self.member.uid,
             },
+            waits_from=self._waits_from,
+            joined_at=self.member.joined_at,
             began_at=self._began_at,
             record=os.path.abspath(self.job.record) if self.job.record else "",
         )

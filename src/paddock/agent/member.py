@@ -75,6 +75,7 @@ class Member:
         self.start_at = 0.0
         self.is_start_fresh = False  # it came over the link of now
         self.uid = ""  # of the run that this node takes part in; "" before it has joined one
+        self.joined_at = 0.0  # that run, by the loop's clock
         self._loop = loop
         self._node = node
         self._pod_name = pod_name
@@ -111,6 +112,7 @@ class Member:
         """
         if uid != self.uid:
             self.uid, self.attempt, self.start = uid, -1, None
+            self.joined_at = self._loop.now()
         self.is_start_fresh = False
         self._send = send
         self._translate = translate

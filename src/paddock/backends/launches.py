@@ -33,13 +33,15 @@ from paddock.backends.registry import RegisteredJob
 from paddock.backends.types import JobStatus, LogChunk, LogQuery
 from paddock.errors import PaddockError, UsageError
 from paddock.local.output.lock import is_gone, process_text
-from paddock.local.output.logs import LAUNCHER_LOG
+from paddock.local.output.logs import LAUNCHER_LOG, RUNS
 from paddock.local.output.times import SUFFIX, read_times
 from paddock.local.runs.control import NoLauncherError, ask, ask_stacks
 from paddock.local.runs.entry import is_run_directory
 from paddock.watch.history import FILE as HISTORY
+from paddock.watch.history import first_row
 
 KILLED = "its launcher was killed, or this machine was started again"
+NODES_MAX = 1024  # runs beside one that are looked at
 ENDING_SECONDS = 2.0  # between a launcher's last word on its socket and in its record
 
 
@@ -89,7 +91,8 @@ class LocalLaunches:
     def history(self, run: RegisteredJob) -> list[Path]:
         folders = [str(run.details.get(name) or "") for name in ("directory", "logs")]
         paths = [Path(folder, HISTORY) for folder in dict.fromkeys(folders) if folder]
-        return [path for path in paths if path.is_file()][:1] or paths[:1]
+        own = [path for path in paths if path.is_file()][:1]
+        return [*own, *_of_other_nodes(own[0])] if own else paths[:1]
 
     def stacks(self, run: RegisteredJob, *, native: bool) -> list[dict[str, Any]]:
         self._refuse_other_host(run)
@@ -149,6 +152,21 @@ class LocalLaunches:
 
 def _is_here(run: RegisteredJob) -> bool:
     return bool(run.details["host"] == os.uname().nodename)
+
+
+def _of_other_nodes(own: Path) -> list[Path]:
+    """Return the histories of the job's other nodes, where they share the directory of the logs."""
+    first = first_row(own)
+    if not first.get("job") or first.get("nodes") == 1 or own.parent.parent.name != RUNS:
+        return []
+    found = sorted(own.parent.parent.glob(f"*/{HISTORY}"), key=_changed_at)[-NODES_MAX:]
+    return [path for path in found if path != own and first_row(path).get("job") == first["job"]]
+
+
+def _changed_at(path: Path) -> float:
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
 
 
 def _overwritten(directory: str, place: str) -> str:

@@ -191,8 +191,22 @@ def show(
         found = [as_json(*pair) for pair in pairs]
         print(json.dumps(found if is_list else found[0]))
         return
-    for pair in pairs:
-        print(_status_text(*pair))
+    for run, status in pairs:
+        print(_status_text(run, status))
+        if len(pairs) == 1:
+            for name, text in _seen_in_logs(run):
+                print(f"  {clean(name)}: {clean(text)}")
+
+
+def _seen_in_logs(run: RegisteredJob) -> tuple[tuple[str, str], ...]:
+    from paddock.watch.history import HistoryReader
+    from paddock.watch.view import seen_in
+
+    try:
+        paths = find_backend(run.handle.backend).history(run)
+    except PaddockError:
+        return ()  # the status tells that a host is silent
+    return seen_in(HistoryReader(paths, lambda row: row["kind"] == "seen").read())
 
 
 def show_list(runs: Sequence[RegisteredJob], statuses: Sequence[JobStatus]) -> None:

@@ -22,6 +22,7 @@ from paddock.errors import (
     problem_text,
 )
 from paddock.jobfile.parse import crowd_note, parse, usable_cores
+from paddock.local.runs.entry import profiles_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,6 +105,10 @@ def read(argv: Sequence[str]) -> ParsedLaunch:
     if not parsed.is_help:
         parsed = resolved(parsed)
         check_machine(parsed.job, is_dry_run="dry_run" in parsed.values)
+        if os.path.exists(path := profiles_path(os.environ)):
+            from paddock.watch.progress import load_profiles
+
+            load_profiles(path)  # what is wrong there is told now
     return parsed
 
 

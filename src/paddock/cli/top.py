@@ -36,6 +36,8 @@ RUNS_MAX = 20
 RUN_HEAD = ("run", "state", "ranks", "step", "loss", "age", "waits for")
 RANK_HEAD = ("rank", "node", "state", "step", "rate", "loss", "cpu", "memory", "progress")
 HISTORY_SECONDS = 3.0  # between two looks at a history elsewhere
+ENDED_SECONDS = 30.0  # that of a run that has ended
+LOOK_SHARE = 0.05  # of a core, for the histories of all runs: one of 16 MB takes two seconds
 
 
 @dataclass
@@ -55,6 +57,7 @@ class BoardSource:
     jobs: Sequence[str] = ()
     _readers: dict[str, HistoryReader] = field(default_factory=dict)
     _found_at: dict[str, float] = field(default_factory=dict)
+    _views: dict[str, tuple[float, RunView | None]] = field(default_factory=dict)  # good until
     _lock: Lock = field(default_factory=Lock)
 
     def runs(self) -> list[BoardRun]:
@@ -75,6 +78,9 @@ class BoardSource:
         """Add the view of a run, by its history."""
         run, now = each.run, time.monotonic()
         with self._lock:
+            until, each.view = self._views.get(run.run_id, (0.0, None))
+            if now < until:
+                return
             try:
                 if now - self._found_at.get(run.run_id, -1e9) > HISTORY_SECONDS:
                     paths = find_backend(run.handle.backend).history(run)
@@ -83,6 +89,9 @@ class BoardSource:
                         self._readers[run.run_id] = HistoryReader(paths)
                     self._found_at[run.run_id] = now
                 each.view = run_view(self._readers[run.run_id].read())
+                pause = (time.monotonic() - now) * len(self._readers) / LOOK_SHARE
+                pause = max(pause, ENDED_SECONDS) if each.status.is_final else pause
+                self._views[run.run_id] = (now + pause, each.view)
             except (PaddockError, KeyError) as error:
                 each.problem = str(getattr(error, "message", ""))
 
@@ -132,6 +141,11 @@ def rank_cells(rank: RankView, now: float) -> tuple[str, ...]:
     )
 
 
+def seen_text(view: RunView) -> str:
+    """The kind of progress lines, and the pages of trackers."""
+    return "".join(f" · {clean(name)}: {clean(text)}" for name, text in view.seen)
+
+
 def _step(rank: RankView | None) -> str:
     if rank is None or rank.step is None:
         return "-"
@@ -151,7 +165,9 @@ def board_lines(runs: Sequence[BoardRun], now: float, rows: int, columns: int) -
     if first.view is not None and first.view.ranks:
         ranks = first.view.ranks
         left = max(1, rows - len(lines) - 4)
-        lines += ["", f"{first.run.run_id}: {count(len(ranks), 'rank')}"]
+        slow = f" · {clean(first.view.slow)}" if first.view.slow else ""
+        about = f"{count(len(ranks), 'rank')}{slow}{seen_text(first.view)}"
+        lines += ["", f"{first.run.run_id}: {about}"]
         lines += fitted([RANK_HEAD, *(rank_cells(rank, now) for rank in ranks[:left])], columns)
         if len(ranks) > left:
             lines.append(f"and {len(ranks) - left} more")

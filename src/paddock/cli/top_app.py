@@ -150,7 +150,8 @@ class TopApp(App[None]):
         if each is None:
             self._note("no run goes on; start one with paddock launch or paddock submit")
         else:
-            self._note(each.problem or f"{each.run.run_id}: {each.run.command}")
+            slow = each.view.slow if each.view is not None else ""
+            self._note(each.problem or f"{each.run.run_id}: {slow or each.run.command}")
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """Another run is chosen: show its ranks."""

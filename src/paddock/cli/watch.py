@@ -16,6 +16,7 @@ from paddock.local.report.text import count
 from paddock.local.report.width import fitted, terminal_width
 from paddock.watch.bill import Bill, bill_line, bill_of
 from paddock.watch.history import VERSION, HistoryRows, read_history
+from paddock.watch.slow import slow_text
 from paddock.watch.stacks import (
     NO_PYSPY,
     SHOWN_RANKS,
@@ -55,6 +56,8 @@ def _bill(given: ParsedCommand) -> int:
     print(f"{count(bill.attempts, 'attempt')}{steps}\n")
     for line in bill_lines(bill):
         print(line)
+    if slow := slow_text(history):
+        print(f"\n{clean(slow)}")
     if history.skipped:
         say(f"warning: {count(history.skipped, 'damaged row')} of the history skipped")
     if history.newest > VERSION:

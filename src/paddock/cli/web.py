@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
+import shutil
 import socket
 import sys
+import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +46,8 @@ def _web(given: ParsedCommand) -> int:
         raise UsageError(f"--port {port}: {why}", hint=hint) from error
     port = listener.getsockname()[1]
     token = secrets.token_urlsafe(24)
-    app = make_app(_source(), token, port, can_stop=given.control)
+    source = _source(given.kubeconfig, given.context)
+    app = make_app(source, token, port, can_stop=given.control)
     print(f"http://{HOST}:{port}/?token={token}", flush=True)
     control = "pages may stop runs" if given.control else "pages change nothing"
     say(f"open this address in a browser; {control}; Ctrl-C ends it")
@@ -81,10 +86,23 @@ def _report(given: ParsedCommand) -> int:
     return 0
 
 
-def _source() -> RunSource:
+def _source(kubeconfig: str | None = None, context: str | None = None) -> RunSource:
     from paddock.web.runs import RunSource
 
-    return RunSource(os.environ, _states, _servers)
+    if kubeconfig is None and context is None:
+        return RunSource(os.environ, _states, _servers)
+    from paddock.backends.kubernetes.driver import need_client
+
+    need_client()
+    from paddock.backends.kubernetes.watched import paddle_jobs
+    from paddock.kube.connect import find_config
+
+    cluster = (kubeconfig or "", context or "")
+    find_config(*cluster)  # at once: the pages would say it much later
+    folder = Path(tempfile.mkdtemp(prefix="paddock-web-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    jobs = partial(paddle_jobs, *cluster, folder)
+    return RunSource(os.environ, _states, _servers, jobs)
 
 
 def _states(runs: Sequence[RegisteredJob]) -> list[JobStatus]:
@@ -121,6 +139,8 @@ _COMMANDS = (
     CliCommand("web", "see your runs in a browser: ranks, curves, logs, failures", (
         flag("port", "PORT", "the port on 127.0.0.1; 0 for any free one", default="0"),
         flag("control", "", "pages have a button that stops a run"),
+        flag("kubeconfig", "FILE", "also show the PaddleJobs of this cluster"),
+        flag("context", "NAME", "also show those of this context of the kubeconfig"),
     ), _web, extra="web"),
     CliCommand("report", "write the page of a run as one HTML file", (
         flag("out", "FILE", "where to write it; - for stdout [./ID.html]", "o"),

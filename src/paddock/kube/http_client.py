@@ -18,11 +18,11 @@ import msgspec
 from lightkube.core.exceptions import ConfigError
 
 from paddock.kube import replies
-from paddock.kube.client import KubeError
+from paddock.kube.client import PODS, KubeError
 from paddock.kube.connect import open_http
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 
     from lightkube.config.kubeconfig import SingleConfig
 
@@ -35,6 +35,12 @@ CONTENT_TYPES: dict[PatchKind, str] = {
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",  # JSON is YAML
 }
+UPGRADE = {  # the key is no secret: it shows that the other side speaks WebSocket
+    "Accept": "*/*", "Connection": "Upgrade", "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "cGFkZG9jay1leGVjLWtleQ==",
+    "Sec-WebSocket-Protocol": "v4.channel.k8s.io",
+}  # fmt: skip
 LINE_MAX = 8 * 1024 * 1024  # bytes of one event; etcd takes objects of 1.5 MiB by default
 # No answer, or no credentials to ask with; the last three are what a broken exec plugin causes.
 NO_ANSWER = (
@@ -65,7 +71,7 @@ class Options:
 class _Request:
     method: str
     path: str
-    params: Mapping[str, str]
+    params: Mapping[str, Any]
     body: object = None
     content_type: str = "application/json"
 
@@ -189,6 +195,32 @@ class HttpClient:
         if kept:
             yield kept
 
+    async def exec(self, namespace: str, pod: str, container: str, command: Sequence[str]) -> bytes:
+        """What a command prints that runs in a container. Raises KubeError, also where it fails.
+
+        A WebSocket of which only answers are read; each begins with its channel: 1 is stdout, 3 the
+        Status at the end. Source: RFC 6455, 5.2; kubernetes, pkg/util/remotecommand/constants.go.
+        """
+        params = {"container": container, "stdout": "1", "stderr": "1", "command": list(command)}
+        request = _Request("GET", PODS.path(namespace, pod, "exec"), params)
+        found: dict[int, bytearray] = {}
+        data, channel, timeout = bytearray(), 0, self._call_timeout
+        async with self._streamed(request, timeout, UPGRADE, status=101) as response:
+            async for chunk in response.aiter_raw():
+                data += chunk
+                while frame := _frame(data):
+                    kind, text = frame
+                    if kind in (1, 2) and text:
+                        channel, text = text[0], text[1:]
+                    if kind < 8:
+                        found.setdefault(channel, bytearray()).extend(text)
+                if 3 in found and found[3].endswith(b"}"):
+                    break
+        said = replies.read_object(dict, bytes(found.get(3, b"{}")), request.said)
+        if said.get("status") != "Success":
+            raise KubeError(f"{request.said}: {said.get('message', 'it ended early')}", status=500)
+        return bytes(found.get(1, b""))
+
     async def serves(self, resource: Resource[Any]) -> bool:
         """Whether the server knows this kind; everybody who is let in may ask."""
         path = f"/apis/{resource.group}/{resource.version}" if resource.group else "/api/v1"
@@ -228,14 +260,15 @@ class HttpClient:
 
     @contextlib.asynccontextmanager
     async def _streamed(
-        self, request: _Request, timeout: httpx2.Timeout
-    ) -> AsyncIterator[httpx2.Response]:
-        """A 200 answer, whose body is still to come. Raises KubeError, also for what is inside."""
+        self, request: _Request, timeout: httpx2.Timeout,
+        headers: Mapping[str, str] | None = None, *, status: int = 200,
+    ) -> AsyncIterator[httpx2.Response]:  # fmt: skip
+        """An answer with that status, its body still to come. Raises KubeError, also for that."""
         try:
             async with self._http.stream(
-                "GET", request.path, params=dict(request.params), timeout=timeout
+                "GET", request.path, params=dict(request.params), timeout=timeout, headers=headers
             ) as response:
-                if response.status_code != 200:
+                if response.status_code != status:
                     raise _refused(request, response, await response.aread())
                 self._warned(response)
                 yield response
@@ -283,6 +316,26 @@ def _identified(
     given = metadata if isinstance(metadata, dict) else {}
     head = {"apiVersion": resource.api_version, "kind": resource.kind}
     return {**head, **change, "metadata": {"name": name, **given}}
+
+
+def _frame(data: bytearray) -> tuple[int, bytes] | None:
+    """Take the first frame off: its kind and what it has; None while it is not whole.
+
+    >>> data = bytearray(b"\\x82\\x03\\x01hi\\x88")
+    >>> _frame(data), _frame(data)
+    ((2, b'\\x01hi'), None)
+    """
+    if len(data) < 2:
+        return None
+    size, head = data[1], 2
+    if size > 125:  # 126: the next two bytes have the size, 127: the next eight
+        head = 4 if size == 126 else 10
+        size = int.from_bytes(data[2:head], "big")
+    if len(data) < head + size:
+        return None
+    kind, text = data[0] & 15, bytes(data[head : head + size])
+    del data[: head + size]
+    return kind, text
 
 
 def _selected(query: Query) -> dict[str, str]:

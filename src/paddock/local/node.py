@@ -108,7 +108,8 @@ class LaunchContext:
 class NodeProcess:
     """A process of this node that has been started. log: the path of its log, "" without one.
 
-    first_line_at: monotonic seconds, 0.0 before it has printed one. reports: None for a server.
+    first_line_at: monotonic seconds, 0.0 before it has printed one; at log_from of its log.
+    reports: None for a server.
     """
 
     role: str
@@ -116,6 +117,7 @@ class NodeProcess:
     pid: int
     log: str
     first_line_at: float = 0.0
+    log_from: int = 0
     reports: ReportPipe | None = None
 
 
@@ -186,7 +188,9 @@ class NodeRunner:
         if supervisor is None or not children:
             return None
         found = (
-            NodeProcess(*c.key, c.pid, c.stream.path, c.stream.first_at, c.reports)
+            NodeProcess(
+                *c.key, c.pid, c.stream.path, c.stream.first_at, c.stream.begins_at, c.reports
+            )
             for c in children
         )
         return AttemptProcesses(supervisor.attempt, self._began_at, self.is_stopping, tuple(found))

@@ -8,6 +8,7 @@ stalls    has everything stopped moving, and who is the suspect
 stacks    the stacks of all ranks, grouped
 folder    stacks of launchers on other hosts, asked for by files
 watcher   the launcher's thread that does all this
+slow      which rank may hold the others up, and what is seen of it
 view      a run as people look at it: ranks now, curves, attempts
 bill      what the rank-seconds of a run were spent on
 """

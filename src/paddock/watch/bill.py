@@ -3,7 +3,8 @@
 kind        from                              to
 ----------  --------------------------------  -------------------------------------------------
 start       the launcher's start              the ranks of an attempt run; waiting for nodes is
-rendezvous  the launcher waits for nodes      rendezvous
+rendezvous  the launcher waits for nodes; or  rendezvous
+            an attempt has not this rank
 warm-up     the ranks run                     the first step, or else the first line
 useful      the first step                    the end, without what is below
 stalled     a stall's last move               something moves again
@@ -21,7 +22,7 @@ from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from paddock.watch.history import HistoryRows, Row
 
@@ -53,23 +54,23 @@ class Bill:
 class _Span:
     """An attempt: times in ms. first: by rank, when it did its first step, or printed a line.
 
-    steps: when a step was first seen, of any rank.
+    steps: when an epoch and step were first seen, of any rank; by the kind of their lines.
     """
 
     def __init__(self, number: int, began: int, ended: int) -> None:
         self.number = number
         self.began = began
-        self.stopping = self.ended = ended
-        self.ranks: tuple[int, ...] = ()
+        self.stopping = self.ended = self.redone_from = ended
+        self.ranks: dict[int, str] = {}  # -> node
         self._nodes: set[str] = set()  # where ranks of it run
         self.first: dict[int, int] = {}
         self._exits: dict[int, int] = {}
-        self.steps: list[tuple[int, int]] = []
+        self.steps: dict[tuple[object, bool, bool], list[tuple[int, tuple[float, int]]]] = {}
 
     def join(self, node: str, ranks: tuple[int, ...]) -> None:
         """A node runs these ranks of it."""
         self._nodes.add(node)
-        self.ranks += ranks
+        self.ranks |= dict.fromkeys(ranks, node)
 
     def leave(self, node: str, at: int) -> None:
         """A node's ranks have ended; those of the last one end the attempt."""
@@ -98,6 +99,23 @@ class _Span:
         """When a rank ended, or was told to."""
         return min(self._exits.get(rank, self.stopping), self.stopping)
 
+    def tell(self, at: int, row: Row) -> None:
+        """A rank tells its epoch or step; one that was seen before is no news."""
+        epoch, step = row.get("epoch"), row.get("step")
+        if epoch is None and step is None:
+            return
+        known = self.steps.setdefault((row.get("profile"), epoch is None, step is None), [])
+        if not known or (epoch or 0, step or 0) > known[-1][1]:
+            known.append((at, (epoch or 0, step or 0)))
+
+    def lost_from(self, later: Sequence[_Span]) -> int:
+        """From when on its steps were done again by later attempts."""
+        for key, known in sorted(self.steps.items(), key=lambda pair: -len(pair[1])):
+            again = [span.steps[key][0][1] for span in later if key in span.steps]
+            if again:
+                return next((ms for ms, step in known if step >= min(again)), self.ended)
+        return self.ended
+
     def first_of(self, rank: int) -> int:
         """When a rank began to do steps; one that prints nothing began with the others."""
         others = min(self.first.values(), default=self.stopping)
@@ -110,10 +128,7 @@ def bill_of(history: HistoryRows) -> Bill | None:
     begin = next(history.of("begin"), None)
     if begin is None:
         return None
-    began, ended = _ms(begin), _ms(rows[-1])
-    last = next((row for row in reversed(rows) if row["kind"] == "end"), None)
-    if last is not None:
-        ended = _ms(last)
+    began, ended = _ms(rows[0]), _ms(rows[-1])
     spans = _spans(rows, ended)
     ranks = sorted({rank for span in spans for rank in span.ranks}) or [0]
     waits = [(_ms(row), _ms(row) + int(row["seconds"] * 1000)) for row in history.of("waited")]
@@ -121,18 +136,40 @@ def bill_of(history: HistoryRows) -> Bill | None:
     spent = dict.fromkeys(KINDS, 0)
     for rank in ranks:
         edges = _timeline(rank, began, ended, spans)
-        for kind, since, until in _cut(edges, stalls, "useful", "stalled"):
-            for inner, a, b in _cut([(kind, since, until)], waits, "start", "rendezvous"):
-                spent[inner] += b - a
-    steps = [step for span in spans for _, step in span.steps]
+        nodes = {span.ranks.get(rank) for span in spans}
+        stood = sorted(each for node in nodes for each in stalls.get(node, ()))
+        edges = _cut(edges, stood, ("useful",), "stalled")
+        for kind, since, until in _cut(edges, waits, ("start", "restart"), "rendezvous"):
+            spent[kind] += until - since
+    steps = [known[-1][1][1] for span in spans for key, known in span.steps.items() if not key[2]]
     return Bill(
         ended - began, len(ranks), tuple(spent.items()), len(spans), max(steps, default=None),
-        last is not None,
+        rows[-1]["kind"] == "end",
     )  # fmt: skip
 
 
-def bill_line(bill: Bill) -> str:
-    """The bill in a line, largest first after useful.
+def needed_rows() -> Callable[[Row], bool]:
+    """A test whether a bill needs the next row: no sample; of progress, what is new in an attempt.
+
+    A long history has 150,000 rows, and the bill needs a thousandth of them.
+    """
+    seen: set[tuple[object, ...]] = set()
+
+    def is_needed(row: Row) -> bool:
+        if row["kind"] == "attempt":
+            seen.clear()
+        elif row["kind"] == "progress":
+            news = {(row.get("rank"),), (row.get("profile"), row.get("epoch"), row.get("step"))}
+            is_old = news <= seen
+            seen.update(news)
+            return not is_old
+        return bool(row["kind"] != "sample")
+
+    return is_needed
+
+
+def bill_line(bill: Bill, where: str = "") -> str:
+    """The bill in a line, largest first after useful. where: whose ranks these are.
 
     >>> bill_line(Bill(10_000, 2, (("start", 1000), ("useful", 19_000)), 1, 40, True))
     '95 % useful, 5 % start · 10.0 s x 2 ranks = 0.0056 rank-hours'
@@ -142,7 +179,8 @@ def bill_line(bill: Bill) -> str:
     shown = [(kind, 100 * ms / total) for kind, ms in rest]
     parts = ", ".join(f"{share:.0f} % {kind}" for kind, share in shown if share >= 0.5)
     hours = total / 3_600_000
-    return f"{parts} · {bill.wall_ms / 1000:.1f} s x {bill.ranks} ranks = {hours:.2g} rank-hours"
+    ranks = f"{bill.ranks} rank{'' if bill.ranks == 1 else 's'}{where}"
+    return f"{parts} · {bill.wall_ms / 1000:.1f} s x {ranks} = {hours:.2g} rank-hours"
 
 
 def _ms(row: Row) -> int:
@@ -165,16 +203,16 @@ def _spans(rows: Sequence[Row], ended: int) -> list[_Span]:
         elif not spans:
             continue
         elif kind in ("line", "progress") and row.get("rank") in spans[-1].ranks:
-            now, step = spans[-1], row.get("step")
-            now.first.setdefault(row["rank"], at)
-            if step is not None and (not now.steps or step > now.steps[-1][1]):
-                now.steps.append((at, step))
+            spans[-1].first.setdefault(row["rank"], at)
+            spans[-1].tell(at, row)
         elif kind == "exit" and row.get("rank") in spans[-1].ranks:
             spans[-1].exit(row["rank"], at, is_last_word=bool(row.get("ok") or row.get("by_us")))
         elif kind == "stopping":
             spans[-1].stop(at)
         elif kind == "attempt_end" and row.get("attempt", spans[-1].number) == spans[-1].number:
             spans[-1].leave(row.get("node", ""), at)
+    for number, span in enumerate(spans):
+        span.redone_from = span.lost_from(spans[number + 1 :])
     return spans
 
 
@@ -184,18 +222,14 @@ def _timeline(
     """A rank's time from the first to the last moment, by kind, without a gap."""
     found: list[tuple[str, int, int]] = []
     at, kind = began, "start"
-    for number, span in enumerate(spans):
+    for span in spans:
         found.append((kind, at, span.began))
         kind, at = "restart", span.ended
         if rank not in span.ranks:
-            found.append(("restart", span.began, span.ended))
+            found.append(("rendezvous", span.began, span.ended))
             continue
         first, stop = span.first_of(rank), span.stop_of(rank)
-        lost = stop
-        if number + 1 < len(spans) and span.steps and spans[number + 1].steps:
-            again = spans[number + 1].steps[0][1]
-            lost = next((ms for ms, step in span.steps if step >= again), stop)
-            lost = max(first, min(lost, stop))
+        lost = max(first, min(span.redone_from, stop))
         found += [
             ("warm-up", span.began, first), ("useful", first, lost), ("lost", lost, stop),
             ("draining", stop, span.ended),
@@ -204,29 +238,32 @@ def _timeline(
     return [each for each in found if each[2] > each[1]]
 
 
-def _stalls(history: HistoryRows, ended: int) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    since: int | None = None
+def _stalls(history: HistoryRows, ended: int) -> dict[str | None, list[tuple[int, int]]]:
+    """When nothing moved, by node: each launcher looks at its own ranks."""
+    found: dict[str | None, list[tuple[int, int]]] = {}
+    since: dict[str, int] = {}
     for row in history.of("stall", "stall_over", "attempt_end"):
+        node = row.get("node", "")
         if row["kind"] == "stall":
-            since = _ms(row) - int(row["seconds"] * 1000)
-        elif since is not None:
-            found.append((since, _ms(row)))
-            since = None
-    return [*found, (since, ended)] if since is not None else found
+            since[node] = _ms(row) - int(row["seconds"] * 1000)
+        elif node in since:
+            found.setdefault(node, []).append((since.pop(node), _ms(row)))
+    for node, at in since.items():
+        found.setdefault(node, []).append((at, ended))
+    return found
 
 
 def _cut(
     spans: Sequence[tuple[str, int, int]],
     holes: Sequence[tuple[int, int]],
-    kind: str,
+    kinds: Sequence[str],
     becomes: str,
 ) -> list[tuple[str, int, int]]:
-    """Give the parts of the spans of a kind that lie in a hole another kind. holes: in order."""
+    """Give the parts of spans of some kinds that lie in a hole another kind. holes: in order."""
     found = []
     for name, since, until in spans:
         at = since
-        for a, b in holes if name == kind else ():
+        for a, b in holes if name in kinds else ():
             a, b = max(a, at), min(b, until)
             if b > a:
                 found += [(name, at, a), (becomes, a, b)]

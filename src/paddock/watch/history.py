@@ -20,7 +20,7 @@ from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any, BinaryIO
 
     Row = Mapping[str, Any]
@@ -29,20 +29,30 @@ VERSION = 1
 FILE = "history.jsonl"
 REPEATED = ("sample", "progress")
 BYTES_MAX = 16 << 20
+BACK_SECONDS = 60.0  # a row is written later than others, whose time it is before, by less
 ROW_BYTES_MAX = 1 << 20  # a longer line is no row
 APART_SECONDS, APART_MAX = 2.0, 1e6  # between two rows of a rank, once some are removed
+# The fields that readers count with. A row in which one is something else is damaged.
+NUMBERS = frozenset(("seconds", "wall", "offset", "cpu", "epoch", "rate"))
+WHOLES = frozenset(("version", "attempt", "rank", "pid", "step", "steps", "rss", "tracer"))
+NEEDED = {
+    "attempt": ("attempt", "ranks"), "clock": ("wall", "offset"), "sample": ("rank", "cpu"),
+    "progress": ("rank",), "line": ("rank",), "stall": ("seconds",), "waited": ("seconds",),
+    "held": ("rank",),
+}  # fmt: skip
 
 
 class HistoryWriter:
     """Appends rows to a history. Owned by one thread.
 
-    A disk that is full loses rows, and the job goes on; `lost` counts them.
+    A disk that is full loses rows, and the job goes on; `lost` counts them, `problem` says why.
     """
 
     def __init__(self, path: str, bytes_max: int = BYTES_MAX) -> None:
         """Open the file, or make it. Raises OSError."""
         self.path = path
         self.lost = 0
+        self.problem = ""
         self._bytes_max = bytes_max
         self._apart = APART_SECONDS
         self._fd = self._open()
@@ -62,12 +72,16 @@ class HistoryWriter:
         text = ("\n" if self._is_torn else "") + "\n".join(lines) + "\n"
         try:
             written = os.write(self._fd, data := text.encode())
-        except OSError:
+        except OSError as error:
             self.lost += len(lines)
+            self.problem = error.strerror or str(error)
             return
         self._is_torn = written < len(data)
         self.lost += len(lines) if self._is_torn else 0
-        if os.fstat(self._fd).st_size > self._bytes_max:
+        found = os.fstat(self._fd)
+        if not found.st_nlink:
+            self.problem = "it was removed"
+        elif found.st_size > self._bytes_max:
             self._thin()
 
     def _thin(self) -> None:
@@ -134,10 +148,18 @@ def read_history(paths: Iterable[str | os.PathLike[str]]) -> HistoryRows:
 
 
 class HistoryReader:
-    """Reads histories as they grow: each time only what is new. Owned by one thread."""
+    """Reads histories as they grow: each time only what is new. Owned by one thread.
 
-    def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
+    keep: tells of a row whether it is wanted; without it, all are.
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[str | os.PathLike[str]],
+        keep: Callable[[Row], bool] = lambda _: True,
+    ) -> None:
         self._paths = tuple(os.fspath(path) for path in paths)
+        self._keep = keep
         self._forget()
 
     def is_of(self, paths: Iterable[str | os.PathLike[str]]) -> bool:
@@ -148,6 +170,7 @@ class HistoryReader:
         self._places: dict[str, tuple[int, int]] = {}  # path -> inode, next byte
         self._rows: dict[str, list[Row]] = {}
         self._nodes: dict[str, str] = {}
+        self._clocks: dict[str, tuple[float, float]] = {}  # path -> added to its times, the latest
         self._skipped, self._newest = 0, VERSION
 
     def read(self) -> HistoryRows:
@@ -178,10 +201,20 @@ class HistoryReader:
                     self._skipped += 1
                     continue
                 if row["kind"] == "begin":
-                    self._nodes[path] = str(row.get("host", ""))
+                    host = str(row.get("host", ""))
+                    others = [node for at, node in self._nodes.items() if at != path]
+                    self._nodes[path] = f"{host}/{row.get('run')}" if host in others else host
                     self._newest = max(self._newest, int(row.get("version", VERSION)))
-                found = {"node": self._nodes.get(path, ""), **row}
-                self._rows.setdefault(path, []).append(found)
+                shift, last = self._clocks.get(path, (0.0, row["at"]))
+                if row["at"] + shift < last - BACK_SECONDS:  # the node's clock was set back
+                    shift = last - row["at"]
+                self._clocks[path] = shift, max(last, row["at"] + shift)
+                if self._keep(row):
+                    found = {"node": self._nodes.get(path, ""), **row}
+                    for name in ("at", "wall") if shift else ():
+                        if isinstance(row.get(name), (int, float)):
+                            found[name] = round(row[name] + shift, 3)
+                    self._rows.setdefault(path, []).append(found)
             self._places[path] = (os.fstat(file.fileno()).st_ino, next_byte)
         return torn
 
@@ -205,6 +238,15 @@ def merged(nodes: Sequence[Sequence[Row]]) -> list[Row]:
     return sorted(found, key=_at)
 
 
+def first_row(path: str | os.PathLike[str]) -> Row:
+    """The first row of a history; empty where there is none."""
+    try:
+        with open(path, "rb") as file:
+            return next(_lines(file), (b"", None))[1] or {}
+    except OSError:
+        return {}
+
+
 def _is_same(path: str, inode: int, next_byte: int) -> bool:
     try:
         found = os.stat(path)
@@ -219,14 +261,30 @@ def _at(row: Row) -> float:
 
 def _lines(file: BinaryIO) -> Iterator[tuple[bytes, Row | None]]:
     """The lines of a history and their rows; None for a damaged one. Raises OSError."""
-    from math import isfinite
-
     while line := file.readline(ROW_BYTES_MAX):
         try:
             row = json.loads(line)
-            if not (isinstance(row["kind"], str) and isfinite(row["at"])):
+            if not (isinstance(row["kind"], str) and math.isfinite(row["at"]) and _is_sound(row)):
                 raise ValueError(line)
             yield line, row
-        except (ValueError, TypeError, LookupError, RecursionError, OverflowError):
+        except (ValueError, TypeError, LookupError, RecursionError, OverflowError, AttributeError):
             if line.strip():
                 yield line, None
+
+
+def _is_sound(row: Row) -> bool:
+    """Return True if a row has the fields of its kind. Raises as _lines expects."""
+    for name, found in row.items():
+        if name in WHOLES:
+            if not isinstance(found, int):
+                return False
+        elif name in NUMBERS and not math.isfinite(found):
+            return False
+    if row["kind"] == "attempt":
+        for role, rank, pid, *_ in row["ranks"]:
+            if not (isinstance(role, str) and isinstance(rank, int) and isinstance(pid, int)):
+                return False
+    for number in (row.get("values") or {}).values():
+        if not isinstance(number, (int, float)):
+            return False
+    return all(name in row for name in NEEDED.get(row["kind"], ()))

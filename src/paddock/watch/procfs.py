@@ -55,6 +55,14 @@ def facts_of(pid: int, root: str = "/proc") -> ProcessFacts | None:
     return ProcessFacts(state, cpu, rss, read, written, calls, pids)
 
 
+def pressure_of(pid: int, root: str = "/proc") -> tuple[float, int]:
+    """The seconds that a main thread has waited for a core; the process's major page faults."""
+    waited = _read(f"{root}/{pid}/schedstat").split()  # Documentation/scheduler/sched-stats.rst
+    text = _read(f"{root}/{pid}/stat")
+    fields = text[text.rfind(")") + 2 :].split()
+    return int(waited[1]) / 1e9 if len(waited) > 1 else 0.0, int(fields[9]) if fields else 0
+
+
 def tree_of(pid: int, root: str = "/proc") -> tuple[int, ...]:
     """A process and its descendants, breadth first, at most TREE_MAX."""
     found = [pid]

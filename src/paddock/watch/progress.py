@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from paddock.core.value import value
+from paddock.errors import Problem, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 LINES_MAX = 60  # read of one look, from the last
 LINE_BYTES_MAX = 4000  # the rest of a longer line is not read
 VALUES_MAX = 24  # of one line
+PROFILE_BYTES_MAX = 1 << 20
+TRACKERS = {  # words of their lines; whether any address there is a run's
+    "wandb": False, "swanlab": False, "comet": True, "mlflow": False, "tensorboard": True,
+    "aim ui": True, "view run": False,
+}  # fmt: skip
 
 NUMBER = r"[-+]?(?:(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan\b|inf(?:inity)?\b)"
 
@@ -102,6 +108,9 @@ _PAIR = re.compile(
     rf"(?P<number>{NUMBER})(?![\w.]*[/:\d])(?P<unit> ?(?:[A-Za-z]+/s(?:ec)?))?"
 )
 _SPEED = re.compile(rf"({NUMBER}) ?([A-Za-z]+/s(?:ec)?)(?![\w/])")
+# wandb: wandb/sdk/wandb_run.py; MLflow: mlflow/tracking/fluent.py "View run"; TensorBoard and Aim
+# print where they listen; Comet: "Experiment is live on comet.com"; SwanLab: "View run at".
+_URL = re.compile(rb"(https?://)(?:[^\s/@]*@)?([\w.:/#%~@+-]+[\w/])", re.IGNORECASE)
 _LOSS = ("loss", "train_loss", "lm loss", "training loss", "train loss", "avg_loss", "cost")
 _RATES = {
     "ips": "", "tps": "tokens/s", "speed": "", "samples_per_second": "samples/s",
@@ -184,6 +193,41 @@ def own_profiles(text: str) -> tuple[list[LineProfile], list[str]]:
         else:
             wrong.append(f"line {number}: no group (?P<step>...) or (?P<epoch>...)")
     return profiles, wrong
+
+
+def load_profiles(path: str) -> list[LineProfile]:
+    """The user's profiles in a file; [] without it. Raises UsageError with all that is wrong."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            profiles, wrong = own_profiles(file.read(PROFILE_BYTES_MAX))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    if wrong:
+        hint = "a line is a name, a space, and a regular expression of Python's re"
+        raise UsageError.of([Problem(f"{path}: {each}", hint) for each in wrong])
+    return profiles
+
+
+def find_trackers(text: bytes) -> list[tuple[str, str]]:
+    """The addresses of experiment trackers among log lines: their names and URLs.
+
+    What stands before @ or behind ? in a URL may be a secret, and is left out.
+
+    >>> find_trackers(b"wandb: View run at https://wandb.ai/me/p/runs/1x?apiKey=2\\n")
+    [('wandb', 'https://wandb.ai/me/p/runs/1x')]
+    """
+    found: dict[tuple[str, str], None] = {}
+    for line in text.splitlines() if b"://" in text else ():
+        name = next((n for n in TRACKERS if n.encode() in line.lower()), "")
+        if b"://" not in line or not name:
+            continue
+        for match in _URL.finditer(line):
+            url = (match[1] + match[2]).decode("ascii", "replace")
+            if TRACKERS[name] or "/runs/" in url or "/experiments/" in url:
+                found[name.replace("view run", "mlflow").replace("aim ui", "aim"), url] = None
+    return list(found)
 
 
 def _last_lines(tail: bytes) -> Iterator[str]:

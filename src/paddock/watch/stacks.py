@@ -16,10 +16,9 @@ from paddock.watch.procfs import Ends, SeenWait, wait_of, waits_on
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from subprocess import Popen
     from typing import Any
 
-DUMP_SECONDS = 1.0  # for all ranks together
+DUMP_SECONDS = 2.0  # for all ranks together, where no stop waits for it
 SHOWN_RANKS = 8  # named, of a group
 FRAMES_MAX = 64  # of a stack that is kept
 # Functions in which a rank waits for the others. Sources: torch/distributed/distributed_c10d.py,
@@ -32,7 +31,14 @@ COLLECTIVES = (
     *("reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "recv", "wait", "sendrecv"),
     *("sync_global_devices", "process_allgather", "broadcast_one_to_all", *STARTS),
 )
+# Functions that may take minutes, and are named so: a rank in them works, also where it waits for a
+# network or a disk. Debuggers that run in the rank: somebody looks at it.
+SLOW_WORDS = ("save", "checkpoint", "evaluat", "valid", "download")
+NOT_SLOW = "torch/utils/checkpoint.py"  # recomputes activations in every step
+DEBUGGERS = {"pdb.py": "pdb", "debugpy": "debugpy", "pydevd.py": "pydevd", "pudb": "pudb"}
 NO_PYSPY = "py-spy is not installed"
+TOO_SLOW = "py-spy was not ready in time"
+DUMPS_AT_ONCE = 4
 NO_RIGHT = "no right to trace"
 # By kernel.yama.ptrace_scope. Source: Documentation/admin-guide/LSM/Yama.rst.
 RIGHTS = {
@@ -90,6 +96,18 @@ class RankStack:
             if frame.function in COLLECTIVES:
                 return frame.function
         return ""
+
+    @property
+    def is_slow_work(self) -> bool:
+        """True in a function that is known to take long, and in no collective."""
+        names = (f.function.lower() for f in self.frames if not f.path.endswith(NOT_SLOW))
+        return not self.collective and any(word in n for n in names for word in SLOW_WORDS)
+
+    @property
+    def debugger(self) -> str:
+        """The debugger that runs in the rank and waits for its user, "" for none."""
+        parts = {part for frame in self.frames for part in frame.path.split("/")}
+        return next((name for part, name in DEBUGGERS.items() if part in parts), "")
 
     @property
     def place(self) -> str:
@@ -241,38 +259,44 @@ def dump(
     pids: rank -> pid. Waits for `seconds` at most. native: with the frames of C and C++; the ranks
     stand still for that, about a second each.
     """
-    from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+    from threading import Thread
     from time import monotonic
 
+    until = monotonic() + seconds
     waits = {rank: wait_of(pid) for rank, pid in pids.items()}
     on, ends = waits_on(pids)
+    found: dict[int, tuple[tuple[Frame, ...], str]] = {}
+    left = iter(pids.items())
 
-    def stack_of_rank(rank: int, frames: tuple[Frame, ...], problem: str) -> RankStack:
-        return RankStack(rank, frames, waits[rank], problem, on.get(rank, SeenWait()))
+    def work() -> None:
+        for rank, pid in left:
+            argv = [pyspy, "dump", "--json", "--native" if native else "--nonblocking"]
+            found[rank] = _frames_of([*argv, "--pid", str(pid)], until - monotonic())
 
-    if not pyspy:
-        return [stack_of_rank(rank, (), NO_PYSPY) for rank in sorted(pids)], ends
-    running: dict[int, Popen[bytes]] = {}
-    found: list[RankStack] = []
-    until = monotonic() + seconds
-    for rank, pid in pids.items():
-        how = "--native" if native else "--nonblocking"
-        argv = [pyspy, "dump", "--json", how, "--pid", str(pid)]
-        try:
-            running[rank] = Popen(argv, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
-        except OSError as error:
-            found.append(stack_of_rank(rank, (), str(error)))
-    for rank, process in running.items():
-        try:
-            out, err = process.communicate(timeout=max(0.0, until - monotonic()))
-            frames = parse_dump(out) if process.returncode == 0 else ()
-            problem = "" if frames else _reason(err)
-        except TimeoutExpired:
-            process.kill()
-            process.communicate()
-            frames, problem = (), f"py-spy took longer than {seconds:g} s"
-        found.append(stack_of_rank(rank, frames, problem))
-    return sorted(found, key=lambda stack: stack.rank), ends
+    # Not all at once: on a busy machine none would be ready in time.
+    threads = [Thread(target=work, daemon=True) for _ in range(min(len(pids), DUMPS_AT_ONCE))]
+    for thread in threads if pyspy else ():
+        thread.start()
+    for thread in threads if pyspy else ():
+        thread.join(max(0.0, until - monotonic()))
+    late: tuple[tuple[Frame, ...], str] = (), TOO_SLOW if pyspy else NO_PYSPY
+    stacks = []
+    for rank in sorted(pids):
+        frames, problem = found.get(rank, late)
+        stacks.append(RankStack(rank, frames, waits[rank], problem, on.get(rank, SeenWait())))
+    return stacks, ends
+
+
+def _frames_of(argv: list[str], seconds: float) -> tuple[tuple[Frame, ...], str]:
+    """The frames that py-spy prints, or why there are none."""
+    from subprocess import DEVNULL, TimeoutExpired, run
+
+    try:
+        done = run(argv, stdin=DEVNULL, capture_output=True, timeout=max(0.0, seconds), check=False)
+    except (OSError, TimeoutExpired) as error:
+        return (), TOO_SLOW if isinstance(error, TimeoutExpired) else str(error)
+    frames = parse_dump(done.stdout) if done.returncode == 0 else ()
+    return frames, "" if frames else _reason(done.stderr)
 
 
 def _reason(err: bytes) -> str:

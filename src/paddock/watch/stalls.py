@@ -7,6 +7,8 @@ a rank is stopped (SIGSTOP) or traced    a notice, once: its user did that
 nothing moves, for as long as a pause    stacks are asked for, and again after TWICE_SECONDS, until
   may be (patience)                      LOOKS are there
   every rank sleeps                      a stall
+  a rank is in pdb                       a notice, once: its user did that
+  a rank saves or evaluates, by names    it works, until stall_after
   a rank computes, its stacks differ     it works: evaluation, compilation; patience begins again
   a rank computes, at the same place     a stall, once steps are known: a compiler looks like that
 something moves after a stall            the stall is over
@@ -71,10 +73,14 @@ class StallEnded:
 
 @value
 class RankHeld:
-    """A rank was stopped by a signal, or a debugger is attached (tracer: its pid)."""
+    """A rank was stopped by a signal, or a debugger is attached (tracer: its pid).
+
+    debugger: the name of one that runs in the rank itself.
+    """
 
     rank: int
-    tracer: int
+    tracer: int = 0
+    debugger: str = ""
 
 
 StallAction = AskStacks | StallFound | StallEnded | RankHeld
@@ -101,6 +107,7 @@ class StallDetector:
         self._is_stalled = False
         self._held_since: dict[int, float] = {}
         self._told: set[int] = set()
+        self._debugged: set[int] = set()
 
     @property
     def patience(self) -> float:
@@ -155,6 +162,12 @@ class StallDetector:
         if self._moved_at is None or self._is_stalled:
             return []
         self._looks += 1
+        debugged = [stack for stack in stacks if stack.debugger]
+        if debugged:
+            self._next_stacks_at = now + self.patience
+            new = [stack for stack in debugged if stack.rank not in self._debugged]
+            self._debugged.update(stack.rank for stack in new)
+            return [RankHeld(stack.rank, debugger=stack.debugger) for stack in new]
         for stack in stacks:
             self._places.setdefault(stack.rank, set()).add(" < ".join(map(_call, stack.frames)))
         if self._busy and self._looks < LOOKS:
@@ -163,7 +176,8 @@ class StallDetector:
         is_long = now - self._moved_at >= self._stall_after
         is_start = any(stack.collective in STARTS for stack in stacks)
         is_early = not (self._has_step if self._busy else self._has_rhythm or is_start)
-        if working or (is_early and not is_long):
+        is_slow_work = any(stack.is_slow_work for stack in stacks)
+        if working or ((is_early or is_slow_work) and not is_long):
             self._forget_stacks()
             self._next_stacks_at = now + self.patience
             return []
@@ -193,6 +207,7 @@ class StallDetector:
         )
 
     def _forget_stacks(self) -> None:
+        self._debugged.clear()
         self._places, self._looks, self._next_stacks_at = {}, 0, 0.0
         self._is_stalled = False
 

@@ -7,6 +7,7 @@ history.
 from __future__ import annotations
 
 from paddock.core.value import value
+from paddock.watch.slow import slow_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +66,11 @@ class AttemptView:
 
 @value
 class RunView:
-    """All that a history tells. notices: rows of stalls and held ranks, the latest first."""
+    """All that a history tells. notices: rows of stalls and held ranks, the latest first.
+
+    slow: a line about a rank that may hold the others up, "" for none.
+    seen: the kinds of progress lines, as "progress", and the pages of trackers: names and texts.
+    """
 
     began: float
     ended: float | None
@@ -75,6 +80,8 @@ class RunView:
     curves: tuple[Curve, ...]
     notices: tuple[Row, ...]
     skipped: int = 0
+    slow: str = ""
+    seen: tuple[tuple[str, str], ...] = ()
 
 
 def run_view(history: HistoryRows) -> RunView | None:
@@ -93,7 +100,15 @@ def run_view(history: HistoryRows) -> RunView | None:
         curves=_curves(history, float(begin["at"])),
         notices=tuple(reversed(tuple(history.of("stall", "stall_over", "held")))),
         skipped=history.skipped,
+        slow=slow_text(history),
+        seen=seen_in(history),
     )
+
+
+def seen_in(history: HistoryRows) -> tuple[tuple[str, str], ...]:
+    """Return the things that were seen in the logs, each once: names and texts."""
+    pairs = [(str(row.get("name")), str(row.get("text"))) for row in history.of("seen")]
+    return tuple(dict.fromkeys(pairs))
 
 
 def _ranks(history: HistoryRows) -> tuple[RankView, ...]:

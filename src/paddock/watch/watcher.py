@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from time import monotonic, monotonic_ns, thread_time, time
+from time import monotonic, thread_time, time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from paddock.watch.folder import StacksMailbox
     from paddock.watch.history import HistoryWriter
     from paddock.watch.procfs import Ends
-    from paddock.watch.progress import ProgressReading
+    from paddock.watch.progress import LineProfile, ProgressReading
     from paddock.watch.stacks import RankStack
     from paddock.watch.stalls import StallAction, StallDetector
 
@@ -33,6 +33,9 @@ FACTS_SECONDS = 1.0  # at /proc
 LOOK_SHARE = 0.03  # of a core at most; with many ranks the looks are rarer
 SAMPLE_SECONDS = 10.0  # between two rows of one rank; a step is a row as soon as it is seen
 TAIL_BYTES = 8192
+HEAD_BYTES = 256 << 10  # that are searched for the pages of trackers
+HEADS = 4  # logs that are
+SEEN_MAX = 32
 END_SECONDS = 2.0
 NATIVE_SECONDS = 30.0
 READ_FIELDS = ("step", "steps", "epoch", "rate")  # of a ProgressReading, as the row has them
@@ -42,13 +45,16 @@ class Watcher:
     """Looks at the ranks of this node, in a thread of its own.
 
     path: of the history. stall_after: 0 for no stall detection. attempt: the processes now, None
-    between attempts; exits: those of the latest attempt. run: fields of the first row; began_at:
-    when the launcher began, in seconds since 1970. clock_offset: seconds that the coordinator's
-    monotonic clock is ahead of ours.
+    between attempts; exits: those of the latest attempt, a list that grows, another one for each
+    attempt. run: fields of the first row; began_at: when the launcher began, in seconds since 1970.
+    waits_from, joined_at: since when it waits for nodes, and when it joined the job; monotonic
+    seconds, 0.0 for a job of one node. is_waiting: this node coordinates, and waits for nodes now.
+    clock_offset: seconds that the coordinator's monotonic clock is ahead of ours; it is also that
+    of the exits.
 
     record: the directory of --record, where others ask for stacks (folder.py); "" for none.
 
-    Called in the thread: attempt, exits, clock_offset; tell(text), with a line for people;
+    Called in the thread: attempt, exits, clock_offset, is_waiting; tell(text), a line for people;
     on_stall(attempt's number, text, has suspects), with the text "" once ranks move again.
     """
 
@@ -61,10 +67,13 @@ class Watcher:
         attempt: Callable[[], AttemptProcesses | None],
         exits: Callable[[], Sequence[Exit]],
         clock_offset: Callable[[], float],
+        is_waiting: Callable[[], bool],
         tell: Callable[[str], None],
         on_stall: Callable[[int, str, bool], None],
         run: Mapping[str, object],
         began_at: float,
+        waits_from: float,
+        joined_at: float,
         record: str = "",
     ) -> None:
         self._path = path
@@ -79,6 +88,14 @@ class Watcher:
         self._began_at = began_at
         self._record = record
         self._mailbox: StacksMailbox | None = None
+        self._is_waiting = is_waiting
+        self._waits_from, self._joined_at = waits_from, joined_at
+        self._wall = 0.0  # less monotonic, fixed: a clock that is set moves no row
+        self._latest_exits: Sequence[Exit] = ()
+        self._processes: Sequence[NodeProcess] = ()  # at the latest look
+        self._profiles: Sequence[LineProfile] = ()
+        self._head_at: dict[Key, int] = {}  # so far, of the logs that are read from the beginning
+        self._seen: set[tuple[str, str]] = set()
         self._is_over = False
         self._wake = threading.Event()
         self._requests: deque[StackRequest] = deque()
@@ -129,8 +146,11 @@ class Watcher:
 
     def _watch(self) -> None:
         from paddock import __version__
-        from paddock.watch.bill import bill_line, bill_of
-        from paddock.watch.history import VERSION, HistoryWriter, read_history
+        from paddock.errors import PaddockError
+        from paddock.local.runs.entry import profiles_path
+        from paddock.watch.bill import bill_line, bill_of, needed_rows
+        from paddock.watch.history import VERSION, HistoryReader, HistoryWriter
+        from paddock.watch.progress import load_profiles
         from paddock.watch.stacks import find_pyspy
         from paddock.watch.stalls import StallDetector
 
@@ -141,7 +161,13 @@ class Watcher:
             self._tell(f"this run is not watched: {self._path}: {error.strerror}")
             return
         self._detector = StallDetector(self._stall_after)
-        self._write("begin", self._began_at, version=VERSION, paddock=__version__, **self._run_row)
+        try:
+            self._profiles = load_profiles(profiles_path(self._env))
+        except PaddockError as error:  # it was changed since the start
+            self._tell(error.message)
+        self._wall = time() - monotonic()
+        began = self._began_at - self._wall
+        self._write("begin", began, version=VERSION, paddock=__version__, **self._run_row)
         if self._record:
             from paddock.watch.folder import StacksMailbox
 
@@ -166,8 +192,9 @@ class Watcher:
         self._write_clock()
         self._write("end")
         self._history.close()
-        bill = bill_of(read_history([self._path]))
-        self.bill = "" if bill is None else bill_line(bill)
+        bill = bill_of(HistoryReader([self._path], needed_rows()).read())
+        where = " of this node" if self._run_row["nodes"] != 1 else ""
+        self.bill = "" if bill is None else bill_line(bill, where)
 
     def _read_mailbox(self) -> None:
         """Ask for the stacks that somebody on another host asks for."""
@@ -187,16 +214,26 @@ class Watcher:
         return {"host": os.uname().nodename, "stacks": rows, "ends": self.ends}
 
     def _look(self) -> None:
-        from paddock.watch.procfs import facts_of, tracer_of
+        from paddock.watch.procfs import facts_of, pressure_of, tracer_of
         from paddock.watch.stalls import RankLook
 
         attempt = self._attempt()
-        for exit_ in tuple(self._exits()):
+        before, self._latest_exits = self._latest_exits, self._exits()
+        for exit_ in (*before, *self._latest_exits):
             self._write_exit(exit_)
         if self._has_attempt and (attempt is None or attempt.number != self._number):
             self._has_attempt = False
-            self._write("attempt_end", attempt=self._number)
+            now = monotonic()
+            at = now if attempt is None else min(now, attempt.began_at)
+            ends = {} if attempt is None else {(p.role, p.rank): p for p in attempt.processes}
+            for each in self._processes:  # what they printed since the last look
+                after = ends.get((each.role, each.rank))
+                self._read(each, at, after.log_from if after and after.first_line_at else None)
+            self._write("attempt_end", at, attempt=self._number)
+        self._processes = () if attempt is None else attempt.processes
         if attempt is None:
+            if not self._waits_from and self._is_waiting():
+                self._waits_from = monotonic()
             return
         if attempt.number != self._number:
             self._begin(attempt)
@@ -216,9 +253,11 @@ class Watcher:
             size, reading = self._read(each)
             if facts is not None and now - self._sampled_at.get(key, 0.0) >= SAMPLE_SECONDS:
                 self._sampled_at[key] = now
+                waited, faults = pressure_of(each.pid)
                 self._write(
                     "sample", **_named(each), cpu=round(facts.cpu_seconds, 2), rss=facts.rss_bytes,
-                    read=facts.read_bytes, written=facts.written_bytes,
+                    read=facts.read_bytes, written=facts.written_bytes, waited=round(waited, 2),
+                    faults=faults,
                 )  # fmt: skip
             step = None if reading is None else reading.step
             tracer = tracer_of(each.pid) if is_held else 0
@@ -236,60 +275,97 @@ class Watcher:
             self._sampled_at,
             self._reporting,
             self._has_line,
+            self._head_at,
         ):
             each.clear()
         self._detector.begin()
         rows = [[p.role, p.rank, p.pid, os.path.basename(p.log)] for p in attempt.processes]
-        began = time() - (monotonic() - attempt.began_at)
-        self._write("attempt", began, attempt=attempt.number, ranks=rows)
+        if self._joined_at:
+            self._write("joined", self._joined_at)
+        if self._waits_from:
+            seconds = round(max(0.0, attempt.began_at - self._waits_from), 3)
+            self._write("waited", self._waits_from, seconds=seconds)
+        self._waits_from = self._joined_at = 0.0
+        self._write("attempt", attempt.began_at, attempt=attempt.number, ranks=rows)
         self._write_clock()
 
     def _write_clock(self) -> None:
         """Write how our clocks stand to the coordinator's: readers merge nodes by that."""
         offset = round(self._clock_offset(), 4)
-        self._write("clock", wall=round(time() - monotonic(), 4), offset=offset)
+        self._write("clock", wall=round(self._wall, 4), offset=offset)
 
-    def _read(self, each: NodeProcess) -> tuple[int, ProgressReading | None]:
-        """The size of a rank's log, and its latest progress: by its own reports, or by its log."""
-        from paddock.watch.progress import read_tail
+    def _read(
+        self, each: NodeProcess, at: float | None = None, until: int | None = None
+    ) -> tuple[int, ProgressReading | None]:
+        """The size of a rank's log, and its latest progress: by its own reports, or by its log.
+
+        at: of the row, None for now. until: where its part of the log ends, None for its end.
+        """
+        from paddock.watch.progress import find_trackers, read_tail
         from paddock.watch.rank import read_reports
 
         key = (each.role, each.rank)
         before, size, tail = self._readings.get(key), self._sizes.get(key, 0), b""
         try:
             with open(each.log, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                if size != self._sizes.get(key) and key not in self._reporting:
-                    file.seek(max(0, size - TAIL_BYTES))
-                    tail = file.read(TAIL_BYTES)
+                size = os.fstat(file.fileno()).st_size if until is None else until
+                is_new = each.first_line_at and size != self._sizes.get(key)
+                if is_new and key not in self._reporting:
+                    begin = file.seek(max(each.log_from, size - TAIL_BYTES))
+                    tail = file.read(max(0, size - begin))
         except OSError:
             pass  # it was removed
         self._sizes[key] = size
         if each.first_line_at and key not in self._has_line:
             self._has_line.add(key)
-            at = time() - (monotonic() - each.first_line_at)
-            self._write("line", at, **_named(each))
+            self._write("line", each.first_line_at, **_named(each))
+        if len(self._head_at) < HEADS or key in self._head_at:
+            head = self._read_head(each, size)
+            for name, url in find_trackers(head + tail):
+                self._see(name, url)
         reading = read_reports(each.reports.read()) if each.reports is not None else None
         if reading is not None:
             self._reporting.add(key)
         elif tail:
-            reading = read_tail(tail)
+            reading = read_tail(tail, self._profiles)
         if reading is None or reading == before:
             return size, before
         self._readings[key] = reading
+        self._see("progress", reading.profile)
         fields = {n: v for n in READ_FIELDS if (v := getattr(reading, n)) is not None}
         self._write(
-            "progress", **_named(each), profile=reading.profile, values=dict(reading.values),
+            "progress", at, **_named(each), profile=reading.profile, values=dict(reading.values),
             unit=reading.rate_unit, **fields,
         )  # fmt: skip
         return size, reading
+
+    def _read_head(self, each: NodeProcess, size: int) -> bytes:
+        """Return what is new at the beginning of a log: trackers tell there of their pages."""
+        key = (each.role, each.rank)
+        at = self._head_at.setdefault(key, each.log_from) if each.first_line_at else size
+        if at >= min(size, each.log_from + HEAD_BYTES):
+            return b""
+        try:
+            with open(each.log, "rb") as file:
+                file.seek(at)
+                head = file.read(HEAD_BYTES // 4)
+        except OSError:
+            return b""
+        self._head_at[key] = at + (head.rfind(b"\n") + 1 or len(head))
+        return head
+
+    def _see(self, name: str, text: str) -> None:
+        """Write once what is seen in the logs of this node: a profile, a tracker's page."""
+        if (name, text) not in self._seen and len(self._seen) < SEEN_MAX:
+            self._seen.add((name, text))
+            self._write("seen", name=name, text=text)
 
     def _write_exit(self, exit_: Exit) -> None:
         key = (exit_.role, exit_.rank, exit_.at_ns)
         if key in self._written:
             return
         self._written.add(key)
-        at = time() - (monotonic_ns() - exit_.at_ns) / 1e9
+        at = exit_.at_ns / 1e9 - self._clock_offset()
         self._write(
             "exit", at, role=exit_.role, rank=exit_.rank, how=exit_.how, ok=exit_.ok,
             by_us=exit_.by_us,
@@ -317,8 +393,10 @@ class Watcher:
             self._on_stall(self._number, "", False)
             self._tell(f"the ranks move again, after {action.seconds:.0f} s")
         elif isinstance(action, RankHeld):
-            self._write("held", rank=action.rank, tracer=action.tracer)
+            inside: dict[str, Any] = {"debugger": action.debugger} if action.debugger else {}
+            self._write("held", rank=action.rank, tracer=action.tracer, **inside)
             by = f"a debugger holds it (pid {action.tracer})" if action.tracer else "SIGSTOP"
+            by = f"it waits in {action.debugger}" if action.debugger else by
             self._tell(f"rank {action.rank} is stopped: {by}")
 
     def _take_stacks(
@@ -353,7 +431,12 @@ class Watcher:
         return stacks
 
     def _write(self, kind: str, at: float | None = None, **fields: object) -> None:
-        self._history.add({"kind": kind, "at": round(at or time(), 3), **fields})
+        """Write a row. at: monotonic seconds; None for now."""
+        seconds = self._wall + (monotonic() if at is None else at)
+        was_whole = not self._history.problem
+        self._history.add({"kind": kind, "at": round(seconds, 3), **fields})
+        if was_whole and (problem := self._history.problem):
+            self._tell(f"the history of this run has a gap: {self._path}: {problem}")
 
 
 def _named(each: NodeProcess) -> dict[str, Any]:

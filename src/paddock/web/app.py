@@ -13,23 +13,20 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from paddock.backends.merge import read_query
-from paddock.backends.table import LAUNCH
-from paddock.backends.types import ALIVE
 from paddock.errors import PaddockError, UsageError
 from paddock.web.follow import LogFollowers
 from paddock.web.guard import Guard
-from paddock.web.loglines import LogPlace, fold, read_window
+from paddock.web.loglines import LogPlace, fold
 from paddock.web.pages import (
     COMPARED,
     STATIC,
     compared_charts,
     failure_values,
-    progress_text,
     render,
     run_values,
 )
 from paddock.web.report import report_page
-from paddock.web.runs import HISTORIES_KEPT, RunSource, UnknownRunError, log_end
+from paddock.web.runs import RunSource, UnknownRunError, log_end
 from paddock.web.texts import LANGUAGES, chosen_language
 
 if TYPE_CHECKING:
@@ -40,7 +37,7 @@ if TYPE_CHECKING:
     from paddock.backends.registry import RegisteredJob
     from paddock.backends.types import JobStatus
 
-RUNS_SHOWN = 200
+RUNS_SHOWN, RUNS_SEARCHED = 200, 2000
 MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 LANGUAGE_COOKIE = "paddock-language"
 NEXT = "X-Next"  # of an answer with new lines: the number that the next request begins with
@@ -117,15 +114,18 @@ class WebPages:
 
     def _runs(self, request: Request, language: str) -> Response:
         runs = self._source.runs()
-        shown = runs[:RUNS_SHOWN]
-        states = self._source.states(shown)
-        alive = [r for r, s in zip(shown, states, strict=True) if s.state in ALIVE]
-        told = {
-            r.run_id: progress_text(self._source.history(r, is_brief=True))
-            for r in alive[:HISTORIES_KEPT]
-        }
-        rows = [(r, s, told.get(r.run_id, "")) for r, s in zip(shown, states, strict=True)]
-        values = {"rows": rows, "hidden": len(runs) - len(shown), "damaged": self._source.damaged}
+        search = request.query_params.get("q", "").strip().lower()[:200]
+        shown = runs[: RUNS_SEARCHED if search else RUNS_SHOWN]
+        found = [
+            (run, state)
+            for run, state in zip(shown, self._source.states(shown), strict=True)
+            if search in f"{run.run_id} {run.command} {run.handle} {state.state}".lower()
+        ][:RUNS_SHOWN]
+        rows = [(run, state, self._source.progress(run, state)) for run, state in found]
+        values = {
+            "rows": rows, "hidden": 0 if search else len(runs) - len(shown), "search": search,
+            "damaged": self._source.damaged, "problem": self._source.cluster_problem,
+        }  # fmt: skip
         return self._render(request, "runs.html", language, values)
 
     def _run(self, request: Request, language: str) -> Response:
@@ -145,11 +145,13 @@ class WebPages:
         return self._render(request, "failure.html", language, values)
 
     def _compare(self, request: Request, language: str) -> Response:
-        ids = list(dict.fromkeys(request.query_params.getlist("run")))[:COMPARED]
+        chosen = list(dict.fromkeys(request.query_params.getlist("run")))
+        ids = chosen[:COMPARED]
         found = [(id_, self._source.history(self._source.run(id_))) for id_ in ids]
         is_time = request.query_params.get("by") != "step"
         charts = compared_charts(found, language, is_time=is_time)
-        values = {"ids": ids, "charts": charts, "is_time": is_time}
+        more = len(chosen) - len(ids)
+        values = {"ids": ids, "charts": charts, "is_time": is_time, "more": more}
         return self._render(request, "compare.html", language, values)
 
     def _report(self, request: Request, language: str) -> Response:
@@ -170,10 +172,9 @@ class WebPages:
         if is_live:  # its lines begin where those of the page end
             self._followers.of(run.run_id, self._chunks(run))
         until = log_end(state) - LIVE_LAG_SECONDS * is_live
-        window = read_window(
-            lambda query: self._source.log_chunks(run, query),
-            ranks=asked.ranks, search=asked.search, before=before, after=after, until=until,
-            is_near=run.handle.backend == LAUNCH, is_folded=asked.is_folded,
+        window = self._source.window(
+            run, ranks=asked.ranks, search=asked.search, before=before, after=after, until=until,
+            is_folded=asked.is_folded,
         )  # fmt: skip
         values = {
             "run": run, "state": state, "asked": asked, "window": window, "is_live": is_live,

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from paddock.backends.registry import RegisteredJob
     from paddock.backends.types import JobStatus
-    from paddock.watch.view import Curve
 
 STATIC = Path(__file__).parent / "static"
 RANKS_SHOWN = 2000
@@ -61,19 +60,6 @@ def render(name: str, language: str, **values: Any) -> str:
     return filled
 
 
-def progress_text(found: RunHistory) -> str:
-    """The progress of a run in a few words: "step 120/2000 · loss 1.2 · 5 steps/s"."""
-    ranks = found.view.ranks if found.view else ()
-    first = next((r for r in ranks if r.step is not None), None)
-    if first is None:
-        return ""
-    total = f"/{first.steps}" if first.steps else ""
-    parts = [f"{first.step}{total}"]
-    parts += [f"loss {first.loss:.4g}"] if first.loss is not None else []
-    parts += [f"{first.rate:.3g} {first.rate_unit}"] if first.rate is not None else []
-    return " · ".join(parts)
-
-
 def run_values(
     run: RegisteredJob,
     state: JobStatus,
@@ -88,10 +74,9 @@ def run_values(
     rows, seconds = timeline_rows(found, now, t)
     cores, memory = usage_lines(found)
     curves = found.view.curves[:CURVES_SHOWN] if found.view else ()
-    charts = [(c.name, _curve_chart(c, t("no_values"))) for c in curves]
-    for line in (cores, memory):
-        if line.points:
-            charts.append((t(line.name), Markup(svg.chart(t(line.name), [line]))))
+    lines = [svg.ChartLine(c.name, tuple((x, y) for x, _, y in c.points)) for c in curves]
+    lines += [svg.ChartLine(t(line.name), line.points) for line in (cores, memory) if line.points]
+    charts = [_chart(line.name, [line], t("no_values")) for line in lines]
     ranks = found.view.ranks if found.view else ()
     bad = [r for r in ranks if r.state != "running"] if len(ranks) > RANKS_SHOWN else []
     return {
@@ -133,9 +118,12 @@ def _are_ranks(ranks: object) -> bool:
     return isinstance(ranks, list) and all(isinstance(rank, int) for rank in ranks)
 
 
-def _curve_chart(curve: Curve, empty: str) -> Markup:
-    line = svg.ChartLine(curve.name, tuple((x, y) for x, _, y in curve.points))
-    return Markup(svg.chart(curve.name, [line], empty=empty))
+def _chart(
+    name: str, lines: Sequence[svg.ChartLine], empty: str, *, is_time: bool = True
+) -> tuple[str, str, Markup]:
+    """A chart, and the last value of its line; web.js writes those below the pointer instead."""
+    last = svg.number_text(lines[0].points[-1][1]) if len(lines) == 1 and lines[0].points else ""
+    return name, last, Markup(svg.chart(name, lines, is_time=is_time, empty=empty))
 
 
 def _bill_bar(found: RunHistory, t: Any) -> Markup:
@@ -148,7 +136,7 @@ def _bill_bar(found: RunHistory, t: Any) -> Markup:
 
 def compared_charts(
     found: Sequence[tuple[str, RunHistory]], language: str, *, is_time: bool
-) -> list[tuple[str, Markup]]:
+) -> list[tuple[str, str, Markup]]:
     """A chart for each value that runs have, a line of it for each run."""
     t = translator(language)
     lines: dict[str, list[svg.ChartLine]] = {}
@@ -163,6 +151,6 @@ def compared_charts(
             of = lines.setdefault(curve.name, [svg.ChartLine(n, ()) for n, _ in found])
             of[[n for n, _ in found].index(name)] = svg.ChartLine(name, points)
     return [
-        (name, Markup(svg.chart(name, each, is_time=is_time, empty=t("no_values"))))
+        _chart(name, each, t("no_values"), is_time=is_time)
         for name, each in list(lines.items())[:CURVES_SHOWN]
     ]

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from paddock.backends.table import LAUNCH
 from paddock.errors import PaddockError
-from paddock.web.loglines import LogWindow, read_window
+from paddock.web.loglines import LogWindow
 from paddock.web.pages import STATIC, failure_values, render, run_values
 from paddock.web.runs import log_end
 
@@ -25,11 +24,7 @@ def report_page(source: RunSource, run: RegisteredJob, language: str) -> str:
     state, found = source.state(run), source.history(run)
     problem = ""
     try:
-        lines = read_window(
-            lambda query: source.log_chunks(run, query),
-            until=log_end(state),
-            is_near=run.handle.backend == LAUNCH,
-        )
+        lines = source.window(run, until=log_end(state))
         words = source.last_words(run, state)
     except PaddockError as error:  # the logs were removed, or are out of reach
         lines, words, problem = LogWindow([], None, None), [], error.message

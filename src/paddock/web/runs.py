@@ -6,6 +6,8 @@ latest answer: a host that is silent holds up no page.
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import threading
 import time
@@ -13,6 +15,8 @@ from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from heapq import merge
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddock.backends.backend import find_backend
@@ -23,7 +27,7 @@ from paddock.errors import PaddockError
 from paddock.watch.bill import Bill, bill_of
 from paddock.watch.history import HistoryReader, HistoryRows
 from paddock.watch.view import RunView, run_view
-from paddock.web.loglines import LogPlace, read_window
+from paddock.web.loglines import LogPlace, LogWindow, read_window
 from paddock.web.svg import ChartLine, TimelineRow
 
 if TYPE_CHECKING:
@@ -39,6 +43,7 @@ FIRST_SECONDS = 0.4  # a page waits so long for first answers from elsewhere
 READ_SHARE = 10  # a history is read at most one tenth of the time
 HISTORIES_KEPT = 16
 SERVER_SECONDS = 2.0
+TAIL_BYTES = 1 << 16  # of a history, where its latest progress is looked for
 USAGE_POINTS = 300
 USAGE_SECONDS = 10.0  # at least, of a point
 ENDING_SECONDS = 2.0  # lines may come so long after a rank's end
@@ -63,20 +68,65 @@ class RunHistory:
 
 @dataclass
 class _KeptHistory:
-    paths: list[Path] = field(default_factory=list)
     reader: HistoryReader = field(default_factory=lambda: HistoryReader(()))
     found: RunHistory | None = None
     rows: int = 0  # of the file, when it was found
     next_at: float = 0.0  # monotonic seconds
-    finding: Future[None] | None = None  # the paths
-    find_at: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class SlowAnswers:
+    """The latest answers to questions that threads ask again, once an answer is stale."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(8, thread_name_prefix="paddock-web-ask")
+        self._kept: dict[object, tuple[float, Any]] = {}  # by question: when, answer or None
+        self._asking: dict[object, Future[None]] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, question: object, answer: object) -> None:
+        """Take an answer that somebody has had."""
+        self._kept[question] = (time.monotonic(), answer)
+
+    def latest(self, question: object, default: T) -> T:
+        """The latest answer; the default before the first."""
+        found: T | None = self._kept.get(question, (0.0, None))[1]
+        return default if found is None else found
+
+    def is_fresh(self, question: object, seconds: float) -> bool:
+        """Return True if the answer came within so many seconds."""
+        return time.monotonic() - self._kept.get(question, (-1e9, None))[0] < seconds
+
+    def begin(self, question: object, ask: Callable[[], object], seconds: float) -> Future[None]:
+        """Ask, unless the answer is fresh, or asked for. A result that is done: no need to wait."""
+
+        def answer() -> None:
+            try:
+                self.keep(question, ask())
+            except PaddockError:  # out of reach: what was known before stays
+                self.keep(question, self._kept.get(question, (0.0, None))[1])
+
+        with self._lock:
+            if not self.is_fresh(question, seconds) and self._asking.get(question, _DONE).done():
+                self._asking[question] = self._pool.submit(answer)
+            return _DONE if question in self._kept else self._asking[question]
+
+    def ask(self, question: object, ask: Callable[[], T], seconds: float, default: T) -> T:
+        """The latest answer; FIRST_SECONDS are waited for the first one."""
+        wait([self.begin(question, ask, seconds)], FIRST_SECONDS)
+        return self.latest(question, default)
+
+
+_DONE: Future[None] = Future()
+_DONE.set_result(None)
+WatchedRun = tuple[RegisteredJob, JobStatus]
 
 
 class RunSource:
     """All that pages show of runs. Threads of several pages use it at once.
 
     ask: states of runs, as cli.job_status.ask_all. ask_servers: rows of a run's parameter servers.
+    ask_cluster: PaddleJobs that were not submitted from here; None without a cluster.
     """
 
     def __init__(
@@ -84,17 +134,17 @@ class RunSource:
         env: Mapping[str, str],
         ask: Callable[[Sequence[RegisteredJob]], list[JobStatus]],
         ask_servers: Callable[[RegisteredJob], list[dict[str, Any]]] = lambda _: [],
+        ask_cluster: Callable[[], list[WatchedRun]] | None = None,
     ) -> None:
         self._registry = Registry(env)
         self._ask = ask
         self._ask_servers = ask_servers
+        self._ask_cluster = ask_cluster
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(8, thread_name_prefix="paddock-web-ask")
         self._listed: tuple[float, list[RegisteredJob]] = (0.0, [])
-        self._states: dict[str, tuple[float, JobStatus]] = {}
-        self._asking: dict[str, Future[None]] = {}
+        self._answers = SlowAnswers()
         self._histories: OrderedDict[str, _KeptHistory] = OrderedDict()
-        self._servers: dict[str, tuple[float, list[dict[str, Any]]]] = {}
+        self.cluster_problem = ""  # why it cannot be asked
 
     @property
     def damaged(self) -> int:
@@ -108,7 +158,24 @@ class RunSource:
             if time.monotonic() - at > HERE_SECONDS:
                 found = self._registry.runs()[::-1]
                 self._listed = (time.monotonic(), found)
+        if self._ask_cluster is None:
             return found
+        jobs = self._answers.ask("cluster", self._look, AWAY_SECONDS, list[WatchedRun]())
+        ours = {run.handle for run in found}
+        others = [run for run, _ in jobs if run.handle not in ours]
+        return list(merge(found, others, key=lambda run: -run.created_at))
+
+    def _look(self) -> list[WatchedRun]:
+        """The jobs of the cluster, and their states. Raises PaddockError."""
+        assert self._ask_cluster is not None
+        try:
+            jobs, self.cluster_problem = self._ask_cluster(), ""
+        except PaddockError as error:
+            self.cluster_problem = error.message
+            raise
+        for run, state in jobs:
+            self._answers.keep(run.run_id, state)
+        return jobs
 
     def run(self, run_id: str) -> RegisteredJob:
         """The run with this id. Raises UnknownRunError."""
@@ -121,44 +188,29 @@ class RunSource:
 
     def states(self, runs: Sequence[RegisteredJob]) -> list[JobStatus]:
         """The states of runs; "unknown" while a host was never heard of."""
-        now = time.monotonic()
         here: list[RegisteredJob] = []
-        away: list[RegisteredJob] = []
-        with self._lock:
-            for run in runs:
-                asked_at, state = self._states.get(run.run_id, (-1e9, None))
-                is_here = run.handle.backend == LAUNCH
-                good_for = HERE_SECONDS if is_here else AWAY_SECONDS
-                is_final = state is not None and state.is_final and state.state != "lost"
-                if is_final or now - asked_at < good_for or run.run_id in self._asking:
-                    continue
-                (here if is_here else away).append(run)
-            futures = [self._begin(run) for run in away]
+        first: list[Future[None]] = []
+        for run in runs:
+            state: JobStatus | None = self._answers.latest(run.run_id, None)
+            if state is not None and state.is_final and state.state != "lost":
+                continue
+            if run.handle.backend != LAUNCH:
+                ask = partial(self._state_of, run)
+                first.append(self._answers.begin(run.run_id, ask, AWAY_SECONDS + HERE_SECONDS))
+            elif not self._answers.is_fresh(run.run_id, HERE_SECONDS):
+                here.append(run)
         if here:
-            self._keep(here, self._ask(here))
-        news = [f for f, run in zip(futures, away, strict=True) if run.run_id not in self._states]
-        wait(news, FIRST_SECONDS)
+            for run, state in zip(here, self._ask(here), strict=True):
+                self._answers.keep(run.run_id, state)
+        wait(first, FIRST_SECONDS)
         return [self._latest(run) for run in runs]
 
     def _latest(self, run: RegisteredJob) -> JobStatus:
-        kept = self._states.get(run.run_id)
-        return kept[1] if kept else run.end or JobStatus("unknown", time.time())
+        found: JobStatus | None = self._answers.latest(run.run_id, None)
+        return found if found is not None else run.end or JobStatus("unknown", time.time())
 
-    def _begin(self, run: RegisteredJob) -> Future[None]:
-        def ask() -> None:
-            try:
-                self._keep([run], self._ask([run]))
-            finally:
-                with self._lock:
-                    self._asking.pop(run.run_id, None)
-
-        future = self._asking[run.run_id] = self._pool.submit(ask)
-        return future
-
-    def _keep(self, runs: Sequence[RegisteredJob], states: Sequence[JobStatus]) -> None:
-        with self._lock:
-            for run, state in zip(runs, states, strict=True):
-                self._states[run.run_id] = (time.monotonic(), state)
+    def _state_of(self, run: RegisteredJob) -> JobStatus:
+        return self._ask([run])[0]
 
     def state(self, run: RegisteredJob) -> JobStatus:
         """The state of one run."""
@@ -166,18 +218,18 @@ class RunSource:
 
     # ------------------------------------------------------------ histories
 
-    def history(self, run: RegisteredJob, *, is_brief: bool = False) -> RunHistory:
-        """The history of a run, as new as READ_SHARE allows. is_brief: wait for no host."""
+    def history(self, run: RegisteredJob) -> RunHistory:
+        """The history of a run, as new as READ_SHARE allows."""
         with self._lock:
-            kept = self._histories.get(run.run_id)
-            if kept is None:
-                kept = self._histories[run.run_id] = _KeptHistory()
+            kept = self._histories.setdefault(run.run_id, _KeptHistory())
             self._histories.move_to_end(run.run_id)
             while len(self._histories) > HISTORIES_KEPT:
                 self._histories.popitem(last=False)
-        self._find(run, kept, 0.0 if is_brief else FIRST_SECONDS)
+        paths = self._paths(run)
         with kept.lock:
             began = time.monotonic()
+            if not kept.reader.is_of(paths):
+                kept.reader, kept.found = HistoryReader(paths), None
             if kept.found is None or began >= kept.next_at:
                 history = kept.reader.read()
                 if kept.found is None or len(history.rows) != kept.rows:
@@ -186,45 +238,61 @@ class RunSource:
                 kept.next_at = time.monotonic() + max(HERE_SECONDS, READ_SHARE * took)
             return kept.found
 
-    def _find(self, run: RegisteredJob, kept: _KeptHistory, seconds: float) -> None:
-        """Find the files of a history. Those of other hosts are copied here, in a thread."""
+    def _paths(self, run: RegisteredJob, *, is_brief: bool = False) -> list[Path]:
+        """The files of a history. Those of other hosts are copied here, in a thread.
 
-        def find() -> None:
-            with suppress(PaddockError):  # out of reach: what was copied before stays
-                paths = find_backend(run.handle.backend).history(run)
-                if paths != kept.paths:
-                    with kept.lock:
-                        kept.paths, kept.reader, kept.found = paths, HistoryReader(paths), None
-
-        now = time.monotonic()
+        is_brief: the page waits for no host.
+        """
+        question: tuple[str, str] = ("history", run.run_id)
+        none: list[Path] = []
+        ask = partial(find_backend(run.handle.backend).history, run)
         if run.handle.backend == LAUNCH:
-            if not kept.paths:
-                find()
-        elif now >= kept.find_at and (kept.finding is None or kept.finding.done()):
-            is_first, kept.find_at = kept.finding is None, now + AWAY_SECONDS
-            kept.finding = self._pool.submit(find)
-            wait([kept.finding], seconds if is_first else 0.0)
+            with suppress(PaddockError):
+                return ask()
+            return none
+        if not is_brief:
+            return self._answers.ask(question, ask, AWAY_SECONDS, none)
+        self._answers.begin(question, ask, AWAY_SECONDS)
+        return self._answers.latest(question, none)
+
+    def progress(self, run: RegisteredJob, state: JobStatus) -> str:
+        """The latest progress of a run in a few words: "120/2000 · loss 1.2 · 5 steps/s"."""
+        known: str | None = self._answers.latest(("progress", run.run_id), None)
+        if known is not None:
+            return known
+        if state.is_final and run.handle.backend != LAUNCH:
+            return ""
+        found = next(filter(None, map(_last_progress, self._paths(run, is_brief=True))), "")
+        if state.is_final:
+            self._answers.keep(("progress", run.run_id), found)
+        return found
 
     # ------------------------------------------------------------ servers, logs
 
     def servers(self, run: RegisteredJob) -> list[dict[str, Any]]:
         """Rows of the run's parameter servers, with pushes a second since the look before."""
-        at, rows = self._servers.get(run.run_id, (0.0, []))
-        now = time.monotonic()
-        if now - at < SERVER_SECONDS:
-            return rows
-        found = self._ask_servers(run)
-        before = {row["endpoint"]: row for row in rows}
-        for row in found:
-            was = before.get(row["endpoint"], {}).get("lsn")
-            if was is not None and row.get("lsn") is not None:
-                row["rate"] = max(0.0, (row["lsn"] - was) / (now - at))
-        self._servers[run.run_id] = (now, found)
-        return found
+        question = ("servers", run.run_id)
+
+        def look() -> tuple[float, list[dict[str, Any]]]:
+            at, rows = self._answers.latest(question, (0.0, list[dict[str, Any]]()))
+            found, now = self._ask_servers(run), time.monotonic()
+            before = {row["endpoint"]: row for row in rows}
+            for row in found:
+                was = before.get(row["endpoint"], {}).get("lsn")
+                if was is not None and row.get("lsn") is not None:
+                    row["rate"] = max(0.0, (row["lsn"] - was) / (now - at))
+            return now, found
+
+        return self._answers.ask(question, look, SERVER_SECONDS, (0.0, list[dict[str, Any]]()))[1]
 
     def log_chunks(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
         """Lines of a run's log. Raises PaddockError."""
         return find_backend(run.handle.backend).logs(run, query)
+
+    def window(self, run: RegisteredJob, **asked: Any) -> LogWindow:
+        """A window of a run's log (loglines.read_window). Raises PaddockError."""
+        is_near = run.handle.backend == LAUNCH
+        return read_window(lambda query: self.log_chunks(run, query), is_near=is_near, **asked)
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """Stop a run. Raises PaddockError."""
@@ -236,16 +304,43 @@ class RunSource:
         if match is None or state.state not in ("failed", "lost"):
             return []
         at = (state.failed_at or state.since) + ENDING_SECONDS
-        found = read_window(
-            lambda query: self.log_chunks(run, query),
-            ranks=(int(match[1]),), before=LogPlace(int(at * 1e9)), is_folded=False,
-            is_near=run.handle.backend == LAUNCH,
-        )  # fmt: skip
+        before = LogPlace(int(at * 1e9))
+        found = self.window(run, ranks=(int(match[1]),), before=before, is_folded=False)
         lines = [line.text for line in found.lines]
         begins = [n for n, line in enumerate(lines) if _TRACEBACK in line]
         if begins:
             return lines[begins[-1] :][:TRACEBACK_LINES]
         return lines[-LAST_LINES:]
+
+
+def _last_progress(path: Path) -> str:
+    """The progress in the last rows of a history, in words."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return ""
+    last: Mapping[str, Any] = {}
+    parts: list[str] = []
+    for line in reversed(lines):
+        if b'"progress"' not in line:
+            continue
+        with suppress(ValueError, TypeError, LookupError, AttributeError, ZeroDivisionError):
+            row = json.loads(line)
+            if not last:
+                step, steps = row.get("step"), row.get("steps")
+                done = f"epoch {row['epoch']:.3g}" if step is None else f"{step}"
+                losses = [n for key, n in (row.get("values") or {}).items() if "loss" in key]
+                parts = [f"{done}/{steps}" if steps and step is not None else done]
+                parts += [f"loss {losses[0]:.4g}"] if losses else []
+                last = row
+            rate, unit = last.get("rate"), last.get("unit")
+            if rate is None and row["rank"] == last["rank"] and row["step"] < last["step"]:
+                rate, unit = (last["step"] - row["step"]) / (last["at"] - row["at"]), "steps/s"
+            if rate is not None:
+                return " · ".join([*parts, f"{rate:.3g} {unit}"])
+    return " · ".join(parts)
 
 
 def log_end(state: JobStatus) -> float:

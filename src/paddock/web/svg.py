@@ -91,13 +91,13 @@ def time_ticks(low: float, high: float) -> list[float]:
 def chart(title: str, lines: Sequence[ChartLine], *, is_time: bool = True, empty: str = "") -> str:
     """Lines over time (seconds) or over steps. Values that are no finite number leave a gap."""
     seen = [p for line in lines for p in line.points if isfinite(p[0]) and isfinite(p[1])]
-    head = _head(title, WIDTH, HEIGHT)
     if not seen:
+        head = _head(title, WIDTH, HEIGHT)
         at = f'x="{WIDTH / 2}" y="{HEIGHT / 2}"'
         return f'{head}<text class="tick" {at}>{escape(empty)}</text></svg>'
     x_low, x_high = min(p[0] for p in seen), max(p[0] for p in seen)
     y_low, y_high = min(p[1] for p in seen), max(p[1] for p in seen)
-    if y_low == y_high:
+    if y_high - y_low <= 1e-9 * abs(y_high):  # a sum of floats that is the same each time
         y_low, y_high = (y_low - abs(y_low) / 2, y_high + abs(y_high) / 2) if y_low else (-1.0, 1.0)
 
     def x_of(x: float) -> float:
@@ -107,7 +107,11 @@ def chart(title: str, lines: Sequence[ChartLine], *, is_time: bool = True, empty
     def y_of(y: float) -> float:
         return HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
 
-    parts = [head]
+    # For web.js, which writes the values below the pointer: what lies at the corners of the area.
+    corners = (LEFT, WIDTH - RIGHT, x_low, x_high, HEIGHT - BOTTOM, TOP, y_low, y_high)
+    area = " ".join(map(repr, corners))
+    unit = ' data-unit="s"' if is_time else ""
+    parts = [_head(title, WIDTH, HEIGHT, f'class="chart" data-area="{area}"{unit} ')]
     for y in ticks(y_low, y_high):
         at = f"{y_of(y):.1f}"
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>')
@@ -169,8 +173,8 @@ def bar(title: str, parts: Sequence[tuple[str, str, float]]) -> str:
     return "".join([*found, "</svg>"])
 
 
-def _head(title: str, width: float, height: float) -> str:
+def _head(title: str, width: float, height: float, more: str = "") -> str:
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" {more}viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="{escape(title)}">'
     )

@@ -12,6 +12,7 @@ Acting:
     planner      reads files and plans, without a cluster; packs what is sent for a ConfigMap
     api          calls to the API server; refusals -> one sentence
     follow       the logs of all pods as one stream of log chunks
+    watched      PaddleJobs that others have made, as runs
     driver       the backend
 
 Pods need no RBAC: host names and node ranks are known before they start.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from paddock.backends.kubernetes.forms import JOBS, RESOURCES, VOLCANO
@@ -19,11 +19,13 @@ from paddock.backends.kubernetes.objects import (
 )
 from paddock.backends.kubernetes.parse import (
     ObservedJob,
+    container_of,
     hopeless,
     is_lost,
     newest_pods,
     note_of,
 )
+from paddock.backends.kubernetes.words import FOLDER
 from paddock.errors import PaddockError, UsageError
 from paddock.kube.client import PODS, KubeError, Query, Resource
 from paddock.kube.connect import find_config
@@ -35,6 +37,19 @@ EVENTS: Resource[dict[str, Any]] = Resource("", "v1", "events", "Event", dict)
 COMMANDS: Resource[dict[str, Any]] = Resource(
     "bus.volcano.sh", "v1alpha1", "commands", "Command", dict
 )
+LABEL_POD = "paddle-res-name"  # on every pod of a PaddleJob (operator/names.py)
+AT_ONCE = 16
+# For the container's Python, as an image may lack all else: prints the inode of the newest history,
+# and what follows byte $2 if its inode is $1, else all.
+NEWS = f"""
+import glob, os, sys
+found = glob.glob("{FOLDER}/log/**/history.jsonl", recursive=True)
+with open(max(found, key=os.path.getmtime), "rb") as file:
+    inode = os.fstat(file.fileno()).st_ino
+    file.seek(int(sys.argv[2]) if inode == int(sys.argv[1]) else 0)
+    sys.stdout.buffer.write(b"%d\\n" % inode + file.read())
+"""
+ITS_PYTHON = "/proc/1/exe"  # the launcher's
 SETTLE_SECONDS_MAX = 10.0
 SETTLE_POLL_SECONDS = 0.25
 RETRY_PAUSES = (0.1, 0.5, 2.0)
@@ -120,6 +135,36 @@ async def settle(client: HttpClient, namespace: str, top: PlannedObject, uid: st
 
 async def pods_of(client: HttpClient, namespace: str, name: str) -> tuple[Pod, ...]:
     return (await client.page(PODS, Query(namespace, f"{LABEL_RUN}={name}"))).items
+
+
+async def pods_of_others(client: HttpClient, namespace: str, uid: str = "") -> tuple[Pod, ...]:
+    """Return the pods of PaddleJobs that somebody has made: of the one with that uid, or of all."""
+    pods = (await client.page(PODS, Query(namespace, LABEL_POD, limit=5000))).items
+    return tuple(pod for pod in pods if uid in ("", pod.metadata.controller_uid))
+
+
+async def histories(
+    client: HttpClient, namespace: str, asked: Sequence[tuple[Pod | None, Mapping[str, Any]]]
+) -> list[dict[str, Any] | PaddockError]:
+    """Return what is new of each pod's history (backends/common/histories.py)."""
+    some = asyncio.Semaphore(AT_ONCE)
+
+    async def news(pod: Pod | None, known: Mapping[str, Any]) -> dict[str, Any] | PaddockError:
+        if pod is None or pod.status.phase != "Running":
+            return {"files": [], "is_whole": True}
+        before, size = known.get(pod.metadata.uid) or (0, 0)
+        command = (ITS_PYTHON, "-Ec", NEWS, str(before), str(size))
+        try:
+            async with some:
+                found = await client.exec(namespace, pod.metadata.name, container_of(pod), command)
+        except KubeError as error:
+            return error
+        inode, _, data = found[: found.rfind(b"\n") + 1].partition(b"\n")
+        text, at = data.decode("utf-8", "replace"), size if int(inode) == before else 0
+        row = {"name": pod.metadata.uid, "inode": int(inode), "text": text, "at": at}
+        return {"files": [row], "is_whole": True}
+
+    return list(await asyncio.gather(*(news(pod, row["known"]) for pod, row in asked)))
 
 
 async def refusals_of(client: HttpClient, namespace: str, uid: str) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paddock.backends.backend import Say
+from paddock.backends.common.histories import fetch_histories
 from paddock.backends.kubernetes.forms import PADDLE, RESOURCES
 from paddock.backends.kubernetes.objects import ANNOTATION, is_held, plan_of, told
 from paddock.backends.kubernetes.planner import planned
@@ -50,7 +51,7 @@ class Kubernetes:
     def submit(
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
     ) -> int | None:
-        _need_client()
+        need_client()
         found = planned(submission)
         objects, site = found.objects, submission.site
         kubeconfig, context = site.text("kubeconfig"), site.text("context")
@@ -91,11 +92,12 @@ class Kubernetes:
             raise explained(error, f"logs of {run.handle}", run.handle.place) from error
 
     def history(self, run: RegisteredJob) -> list[Path]:
-        """Refuse: the API server gives out the pods' output, and no files of theirs."""
-        where = "log/*/history.jsonl below the log directory"
-        raise UsageError(
-            f"the history of {run.handle} is in its pods, and cannot be read from here",
-            hint=f"put the log directory on a volume, or kubectl exec POD -- cat {where}",
+        """Copy what is new in the pods that run; one that has ended gives out no files."""
+        pods, place = newest_pods(self._look(run)), run.handle.place
+        return fetch_histories(
+            run.folder / "history",
+            [(pods.get(name), {}) for name in run.details["names"]],
+            lambda asked: self._ask(run, lambda client: api.histories(client, place, asked)),
         )
 
     def stacks(self, run: RegisteredJob, *, native: bool) -> list[dict[str, Any]]:
@@ -133,7 +135,7 @@ class Kubernetes:
         self._ask(run, lambda client: client.delete(resource, place, name, uid=uid))
 
     def discover(self, site: Site) -> list[tuple[Handle, dict[str, object]]]:
-        _need_client()
+        need_client()
         kubeconfig, context = site.text("kubeconfig"), site.text("context")
         namespace = site.text("namespace") or api.namespace_of(kubeconfig, context)
         try:
@@ -157,7 +159,7 @@ class Kubernetes:
 
     def _learn(self, run: RegisteredJob) -> None:
         """Fill in a run's details, if only its handle is known, from the annotations of the job."""
-        _need_client()
+        need_client()
         if "form" in run.details:
             return
         run.details.update(kubeconfig="", context="")
@@ -176,7 +178,8 @@ class Kubernetes:
             raise explained(error, str(run.handle), run.handle.place) from error
 
 
-def _need_client() -> None:
+def need_client() -> None:
+    """Raise UsageError if the client of the API server is not installed."""
     if LACKS:
         raise UsageError(
             f"jobs on Kubernetes need {LACKS}, which is not installed here",
@@ -187,7 +190,10 @@ def _need_client() -> None:
 async def _see(client: HttpClient, run: RegisteredJob) -> ObservedJob:
     form, place, name = run.details["form"], run.handle.place, run.handle.name
     top = await api.top_of(client, form, place, name, run.details["uid"])
-    pods = await api.pods_of(client, place, name) if top is not None else ()
+    if dict.get(run.details, "is_of_others"):
+        pods = await api.pods_of_others(client, place, run.details["uid"])
+    else:
+        pods = await api.pods_of(client, place, name) if top is not None else ()
     events: list[str] = []
     if top is not None and not pods:
         events = await api.refusals_of(client, place, top["metadata"]["uid"])

@@ -7,7 +7,6 @@ pool       the connections of this process; the same request to all hosts, every
 transfer   files sent before the start, and fetched at the end
 state      states of the hosts -> the job's status (pure)
 lines      logs of all hosts as one stream
-histories  copies of what the launchers there have recorded
 attached   the console of a foreground job: its submitter stays
 driver     the backend
 """

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -222,9 +223,10 @@ class Ssh:
 
     def history(self, run: RegisteredJob) -> list[Path]:
         """Copy what is new of every host's history into the entry of the run."""
-        from paddock.backends.ssh.histories import fetch_histories
+        from paddock.backends.common.histories import fetch_histories
 
-        return fetch_histories(run.folder / "history", self._questions(run))
+        ask = partial(ConnectionPool().ask_all, "history")
+        return fetch_histories(run.folder / "history", self._questions(run), ask)
 
     def stacks(self, run: RegisteredJob, *, native: bool) -> list[dict[str, Any]]:
         """Ask every host; one that cannot be asked has an answer with its error."""

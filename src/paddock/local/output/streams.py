@@ -45,9 +45,9 @@ class ProcessStream:
     """
 
     __slots__ = (
-        "error_at_ns", "error_file", "errors", "fd", "file_fd", "first_at", "has_lost", "header",
-        "is_open", "is_paused", "is_still", "key", "lost_bytes", "noise", "open_times", "partial",
-        "path", "prefix", "shown", "tail", "tail_bytes", "times", "whole",
+        "begins_at", "error_at_ns", "error_file", "errors", "fd", "file_fd", "first_at", "has_lost",
+        "header", "is_open", "is_paused", "is_still", "key", "lost_bytes", "noise", "open_times",
+        "partial", "path", "prefix", "shown", "tail", "tail_bytes", "times", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +67,7 @@ class ProcessStream:
         self.has_lost = False
         self.error_at_ns = 0
         self.first_at = 0.0  # monotonic second of its first byte
+        self.begins_at = 0  # offset of that in its file
         self.is_open = True
         self.is_paused = False
         self.is_still = bool(prefix)  # of a progress line the console gets the last state only
@@ -334,7 +335,7 @@ class OutputThread:
 
     def _begin_log(self, stream: ProcessStream) -> None:
         """Begin a process's part of its log, with a header if the file holds others' lines."""
-        held = os.fstat(stream.file_fd).st_size
+        held = stream.begins_at = os.fstat(stream.file_fd).st_size
         if stream.open_times is not None:
             stream.times = stream.open_times(held)
         if held and stream.header:

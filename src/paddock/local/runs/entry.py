@@ -46,6 +46,14 @@ def registry_folder(env: Mapping[str, str]) -> str:
     return os.path.join(state, "paddock", "runs")
 
 
+def profiles_path(env: Mapping[str, str]) -> str:
+    """The user's own kinds of progress lines (watch/progress.py); $XDG_CONFIG_HOME or ~/.config."""
+    above = env.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(above):
+        above = os.path.join(env.get("HOME", "/"), ".config")
+    return os.path.join(above, "paddock", "progress.txt")
+
+
 def as_name(text: str) -> str:
     """The text as the name of a job: lower-case letters, digits and single dashes.
 

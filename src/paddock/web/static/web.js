@@ -64,6 +64,44 @@ function addLines(text) {
   if (isAtEnd) scrollTo(0, document.body.scrollHeight);
 }
 
+let pointer = { x: 0, y: 0 }, told = null;
+function tellValues() { // the values below the pointer stand in the caption of their chart
+  if (told) {
+    told.line.remove();
+    told.out.replaceChildren(...told.old);
+    told = null;
+  }
+  const under = document.elementFromPoint(pointer.x, pointer.y), svg = under && under.closest("svg.chart");
+  if (!svg) return;
+  const [left, right, low, high, bottom, top, yLow, yHigh] = svg.dataset.area.split(" ").map(Number);
+  const box = svg.getBoundingClientRect(), out = svg.parentElement.querySelector("output");
+  const x = Math.min(right, Math.max(left, ((pointer.x - box.left) * svg.viewBox.baseVal.width) / box.width));
+  const values = [];
+  for (const path of svg.querySelectorAll("path.line")) {
+    let best = null;
+    for (const [, px, py] of path.getAttribute("d").matchAll(/[ML]([\d.]+) ([\d.]+)/g)) {
+      if (!best || Math.abs(px - x) < Math.abs(best[0] - x)) best = [Number(px), Number(py)];
+    }
+    if (!best || Math.abs(best[0] - x) > 20) continue;
+    const value = document.createElement("span");
+    value.className = path.getAttribute("class").replace("line ", "");
+    value.textContent = ` ${Number((yLow + ((bottom - best[1]) / (bottom - top)) * (yHigh - yLow)).toPrecision(4))}`;
+    values.push(value);
+  }
+  const at = low + ((x - left) / (right - left)) * (high - low);
+  const unit = svg.dataset.unit ? (at < 60 ? [1, " s"] : at < 3600 ? [60, " min"] : [3600, " h"]) : [1, ""];
+  const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+  for (const [name, number] of [["x1", x], ["x2", x], ["y1", top], ["y2", bottom]]) line.setAttribute(name, number);
+  line.setAttribute("class", "at");
+  told = { line, out, old: [...out.childNodes] };
+  out.replaceChildren(`${Number((at / unit[0]).toPrecision(3))}${unit[1]}: `, ...values);
+  svg.append(line);
+}
+document.addEventListener("pointermove", (event) => {
+  pointer = event;
+  tellValues();
+});
+
 async function poll() {
   const began = performance.now();
   let wait = POLL_MS;
@@ -84,7 +122,10 @@ async function poll() {
         addLines(text);
         next = answer.headers.get("X-Next");
         if (next === "over") return show("");
-      } else replaceParts(text);
+      } else {
+        replaceParts(text);
+        tellValues();
+      }
       failures = 0;
       show(words.live);
     } catch (error) {

@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from paddock.backends.ssh.command import Target
-from paddock.backends.ssh.pool import ConnectionPool, all_or_none
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, Problem, refuse
 
+Host = TypeVar("Host")
+Row = Mapping[str, Any]
 ROUNDS_MAX = 16  # of one host's answers; a history is smaller
 
 
 def fetch_histories(
-    folder: Path, questions: Sequence[tuple[Target, Mapping[str, Any]]]
+    folder: Path,
+    questions: Sequence[tuple[Host, Row]],
+    ask_all: Callable[[Sequence[tuple[Host, Row]]], Sequence[Row | PaddockError]],
 ) -> list[Path]:
     """Copy the histories of all hosts into a folder; return the copies.
 
     A host that cannot be asked keeps its copy of before. Raises UsageError if no host can be, and
     no copy is there.
     """
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     known = _read_known(folder)
     left = [(str(at), target, row) for at, (target, row) in enumerate(questions)]
-    problems: list[PaddockError | dict[str, Any]] = []
+    problems: list[PaddockError] = []
     for _ in range(ROUNDS_MAX):
         asked = [(t, {**row, "known": known.get(node, {})}) for node, t, row in left]
-        answers = ConnectionPool().ask_all("history", asked)
+        answers = ask_all(asked)
         problems += [answer for answer in answers if isinstance(answer, PaddockError)]
         again = []
         for question, answer in zip(left, answers, strict=True):
@@ -41,8 +43,8 @@ def fetch_histories(
             break
     (folder / "known.json").write_text(json.dumps(known), "utf-8")
     found = [_path(folder, node, name) for node, files in known.items() for name in files]
-    if not found and len(problems) == len(questions):
-        all_or_none(problems)
+    if not found and problems and len(problems) == len(questions):
+        refuse([Problem(each.message, each.hint) for each in problems])
     return found
 
 
