@@ -94,7 +94,8 @@ HISTORY: Fields = {
     "steps?": "int", "epoch?": "float", "rate?": "float", "unit?": "str", "values?": {"*": "float"},
     "cpu?": "float", "rss?": "int", "read?": "int", "written?": "int", "seconds?": "float",
     "suspects?": ["int"], "groups?": [["object"]], "stacks?": [["str"]], "tracer?": "int",
-    "why?": "str", "how?": "str", "ok?": "bool", "by_us?": "bool",
+    "debugger?": "str", "waited?": "float", "faults?": "int", "why?": "str", "how?": "str",
+    "ok?": "bool", "by_us?": "bool",
 }  # fmt: skip
 
 
