@@ -35,6 +35,33 @@ def _refuse(self: Watcher) -> None:
 
 Watcher.start = _refuse
 """
+# Writes a history of 1,024 ranks that is as large as they get; or makes the bill from it.
+END = """
+import sys
+from paddock.watch.bill import bill_of, needed_rows
+from paddock.watch.history import HistoryReader, HistoryWriter
+
+path, what = sys.argv[1:]
+if what == "write":
+    writer, ranks = HistoryWriter(path), range(1024)
+    writer.add({"kind": "begin", "at": 1.0, "version": 1, "run": "run", "host": "node"})
+    rows = [["worker", rank, rank + 9, f"workerlog.{rank}"] for rank in ranks]
+    writer.add({"kind": "attempt", "at": 2.0, "attempt": 0, "ranks": rows})
+    for step in range(76):
+        at = 3.0 + 5 * step
+        more = {"profile": "plain", "values": {"loss": 0.5}, "unit": "", "step": step}
+        rows = [{"kind": "progress", "at": at, "rank": rank, **more} for rank in ranks]
+        more = {"cpu": at, "rss": 10**8, "read": 10**6, "written": 10**5}
+        rows += [{"kind": "sample", "at": at, "rank": rank, **more} for rank in ranks]
+        writer.add(*rows)
+    writer.add({"kind": "end", "at": at})
+else:
+    peak = lambda: int(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
+    before = peak()
+    bill = bill_of(HistoryReader([path], needed_rows()).read())
+    assert bill.ranks == 1024 and bill.steps == 75
+    print((peak() - before) / 1024)
+"""
 STALL_SECONDS = 120.0  # so long it is waited for
 WEB_RUNS = 100
 WEB_LOOKS = 30
@@ -156,32 +183,10 @@ def _end(world: World) -> Figure:
     """What the end of a long run costs: the bill, from a history that is as large as it gets."""
     figure = Figure("the bill of a history of 16 MB: memory", "MB", wanted=40)
     folder = world.folder()
-    script = (
-        "import resource, sys\n"
-        "from paddock.watch.bill import bill_of, needed_rows\n"
-        "from paddock.watch.history import HistoryReader, HistoryWriter\n"
-        "ranks = range(1024)\n"
-        "if sys.argv[2] == 'write':\n"
-        "    writer = HistoryWriter(sys.argv[1])\n"
-        "    writer.add({'kind': 'begin', 'at': 1.0, 'version': 1, 'run': 'run', 'host': 'node'})\n"
-        "    rows = [['worker', r, r + 9, f'workerlog.{r}'] for r in ranks]\n"
-        "    writer.add({'kind': 'attempt', 'at': 2.0, 'attempt': 0, 'ranks': rows})\n"
-        "    for step in range(78):\n"
-        "        at = 3.0 + 5 * step\n"
-        "        more = {'profile': 'plain', 'values': {'loss': 0.5}, 'unit': '', 'step': step}\n"
-        "        rows = [{'kind': 'progress', 'at': at, 'rank': r, **more} for r in ranks]\n"
-        "        more = {'cpu': at, 'rss': 10**8, 'read': 10**6, 'written': 10**5}\n"
-        "        rows += [{'kind': 'sample', 'at': at, 'rank': r, **more} for r in ranks]\n"
-        "        writer.add(*rows)\n"
-        "    writer.add({'kind': 'end', 'at': at})\n"
-        "else:\n"
-        "    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "    bill = bill_of(HistoryReader([sys.argv[1]], needed_rows()).read())\n"
-        "    assert bill.ranks == 1024 and bill.steps == 77\n"
-        "    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)\n"
-    )
+    script = str(folder / "end.py")
+    Path(script).write_text(END, "utf-8")
     for what in ("write", "read"):
-        argv = [world.python, "-c", script, str(folder / "history.jsonl"), what]
+        argv = [world.python, script, str(folder / "history.jsonl"), what]
         found = subprocess.run(argv, env=world.env, check=True, stdout=subprocess.PIPE)
     figure.add("paddock", float(found.stdout))
     return figure

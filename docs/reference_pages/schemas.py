@@ -71,7 +71,8 @@ SERVER: Fields = {
     "job?": "str", "role?": "str", "pair?": "dict | None", "epoch?": "int", "server_id?": "str",
     "ack?": "str", "lsn?": "int", "seconds?": "float", "connections?": "int", "rows?": "int",
     "bytes?": "int", "memory_limit?": "int | None", "log_bytes?": "int", "version?": "str",
-    "pid?": "int", "tables?": ["dict"], "trainers?": "dict | None",
+    "pid?": "int", "tables?": ["dict"], "trainers?": "dict | None", "pushes?": "int",
+    "pulls?": "int",
 }  # fmt: skip
 BILL: Fields = {
     "id": "str", "wall_seconds": "float", "ranks": "int", "rank_hours": "float", "attempts": "int",
@@ -94,7 +95,11 @@ HISTORY: Fields = {
     "steps?": "int", "epoch?": "float", "rate?": "float", "unit?": "str", "values?": {"*": "float"},
     "cpu?": "float", "rss?": "int", "read?": "int", "written?": "int", "seconds?": "float",
     "suspects?": ["int"], "groups?": [["object"]], "stacks?": [["str"]], "tracer?": "int",
-    "why?": "str", "how?": "str", "ok?": "bool", "by_us?": "bool",
+    "debugger?": "str", "waited?": "float", "faults?": "int", "why?": "str", "how?": "str",
+    "ok?": "bool", "by_us?": "bool", "is_primary?": "bool",
+    "tables?": [["object"]], "rows?": "int", "bytes?": "int", "memory_limit?": "int",
+    "connections?": "int", "lsn?": "int", "pushes?": "int", "pulls?": "int", "lag?": "int",
+    "behind?": "int",
 }  # fmt: skip
 
 

@@ -64,6 +64,8 @@ def run_job(
     try:
         reporter = launcher.member.reporter
         reporter.say_all([("WARNING", note) for note in notes])
+        if job.metrics_port == 0:
+            reporter.say("INFO", f"metrics are on port {launcher.metrics_port}")
         if not is_short(job):
             _tell_settings(job, reporter)
         if job.rendezvous.kind == "alone":
@@ -199,6 +201,11 @@ class LauncherProcess(Launcher):
         self._begin_record: Callable[[], None] | None = None
         self._waits_from = 0.0  # for other nodes, by the loop's clock
         self._began_at = loop.wall()
+        self.metrics_port = self._metrics_fd = -1
+        if job.metrics_port is not None:
+            from paddock.watch.metrics import open_port
+
+            self._metrics_fd, self.metrics_port = open_port(job.metrics_port)
         self._entry = entry = (
             take_entry(env, job_name(job)) if is_recorded(job, env) else RunEntry("", "")
         )
@@ -316,6 +323,7 @@ class LauncherProcess(Launcher):
             joined_at=self.member.joined_at,
             began_at=self._began_at,
             record=os.path.abspath(self.job.record) if self.job.record else "",
+            metrics_fd=self._metrics_fd,
         )
         try:
             self.watcher.start()
@@ -452,6 +460,8 @@ class LauncherProcess(Launcher):
     def finish(self, problem: str = "") -> int:
         """Close everything; returns the exit code. problem: the error that ended the launch."""
         self.close()
+        if self.watcher is None and self._metrics_fd >= 0:
+            os.close(self._metrics_fd)
         if self.watcher is not None:
             self.watcher.close()
             if self.watcher.bill and is_short(self.job):

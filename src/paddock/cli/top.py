@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from paddock.backends.backend import find_backend
+from paddock.backends.node.store import size_text
 from paddock.backends.registry import RegisteredJob, Registry
 from paddock.backends.text import age, clean, word_of
 from paddock.backends.types import JobStatus, process_name
@@ -28,8 +29,9 @@ from paddock.errors import PaddockError, extra_hint
 from paddock.local.report.text import count
 from paddock.local.report.width import cut, fitted
 from paddock.watch.history import HistoryReader
+from paddock.watch.servers import COUNTED
 from paddock.watch.stacks import ranks_text
-from paddock.watch.view import RankView, RunView, run_view
+from paddock.watch.view import RankView, RunView, ServerView, run_view
 
 ENDED_SHOWN = 3  # runs that have ended, where no run is named
 RUNS_MAX = 20
@@ -146,6 +148,22 @@ def seen_text(view: RunView) -> str:
     return "".join(f" · {clean(name)}: {clean(text)}" for name, text in view.seen)
 
 
+def servers_text(servers: Sequence[ServerView]) -> str:
+    """The parameter servers in a line: tables, rows, memory and rates of all together."""
+    rows = [each.row for each in servers]
+    tables = {name for row in rows for name, *_ in row["tables"]}
+    parts = [count(len(rows), "server"), count(len(tables), "table")]
+    parts.append(count(sum(row["rows"] for row in rows), "row"))
+    parts.append(size_text(sum(row["bytes"] for row in rows)))
+    for name in COUNTED:
+        rates = [rate for each in servers if (rate := each.rate(name)) is not None]
+        parts += [f"{sum(rates):.3g} {name}/s"] if rates else []
+    for name, unit in (("lag", "steps"), ("behind", "records")):
+        most = max((row.get(name, 0) for row in rows), default=0)
+        parts += [f"{name} {most} {unit}"] if most else []
+    return " · ".join(parts)
+
+
 def _step(rank: RankView | None) -> str:
     if rank is None or rank.step is None:
         return "-"
@@ -164,10 +182,11 @@ def board_lines(runs: Sequence[BoardRun], now: float, rows: int, columns: int) -
     first = runs[0]
     if first.view is not None and first.view.ranks:
         ranks = first.view.ranks
-        left = max(1, rows - len(lines) - 4)
+        left = max(1, rows - len(lines) - 5)
         slow = f" · {clean(first.view.slow)}" if first.view.slow else ""
         about = f"{count(len(ranks), 'rank')}{slow}{seen_text(first.view)}"
         lines += ["", f"{first.run.run_id}: {about}"]
+        lines += [servers_text(first.view.servers)] if first.view.servers else []
         lines += fitted([RANK_HEAD, *(rank_cells(rank, now) for rank in ranks[:left])], columns)
         if len(ranks) > left:
             lines.append(f"and {len(ranks) - left} more")

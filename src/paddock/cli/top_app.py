@@ -22,7 +22,15 @@ from paddock.backends.merge import prefixed
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.text import clean
 from paddock.backends.types import LogQuery
-from paddock.cli.top import RANK_HEAD, RUN_HEAD, BoardRun, BoardSource, rank_cells, run_cells
+from paddock.cli.top import (
+    RANK_HEAD,
+    RUN_HEAD,
+    BoardRun,
+    BoardSource,
+    rank_cells,
+    run_cells,
+    servers_text,
+)  # fmt: skip
 from paddock.cli.watch import group_lines, missing_hints, read_stacks
 from paddock.errors import PaddockError
 from paddock.watch.stacks import group, groups_text, ranks_text, suspects
@@ -151,7 +159,9 @@ class TopApp(App[None]):
             self._note("no run goes on; start one with paddock launch or paddock submit")
         else:
             slow = each.view.slow if each.view is not None else ""
-            self._note(each.problem or f"{each.run.run_id}: {slow or each.run.command}")
+            servers = each.view.servers if each.view is not None else ()
+            more = f" · {servers_text(servers)}" if servers else ""
+            self._note(each.problem or f"{each.run.run_id}: {slow or each.run.command}{more}")
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """Another run is chosen: show its ranks."""

@@ -11,15 +11,13 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from paddock.backends.registry import RegisteredJob
-from paddock.backends.table import LAUNCH
 from paddock.backends.types import JobStatus
 from paddock.cli.family import CliCommand, Operand, ParsedCommand, say
 from paddock.cli.job_status import ask_all, one_of
 from paddock.command_line import flag
-from paddock.errors import PaddockError, UsageError
+from paddock.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from paddock.web.runs import RunSource
 
 HOST = "127.0.0.1"
-SERVERS_SECONDS = 1.0  # a page waits so long for a parameter server
 
 
 def _web(given: ParsedCommand) -> int:
@@ -90,7 +87,7 @@ def _source(kubeconfig: str | None = None, context: str | None = None) -> RunSou
     from paddock.web.runs import RunSource
 
     if kubeconfig is None and context is None:
-        return RunSource(os.environ, _states, _servers)
+        return RunSource(os.environ, _states)
     from paddock.backends.kubernetes.driver import need_client
 
     need_client()
@@ -102,34 +99,11 @@ def _source(kubeconfig: str | None = None, context: str | None = None) -> RunSou
     folder = Path(tempfile.mkdtemp(prefix="paddock-web-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     jobs = partial(paddle_jobs, *cluster, folder)
-    return RunSource(os.environ, _states, _servers, jobs)
+    return RunSource(os.environ, _states, jobs)
 
 
 def _states(runs: Sequence[RegisteredJob]) -> list[JobStatus]:
     return ask_all(runs, is_brief=True)
-
-
-def _servers(run: RegisteredJob) -> list[dict[str, Any]]:
-    """The parameter servers of a launch of this machine, a row each; [] where there are none."""
-    from paddock.cli.ps import logged_endpoints
-
-    folder = dict.get(run.details, "logs")
-    if run.handle.backend != LAUNCH or not folder or run.has_ended:
-        return []
-    try:
-        endpoints = logged_endpoints(Path(str(folder)))
-        from paddock.ps.client.admin import Admin, read_settings
-
-        settings = read_settings(os.environ, endpoints=endpoints, timeout=SERVERS_SECONDS)
-        seen = Admin(settings).look()
-    except (PaddockError, ImportError):  # no servers, or the extra ps is not installed
-        return []
-    rows = []
-    for one in seen:
-        problem = "" if one.problem is None else one.problem.message
-        rows.append({"server": one.server, "endpoint": one.endpoint, "problem": problem,
-                     **(one.facts or {})})  # fmt: skip
-    return rows
 
 
 # fmt: off

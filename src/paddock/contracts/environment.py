@@ -113,8 +113,8 @@ class SharedEnv:
     server_dir: where the servers of this attempt keep their state, "" for servers that are not
     Paddock's, unless the user gave a place. is_scratch: the launcher chose it, not the user.
     error_files: how the names begin of the files that torch's @record writes, "" without torch.
-    is_virtual: every worker sees its own device only (--virtual-local-rank). takes_reports: a rank
-    has a pipe for its progress.
+    is_virtual: every worker sees its own device only (--virtual-local-rank). takes_reports: each
+    process has a pipe for its progress.
     """
 
     world: World
@@ -210,7 +210,7 @@ def proc_env(shared: SharedEnv, proc: Proc) -> tuple[dict[str, str], Backup]:
         contract.update(dict.fromkeys(names, ",".join(proc.device_labels)))
     if shared.error_files and proc.role == "worker":
         contract[ERROR_FILE] = f"{shared.error_files}-{proc.rank}.json"
-    if shared.takes_reports and proc.role != "ps":
+    if shared.takes_reports:
         contract[REPORT_VARIABLE] = str(REPORT_FD)
     env = {**shared.base, **contract, **shared.last}
     if shared.server_dir and proc.role == "ps":

@@ -214,7 +214,7 @@ class Job:
     """The whole intent of the user. See docs/reference/flags.md for each field's flag and variable.
 
     host_part: which of how many nodes of the job on its host this is. stall_after_seconds: 0 for no
-    stall detection.
+    stall detection. metrics_port: for Prometheus, 0 for any free one.
     """
 
     command: Entrypoint
@@ -237,6 +237,7 @@ class Job:
     timeout_seconds: float = 0.0
     stall_after_seconds: float = 600.0
     on_stall: str = "report"
+    metrics_port: int | None = None
     start_port: int | None = None
     port_range: tuple[int, int] | None = None
     fixed_port: int | None = None

@@ -202,6 +202,9 @@ FLAGS: tuple[Flag, ...] = (
     Flag("on_stall", "choice", "on_stall", "report: say where every rank is; stop: end the job, "
          "exit code 124; restart: as after a failure (--max-restart)", FAILURE, metavar="WHAT",
          default="report", choices=ON_STALL, origin="paddock", is_plain=True, is_shared=True),
+    Flag("metrics_port", "int", "metrics_port", "Prometheus reads this node's ranks at "
+         "http://NODE:PORT/metrics, at every address; 0 for any free port", LOGS, metavar="PORT",
+         default="None", origin="paddock"),
     Flag("log_dir", "dir", "logs.directory", "where workerlog.N and serverlog.N go; {node}: "
          "this host's name", LOGS, metavar="DIR", default="log", env=("PADDLE_LOG_DIR",),
          is_listed=True),

@@ -197,6 +197,7 @@ def build_job(
         start_port=decide_start_port(reader, meeting[0], ips),
         port_range=_read_port_range(reader),
         fixed_port=reader.port("fixed_port"),
+        metrics_port=reader.integer("metrics_port", 0, 65535),
         omp_num_threads=_read_omp(reader),
         extra_env=_read_extra_env(reader, extra_env),
         sources=reader.sources,

@@ -109,7 +109,6 @@ class NodeProcess:
     """A process of this node that has been started. log: the path of its log, "" without one.
 
     first_line_at: monotonic seconds, 0.0 before it has printed one; at log_from of its log.
-    reports: None for a server.
     """
 
     role: str
@@ -397,7 +396,11 @@ class NodeRunner:
             path, content = backup
             self._log_dir.write_private(os.path.basename(path), json_text(content))
         key = (proc.role, proc.rank)
-        if REPORT_VARIABLE in env and key not in self._reports:
+        pipe = self._reports.get(key)
+        if pipe is not None and pipe.write_fd < 0:  # a server that is started again needs another
+            self._reports.pop(key).close()
+            pipe = None
+        if REPORT_VARIABLE in env and pipe is None:
             try:
                 self._reports[key] = ReportPipe()
             except OSError:  # out of descriptors: no rank fails for its reports

@@ -84,6 +84,7 @@ def find_limits(job: Job) -> Iterator[Problem]:
         (job.is_elastic, "no elastic jobs", "leave out --elastic-level"),
         (job.restart.max_restarts > 0, "no restarts", "leave out --max-restart"),
         (bool(job.record), "no record", "leave out --record"),
+        (job.metrics_port is not None, "no metrics", "leave out --metrics-port"),
         (has_servers, "no parameter servers", "use --run-mode collective"),
     ):
         if is_asked:

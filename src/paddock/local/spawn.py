@@ -104,7 +104,7 @@ class ReportPipe:
 
 
 class ChildProcess:
-    """A started process. reports: None for a server.
+    """A started process.
 
     pidfd: ready when it has ended; close-on-exec (Linux 5.3).
     """

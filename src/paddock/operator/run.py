@@ -20,10 +20,11 @@ from paddock.operator.runtime.clock import SystemClock, TimeLimit, end
 from paddock.operator.runtime.controller import Controller
 from paddock.operator.runtime.events import Recorder
 from paddock.operator.runtime.guard import GuardedClient, TokenBucket
-from paddock.operator.runtime.health import CONTENT_TYPE, HttpServer, probe, read_address
+from paddock.operator.runtime.health import HttpServer, probe, read_address
 from paddock.operator.runtime.lease import Elector
 from paddock.operator.runtime.log import Log
-from paddock.operator.runtime.metrics import Metrics, rss_bytes
+from paddock.operator.runtime.metrics import Metrics
+from paddock.watch.metrics import CONTENT_TYPE, rss_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

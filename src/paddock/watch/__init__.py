@@ -2,6 +2,9 @@
 
 progress  a script's log lines -> step, epoch, loss, rate
 rank      a rank's own report: paddock.report
+pipe      the pipe of such reports, and of servers' counters
+servers   the row of a parameter server's counters
+metrics   what Prometheus reads of a run, and the port that answers
 history   the rows of history.jsonl: written, kept small, read
 procfs    a process from outside: CPU time, memory, bytes, state
 stalls    has everything stopped moving, and who is the suspect

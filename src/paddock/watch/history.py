@@ -17,6 +17,7 @@ import math
 import os
 
 from paddock.core.value import value
+from paddock.watch.servers import NUMBERS as SERVER_NUMBERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 FILE = "history.jsonl"
-REPEATED = ("sample", "progress")
+REPEATED = ("sample", "progress", "ps")
 BYTES_MAX = 16 << 20
 BACK_SECONDS = 60.0  # a row is written later than others, whose time it is before, by less
 ROW_BYTES_MAX = 1 << 20  # a longer line is no row
@@ -38,7 +39,7 @@ WHOLES = frozenset(("version", "attempt", "rank", "pid", "step", "steps", "rss",
 NEEDED = {
     "attempt": ("attempt", "ranks"), "clock": ("wall", "offset"), "sample": ("rank", "cpu"),
     "progress": ("rank",), "line": ("rank",), "stall": ("seconds",), "waited": ("seconds",),
-    "held": ("rank",),
+    "held": ("rank",), "ps": ("rank", "is_primary", "tables", *SERVER_NUMBERS),
 }  # fmt: skip
 
 
@@ -101,12 +102,12 @@ class HistoryWriter:
 
     def _copy(self, aside: str) -> int:
         """Write what is kept into another file; its size. Raises OSError."""
-        kept_at: dict[tuple[str, object], float] = {}
-        latest: dict[tuple[str, object], bytes] = {}  # not kept so far; readers sort by time
+        kept_at: dict[tuple[object, ...], float] = {}
+        latest: dict[tuple[object, ...], bytes] = {}  # not kept so far; readers sort by time
         with open(aside, "wb", opener=_private) as file, open(self.path, "rb") as whole:
             for line, row in _lines(whole):
                 if row is not None and row["kind"] in REPEATED:
-                    key = (row["kind"], row.get("rank"))
+                    key = (row["kind"], row.get("role"), row.get("rank"))
                     if abs(row["at"] - kept_at.get(key, -math.inf)) < self._apart:
                         latest[key] = line
                         continue

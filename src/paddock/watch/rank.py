@@ -7,16 +7,13 @@ in any language may write one: {"step": 10, "loss": 0.5}. A line is at most LINE
 from __future__ import annotations
 
 import json
-import os
-import stat
 from math import isfinite
+
+from paddock.watch.pipe import LINE_BYTES_MAX, send_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.watch.progress import ProgressReading
-
-VARIABLE = "PADDOCK_REPORT_FD"
-LINE_BYTES_MAX = 4096  # PIPE_BUF of Linux: such a line is written whole or not at all
 
 
 def report(*, step: int | None = None, epoch: float | None = None, **values: float | int) -> bool:
@@ -35,24 +32,7 @@ def report(*, step: int | None = None, epoch: float | None = None, **values: flo
     line = json.dumps(row).encode() + b"\n"
     if len(line) > LINE_BYTES_MAX:
         raise ValueError(f"a report of {len(line)} bytes: at most {LINE_BYTES_MAX} are sent")
-    fd = _descriptor()
-    try:
-        return fd >= 0 and os.write(fd, line) == len(line)
-    except OSError:
-        return False  # full, or the launcher is gone
-
-
-def _descriptor() -> int:
-    """The launcher's pipe; -1 without one. A program that a rank started may not have inherited
-    it, and may use the number for a file of its own.
-    """
-    text = os.environ.get(VARIABLE, "")
-    try:
-        fd = int(text)
-        is_ours = stat.S_ISFIFO(os.fstat(fd).st_mode) and not os.get_blocking(fd)
-    except (ValueError, OSError):
-        return -1
-    return fd if is_ours else -1
+    return send_line(line)
 
 
 def _number(name: str, number: object) -> float | int:

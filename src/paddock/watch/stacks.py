@@ -82,10 +82,11 @@ class RankStack:
     @property
     def on(self) -> str:
         """The file or connection that the main thread waits on, "" where that is not known."""
-        if not self.waits.peer:
-            return self.waits.call
-        other = f"rank {self.waits.rank}" if self.waits.rank >= 0 else "a connection to"
-        return f"{self.waits.call}: {other} ({self.waits.peer})"
+        waits = self.waits
+        if not waits.peer:
+            return waits.call
+        other = f"rank {waits.rank}" if waits.rank >= 0 else f"a connection to {waits.peer}"
+        return f"{waits.call}: {other}"
 
     @property
     def collective(self) -> str:

@@ -7,6 +7,7 @@ history.
 from __future__ import annotations
 
 from paddock.core.value import value
+from paddock.watch.servers import COUNTED
 from paddock.watch.slow import slow_text
 
 TYPE_CHECKING = False
@@ -41,6 +42,24 @@ class RankView:
     cpu: float | None = None
     rss_bytes: int | None = None
     line_at: float | None = None
+
+
+@value
+class ServerView:
+    """A parameter server as last seen. row: its latest row (docs/reference/history.md).
+
+    rates: by the name of a counter, points (seconds since the run began, None, count per second).
+    """
+
+    rank: int
+    node: str
+    row: Row
+    rates: Mapping[str, tuple[tuple[float, int | None, float], ...]]
+
+    def rate(self, name: str) -> float | None:
+        """The latest rate of a counter; None before its second row."""
+        points = self.rates[name]
+        return points[-1][2] if points else None
 
 
 @value
@@ -79,6 +98,7 @@ class RunView:
     attempts: tuple[AttemptView, ...]
     curves: tuple[Curve, ...]
     notices: tuple[Row, ...]
+    servers: tuple[ServerView, ...] = ()
     skipped: int = 0
     slow: str = ""
     seen: tuple[tuple[str, str], ...] = ()
@@ -99,6 +119,7 @@ def run_view(history: HistoryRows) -> RunView | None:
         attempts=_attempts(history),
         curves=_curves(history, float(begin["at"])),
         notices=tuple(reversed(tuple(history.of("stall", "stall_over", "held")))),
+        servers=_servers(history, float(begin["at"])),
         skipped=history.skipped,
         slow=slow_text(history),
         seen=seen_in(history),
@@ -114,11 +135,10 @@ def seen_in(history: HistoryRows) -> tuple[tuple[str, str], ...]:
 def _ranks(history: HistoryRows) -> tuple[RankView, ...]:
     """The ranks of the latest attempt of each node."""
     found: dict[tuple[str, int], dict[str, object]] = {}
-    numbers: dict[int, tuple[str, int]] = {}  # a rank's worker
-    samples: dict[int, Row] = {}
-    steps: dict[int, tuple[float, int]] = {}
+    samples: dict[tuple[str, int], Row] = {}
+    steps: dict[tuple[str, int], tuple[float, int]] = {}
     for row in history.rows:
-        kind, rank = row["kind"], row.get("rank")
+        kind, rank = row["kind"], (str(row.get("role", "worker")), row.get("rank", -1))
         if kind == "attempt":
             node = str(row.get("node", ""))
             for key in [k for k, v in found.items() if v["node"] == node]:
@@ -127,20 +147,19 @@ def _ranks(history: HistoryRows) -> tuple[RankView, ...]:
                 found[(role, number)] = {
                     "role": role, "rank": number, "node": node, "pid": pid, "state": "running",
                 }  # fmt: skip
-                numbers[number] = (role, number)
             samples.clear()
             steps.clear()
-        elif rank is None or numbers.get(rank) not in found:
+        elif rank not in found:
             continue
         elif kind == "sample":
-            now = found[numbers[rank]]
+            now = found[rank]
             now["rss_bytes"] = row.get("rss")
             before, samples[rank] = samples.get(rank), row
             if before is not None and row["at"] > before["at"]:
                 cpu = (row["cpu"] - before["cpu"]) / (row["at"] - before["at"])
                 now["cpu"] = round(max(0.0, cpu), 2)
         elif kind == "progress":
-            now = found[numbers[rank]]
+            now = found[rank]
             now.update(_progress(row))
             now["line_at"] = row["at"]
             step = row.get("step")
@@ -151,7 +170,7 @@ def _ranks(history: HistoryRows) -> tuple[RankView, ...]:
                     now["rate_unit"] = "steps/s"
                 steps[rank] = (row["at"], step)
         elif kind == "exit":
-            found[numbers[rank]]["state"] = str(row.get("how", "ended"))
+            found[rank]["state"] = str(row.get("how", "ended"))
     ordered = sorted(found.items())
     return tuple(RankView(**fields) for _, fields in ordered)  # type: ignore[arg-type]  # as above
 
@@ -163,6 +182,28 @@ def _progress(row: Row) -> Mapping[str, object]:
         "step": row.get("step"), "steps": row.get("steps"), "epoch": row.get("epoch"),
         "loss": loss, "rate": row.get("rate"), "rate_unit": row.get("unit", ""),
     }  # fmt: skip
+
+
+def _servers(history: HistoryRows, began: float) -> tuple[ServerView, ...]:
+    """The parameter servers, by their rows of kind "ps"."""
+    latest: dict[int, Row] = {}
+    points: dict[int, dict[str, list[tuple[float, int | None, float]]]] = {}
+    for row in history.of("ps"):
+        rank = int(row["rank"])
+        rates = points.setdefault(rank, {name: [] for name in COUNTED})
+        before, latest[rank] = latest.get(rank), row
+        if before is None or row["at"] <= before["at"]:
+            continue
+        for name in COUNTED:
+            # A server that was started again counts from 0.
+            done = row[name] - (before[name] if before[name] <= row[name] else 0)
+            rate = done / (row["at"] - before["at"])
+            rates[name].append((round(float(row["at"]) - began, 3), None, rate))
+    return tuple(
+        ServerView(rank, str(row.get("node", "")), row,
+                   {name: thinned(found) for name, found in points[rank].items()})
+        for rank, row in sorted(latest.items())
+    )  # fmt: skip
 
 
 def _attempts(history: HistoryRows) -> tuple[AttemptView, ...]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from paddock.local.node import AttemptProcesses, NodeProcess
     from paddock.watch.folder import StacksMailbox
     from paddock.watch.history import HistoryWriter
+    from paddock.watch.metrics import MetricsServer, RunMetrics
     from paddock.watch.procfs import Ends
     from paddock.watch.progress import LineProfile, ProgressReading
     from paddock.watch.stacks import RankStack
@@ -50,7 +51,7 @@ class Watcher:
     waits_from, joined_at: since when it waits for nodes, and when it joined the job; monotonic
     seconds, 0.0 for a job of one node. is_waiting: this node coordinates, and waits for nodes now.
     clock_offset: seconds that the coordinator's monotonic clock is ahead of ours; it is also that
-    of the exits.
+    of the exits. metrics_fd: a socket that listens, for Prometheus, or -1.
 
     record: the directory of --record, where others ask for stacks (folder.py); "" for none.
 
@@ -75,8 +76,11 @@ class Watcher:
         waits_from: float,
         joined_at: float,
         record: str = "",
+        metrics_fd: int = -1,
     ) -> None:
         self._path = path
+        self._metrics_fd = metrics_fd
+        self._metrics: RunMetrics | None = None  # with --metrics-port
         self._env = env
         self._stall_after = stall_after
         self._attempt = attempt
@@ -159,12 +163,15 @@ class Watcher:
             self._history = HistoryWriter(self._path)
         except OSError as error:
             self._tell(f"this run is not watched: {self._path}: {error.strerror}")
+            if self._metrics_fd >= 0:
+                os.close(self._metrics_fd)
             return
         self._detector = StallDetector(self._stall_after)
         try:
             self._profiles = load_profiles(profiles_path(self._env))
         except PaddockError as error:  # it was changed since the start
             self._tell(error.message)
+        server = self._open_metrics() if self._metrics_fd >= 0 else None
         self._wall = time() - monotonic()
         began = self._began_at - self._wall
         self._write("begin", began, version=VERSION, paddock=__version__, **self._run_row)
@@ -192,6 +199,8 @@ class Watcher:
         self._write_clock()
         self._write("end")
         self._history.close()
+        if server is not None:
+            server.close()
         bill = bill_of(HistoryReader([self._path], needed_rows()).read())
         where = " of this node" if self._run_row["nodes"] != 1 else ""
         self.bill = "" if bill is None else bill_line(bill, where)
@@ -212,6 +221,12 @@ class Watcher:
 
         rows = [stack_row(stack) for stack in stacks]
         return {"host": os.uname().nodename, "stacks": rows, "ends": self.ends}
+
+    def _open_metrics(self) -> MetricsServer:
+        from paddock.watch.metrics import MetricsServer, RunMetrics
+
+        self._metrics = RunMetrics()
+        return MetricsServer(self._metrics_fd, self._metrics.text)
 
     def _look(self) -> None:
         from paddock.watch.procfs import facts_of, pressure_of, tracer_of
@@ -323,7 +338,11 @@ class Watcher:
             head = self._read_head(each, size)
             for name, url in find_trackers(head + tail):
                 self._see(name, url)
-        reading = read_reports(each.reports.read()) if each.reports is not None else None
+        data = b"" if each.reports is None else each.reports.read()
+        if each.role == "ps":
+            self._write_server(each, data, at)
+            data = b""
+        reading = read_reports(data)
         if reading is not None:
             self._reporting.add(key)
         elif tail:
@@ -359,6 +378,14 @@ class Watcher:
         if (name, text) not in self._seen and len(self._seen) < SEEN_MAX:
             self._seen.add((name, text))
             self._write("seen", name=name, text=text)
+
+    def _write_server(self, each: NodeProcess, data: bytes, at: float | None) -> None:
+        """Write what a parameter server of Paddock tells of itself."""
+        from paddock.watch.servers import read_server
+
+        row = read_server(data)
+        if row is not None:
+            self._write("ps", at, **_named(each), **row)
 
     def _write_exit(self, exit_: Exit) -> None:
         key = (exit_.role, exit_.rank, exit_.at_ns)
@@ -434,7 +461,10 @@ class Watcher:
         """Write a row. at: monotonic seconds; None for now."""
         seconds = self._wall + (monotonic() if at is None else at)
         was_whole = not self._history.problem
-        self._history.add({"kind": kind, "at": round(seconds, 3), **fields})
+        row = {"kind": kind, "at": round(seconds, 3), **fields}
+        self._history.add(row)
+        if self._metrics is not None:
+            self._metrics.add(row)
         if was_whole and (problem := self._history.problem):
             self._tell(f"the history of this run has a gap: {self._path}: {problem}")
 

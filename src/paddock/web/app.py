@@ -130,8 +130,7 @@ class WebPages:
 
     def _run(self, request: Request, language: str) -> Response:
         run, state = self._found(request)
-        found, servers = self._source.history(run), self._source.servers(run)
-        values = run_values(run, state, found, servers, language)
+        values = run_values(run, state, self._source.history(run), language)
         is_asked = request.query_params.get("stopping") == "1" and not state.is_final
         return self._render(request, "run.html", language, {**values, "is_asked": is_asked})
 

@@ -18,7 +18,7 @@ from paddock.watch.bill import KINDS
 from paddock.watch.history import VERSION
 from paddock.watch.stacks import ranks_text
 from paddock.web import svg
-from paddock.web.runs import RunHistory, timeline_rows, usage_lines
+from paddock.web.runs import RunHistory, server_lines, timeline_rows, usage_lines
 from paddock.web.texts import LANGUAGES, translator
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from paddock.backends.registry import RegisteredJob
     from paddock.backends.types import JobStatus
+    from paddock.watch.view import ServerView
 
 STATIC = Path(__file__).parent / "static"
 RANKS_SHOWN = 2000
@@ -64,7 +65,6 @@ def run_values(
     run: RegisteredJob,
     state: JobStatus,
     found: RunHistory,
-    servers: Sequence[dict[str, Any]],
     language: str,
 ) -> dict[str, Any]:
     """The values of run.html: what a page of a run shows."""
@@ -77,12 +77,15 @@ def run_values(
     lines = [svg.ChartLine(c.name, tuple((x, y) for x, _, y in c.points)) for c in curves]
     lines += [svg.ChartLine(t(line.name), line.points) for line in (cores, memory) if line.points]
     charts = [_chart(line.name, [line], t("no_values")) for line in lines]
+    for name, each in server_lines(found.view) if found.view else ():
+        charts.append(_chart(t(name), each, ""))
+    servers = found.view.servers if found.view else ()
     ranks = found.view.ranks if found.view else ()
     bad = [r for r in ranks if r.state != "running"] if len(ranks) > RANKS_SHOWN else []
     return {
         "notices": [row for row in found.view.notices if _is_whole(row)] if found.view else [],
         "run": run, "state": state, "found": found, "view": found.view, "bill": found.bill,
-        "servers": servers, "charts": charts, "kinds": KINDS,
+        "servers": servers, "tables": _tables(servers), "charts": charts, "kinds": KINDS,
         "ranks": [*bad, *(r for r in ranks if r not in bad)][:RANKS_SHOWN] if bad else ranks,
         "more_ranks": max(0, len(ranks) - RANKS_SHOWN),
         "host": next((str(row.get("host", "")) for row in found.history.of("begin")), ""),
@@ -90,6 +93,19 @@ def run_values(
         "timeline": Markup(svg.timeline(t("attempts"), rows, seconds)) if rows else "",
         "bill_bar": _bill_bar(found, t),
     }  # fmt: skip
+
+
+def _tables(servers: Sequence[ServerView]) -> list[tuple[str, int, int, str]]:
+    """The tables of parameter servers: name, rows, bytes, and the rows of each server."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for each in servers:
+        if each.row["is_primary"]:
+            for name, rows, size in each.row["tables"]:
+                found.setdefault(name, []).append((rows, size))
+    return [
+        (name, sum(r for r, _ in of), sum(b for _, b in of), " + ".join(str(r) for r, _ in of))
+        for name, of in sorted(found.items())
+    ]
 
 
 def failure_values(

@@ -28,7 +28,7 @@ def report_page(source: RunSource, run: RegisteredJob, language: str) -> str:
         words = source.last_words(run, state)
     except PaddockError as error:  # the logs were removed, or are out of reach
         lines, words, problem = LogWindow([], None, None), [], error.message
-    values = run_values(run, state, found, source.servers(run), language)
+    values = run_values(run, state, found, language)
     values |= failure_values(run, state, found, words)
     css = Markup((STATIC / "web.css").read_text("utf-8"))
     return render("report.html", language, css=css, window=lines, problem=problem, **values)

@@ -26,6 +26,7 @@ from paddock.backends.types import JobStatus, LogQuery
 from paddock.errors import PaddockError
 from paddock.watch.bill import Bill, bill_of
 from paddock.watch.history import HistoryReader, HistoryRows
+from paddock.watch.servers import COUNTED
 from paddock.watch.view import RunView, run_view
 from paddock.web.loglines import LogPlace, LogWindow, read_window
 from paddock.web.svg import ChartLine, TimelineRow
@@ -42,7 +43,6 @@ AWAY_SECONDS = 5.0
 FIRST_SECONDS = 0.4  # a page waits so long for first answers from elsewhere
 READ_SHARE = 10  # a history is read at most one tenth of the time
 HISTORIES_KEPT = 16
-SERVER_SECONDS = 2.0
 TAIL_BYTES = 1 << 16  # of a history, where its latest progress is looked for
 USAGE_POINTS = 300
 USAGE_SECONDS = 10.0  # at least, of a point
@@ -125,7 +125,7 @@ WatchedRun = tuple[RegisteredJob, JobStatus]
 class RunSource:
     """All that pages show of runs. Threads of several pages use it at once.
 
-    ask: states of runs, as cli.job_status.ask_all. ask_servers: rows of a run's parameter servers.
+    ask: states of runs, as cli.job_status.ask_all.
     ask_cluster: PaddleJobs that were not submitted from here; None without a cluster.
     """
 
@@ -133,12 +133,10 @@ class RunSource:
         self,
         env: Mapping[str, str],
         ask: Callable[[Sequence[RegisteredJob]], list[JobStatus]],
-        ask_servers: Callable[[RegisteredJob], list[dict[str, Any]]] = lambda _: [],
         ask_cluster: Callable[[], list[WatchedRun]] | None = None,
     ) -> None:
         self._registry = Registry(env)
         self._ask = ask
-        self._ask_servers = ask_servers
         self._ask_cluster = ask_cluster
         self._lock = threading.Lock()
         self._listed: tuple[float, list[RegisteredJob]] = (0.0, [])
@@ -267,23 +265,7 @@ class RunSource:
             self._answers.keep(("progress", run.run_id), found)
         return found
 
-    # ------------------------------------------------------------ servers, logs
-
-    def servers(self, run: RegisteredJob) -> list[dict[str, Any]]:
-        """Rows of the run's parameter servers, with pushes a second since the look before."""
-        question = ("servers", run.run_id)
-
-        def look() -> tuple[float, list[dict[str, Any]]]:
-            at, rows = self._answers.latest(question, (0.0, list[dict[str, Any]]()))
-            found, now = self._ask_servers(run), time.monotonic()
-            before = {row["endpoint"]: row for row in rows}
-            for row in found:
-                was = before.get(row["endpoint"], {}).get("lsn")
-                if was is not None and row.get("lsn") is not None:
-                    row["rate"] = max(0.0, (row["lsn"] - was) / (now - at))
-            return now, found
-
-        return self._answers.ask(question, look, SERVER_SECONDS, (0.0, list[dict[str, Any]]()))[1]
+    # ------------------------------------------------------------ logs
 
     def log_chunks(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
         """Lines of a run's log. Raises PaddockError."""
@@ -361,16 +343,16 @@ def _understood(history: HistoryRows) -> RunHistory:
 
 def usage_lines(found: RunHistory) -> tuple[ChartLine, ChartLine]:
     """Cores and bytes that all ranks use together, over the seconds of the run."""
-    cores: dict[int, dict[int, float]] = {}  # point -> rank -> cores
-    memory: dict[int, dict[int, float]] = {}
+    cores: dict[int, dict[object, float]] = {}  # point -> rank -> cores
+    memory: dict[int, dict[object, float]] = {}
     rows = [row for row in found.history.of("sample") if "rank" in row]
     if found.view is None or not rows:
         return ChartLine("cores", ()), ChartLine("bytes", ())
     began, last = found.view.began, float(rows[-1]["at"])
     size = max(USAGE_SECONDS, (last - began) / USAGE_POINTS)
-    before: dict[int, Any] = {}
+    before: dict[object, Any] = {}
     for row in rows:
-        rank, point = int(row["rank"]), int((row["at"] - began) / size)
+        rank, point = (row.get("role"), row["rank"]), int((row["at"] - began) / size)
         memory.setdefault(point, {})[rank] = float(row.get("rss") or 0)
         was, before[rank] = before.get(rank), row
         if was is not None and row["at"] > was["at"] and row["cpu"] >= was["cpu"]:
@@ -380,6 +362,15 @@ def usage_lines(found: RunHistory) -> tuple[ChartLine, ChartLine]:
         ChartLine("cores", tuple((n * size, sum(of.values())) for n, of in sorted(cores.items()))),
         ChartLine("bytes", tuple((n * size, sum(of.values())) for n, of in sorted(memory.items()))),
     )
+
+
+def server_lines(view: RunView) -> Iterator[tuple[str, list[ChartLine]]]:
+    """For each counter of the parameter servers a line of each: its rate over time."""
+    for name in COUNTED:
+        lines = [ChartLine(str(each.rank), tuple((x, y) for x, _, y in each.rates[name]))
+                 for each in view.servers]  # fmt: skip
+        if any(line.points for line in lines):
+            yield name, lines
 
 
 def timeline_rows(

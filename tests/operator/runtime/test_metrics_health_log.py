@@ -12,7 +12,8 @@ from machine.virtual import VirtualClock, run_virtual
 from paddock.errors import PaddockError, UsageError
 from paddock.operator.runtime.health import HttpServer, probe, read_address
 from paddock.operator.runtime.log import Log
-from paddock.operator.runtime.metrics import SERIES_MAX, Counter, Histogram, Metrics, rss_bytes
+from paddock.operator.runtime.metrics import SERIES_MAX, Counter, Histogram, Metrics
+from paddock.watch.metrics import rss_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -27,7 +27,6 @@ REFUSED = {
     503: "the API server could not be asked\n",
 }
 TEXT = "text/plain; charset=utf-8"
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # of metrics
 
 Answer = tuple[int, str, str]  # status, content type, text
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+from paddock.watch.metrics import series_line
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -142,25 +144,4 @@ class Metrics:
 
 
 def _line(name: str, labels: Labels, values: Labels, value: float) -> str:
-    """One series.
-
-    >>> _line("a", ("b",), ('x"y',), 2.0)
-    'a{b="x\\\\"y"} 2'
-    """
-    pairs = ",".join(f'{n}="{_escaped(v)}"' for n, v in zip(labels, values, strict=True))
-    return f"{name}{{{pairs}}} {value:.16g}" if pairs else f"{name} {value:.16g}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def rss_bytes() -> float:
-    """Memory of this process; 0.0 where the kernel does not tell (proc_pid_statm(5))."""
-    import os
-
-    try:
-        with open("/proc/self/statm", encoding="ascii") as statm:
-            return float(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0.0
+    return series_line(name, dict(zip(labels, values, strict=True)), value)

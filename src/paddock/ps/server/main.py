@@ -37,8 +37,12 @@ from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
 from paddock.ps.table.memory import memory_for_tables
 from paddock.ps.table.warm import warm_server
+from paddock.watch.metrics import MetricsServer, metrics_text, open_port, server_samples
+from paddock.watch.pipe import LINE_BYTES_MAX, send_line
+from paddock.watch.servers import row_line, server_row
 
 LOOK_SECONDS = 1.0
+REPORT_LOOKS = 5  # the launcher is told after so many
 # In a pod, a name may be published later than its program starts: how long, how often.
 NAME_SECONDS = 60.0
 NAME_PAUSE_SECONDS = 0.5
@@ -124,15 +128,25 @@ def serve(
     options: Options, ended: threading.Event, services: Mapping[str, Service] = NO_SERVICES
 ) -> None:
     """Be a server until `ended` is set; snapshots are written meanwhile."""
+    metrics = None
+    if options.metrics_port is not None:
+        fd, port = open_port(options.metrics_port)
+        say(f"metrics are on port {port}")
     server = make_server(options, services)
     snapshots = server.snapshots
+    if options.metrics_port is not None:
+        metrics = MetricsServer(fd, partial(metrics_of, server))
     server.start()
     sys.stdout.write(ready_line(server, options) + "\n")
     sys.stdout.flush()
     # What a first pull and push run is compiled, or loaded, while trainers start.
     threading.Thread(target=warm_server, args=(ended.is_set,)).start()
+    looks = 0
     try:
         while not ended.wait(LOOK_SECONDS) and not server.engine.broken:
+            if looks % REPORT_LOOKS == 0:
+                tell_launcher(server)
+            looks += 1
             if options.end_with_trainers == "yes":
                 server.close_lost()
                 if server.is_finished:
@@ -143,7 +157,24 @@ def serve(
                 except PaddockError as error:  # The log has everything; it goes on growing.
                     say(f"no snapshot: {error.message}")
     finally:
+        tell_launcher(server)
+        if metrics is not None:
+            metrics.close()
         finish(server)
+
+
+def metrics_of(server: Server) -> str:
+    """What /metrics answers."""
+    labels = {"run": server.options.job, "server": server.store.server}
+    return metrics_text(server_samples(server_row(server.status()), labels))
+
+
+def tell_launcher(server: Server) -> None:
+    """Send this server's counters to the launcher that has started it, if there is one."""
+    try:
+        send_line(row_line(server_row(server.status()), LINE_BYTES_MAX))
+    except RuntimeError:  # a table came while they were counted: next time
+        return
 
 
 def finish(server: Server) -> None:

@@ -47,6 +47,13 @@ def _size(text: str) -> int:
     return int(_amount(number[: len(number) - len(unit)]) * _UNITS[unit])
 
 
+def _port(text: str) -> int | None:
+    """A port, 0 for any free one; None for "". Raises ValueError."""
+    if text and not 0 <= int(text) < 65536:
+        raise ValueError(text)
+    return int(text) if text else None
+
+
 def _list(text: str) -> tuple[str, ...]:
     return tuple(one.strip() for one in text.split(",") if one.strip())
 
@@ -54,6 +61,7 @@ def _list(text: str) -> tuple[str, ...]:
 # What is wanted where a flag's text cannot be read.
 KIND_OF: dict[object, str] = {
     int: "N",
+    _port: "PORT",
     _seconds: "DURATION",
     _size: "SIZE",
     str: "TEXT",
@@ -67,6 +75,7 @@ METAVARS = {
 }  # fmt: skip
 WANTED: dict[object, str] = {
     int: "a whole number",
+    _port: "0 to 65535",
     _seconds: "seconds, or units as in 500ms, 5m, 1h30m",
     _size: "bytes, as in 512M or 8G",
 }
@@ -180,6 +189,11 @@ class Options:
         "",
         "yes, once: this server's log is the right one, after the witness lost its files",
         words=("yes",),
+    )
+    metrics_port: int | None = _flag(
+        "",
+        "Prometheus reads http://HOST:PORT/metrics, at every address; 0 for any free port",
+        read=_port,
     )
     servers_here: int = 1
     said: tuple[str, ...] = ()

@@ -101,6 +101,7 @@ class Server:
         self._said = ""
         self._away: dict[int, float] = {}  # by trainer, since when it has no connection
         self._sessions: dict[Session, None] = {}  # oldest first
+        self._past = {"pushes": 0, "pulls": 0}  # of connections that have ended
         self._lock = threading.Lock()
         self._saving = threading.Lock()
         self.lobby = Lobby()
@@ -268,7 +269,13 @@ class Server:
         """A connection has ended."""
         self.services.has_gone(session.hello)
         with self._lock:
-            self._sessions.pop(session, None)
+            if session in self._sessions:
+                del self._sessions[session]
+                self._past = self._counts(session)
+
+    def _counts(self, *sessions: Session) -> dict[str, int]:
+        """Pushes and pulls over these connections and those that have ended."""
+        return {n: count + sum(getattr(s, n) for s in sessions) for n, count in self._past.items()}
 
     def end_former(self, session: Session) -> None:
         """End the connections over which this life of a trainer pushed before; wait for that.
@@ -366,6 +373,8 @@ class Server:
     def status(self) -> dict[str, Any]:
         """Facts about this server, for `paddock ps status`."""
         tables, log = list(self.store.tables), self.engine.log
+        with self._lock:
+            counts = self._counts(*self._sessions)
         return {
             "server": self.store.server,
             "servers": self.store.servers,
@@ -382,6 +391,7 @@ class Server:
             "bytes": self.store.nbytes,
             "memory_limit": self.store.memory_limit_bytes,
             "log_bytes": 0 if log is None else log.nbytes,
+            **counts,
             "version": __version__,
             "pid": os.getpid(),
             "tables": [self.store.describe(held) for held in tables],

@@ -42,6 +42,7 @@ from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.protocol.values import to_body
 from paddock.ps.server import handover
 from paddock.ps.server.bodies import json_part
+from paddock.ps.server.engine import OVERLAPPING
 from paddock.ps.stream import SMALL_BYTES, Closed, Silent, Stream, raw
 from paddock.ps.table.sharding import shard_of
 
@@ -83,6 +84,7 @@ class Session:
         self._body = memoryview(bytearray(4 << 10))
         self._rows = np.empty(1 << 10, np.float32)
         self._is_small = False  # The last frame was a small pull: the next may be one, too.
+        self.pushes = self.pulls = 0  # carried out over this connection
         self._problem: PaddockError | None = None
 
     @property
@@ -268,6 +270,7 @@ class Session:
         if header.op == Op.FENCE and self.server.coordinator is not None:
             self.server.coordinator.check_number(header.trainer, header.incarnation)
         written = self.server.engine.write(header, body)
+        self.pushes += header.op in OVERLAPPING
         if header.op == Op.ADOPT and header.flags & Flag.LAST:
             self.server.engine.keep()  # The giver goes on as if it could not be lost.
         if header.op == Op.LOAD and self.server.snapshots is not None:
@@ -308,6 +311,7 @@ class Session:
         self._give(header, values)
 
     def _give(self, header: Header, values: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+        self.pulls += 1
         self.server.check_serving()  # The lease may have run out meanwhile.
         self.stream.send(answer_to(header, count=header.count), raw(values))
 
@@ -316,6 +320,7 @@ class Session:
         self.server.check_serving()
         held = self.server.store.sparse(header.table)
         dim = held.spec.dim
+        self.pulls += 1
         with held.lock:
             version = self.server.version()
             keys = held.table.changed_since(header.step)

@@ -20,11 +20,14 @@ function isBusy(part) { // the reader selects text, or has chosen something in i
 function replaceParts(text) {
   const fresh = new DOMParser().parseFromString(text, "text/html");
   const mine = new Map([...document.querySelectorAll("[data-live-part]")].map((p) => [p.id, p]));
+  let last = document.querySelector("[data-live-part]");
   for (const part of fresh.querySelectorAll("[data-live-part]")) {
     const old = mine.get(part.id);
     mine.delete(part.id);
-    if (!old) return location.reload(); // a part that was not there before
-    if (old.innerHTML === part.innerHTML || isBusy(old)) continue;
+    const before = last;
+    last = old || part;
+    if (!old) before.after(part); // it was not there before
+    if (!old || old.innerHTML === part.innerHTML || isBusy(old)) continue;
     const active = old.contains(document.activeElement) ? document.activeElement : null;
     const address = active && (active.getAttribute("href") || active.value);
     const checked = new Set([...old.querySelectorAll("input:checked")].map((box) => box.value));
@@ -35,6 +38,7 @@ function replaceParts(text) {
       if (again) again.focus({ preventScroll: true });
     }
   }
+  for (const gone of mine.values()) gone.remove();
 }
 
 function folded(line) { // the count on an equal line nearby takes it up
