@@ -26,7 +26,7 @@ VARIES = {
     r"\bPod: \w{6}\b": "Pod: abcdef",
 }
 # Lines that come when a node, or an import, was slow.
-BY_CHANCE = r"waiting for nodes|were silent for their first"
+BY_CHANCE = r"waiting for nodes|were silent for their first|rank-hours$"
 
 
 @dataclass(frozen=True)
