@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -113,6 +114,27 @@ def test_a_run_is_seen_while_it_goes(tmp_path: Path) -> None:
             assert is_ours(page, address)
             assert page.problems() == []
         page.wait(lambda: page.text("#pulse") == "", "the end of the log")
+
+
+def test_stacks_that_a_reader_has_opened_stay_open(tmp_path: Path) -> None:
+    """Of a run that goes on, whose page is made anew twice a second."""
+    with (
+        serving(tmp_path) as address,
+        training(tmp_path, STEPS, "--nproc-per-node", "2"),
+        browser() as page,
+    ):
+        sign_in(page, address)
+        run = first_run(page)
+        page.open(f"{base_of(address)}/runs/{run}/failure")
+        argv = [sys.executable, "-m", "paddock", "stacks", run]
+        env = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+        page.wait(lambda: subprocess.run(argv, env=env, capture_output=True).returncode == 0)
+        page.wait(lambda: page.all("details"), "the stacks, by themselves")
+        page.one("details summary").click()
+        page.run("window.asked = 0; const f = fetch; fetch = (...a) => (asked += 1, f(...a))")
+        page.wait(lambda: page.run("return asked") > 3, "three looks")
+        assert page.one("details").get_attribute("open") is not None
+        assert page.problems() == []
 
 
 def test_logs_are_searched_and_paused(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ class StacksMailbox:
 
     def __init__(self, folder: str) -> None:
         """Make the files. Raises OSError."""
+        self._folder = folder
         self._question = os.path.join(folder, QUESTION)
         self._answer = os.path.join(folder, f"{ANSWER}{os.uname().nodename}.{os.getpid()}")
         _write(self._answer, {})
@@ -39,7 +40,7 @@ class StacksMailbox:
     def question(self) -> Mapping[str, Any] | None:
         """Return a question that is new: its id, and whether stacks are to be native."""
         row = _read(self._question)
-        if row.get("id") == self._asked:
+        if row.get("id") in (None, self._asked):
             return None
         self._asked = row.get("id")
         return row
@@ -52,9 +53,11 @@ class StacksMailbox:
             return
 
     def close(self) -> None:
-        """Remove the answer: nobody waits for this launcher."""
+        """Remove the answer: nobody waits for this launcher; the last one removes the question."""
         try:
             os.unlink(self._answer)
+            if not any(name.startswith(ANSWER) for name in os.listdir(self._folder)):
+                os.unlink(self._question)
         except OSError:
             return  # its directory was removed
 

@@ -162,7 +162,7 @@ def timeline(title: str, rows: Sequence[TimelineRow], seconds: float) -> str:
 
 def bar(title: str, parts: Sequence[tuple[str, str, float]]) -> str:
     """A bar of parts: kind (a class of the style sheet), its text, its share of 1."""
-    found, x = [_head(title, WIDE, BAR)], 0.0
+    found, x = [_head(title, WIDE, BAR, 'preserveAspectRatio="none" ')], 0.0
     for kind, text, share in parts:
         width = share * WIDE
         found.append(

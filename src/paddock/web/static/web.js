@@ -12,9 +12,9 @@ function show(text, isOff) {
   pulse.classList.toggle("off", Boolean(isOff));
 }
 
-function isBusy(part) { // the reader selects text, or has chosen something in it
+function isBusy(part) { // the reader selects text, or has opened something in it
   const chosen = getSelection();
-  return !chosen.isCollapsed && part.contains(chosen.anchorNode);
+  return part.querySelector("details[open]") || (!chosen.isCollapsed && part.contains(chosen.anchorNode));
 }
 
 function replaceParts(text) {
