@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from sys import intern
 
 from paddock.core.value import value
 from paddock.watch.servers import NUMBERS as SERVER_NUMBERS
@@ -211,7 +212,9 @@ class HistoryReader:
                     shift = last - row["at"]
                 self._clocks[path] = shift, max(last, row["at"] + shift)
                 if self._keep(row):
-                    found = {"node": self._nodes.get(path, ""), **row}
+                    # intern: 150,000 rows with names of their own take 165 MB, and 100 like this
+                    found = {intern(name): each for name, each in row.items()}
+                    found.setdefault("node", self._nodes.get(path, ""))
                     for name in ("at", "wall") if shift else ():
                         if isinstance(row.get(name), (int, float)):
                             found[name] = round(row[name] + shift, 3)
