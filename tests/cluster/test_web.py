@@ -65,8 +65,9 @@ def site(plane: ControlPlane, tmp_path: Path) -> Iterator[Site]:
 
 def make(plane: ControlPlane, namespace: str, name: str, **status: object) -> None:
     """A job of two workers and a server with that status, and the pod of its worker 0."""
+    secretive = role(2, env=[{"name": "KEY", "value": "se-cret"}])
     plane.kubectl("create", "-n", namespace, "-f", "-",
-                  stdin=json.dumps(job(name, worker=role(2), ps=role(1))))  # fmt: skip
+                  stdin=json.dumps(job(name, worker=secretive, ps=role(1))))  # fmt: skip
     change = json.dumps({"status": status})
     plane.kubectl("patch", "pdj", name, "-n", namespace, "--subresource=status", "--type=merge",
                   "-p", change)  # fmt: skip
@@ -95,6 +96,7 @@ def test_paddle_jobs_of_the_cluster_have_rows_and_pages(
     page = site.page(f"/runs/{namespace}.wide")
     for text in ("wide-ps-0", "wide-worker-0", "wide-worker-1", "running"):
         assert text in page, text
+    assert "se-cret" not in body + page + site.page(f"/runs/{namespace}.wide/report")
     assert "this run has not failed" in site.page(f"/runs/{namespace}.wide/failure").lower()
     assert f"{namespace}.deep" in site.page("/?q=failed")
     assert f"{namespace}.wide" not in site.page("/?q=failed")

@@ -369,6 +369,21 @@ def test_a_host_that_is_silent_holds_up_no_page(tmp_path: Path) -> None:
     assert source.state(run).state == "running"
 
 
+def test_a_report_waits_for_its_hosts(tmp_path: Path) -> None:
+    """It is written once: a state that is not known yet would stay so."""
+    from paddock.backends.registry import Registry
+    from paddock.backends.types import Handle, JobStatus
+
+    def ask_slowly(runs: object) -> list[JobStatus]:
+        time.sleep(1.0)  # sleep: longer than a page waits
+        return [JobStatus("running", time.time())]
+
+    env = {"XDG_STATE_HOME": str(tmp_path)}
+    run = Registry(env).add("far", Handle("ssh", "lab", "far-1"), "train.py", 1)
+    source = RunSource(env, ask_slowly, first_seconds=30.0)
+    assert source.state(run).state == "running"
+
+
 def test_new_lines_come_once_to_each_viewer(tmp_path: Path) -> None:
     """Two viewers share a reader, each with its own place."""
     chunks = [LogChunk(5, "a rank 0", b"old\n"), LogChunk(20, "a rank 0", b"one\ntwo\n"),

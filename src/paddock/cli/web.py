@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from paddock.web.runs import RunSource
 
 HOST = "127.0.0.1"
+REPORT_SECONDS = 30.0  # a report waits so long for the hosts of a job
 
 
 def _web(given: ParsedCommand) -> int:
@@ -64,13 +65,15 @@ def _web(given: ParsedCommand) -> int:
 def _report(given: ParsedCommand) -> int:
     """Write the page of a run as one file."""
     from paddock.web.report import report_page
+    from paddock.web.runs import RunSource
     from paddock.web.texts import LANGUAGES, chosen_language
 
     run = one_of([given.job])
     locale = os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG", "")
     language = given.lang or chosen_language("", locale)
     assert language in LANGUAGES
-    text = report_page(_source(), run, language)
+    source = RunSource(os.environ, _states, first_seconds=REPORT_SECONDS)
+    text = report_page(source, run, language)
     if given.out == "-":
         sys.stdout.write(text)
         return 0
@@ -83,7 +86,7 @@ def _report(given: ParsedCommand) -> int:
     return 0
 
 
-def _source(kubeconfig: str | None = None, context: str | None = None) -> RunSource:
+def _source(kubeconfig: str | None, context: str | None) -> RunSource:
     from paddock.web.runs import RunSource
 
     if kubeconfig is None and context is None:

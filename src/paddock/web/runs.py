@@ -76,9 +76,13 @@ class _KeptHistory:
 
 
 class SlowAnswers:
-    """The latest answers to questions that threads ask again, once an answer is stale."""
+    """The latest answers to questions that threads ask again, once an answer is stale.
 
-    def __init__(self) -> None:
+    first_seconds: of waiting for the first answers.
+    """
+
+    def __init__(self, first_seconds: float) -> None:
+        self._first_seconds = first_seconds
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="paddock-web-ask")
         self._kept: dict[object, tuple[float, Any]] = {}  # by question: when, answer or None
         self._asking: dict[object, Future[None]] = {}
@@ -112,9 +116,13 @@ class SlowAnswers:
             return _DONE if question in self._kept else self._asking[question]
 
     def ask(self, question: object, ask: Callable[[], T], seconds: float, default: T) -> T:
-        """The latest answer; FIRST_SECONDS are waited for the first one."""
-        wait([self.begin(question, ask, seconds)], FIRST_SECONDS)
+        """The latest answer, waited for if it is the first."""
+        self.wait([self.begin(question, ask, seconds)])
         return self.latest(question, default)
+
+    def wait(self, first: Sequence[Future[None]]) -> None:
+        """Wait for the results of begin()."""
+        wait(first, self._first_seconds)
 
 
 _DONE: Future[None] = Future()
@@ -134,13 +142,14 @@ class RunSource:
         env: Mapping[str, str],
         ask: Callable[[Sequence[RegisteredJob]], list[JobStatus]],
         ask_cluster: Callable[[], list[WatchedRun]] | None = None,
+        first_seconds: float = FIRST_SECONDS,
     ) -> None:
         self._registry = Registry(env)
         self._ask = ask
         self._ask_cluster = ask_cluster
         self._lock = threading.Lock()
         self._listed: tuple[float, list[RegisteredJob]] = (0.0, [])
-        self._answers = SlowAnswers()
+        self._answers = SlowAnswers(first_seconds)
         self._histories: OrderedDict[str, _KeptHistory] = OrderedDict()
         self.cluster_problem = ""  # why it cannot be asked
 
@@ -200,7 +209,7 @@ class RunSource:
         if here:
             for run, state in zip(here, self._ask(here), strict=True):
                 self._answers.keep(run.run_id, state)
-        wait(first, FIRST_SECONDS)
+        self._answers.wait(first)
         return [self._latest(run) for run in runs]
 
     def _latest(self, run: RegisteredJob) -> JobStatus:
