@@ -1,12 +1,18 @@
-"""Real launches for the tests of the watch: a script, its launcher, and its history."""
+"""Real launches for the tests of the watch: a script, its launcher, and its history; and commands
+on a terminal."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 SECONDS_MAX = 100.0
+CLEAR = "\r\x1b[K"
 
 STUCK = """\
 import os, sys, threading, time
@@ -118,3 +125,50 @@ def launched(
                 process.wait()
         if process.stdin is not None:
             process.stdin.close()
+
+
+class OnTerminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, *words: str, cwd: Path, columns: int = 60) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "paddock", *words],
+            stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, start_new_session=True,
+            env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"},
+        )  # fmt: skip
+        os.close(theirs)
+        self.text = ""
+
+    def until(self, is_true: Callable[[str], object], seconds: float = 60) -> str:
+        """What was shown, once that is true."""
+        end = time.monotonic() + seconds
+        while not is_true(self.text) and time.monotonic() < end:
+            if select.select([self._ours], [], [], 0.2)[0] and not self._read():
+                break
+        assert is_true(self.text), self.text
+        return self.text
+
+    def end(self, number: int = 0) -> tuple[int, str]:
+        """Its exit code and what was shown, after a signal."""
+        if number:
+            self.process.send_signal(number)
+        while self._read():
+            pass
+        os.close(self._ours)
+        return self.process.wait(30), self.text
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._ours, 65536)
+        except OSError:  # EIO: the other side has gone
+            data = b""
+        self.text += data.decode()
+        return bool(data)
+
+
+def left_on(text: str) -> list[str]:
+    """The lines that stay on a terminal."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return [line.split(CLEAR)[-1] for line in lines if line.split(CLEAR)[-1].strip()]

@@ -17,6 +17,12 @@ fail() {
   exit 2
 }
 
+steps=1 step=0
+tell() { # the tools show how far each step is
+  step=$((step + 1))
+  echo "build.sh: step $step of $steps: $1" >&2
+}
+
 cd "$(dirname "$0")/../.."
 what=${1:-} load='' push='' save='' release=''
 [ -n "$what" ] && [ -f "deploy/images/$what.Containerfile" ] ||
@@ -63,9 +69,14 @@ set -- --label "$label.version=$version" --label "$label.revision=$revision"
 [ -z "${BASE:-}" ] || set -- "$@" --build-arg "BASE=$BASE" --label "$label.base.name=$BASE"
 [ -z "${BUILDER:-}" ] || set -- "$@" --build-arg "BUILDER=$BUILDER"
 [ "$tool" = docker ] || set -- "$@" --layers --timestamp 0 # the same source gives the same image
+[ -z "$push" ] || steps=$((steps + 1))
+[ -z "$load$save" ] || steps=$((steps + 1))
+[ -z "$load" ] || steps=$((steps + 1))
+tell "build $name with $tool"
 "$tool" build "$@" -f "deploy/images/$what.Containerfile" -t "$name" .
 
 if [ -n "$push" ]; then
+  tell "push to $push"
   "$tool" tag "$name" "$push"
   "$tool" push "$push"
   echo "pushed; next: paddock operator install --image $push"
@@ -75,10 +86,12 @@ fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 archive=${save:-$folder/image.tar}
+tell "write $name to $archive"
 case $tool in
-  buildah) buildah push -q "$name" "docker-archive:$archive:$name" ;;
+  buildah) buildah push "$name" "docker-archive:$archive:$name" ;;
   *) "$tool" save -o "$archive" "$name" ;;
 esac
+[ -z "$load" ] || tell "copy it to every node ($load)"
 case $load in
   kind) kind load image-archive "$archive" ${CLUSTER:+--name "$CLUSTER"} ;;
   minikube) minikube ${CLUSTER:+-p "$CLUSTER"} image load "$archive" ;;

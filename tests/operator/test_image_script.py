@@ -75,6 +75,8 @@ def test_an_image_is_built_saved_and_loaded(desk: Desk, target: str) -> None:
     assert loaded == LOADS[target].format(archive)
     assert not os.path.exists(archive)
     assert f"{NAME} is on the nodes ({target})" in said
+    steps = re.findall(r"build.sh: step (\d) of 3: (\w+)", said)
+    assert steps == [("1", "build"), ("2", "write"), ("3", "copy")]
 
 
 def test_a_pushed_image_gets_its_own_name(desk: Desk) -> None:

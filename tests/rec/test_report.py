@@ -5,10 +5,14 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
+
 from paddock.data.manifest import Manifest, Shard, write_manifest
 from paddock.rec.known import examples
 from paddock.rec.report import Report
 from paddock.rec.settings import Reading
+
+CLEAR = "\r\x1b[K"
 
 
 class Terminal(io.StringIO):
@@ -18,38 +22,59 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_has_one_line_with_what_is_left_of_the_epoch() -> None:
+def test_a_terminal_has_one_line_with_what_is_left_of_the_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """From the second epoch on, which is as long as the first one was."""
+    monkeypatch.setenv("TERM", "xterm")
     now = [0.0]
     out = Terminal()
     report = Report(out, 1, lambda: now[0])
     for epoch in range(2):
-        report.begin()
+        report.begin(0, f"epoch {epoch}")
         for number in range(4):
             now[0] += 1
             report.batch(epoch, number, 10, lambda: {"loss": 0.5})
+            report.meter.tick()
         report.end(epoch, {"loss": 0.5}, 40, 0, report.seconds())
-    shown = [
-        part.strip() for part in out.getvalue().replace("\n", "\r").split("\r") if part.strip()
+    first, second, rest = out.getvalue().split("\n")
+    *shown, ended = first.replace("\r" + CLEAR, CLEAR).split(CLEAR)[1:]
+    assert shown == [
+        f"paddock: epoch 0, {n}0 examples, 10/s, loss 0.5000, batch {n - 1}" for n in (2, 3, 4)
     ]
-    assert shown[:4] == [f"epoch 0, batch {n}, loss 0.5000, 10 examples/s" for n in range(4)]
-    assert shown[4].startswith("epoch 0 done")
-    assert [line.rpartition("examples/s")[2] for line in shown[5:9]] == [
-        ", 25%, 3 s left", ", 50%, 2 s left", ", 75%, 1 s left", ", 100%, 0 s left"
-    ]  # fmt: skip
-    assert out.getvalue().count("\n") == 2
+    assert ended.startswith("epoch 0 done")
+    *shown, ended = second.replace("\r" + CLEAR, CLEAR).split(CLEAR)[1:]
+    assert shown == [
+        f"paddock: epoch 1, {n}0 of 40 examples, 10/s, {4 - n} s left, loss 0.5000, batch {n - 1}"
+        for n in (1, 2, 3, 4)
+    ]
+    assert (ended.startswith("epoch 1 done"), rest) == (True, "")
+
+
+def test_a_pipe_has_a_line_for_every_so_many_batches() -> None:
+    """Programs read them: they are as they were."""
+    now = [0.0]
+    out = io.StringIO()
+    report = Report(out, 2, lambda: now[0])
+    for number in range(4):
+        now[0] += 1
+        report.batch(0, number, 10, lambda: {"loss": 0.5})
+    assert out.getvalue().splitlines() == [
+        f"epoch 0, batch {n}, loss 0.5000, 10 examples/s" for n in (0, 2)
+    ]
 
 
 def test_what_is_left_of_an_epoch_is_told_at_the_pace_since_the_restart() -> None:
     """Examples of a life before took none of the seconds of this one."""
     now = [0.0]
-    out = Terminal()
-    report = Report(out, 1, lambda: now[0])
+    report = Report(Terminal(), 1, lambda: now[0])
     report.expected = 100
     report.begin(50)
     now[0] = 5.0
     report.batch(0, 5, 10, lambda: {"loss": 0.5})
-    assert out.getvalue() == "epoch 0, batch 5, loss 0.5000, 2 examples/s, 60%, 20 s left"
+    assert report.meter.line() == (
+        "paddock: training, 60 of 100 examples, 2/s, 20 s left, loss 0.5000, batch 5"
+    )
 
 
 def test_manifests_tell_how_long_the_first_epoch_is(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import paddock.web
 from paddock.backends.types import LogChunk, LogQuery
 from paddock.errors import UsageError
 from paddock.local.runs.entry import registry_folder
-from paddock.web import svg
+from paddock.watch import svg
 from paddock.web.follow import LogFollower
 from paddock.web.report import report_page
 from paddock.web.runs import RunSource

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
 
 Say = Callable[[str], None]
+Received = Callable[[int], None]  # told so many more bytes
 
 
 class EndUnknownError(PaddockError):
@@ -64,8 +65,8 @@ class RunBackend(Protocol):
         Raises NotAllReachedError when some hosts were asked, and others could not be.
         """
 
-    def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
-        """Copy logs and `output/` to the folder `to`."""
+    def fetch(self, run: RegisteredJob, to: Path, say: Say, received: Received) -> None:
+        """Copy logs and `output/` to the folder `to`. received: told the bytes of each part."""
 
     def delete(self, run: RegisteredJob) -> None:
         """Remove the files that an ended job has left on its hosts."""

@@ -25,7 +25,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from paddock.backends.backend import Say
+from paddock.backends.backend import Received, Say
 from paddock.backends.common import recorded
 from paddock.backends.node import logs
 from paddock.backends.node.jobdir import read_json
@@ -125,7 +125,7 @@ class LocalLaunches:
                     hint=hint,
                 )
 
-    def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
+    def fetch(self, run: RegisteredJob, to: Path, say: Say, received: Received) -> None:
         place = Path(str(run.details["logs"]))
         names = {name for name, _ in logs.launch_logs(str(run.details["directory"]), str(place))}
         found = [place / name for name in sorted({*names, LAUNCHER_LOG, "endpoints.log"})]
@@ -136,6 +136,7 @@ class LocalLaunches:
             (to / "log").mkdir(parents=True, exist_ok=True)
             for path in found:
                 shutil.copyfile(path, to / "log" / path.name)
+                received(path.stat().st_size)
         except OSError as error:
             hint = "name another directory with --to, or make room there"
             raise UsageError(f"{error.filename or to}: {error.strerror}", hint=hint) from error

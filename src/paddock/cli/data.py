@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_o
 from paddock.cli.ps_text import aligned
 from paddock.command_line import flag
 from paddock.errors import UsageError
+from paddock.watch.meter import ProgressMeter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from paddock.data.manifest import Manifest
     from paddock.rec.settings import Reading
 
-PROGRESS_SECONDS = 0.2
 FORMATS = ("auto", "slots", "criteo", "csv", "parquet")
 HEAD_BYTES = 1 << 18  # that tell what the format is
 
@@ -30,31 +28,6 @@ HEAD_BYTES = 1 << 18  # that tell what the format is
 def run(argv: Sequence[str]) -> int:
     """Carry out one order; the exit code."""
     return carry_out("data", COMMANDS, _with_key(list(argv)))
-
-
-class _Progress:
-    """A line on a terminal that says how far it is; nothing elsewhere."""
-
-    def __init__(self, unit: Callable[[int], str]) -> None:
-        self._unit = unit
-        self._shown = sys.stderr.isatty()
-        self._begun = self._told = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        is_over = done >= total
-        if not self._shown or (now - self._told < PROGRESS_SECONDS and not is_over):
-            return
-        self._told = now
-        seconds = max(now - self._begun, 1e-9)
-        left = seconds * (total - done) / max(done, 1)
-        filled = 30 * done // max(total, 1)
-        sys.stderr.write(
-            f"\r[{'=' * filled:<30}] {self._unit(done)} of {self._unit(total)}, "
-            f"{self._unit(int(done / seconds))}/s, {left:.0f} s left\x1b[K"
-        )
-        sys.stderr.write("\n" if is_over else "")
-        sys.stderr.flush()
 
 
 # ----------------------------------------------------------------------------------------- flags
@@ -137,7 +110,8 @@ def _generate(args: ParsedCommand) -> int:
         args.kind, Path(args.out), args.examples, args.files, args.seed, args.vocab,
         args.format,
     )  # fmt: skip
-    manifest = generate(wanted, _Progress("{:,}".format))
+    with ProgressMeter("generating", "examples", is_quiet=args.json) as meter:
+        manifest = generate(wanted, meter)
     return _print_written(manifest, args)
 
 
@@ -156,7 +130,7 @@ def _print_written(manifest: Manifest, args: ParsedCommand) -> int:
 
 
 def _split(args: ParsedCommand) -> int:
-    from paddock.data.files import find_files
+    from paddock.data.files import find_files, is_parquet
     from paddock.data.split import Wanted, split
 
     files = find_files(args.paths)
@@ -166,7 +140,10 @@ def _split(args: ParsedCommand) -> int:
         files, args.count, Path(args.out), args.by, args.key, args.seed, args.legacy,
         args.name,
     )  # fmt: skip
-    return _print_written(split(wanted, _Progress(size_text)), args)
+    unit = "{:,}".format if is_parquet(files[0].path) else size_text
+    with ProgressMeter("splitting", unit=unit, is_quiet=args.json) as meter:
+        manifest = split(wanted, meter)
+    return _print_written(manifest, args)
 
 
 def _check(args: ParsedCommand) -> int:
@@ -179,7 +156,8 @@ def _check(args: ParsedCommand) -> int:
     if args.workers is not None:
         assign(files, args.workers)
     name, form = _format(args, files)
-    report = check(files, form, args.samples, args.padding, _Progress(size_text))
+    with ProgressMeter("checking", unit=size_text, is_quiet=args.json) as meter:
+        report = check(files, form, args.samples, args.padding, meter)
     print(json.dumps(report_json(name, report)) if args.json else report_text(name, report))
     return 1 if report.wrong else 0
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from paddock.backends.backend import HostBackend, find_backend
 from paddock.backends.merge import around, matching, read_query, tail_of
+from paddock.backends.node.store import size_text
 from paddock.backends.registry import RegisteredJob, Registry, remove_damaged
 from paddock.backends.sites.find import find_site
 from paddock.backends.text import clean, word_of
@@ -42,9 +43,11 @@ from paddock.command_line import flag
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.local.output.console import write_all
 from paddock.local.report.text import count
+from paddock.watch.meter import ProgressMeter
 
 DAMAGED_SHOWN = 4
 ENDED_SHOWN = 20  # runs that have ended, in a list without --all
+WAITED_SHOWN = 3
 STOPPING_SECONDS = 30.0  # that delete waits for a job which was told to end
 
 
@@ -145,22 +148,39 @@ def _wait(args: ParsedCommand) -> int:
     limit = args.timeout
     deadline = None if limit is None else time.monotonic() + limit
     ended: dict[str, JobStatus] = {}
-    while True:
-        left = [run for run in runs if run.run_id not in ended]
-        asked = zip(left, ask_all(left), strict=True)
-        ended |= {run.run_id: status for run, status in asked if status.is_final}
-        if len(ended) == len(runs):
-            break
-        if deadline is not None and time.monotonic() > deadline:
-            raise PaddockError(f"{len(runs) - len(ended)} jobs have not ended within {limit:g} s",
-                               exit_code=124)  # fmt: skip
-        # sleep: see watch
-        time.sleep(POLL_SECONDS)
+    with ProgressMeter("waiting", "runs ended", is_quiet=args.json) as meter:
+        while True:
+            left = [run for run in runs if run.run_id not in ended]
+            asked = list(zip(left, ask_all(left), strict=True))
+            ended |= {run.run_id: status for run, status in asked if status.is_final}
+            if len(ended) == len(runs):
+                break
+            if deadline is not None and time.monotonic() > deadline:
+                what = f"{len(runs) - len(ended)} jobs have not ended within {limit:g} s"
+                raise PaddockError(what, exit_code=124)
+            meter.text = waited_for(asked)
+            if len(runs) > 1:
+                meter(len(ended), len(runs))
+            # sleep: see watch
+            time.sleep(POLL_SECONDS)
     statuses = [ended[run.run_id] for run in runs]
     if not args.json:
         statuses = [replace(status, nodes=()) for status in statuses]
     show(runs, statuses, is_json=args.json, is_list=len(runs) != 1)
     return next((code for code in map(exit_code, statuses) if code), 0)
+
+
+def waited_for(asked: Sequence[tuple[RegisteredJob, JobStatus]]) -> str:
+    """The runs of these that have not ended, with their state and what each waits for."""
+    texts = []
+    for run, status in asked:
+        if not status.is_final:
+            up = f"{count(status.ranks_up, 'rank')} up" if status.ranks_up else ""
+            why = "; ".join(part for part in (up, clean(status.why)) if part)
+            state = f"{shown_name(run)} is {word_of(status.state)}"
+            texts.append(f"{state} ({why})" if why else state)
+    more = f" and {len(texts) - WAITED_SHOWN} more" if len(texts) > WAITED_SHOWN else ""
+    return "; ".join(texts[:WAITED_SHOWN]) + more
 
 
 def _fetch(args: ParsedCommand) -> int:
@@ -177,7 +197,14 @@ def _fetch(args: ParsedCommand) -> int:
                 (to / ".paddockignore").write_text("*\n", "utf-8")
         except OSError as error:
             raise UsageError(f"--to {to}: {error.strerror}") from error
-        find_backend(run.handle.backend).fetch(run, to, lambda text: say(clean(text)))
+        what = f"fetching {shown_name(run)}"
+        with ProgressMeter(what, unit=size_text, is_quiet=args.json) as meter:
+
+            def tell(text: str) -> None:
+                with meter.aside():
+                    say(clean(text))
+
+            find_backend(run.handle.backend).fetch(run, to, tell, meter.add)
         return f"{shown_name(run)} -> {to}"
 
     return _each(args, runs, fetch)

@@ -11,6 +11,7 @@ from paddock.cli.family import CliCommand, ParsedCommand, named
 from paddock.command_line import flag
 from paddock.errors import UsageError
 from paddock.operator.options import FLAGS
+from paddock.watch.meter import ProgressMeter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,15 +74,26 @@ def _on_cluster(args: ParsedCommand, install: Install, **more: bool) -> int:
     if not 1 <= args.timeout <= TIMEOUT_SECONDS_MAX:
         hint = f"seconds, 1 to {TIMEOUT_SECONDS_MAX}"
         raise UsageError(f"--timeout is {args.timeout:g}", hint=hint)
-    return installer.run(
-        checked(install),
-        removes="has_definition" in more,
-        more={"waits": args.wait, **more},
-        kubeconfig=args.kubeconfig or "",
-        context=args.context or "",
-        timeout_seconds=args.timeout,
-        say=lambda line: print(line, flush=True),
-    )
+    removes = "has_definition" in more
+    with ProgressMeter("removing" if removes else "installing") as meter:
+
+        def say(line: str) -> None:
+            with meter.aside():
+                print(line, flush=True)
+
+        def wait(text: str) -> None:
+            meter.text = f"waiting for {text}"
+
+        return installer.run(
+            checked(install),
+            removes=removes,
+            more={"waits": args.wait, **more},
+            kubeconfig=args.kubeconfig or "",
+            context=args.context or "",
+            timeout_seconds=args.timeout,
+            say=say,
+            wait=wait,
+        )
 
 
 def _made(args: ParsedCommand) -> Install:

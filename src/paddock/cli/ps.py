@@ -24,6 +24,7 @@ from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_o
 from paddock.cli.ps_text import aligned, moved_text, status_text
 from paddock.command_line import flag
 from paddock.errors import EXIT_OWN_FAULT, UsageError, problem_text
+from paddock.watch.meter import ProgressMeter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,15 +122,24 @@ def logged_endpoints(log_dir: Path) -> str:
 
 
 @contextmanager
-def _checkpoint(args: ParsedCommand, near: Path) -> Iterator[Checkpoint]:
+def _metered(args: ParsedCommand, what: str, noun: str = "servers") -> Iterator[Admin]:
+    """A client as of _admin(); a progress meter shows how far its order is."""
+    with ProgressMeter(what, noun, is_quiet=args.json) as meter, _admin(args) as admin:
+        admin.progress = meter
+        yield admin
+
+
+@contextmanager
+def _checkpoint(args: ParsedCommand, near: Path, what: str) -> Iterator[Checkpoint]:
     """The checkpoint of --checkpoint, or a temporary one of the servers' tables."""
     from paddock.ps.client.transfer import temporary_checkpoint
     from paddock.ps.durable.checkpoint import open_checkpoint
 
     if args.checkpoint:
-        yield open_checkpoint(args.checkpoint)
+        with ProgressMeter(what, is_quiet=args.json):
+            yield open_checkpoint(args.checkpoint)
         return
-    with _admin(args) as admin, temporary_checkpoint(admin, near) as done:
+    with _metered(args, what) as admin, temporary_checkpoint(admin, near) as done:
         yield done
 
 
@@ -192,7 +202,7 @@ def _tables(args: ParsedCommand) -> int:
 
 def _save(args: ParsedCommand) -> int:
     _check_keep(args)
-    with _admin(args) as admin:
+    with _metered(args, "saving") as admin:
         name = admin.save(args.directory, mode=args.mode, keep=args.keep)
     path = str(Path(args.directory).absolute() / name)
     return _print_result(args, {"name": name, "path": path}, f"saved {path}")
@@ -201,7 +211,7 @@ def _save(args: ParsedCommand) -> int:
 def _load(args: ParsedCommand) -> int:
     from paddock.ps.client.checkpoints import objection_to_resume
 
-    with _admin(args) as admin:
+    with _metered(args, "loading") as admin:
         done = admin.load(args.directory, name=args.name or "", of_job=args.from_job)
         problem = objection_to_resume(done, len(admin.peers))
     names = [spec.name for spec in done.specs]
@@ -211,7 +221,7 @@ def _load(args: ParsedCommand) -> int:
 
 
 def _shrink(args: ParsedCommand) -> int:
-    with _admin(args) as admin:
+    with _metered(args, "shrinking", "shards") as admin:
         tables = args.table or [t["name"] for t in admin.tables() if t["kind"] == "sparse"]
         dropped = {table: admin.shrink(table) for table in tables}
     lines = [f"{table}: {count} rows dropped" for table, count in dropped.items()]
@@ -219,20 +229,20 @@ def _shrink(args: ParsedCommand) -> int:
 
 
 def _snapshot(args: ParsedCommand) -> int:
-    with _admin(args) as admin:
+    with _metered(args, "writing snapshots") as admin:
         lsns = admin.snapshot()
     lines = [f"server {server}: snapshot at record {lsn}" for server, lsn in enumerate(lsns)]
     return _print_result(args, {"lsns": lsns}, "\n".join(lines))
 
 
 def _move(args: ParsedCommand) -> int:
-    with _admin(args) as admin:
+    with _metered(args, "moving") as admin:
         one = admin.move(args.table, args.shard, args.to)
     return _print_result(args, asdict(one), moved_text([one], args.table))
 
 
 def _rebalance(args: ParsedCommand) -> int:
-    with _admin(args) as admin:
+    with _metered(args, "moving shards") as admin:
         tables = args.table or [table["name"] for table in admin.tables()]
         done = {table: admin.rebalance(table) for table in tables}
     facts = {table: [asdict(one) for one in moves] for table, moves in done.items()}
@@ -244,7 +254,7 @@ def _export(args: ParsedCommand) -> int:
     from paddock.ps.client import transfer
 
     out = Path(args.out)
-    with _checkpoint(args, out) as done:
+    with _checkpoint(args, out, "exporting") as done:
         names = transfer.write_tables(done, out, args.format, args.table, args.rule)
     facts = {"out": str(out), "step": done.step, "tables": names}
     return _print_result(
@@ -266,7 +276,7 @@ def _import(args: ParsedCommand) -> int:
     elif args.spec:
         raise UsageError("--spec is given without --checkpoint", hint="the servers know the spec")
     else:
-        with _admin(args) as admin:
+        with _metered(args, "importing") as admin:
             spec = admin.place(args.table).spec
             read = transfer.read_table(path, args.format, spec, args.rule)
             count = transfer.give_to_servers(admin, args.table, read)
@@ -299,7 +309,7 @@ def _publish(args: ParsedCommand) -> int:
 
     out = Path(args.directory)
     _check_keep(args)
-    with _checkpoint(args, out) as done:
+    with _checkpoint(args, out, "publishing") as done:
         path = publish(out, done, tables=args.table, keep=args.keep)
     facts = {"version": path.name, "path": str(path), "step": done.step}
     return _print_result(args, facts, f"published {path}: step {done.step}")

@@ -52,7 +52,7 @@ def train(
     numbers: Mapping[str, float] = {}
     for epoch in range(here["epoch"], run.epochs):
         before, losses, is_due = here["examples"], 0.0, False
-        report.begin(before)
+        report.begin(before, report.name(epoch))
         for metric in learner.metrics.values():
             metric.clear()
         items = _ahead(source.open(epoch, here["at"]), learner)
@@ -71,7 +71,8 @@ def train(
             losses += found.get("loss", 0.0) * item.size
             report.batch(epoch, number, item.size, lambda f=found: {**f, **values(learner)})  # type: ignore[misc]
             if events is not None and number % run.print_interval == 0:
-                for name, value in {**found, **values(learner)}.items():
+                shown = {**found, **values(learner), "examples/s": report.rate}
+                for name, value in shown.items():
                     events(f"train/{name}", value, here["step"])
             is_due = due.after_step(here["step"]) or is_due
             if keeper is not None and is_due and team.is_even(here):
@@ -103,7 +104,7 @@ def evaluate(
     learner: Learner, source: Source, team: Team, report: Report, kind: str, number: int
 ) -> Mapping[str, float]:
     """The metrics of a model over all workers' parts of the data. kind, number: Team.total."""
-    report.begin()
+    report.begin(what="evaluating")
     losses, examples = math.nan, 0
     for metric in learner.metrics.values():
         metric.clear()
@@ -112,6 +113,7 @@ def evaluate(
         if "loss" in found:
             losses = (0.0 if math.isnan(losses) else losses) + found["loss"] * item.size
         examples += item.size
+        report.judged(item.size)
     whole = together(team, learner, kind, number, losses, examples)
     if whole is None:
         raise PaddockError("there was nothing to judge by: the data has no examples")

@@ -1,6 +1,9 @@
-"""What a run says while it trains: plain lines, or one line on a terminal that is rewritten.
+"""What a run says while it trains: plain lines, and a progress meter.
 
 epoch 0, batch 120, loss 0.4312, auc 0.7812, 41,233 examples/s
+
+On a terminal the meter's line takes the place of the batches' lines. In a pipe the meter says
+something where no line came for a while.
 """
 
 from __future__ import annotations
@@ -10,28 +13,33 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
+from paddock.watch.meter import ProgressMeter
+
+LOOK_SECONDS = 1.0  # the meter has numbers of batches no older than that
+
 
 class Report:
-    """Counts examples, and says so every `interval` batches.
+    """Counts examples, and says so every `interval` batches. meter: shows that between lines.
 
-    now: seconds, of a clock that never goes back.
+    now: seconds, of a clock that never goes back. expected: examples of this worker in an epoch, as
+    a manifest says or the last epoch had; 0 if unknown. rate: examples a second, of the last line.
     """
 
     def __init__(self, out: TextIO, interval: int, now: Callable[[], float]) -> None:
         self.out, self.interval, self.now = out, max(1, interval), now
         self.is_terminal = out.isatty()
+        stream = out if self.is_terminal else None
+        self.meter = ProgressMeter("", "examples", stream=stream, now=now)
         self.name: Callable[[int], str] = lambda epoch: f"epoch {epoch}"
-        self.wide = 0
-        self.expected = (
-            0  # examples of this worker in an epoch: as a manifest says, or the last had
-        )
-        self.begin()
+        self.expected, self.rate = 0, 0.0
+        self.begin(what="loading the model")
 
-    def begin(self, trained: int = 0) -> None:
-        """An epoch begins. trained: examples of this worker before a restart."""
-        self.started = self.since = self.now()
-        self.trained = self.begun = trained
+    def begin(self, trained: int = 0, what: str = "training") -> None:
+        """An epoch begins, or what else. trained: examples of this worker before a restart."""
+        self.started = self.since = self.looked = self.now()
+        self.trained = trained
         self.examples_since = 0
+        self.meter.begin(what, done=trained)
 
     def seconds(self) -> float:
         """Since begin()."""
@@ -47,18 +55,24 @@ class Report:
         """A batch was trained. numbers: asked for only where a line is due."""
         self.trained += size
         self.examples_since += size
-        if number % self.interval:
+        now, is_due = self.now(), number % self.interval == 0
+        if not is_due and now - self.looked < LOOK_SECONDS:
             return
-        now = self.now()
-        rate = self.examples_since / max(now - self.since, 1e-9)
-        self.since, self.examples_since = now, 0
-        line = f"{self.name(epoch)}, batch {number}, {words(numbers())}, {rate:,.0f} examples/s"
-        if self.is_terminal and self.expected:
-            fraction = min(1.0, self.trained / self.expected)
-            pace = self.seconds() / max(1, self.trained - self.begun)
-            left = pace * self.trained * (1 - fraction) / fraction
-            line += f", {fraction:.0%}, {left:.0f} s left"
-        self._rewrite(line) if self.is_terminal else self.line(line)
+        self.looked = now
+        text = words(numbers())
+        self.meter.text = f"{text}, batch {number}"
+        self.meter(self.trained, self.expected)
+        if is_due:
+            self.rate = self.examples_since / max(now - self.since, 1e-9)
+            self.since, self.examples_since = now, 0
+            if not self.is_terminal:
+                name = self.name(epoch)
+                self.line(f"{name}, batch {number}, {text}, {self.rate:,.0f} examples/s")
+
+    def judged(self, size: int) -> None:
+        """A batch was evaluated."""
+        self.trained += size
+        self.meter(self.trained, self.expected)
 
     def end(
         self, epoch: int, numbers: Mapping[str, float], examples: int, before: int, seconds: float
@@ -73,17 +87,9 @@ class Report:
 
     def line(self, text: str) -> None:
         """A line that stays."""
-        self.out.write(self._cleared() + text + "\n")
-        self.out.flush()
-
-    def _rewrite(self, text: str) -> None:
-        self.out.write(self._cleared() + text)
-        self.out.flush()
-        self.wide = len(text)
-
-    def _cleared(self) -> str:
-        blank, self.wide = self.wide, 0
-        return f"\r{' ' * blank}\r" if blank else ""
+        with self.meter.aside():
+            self.out.write(text + "\n")
+            self.out.flush()
 
 
 def say(line: str) -> None:

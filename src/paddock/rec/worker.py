@@ -24,6 +24,7 @@ from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, UsageError, problem_t
 from paddock.ps.client.checkpoints import check_save
 from paddock.rec import loop, saver
 from paddock.rec.copies import Copied, Copies
+from paddock.rec.curves import Curves
 from paddock.rec.deal import Dealt
 from paddock.rec.events import open_events
 from paddock.rec.known import best, examples
@@ -66,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.flush()
         return error.exit_code
     except KeyboardInterrupt:
-        sys.stderr.write(f"\npaddock: stopped by Ctrl-C; {kept(runs)}\n")
+        sys.stderr.write(f"paddock: stopped by Ctrl-C; {kept(runs)}\n")
         sys.stderr.flush()
         return EXIT_SIGNAL_BASE + signal.SIGINT
     return 0
@@ -108,7 +109,7 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
         run = replace(run, epochs=online.numbers[-1] + 1, resume=True)
         report.name = lambda number: f"pass {online.name(number)}"
         say = _nothing
-    with _connected(run) as client, _copied(run, client) as tables:
+    with _connected(run) as client, _copied(run, client) as tables, report.meter:
         if no := not_dynamic(run, has_servers=client is not None):
             raise UsageError.of([no])
         team: Team = Alone() if tables is None else Copies(tables)
@@ -129,6 +130,7 @@ def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
             numbers = _train(run, opened, client, team, report, start, place, online)
             if run.test is not None:
                 source = opened.source(run.test)
+                report.expected = examples(run.test) // team.workers
                 numbers = loop.evaluate(opened.learner, source, team, report, "test", 0)
                 report.line(f"test, {words(numbers)}{best(run.test, numbers)}")
         team.finish()
@@ -224,17 +226,43 @@ def _train(
             )
         if online is not None and client is not None:
             keeper = PassKeeper(online, run.saving, team, client, keeper)
-    return loop.train(
-        run,
-        opened.learner,
-        source,
-        team,
-        report,
-        due,
-        keeper if run.saving.directory or run.saving.export_directory else None,
-        open_events(run.event_directory) if run.event_directory and team.worker == 0 else None,
-        position=position,
-    )
+    has_results = bool(run.saving.directory or run.saving.export_directory)
+    with _events(run, team, report, 0 if position is None else position["step"]) as events:
+        return loop.train(
+            run,
+            opened.learner,
+            source,
+            team,
+            report,
+            due,
+            keeper if has_results else None,
+            events,
+            position=position,
+        )
+
+
+@contextmanager
+def _events(run: Run, team: Team, report: Report, step: int) -> Iterator[loop.Events | None]:
+    """What takes the curves' points of worker 0: an event file, and curves.svg beside the results;
+    None where there is neither. step: batches done by earlier runs.
+    """
+    saving = run.saving
+    where = saving.directory or saving.export_directory or run.event_directory
+    if where is None or team.worker != 0:
+        yield None
+        return
+    curves = Curves(where, step, time.monotonic, report.line)
+    write = open_events(run.event_directory) if run.event_directory else None
+
+    def add(name: str, value: float, at: int) -> None:
+        curves.add(name, value, at)
+        if write is not None:
+            write(name, value, at)
+
+    try:
+        yield add
+    finally:
+        curves.write()
 
 
 def source_of(
@@ -359,6 +387,7 @@ def _evaluate(
         name = "model" if path is None else os.path.basename(path)
         name = f"epoch {name}" if name.isdigit() else name
         source = opened.source(run.test)
+        report.expected = examples(run.test) // team.workers
         numbers = loop.evaluate(opened.learner, source, team, report, "judged", index)
         report.line(f"{name}, {words(numbers)}{best(run.test, numbers)}")
     return numbers

@@ -13,5 +13,7 @@ folder    stacks of launchers on other hosts, asked for by files
 watcher   the launcher's thread that does all this
 slow      which rank may hold the others up, and what is seen of it
 view      a run as people look at it: ranks now, curves, attempts
+meter     how far our own work is: one line on a terminal
+svg       curves, timelines and bars as SVG
 bill      what the rank-seconds of a run were spent on
 """

@@ -7,6 +7,5 @@ pages      templates, filled for the server or for a file
 runs       runs and their states, histories and servers, kept as long as they are true
 loglines   log lines: made harmless, folded; a window of a log
 follow     the newest lines of a log that grows, shared by all who look at it
-svg        curves, timelines and bars as SVG; pure
 report     one page as one file
 """

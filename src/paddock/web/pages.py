@@ -14,10 +14,10 @@ from paddock import __version__
 from paddock.backends.node.store import size_text
 from paddock.backends.text import age, clean
 from paddock.backends.types import process_name
+from paddock.watch import svg
 from paddock.watch.bill import KINDS
 from paddock.watch.history import VERSION
 from paddock.watch.stacks import ranks_text
-from paddock.web import svg
 from paddock.web.runs import RunHistory, server_lines, timeline_rows, usage_lines
 from paddock.web.texts import LANGUAGES, translator
 

@@ -27,9 +27,9 @@ from paddock.errors import PaddockError
 from paddock.watch.bill import Bill, bill_of
 from paddock.watch.history import HistoryReader, HistoryRows
 from paddock.watch.servers import COUNTED
+from paddock.watch.svg import ChartLine, TimelineRow
 from paddock.watch.view import RunView, run_view
 from paddock.web.loglines import LogPlace, LogWindow, read_window
-from paddock.web.svg import ChartLine, TimelineRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -17,11 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from paddock.backends.backend import Say
+from paddock.backends.backend import Received, Say
 from paddock.backends.files.program import unpack_into
 from paddock.backends.merge import merge
 from paddock.backends.node.jobdir import INNER, read_json, refuse_unsafe, take_name
 from paddock.backends.node.logs import histories, rows
+from paddock.backends.node.manifest import PackageEntry
 from paddock.backends.registry import IdTakenError, RegisteredJob
 from paddock.backends.types import (
     DEFAULT_ROOT,
@@ -90,12 +91,23 @@ class FolderBackend(ABC):
             ) from error
         with nothing_left(folder, f"the job directory {folder} cannot be filled"):
             if submission.package:
-                from paddock.backends.files.package import scan
+                from paddock.backends.files.package import code_meter, scan
                 from paddock.backends.node.place import build
 
-                package = scan(submission.package, os.environ, data=submission.data, has_logs=True)
+                meter = code_meter(submission)
+                with meter:
+                    package = scan(
+                        submission.package, os.environ, data=submission.data, has_logs=True
+                    )
                 say(f"code: {package}, to {folder}")
-                build(package.manifest, str(folder), package.open, is_checked=False)
+                meter.begin("copying code", package.manifest.total_bytes)
+
+                def opened(entry: PackageEntry) -> int:
+                    meter.add(entry.size)
+                    return package.open(entry)
+
+                with meter:
+                    build(package.manifest, str(folder), opened, is_checked=False)
             for each in (folder / INNER, folder / "log"):
                 each.mkdir(exist_ok=True, mode=0o700)
             for path, text in files.items():
@@ -168,12 +180,12 @@ class FolderBackend(ABC):
             raise UsageError(f"no launcher of {run.run_id} answers now", hint=hint)
         return found
 
-    def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
+    def fetch(self, run: RegisteredJob, to: Path, say: Say, received: Received) -> None:
         """Copy the logs (of an array, each task's) and `output/` of the working directory."""
         folder = Path(run.details["folder"])
-        copied = copy(folder, Path(run.details.get("cwd") or folder), to)
+        copied = copy(folder, Path(run.details.get("cwd") or folder), to, received)
         for part in self.tasks(folder):
-            copy(part, part, to / part.name)
+            copy(part, part, to / part.name, received)
         say("fetched " + ", ".join(copied))
 
     def delete(self, run: RegisteredJob) -> None:
@@ -244,16 +256,17 @@ def line_in(path: Path) -> str:
         return ""
 
 
-def copy(folder: Path, cwd: Path, to: Path) -> list[str]:
+def copy(folder: Path, cwd: Path, to: Path, received: Received) -> list[str]:
     """Copy log/ of the job's directory and output/ of the working directory, less our own files.
 
-    Raises UsageError with the files that could not be copied; the rest is copied.
+    received: told the bytes of each file. Raises UsageError with the files that could not be
+    copied; the rest is copied.
     """
     copied: list[str] = []
     problems: list[Problem] = []
     for name, place in zip(FETCHED, (folder, cwd), strict=True):
         if (place / name).is_dir() and (name == "output" or not (place / name).is_symlink()):
-            problems += _copied(place / name, to / name)
+            problems += _copied(place / name, to / name, received)
             copied.append(str(to / name))
     refuse(problems)
     if not copied:
@@ -261,7 +274,7 @@ def copy(folder: Path, cwd: Path, to: Path) -> list[str]:
     return copied
 
 
-def _copied(source: Path, to: Path) -> list[Problem]:
+def _copied(source: Path, to: Path, received: Received) -> list[Problem]:
     """Copy a directory over an earlier fetch; return a problem for each file not copied."""
 
     def left_out(directory: str, names: list[str]) -> set[str]:
@@ -271,8 +284,14 @@ def _copied(source: Path, to: Path) -> list[Problem]:
                 os.unlink(here / name)
         return {INNER}
 
+    def copy_file(path: str, target: str) -> None:
+        shutil.copy2(path, target)
+        received(os.path.getsize(target))
+
     try:
-        shutil.copytree(source, to, symlinks=True, dirs_exist_ok=True, ignore=left_out)
+        shutil.copytree(
+            source, to, symlinks=True, copy_function=copy_file, dirs_exist_ok=True, ignore=left_out
+        )
     except shutil.Error as error:
         found = [f"{path} is not brought: {why}" for path, _, why in error.args[0]]
         more = [f"{len(found) - SHOWN_MAX} more are not brought"] if len(found) > SHOWN_MAX else []

@@ -42,7 +42,9 @@ from paddock.backends.node.manifest import (
 )
 from paddock.backends.node.place import chunks
 from paddock.backends.node.store import CHUNK_BYTES, HEAD_BYTES, frame_head, size_text
+from paddock.backends.types import Submission
 from paddock.errors import PaddockError, Problem, UsageError, refuse
+from paddock.watch.meter import ProgressMeter
 
 # One request to a host: its line, and its body of "bytes" bytes. Gives the answer's, or
 # raises PaddockError with the refusal of the host.
@@ -111,6 +113,11 @@ class Package:
                 yield padding
             if seen.hexdigest() != sha256:
                 changed.append(entry.path)
+
+
+def code_meter(submission: Submission) -> ProgressMeter:
+    """The progress meter of a submission's code; none with --json."""
+    return ProgressMeter("reading code", unit=size_text, is_quiet="json" in submission.extra)
 
 
 def scan(

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-from paddock.backends.backend import Say
+from paddock.backends.backend import Received, Say
 from paddock.backends.common.histories import fetch_histories
 from paddock.backends.kubernetes.forms import PADDLE, RESOURCES
 from paddock.backends.kubernetes.objects import ANNOTATION, is_held, plan_of, told
@@ -114,7 +114,7 @@ class Kubernetes:
         run.keep(is_stopped=True)
         self._ask(run, lambda client: api.end(client, seen, run.handle.place, now=now))
 
-    def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
+    def fetch(self, run: RegisteredJob, to: Path, say: Say, received: Received) -> None:
         """Copy the pods' logs. Output of a job is on its volumes, or gone with its pods."""
         names, folder = set(newest_pods(self._look(run))), to / "log"
         for name in names:
@@ -124,6 +124,7 @@ class Kubernetes:
             for piece in self.logs(run, LogQuery()):
                 pod, _, process = piece.label.partition(" ")
                 files[pod].write((f"[{process}] ".encode() if process else b"") + piece.data)
+                received(len(piece.data))
         say(f"fetched {len(files)} logs into {folder}; output/ is where your volumes are")
 
     def delete(self, run: RegisteredJob) -> None:

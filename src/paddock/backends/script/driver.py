@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from paddock.backends.backend import Say
+from paddock.backends.backend import Received, Say
 from paddock.backends.common.folder import FolderBackend, as_usage, line_in, remove, root_of, write
 from paddock.backends.common.planned import env_text, of_command
 from paddock.backends.node.jobdir import INNER, last_error, read_json
@@ -172,14 +172,14 @@ class Script(FolderBackend):
         _checked(run, name)
         write(Path(run.details["folder"]) / INNER / "stop", f"{time.time()}\n")
 
-    def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
+    def fetch(self, run: RegisteredJob, to: Path, say: Say, received: Received) -> None:
         place = Path(run.details["folder"])
         if "logs" in run.details["site"]["commands"]:
             write(to / "log" / "job.log", _checked(run, "logs"))
             say(f"fetched {to / 'log' / 'job.log'}")
             if not (place / "log").is_dir():
                 return
-        super().fetch(run, to, say)
+        super().fetch(run, to, say, received)
 
     def found(
         self, folder: Path, job: Mapping[str, Any], site: Site

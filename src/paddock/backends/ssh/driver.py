@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paddock.backends.backend import NotAllReachedError, Say
+from paddock.backends.backend import NotAllReachedError, Received, Say
 from paddock.backends.node.store import size_text
 from paddock.backends.registry import IdTakenError, RegisteredJob, damaged
 from paddock.backends.ssh.attached import Attached
@@ -258,7 +258,7 @@ class Ssh:
                 [Problem(f"{row.message}; it is not told to end", hint) for row in silent]
             )
 
-    def fetch(self, run: RegisteredJob, to: Path, say: Say) -> None:
+    def fetch(self, run: RegisteredJob, to: Path, say: Say, received: Received) -> None:
         """Copy log/HOST/ of every host, and output/; into output/HOST/ where several have one."""
         from paddock.backends.ssh.transfer import fetch_into
 
@@ -277,7 +277,7 @@ class Ssh:
             output = "output" if len(own) == 1 else f"output/{hosts[index]}"
             places = {"log": f"log/{hosts[index]}", "output": output}
             with Channel(target) as channel:
-                return fetch_into(channel, request, to, places)
+                return fetch_into(channel, request, to, places, received)
 
         results = at_all(list(enumerate(targets)), fetch)
         for target, result in zip(targets, results, strict=True):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 import tarfile
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, TextIO
+from typing import Any
 
-from paddock.backends.backend import Say
-from paddock.backends.files.package import Ask, scan
+from paddock.backends.backend import Received, Say
+from paddock.backends.files.package import Ask, code_meter, scan
 from paddock.backends.files.spread import Spread
 from paddock.backends.node.manifest import SHOWN_MAX
 from paddock.backends.node.store import size_text
@@ -22,46 +20,6 @@ from paddock.backends.ssh.pool import HostGroup
 from paddock.backends.text import clean
 from paddock.backends.types import Submission
 from paddock.errors import PaddockError
-
-SHOWN_SECONDS = 0.2
-
-
-class TransferProgress:
-    """The progress of a transfer: bytes sent of those missing; on a terminal, a changing line."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._is_shown = stream.isatty()
-        self._shown_at = self._began_at = time.monotonic()
-        self._lock = threading.Lock()  # hosts are sent to at the same time
-        self._total = self._sent = 0
-
-    def watch(self, row: Mapping[str, Any], body: Iterable[bytes]) -> Iterable[bytes]:
-        """Return the body of a request, counted while it is sent."""
-        if row["op"] != "put":
-            return body
-        with self._lock:
-            self._total += int(row["bytes"])
-        return self._counted(body)
-
-    def _counted(self, body: Iterable[bytes]) -> Iterator[bytes]:
-        for part in body:
-            yield part
-            with self._lock:
-                self._sent += len(part)
-                now = time.monotonic()
-                if self._is_shown and now - self._shown_at >= SHOWN_SECONDS:
-                    self._shown_at = now
-                    size = f"{size_text(self._sent)} of {size_text(self._total)}"
-                    self._stream.write(f"\rpaddock: code: {size}\033[K")
-                    self._stream.flush()
-
-    def end(self) -> float:
-        """Clear the progress line; return the seconds that the transfer took."""
-        if self._is_shown and self._shown_at != self._began_at:
-            self._stream.write("\r\033[K")
-            self._stream.flush()
-        return time.monotonic() - self._began_at
 
 
 def send_package(
@@ -73,7 +31,9 @@ def send_package(
     say: Say,
 ) -> None:
     """Send the package into the job's directory on every host; into a shared one once."""
-    package = scan(submission.package, os.environ, data=submission.data, has_logs=True)
+    meter = code_meter(submission)
+    with meter:
+        package = scan(submission.package, os.environ, data=submission.data, has_logs=True)
     manifests = [package.manifest] * len(group.channels)
     if submission.data:
         from paddock.backends.files.data import shares
@@ -87,11 +47,20 @@ def send_package(
     say(f"code: {package}")
 
     alone = [address if not part else "" for address, part in zip(addresses, parts, strict=True)]
-    spread, progress = Spread(package, manifests, alone), TransferProgress(sys.stderr)
+    spread, began_at = Spread(package, manifests, alone), time.monotonic()
+    meter.begin("sending code")
+
+    def counted(body: Iterable[bytes]) -> Iterator[bytes]:
+        for part in body:
+            yield part
+            meter.add(len(part))
 
     def asking(channel: Channel) -> Ask:
         def ask(row: Mapping[str, Any], body: Iterable[bytes]) -> tuple[Mapping[str, Any], bytes]:
-            channel.send(body=progress.watch(row, body), **base, **row)
+            if row["op"] == "put":
+                meter.add(total=int(row["bytes"]))
+                body = counted(body)
+            channel.send(body=body, **base, **row)
             return channel.receive()
 
         return ask
@@ -99,22 +68,25 @@ def send_package(
     def send(index: int, channel: Channel) -> int:
         return 0 if parts[index] else spread.send(index, asking(channel))
 
-    try:
+    with meter:
         sent = sum(group.each(send))
-    finally:
-        seconds = progress.end()
+    seconds = time.monotonic() - began_at
     group.each(lambda index, channel: spread.end(index, asking(channel)))
     if sent:
         say(f"code: {sent:,} bytes were sent in {seconds:.1f} s; the rest was there already")
 
 
 def fetch_into(
-    channel: Channel, request: Mapping[str, Any], folder: Path, places: Mapping[str, str]
+    channel: Channel,
+    request: Mapping[str, Any],
+    folder: Path,
+    places: Mapping[str, str],
+    received: Received = lambda _count: None,
 ) -> str:
     """Unpack the tar file of a host below a folder; no entry can lead out of it.
 
-    places: the place in the folder of each requested name, as log -> log/h1. Returns a text with
-    the number of files and bytes.
+    places: the place in the folder of each requested name, as log -> log/h1. received: told the
+    bytes of each part. Returns a text with the number of files and bytes.
     """
     channel.send("fetch", **request)
 
@@ -129,6 +101,7 @@ def fetch_into(
                 row, data = channel.receive()
                 self.is_over = row.get("re") != "part"
                 self.rest += data
+                received(len(data))
                 left_out.extend(clean(str(each)) for each in row.get("left_out") or ())
             data, self.rest = self.rest[:size], self.rest[size:]
             return data

@@ -85,7 +85,7 @@ class InstallError(PaddockError):
 
 
 class Installer:
-    """Works on one cluster. say: told one line of each step."""
+    """Works on one cluster. say: told one line of each step. wait: told what is waited for."""
 
     def __init__(
         self,
@@ -95,11 +95,13 @@ class Installer:
         clock: Clock,
         say: Callable[[str], None],
         timeout_seconds: float,
+        wait: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self._client = client
         self._install = install
         self._clock = clock
         self._say = say
+        self._tell_wait = wait
         self._timeout_seconds = timeout_seconds
         self._ends_at = clock.monotonic() + timeout_seconds
         self._is_first_look = True
@@ -301,6 +303,7 @@ class Installer:
                 if not error.retryable:
                     raise _refused(what, error) from error
                 found = Look(why=error.message)
+            self._tell_wait(f"{what}: {found.why}")
             if found.done:
                 self._say(f"{what}: {found.done}")
                 return
@@ -405,14 +408,16 @@ def run(
     context: str,
     timeout_seconds: float,
     say: Callable[[str], None],
+    wait: Callable[[str], None],
 ) -> int:
     """Install or remove on the cluster of that kubeconfig; the exit code. Raises PaddockError."""
 
     async def work() -> None:
         client = http_client.open_client(connect.find_config(kubeconfig, context))
         installer = Installer(
-            client, install, clock=SystemClock(), say=say, timeout_seconds=timeout_seconds
-        )
+            client, install, clock=SystemClock(), say=say, timeout_seconds=timeout_seconds,
+            wait=wait,
+        )  # fmt: skip
         try:
             await (installer.uninstall(**more) if removes else installer.install(**more))
         except KubeError as error:

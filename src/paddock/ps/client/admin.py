@@ -19,7 +19,7 @@ import numpy as np
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client import checkpoints
-from paddock.ps.client.peer import Peer
+from paddock.ps.client.peer import OnProgress, Peer, no_progress
 from paddock.ps.client.pieces import Column, Known, cut, frames
 from paddock.ps.client.place import SERVERS, read_place
 from paddock.ps.client.redirect import shrink
@@ -95,12 +95,16 @@ class Moved:
 
 
 class Admin:
-    """A connection to all servers of a job, for people and their tools."""
+    """A connection to all servers of a job, for people and their tools.
+
+    progress: told (servers or shards done, of how many) by orders that take long.
+    """
 
     def __init__(self, settings: Settings) -> None:
         from paddock import __version__
 
         self.settings = settings
+        self.progress: OnProgress = no_progress
         self._identity = Identity(settings.job, 0, 0, __version__, settings.token, settings.tls_ca)
         count = len(settings.endpoints)
         self.peers = [
@@ -193,11 +197,14 @@ class Admin:
 
     def save(self, directory: str, *, mode: str = "full", keep: int = 3) -> str:
         """Write a checkpoint of the servers' job; its name."""
-        return checkpoints.save(self.peers, directory, mode, self.job(), keep=keep)
+        return checkpoints.save(
+            self.peers, directory, mode, self.job(), keep=keep, progress=self.progress
+        )
 
     def load(self, directory: str, *, name: str = "", of_job: str | None = None) -> Checkpoint:
         """Have the servers read a checkpoint; of_job: of another job, by its name."""
-        return checkpoints.load(self.peers, directory, of_job or self.settings.job, name)
+        job = of_job or self.settings.job
+        return checkpoints.load(self.peers, directory, job, name, self.progress)
 
     def snapshot(self) -> list[int]:
         """Have each server write a snapshot into its data directory; their log positions."""
@@ -217,7 +224,7 @@ class Admin:
             time.sleep(LOOK_SECONDS)
             known.owners = self._settled(table, until).owners
 
-        return shrink(self.peers, known, heed)
+        return shrink(self.peers, known, heed, self.progress)
 
     def move(self, table: str, shard: int, to: int, *, seconds: float = MOVING_SECONDS) -> Moved:
         """Give one shard to another server, while trainers go on; the servers do it.

@@ -12,7 +12,7 @@ from typing import Any
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.files import fetch, forget, send
-from paddock.ps.client.peer import Peer, tell_all
+from paddock.ps.client.peer import OnProgress, Peer, no_progress, tell_all
 from paddock.ps.consistency.positions import is_exact, lowest
 from paddock.ps.durable.checkpoint import (
     Checkpoint,
@@ -48,7 +48,10 @@ def check_save(peers: Sequence[Peer], directory: str) -> list[int]:
         abandon_checkpoint(path, name)
 
 
-def save(peers: Sequence[Peer], directory: str, mode: str, job: str, *, keep: int = 3) -> str:
+def save(
+    peers: Sequence[Peer], directory: str, mode: str, job: str, *, keep: int = 3,
+    progress: OnProgress = no_progress,
+) -> str:  # fmt: skip
     """Write a checkpoint; its name. mode "delta": the rows changed since the newest one there."""
     if mode not in MODES:
         raise UsageError(f"save mode {mode!r} is unknown", hint="full or delta")
@@ -58,14 +61,17 @@ def save(peers: Sequence[Peer], directory: str, mode: str, job: str, *, keep: in
         base = open_checkpoint(path, job=job)
     for left in reversed(range(SAVES_MAX)):
         try:
-            return _save(peers, path, job, base, keep)
+            return _save(peers, path, job, base, keep, progress)
         except Refusal as refusal:
             if refusal.code != "deadline" or not left:
                 raise  # Else a server does not keep its cut any more: it was started again, say.
     raise AssertionError("one of them has returned or raised")
 
 
-def _save(peers: Sequence[Peer], path: Path, job: str, base: Checkpoint | None, keep: int) -> str:
+def _save(
+    peers: Sequence[Peer], path: Path, job: str, base: Checkpoint | None, keep: int,
+    progress: OnProgress,
+) -> str:  # fmt: skip
     cuts = _take_cuts(peers)
     step = int(cuts[0]["step"])
     name = begin_checkpoint(path, step)
@@ -78,6 +84,7 @@ def _save(peers: Sequence[Peer], path: Path, job: str, base: Checkpoint | None, 
     }
     try:
         for index, (peer, cut) in enumerate(zip(peers, cuts, strict=True)):
+            progress(index, len(peers))
             written = peer.ask(Op.CONTROL, {**order, "cut": cut["cut"]}, wait=True)
             if "files" in written:
                 fetch(peer, written["files"], path / f"{name}.tmp" / f"server-{index}")
@@ -124,7 +131,10 @@ def objection_to_resume(checkpoint: Checkpoint, servers: int) -> str:
     )
 
 
-def load(peers: Sequence[Peer], directory: str, job: str | None, name: str = "") -> Checkpoint:
+def load(
+    peers: Sequence[Peer], directory: str, job: str | None, name: str = "",
+    progress: OnProgress = no_progress,
+) -> Checkpoint:  # fmt: skip
     """Have every server read its share of a checkpoint, the newest or the one named.
 
     job: whose it must be; None takes any job's. Tables that the servers have not are made.
@@ -141,7 +151,8 @@ def load(peers: Sequence[Peer], directory: str, job: str | None, name: str = "")
     orders = [_check_load(peer, checkpoint) for peer in peers]
     for _ in range(LOADS_MAX):
         before = _places(peers)
-        for peer, order in zip(peers, orders, strict=True):
+        for index, (peer, order) in enumerate(zip(peers, orders, strict=True)):
+            progress(index, len(peers))
             peer.ask(Op.LOAD, order, wait=True)
         if _places(peers) == before:
             for peer, order in zip(peers, orders, strict=True):

@@ -43,6 +43,13 @@ class Unacknowledged:
     body: tuple[Buffer, ...]
 
 
+OnProgress = Callable[[int, int], None]  # told how many servers or shards are done, of how many
+
+
+def no_progress(done: int, total: int) -> None:
+    """For callers that show none."""
+
+
 class Peer:
     """One server. endpoint: "host:port", or "host:port|host:port" with its replica's.
 

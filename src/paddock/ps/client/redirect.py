@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paddock.ps.client.peer import Peer, Unacknowledged
+from paddock.ps.client.peer import OnProgress, Peer, Unacknowledged, no_progress
 from paddock.ps.client.pieces import DENSE_OPS, LAST, Column, Known, cut, frames
 from paddock.ps.protocol.frames import Flag, Op
 from paddock.ps.protocol.refusals import Refusal
@@ -130,12 +130,16 @@ def _again(traffic: Traffic, peer: Peer, frame: Unacknowledged) -> None:
         traffic.peers[server].post(frame.batch, head, *parts)
 
 
-def shrink(peers: Sequence[Peer], known: Known, heed: Callable[[Refusal], None]) -> int:
+def shrink(
+    peers: Sequence[Peer], known: Known, heed: Callable[[Refusal], None],
+    progress: OnProgress = no_progress,
+) -> int:  # fmt: skip
     """Have the owner of each shard shrink it; rows dropped. heed: a shard has moved: bring `known`
-    up to date, or raise.
+    up to date, or raise. progress: told (shards done, of how many).
     """
     dropped, round_ = 0, os.urandom(8).hex()
     for shard in range(known.spec.shards):
+        progress(shard, known.spec.shards)
         answer = None
         while answer is None:
             server = int(known.owners[shard])

@@ -1,6 +1,7 @@
 """Curves, timelines and bars as SVG. Pure; the style sheet gives colours (classes c0 to c7).
 
-No style attribute and no script: the pages' Content-Security-Policy forbids both.
+No style attribute and no script: the pages' Content-Security-Policy forbids both. A sheet of
+charts is a file of its own, and has its style in it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,18 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 26  # margins of a chart
 WIDE = 1140  # of a timeline, and of a bar
 ROW, LABEL = 26, 90  # height of a row of a timeline, width of its labels
 BAR = 22
+HEADING = 24  # above each chart of a sheet
 TICKS = 5
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+# Of a sheet, which has no style sheet: as web/static/web.css.
+STYLE = """<style>
+text { font-family: system-ui, sans-serif; fill: #1b1f24 } .paper { fill: #fff }
+.grid { stroke: #d8dee4 } .tick { font-size: 11px; text-anchor: middle; fill: #59636e }
+.tick.y { text-anchor: end; dominant-baseline: middle } .label { font-weight: 600; font-size: 13px }
+.line { fill: none; stroke: #2f7ed8; stroke-width: 1.8; stroke-linecap: round }
+@media (prefers-color-scheme: dark) { text { fill: #e6e8eb } .paper { fill: #14171b }
+.grid { stroke: #333b44 } .tick { fill: #9aa4af } }
+</style>"""
 
 
 @dataclass(frozen=True)
@@ -124,6 +135,25 @@ def chart(title: str, lines: Sequence[ChartLine], *, is_time: bool = True, empty
         path = _path([(x_of(x), y_of(y)) if isfinite(y) else None for x, y in line.points])
         name = f"<title>{escape(line.name)}</title>"
         parts.append(f'<path class="line c{number % COLOURS}" d="{path}">{name}</path>')
+    return "".join([*parts, "</svg>"])
+
+
+def sheet(charts: Sequence[tuple[str, str]]) -> str:
+    """Charts with their headings below one another, as a file of its own, light or dark.
+
+    charts: (heading, SVG of chart()).
+    """
+    height = len(charts) * (HEADING + HEIGHT)
+    size = f'width="{WIDTH}" height="{height}"'
+    parts = [_head("", WIDTH, height).replace("<svg ", f"<svg {size} ", 1), STYLE]
+    parts.append(f'<rect class="paper" {size}/>')
+    for number, (heading, text) in enumerate(charts):
+        y = number * (HEADING + HEIGHT)
+        parts.append(
+            f'<text class="label" x="{LEFT}" y="{y + HEADING / 2}">{escape(heading)}</text>'
+        )
+        at = f'y="{y + HEADING}" width="{WIDTH}" height="{HEIGHT}"'
+        parts.append(text.replace("<svg ", f"<svg {at} ", 1))
     return "".join([*parts, "</svg>"])
 
 
