@@ -37,6 +37,8 @@ MODULES = (
     "cli/explain.py", "cli/explain_kubernetes.py", "cli/help.py", "cli/version.py",
 )  # fmt: skip
 PS_PACKAGES = ("ps", "data", "rec")
+# Of `paddock data`, which hosts do not run.
+LEFT_OUT = ("data/check.py", "data/ids.py", "data/split.py", "data/split_parquet.py")
 PS_MODULES = ("__main__.py", "cli/pserver.py")
 DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can tell
 START = "from paddock.cli.main import main\n\nmain()\n"
@@ -62,7 +64,7 @@ def _files(has_ps: bool) -> dict[str, bytes]:
     names = [*MODULES, "py.typed", *(PS_MODULES if has_ps else ())]
     for package in (*PACKAGES, *(PS_PACKAGES if has_ps else ())):
         found = (p for p in (root / package).rglob("*") if p.suffix in (".py", ".yaml"))
-        names += [str(p.relative_to(root)) for p in found]
+        names += {str(p.relative_to(root)) for p in found}.difference(LEFT_OUT)
     sources = {f"paddock/{name}": (root / name).read_bytes() for name in sorted(names)}
     return {"__main__.py": (PS_START if has_ps else START).encode(), **sources}
 
