@@ -37,8 +37,11 @@ MODULES = (
     "cli/explain.py", "cli/explain_kubernetes.py", "cli/help.py", "cli/version.py",
 )  # fmt: skip
 PS_PACKAGES = ("ps", "data", "rec")
-# Of `paddock data`, which hosts do not run.
-LEFT_OUT = ("data/check.py", "data/ids.py", "data/split.py", "data/split_parquet.py")
+# Of commands that hosts do not run: `paddock data`, `top` and `web`.
+LEFT_OUT = (
+    "data/check.py", "data/declared.py", "data/ids.py", "data/split.py", "data/split_parquet.py",
+    "watch/slow.py", "watch/view.py",
+)  # fmt: skip
 PS_MODULES = ("__main__.py", "cli/pserver.py")
 DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can tell
 START = "from paddock.cli.main import main\n\nmain()\n"
