@@ -101,10 +101,12 @@ class Kubernetes:
         )
 
     def stacks(self, run: RegisteredJob, *, native: bool) -> list[dict[str, Any]]:
-        """Refuse: a launcher answers within its pod."""
-        command = "paddock stacks last" + " --native" * native
-        hint = f"kubectl exec -n {run.handle.place} POD -- {command}"
-        raise UsageError(f"the launchers of {run.handle} answer in their pods only", hint=hint)
+        """Refuse: a launcher in a pod has no control socket."""
+        hint = (
+            "those of a stall stand in paddock web; for now: "
+            f"kubectl exec -n {run.handle.place} POD -- py-spy dump --pid PID"
+        )
+        raise UsageError(f"the launchers of {run.handle} cannot be asked for stacks", hint=hint)
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """Suspend the job: its pods get SIGTERM and its grace; the job object stays for status."""
