@@ -90,10 +90,12 @@ STACKS: Fields = {
 # Of all kinds; docs/reference/history.md says which has what.
 HISTORY: Fields = {
     "kind": "str", "at": "float", "version?": "int", "paddock?": "str", "run?": "str",
-    "host?": "str", "nodes?": "int", "attempt?": "int", "ranks?": [["object"]], "wall?": "float",
+    "host?": "str", "nodes?": "int", "job?": "str", "name?": "str", "text?": "str",
+    "attempt?": "int", "ranks?": [["object"]], "wall?": "float",
     "offset?": "float", "rank?": "int", "role?": "str", "profile?": "str", "step?": "int",
     "steps?": "int", "epoch?": "float", "rate?": "float", "unit?": "str", "values?": {"*": "float"},
-    "cpu?": "float", "rss?": "int", "read?": "int", "written?": "int", "seconds?": "float",
+    "cpu?": "float", "gpu?": "float", "gpu_bytes?": "int", "rss?": "int", "read?": "int",
+    "written?": "int", "seconds?": "float",
     "suspects?": ["int"], "groups?": [["object"]], "stacks?": [["str"]], "tracer?": "int",
     "debugger?": "str", "waited?": "float", "faults?": "int", "why?": "str", "how?": "str",
     "ok?": "bool", "by_us?": "bool", "is_primary?": "bool",

@@ -306,6 +306,7 @@ class LauncherProcess(Launcher):
             self.env,
             self.job.stall_after_seconds,
             attempt=self._node.processes,
+            devices=self._node.devices,
             exits=lambda: self.member.exits,
             clock_offset=self.member.clock_offset,
             is_waiting=lambda: (

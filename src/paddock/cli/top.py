@@ -137,8 +137,10 @@ def rank_cells(rank: RankView, now: float) -> tuple[str, ...]:
         _step(rank),
         rate,
         _number(rank.loss),
-        "-" if rank.cpu is None else f"{100 * rank.cpu:.0f}%",
-        "-" if rank.rss_bytes is None else f"{rank.rss_bytes / 2**30:.2f} GiB",
+        ("-" if rank.cpu is None else f"{100 * rank.cpu:.0f}%")
+        + ("" if rank.gpu is None else f", device {100 * rank.gpu:.0f}%"),
+        ("-" if rank.rss_bytes is None else f"{rank.rss_bytes / 2**30:.2f} GiB")
+        + ("" if rank.gpu_bytes is None else f", device {rank.gpu_bytes / 2**30:.2f} GiB"),
         "-" if rank.line_at is None else f"{age(now - rank.line_at)} ago",
     )
 

@@ -194,6 +194,16 @@ class NodeRunner:
         )
         return AttemptProcesses(supervisor.attempt, self._began_at, self.is_stopping, tuple(found))
 
+    def devices(self) -> tuple[str, dict[int, tuple[str, ...]]]:
+        """The kind of devices, and those of each worker of the latest attempt on this node."""
+        own = self._devices
+        names = dict(zip(own.indices, own.labels, strict=True))
+        return own.kind, {
+            c.proc.rank: tuple(names[at] for at in c.proc.device_indices if at in names)
+            for c in list(self._children.values())
+            if c.proc.role == "worker"
+        }
+
     # ------------------------------------------------------- facts and the hook
 
     def gather(self, address: str) -> Host:

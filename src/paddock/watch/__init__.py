@@ -7,6 +7,8 @@ servers   the row of a parameter server's counters
 metrics   what Prometheus reads of a run, and the port that answers
 history   the rows of history.jsonl: written, kept small, read
 procfs    a process from outside: CPU time, memory, bytes, state
+events    event files of TensorBoard and VisualDL -> step, values
+devices   the use and memory of GPUs and others, by their vendors' tools
 stalls    has everything stopped moving, and who is the suspect
 stacks    the stacks of all ranks, grouped
 folder    stacks of launchers on other hosts, asked for by files

@@ -35,7 +35,7 @@ BACK_SECONDS = 60.0  # a row is written later than others, whose time it is befo
 ROW_BYTES_MAX = 1 << 20  # a longer line is no row
 APART_SECONDS, APART_MAX = 2.0, 1e6  # between two rows of a rank, once some are removed
 # The fields that readers count with. A row in which one is something else is damaged.
-NUMBERS = frozenset(("seconds", "wall", "offset", "cpu", "epoch", "rate"))
+NUMBERS = frozenset(("seconds", "wall", "offset", "cpu", "epoch", "rate", "gpu", "gpu_bytes"))
 WHOLES = frozenset(("version", "attempt", "rank", "pid", "step", "steps", "rss", "tracer"))
 NEEDED = {
     "attempt": ("attempt", "ranks"), "clock": ("wall", "offset"), "sample": ("rank", "cpu"),

@@ -25,7 +25,8 @@ class RankView:
     """A rank as last seen.
 
     state: "running", or how it ended. step, epoch, loss, rate: of its latest line of progress; rate
-    is steps per second where the line tells none. cpu: of one core. line_at: seconds since 1970.
+    is steps per second where the line tells none. cpu: of one core;
+    gpu: of 1, of its devices. line_at: seconds since 1970.
     """
 
     role: str
@@ -41,6 +42,8 @@ class RankView:
     rate_unit: str = ""
     cpu: float | None = None
     rss_bytes: int | None = None
+    gpu: float | None = None
+    gpu_bytes: int | None = None
     line_at: float | None = None
 
 
@@ -153,7 +156,8 @@ def _ranks(history: HistoryRows) -> tuple[RankView, ...]:
             continue
         elif kind == "sample":
             now = found[rank]
-            now["rss_bytes"] = row.get("rss")
+            now |= {"rss_bytes": row.get("rss"), "gpu": row.get("gpu")}
+            now["gpu_bytes"] = row.get("gpu_bytes")
             before, samples[rank] = samples.get(rank), row
             if before is not None and row["at"] > before["at"]:
                 cpu = (row["cpu"] - before["cpu"]) / (row["at"] - before["at"])

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from paddock.core.attempt.exits import Exit
     from paddock.local.node import AttemptProcesses, NodeProcess
+    from paddock.watch.devices import DeviceProbe
+    from paddock.watch.events import EventReader
     from paddock.watch.folder import StacksMailbox
     from paddock.watch.history import HistoryWriter
     from paddock.watch.metrics import MetricsServer, RunMetrics
@@ -46,7 +48,8 @@ class Watcher:
     """Looks at the ranks of this node, in a thread of its own.
 
     path: of the history. stall_after: 0 for no stall detection. attempt: the processes now, None
-    between attempts; exits: those of the latest attempt, a list that grows, another one for each
+    between attempts; devices: their kind, and those of each worker; exits: of the latest attempt, a
+    list that grows, another one for each
     attempt. run: fields of the first row; began_at: when the launcher began, in seconds since 1970.
     waits_from, joined_at: since when it waits for nodes, and when it joined the job; monotonic
     seconds, 0.0 for a job of one node. is_waiting: this node coordinates, and waits for nodes now.
@@ -55,8 +58,8 @@ class Watcher:
 
     record: the directory of --record, where others ask for stacks (folder.py); "" for none.
 
-    Called in the thread: attempt, exits, clock_offset, is_waiting; tell(text), a line for people;
-    on_stall(attempt's number, text, has suspects), with the text "" once ranks move again.
+    Called in the thread: attempt, devices, exits, clock_offset, is_waiting; tell(text), a line for
+    people; on_stall(attempt's number, text, has suspects), with the text "" once ranks move again.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Watcher:
         stall_after: float,
         *,
         attempt: Callable[[], AttemptProcesses | None],
+        devices: Callable[[], tuple[str, Mapping[int, Sequence[str]]]],
         exits: Callable[[], Sequence[Exit]],
         clock_offset: Callable[[], float],
         is_waiting: Callable[[], bool],
@@ -84,6 +88,10 @@ class Watcher:
         self._env = env
         self._stall_after = stall_after
         self._attempt = attempt
+        self._devices = devices
+        self._events: EventReader | None = None
+        self._probe: DeviceProbe | None = None
+        self._devices_of: Mapping[int, Sequence[str]] = {}
         self._exits = exits
         self._clock_offset = clock_offset
         self._tell = tell
@@ -198,6 +206,8 @@ class Watcher:
         self._look()
         self._write_clock()
         self._write("end")
+        if self._probe is not None:
+            self._probe.close()
         self._history.close()
         if server is not None:
             server.close()
@@ -244,6 +254,8 @@ class Watcher:
             for each in self._processes:  # what they printed since the last look
                 after = ends.get((each.role, each.rank))
                 self._read(each, at, after.log_from if after and after.first_line_at else None)
+                if each is self._processes[0]:
+                    self._read_events(each, (), at)
             self._write("attempt_end", at, attempt=self._number)
         self._processes = () if attempt is None else attempt.processes
         if attempt is None:
@@ -256,6 +268,8 @@ class Watcher:
             self._is_stopping = True
             self._write("stopping")
         now, looks = monotonic(), []
+        if self._probe is not None:
+            self._probe.look(now)
         has_facts = now >= self._facts_at
         if has_facts:
             self._facts_at = now + FACTS_SECONDS
@@ -272,8 +286,10 @@ class Watcher:
                 self._write(
                     "sample", **_named(each), cpu=round(facts.cpu_seconds, 2), rss=facts.rss_bytes,
                     read=facts.read_bytes, written=facts.written_bytes, waited=round(waited, 2),
-                    faults=faults,
+                    faults=faults, **self._device_fields(each),
                 )  # fmt: skip
+                if each is attempt.processes[0]:
+                    reading = self._read_events(each, facts.pids, None) or reading
             step = None if reading is None else reading.step
             tracer = tracer_of(each.pid) if is_held else 0
             if each.role == "worker":  # servers move when workers do
@@ -302,7 +318,23 @@ class Watcher:
             self._write("waited", self._waits_from, seconds=seconds)
         self._waits_from = self._joined_at = 0.0
         self._write("attempt", attempt.began_at, attempt=attempt.number, ranks=rows)
+        kind, self._devices_of = self._devices()
+        if kind != "cpu" and self._probe is None:
+            from paddock.watch.devices import DeviceProbe
+
+            self._probe = DeviceProbe(kind, self._env)
         self._write_clock()
+
+    def _device_fields(self, each: NodeProcess) -> dict[str, float]:
+        """Return the use and memory of a worker's devices, together, for its sample."""
+        found = self._probe.found if self._probe is not None and each.role == "worker" else {}
+        own = [found[label] for label in self._devices_of.get(each.rank, ()) if label in found]
+        uses = [device.use for device in own if device.use is not None]
+        memory = [device.used_bytes for device in own if device.used_bytes is not None]
+        return {
+            **({"gpu": round(sum(uses) / len(uses), 3)} if uses else {}),
+            **({"gpu_bytes": sum(memory)} if memory else {}),
+        }
 
     def _write_clock(self) -> None:
         """Write how our clocks stand to the coordinator's: readers merge nodes by that."""
@@ -349,14 +381,35 @@ class Watcher:
             reading = read_tail(tail, self._profiles)
         if reading is None or reading == before:
             return size, before
-        self._readings[key] = reading
+        self._write_progress(each, reading, at)
+        return size, reading
+
+    def _read_events(
+        self, each: NodeProcess, pids: Sequence[int], at: float | None
+    ) -> ProgressReading | None:
+        """Read the event files of a process whose log tells no values. at: as of _read."""
+        from paddock.watch.events import PROFILES, EventReader
+
+        known = self._readings.get((each.role, each.rank))
+        if known is not None and known.values and known.profile not in PROFILES:
+            return None
+        if self._events is None:
+            self._events = EventReader(self._began_at)
+        reading = self._events.read(pids or (each.pid,), monotonic())
+        if reading is not None:
+            self._write_progress(each, reading, at)
+        return reading
+
+    def _write_progress(
+        self, each: NodeProcess, reading: ProgressReading, at: float | None
+    ) -> None:
+        self._readings[each.role, each.rank] = reading
         self._see("progress", reading.profile)
         fields = {n: v for n in READ_FIELDS if (v := getattr(reading, n)) is not None}
         self._write(
             "progress", at, **_named(each), profile=reading.profile, values=dict(reading.values),
             unit=reading.rate_unit, **fields,
         )  # fmt: skip
-        return size, reading
 
     def _read_head(self, each: NodeProcess, size: int) -> bytes:
         """Return what is new at the beginning of a log: trackers tell there of their pages."""

@@ -30,6 +30,7 @@ TEXTS = {
     "loss": ("Loss", "损失"),
     "rate": ("Rate", "速度"),
     "cpu": ("CPU", "CPU"),
+    "gpu": ("device", "设备"),
     "memory": ("Memory", "内存"),
     "line_age": ("Last line", "最后一行"),
     "node": ("Node", "节点"),

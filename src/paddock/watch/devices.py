@@ -1,0 +1,106 @@
+"""The use and memory of a node's devices, asked of their vendors' tools beside the looks.
+
+Not tried on a device: the tests play outputs that were captured elsewhere (tests/accel/golden).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from paddock.core.value import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from subprocess import Popen
+
+ASK_SECONDS = 10.0  # between two questions, and for an answer at most
+BYTES_MAX = 1 << 16  # of an answer: what a pipe holds
+NVIDIA = "--query-gpu=index,uuid,utilization.gpu,memory.used"
+COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "gpu": (("nvidia-smi", NVIDIA, "--format=csv,noheader,nounits"),),
+    "xpu": (("xpu-smi",), ("xpu_smi",)),
+    "dcu": (("hy-smi",), ("rocm-smi",)),
+}
+# The DEVICES table of xpu_smi: a number, a PCI address, ..., use, L3, memory.
+_XPU = re.compile(r"\|\s*(\d+) \| [\da-f:.]+ \|.*?(\d+) % \|[^|]*\|\s*(\d+) / \d+ MB \|", re.ASCII)
+
+
+@value
+class DeviceUse:
+    """use: of 1; used_bytes: of its memory. None where the tool tells none."""
+
+    use: float | None
+    used_bytes: int | None = None
+
+
+def read_use(kind: str, text: str) -> dict[str, DeviceUse]:
+    """The use of devices, by number and, of NVIDIA's, by UUID. text: a tool's output.
+
+    >>> read_use("gpu", "0, GPU-5a, 93, 1024\\n")["GPU-5a"]
+    DeviceUse(use=0.93, used_bytes=1073741824)
+    """
+    found: dict[str, DeviceUse] = {}
+    for line in text.splitlines():
+        words = line.replace(",", " ").split()
+        if kind == "gpu" and len(words) == 4:
+            use, memory = (int(w) if w.isdecimal() else None for w in words[2:])
+            each = DeviceUse(
+                None if use is None else use / 100, None if memory is None else memory << 20
+            )
+            found |= {words[0]: each, words[1]: each}
+        elif kind == "xpu" and (match := _XPU.match(line)):
+            found[match[1]] = DeviceUse(int(match[2]) / 100, int(match[3]) << 20)
+        elif kind == "dcu" and words and words[0].isdecimal():
+            shares = [word[:-1] for word in words if word.endswith("%")]
+            if shares and shares[-1].isdecimal():  # the last column that is one: DCU% or GPU%
+                found[words[0]] = DeviceUse(int(shares[-1]) / 100)
+    return found
+
+
+class DeviceProbe:
+    """Asks a vendor's tool again and again, and waits for no answer. Owned by one thread."""
+
+    def __init__(self, kind: str, env: Mapping[str, str]) -> None:
+        self._kind, self._env = kind, env
+        self._commands = list(COMMANDS.get(kind, ()))
+        self._process: Popen[bytes] | None = None
+        self._asked_at = -ASK_SECONDS
+        self.found: dict[str, DeviceUse] = {}
+
+    def look(self, now: float) -> None:
+        """Take the answer if it is there; ask anew when it is time. now: monotonic seconds."""
+        if self._process is not None:
+            if self._process.poll() is None and now - self._asked_at < ASK_SECONDS:
+                return
+            self._take()
+        if self._commands and now - self._asked_at >= ASK_SECONDS:
+            self._asked_at = now
+            self._ask()
+
+    def _ask(self) -> None:
+        from subprocess import DEVNULL, PIPE, Popen
+
+        try:
+            self._process = Popen(
+                self._commands[0], stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=dict(self._env)
+            )
+        except OSError:
+            self._commands.pop(0)  # it is not there
+
+    def _take(self) -> None:
+        process, self._process = self._process, None
+        if process is None or process.stdout is None:
+            return
+        with process.stdout:
+            if process.returncode is None:  # it hangs, or has filled the pipe
+                process.kill()
+                process.wait()
+            elif process.returncode == 0:
+                text = os.read(process.stdout.fileno(), BYTES_MAX).decode("utf-8", "replace")
+                self.found = read_use(self._kind, text)
+
+    def close(self) -> None:
+        """End a question that has no answer."""
+        self._take()
