@@ -220,12 +220,16 @@ def groups_text(groups: Sequence[StackGroup]) -> str:
     >>> groups_text((StackGroup("all_reduce at t.py:8", (0, 1), "all_reduce"),
     ...              StackGroup("read at data.py:12", (2,))))
     '2 x all_reduce at t.py:8 · 1 x read at data.py:12 (rank 2)'
+    >>> groups_text((StackGroup("barrier", (0,), "barrier"), StackGroup("read", (1,))))
+    '1 x barrier (rank 0) · 1 x read (rank 1)'
     """
-    most = max((len(g.ranks) for g in groups), default=0)
+    sizes = [len(g.ranks) for g in groups]
+    others = max(sizes, default=0)  # who they are goes without saying, if the rest is named
+    if sizes.count(others) > 1 or len(groups) == 1 < others:
+        others += 1
     return " · ".join(
-        f"{len(g.ranks)} x {g.place}"
-        + (f" ({ranks_text(g.ranks)})" if len(g.ranks) < most or len(groups) == 1 < most else "")
-        for g in groups
+        f"{len(g.ranks)} x {g.place}" + (f" ({ranks_text(g.ranks)})" if size < others else "")
+        for g, size in zip(groups, sizes, strict=True)
     )
 
 
