@@ -35,7 +35,10 @@ class Cut:
     @property
     def nbytes(self) -> int:
         """Bytes of what was put aside. From any thread, as `ps stat` is answered."""
-        states = [*self.taken.values(), *(one for kept in list(self._kept.values()) for one in kept)]
+        states = [
+            *self.taken.values(),
+            *(one for kept in list(self._kept.values()) for one in kept),
+        ]
         return sum(array.nbytes for state in states for array in state.values())
 
     def keep(self, shards: NDArray[np.int32], rows: State) -> None:
