@@ -107,11 +107,6 @@ def test_stacks_of_all_hosts_are_shown(lab: Lab) -> None:
     """Rank 5 waits for rank 0, which is on another host: only who hears both can tell."""
     job = lab.submitted(lab.script(MEET))
     lab.until_up(6)
-    if not lab.knows_ranks:
-        done = lab.paddock("stacks", job)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "cannot be asked for stacks" in done.stderr
-        return
     wait_until(lambda: any("rank-is-up" in line for line in lab.logs(job)))
     found: list[dict[str, Any]] = []
 

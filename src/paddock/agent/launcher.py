@@ -301,6 +301,8 @@ class LauncherProcess(Launcher):
                 news = Stalled(at + text, has_suspect)
                 self.loop.post(lambda: self.member.tell_if_in(attempt, news))
 
+        in_pod = "KUBERNETES_SERVICE_HOST" in self.env  # no control socket can be reached there
+        asked_in = self.job.record or (self._node.logs if in_pod else "")
         self.watcher = Watcher(
             os.path.join(self._node.directory or self._node.logs, "history.jsonl"),
             self.env,
@@ -323,7 +325,7 @@ class LauncherProcess(Launcher):
             waits_from=self._waits_from,
             joined_at=self.member.joined_at,
             began_at=self._began_at,
-            record=os.path.abspath(self.job.record) if self.job.record else "",
+            record=os.path.abspath(asked_in) if asked_in else "",
             metrics_fd=self._metrics_fd,
         )
         try:

@@ -56,7 +56,8 @@ class Watcher:
     clock_offset: seconds that the coordinator's monotonic clock is ahead of ours; it is also that
     of the exits. metrics_fd: a socket that listens, for Prometheus, or -1.
 
-    record: the directory of --record, where others ask for stacks (folder.py); "" for none.
+    record: where others ask for stacks (folder.py): the directory of --record, or a pod's logs;
+    "" for a run with a control socket.
 
     Called in the thread: attempt, devices, exits, clock_offset, is_waiting; tell(text), a line for
     people; on_stall(attempt's number, text, has suspects), with the text "" once ranks move again.

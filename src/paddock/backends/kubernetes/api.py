@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -39,6 +41,7 @@ COMMANDS: Resource[dict[str, Any]] = Resource(
 )
 LABEL_POD = "paddle-res-name"  # on every pod of a PaddleJob (operator/names.py)
 AT_ONCE = 16
+STACKS_SECONDS = 10
 # For the container's Python, as an image may lack all else: prints the inode of the newest history,
 # and what follows byte $2 if its inode is $1, else all.
 NEWS = f"""
@@ -48,6 +51,23 @@ with open(max(found, key=os.path.getmtime), "rb") as file:
     inode = os.fstat(file.fileno()).st_ino
     file.seek(int(sys.argv[2]) if inode == int(sys.argv[1]) else 0)
     sys.stdout.buffer.write(b"%d\\n" % inode + file.read())
+"""
+# The same for the stacks that this pod's launcher takes (watch/folder.py): asks, prints the answer.
+STACKS = f"""
+import glob, json, os, sys, time
+asked = json.loads(sys.argv[1])
+named = f"stacks.of.{{os.uname().nodename}}.*"
+found = glob.glob(f"{FOLDER}/log/**/" + named, recursive=True)
+own = max(found, key=os.path.getmtime)
+with open(os.path.join(os.path.dirname(own), "stacks.ask"), "w") as file:
+    json.dump(asked, file)
+row, until = {{}}, time.monotonic() + {STACKS_SECONDS}
+while row.get("id") != asked["id"] and time.monotonic() < until:
+    time.sleep(0.1)
+    with open(own) as file:
+        text = file.read()
+    row = json.loads(text) if text.endswith("}}") else row
+print(text)
 """
 ITS_PYTHON = "/proc/1/exe"  # the launcher's
 SETTLE_SECONDS_MAX = 10.0
@@ -165,6 +185,28 @@ async def histories(
         return {"files": [row], "is_whole": True}
 
     return list(await asyncio.gather(*(news(pod, row["known"]) for pod, row in asked)))
+
+
+async def stacks(
+    client: HttpClient, namespace: str, pods: Iterable[Pod], *, native: bool
+) -> list[dict[str, Any]]:
+    """Return the answers of the launchers in these pods; one without has its host and problem."""
+    some, asked = asyncio.Semaphore(AT_ONCE), f"{os.getpid()}.{time.time_ns()}"
+    words = json.dumps({"id": asked, "native": native})
+
+    async def ask_one(pod: Pod) -> dict[str, Any]:
+        name, problem = pod.metadata.name, f"no answer within {STACKS_SECONDS} s"
+        try:
+            async with some:
+                command = (ITS_PYTHON, "-Ec", STACKS, words)
+                row = json.loads(await client.exec(namespace, name, container_of(pod), command))
+                if row.get("id") == asked:
+                    return dict(row)
+        except (KubeError, ValueError) as error:
+            problem = str(error)
+        return {"host": name, "stacks": [], "problem": problem}
+
+    return list(await asyncio.gather(*map(ask_one, pods)))
 
 
 async def refusals_of(client: HttpClient, namespace: str, uid: str) -> list[str]:

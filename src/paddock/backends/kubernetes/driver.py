@@ -101,12 +101,13 @@ class Kubernetes:
         )
 
     def stacks(self, run: RegisteredJob, *, native: bool) -> list[dict[str, Any]]:
-        """Refuse: a launcher in a pod has no control socket."""
-        hint = (
-            "those of a stall stand in paddock web; for now: "
-            f"kubectl exec -n {run.handle.place} POD -- py-spy dump --pid PID"
-        )
-        raise UsageError(f"the launchers of {run.handle} cannot be asked for stacks", hint=hint)
+        """Ask the launchers in the pods that run."""
+        pods, place = newest_pods(self._look(run)).values(), run.handle.place
+        asked = [pod for pod in pods if pod.status.phase == "Running"]
+        if not asked:
+            hint = f"paddock status {run.run_id}"
+            raise UsageError(f"no pod of {run.handle} runs now", hint=hint)
+        return self._ask(run, lambda client: api.stacks(client, place, asked, native=native))
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
         """Suspend the job: its pods get SIGTERM and its grace; the job object stays for status."""
