@@ -190,3 +190,40 @@ def test_a_users_own_profile_is_wired_and_its_page_of_a_tracker_is_told(tmp_path
     refused = paddock("launch", "--devices", "cpu", "t.py")
     assert refused.startswith("2\n")
     assert "line 1: missing )" in refused and "line 2: no group" in refused
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step 1 loss 2 a" + "1" * 5000 + "/",
+        "step 1 loss" + " " * 5000 + "x",
+        "step 1 " + "abc " * 1000,
+        "step 1 a (" + "a " * 2000,
+        "epoch: [1/1] " * 400 + "batch_id",
+        "epoch 1 x " * 500 + "loss",
+    ],
+)  # fmt: skip
+def test_a_long_line_is_read_at_once(line: str) -> None:
+    """A match keeps all threads of the launcher waiting: some took longer than a test may."""
+    reading = read_tail(line.encode())
+    assert reading is None or reading.profile in ("plain", "paddle")
+
+
+def test_colours_are_passed_over() -> None:
+    reading = read_tail(b"\x1b[32mstep 5\x1b[0m \x1b[1;31mloss\x1b[0m 0.5\n")
+    assert reading is not None
+    assert (reading.step, reading.values) == (5, (("loss", 0.5),))
+
+
+def test_a_rate_that_is_no_number_keeps_the_step() -> None:
+    """A history's reader takes no row with such a rate."""
+    reading = read_line("step 5, loss: nan, ips: inf")
+    assert reading is not None
+    assert (reading.step, reading.rate) == (5, None)
+
+
+@pytest.mark.parametrize("pattern", ["(?P<step>\\d{99999999999})", "(" * 5000 + "(?P<step>.)"])
+def test_a_profile_that_python_cannot_read_is_told(pattern: str) -> None:
+    profiles, wrong = own_profiles(f"mine {pattern}")
+    assert profiles == []
+    assert wrong[0].startswith("line 1: ")

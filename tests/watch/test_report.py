@@ -15,6 +15,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import paddock
+from paddock.watch.rank import read_reports
 from schemas import SCHEMAS, mistakes
 from watched import launched
 
@@ -42,6 +43,32 @@ def test_a_number_that_is_another_file_gets_no_report(
         monkeypatch.setenv("PADDOCK_REPORT_FD", str(file.fileno()))
         assert paddock.report(step=1) is False
     assert (tmp_path / "theirs").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (b'{"step": 1%s}' % (b"0" * 400), None),  # isfinite() raises for such a number
+        (b'{"step": 1%s, "loss": 2}' % (b"0" * 400), (None, None, (("loss", 2),))),
+        (b'{"step": NaN, "epoch": Infinity, "loss": NaN}', (None, None, ("loss",))),
+        (b'{"step": 1e300, "epoch": 2}', (None, 2, ())),
+        (b'{"step": true, "a": "b"}', None),
+        (b"[" * 60000, None),
+        (b"\0" * 60000, None),
+        (b'{"step": 3}\n{"step": ', (3, None, ())),
+        (json.dumps({str(n): n for n in range(3000)}).encode(), (None, None, 24)),
+    ],
+)  # fmt: skip
+def test_a_damaged_report_ends_nothing(text: bytes, read: object) -> None:
+    """A rank may write anything."""
+    found = read_reports(text)
+    if read is None or found is None:
+        assert found is read
+        return
+    step, epoch, values = read  # type: ignore[misc]  # of the table above
+    assert (found.step, found.epoch) == (step, epoch)
+    names = tuple(name for name, _ in found.values)
+    assert values in (found.values, names, len(names))
 
 
 @pytest.mark.limit(90)

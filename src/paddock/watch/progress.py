@@ -8,6 +8,7 @@ Sources are the libraries' own lines, captured under tests/watch/golden.
 from __future__ import annotations
 
 import re
+from math import isfinite
 
 from paddock.core.value import value
 from paddock.errors import Problem, UsageError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 LINES_MAX = 60  # read of one look, from the last
-LINE_BYTES_MAX = 4000  # the rest of a longer line is not read
+LINE_BYTES_MAX = 2000  # the rest of a longer line is not read
 VALUES_MAX = 24  # of one line
 PROFILE_BYTES_MAX = 1 << 20
 TRACKERS = {  # words of their lines; whether any address there is a run's
@@ -25,7 +26,7 @@ TRACKERS = {  # words of their lines; whether any address there is a run's
     "aim ui": True, "view run": False,
 }  # fmt: skip
 
-NUMBER = r"[-+]?(?:(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan\b|inf(?:inity)?\b)"
+NUMBER = r"[-+]?(?:(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan\b|inf(?:inity)?\b)"
 
 
 @value
@@ -103,14 +104,19 @@ PROFILES = (
     ),
 )  # fmt: skip
 
+# No part of it may repeat without a limit beside another: a match keeps all threads waiting. The
+# number is in a lookahead, which is never tried again with fewer digits.
 _PAIR = re.compile(
-    rf"(?P<name>[A-Za-z][\w/.@-]*(?: [A-Za-z][\w/.@-]*)*)(?: \([\w/ ]+\))?['\"]?\s*[:=]?\s*['\"]?"
-    rf"(?P<number>{NUMBER})(?![\w.]*[/:\d])(?P<unit> ?(?:[A-Za-z]+/s(?:ec)?))?"
+    r"(?<![A-Za-z])(?P<name>[A-Za-z][\w/.@-]{0,60}(?: [A-Za-z][\w/.@-]{0,60}){0,5})"
+    r"(?: \([\w/ ]{1,30}\))?['\"]?\s{0,9}[:=]?\s{0,9}['\"]?"
+    rf"(?=(?P<number>{NUMBER}))(?P=number)(?![\w.]{{0,60}}[/:\d])"
+    r"(?P<unit> ?(?:[A-Za-z]{1,30}/s(?:ec)?))?"
 )
-_SPEED = re.compile(rf"({NUMBER}) ?([A-Za-z]+/s(?:ec)?)(?![\w/])")
+_SPEED = re.compile(rf"(?<![\d,.])({NUMBER}) ?([A-Za-z]{{1,30}}/s(?:ec)?)(?![\w/])")
 # wandb: wandb/sdk/wandb_run.py; MLflow: mlflow/tracking/fluent.py "View run"; TensorBoard and Aim
 # print where they listen; Comet: "Experiment is live on comet.com"; SwanLab: "View run at".
 _URL = re.compile(rb"(https?://)(?:[^\s/@]*@)?([\w.:/#%~@+-]+[\w/])", re.IGNORECASE)
+_COLOURS = re.compile(rb"\x1b\[[\d;]{0,40}m")  # ECMA-48, SGR
 _LOSS = ("loss", "train_loss", "lm loss", "training loss", "train loss", "avg_loss", "cost")
 _RATES = {
     "ips": "", "tps": "tokens/s", "speed": "", "samples_per_second": "samples/s",
@@ -152,7 +158,7 @@ values=(('loss', 0.25), ('lr', 0.001)))
             found["steps"] = None
         return ProgressReading(
             profile.name, _whole(found.get("step")), _whole(found.get("steps")),
-            _number(found.get("epoch")), rate, unit, values,
+            _finite(_number(found.get("epoch"))), _finite(rate), unit, values,
         )  # fmt: skip
     return None
 
@@ -185,7 +191,7 @@ def own_profiles(text: str) -> tuple[list[LineProfile], list[str]]:
             continue
         try:
             compiled = re.compile(".*?(?:" + pattern.strip() + ")")
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             wrong.append(f"line {number}: {error}")
             continue
         if "step" in compiled.groupindex or "epoch" in compiled.groupindex:
@@ -232,6 +238,7 @@ def find_trackers(text: bytes) -> list[tuple[str, str]]:
 
 def _last_lines(tail: bytes) -> Iterator[str]:
     """The last lines, latest first. A bar redraws its line with a carriage return."""
+    tail = _COLOURS.sub(b"", tail)
     end, count = len(tail), 0
     while end > 0 and count < LINES_MAX:
         begin = max(tail.rfind(b"\n", 0, end), tail.rfind(b"\r", 0, end)) + 1
@@ -278,6 +285,10 @@ def _number(text: str | None) -> float | None:
     except ValueError:
         return None
     return number
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and isfinite(number) else None
 
 
 def _whole(text: str | None) -> int | None:

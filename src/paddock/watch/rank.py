@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.watch.progress import ProgressReading
 
+WHOLE_MAX = 1e18  # a larger number is damage
+
 
 def report(*, step: int | None = None, epoch: float | None = None, **values: float | int) -> bool:
     """Report this rank's progress to its launcher: `paddock top` and `paddock web` show it.
@@ -51,14 +53,16 @@ def read_reports(data: bytes) -> ProgressReading | None:
     >>> read_reports(b'{"step": 3}').step
     3
     """
-    from paddock.watch.progress import ProgressReading
+    from paddock.watch.progress import VALUES_MAX, ProgressReading
 
     for line in reversed(data.splitlines()):
         numbers = parse_report(line)
         if numbers is not None:
             step, epoch = numbers.pop("step", None), numbers.pop("epoch", None)
-            whole = None if step is None or not isfinite(step) else int(step)
-            return ProgressReading("paddock.report", whole, epoch=epoch, values=(*numbers.items(),))
+            whole = None if step is None or not abs(step) < WHOLE_MAX else int(step)
+            known = epoch if epoch is not None and isfinite(epoch) else None
+            values = (*numbers.items(),)[:VALUES_MAX]
+            return ProgressReading("paddock.report", whole, epoch=known, values=values)
     return None
 
 
@@ -73,7 +77,7 @@ def parse_report(line: bytes) -> dict[str, float] | None:
         found = {
             str(name)[:80]: number
             for name, number in row.items()
-            if isinstance(number, (int, float)) and not isinstance(number, bool)
+            if isinstance(number, float) or (type(number) is int and abs(number) < WHOLE_MAX)
         }
     except (ValueError, AttributeError, RecursionError):
         return None
