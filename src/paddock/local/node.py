@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from time import monotonic
 
-from paddock.contracts.environment import REPORT_VARIABLE, proc_env, shared_env
+from paddock.contracts.environment import REPORT_FD, proc_env, shared_env
 from paddock.core.attempt.exits import Exit
 from paddock.core.attempt.supervisor import (
     SIGKILL,
@@ -40,7 +40,6 @@ from paddock.local.runs.entry import json_text
 from paddock.local.spawn import (
     ChildProcess,
     Hook,
-    ReportPipe,
     Streams,
     allow_files,
     end_of,
@@ -62,10 +61,11 @@ if TYPE_CHECKING:
     from paddock.local.ending import Endings
     from paddock.local.facts.ports import HeldPorts
     from paddock.local.output.streams import OutputThread, ProcessStream
+    from paddock.local.spawn import ReportReader
     from paddock.local.warm.process import DaemonLoop
     from paddock.local.warm.server import WarmServer
 
-    Opened = list[tuple[Proc, tuple[ProcessStream, tuple[int, int]]]]
+    Opened = list[tuple[Proc, tuple[ProcessStream, tuple[int, ...]]]]
 
     class NodeEvents(Protocol):
         """The reports of a NodeRunner to its member, on the loop's thread."""
@@ -117,7 +117,7 @@ class NodeProcess:
     log: str
     first_line_at: float = 0.0
     log_from: int = 0
-    reports: ReportPipe | None = None
+    reports: ReportReader | None = None
 
 
 @value
@@ -161,7 +161,6 @@ class NodeRunner:
         self._server_dirs: list[str] = []  # of this node's servers, over all attempts
         self._supervisor: Supervisor | None = None
         self._children: dict[tuple[str, int], ChildProcess] = {}
-        self._reports: dict[tuple[str, int], ReportPipe] = {}  # of this attempt
         self._waiting: Opened = []  # for the warm server
         self._began_at = 0.0  # monotonic seconds, of this attempt
         self._slow_note = ""
@@ -186,12 +185,14 @@ class NodeRunner:
         supervisor, children = self._supervisor, list(self._children.values())
         if supervisor is None or not children:
             return None
-        found = (
+        reports = self._streams.reports
+        found = [
             NodeProcess(
-                *c.key, c.pid, c.stream.path, c.stream.first_at, c.stream.begins_at, c.reports
+                *c.key, c.pid, c.stream.path, c.stream.first_at, c.stream.begins_at,
+                reports.get(c.key),
             )
             for c in children
-        )
+        ]  # fmt: skip
         return AttemptProcesses(supervisor.attempt, self._began_at, self.is_stopping, tuple(found))
 
     def devices(self) -> tuple[str, dict[int, tuple[str, ...]]]:
@@ -287,17 +288,14 @@ class NodeRunner:
             grace_seconds=self.job.grace_seconds,
             servers=self.job.servers,
         )
-        self._streams = Streams(self.job, log_dir, plan, procs, self._shared.error_files)
+        self._streams = Streams(self.job, log_dir, plan, procs, self._shared)
         opened = [(proc, self._streams.open(proc)) for proc in procs]
         workers = [(proc, ends) for proc, (_, ends) in opened if proc.role == "worker"]
         if self._warm is not None and workers:
             self._waiting = opened  # servers wait, too: they may run the same script
             self._warm.fork_workers(
                 self._shared,
-                [
-                    (proc, self._env_of(proc), (*ends, self._report_fd(proc)))
-                    for proc, ends in workers
-                ],
+                [(proc, self._env_of(proc), ends) for proc, ends in workers],
                 f"{log_dir.run_dir}/imports-{plan.attempt}",
                 before=self._unbind_ports,
                 then=lambda pids: self._spawn_all(opened, pids),
@@ -341,7 +339,7 @@ class NodeRunner:
             log_dir=log_dir.path,
             run_dir=log_dir.run_dir,
             pod_name=self._context.pod_name,
-            takes_reports=True,
+            takes_reports=os.sysconf("SC_OPEN_MAX") > REPORT_FD,
         )
         self.notes = shared.notes
         if shared.server_dir:
@@ -374,53 +372,31 @@ class NodeRunner:
             self._held.unbind()
 
     def _spawn(
-        self, proc: Proc, stream: ProcessStream, ends: tuple[int, int], pid: int = 0
+        self, proc: Proc, stream: ProcessStream, ends: tuple[int, ...], pid: int = 0
     ) -> Exit | None:
-        """Start a process; returns its Exit if that failed. Closes the write ends of its output.
+        """Start a process; returns its Exit if that failed. Closes the ends that it has.
 
         pid: of a process that runs already, else 0.
         """
         argv = self.job.command_of(proc.role).argv()
-        key = (proc.role, proc.rank)
+        allow = self.allow_tracer if proc.role == "worker" else None
         try:
-            pid = pid or spawn(
-                argv, self._env_of(proc), has_stdin(proc), *ends, self._reports.get(key),
-                self.allow_tracer if proc.role == "worker" else None,
-            )  # fmt: skip
+            pid = pid or spawn(argv, self._env_of(proc), has_stdin(proc), ends, allow)
         except OSError as error:
             return spawn_failure(proc, self._plan.attempt, error, argv[0], stream.path)
         finally:
             for write_fd in set(ends):
                 os.close(write_fd)
-            reports = self._reports.get(key)
-            if reports is not None:
-                reports.close_rank_end()
-        self._children[key] = ChildProcess(proc, pid, stream, reports)
+        self._children[(proc.role, proc.rank)] = ChildProcess(proc, pid, stream)
         return None
 
     def _env_of(self, proc: Proc) -> dict[str, str]:
-        """The environment of a process; the pipe of a rank's reports is opened for it."""
         assert self._log_dir is not None
         env, backup = proc_env(self._shared, proc)
         if backup is not None:
             path, content = backup
             self._log_dir.write_private(os.path.basename(path), json_text(content))
-        key = (proc.role, proc.rank)
-        pipe = self._reports.get(key)
-        if pipe is not None and pipe.write_fd < 0:  # a server that is started again needs another
-            self._reports.pop(key).close()
-            pipe = None
-        if REPORT_VARIABLE in env and pipe is None:
-            try:
-                self._reports[key] = ReportPipe()
-            except OSError:  # out of descriptors: no rank fails for its reports
-                del env[REPORT_VARIABLE]
         return env
-
-    def _report_fd(self, proc: Proc) -> int:
-        """The end of the pipe of a rank's reports that the rank gets, -1 without one."""
-        reports = self._reports.get((proc.role, proc.rank))
-        return -1 if reports is None else reports.write_fd
 
     def _watch(self, child: ChildProcess) -> None:
         self._loop.watch(child.pidfd, READ, lambda _events: self._on_ended(child))
@@ -640,9 +616,6 @@ class NodeRunner:
         streams = [c.stream for c in self._children.values()]
         self._note_slow_start(attempt)
         self._children.clear()
-        for reports in self._reports.values():
-            reports.close()
-        self._reports.clear()
         self._loop.at("node", None, self._on_timer)
         is_done = False
 

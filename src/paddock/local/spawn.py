@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-from _thread import allocate_lock
 from time import monotonic_ns
 
 from paddock.contracts.environment import REPORT_FD
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from paddock.contracts.environment import SharedEnv
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
     from paddock.local.output.logs import LogDir
@@ -66,60 +66,38 @@ F_SETPIPE_SZ = 1031  # fcntl.h
 
 
 REPORT_BYTES = 1 << 16
+# stdout, stderr, and if there can be one the pipe of reports (watch/rank.py): what of a process.
+OUTPUTS = (1, 2, REPORT_FD)
 
 
-class ReportPipe:
-    """The pipe in which a rank reports its progress. A full one takes no more: no rank waits.
+class ReportReader:
+    """Reads a rank's reports of its progress, in any thread; closed once nobody has it."""
 
-    The loop's thread makes and closes it, that of the watcher reads.
-    """
-
-    def __init__(self) -> None:
-        """Raises OSError: no descriptor is left, or none that high is allowed."""
-        if os.sysconf("SC_OPEN_MAX") <= REPORT_FD:
-            raise OSError(errno.EMFILE, "too many open files")
-        self._read_fd, self.write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._lock = allocate_lock()
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
 
     def read(self) -> bytes:
         """Read the reports since the last time; b"" for none."""
-        with self._lock:
-            try:
-                return os.read(self._read_fd, REPORT_BYTES) if self._read_fd >= 0 else b""
-            except OSError:
-                return b""
+        try:
+            return os.read(self._fd, REPORT_BYTES)
+        except BlockingIOError:
+            return b""
 
-    def close_rank_end(self) -> None:
-        """The rank has its end."""
-        os.close(self.write_fd)
-        self.write_fd = -1
-
-    def close(self) -> None:
-        """Close what is open."""
-        with self._lock:
-            for fd in (self._read_fd, self.write_fd):
-                if fd >= 0:
-                    os.close(fd)
-            self._read_fd = self.write_fd = -1
+    def __del__(self) -> None:
+        os.close(self._fd)
 
 
 class ChildProcess:
-    """A started process.
+    """A started process. pidfd: ready when it has ended; close-on-exec (Linux 5.3)."""
 
-    pidfd: ready when it has ended; close-on-exec (Linux 5.3).
-    """
+    __slots__ = ("key", "pid", "pidfd", "proc", "stream")
 
-    __slots__ = ("key", "pid", "pidfd", "proc", "reports", "stream")
-
-    def __init__(
-        self, proc: Proc, pid: int, stream: ProcessStream, reports: ReportPipe | None = None
-    ) -> None:
+    def __init__(self, proc: Proc, pid: int, stream: ProcessStream) -> None:
         self.proc = proc
         self.key = (proc.role, proc.rank)
         self.pid = pid
         self.pidfd = os.pidfd_open(pid)
         self.stream = stream
-        self.reports = reports
 
 
 def has_stdin(proc: Proc) -> bool:
@@ -131,31 +109,26 @@ def spawn(
     argv: tuple[str, ...],
     env: Mapping[str, str],
     has_stdin: bool,
-    stdout: int,
-    stderr: int,
-    reports: ReportPipe | None = None,
+    outputs: Sequence[int],
     allow_tracer: Callable[[], object] | None = None,
 ) -> int:
     """Start a program in a process group of its own; returns its pid. Raises OSError.
 
-    allow_tracer: called in the new process before exec(2).
+    outputs: descriptors, of OUTPUTS. allow_tracer: called in the new process before exec(2).
     """
+    if allow_tracer is not None:
+        return _fork(argv, env, has_stdin, outputs, allow_tracer)
     null = os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0
     # Also where the two are one: then it stays open over exec (glibc 2.29, musl 1.1.24).
-    more = () if reports is None else ((os.POSIX_SPAWN_DUP2, reports.write_fd, REPORT_FD),)
-    actions = [
-        (os.POSIX_SPAWN_DUP2, 0, 0) if has_stdin else null,
-        (os.POSIX_SPAWN_DUP2, stdout, 1),
-        (os.POSIX_SPAWN_DUP2, stderr, 2),
-        *more,
-    ]
-    if allow_tracer is not None:
-        return _fork(argv, env, actions, allow_tracer)
+    pairs = zip(outputs, OUTPUTS, strict=False)
     return os.posix_spawnp(
         argv[0],
         argv,
         env,
-        file_actions=actions,
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, 0, 0) if has_stdin else null,
+            *((os.POSIX_SPAWN_DUP2, fd, number) for fd, number in pairs),
+        ],
         setpgroup=0,
         setsigmask=[],
         setsigdef=DEFAULT_SIGNALS,
@@ -165,41 +138,28 @@ def spawn(
 def _fork(
     argv: tuple[str, ...],
     env: Mapping[str, str],
-    actions: Sequence[tuple[Any, ...]],
+    has_stdin: bool,
+    outputs: Sequence[int],
     allow_tracer: Callable[[], object],
 ) -> int:
     """Start a program as posix_spawnp(3) does, in milliseconds more."""
     import signal
+    from subprocess import DEVNULL, Popen
 
-    read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
-    try:
-        pid = os.fork()
-        if not pid:
-            try:
-                signal.set_wakeup_fd(-1)
-                allow_tracer()
-                os.setpgid(0, 0)
-                for number in DEFAULT_SIGNALS:
-                    signal.signal(number, signal.SIG_DFL)
-                signal.pthread_sigmask(signal.SIG_SETMASK, ())
-                for kind, fd, *more in actions:
-                    is_file = kind == os.POSIX_SPAWN_OPEN
-                    source, target = (os.open(*more), fd) if is_file else (fd, more[0])
-                    os.dup2(source, target)
-                    os.set_inheritable(target, True)  # also where the two are one
-                os.execvpe(argv[0], argv, env)
-            except OSError as error:
-                os.write(write_fd, b"%d" % (error.errno or 0))
-            finally:
-                os._exit(127)
-    finally:
-        os.close(write_fd)
-        with open(read_fd, "rb") as file:
-            number_text = file.read()
-    if number_text:
-        os.waitpid(pid, 0)
-        raise OSError(int(number_text), os.strerror(int(number_text)))
-    return pid
+    def before_exec() -> None:
+        allow_tracer()
+        os.setpgid(0, 0)
+        for number in DEFAULT_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        for fd, number in zip(outputs, OUTPUTS, strict=False):
+            os.dup2(fd, number)
+            os.set_inheritable(number, True)  # also where the two are one
+
+    stdin = 0 if has_stdin else DEVNULL
+    process = Popen(argv, env=env, stdin=stdin, close_fds=False, preexec_fn=before_exec)
+    process.returncode = 0  # it is ours to wait for
+    return process.pid
 
 
 def spawn_failure(proc: Proc, attempt: int, error: OSError, program: str, log: str) -> Exit:
@@ -269,20 +229,21 @@ class Hook:
 
 
 class Streams:
-    """Opens the streams of one attempt's processes, procs; error_files as in SharedEnv."""
+    """Opens the streams of one attempt's processes, procs. reports: by role and rank."""
 
     def __init__(
-        self, job: Job, log_dir: LogDir, plan: Plan, procs: tuple[Proc, ...], error_files: str
+        self, job: Job, log_dir: LogDir, plan: Plan, procs: tuple[Proc, ...], shared: SharedEnv
     ) -> None:
         self._job = job
         self._log_dir = log_dir
         self._plan = plan
-        self._error_files = error_files
+        self._shared = shared
+        self.reports: dict[tuple[str, int], ReportReader] = {}
         self._shown = shown_keys(job.logs.tail, procs)
         self._has_one_console = bool(job.record) or is_one_place(1, 2)
 
-    def open(self, proc: Proc, again: int = 0) -> tuple[ProcessStream, tuple[int, int]]:
-        """Open the pipes and the log behind them; returns the stream and (stdout, stderr).
+    def open(self, proc: Proc, again: int = 0) -> tuple[ProcessStream, tuple[int, ...]]:
+        """Open the pipes and the log behind them; returns the stream, and ends as of OUTPUTS.
 
         again: 0 for the first start in this attempt. Raises UsageError.
         """
@@ -308,14 +269,19 @@ class Streams:
         stream.header = header.encode()
         if log_dir.has_times:
             stream.open_times = lambda offset: log_dir.open_times(proc, plan.attempt, offset)
-        if self._error_files and proc.role == "worker":
-            stream.error_file = f"{self._error_files}-{proc.rank}.json"
+        if self._shared.error_files and proc.role == "worker":
+            stream.error_file = f"{self._shared.error_files}-{proc.rank}.json"
         # One pipe keeps the order of what a process writes, so two only where they part.
-        if shown == 0 or (shown == 3 and self._has_one_console):
-            return stream, (write_fd, write_fd)
-        errors_read, errors_write = _open_pipe(is_large=bool(shown & 2))
-        stream.set_apart(errors_read, bool(shown & 2))
-        return stream, (write_fd, errors_write)
+        errors_write = write_fd
+        if shown in (1, 2) or (shown == 3 and not self._has_one_console):
+            errors_read, errors_write = _open_pipe(is_large=bool(shown & 2))
+            stream.set_apart(errors_read, bool(shown & 2))
+        if not self._shared.takes_reports:
+            return stream, (write_fd, errors_write)
+        # A full one takes no more: no rank waits.
+        reports_read, reports_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.reports[stream.key] = ReportReader(reports_read)
+        return stream, (write_fd, errors_write, reports_write)
 
 
 def _open_pipe(*, is_large: bool) -> tuple[int, int]:

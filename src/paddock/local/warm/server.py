@@ -63,15 +63,13 @@ PASSING = (
 class ForkOrder:
     """The order to fork one rank. stdin: False for /dev/null, True for the launcher's own.
 
-    stdout, stderr, reports: descriptors of the launcher, reports -1 for none. learn: the file for
-    its imports, "" for none.
+    outputs: descriptors of the launcher, as of spawn.OUTPUTS. learn: the file for its imports, ""
+    for none.
     """
 
     env: Mapping[str, str]
     stdin: bool
-    stdout: int
-    stderr: int
-    reports: int = -1
+    outputs: Sequence[int]
     learn: str = ""
 
 
@@ -120,21 +118,20 @@ class WarmServer:
     def fork_workers(
         self,
         shared: SharedEnv,
-        workers: Sequence[tuple[Proc, Mapping[str, str], tuple[int, int, int]]],
+        workers: Sequence[tuple[Proc, Mapping[str, str], tuple[int, ...]]],
         learn: str,
         *,
         before: Callable[[], None],
         then: Callable[[Mapping[Proc, int]], None],
     ) -> None:
-        """Fork a node's workers: each with its environment, the write ends of its output and of its
-        reports (-1: none).
+        """Fork a node's workers: each with its environment and the write ends of its output.
 
         learn: the file for the first one's imports. before: as of fork(). then(pids): none of them
         where the ranks have to be started without the warm server.
         """
         procs = [proc for proc, _, _ in workers]
         orders = [
-            ForkOrder(env, has_stdin(proc), *ends, "" if at else learn)
+            ForkOrder(env, has_stdin(proc), ends, "" if at else learn)
             for at, (proc, env, ends) in enumerate(workers)
         ]
         common, differing = common_env(shared, [order.env for order in orders])
@@ -439,9 +436,9 @@ class WarmServer:
         ours = b"0" if self._kept is None else _stdin()
         for order in self._orders:
             first = ours if order.stdin else b"null"
-            reports = b"%d" % order.reports if order.reports >= 0 else b""
-            words = [first, b"%d" % order.stdout, b"%d" % order.stderr, reports]
-            lists.append(words + ([os.fsencode(order.learn)] if order.learn else []))
+            modes = (0, 0, os.O_NONBLOCK)
+            words = [b"%d %d" % each for each in zip(order.outputs, modes, strict=False)]
+            lists.append([os.fsencode(order.learn), first, *words])
             known = self._env
             own = {name: text for name, text in order.env.items() if known.get(name) != text}
             lists.append(_entries(own))

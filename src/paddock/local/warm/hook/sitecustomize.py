@@ -37,6 +37,7 @@ FIRST_SECONDS = 0.3
 LEARN_SECONDS = 600
 LEARN_NAMES_MAX = 20000
 EXIT_OWN_FAULT = 125
+REPORT_FD = 191  # contracts/environment.py
 # Devices that may be open: they have no state.
 PLAIN_FILES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # Harmless reads at import: (variable, reading module).
@@ -434,8 +435,7 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
     middle, pids = os.getpid(), []
     try:
         for at in range(0, len(ranks), 2):
-            mine = _open_all(launcher, ranks[at][:3])
-            reports = _open_reports(launcher, ranks[at][3])
+            mine = _open_all(launcher, ranks[at][1:])
             pid = os.fork()
             if not pid:
                 os.close(write_fd)
@@ -444,13 +444,12 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
                 if at:
                     _wait_for_first(ports)
                 _become(mine, said, [*common, *ranks[at + 1]])
-                _take_reports(reports)
                 _take_arguments(args)
                 return ranks[at]
             pids.append(pid)
             os.setpgid(pid, pid)
             os.pwrite(PROGRESS, b"%d \0" % pid, 0)
-            for fd in {*mine, reports}:
+            for fd in {*mine}:
                 if fd is not None:
                     os.close(fd)
         os.write(go_write, b"!" * len(pids))
@@ -464,9 +463,10 @@ def _fork(launcher: int, lists: "Lists") -> "Words | None":
 
 
 def _open_all(launcher: int, words: "Words") -> "list[int | None]":
-    """Open the files of a rank: descriptors of the launcher, "null", or "0" for ours.
+    """Open the files of a rank: "null", or "0" for ours.
 
-    "stdin N M": the launcher's standard input, a file from byte N on, in mode M of open(2).
+    "N M": descriptor N of the launcher, with the flags M of open(2). "stdin N M": its standard
+    input, a file from byte N on, in mode M.
     """
     opened: dict[bytes, int | None] = {b"0": None}
     for word in words:
@@ -478,24 +478,9 @@ def _open_all(launcher: int, words: "Words") -> "list[int | None]":
             if offset:
                 os.lseek(fd, offset, 0)
         elif word not in opened:
-            opened[word] = os.open(b"/proc/%d/fd/%s" % (launcher, word), os.O_WRONLY)
+            number, flags = map(int, word.split())
+            opened[word] = os.open(f"/proc/{launcher}/fd/{number}", os.O_WRONLY | flags)
     return [opened[word] for word in words]
-
-
-def _open_reports(launcher: int, word: bytes) -> "int | None":
-    """Open the pipe of a rank's reports (watch/rank.py): a descriptor of the launcher, or b""."""
-    if not word:
-        return None
-    return os.open(b"/proc/%d/fd/%s" % (launcher, word), os.O_WRONLY | os.O_NONBLOCK)
-
-
-def _take_reports(fd: "int | None") -> None:
-    """Give the pipe of the reports the number that its variable tells."""
-    if fd is not None:
-        number = int(os.environ["PADDOCK_REPORT_FD"])
-        os.dup2(fd, number)
-        if fd != number:
-            os.close(fd)
 
 
 def _wait_for_parent(middle: int, go_read: int, launcher: int) -> None:
@@ -541,9 +526,9 @@ def _become(files: "list[int | None]", said: "Words", environment: "Words") -> N
     os.close(PROGRESS)
     for number, fd in enumerate(files):
         if fd is not None:
-            os.dup2(fd, number)
+            os.dup2(fd, (0, 1, 2, REPORT_FD)[number])
     for fd in {*files}:
-        if fd is not None:
+        if fd not in (None, REPORT_FD):
             os.close(fd)
     if files[0] is not None and sys.stdin is not None:
         sys.stdin = _reopened(sys.stdin)
@@ -824,8 +809,8 @@ def _main(words: "list[str]") -> None:
         rank, own = _serve(int(words[1]))
         _mend_state()
         _mend_frameworks()
-        if len(rank) > 4:
-            _learn(os.fsdecode(rank[4]), own)
+        if rank[0]:
+            _learn(os.fsdecode(rank[0]), own)
     except BaseException:  # noqa: BLE001 - half a rank must not go on
         sys.excepthook(*sys.exc_info())
         os._exit(EXIT_OWN_FAULT)
