@@ -15,30 +15,29 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from threading import Lock
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from paddock.backends.backend import find_backend
 from paddock.backends.node.store import size_text
-from paddock.backends.registry import RegisteredJob, Registry
+from paddock.backends.registry import RegisteredJob
 from paddock.backends.text import age, clean, word_of
 from paddock.backends.types import JobStatus, process_name
 from paddock.cli.family import say
 from paddock.cli.job_status import ask_all, runs_of
-from paddock.errors import PaddockError, extra_hint
+from paddock.errors import extra_hint
 from paddock.local.report.text import count
 from paddock.local.report.width import cut, fitted
-from paddock.watch.history import HistoryReader
 from paddock.watch.servers import COUNTED
 from paddock.watch.stacks import ranks_text
-from paddock.watch.view import RankView, RunView, ServerView, run_view
+from paddock.watch.view import RankView, RunView, ServerView
+from paddock.web.runs import RunSource
 
 ENDED_SHOWN = 3  # runs that have ended, where no run is named
 RUNS_MAX = 20
 RUN_HEAD = ("run", "state", "ranks", "step", "loss", "age", "waits for")
 RANK_HEAD = ("rank", "node", "state", "step", "rate", "loss", "cpu", "memory", "progress")
-HISTORY_SECONDS = 3.0  # between two looks at a history elsewhere
-ENDED_SECONDS = 30.0  # that of a run that has ended
+ONCE_SECONDS = 30.0  # a board that is shown once waits so long for hosts
 LOOK_SHARE = 0.05  # of a core, for the histories of all runs: one of 16 MB takes two seconds
 
 
@@ -48,54 +47,34 @@ class BoardRun:
 
     run: RegisteredJob
     status: JobStatus
-    view: RunView | None = None
-    problem: str = ""
+    view: RunView | None
+    problem: str
 
 
-@dataclass
 class BoardSource:
     """Asks for runs and their histories. jobs: as the user names them; () for what goes on."""
 
-    jobs: Sequence[str] = ()
-    _readers: dict[str, HistoryReader] = field(default_factory=dict)
-    _found_at: dict[str, float] = field(default_factory=dict)
-    _views: dict[str, tuple[float, RunView | None]] = field(default_factory=dict)  # good until
-    _lock: Lock = field(default_factory=Lock)
+    def __init__(self, jobs: Sequence[str] = (), **how: Any) -> None:
+        """how: as RunSource takes it."""
+        self._jobs = jobs
+        self._source = RunSource(os.environ, partial(ask_all, is_brief=True), **how)
 
-    def runs(self) -> list[BoardRun]:
-        """The runs of the board, those that go on first; without their views."""
-        if self.jobs:
-            runs = runs_of(self.jobs)
+    def look(self) -> list[BoardRun]:
+        """The runs of the board, those that go on first. Raises UsageError for unknown jobs."""
+        if self._jobs:
+            runs = runs_of(self._jobs)
         else:
-            every = Registry(os.environ).runs()[::-1]
-            open_runs = [run for run in every if not run.has_ended][:RUNS_MAX]
-            runs = [*open_runs, *[run for run in every if run.has_ended][:ENDED_SHOWN]]
-        statuses = ask_all(runs, is_brief=True)
-        found = [BoardRun(run, status) for run, status in zip(runs, statuses, strict=True)]
-        going = [each for each in found if not each.status.is_final]
-        ended = [each for each in found if each.status.is_final]
-        return [*going, *(ended if self.jobs else ended[:ENDED_SHOWN])]
-
-    def look(self, each: BoardRun) -> None:
-        """Add the view of a run, by its history."""
-        run, now = each.run, time.monotonic()
-        with self._lock:
-            until, each.view = self._views.get(run.run_id, (0.0, None))
-            if now < until:
-                return
-            try:
-                if now - self._found_at.get(run.run_id, -1e9) > HISTORY_SECONDS:
-                    paths = find_backend(run.handle.backend).history(run)
-                    reader = self._readers.get(run.run_id)
-                    if reader is None or not reader.is_of(paths):
-                        self._readers[run.run_id] = HistoryReader(paths)
-                    self._found_at[run.run_id] = now
-                each.view = run_view(self._readers[run.run_id].read())
-                pause = (time.monotonic() - now) * len(self._readers) / LOOK_SHARE
-                pause = max(pause, ENDED_SECONDS) if each.status.is_final else pause
-                self._views[run.run_id] = (now + pause, each.view)
-            except (PaddockError, KeyError) as error:
-                each.problem = str(getattr(error, "message", ""))
+            every = self._source.runs()
+            ended = [run for run in every if run.has_ended][:ENDED_SHOWN]
+            runs = [*[run for run in every if not run.has_ended][:RUNS_MAX], *ended]
+        self._source.read_share = len(runs) / LOOK_SHARE
+        pairs = list(zip(runs, self._source.states(runs), strict=True))
+        going = [pair for pair in pairs if not pair[1].is_final]
+        over = [pair for pair in pairs if pair[1].is_final]
+        return [
+            BoardRun(run, status, self._source.history(run).view, self._source.history_problem(run))
+            for run, status in [*going, *(over if self._jobs else over[:ENDED_SHOWN])]
+        ]
 
 
 def run_cells(each: BoardRun, now: float) -> tuple[str, ...]:
@@ -199,10 +178,11 @@ def board_lines(runs: Sequence[BoardRun], now: float, rows: int, columns: int) -
 
 def run_top(jobs: Sequence[str], *, is_plain: bool, seconds: float) -> int:
     """Show the board until it is left; once, where the output is no terminal."""
-    source = BoardSource(tuple(jobs))
     if not (sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM") != "dumb"):
-        print("\n".join(_drawn(source, rows=100_000, columns=160)))
+        source = BoardSource(jobs, first_seconds=ONCE_SECONDS)
+        print("\n".join(board_lines(source.look(), time.time(), 100_000, 160)))
         return 0
+    source = BoardSource(jobs)
     if not is_plain:
         try:
             from paddock.cli.top_app import TopApp
@@ -219,7 +199,7 @@ def run_top(jobs: Sequence[str], *, is_plain: bool, seconds: float) -> int:
         with _own_screen():
             while True:
                 size = shutil.get_terminal_size()  # 80 x 24 for a terminal that says 0
-                lines = _drawn(source, rows=size.lines - 1, columns=size.columns)
+                lines = board_lines(source.look(), time.time(), size.lines - 3, size.columns)
                 text = "".join(f"{line}\x1b[K\r\n" for line in [*lines, "", "Ctrl-C leaves"])
                 sys.stdout.write(f"\x1b[H{text.rstrip()}\x1b[J")
                 sys.stdout.flush()
@@ -227,13 +207,6 @@ def run_top(jobs: Sequence[str], *, is_plain: bool, seconds: float) -> int:
                 time.sleep(seconds)
     except KeyboardInterrupt:
         return 0
-
-
-def _drawn(source: BoardSource, rows: int, columns: int) -> list[str]:
-    runs = source.runs()
-    for each in runs:
-        source.look(each)
-    return board_lines(runs, time.time(), rows - 2, columns)
 
 
 @contextmanager

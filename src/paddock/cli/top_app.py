@@ -134,9 +134,7 @@ class TopApp(App[None]):
     def _look(self) -> None:
         """Ask for all, in a thread."""
         try:
-            runs = self._source.runs()
-            for each in runs:
-                self._source.look(each)
+            runs = self._source.look()
         except PaddockError as error:
             self.call_from_thread(self._note, error.message)
             return

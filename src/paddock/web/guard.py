@@ -1,4 +1,4 @@
-"""The guard of `paddock web` decides who may ask: an ASGI layer around the application.
+"""The guard of `paddock web` decides who may ask: a middleware around the application.
 
 a request                                              is
 -----------------------------------------------------  -------------------------------------------
@@ -16,19 +16,22 @@ request-headers). A cookie does not tell ports apart, so its name has the port (
 from __future__ import annotations
 
 import hmac
+import re
 from html import escape
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import urlencode
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import cookie_parser
+from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.middleware.base import RequestResponseEndpoint
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
 
-OWN_NAMES = ("127.0.0.1", "localhost", "::1")
+OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?")  # a tunnel has any port
 TOKEN = "token"
+UNKNOWN = "Open the address that `paddock web` has printed: it has the token that lets you in.\n"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -41,78 +44,48 @@ HEADERS = {
 }
 
 
-class Guard:
+class Guard(BaseHTTPMiddleware):
     """Lets requests through to an application, by the module's table. port: where it listens."""
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
-        self._app = app
+        super().__init__(app)
         self._token = token
         self._cookie = f"paddock-{port}"
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
         """Answer one request."""
+        response = self._refusal(request) or await call_next(request)
+        response.headers.update(HEADERS)
+        return response
 
-        async def send_guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, text in HEADERS.items():
-                    headers[name] = text
-            await send(message)
-
-        answer = self._refusal(scope) if scope["type"] == "http" else PlainTextResponse("", 400)
-        await (self._app if answer is None else answer)(scope, receive, send_guarded)
-
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _refusal(self, request: Request) -> Response | None:
         """The answer to a request that goes no further; None for one that is let through."""
-        headers = Headers(scope=scope)
+        headers, given = request.headers, request.query_params
         host = headers.get("host", "")
-        if _name_of(host) not in OWN_NAMES:
+        if not OWN_HOST.fullmatch(host):
             return PlainTextResponse("this server has another name", 421)
-        given = parse_qs(scope["query_string"].decode("latin-1"))
         is_page = headers.get("sec-fetch-mode", "navigate") == "navigate"
         is_foreign = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         if is_foreign and not (is_page and TOKEN in given):
             return PlainTextResponse("another site's page asked", 403)
-        if scope["method"] not in ("GET", "HEAD") and headers.get("origin") != f"http://{host}":
+        if request.method not in ("GET", "HEAD") and headers.get("origin") != f"http://{host}":
             return PlainTextResponse("no page of this server asked", 403)
-        if TOKEN in given and scope["method"] == "GET":
-            if not self._is_token(given.pop(TOKEN)[-1]):
-                return _unknown()
-            return self._welcome(scope["path"], urlencode(given, doseq=True))
-        kept = cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
-        return None if self._is_token(kept) else _unknown()
+        is_link = TOKEN in given and request.method == "GET"
+        token = given[TOKEN] if is_link else request.cookies.get(self._cookie, "")
+        if not hmac.compare_digest(token.encode(), self._token.encode()):
+            return PlainTextResponse(UNKNOWN, 401)
+        return self._welcome(request) if is_link else None
 
-    def _is_token(self, text: str) -> bool:
-        return hmac.compare_digest(text.encode(), self._token.encode())
-
-    def _welcome(self, path: str, query: str) -> Response:
+    def _welcome(self, request: Request) -> Response:
         """The cookie, and a page that leads to the same address without the token.
 
         No redirect: a browser does not send a strict cookie with one that another site began, as a
         link in a notebook or a web terminal does.
         """
-        to = escape("/" + path.lstrip("/") + (f"?{query}" if query else ""))
+        query = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != TOKEN])
+        to = escape("/" + request.scope["path"].lstrip("/") + (f"?{query}" if query else ""))
         lead = f'<meta http-equiv="refresh" content="0;url={to}"><a href="{to}">{to}</a>'
         icon = '<link rel="icon" href="/static/icon.svg">'  # else browsers ask for favicon.ico
         response = HTMLResponse(f"<!doctype html>{icon}{lead}")
         response.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
         return response
-
-
-def _unknown() -> Response:
-    return PlainTextResponse(
-        "Open the address that `paddock web` has printed: it has the token that lets you in.\n", 401
-    )
-
-
-def _name_of(host: str) -> str:
-    """The name in a Host header, without its port; "" for what is none.
-
-    >>> [_name_of(host) for host in ("127.0.0.1:8000", "[::1]:80", "evil.example", "a@b:c")]
-    ['127.0.0.1', '::1', 'evil.example', '']
-    """
-    try:
-        found = urlsplit(f"//{host}")
-        return (found.hostname or "") if "@" not in host and found.port != 0 else ""
-    except ValueError:
-        return ""

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import merge
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from paddock.backends.backend import find_backend
 from paddock.backends.registry import RegisteredJob, Registry
@@ -37,12 +37,11 @@ if TYPE_CHECKING:
 
     from paddock.backends.types import LogChunk
 
-T = TypeVar("T")
 HERE_SECONDS = 0.2  # an answer is as good as new for so long; of this machine
 AWAY_SECONDS = 5.0
 FIRST_SECONDS = 0.4  # a page waits so long for first answers from elsewhere
-READ_SHARE = 10  # a history is read at most one tenth of the time
-HISTORIES_KEPT = 16
+READ_SHARE = 10.0
+HISTORIES_KEPT = 24
 TAIL_BYTES = 1 << 16  # of a history, where its latest progress is looked for
 USAGE_POINTS = 300
 USAGE_SECONDS = 10.0  # at least, of a point
@@ -69,8 +68,7 @@ class RunHistory:
 @dataclass
 class _KeptHistory:
     reader: HistoryReader = field(default_factory=lambda: HistoryReader(()))
-    found: RunHistory | None = None
-    rows: int = 0  # of the file, when it was found
+    found: RunHistory = RunHistory(HistoryRows(()))
     next_at: float = 0.0  # monotonic seconds
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -78,11 +76,11 @@ class _KeptHistory:
 class SlowAnswers:
     """The latest answers to questions that threads ask again, once an answer is stale.
 
-    first_seconds: of waiting for the first answers.
+    problems: why the latest answer to a question is an old one, or none.
     """
 
-    def __init__(self, first_seconds: float) -> None:
-        self._first_seconds = first_seconds
+    def __init__(self) -> None:
+        self.problems: dict[object, str] = {}
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="paddock-web-ask")
         self._kept: dict[object, tuple[float, Any]] = {}  # by question: when, answer or None
         self._asking: dict[object, Future[None]] = {}
@@ -92,37 +90,26 @@ class SlowAnswers:
         """Take an answer that somebody has had."""
         self._kept[question] = (time.monotonic(), answer)
 
-    def latest(self, question: object, default: T) -> T:
-        """The latest answer; the default before the first."""
-        found: T | None = self._kept.get(question, (0.0, None))[1]
-        return default if found is None else found
+    def latest(self, question: object) -> Any:
+        """The latest answer; None before the first."""
+        return self._kept.get(question, (0.0, None))[1]
 
-    def is_fresh(self, question: object, seconds: float) -> bool:
-        """Return True if the answer came within so many seconds."""
-        return time.monotonic() - self._kept.get(question, (-1e9, None))[0] < seconds
+    def ask(self, question: object, ask: Callable[[], object]) -> None:
+        """Ask and wait; out of reach, what was known before stays."""
+        try:
+            self.keep(question, ask())
+            self.problems.pop(question, None)
+        except PaddockError as error:
+            self.problems[question] = error.message
+            self.keep(question, self.latest(question))
 
-    def begin(self, question: object, ask: Callable[[], object], seconds: float) -> Future[None]:
+    def begin(self, question: object, ask: Callable[[], object]) -> Future[None]:
         """Ask, unless the answer is fresh, or asked for. A result that is done: no need to wait."""
-
-        def answer() -> None:
-            try:
-                self.keep(question, ask())
-            except PaddockError:  # out of reach: what was known before stays
-                self.keep(question, self._kept.get(question, (0.0, None))[1])
-
         with self._lock:
-            if not self.is_fresh(question, seconds) and self._asking.get(question, _DONE).done():
-                self._asking[question] = self._pool.submit(answer)
+            at, _ = self._kept.get(question, (-AWAY_SECONDS, None))
+            if time.monotonic() - at >= AWAY_SECONDS and self._asking.get(question, _DONE).done():
+                self._asking[question] = self._pool.submit(self.ask, question, ask)
             return _DONE if question in self._kept else self._asking[question]
-
-    def ask(self, question: object, ask: Callable[[], T], seconds: float, default: T) -> T:
-        """The latest answer, waited for if it is the first."""
-        self.wait([self.begin(question, ask, seconds)])
-        return self.latest(question, default)
-
-    def wait(self, first: Sequence[Future[None]]) -> None:
-        """Wait for the results of begin()."""
-        wait(first, self._first_seconds)
 
 
 _DONE: Future[None] = Future()
@@ -135,6 +122,8 @@ class RunSource:
 
     ask: states of runs, as cli.job_status.ask_all.
     ask_cluster: PaddleJobs that were not submitted from here; None without a cluster.
+    first_seconds: of waiting for first answers from elsewhere.
+    read_share: a history is read at most 1/read_share of the time.
     """
 
     def __init__(
@@ -144,45 +133,38 @@ class RunSource:
         ask_cluster: Callable[[], list[WatchedRun]] | None = None,
         first_seconds: float = FIRST_SECONDS,
     ) -> None:
+        self.read_share = READ_SHARE
         self._registry = Registry(env)
         self._ask = ask
         self._ask_cluster = ask_cluster
-        self._lock = threading.Lock()
-        self._listed: tuple[float, list[RegisteredJob]] = (0.0, [])
-        self._answers = SlowAnswers(first_seconds)
+        self._first_seconds = first_seconds
+        self._answers = SlowAnswers()
         self._histories: OrderedDict[str, _KeptHistory] = OrderedDict()
-        self.cluster_problem = ""  # why it cannot be asked
+        self._lock = threading.Lock()
 
     @property
     def damaged(self) -> int:
         """The number of records that cannot be read."""
         return len(self._registry.damaged)
 
+    @property
+    def cluster_problem(self) -> str:
+        """Why the cluster cannot be asked; "" if it can."""
+        return self._answers.problems.get("cluster", "")
+
     def runs(self) -> list[RegisteredJob]:
         """All runs, the latest first."""
-        with self._lock:
-            at, found = self._listed
-            if time.monotonic() - at > HERE_SECONDS:
-                found = self._registry.runs()[::-1]
-                self._listed = (time.monotonic(), found)
+        found = self._registry.runs()[::-1]
         if self._ask_cluster is None:
             return found
-        jobs = self._answers.ask("cluster", self._look, AWAY_SECONDS, list[WatchedRun]())
+        wait([self._answers.begin("cluster", self._ask_cluster)], self._first_seconds)
         ours = {run.handle for run in found}
-        others = [run for run, _ in jobs if run.handle not in ours]
+        others = []
+        for run, state in self._answers.latest("cluster") or ():
+            if run.handle not in ours:
+                self._answers.keep(run.run_id, state)
+                others.append(run)
         return list(merge(found, others, key=lambda run: -run.created_at))
-
-    def _look(self) -> list[WatchedRun]:
-        """The jobs of the cluster, and their states. Raises PaddockError."""
-        assert self._ask_cluster is not None
-        try:
-            jobs, self.cluster_problem = self._ask_cluster(), ""
-        except PaddockError as error:
-            self.cluster_problem = error.message
-            raise
-        for run, state in jobs:
-            self._answers.keep(run.run_id, state)
-        return jobs
 
     def run(self, run_id: str) -> RegisteredJob:
         """The run with this id. Raises UnknownRunError."""
@@ -198,23 +180,20 @@ class RunSource:
         here: list[RegisteredJob] = []
         first: list[Future[None]] = []
         for run in runs:
-            state: JobStatus | None = self._answers.latest(run.run_id, None)
+            state = self._answers.latest(run.run_id)
             if state is not None and state.is_final and state.state != "lost":
                 continue
-            if run.handle.backend != LAUNCH:
-                ask = partial(self._state_of, run)
-                first.append(self._answers.begin(run.run_id, ask, AWAY_SECONDS + HERE_SECONDS))
-            elif not self._answers.is_fresh(run.run_id, HERE_SECONDS):
+            if run.handle.backend == LAUNCH:
                 here.append(run)
-        if here:
-            for run, state in zip(here, self._ask(here), strict=True):
-                self._answers.keep(run.run_id, state)
-        self._answers.wait(first)
-        return [self._latest(run) for run in runs]
-
-    def _latest(self, run: RegisteredJob) -> JobStatus:
-        found: JobStatus | None = self._answers.latest(run.run_id, None)
-        return found if found is not None else run.end or JobStatus("unknown", time.time())
+            else:
+                first.append(self._answers.begin(run.run_id, partial(self._state_of, run)))
+        for run, state in zip(here, self._ask(here) if here else (), strict=True):
+            self._answers.keep(run.run_id, state)
+        wait(first, self._first_seconds)
+        return [
+            self._answers.latest(run.run_id) or run.end or JobStatus("unknown", time.time())
+            for run in runs
+        ]
 
     def _state_of(self, run: RegisteredJob) -> JobStatus:
         return self._ask([run])[0]
@@ -226,7 +205,7 @@ class RunSource:
     # ------------------------------------------------------------ histories
 
     def history(self, run: RegisteredJob) -> RunHistory:
-        """The history of a run, as new as READ_SHARE allows."""
+        """The history of a run, as new as read_share allows."""
         with self._lock:
             kept = self._histories.setdefault(run.run_id, _KeptHistory())
             self._histories.move_to_end(run.run_id)
@@ -236,35 +215,37 @@ class RunSource:
         with kept.lock:
             began = time.monotonic()
             if not kept.reader.is_of(paths):
-                kept.reader, kept.found = HistoryReader(paths), None
-            if kept.found is None or began >= kept.next_at:
+                kept.reader, kept.next_at = HistoryReader(paths), 0.0
+            if began >= kept.next_at:
                 history = kept.reader.read()
-                if kept.found is None or len(history.rows) != kept.rows:
-                    kept.found, kept.rows = _understood(history), len(history.rows)
+                if history != kept.found.history:
+                    kept.found = _understood(history)
                 took = time.monotonic() - began
-                kept.next_at = time.monotonic() + max(HERE_SECONDS, READ_SHARE * took)
+                kept.next_at = began + took + max(HERE_SECONDS, self.read_share * took)
             return kept.found
 
-    def _paths(self, run: RegisteredJob, *, is_brief: bool = False) -> list[Path]:
+    def history_problem(self, run: RegisteredJob) -> str:
+        """Why the history of a run cannot be had; "" if it can."""
+        return self._answers.problems.get(("history", run.run_id), "")
+
+    def _paths(self, run: RegisteredJob, *, is_brief: bool = False) -> Sequence[Path]:
         """The files of a history. Those of other hosts are copied here, in a thread.
 
         is_brief: the page waits for no host.
         """
-        question: tuple[str, str] = ("history", run.run_id)
-        none: list[Path] = []
+        question = ("history", run.run_id)
         ask = partial(find_backend(run.handle.backend).history, run)
         if run.handle.backend == LAUNCH:
-            with suppress(PaddockError):
-                return ask()
-            return none
-        if not is_brief:
-            return self._answers.ask(question, ask, AWAY_SECONDS, none)
-        self._answers.begin(question, ask, AWAY_SECONDS)
-        return self._answers.latest(question, none)
+            self._answers.ask(question, ask)
+        else:
+            asked = self._answers.begin(question, ask)
+            wait([asked], 0.0 if is_brief else self._first_seconds)
+        found: Sequence[Path] = self._answers.latest(question) or ()
+        return found
 
     def progress(self, run: RegisteredJob, state: JobStatus) -> str:
         """The latest progress of a run in a few words: "120/2000 · loss 1.2 · 5 steps/s"."""
-        known: str | None = self._answers.latest(("progress", run.run_id), None)
+        known: str | None = self._answers.latest(("progress", run.run_id))
         if known is not None:
             return known
         if state.is_final and run.handle.backend != LAUNCH:
