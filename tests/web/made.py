@@ -131,9 +131,12 @@ def ask(
         "server": ("127.0.0.1", PORT), "client": ("127.0.0.1", 1), "root_path": "",
     }  # fmt: skip
     sent: list[Any] = []
+    asked = [{"type": "http.request", "body": b"", "more_body": False}]
 
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        if not asked:
+            await asyncio.Event().wait()  # the browser stays
+        return asked.pop()
 
     async def send(message: Any) -> None:
         sent.append(message)

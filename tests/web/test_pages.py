@@ -413,11 +413,11 @@ def test_lines_that_come_too_fast_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_log_that_cannot_be_followed_ends_the_follower(tmp_path: Path) -> None:
-    """Its problem is kept for the page."""
+    """The next look begins a new one."""
 
     def refuse(_: LogQuery | None = None) -> object:
         raise UsageError("the logs were removed")
 
     follower = LogFollower(refuse)  # type: ignore[arg-type]  # it never returns
     follower._thread.join(10)
-    assert follower.is_over and follower.problem == "the logs were removed"
+    assert follower.is_over and follower.is_stale

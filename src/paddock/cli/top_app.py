@@ -31,9 +31,8 @@ from paddock.cli.top import (
     run_cells,
     servers_text,
 )  # fmt: skip
-from paddock.cli.watch import group_lines, missing_hints, read_stacks
+from paddock.cli.watch import NO_RANKS, missing_hint, read_stacks, stack_lines
 from paddock.errors import PaddockError
-from paddock.watch.stacks import group, groups_text, ranks_text, suspects
 
 LOG_LINES = 200
 
@@ -256,10 +255,4 @@ def _log_text(run: RegisteredJob, ranks: tuple[int, ...]) -> str:
 
 def _stack_text(run: RegisteredJob) -> str:
     stacks = read_stacks(find_backend(run.handle.backend).stacks(run, native=False))
-    groups = group(stacks)
-    blamed = suspects(groups)
-    lines = [groups_text(groups) or "no ranks run here now"]
-    lines += [f"the others wait for {ranks_text(blamed)}"] if blamed else []
-    for each in groups:
-        lines += ["", *group_lines(each, stacks)]
-    return "\n".join([*lines, "", *missing_hints(stacks)])
+    return "\n".join([*stack_lines(stacks), "", missing_hint(stacks)]) if stacks else NO_RANKS

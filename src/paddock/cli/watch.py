@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from paddock.backends.backend import find_backend
-from paddock.backends.registry import RegisteredJob
 from paddock.backends.text import clean
 from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, say
 from paddock.cli.job_status import one_of, shown_name
@@ -32,17 +31,13 @@ from paddock.watch.stacks import (
 )
 
 HOUR_MS = 3_600_000
-
-
-def history_of(run: RegisteredJob) -> HistoryRows:
-    """The rows of a run's history. Raises PaddockError where it cannot be had."""
-    return read_history(find_backend(run.handle.backend).history(run))
+NO_RANKS = "no ranks run here now"
 
 
 def _bill(given: ParsedCommand) -> int:
     """Print what the rank-seconds of a run were spent on."""
     run = one_of(given.jobs)
-    history = history_of(run)
+    history = read_history(find_backend(run.handle.backend).history(run))
     bill = bill_of(history)
     if bill is None:
         hint = "a run of less than a second has none, nor has one of an older Paddock"
@@ -53,9 +48,7 @@ def _bill(given: ParsedCommand) -> int:
     told = "" if bill.is_over else ", so far"
     steps = "" if bill.steps is None else f" · {count(bill.steps, 'step')}"
     print(f"{shown_name(run)}{told}: {bill_line(bill)}")
-    print(f"{count(bill.attempts, 'attempt')}{steps}\n")
-    for line in bill_lines(bill):
-        print(line)
+    print(f"{count(bill.attempts, 'attempt')}{steps}\n", *bill_lines(bill), sep="\n")
     if slow := slow_text(history):
         print(f"\n{clean(slow)}")
     if history.skipped:
@@ -68,12 +61,11 @@ def _bill(given: ParsedCommand) -> int:
 def bill_lines(bill: Bill) -> list[str]:
     """The bill as a table, the largest first; the sum is the wall time times the ranks."""
     rows = [(kind, ms) for kind, ms in sorted(bill.spent_ms, key=lambda pair: -pair[1]) if ms]
-    rows.append(("all", bill.wall_ms * bill.ranks))
-    total = bill.wall_ms * bill.ranks or 1
+    total = bill.wall_ms * bill.ranks
     lines = [f"{'spent on':12}{'rank-seconds':>14}{'rank-hours':>12}{'per cent':>10}"]
-    for kind, ms in rows:
-        cells = f"{ms / 1000:14.1f}{ms / HOUR_MS:12.4f}{100 * ms / total:10.1f}"
-        lines.append(f"{kind:12}{cells}")
+    for kind, ms in [*rows, ("all", total)]:
+        share = 100 * ms / (total or 1)
+        lines.append(f"{kind:12}{ms / 1000:14.1f}{ms / HOUR_MS:12.4f}{share:10.1f}")
     return lines
 
 
@@ -100,12 +92,11 @@ def _stacks(given: ParsedCommand) -> int:
     run = one_of(given.jobs)
     answers = find_backend(run.handle.backend).stacks(run, native=given.native)
     stacks = read_stacks(answers)
-    groups = group(stacks)
-    blamed = suspects(groups)
     problems = [f"{a['host']}: {a['problem']}" for a in answers if a.get("problem")]
     if given.json:
+        groups = group(stacks)
         row = {
-            "id": run.run_id, "suspects": list(blamed), "problems": problems,
+            "id": run.run_id, "suspects": list(suspects(groups)), "problems": problems,
             "groups": [{"ranks": list(g.ranks), "place": g.place, "collective": g.collective}
                        for g in groups],
             "ranks": [stack_row(stack) for stack in stacks],
@@ -115,16 +106,10 @@ def _stacks(given: ParsedCommand) -> int:
     for problem in problems:
         say(f"warning: {clean(problem)}")
     if not stacks:
-        say("no ranks run here now")
+        say(NO_RANKS)
         return 1
-    print(f"{count(len(stacks), 'rank')}: {clean(groups_text(groups))}")
-    if blamed:
-        print(f"the others wait for {ranks_text(blamed)}")
-    for each in sorted(groups, key=lambda g: (g.ranks != blamed, len(g.ranks))):
-        print()
-        for line in group_lines(each, stacks):
-            print(clean(line))
-    for hint in missing_hints(stacks):
+    print("\n".join(stack_lines(stacks)))
+    if hint := missing_hint(stacks):
         say(hint)
     return 0
 
@@ -143,7 +128,18 @@ def read_stacks(answers: list[dict[str, Any]]) -> list[RankStack]:
     return sorted(with_ranks(found, ends), key=lambda stack: stack.rank)
 
 
-def group_lines(group: StackGroup, stacks: list[RankStack]) -> list[str]:
+def stack_lines(stacks: list[RankStack]) -> list[str]:
+    """The stacks of ranks as text: alike ones as one, that of the suspects first."""
+    groups = group(stacks)
+    blamed = suspects(groups)
+    lines = [f"{count(len(stacks), 'rank')}: {groups_text(groups)}"]
+    lines += [f"the others wait for {ranks_text(blamed)}"] if blamed else []
+    for each in sorted(groups, key=lambda g: (g.ranks != blamed, len(g.ranks))):
+        lines += ["", *_group_lines(each, stacks)]
+    return [clean(line) for line in lines]
+
+
+def _group_lines(group: StackGroup, stacks: list[RankStack]) -> list[str]:
     """A group as text: its ranks, and the stack of the first, innermost call first."""
     first = next(stack for stack in stacks if stack.rank == group.ranks[0])
     lines = [f"{ranks_text(group.ranks)}: {group.place}"]
@@ -161,15 +157,11 @@ def group_lines(group: StackGroup, stacks: list[RankStack]) -> list[str]:
     return lines
 
 
-def missing_hints(stacks: list[RankStack]) -> list[str]:
-    """Return a line for each thing that whole stacks lack: how to get it."""
-    problems = {stack.problem for stack in stacks}
-    hints = []
-    if NO_PYSPY in problems:
-        hints.append(
-            f"py-spy shows functions and lines; where the ranks run: {extra_hint('debug')}"
-        )
-    return hints
+def missing_hint(stacks: list[RankStack]) -> str:
+    """Return how to get whole stacks; "" where they are."""
+    if all(stack.problem != NO_PYSPY for stack in stacks):
+        return ""
+    return f"py-spy shows functions and lines; where the ranks run: {extra_hint('debug')}"
 
 
 def _top(given: ParsedCommand) -> int:

@@ -5,12 +5,13 @@ Pages are made anew for each request; web.js asks for a page again and shows wha
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from paddock.backends.merge import read_query
 from paddock.errors import PaddockError, UsageError
@@ -30,15 +31,12 @@ from paddock.web.runs import RunSource, UnknownRunError, log_end
 from paddock.web.texts import LANGUAGES, chosen_language
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.requests import Request
 
     from paddock.backends.registry import RegisteredJob
     from paddock.backends.types import JobStatus
 
 RUNS_SHOWN, RUNS_SEARCHED = 200, 2000
-MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 LANGUAGE_COOKIE = "paddock-language"
 NEXT = "X-Next"  # of an answer with new lines: the number that the next request begins with
 LIVE_LAG_SECONDS = 0.5  # a page has lines up to then, and new ones after
@@ -52,51 +50,33 @@ class WebPages:
         self._can_stop = can_stop
         self._followers = LogFollowers()
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[BaseRoute]:
         """The addresses, and the functions that answer; Starlette calls each in a thread."""
-        found = [
-            Route("/", self._page(self._runs)),
-            Route("/compare", self._page(self._compare)),
-            Route("/runs/{id}", self._page(self._run)),
-            Route("/runs/{id}/logs", self._page(self._logs)),
-            Route("/runs/{id}/logs/new", self._page(self._new_lines)),
-            Route("/runs/{id}/failure", self._page(self._failure)),
-            Route("/runs/{id}/report", self._page(self._report)),
-            Route("/static/{name}", _static),
+        stop = Route("/runs/{id}/stop", self._stop, methods=["POST"])
+        return [
+            Route("/", self._runs),
+            Route("/compare", self._compare),
+            Route("/runs/{id}", self._run),
+            Route("/runs/{id}/logs", self._logs),
+            Route("/runs/{id}/logs/new", self._new_lines),
+            Route("/runs/{id}/failure", self._failure),
+            Route("/runs/{id}/report", self._report),
+            Mount("/static", StaticFiles(directory=STATIC)),
+            *([stop] if self._can_stop else []),
         ]
-        if self._can_stop:
-            stop = self._page(self._stop)
-            found.append(Route("/runs/{id}/stop", stop, methods=["POST"]))
-        return found
 
-    def _page(self, answer: Callable[[Request, str], Response]) -> Callable[[Request], Response]:
-        """The endpoint of a page: its language, and errors as pages."""
-
-        def endpoint(request: Request) -> Response:
-            asked = request.query_params.get("lang", "")
-            kept = asked or request.cookies.get(LANGUAGE_COOKIE, "")
-            language = chosen_language(kept, request.headers.get("accept-language", ""))
-            try:
-                response = answer(request, language)
-            except PaddockError as error:
-                code = 404 if isinstance(error, UnknownRunError) else 400
-                code = code if isinstance(error, (UsageError, UnknownRunError)) else 502
-                values = {"message": error.message, "hint": error.hint}
-                response = self._render(request, "error.html", language, values, code)
-            if asked in LANGUAGES:
-                response.set_cookie(LANGUAGE_COOKIE, asked, samesite="strict", max_age=31_536_000)
-            return response
-
-        return endpoint
+    def problem(self, request: Request, error: Exception) -> Response:
+        """The page of a PaddockError."""
+        assert isinstance(error, PaddockError)
+        is_unknown = isinstance(error, UnknownRunError)
+        code = 404 if is_unknown else 400 if isinstance(error, UsageError) else 502
+        values = {"message": error.message, "hint": error.hint}
+        return self._render(request, "error.html", values, code)
 
     def _render(
-        self,
-        request: Request,
-        name: str,
-        language: str,
-        values: dict[str, Any],
-        status_code: int = 200,
+        self, request: Request, name: str, values: dict[str, Any], status_code: int = 200
     ) -> Response:
+        language = _language(request)
         here = request.url.replace(scheme="", netloc="")
         others = [
             (code, str(here.include_query_params(lang=code)))
@@ -104,7 +84,10 @@ class WebPages:
             if code != language
         ]
         text = render(name, language, can_stop=self._can_stop, others=others, **values)
-        return HTMLResponse(text, status_code)
+        response = HTMLResponse(text, status_code)
+        if request.query_params.get("lang") == language:
+            response.set_cookie(LANGUAGE_COOKIE, language, samesite="strict", max_age=31_536_000)
+        return response
 
     def _found(self, request: Request) -> tuple[RegisteredJob, JobStatus]:
         run = self._source.run(request.path_params["id"])
@@ -112,7 +95,7 @@ class WebPages:
 
     # ------------------------------------------------------------ pages
 
-    def _runs(self, request: Request, language: str) -> Response:
+    def _runs(self, request: Request) -> Response:
         runs = self._source.runs()
         search = request.query_params.get("q", "").strip().lower()[:200]
         shown = runs[: RUNS_SEARCHED if search else RUNS_SHOWN]
@@ -126,42 +109,42 @@ class WebPages:
             "rows": rows, "hidden": 0 if search else len(runs) - len(shown), "search": search,
             "damaged": self._source.damaged, "problem": self._source.cluster_problem,
         }  # fmt: skip
-        return self._render(request, "runs.html", language, values)
+        return self._render(request, "runs.html", values)
 
-    def _run(self, request: Request, language: str) -> Response:
+    def _run(self, request: Request) -> Response:
         run, state = self._found(request)
-        values = run_values(run, state, self._source.history(run), language)
+        values = run_values(run, state, self._source.history(run), _language(request))
         is_asked = request.query_params.get("stopping") == "1" and not state.is_final
-        return self._render(request, "run.html", language, {**values, "is_asked": is_asked})
+        return self._render(request, "run.html", {**values, "is_asked": is_asked})
 
-    def _failure(self, request: Request, language: str) -> Response:
+    def _failure(self, request: Request) -> Response:
         run, state = self._found(request)
         try:
             words = self._source.last_words(run, state)
         except PaddockError as error:
             words = [error.message]
         values = failure_values(run, state, self._source.history(run), words)
-        return self._render(request, "failure.html", language, values)
+        return self._render(request, "failure.html", values)
 
-    def _compare(self, request: Request, language: str) -> Response:
+    def _compare(self, request: Request) -> Response:
         chosen = list(dict.fromkeys(request.query_params.getlist("run")))
         ids = chosen[:COMPARED]
         found = [(id_, self._source.history(self._source.run(id_))) for id_ in ids]
         is_time = request.query_params.get("by") != "step"
-        charts = compared_charts(found, language, is_time=is_time)
+        charts = compared_charts(found, _language(request), is_time=is_time)
         more = len(chosen) - len(ids)
         values = {"ids": ids, "charts": charts, "is_time": is_time, "more": more}
-        return self._render(request, "compare.html", language, values)
+        return self._render(request, "compare.html", values)
 
-    def _report(self, request: Request, language: str) -> Response:
+    def _report(self, request: Request) -> Response:
         run = self._source.run(request.path_params["id"])
         name = f"{run.run_id}.html"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return HTMLResponse(report_page(self._source, run, language), headers=headers)
+        return HTMLResponse(report_page(self._source, run, _language(request)), headers=headers)
 
     # ------------------------------------------------------------ logs
 
-    def _logs(self, request: Request, language: str) -> Response:
+    def _logs(self, request: Request) -> Response:
         run, state = self._found(request)
         asked = LogsAsked(request)
         before, after = asked.place("before"), asked.place("after")
@@ -169,7 +152,7 @@ class WebPages:
             before = LogPlace(int((state.failed_at + 1.0) * 1e9))
         is_live = not (state.is_final or before or after)
         if is_live:  # its lines begin where those of the page end
-            self._followers.of(run.run_id, self._chunks(run))
+            self._followers.of(run.run_id, partial(self._source.log_chunks, run))
         until = log_end(state) - LIVE_LAG_SECONDS * is_live
         window = self._source.window(
             run, ranks=asked.ranks, search=asked.search, before=before, after=after, until=until,
@@ -179,29 +162,26 @@ class WebPages:
             "run": run, "state": state, "asked": asked, "window": window, "is_live": is_live,
             "since_ns": int(until * 1e9),
         }  # fmt: skip
-        return self._render(request, "logs.html", language, values)
+        return self._render(request, "logs.html", values)
 
-    def _new_lines(self, request: Request, language: str) -> Response:
+    def _new_lines(self, request: Request) -> Response:
         """Lines that came since the page, or since the latest answer."""
         run, state = self._found(request)
         asked = LogsAsked(request)
-        follower = self._followers.of(run.run_id, self._chunks(run))
+        follower = self._followers.of(run.run_id, partial(self._source.log_chunks, run))
         lines, left_out, number = follower.after(
             asked.number("number"), asked.number("since"), asked.ranks, asked.search
         )
         lines = fold(lines) if asked.is_folded else lines
         is_over = state.is_final and follower.is_over
         values = {"lines": lines, "left_out": left_out}
-        response = self._render(request, "lines.html", language, values)
+        response = self._render(request, "lines.html", values)
         response.headers[NEXT] = "over" if is_over else str(number)
         return response
 
-    def _chunks(self, run: RegisteredJob) -> Callable[[Any], Any]:
-        return lambda query: self._source.log_chunks(run, query)
-
     # ------------------------------------------------------------ stop
 
-    def _stop(self, request: Request, language: str) -> Response:
+    def _stop(self, request: Request) -> Response:
         run, state = self._found(request)
         if not state.is_final:
             self._source.stop(run, now=request.query_params.get("now") == "1")
@@ -229,15 +209,13 @@ class LogsAsked:
         return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
 
 
-def _static(request: Request) -> Response:
-    name = request.path_params["name"]
-    path = STATIC / name
-    if name != PurePosixPath(name).name or path.suffix not in MEDIA or not path.is_file():
-        return PlainTextResponse("not found", 404)
-    return Response(path.read_bytes(), media_type=MEDIA[path.suffix])
+def _language(request: Request) -> str:
+    chosen = request.query_params.get("lang") or request.cookies.get(LANGUAGE_COOKIE, "")
+    return chosen_language(chosen, request.headers.get("accept-language", ""))
 
 
 def make_app(source: RunSource, token: str, port: int, *, can_stop: bool) -> Guard:
     """The application, guarded. port: where it listens."""
     pages = WebPages(source, can_stop=can_stop)
-    return Guard(Starlette(routes=pages.routes()), token, port)
+    app = Starlette(routes=pages.routes(), exception_handlers={PaddockError: pages.problem})
+    return Guard(app, token, port)

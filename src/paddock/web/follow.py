@@ -27,7 +27,6 @@ class LogFollower:
     """Reads a log as it grows, in a thread. chunks: until the log ends."""
 
     def __init__(self, chunks: Callable[[], Iterator[LogChunk]]) -> None:
-        self.problem = ""
         self.is_stale = False  # it has ended before the log: nobody looked, or a host was silent
         self._chunks = chunks
         self._lines: deque[tuple[int, str, bytes]] = deque(maxlen=LINES_KEPT)
@@ -42,10 +41,6 @@ class LogFollower:
         """No more lines will come."""
         return not self._thread.is_alive()
 
-    def close(self) -> None:
-        """End with the next line."""
-        self._asked_at = -IDLE_SECONDS
-
     def _read(self) -> None:
         try:
             for chunk in self._chunks():
@@ -59,8 +54,8 @@ class LogFollower:
                 if time.monotonic() - self._asked_at > IDLE_SECONDS:
                     self.is_stale = True
                     return
-        except PaddockError as error:
-            self.problem, self.is_stale = error.message, True
+        except PaddockError:
+            self.is_stale = True
 
     def after(
         self, number: int, since_ns: int, ranks: tuple[int, ...], search: str
@@ -105,5 +100,5 @@ class LogFollowers:
                 found = self._found[run_id] = LogFollower(lambda: chunks(query))
             self._found.move_to_end(run_id)
             while len(self._found) > FOLLOWED:
-                self._found.popitem(last=False)[1].close()
+                self._found.popitem(last=False)  # nobody asks it any more, so it ends
             return found
