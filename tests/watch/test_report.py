@@ -15,6 +15,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import paddock
+from paddock.local.runs.control import ask_stacks
 from paddock.watch.rank import read_reports
 from schemas import SCHEMAS, mistakes
 from watched import launched
@@ -92,6 +93,26 @@ def test_reports_reach_the_history_and_the_commands(tmp_path: Path) -> None:
         assert run.rows("stacks")[0]["why"] == "asked"
         history = Draft202012Validator(SCHEMAS["history.json"])  # a kind may have more fields
         assert [e.message for row in run.rows() for e in history.iter_errors(row)] == []
+
+
+@pytest.mark.limit(90)
+def test_who_asks_for_stacks_at_once_starts_no_second_watch(tmp_path: Path) -> None:
+    """A launcher begins to watch after a second, or when it is asked."""
+    with launched(tmp_path, REPORTS, flags=("--nproc-per-node", "2")) as run:
+        socket = run.wait(lambda: sorted(tmp_path.glob("log/runs/*/control")))[0]
+        assert len(ask_stacks(str(socket), native=False)["stacks"]) == 2
+        run.wait(lambda: len(run.rows("progress")) > 8)
+        assert len(run.rows("begin")) == 1
+
+
+@pytest.mark.limit(90)
+def test_a_run_that_cannot_be_watched_answers_and_ends(tmp_path: Path) -> None:
+    """The place of its history is taken; who asks for stacks does not wait for them."""
+    script = "import glob, os, time\nos.mkdir(glob.glob('log/runs/*')[0] + '/history.jsonl')\n"
+    with launched(tmp_path, script + "time.sleep(99)", flags=("--nproc-per-node", "1")) as run:
+        told = run.wait(lambda: "this run is not watched" in (tmp_path / "out.txt").read_text())
+        socket = run.wait(lambda: sorted(tmp_path.glob("log/runs/*/control")))[0]
+        assert told and ask_stacks(str(socket), native=False)["stacks"] == []
 
 
 @pytest.mark.limit(90)

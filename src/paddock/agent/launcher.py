@@ -284,8 +284,9 @@ class LauncherProcess(Launcher):
 
     def _begin_watch(self) -> None:
         """Watch this node's ranks from now on, or from when there are logs."""
-        if not self._node.logs:
-            self.loop.at("watch", self.loop.now() + WATCH_SECONDS, self._begin_watch)
+        again_at = None if self._node.logs else self.loop.now() + WATCH_SECONDS
+        self.loop.at("watch", again_at, self._begin_watch)  # somebody may ask for stacks before it
+        if again_at is not None:
             return
         from paddock.watch.watcher import Watcher
 

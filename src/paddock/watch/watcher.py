@@ -150,8 +150,12 @@ class Watcher:
         """Take the stacks of all ranks, write them into the history, and call then() with them.
 
         why: "asked", or what is about to end the ranks. native: with the frames of C and C++.
-        seconds: for all of them; 0 for what is usual. From any thread; then is called in ours.
+        seconds: for all of them; 0 for what is usual. From any thread; then is called in ours, or
+        at once where nobody watches.
         """
+        if not self._thread.is_alive():
+            then(())
+            return
         self._requests.append((why, then, native, seconds))
         self._wake.set()
 
