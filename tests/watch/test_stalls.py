@@ -173,3 +173,28 @@ def test_a_new_attempt_is_no_stall() -> None:
     detector.look(0.0, look)
     detector.begin()
     assert detector.look(1000.0, look) == []
+
+
+@pytest.mark.parametrize("ranks", [(), (0, 1)])
+def test_a_node_without_ranks_does_not_stall(ranks: tuple[int, ...]) -> None:
+    """It has servers only, or its ranks have ended before those of other nodes."""
+    detector = StallDetector(STALL_AFTER)
+    facts = ProcessFacts("S", 0.0, 1 << 30, 0, 0, 0)
+    for now in range(100):
+        detector.look(float(now), [RankLook(rank, facts, now) for rank in ranks])
+    said = [detector.look(100.0 + now, [RankLook(rank, None, 99) for rank in ranks])
+            for now in range(1000)]  # fmt: skip
+    assert not any(said)
+
+
+def test_a_stall_is_over_once_all_ranks_have_ended() -> None:
+    detector = StallDetector(STALL_AFTER)
+    facts, found = ProcessFacts("S", 0.0, 1 << 30, 0, 0, 0), list[object]()
+    for now in range(300):
+        look = RankLook(0, facts if now < 200 else None, min(now, 100))
+        for action in detector.look(float(now), [look]):
+            if isinstance(action, AskStacks):
+                found += detector.take_stacks(float(now), [RankStack(0, (TRAIN,))])
+            else:
+                found.append(action)
+    assert [type(action) for action in found] == [StallFound, StallEnded]

@@ -3,6 +3,7 @@
 what a look shows, of all ranks          then
 ---------------------------------------  -----------------------------------------------------------
 a log, step, byte count moves            nothing; the longest pause between two is learned
+all ranks have ended, or there are none  nothing: other nodes may go on
 a rank is stopped (SIGSTOP) or traced    a notice, once: its user did that
 nothing moves, for as long as a pause    stacks are asked for, and again after TWICE_SECONDS, until
   may be (patience)                      LOOKS are there
@@ -137,7 +138,10 @@ class StallDetector:
             self._moved_at = now
             return actions
         has_marked = any(_has_marked(before[look.rank], look) for look in ranks)
-        has_moved = has_marked or any(_has_moved(before[look.rank], look) for look in ranks)
+        has_ended = all(look.facts is None for look in ranks)  # other nodes may go on for long
+        has_moved = (
+            has_marked or has_ended or any(_has_moved(before[look.rank], look) for look in ranks)
+        )
         if has_marked:
             self._learn(now)
         if has_moved:

@@ -60,6 +60,9 @@ class Attempt:
             count for h in self.hosts for role, _, count in h.slots if role in WORKER_ROLES
         )
         self.workers_done = 0
+        self._order = tuple(self.members)
+        counts = (sum(n for role, _, n in h.slots if role == "worker") for h in self.hosts)
+        self._alive = dict(zip(self._order, counts, strict=False))  # workers of each member
         self.exits: list[Exit] = []
         self.stalled: dict[int, tuple[bool, str]] = {}  # members whose ranks stand still
         self.why: Why = ""
@@ -79,20 +82,29 @@ class Attempt:
         self.exits.append(exit_)
         if exit_.ok and exit_.role in WORKER_ROLES:
             self.workers_done += 1
+        if exit_.role == "worker" and 0 <= exit_.node_rank < len(self._alive):
+            member = self._order[exit_.node_rank]
+            self._alive[member] -= 1
+            self.stalled.pop(member, None)  # it has moved
 
-    def stall(self, member: int, text: str, has_suspect: bool) -> str:
-        """Record that no rank of a member moves, or that one does ("").
-
-        Returns where all ranks are, the suspects first, once every member stands still; else "".
-        """
+    def stall(self, member: int, text: str, has_suspect: bool) -> None:
+        """Record that no rank of a member moves, or that one does ("")."""
         self.stalled.pop(member, None)
         if text:
             self.stalled[member] = (not has_suspect, text)
-        if not text or not self.unstopped <= self.stalled.keys():
+
+    @property
+    def stall_text(self) -> str:
+        """Where all ranks are, the suspects first, once none moves on any node; else "".
+
+        A node whose workers have ended, or that has servers only, has no part in it.
+        """
+        moving = self.unstopped - self.stalled.keys()
+        if not self.stalled or any(self._alive.get(member, 0) > 0 for member in moving):
             return ""
         texts = [each for _, each in sorted(self.stalled.values())]
         more = f"; and {len(texts) - STALLS_MAX} more nodes" if len(texts) > STALLS_MAX else ""
-        return "; ".join(texts[:STALLS_MAX]) + more
+        return "stalled: " + "; ".join(texts[:STALLS_MAX]) + more
 
     @property
     def has_done_its_work(self) -> bool:

@@ -171,8 +171,8 @@ class Membership:
             state.current.unstopped.discard(member)
             return self._if_all_stopped(now)
         if isinstance(message, Stalled) and heard.attempt == self.attempt:
-            found = state.current.stall(member, message.text, message.has_suspect)
-            return self._stop("stall", f"stalled: {found}", now) if found else []
+            state.current.stall(member, message.text, message.has_suspect)
+            return self._stop_if_stalled(now)
         if isinstance(message, Started) and message.attempt == self.attempt:
             return self._on_started(member, message.digest, now)
         return []
@@ -245,7 +245,13 @@ class Membership:
 
     def _on_exited(self, exit_: Exit, now: float) -> list[Action]:
         found = self.state.add_exit(exit_)
-        return self._stop(*found, now) if found is not None else []  # running -> stopping
+        if found is None:
+            return self._stop_if_stalled(now)
+        return self._stop(*found, now)  # running -> stopping
+
+    def _stop_if_stalled(self, now: float) -> list[Action]:
+        text = self.state.current.stall_text if self.phase == "running" else ""
+        return self._stop("stall", text, now) if text else []  # running -> stopping
 
     def _on_started(self, member: int, digest: int, now: float) -> list[Action]:
         """Every node must have made the same plan. One that has not is stopped, then let go."""
