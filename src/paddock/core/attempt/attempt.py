@@ -95,7 +95,7 @@ class Attempt:
 
     @property
     def stall_text(self) -> str:
-        """Where all ranks are, the suspects first, once none moves on any node; else "".
+        """The places of all ranks, the suspects first, once none moves on any node; else "".
 
         A node whose workers have ended, or that has servers only, has no part in it.
         """
