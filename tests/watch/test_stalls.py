@@ -101,6 +101,12 @@ QUIET: list[tuple[str, Script]] = [
                                            if r == 0 else waiting())),
     ("an evaluation in one kernel", then(100, lambda r, _s: stuck(1.0, "evaluate")
                                          if r == 0 else waiting())),
+    ("an evaluation, and no py-spy", then(100, lambda r, _s: (1.0, 0, 0, 99, "R", ())
+                                          if r == 0 else (0.0, 0, 0, 99, "S", ()))),
+    ("a compiler", then(100, lambda r, _s: stuck(1.0, "backend_compile")
+                        if r == 0 else waiting())),
+    ("the test of an example", then(100, lambda r, _s: stuck(1.0, "test")
+                                    if r == 0 else waiting())),
     ("pdb in a rank", then(100, lambda r, _s: (0.0, 0, 0, 99, "S", (
         Frame("interaction", "/usr/lib/python3.11/pdb.py", 4), TRAIN)) if r == 0 else waiting())),
     ("a debugger", then(100, lambda r, _s: stuck(0.0, state="t") if r == 1 else waiting())),

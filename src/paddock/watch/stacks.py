@@ -33,7 +33,10 @@ COLLECTIVES = (
 )
 # Functions that may take minutes, and are named so: a rank in them works, also where it waits for a
 # network or a disk. Debuggers that run in the rank: somebody looks at it.
-SLOW_WORDS = ("save", "checkpoint", "evaluat", "valid", "download")
+SLOW_WORDS = (
+    *("save", "checkpoint", "download", "compil"),
+    *("eval", "valid", "test", "predict", "infer"),
+)
 NOT_SLOW = "torch/utils/checkpoint.py"  # recomputes activations in every step
 DEBUGGERS = {"pdb.py": "pdb", "debugpy": "debugpy", "pydevd.py": "pydevd", "pudb": "pudb"}
 NO_PYSPY = "py-spy is not installed"

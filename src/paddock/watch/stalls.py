@@ -10,6 +10,7 @@ nothing moves, for as long as a pause    stacks are asked for, and again after T
   every rank sleeps                      a stall
   a rank is in pdb                       a notice, once: its user did that
   a rank saves or evaluates, by names    it works, until stall_after
+  a rank computes, nobody sees where     it works, until stall_after
   a rank computes, its stacks differ     it works: evaluation, compilation; patience begins again
   a rank computes, at the same place     a stall, once steps are known: a compiler looks like that
 something moves after a stall            the stall is over
@@ -180,7 +181,10 @@ class StallDetector:
         is_long = now - self._moved_at >= self._stall_after
         is_start = any(stack.collective in STARTS for stack in stacks)
         is_early = not (self._has_step if self._busy else self._has_rhythm or is_start)
-        is_slow_work = any(stack.is_slow_work for stack in stacks)
+        is_slow_work = any(
+            stack.is_slow_work or (stack.rank in self._busy and not stack.frames)
+            for stack in stacks
+        )
         if working or ((is_early or is_slow_work) and not is_long):
             self._forget_stacks()
             self._next_stacks_at = now + self.patience
