@@ -248,11 +248,9 @@ class NodeRunner:
         self.started.append(plan.attempt)
         self.is_running, self.is_stopping = True, False
 
-    def stop(
-        self, reason: str, *, force: bool, grace_seconds: float | None, takes_stacks: bool
-    ) -> None:
+    def stop(self, order: m.Stop) -> None:
         """As local/node.py; they end when the test says so."""
-        self.stopped.append(reason)
+        self.stopped.append(order.reason)
         self.is_stopping = True
 
     def end(self, attempt: int) -> None:

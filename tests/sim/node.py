@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from paddock.agent.coordinator import Coordinator
     from paddock.core.attempt.exits import Exit
     from paddock.core.plan import Plan
+    from paddock.core.rendezvous.messages import Stop
     from paddock.local.node import NodeEvents
     from sim.world import Proc, World
 
@@ -149,12 +150,10 @@ class NodeRunner:
         for key in keys:
             self.procs[key] = world.start_proc(self.node, self.attempt, key)
 
-    def stop(
-        self, reason: str, *, force: bool, grace_seconds: float | None, takes_stacks: bool
-    ) -> None:
+    def stop(self, order: Stop) -> None:
         if self.supervisor is not None:
             attempt = self.supervisor.attempt
-            self.feed(s.StopOrdered(attempt, reason, force, grace_seconds))
+            self.feed(s.StopOrdered(attempt, order.reason, order.force, order.grace_seconds))
 
     def feed(self, event: s.Event) -> None:
         if self.supervisor is None:

@@ -10,8 +10,9 @@ import os
 from paddock.agent.coordinator import Coordinator, CoordinatorEvents, LocalLink
 from paddock.agent.member import Member
 from paddock.core.hosts import LOOPBACK
-from paddock.core.rendezvous.messages import Stalled, Warn
+from paddock.core.rendezvous.messages import Warn
 from paddock.errors import PaddockError
+from paddock.local.guardian import find_prctl, yama_scope
 from paddock.local.loop import READ, Loop
 from paddock.local.node import LaunchContext, NodeRunner
 from paddock.local.output.logs import run_folder
@@ -33,14 +34,11 @@ if TYPE_CHECKING:
     from paddock.core.job import Job
     from paddock.core.plan import Plan
     from paddock.local.warm.process import DaemonLoop
-    from paddock.watch.stacks import RankStack
     from paddock.watch.watcher import Watcher
 
 OUTPUT_SECONDS = 2.0
-STACKS_SECONDS = 1.0  # for which a stop waits, at most
 WATCH_SECONDS = 1.0  # from the start on: a shorter job needs no watch
 RANKS_SECONDS = 0.2  # left to ranks that start, before the record of their run is begun beside them
-YAMA_SCOPE = "/proc/sys/kernel/yama/ptrace_scope"
 PR_SET_PTRACER = 0x59616D61  # linux/prctl.h
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -211,7 +209,6 @@ class LauncherProcess(Launcher):
         )
         context = LaunchContext(env, cores, _pod_name(), entry.run_id, entry.folder, kept)
         self._node = node = NodeRunner(job, context, loop, output)
-        node.before_stop = self._before_stop
         node.allow_tracer = _allow_tracer(env)
         super().__init__(
             job,
@@ -284,89 +281,33 @@ class LauncherProcess(Launcher):
 
     def _begin_watch(self) -> None:
         """Watch this node's ranks from now on, or from when there are logs."""
-        again_at = None if self._node.logs else self.loop.now() + WATCH_SECONDS
-        self.loop.at("watch", again_at, self._begin_watch)  # somebody may ask for stacks before it
-        if again_at is not None:
+        if self.watcher is not None:
+            return
+        if not self._node.logs:
+            self.loop.at("watch", self.loop.now() + WATCH_SECONDS, self._begin_watch)
             return
         from paddock.watch.watcher import Watcher
 
-        def tell(text: str) -> None:
-            self.loop.post(lambda: self.member.say("WARNING", text))
-
-        def on_stall(attempt: int, text: str, has_suspect: bool) -> None:
-            is_alone = self.job.nnodes_max == 1
-            if text and (self.job.on_stall == "report" or not is_alone):
-                tell(text)
-            if self.job.on_stall != "report":
-                at = f"{os.uname().nodename}: " if text and not is_alone else ""
-                news = Stalled(at + text, has_suspect)
-                self.loop.post(lambda: self.member.tell_if_in(attempt, news))
-
-        in_pod = "KUBERNETES_SERVICE_HOST" in self.env  # no control socket can be reached there
-        asked_in = self.job.record or (self._node.logs if in_pod else "")
         self.watcher = Watcher(
-            os.path.join(self._node.directory or self._node.logs, "history.jsonl"),
-            self.env,
-            self.job.stall_after_seconds,
-            attempt=self._node.processes,
-            devices=self._node.devices,
-            exits=lambda: self.member.exits,
-            clock_offset=self.member.clock_offset,
+            self._node, self.member, self.loop, self.env,
+            run_id=self._entry.run_id, began_at=self._began_at, waits_from=self._waits_from,
             is_waiting=lambda: (
                 self.coordinator is not None and self.coordinator.machine.phase == "gathering"
             ),
-            tell=tell,
-            on_stall=on_stall,
-            run={
-                "run": self._entry.run_id,
-                "host": os.uname().nodename,
-                "nodes": self.job.nnodes_max,
-                "job": self.member.uid,
-            },
-            waits_from=self._waits_from,
-            joined_at=self.member.joined_at,
-            began_at=self._began_at,
-            record=os.path.abspath(asked_in) if asked_in else "",
             metrics_fd=self._metrics_fd,
-        )
+        )  # fmt: skip
         try:
             self.watcher.start()
         except RuntimeError:
             self.watcher = None  # no thread can be started: nobody looks
 
-    def _before_stop(self, reason: str, then: Callable[[], None]) -> None:
-        """Take the stacks of the ranks first, if that is possible; they wait for it a second."""
-        if self.watcher is None:
-            then()
-            return
-        is_done = False
-
-        def go() -> None:
-            nonlocal is_done
-            if not is_done:
-                is_done = True
-                self.loop.at("stacks", None, go)
-                then()
-
-        self.loop.at("stacks", self.loop.now() + STACKS_SECONDS, go)
-        self.watcher.ask_stacks(
-            reason, lambda _stacks: self.loop.post(go), seconds=STACKS_SECONDS * 0.9
-        )
-
     def _take_stacks(self, native: bool, then: Callable[[Mapping[str, object]], None]) -> None:
         """Take the stacks of this node's ranks, for `paddock stacks`."""
-
+        self._begin_watch()
         if self.watcher is None:
-            self._begin_watch()
-        if (watcher := self.watcher) is None:
             then({"host": os.uname().nodename, "stacks": []})
-            return
-
-        def answer(found: Sequence[RankStack]) -> None:
-            row = watcher.answer_row(found)
-            self.loop.post(lambda: then(row))
-
-        watcher.ask_stacks("asked", answer, native=native)
+        else:
+            self.watcher.answer_stacks(native, lambda row: self.loop.post(lambda: then(row)))
 
     # --------------------------------------------------- record and control socket
 
@@ -581,13 +522,8 @@ def _allow_tracer(env: Mapping[str, str]) -> Callable[[], object] | None:
     only py-spy traces. Measured with Linux 6.1: what is allowed stays so over exec(2).
     Source: Documentation/admin-guide/LSM/Yama.rst, PR_SET_PTRACER.
     """
-    try:
-        with open(YAMA_SCOPE, encoding="ascii") as file:
-            if file.read().strip() != "1":
-                return None
-    except OSError:
-        return None  # a kernel without Yama
-    from paddock.local.guardian import find_prctl
+    if yama_scope() != "1":
+        return None
     from paddock.watch.stacks import find_pyspy
 
     prctl, launcher_pid = find_prctl(), os.getpid()

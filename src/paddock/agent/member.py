@@ -195,10 +195,7 @@ class Member:
             self._node.cancel_hook()
             if not self.is_running and self._host is not None:
                 self.tell(messages.Stopped(message.attempt, self._host))
-            self.halt(
-                message.reason, force=message.force, grace_seconds=message.grace_seconds,
-                takes_stacks=message.takes_stacks,
-            )  # fmt: skip
+            self.halt(message)
         elif isinstance(message, messages.JobEnded):
             self._node.cancel_hook()
             self._events.on_verdict(message.verdict, self.uid, False)
@@ -228,21 +225,12 @@ class Member:
     def is_running(self) -> bool:
         return self._node.is_running
 
-    def halt(
-        self,
-        reason: str,
-        *,
-        force: bool = False,
-        grace_seconds: float | None = None,
-        takes_stacks: bool = False,
-    ) -> None:
-        """Stop what runs here. takes_stacks: once the stacks of its ranks were taken."""
+    def halt(self, order: messages.Stop) -> None:
+        """Stop what runs here, whatever its attempt is."""
         if self._node.is_running:
             if not self._node.is_stopping:
-                self.say("INFO", f"stopping: {reason}")
-            self._node.stop(
-                reason, force=force, grace_seconds=grace_seconds, takes_stacks=takes_stacks
-            )
+                self.say("INFO", f"stopping: {order.reason}")
+            self._node.stop(order)
 
     def _begin(self, order: messages.Start, hook_code: int) -> None:
         if hook_code:
@@ -314,7 +302,7 @@ class Member:
         if self.exit_code is not None:
             return  # this node has told its own story already
         if self.is_running:
-            self.halt(verdict.reason)
+            self.halt(messages.Stop(self.attempt, verdict.reason))
             return
         if self._node.server_restarts:
             times = count(self._node.server_restarts, "time")
@@ -379,14 +367,14 @@ class Member:
                 self.say("INFO", f"waiting up to {grace} for ranks to save; {again} to kill")
         else:
             self.say("INFO", "killing all ranks now")
-            self.halt("asked twice", force=True)
+            self.halt(messages.Stop(self.attempt, "asked twice", force=True))
         if self._send is None:
             code = EXIT_OWN_FAULT if self._loss else EXIT_SIGNAL_BASE + number
             text = "stopped before the job began" if self.start is None else "stopped, on its own"
             if self._loss:
                 text = f"this node {messages.LOSSES[self._loss]}"
             self.give_up(PaddockError(text, exit_code=code))
-            self.halt("told to stop")
+            self.halt(messages.Stop(self.attempt, "told to stop"))
         self.tell(messages.Leave(number, self._signals > 1, self._loss))
 
     # ------------------------------------------------------------------- lines

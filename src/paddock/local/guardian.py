@@ -138,6 +138,15 @@ def _reap(launcher_pid: int) -> int | None:
             return status
 
 
+def yama_scope() -> str:
+    """Return ptrace_scope (Documentation/admin-guide/LSM/Yama.rst), "" of a kernel without."""
+    try:
+        with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
 def find_prctl() -> Callable[[int, int], object]:
     """prctl(2); without ctypes only children in their own session can escape, see 0004."""
     try:

@@ -58,10 +58,10 @@ if TYPE_CHECKING:
     from paddock.core.hosts import Host
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
+    from paddock.core.rendezvous.messages import Stop
     from paddock.local.ending import Endings
     from paddock.local.facts.ports import HeldPorts
     from paddock.local.output.streams import OutputThread, ProcessStream
-    from paddock.local.spawn import ReportReader
     from paddock.local.warm.process import DaemonLoop
     from paddock.local.warm.server import WarmServer
 
@@ -105,29 +105,13 @@ class LaunchContext:
 
 
 @value
-class NodeProcess:
-    """A process of this node that has been started. log: the path of its log, "" without one.
-
-    first_line_at: monotonic seconds, 0.0 before it has printed one; at log_from of its log.
-    """
-
-    role: str
-    rank: int
-    pid: int
-    log: str
-    first_line_at: float = 0.0
-    log_from: int = 0
-    reports: ReportReader | None = None
-
-
-@value
 class AttemptProcesses:
     """The processes of an attempt on this node. began_at: when they started, monotonic seconds."""
 
     number: int
     began_at: float
     is_stopping: bool
-    processes: tuple[NodeProcess, ...]
+    processes: tuple[ChildProcess, ...]
 
 
 class NodeRunner:
@@ -151,8 +135,8 @@ class NodeRunner:
         self._context = context
         self._loop = loop
         self._output = output
-        self._devices = find_devices(job, context.env)
-        self._env = {**context.env, **dict(self._devices.env)}
+        self.devices = find_devices(job, context.env)
+        self._env = {**context.env, **dict(self.devices.env)}
         self._held: HeldPorts | None = None
         self._hook: Hook | None = None
         self._log_dir: LogDir | None = None
@@ -162,7 +146,7 @@ class NodeRunner:
         self._supervisor: Supervisor | None = None
         self._children: dict[tuple[str, int], ChildProcess] = {}
         self._waiting: Opened = []  # for the warm server
-        self._began_at = 0.0  # monotonic seconds, of this attempt
+        self._began_at = 0.0  # monotonic seconds, of this attempt; 0.0 until all have begun
         self._slow_note = ""
 
     @property
@@ -182,28 +166,10 @@ class NodeRunner:
 
     def processes(self) -> AttemptProcesses | None:
         """The processes of the running attempt, for another thread to look at; None without one."""
-        supervisor, children = self._supervisor, list(self._children.values())
-        if supervisor is None or not children:
+        supervisor, children = self._supervisor, tuple(self._children.values())
+        if supervisor is None or not children or not self._began_at:
             return None
-        reports = self._streams.reports
-        found = [
-            NodeProcess(
-                *c.key, c.pid, c.stream.path, c.stream.first_at, c.stream.begins_at,
-                reports.get(c.key),
-            )
-            for c in children
-        ]  # fmt: skip
-        return AttemptProcesses(supervisor.attempt, self._began_at, self.is_stopping, tuple(found))
-
-    def devices(self) -> tuple[str, dict[int, tuple[str, ...]]]:
-        """The kind of devices, and those of each worker of the latest attempt on this node."""
-        own = self._devices
-        names = dict(zip(own.indices, own.labels, strict=True))
-        return own.kind, {
-            c.proc.rank: tuple(names[at] for at in c.proc.device_indices if at in names)
-            for c in list(self._children.values())
-            if c.proc.role == "worker"
-        }
+        return AttemptProcesses(supervisor.attempt, self._began_at, self.is_stopping, children)
 
     # ------------------------------------------------------- facts and the hook
 
@@ -213,7 +179,7 @@ class NodeRunner:
         job = self.job
         host = host_of(
             job,
-            self._devices,
+            self.devices,
             name=os.uname().nodename,
             address=address,
             node_rank=job.rendezvous.node_rank or 0,
@@ -352,9 +318,10 @@ class NodeRunner:
         """Start and watch all processes; forked: pids of those that run already."""
         assert self._log_dir is not None
         self._waiting = []
-        self._began_at = monotonic()
+        began_at = monotonic()
         self._unbind_ports()
         failures = [self._spawn(proc, *streams, forked.get(proc, 0)) for proc, streams in opened]
+        self._began_at = began_at  # from here on processes() has all of them
         self._output.add([stream for _, (stream, _) in opened])
         for child in self._children.values():
             self._watch(child)
@@ -387,7 +354,8 @@ class NodeRunner:
         finally:
             for write_fd in set(ends):
                 os.close(write_fd)
-        self._children[(proc.role, proc.rank)] = ChildProcess(proc, pid, stream)
+        reports = self._streams.reports.get(stream.key)
+        self._children[stream.key] = ChildProcess(proc, pid, stream, reports)
         return None
 
     def _env_of(self, proc: Proc) -> dict[str, str]:
@@ -416,21 +384,12 @@ class NodeRunner:
 
     # ----------------------------------------------------------------- events
 
-    def stop(
-        self,
-        reason: str,
-        *,
-        force: bool = False,
-        grace_seconds: float | None = None,
-        takes_stacks: bool = False,
-    ) -> None:
-        """Stop the running attempt: SIGTERM, grace period, SIGKILL. force: SIGKILL at once.
-
-        takes_stacks: SIGTERM comes after before_stop().
-        """
+    def stop(self, order: Stop) -> None:
+        """Stop the running attempt: SIGTERM, perhaps after before_stop(); grace period; SIGKILL."""
         if self._supervisor is not None:
-            order = StopOrdered(self._supervisor.attempt, reason, force, grace_seconds)
-            self._feed(order, takes_stacks=takes_stacks)
+            attempt = self._supervisor.attempt
+            stop = StopOrdered(attempt, order.reason, order.force, order.grace_seconds)
+            self._feed(stop, takes_stacks=order.takes_stacks)
             if self._waiting:
                 self._cancel_fork()
 
@@ -487,27 +446,21 @@ class NodeRunner:
         was_running = supervisor.phase == "running"
         actions = supervisor.handle(event, monotonic())
         is_stop = was_running and supervisor.phase == "stopping"
-        if is_stop and (takes_stacks or (isinstance(event, Exit) and event.pid)):
-            self._hold_back(actions, supervisor)
-        else:
+        is_failure = takes_stacks or (isinstance(event, Exit) and event.pid)
+        before_stop = self.before_stop if is_stop and is_failure else None
+        if before_stop is None:
             self._do_all(actions)
-
-    def _hold_back(self, actions: list[Action], supervisor: Supervisor) -> None:
-        """Signal the processes of a failed attempt once their stacks were taken."""
-        held = [action for action in actions if isinstance(action, SignalGroup)]
-        children = dict(self._children)
-        self._do_all([action for action in actions if not isinstance(action, SignalGroup)])
+            return
+        signals = [a for a in actions if isinstance(a, SignalGroup)]
+        held = [(action, self._children.get(action.key)) for action in signals]
+        self._do_all([action for action in actions if action not in signals])
 
         def go() -> None:
-            if supervisor is self._supervisor:
-                for action in held:
-                    if self._children.get(action.key) is children.get(action.key):
-                        self._signal_group(action)
+            for action, child in held:
+                if self._children.get(action.key) is child:
+                    self._signal_group(action)
 
-        if self.before_stop is None:
-            go()
-        else:
-            self.before_stop(supervisor.reason, go)
+        before_stop(supervisor.reason, go)
 
     def _on_timer(self) -> None:
         self._feed(TimerFired())
@@ -615,6 +568,7 @@ class NodeRunner:
     def _end(self, attempt: int) -> None:
         streams = [c.stream for c in self._children.values()]
         self._note_slow_start(attempt)
+        self._began_at = 0.0
         self._children.clear()
         self._loop.at("node", None, self._on_timer)
         is_done = False

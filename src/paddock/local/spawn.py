@@ -90,14 +90,17 @@ class ReportReader:
 class ChildProcess:
     """A started process. pidfd: ready when it has ended; close-on-exec (Linux 5.3)."""
 
-    __slots__ = ("key", "pid", "pidfd", "proc", "stream")
+    __slots__ = ("key", "pid", "pidfd", "proc", "reports", "stream")
 
-    def __init__(self, proc: Proc, pid: int, stream: ProcessStream) -> None:
+    def __init__(
+        self, proc: Proc, pid: int, stream: ProcessStream, reports: ReportReader | None
+    ) -> None:
         self.proc = proc
         self.key = (proc.role, proc.rank)
         self.pid = pid
         self.pidfd = os.pidfd_open(pid)
         self.stream = stream
+        self.reports = reports
 
 
 def has_stdin(proc: Proc) -> bool:

@@ -22,7 +22,10 @@ class Curves:
     """The points of a run's curves; each name has a chart.
 
     now: seconds, of a clock that never goes back. say: told once if they cannot be written.
+    write_event: takes each point, too: as of events.py.
     """
+
+    write_event: Callable[[str, float, int], None] | None = None
 
     def __init__(
         self, directory: str, step: int, now: Callable[[], float], say: Callable[[str], None]
@@ -36,6 +39,8 @@ class Curves:
 
     def add(self, name: str, value: float, step: int) -> None:
         """Add a point; the files follow within WRITE_SECONDS, or by write()."""
+        if self.write_event is not None:
+            self.write_event(name, value, step)
         if not isfinite(value):
             return
         points = self._points.setdefault(name.removeprefix("train/"), [])

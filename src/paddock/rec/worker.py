@@ -226,8 +226,14 @@ def _train(
             )
         if online is not None and client is not None:
             keeper = PassKeeper(online, run.saving, team, client, keeper)
-    has_results = bool(run.saving.directory or run.saving.export_directory)
-    with _events(run, team, report, 0 if position is None else position["step"]) as events:
+    results = run.saving.directory or run.saving.export_directory
+    where, curves = results or run.event_directory, None
+    if where is not None and team.worker == 0:
+        step = 0 if position is None else position["step"]
+        curves = Curves(where, step, time.monotonic, report.line)
+        if run.event_directory:
+            curves.write_event = open_events(run.event_directory)
+    try:
         return loop.train(
             run,
             opened.learner,
@@ -235,34 +241,13 @@ def _train(
             team,
             report,
             due,
-            keeper if has_results else None,
-            events,
+            keeper if results else None,
+            None if curves is None else curves.add,
             position=position,
         )
-
-
-@contextmanager
-def _events(run: Run, team: Team, report: Report, step: int) -> Iterator[loop.Events | None]:
-    """What takes the curves' points of worker 0: an event file, and curves.svg beside the results;
-    None where there is neither. step: batches done by earlier runs.
-    """
-    saving = run.saving
-    where = saving.directory or saving.export_directory or run.event_directory
-    if where is None or team.worker != 0:
-        yield None
-        return
-    curves = Curves(where, step, time.monotonic, report.line)
-    write = open_events(run.event_directory) if run.event_directory else None
-
-    def add(name: str, value: float, at: int) -> None:
-        curves.add(name, value, at)
-        if write is not None:
-            write(name, value, at)
-
-    try:
-        yield add
     finally:
-        curves.write()
+        if curves is not None:
+            curves.write()
 
 
 def source_of(

@@ -11,6 +11,7 @@ import json
 import os
 
 from paddock.core.value import replace, value
+from paddock.local.guardian import yama_scope
 from paddock.watch.procfs import Ends, SeenWait, wait_of, waits_on
 
 TYPE_CHECKING = False
@@ -310,12 +311,7 @@ def _frames_of(argv: list[str], seconds: float) -> tuple[tuple[Frame, ...], str]
 def _reason(err: bytes) -> str:
     text = err.decode("utf-8", "replace").strip()
     if "ermission" in text:
-        try:
-            with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
-                scope = file.read().strip()
-        except OSError:
-            scope = ""  # a kernel without Yama
-        return f"{NO_RIGHT}: {RIGHTS.get(scope, NO_CAPABILITY)}"
+        return f"{NO_RIGHT}: {RIGHTS.get(yama_scope(), NO_CAPABILITY)}"
     return text.splitlines()[0][:200] if text else "py-spy found no Python"
 
 

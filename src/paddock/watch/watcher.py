@@ -14,10 +14,13 @@ from time import monotonic, thread_time, time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from typing import Any, Protocol
 
     from paddock.core.attempt.exits import Exit
-    from paddock.local.node import AttemptProcesses, NodeProcess
+    from paddock.core.rendezvous.messages import ToCoordinator
+    from paddock.local.loop import Loop
+    from paddock.local.node import AttemptProcesses, NodeRunner
+    from paddock.local.spawn import ChildProcess
     from paddock.watch.devices import DeviceProbe
     from paddock.watch.events import EventReader
     from paddock.watch.folder import StacksMailbox
@@ -31,6 +34,23 @@ if TYPE_CHECKING:
     Key = tuple[str, int]  # role and rank
     StackRequest = tuple[str, Callable[[Sequence[RankStack]], None], bool, float]
 
+    class WatchedMember(Protocol):
+        """A node's part in the job (agent/member.py)."""
+
+        uid: str
+        joined_at: float
+        exits: list[Exit]  # of the latest attempt, a list that grows, another one for each
+
+        def clock_offset(self) -> float:
+            """The seconds that the coordinator's monotonic clock, and that of exits, is ahead."""
+
+        def say(self, level: str, text: str) -> None:
+            """Tell people. In the loop's thread, as tell_if_in."""
+
+        def tell_if_in(self, attempt: int, message: ToCoordinator) -> None:
+            """Tell the coordinator, unless the attempt has passed."""
+
+
 LOOK_SECONDS = 0.4  # at logs and reports
 FACTS_SECONDS = 1.0  # at /proc
 LOOK_SHARE = 0.03  # of a core at most; with many ranks the looks are rarer
@@ -41,71 +61,48 @@ HEADS = 4  # logs that are
 SEEN_MAX = 32
 END_SECONDS = 2.0
 NATIVE_SECONDS = 30.0
+STOP_SECONDS = 1.0  # for which a stop waits, at most
 READ_FIELDS = ("step", "steps", "epoch", "rate")  # of a ProgressReading, as the row has them
 
 
 class Watcher:
-    """Looks at the ranks of this node, in a thread of its own.
+    """Looks at the ranks of a node, in a thread of its own, where node and member are read, too.
 
-    path: of the history. stall_after: 0 for no stall detection. attempt: the processes now, None
-    between attempts; devices: their kind, and those of each worker; exits: of the latest attempt, a
-    list that grows, another one for each
-    attempt. run: fields of the first row; began_at: when the launcher began, in seconds since 1970.
-    waits_from, joined_at: since when it waits for nodes, and when it joined the job; monotonic
-    seconds, 0.0 for a job of one node. is_waiting: this node coordinates, and waits for nodes now.
-    clock_offset: seconds that the coordinator's monotonic clock is ahead of ours; it is also that
-    of the exits. metrics_fd: a socket that listens, for Prometheus, or -1.
-
-    record: where others ask for stacks (folder.py): the directory of --record, or a pod's logs;
-    "" for a run with a control socket.
-
-    Called in the thread: attempt, devices, exits, clock_offset, is_waiting; tell(text), a line for
-    people; on_stall(attempt's number, text, has suspects), with the text "" once ranks move again.
+    began_at: when the launcher began, in seconds since 1970. waits_from: since when it waits for
+    nodes, monotonic seconds, 0.0 for a job of one node. is_waiting: this node coordinates, and
+    waits for nodes now. metrics_fd: a socket that listens, for Prometheus, or -1.
     """
 
     def __init__(
         self,
-        path: str,
+        node: NodeRunner,
+        member: WatchedMember,
+        loop: Loop,
         env: Mapping[str, str],
-        stall_after: float,
         *,
-        attempt: Callable[[], AttemptProcesses | None],
-        devices: Callable[[], tuple[str, Mapping[int, Sequence[str]]]],
-        exits: Callable[[], Sequence[Exit]],
-        clock_offset: Callable[[], float],
-        is_waiting: Callable[[], bool],
-        tell: Callable[[str], None],
-        on_stall: Callable[[int, str, bool], None],
-        run: Mapping[str, object],
+        run_id: str,
         began_at: float,
         waits_from: float,
-        joined_at: float,
-        record: str = "",
+        is_waiting: Callable[[], bool],
         metrics_fd: int = -1,
     ) -> None:
-        self._path = path
+        self._node, self._member, self._loop, self._env = node, member, loop, env
+        self._job = job = node.job
+        self._path = os.path.join(node.directory or node.logs, "history.jsonl")
+        self._run_id, self._began_at = run_id, began_at
+        self._waits_from, self._joined_at = waits_from, member.joined_at
+        self._is_waiting = is_waiting
         self._metrics_fd = metrics_fd
         self._metrics: RunMetrics | None = None  # with --metrics-port
-        self._env = env
-        self._stall_after = stall_after
-        self._attempt = attempt
-        self._devices = devices
         self._events: EventReader | None = None
         self._probe: DeviceProbe | None = None
-        self._devices_of: Mapping[int, Sequence[str]] = {}
-        self._exits = exits
-        self._clock_offset = clock_offset
-        self._tell = tell
-        self._on_stall = on_stall
-        self._run_row = run
-        self._began_at = began_at
-        self._record = record
+        # Where others ask for stacks (folder.py): no control socket can be reached in a pod.
+        in_pod = "KUBERNETES_SERVICE_HOST" in env
+        self._asked_in = job.record or (node.logs if in_pod else "")
         self._mailbox: StacksMailbox | None = None
-        self._is_waiting = is_waiting
-        self._waits_from, self._joined_at = waits_from, joined_at
         self._wall = 0.0  # less monotonic, fixed: a clock that is set moves no row
         self._latest_exits: Sequence[Exit] = ()
-        self._processes: Sequence[NodeProcess] = ()  # at the latest look
+        self._processes: Sequence[ChildProcess] = ()  # at the latest look
         self._profiles: Sequence[LineProfile] = ()
         self._head_at: dict[Key, int] = {}  # so far, of the logs that are read from the beginning
         self._seen: set[tuple[str, str]] = set()
@@ -132,6 +129,7 @@ class Watcher:
     def start(self) -> None:
         """Start the thread. Raises RuntimeError when there can be none."""
         self._thread.start()
+        self._node.before_stop = self._before_stop
 
     def close(self) -> None:
         """Take a last look, write the end, and make the bill; gives up on a disk that hangs."""
@@ -159,6 +157,29 @@ class Watcher:
         self._requests.append((why, then, native, seconds))
         self._wake.set()
 
+    def answer_stacks(self, native: bool, then: Callable[[Mapping[str, object]], None]) -> None:
+        """Take all stacks for who asks for them; then(the answer) as of ask_stacks."""
+
+        def answer(stacks: Sequence[RankStack]) -> None:
+            from paddock.watch.stacks import stack_row
+
+            rows = [stack_row(stack) for stack in stacks]
+            then({"host": os.uname().nodename, "stacks": rows, "ends": self.ends})
+
+        self.ask_stacks("asked", answer, native=native)
+
+    def _before_stop(self, reason: str, then: Callable[[], None]) -> None:
+        """Take all stacks, then call then() in the loop, which waits a second at most."""
+        left = [then]
+
+        def go() -> None:
+            if left:
+                self._loop.at("stacks", None, go)
+                left.pop()()
+
+        self._loop.at("stacks", self._loop.now() + STOP_SECONDS, go)
+        self.ask_stacks(reason, lambda _: self._loop.post(go), seconds=STOP_SECONDS * 0.9)
+
     # ------------------------------------------------------------ the thread
 
     def _watch(self) -> None:
@@ -179,7 +200,7 @@ class Watcher:
             if self._metrics_fd >= 0:
                 os.close(self._metrics_fd)
             return
-        self._detector = StallDetector(self._stall_after)
+        self._detector = StallDetector(self._job.stall_after_seconds)
         try:
             self._profiles = load_profiles(profiles_path(self._env))
         except PaddockError as error:  # it was changed since the start
@@ -187,14 +208,17 @@ class Watcher:
         server = self._open_metrics() if self._metrics_fd >= 0 else None
         self._wall = time() - monotonic()
         began = self._began_at - self._wall
-        self._write("begin", began, version=VERSION, paddock=__version__, **self._run_row)
-        if self._record:
+        self._write(
+            "begin", began, version=VERSION, paddock=__version__, run=self._run_id,
+            host=os.uname().nodename, nodes=self._job.nnodes_max, job=self._member.uid,
+        )  # fmt: skip
+        if self._asked_in:
             from paddock.watch.folder import StacksMailbox
 
             try:
-                self._mailbox = StacksMailbox(self._record)
+                self._mailbox = StacksMailbox(os.path.abspath(self._asked_in))
             except OSError as error:
-                self._tell(f"nobody can ask for stacks in {self._record}: {error.strerror}")
+                self._tell(f"nobody can ask for stacks in {self._asked_in}: {error.strerror}")
         due = monotonic()
         while not self._is_over:
             if (began := monotonic()) >= due:
@@ -217,7 +241,7 @@ class Watcher:
         if server is not None:
             server.close()
         bill = bill_of(HistoryReader([self._path], needed_rows()).read())
-        where = " of this node" if self._run_row["nodes"] != 1 else ""
+        where = " of this node" if self._job.nnodes_max != 1 else ""
         self.bill = "" if bill is None else bill_line(bill, where)
 
     def _read_mailbox(self) -> None:
@@ -225,17 +249,7 @@ class Watcher:
         mailbox = self._mailbox
         question = None if mailbox is None else mailbox.question()
         if mailbox is not None and question is not None:
-            is_native = bool(question.get("native"))
-            self.ask_stacks(
-                "asked", lambda found: mailbox.answer(self.answer_row(found)), native=is_native,
-            )  # fmt: skip
-
-    def answer_row(self, stacks: Sequence[RankStack]) -> dict[str, object]:
-        """The answer to who has asked for stacks: these, and what they need to be read."""
-        from paddock.watch.stacks import stack_row
-
-        rows = [stack_row(stack) for stack in stacks]
-        return {"host": os.uname().nodename, "stacks": rows, "ends": self.ends}
+            self.answer_stacks(bool(question.get("native")), mailbox.answer)
 
     def _open_metrics(self) -> MetricsServer:
         from paddock.watch.metrics import MetricsServer, RunMetrics
@@ -247,18 +261,20 @@ class Watcher:
         from paddock.watch.procfs import facts_of, pressure_of, tracer_of
         from paddock.watch.stalls import RankLook
 
-        attempt = self._attempt()
-        before, self._latest_exits = self._latest_exits, self._exits()
+        attempt = self._node.processes()
+        before, self._latest_exits = self._latest_exits, self._member.exits
         for exit_ in (*before, *self._latest_exits):
             self._write_exit(exit_)
         if self._has_attempt and (attempt is None or attempt.number != self._number):
             self._has_attempt = False
             now = monotonic()
             at = now if attempt is None else min(now, attempt.began_at)
-            ends = {} if attempt is None else {(p.role, p.rank): p for p in attempt.processes}
+            ends = {} if attempt is None else {p.key: p for p in attempt.processes}
             for each in self._processes:  # what they printed since the last look
-                after = ends.get((each.role, each.rank))
-                self._read(each, at, after.log_from if after and after.first_line_at else None)
+                after = ends.get(each.key)
+                self._read(
+                    each, at, after.stream.begins_at if after and after.stream.first_at else None
+                )
                 if each is self._processes[0]:
                     self._read_events(each, (), at)
             self._write("attempt_end", at, attempt=self._number)
@@ -283,7 +299,7 @@ class Watcher:
             if facts is not None and facts.state == "Z":
                 facts = None
             is_held = facts is not None and facts.state in "Tt"
-            key = (each.role, each.rank)
+            key = each.key
             size, reading = self._read(each)
             if facts is not None and now - self._sampled_at.get(key, 0.0) >= SAMPLE_SECONDS:
                 self._sampled_at[key] = now
@@ -297,9 +313,9 @@ class Watcher:
                     reading = self._read_events(each, facts.pids, None) or reading
             step = None if reading is None else reading.step
             tracer = tracer_of(each.pid) if is_held else 0
-            if each.role == "worker":  # servers move when workers do
-                looks.append(RankLook(each.rank, facts, size, step, tracer))
-        if has_facts and self._stall_after and not attempt.is_stopping:
+            if each.proc.role == "worker":  # servers move when workers do
+                looks.append(RankLook(each.proc.rank, facts, size, step, tracer))
+        if has_facts and self._job.stall_after_seconds and not attempt.is_stopping:
             for action in self._detector.look(now, looks):
                 self._act(action)
 
@@ -315,7 +331,7 @@ class Watcher:
         ):
             each.clear()
         self._detector.begin()
-        rows = [[p.role, p.rank, p.pid, os.path.basename(p.log)] for p in attempt.processes]
+        rows = [[*p.key, p.pid, os.path.basename(p.stream.path)] for p in attempt.processes]
         if self._joined_at:
             self._write("joined", self._joined_at)
         if self._waits_from:
@@ -323,17 +339,18 @@ class Watcher:
             self._write("waited", self._waits_from, seconds=seconds)
         self._waits_from = self._joined_at = 0.0
         self._write("attempt", attempt.began_at, attempt=attempt.number, ranks=rows)
-        kind, self._devices_of = self._devices()
-        if kind != "cpu" and self._probe is None:
+        if (kind := self._node.devices.kind) != "cpu" and self._probe is None:
             from paddock.watch.devices import DeviceProbe
 
             self._probe = DeviceProbe(kind, self._env)
         self._write_clock()
 
-    def _device_fields(self, each: NodeProcess) -> dict[str, float]:
+    def _device_fields(self, each: ChildProcess) -> dict[str, float]:
         """Return the use and memory of a worker's devices, together, for its sample."""
-        found = self._probe.found if self._probe is not None and each.role == "worker" else {}
-        own = [found[label] for label in self._devices_of.get(each.rank, ()) if label in found]
+        found = self._probe.found if self._probe is not None and each.proc.role == "worker" else {}
+        devices, indices = self._node.devices, each.proc.device_indices
+        names = (n for at, n in zip(devices.indices, devices.labels, strict=True) if at in indices)
+        own = [found[name] for name in names if name in found]
         uses = [device.use for device in own if device.use is not None]
         memory = [device.used_bytes for device in own if device.used_bytes is not None]
         return {
@@ -343,11 +360,11 @@ class Watcher:
 
     def _write_clock(self) -> None:
         """Write how our clocks stand to the coordinator's: readers merge nodes by that."""
-        offset = round(self._clock_offset(), 4)
+        offset = round(self._member.clock_offset(), 4)
         self._write("clock", wall=round(self._wall, 4), offset=offset)
 
     def _read(
-        self, each: NodeProcess, at: float | None = None, until: int | None = None
+        self, each: ChildProcess, at: float | None = None, until: int | None = None
     ) -> tuple[int, ProgressReading | None]:
         """The size of a rank's log, and its latest progress: by its own reports, or by its log.
 
@@ -356,27 +373,27 @@ class Watcher:
         from paddock.watch.progress import find_trackers, read_tail
         from paddock.watch.rank import read_reports
 
-        key = (each.role, each.rank)
+        key = each.key
         before, size, tail = self._readings.get(key), self._sizes.get(key, 0), b""
         try:
-            with open(each.log, "rb") as file:
+            with open(each.stream.path, "rb") as file:
                 size = os.fstat(file.fileno()).st_size if until is None else until
-                is_new = each.first_line_at and size != self._sizes.get(key)
+                is_new = each.stream.first_at and size != self._sizes.get(key)
                 if is_new and key not in self._reporting:
-                    begin = file.seek(max(each.log_from, size - TAIL_BYTES))
+                    begin = file.seek(max(each.stream.begins_at, size - TAIL_BYTES))
                     tail = file.read(max(0, size - begin))
         except OSError:
             pass  # it was removed
         self._sizes[key] = size
-        if each.first_line_at and key not in self._has_line:
+        if each.stream.first_at and key not in self._has_line:
             self._has_line.add(key)
-            self._write("line", each.first_line_at, **_named(each))
+            self._write("line", each.stream.first_at, **_named(each))
         if len(self._head_at) < HEADS or key in self._head_at:
             head = self._read_head(each, size)
             for name, url in find_trackers(head + tail):
                 self._see(name, url)
         data = b"" if each.reports is None else each.reports.read()
-        if each.role == "ps":
+        if each.proc.role == "ps":
             self._write_server(each, data, at)
             data = b""
         reading = read_reports(data)
@@ -390,12 +407,12 @@ class Watcher:
         return size, reading
 
     def _read_events(
-        self, each: NodeProcess, pids: Sequence[int], at: float | None
+        self, each: ChildProcess, pids: Sequence[int], at: float | None
     ) -> ProgressReading | None:
         """Read the event files of a process whose log tells no values. at: as of _read."""
         from paddock.watch.events import PROFILES, EventReader
 
-        known = self._readings.get((each.role, each.rank))
+        known = self._readings.get(each.key)
         if known is not None and known.values and known.profile not in PROFILES:
             return None
         if self._events is None:
@@ -406,9 +423,9 @@ class Watcher:
         return reading
 
     def _write_progress(
-        self, each: NodeProcess, reading: ProgressReading, at: float | None
+        self, each: ChildProcess, reading: ProgressReading, at: float | None
     ) -> None:
-        self._readings[each.role, each.rank] = reading
+        self._readings[each.key] = reading
         self._see("progress", reading.profile)
         fields = {n: v for n in READ_FIELDS if (v := getattr(reading, n)) is not None}
         self._write(
@@ -416,14 +433,14 @@ class Watcher:
             unit=reading.rate_unit, **fields,
         )  # fmt: skip
 
-    def _read_head(self, each: NodeProcess, size: int) -> bytes:
+    def _read_head(self, each: ChildProcess, size: int) -> bytes:
         """Return what is new at the beginning of a log: trackers tell there of their pages."""
-        key = (each.role, each.rank)
-        at = self._head_at.setdefault(key, each.log_from) if each.first_line_at else size
-        if at >= min(size, each.log_from + HEAD_BYTES):
+        key = each.key
+        at = self._head_at.setdefault(key, each.stream.begins_at) if each.stream.first_at else size
+        if at >= min(size, each.stream.begins_at + HEAD_BYTES):
             return b""
         try:
-            with open(each.log, "rb") as file:
+            with open(each.stream.path, "rb") as file:
                 file.seek(at)
                 head = file.read(HEAD_BYTES // 4)
         except OSError:
@@ -437,7 +454,7 @@ class Watcher:
             self._seen.add((name, text))
             self._write("seen", name=name, text=text)
 
-    def _write_server(self, each: NodeProcess, data: bytes, at: float | None) -> None:
+    def _write_server(self, each: ChildProcess, data: bytes, at: float | None) -> None:
         """Write what a parameter server of Paddock tells of itself."""
         from paddock.watch.servers import read_server
 
@@ -450,7 +467,7 @@ class Watcher:
         if key in self._written:
             return
         self._written.add(key)
-        at = exit_.at_ns / 1e9 - self._clock_offset()
+        at = exit_.at_ns / 1e9 - self._member.clock_offset()
         self._write(
             "exit", at, role=exit_.role, rank=exit_.rank, how=exit_.how, ok=exit_.ok,
             by_us=exit_.by_us,
@@ -472,10 +489,10 @@ class Watcher:
                 stacks=frames_of(groups, action.stacks),
             )  # fmt: skip
             text = f"nothing has moved for {action.seconds:.0f} s: {groups_text(groups)}"
-            self._on_stall(self._number, text, bool(blamed))
+            self._on_stall(text, has_suspect=bool(blamed))
         elif isinstance(action, StallEnded):
             self._write("stall_over", seconds=round(action.seconds, 1))
-            self._on_stall(self._number, "", False)
+            self._on_stall("")
             self._tell(f"the ranks move again, after {action.seconds:.0f} s")
         elif isinstance(action, RankHeld):
             inside: dict[str, Any] = {"debugger": action.debugger} if action.debugger else {}
@@ -483,6 +500,21 @@ class Watcher:
             by = f"a debugger holds it (pid {action.tracer})" if action.tracer else "SIGSTOP"
             by = f"it waits in {action.debugger}" if action.debugger else by
             self._tell(f"rank {action.rank} is stopped: {by}")
+
+    def _on_stall(self, text: str, *, has_suspect: bool = False) -> None:
+        """Say that nothing moves, or "" once a rank does: to people, or to the coordinator."""
+        from paddock.core.rendezvous.messages import Stalled
+
+        is_alone, attempt = self._job.nnodes_max == 1, self._number
+        if text and (self._job.on_stall == "report" or not is_alone):
+            self._tell(text)
+        if self._job.on_stall != "report":
+            at = f"{os.uname().nodename}: " if text and not is_alone else ""
+            news = Stalled(at + text, has_suspect)
+            self._loop.post(lambda: self._member.tell_if_in(attempt, news))
+
+    def _tell(self, text: str) -> None:
+        self._loop.post(lambda: self._member.say("WARNING", text))
 
     def _take_stacks(
         self,
@@ -508,9 +540,9 @@ class Watcher:
         from paddock.watch.procfs import is_alive
         from paddock.watch.stacks import DUMP_SECONDS, dump
 
-        attempt = self._attempt()
-        ranks = [p for p in attempt.processes if p.role == "worker"] if attempt else []
-        pids = {p.rank: p.pid for p in ranks if is_alive(p.pid)}
+        attempt = self._node.processes()
+        ranks = [p for p in attempt.processes if p.proc.role == "worker"] if attempt else []
+        pids = {p.proc.rank: p.pid for p in ranks if is_alive(p.pid)}
         usual = NATIVE_SECONDS if native else DUMP_SECONDS
         stacks, self.ends = dump(pids, self.pyspy, seconds or usual, native=native)
         return stacks
@@ -527,7 +559,7 @@ class Watcher:
             self._tell(f"the history of this run has a gap: {self._path}: {problem}")
 
 
-def _named(each: NodeProcess) -> dict[str, Any]:
+def _named(each: ChildProcess) -> dict[str, Any]:
     """A process in a row: its rank, and the role of one that is no worker."""
-    role = {} if each.role == "worker" else {"role": each.role}
-    return {"rank": each.rank, **role}
+    role = {} if each.proc.role == "worker" else {"role": each.proc.role}
+    return {"rank": each.proc.rank, **role}

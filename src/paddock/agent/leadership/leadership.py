@@ -10,7 +10,7 @@ from paddock.agent.transport.client import ClientEvents, CoordinatorClient
 from paddock.agent.transport.invite import invite
 from paddock.agent.transport.server import CoordinatorServer
 from paddock.core.endpoint import join_endpoint
-from paddock.core.rendezvous.messages import SetTimer, TimerFired
+from paddock.core.rendezvous.messages import SetTimer, Stop, TimerFired
 from paddock.errors import PaddockError, UsageError
 
 TYPE_CHECKING = False
@@ -125,7 +125,8 @@ class Leadership(ClientEvents):
             member.say(order.level, order.text)
         elif isinstance(order, messages.StopRanks):
             member.disconnect()
-            member.halt(order.reason, force=order.force, grace_seconds=order.grace_seconds)
+            stop = Stop(member.attempt, order.reason, order.force, order.grace_seconds)
+            member.halt(stop)
         elif isinstance(order, SetTimer):
             loop.at("leadership", order.at, lambda: self.handle(TimerFired()))
         elif isinstance(order, messages.Lead):
@@ -243,7 +244,7 @@ class Leadership(ClientEvents):
         """End this node's part; its processes end first."""
         member = self.run.member
         if member.is_running or member.attempt >= 0:
-            member.halt(error.message)
+            member.halt(Stop(member.attempt, error.message))
             member.give_up(error)
         else:
             member.break_off(error)
