@@ -18,7 +18,9 @@ def test_a_child_that_is_kept_while_the_sweep_goes_on_is_left_alone() -> None:
         loop.stop()
 
     def sweep() -> None:
-        subprocess.Popen(["sleep", "60"])  # sleep: the sweep ends it
+        # A rank has a process group of its own. sleep: the sweep ends it.
+        subprocess.Popen(["sleep", "60"], start_new_session=True)
+        subprocess.Popen(["sleep", "60"])  # sleep: and this one, a tool of ours that nobody counts
         sweep_on(loop, done, own)
         kept = subprocess.Popen(["sleep", "60"])  # sleep: ended below
         own.add(kept.pid)
