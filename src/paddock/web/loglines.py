@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass, replace
+from itertools import islice, repeat, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from paddock.backends.merge import for_terminal
@@ -160,89 +161,52 @@ def read_window(
     if after is not None:
         # A line that began before `since` is left out, and shifts the numbers of those after it.
         query = replace(query, since=max(0.0, after.at_ns / 1e9 - TORN_SECONDS))
-        rows = _first(_numbered(read(query), needle), after, most + 1)
-        return _window(rows, most, is_folded, is_backward=False, has_before=True)
+        later = (row for row in _rows(read(query), needle) if row[0] >= after)
+        return _window(list(islice(later, most + 1)), most, is_folded, is_backward=False)
     if before is not None:
         query = replace(query, until=min(until or 1e18, before.at_ns / 1e9 + 1e-5))
     spans = SPANS_SECONDS if is_near and not needle else ()
-    rows = []
     for span in (*spans, 0.0):
         since = query.until - span if span and query.until else 0.0
-        rows = _last(_numbered(read(replace(query, since=since)), needle), before, most + 1)
+        found: Iterator[Row] = _rows(read(replace(query, since=since)), needle)
+        if before is not None:
+            found = takewhile(lambda row: row[0] < before, found)
+        rows = deque(found, most + 1)
         if len(rows) > most:
             break
-    return _window(rows, most, is_folded, is_backward=True, has_before=before is not None)
+    window = _window(list(rows), most, is_folded, is_backward=True)
+    return window if before is not None else window._replace(newer=None)
 
 
-Numbered = tuple[LogPlace, str, list[bytes]]  # lines of a chunk; the place of the first
+Row = tuple[tuple[int, int], str, bytes]  # the place of a line, its label, the line
 
 
-def _numbered(chunks: Iterable[LogChunk], needle: bytes) -> Iterator[Numbered]:
+def _rows(chunks: Iterable[LogChunk], needle: bytes) -> Iterator[Row]:
     at_ns, index = -1, 0
     for chunk in chunks:
         if chunk.at_ns != at_ns:
             at_ns, index = chunk.at_ns, 0
-        if lines := split_chunk(chunk, needle):
-            yield LogPlace(at_ns, index), chunk.label, lines
-            index += len(lines)
+        lines = split_chunk(chunk, needle)
+        places = zip(repeat(at_ns), range(index, index + len(lines)))
+        yield from zip(places, repeat(chunk.label), lines)
+        index += len(lines)
 
 
-Row = tuple[LogPlace, str, bytes]
-
-
-def _last(chunks: Iterable[Numbered], before: LogPlace | None, most: int) -> list[Row]:
-    """The last rows that lie before a place."""
-    kept: deque[Numbered] = deque()
-    count = 0
-    for place, label, lines in chunks:
-        if before is not None:
-            if place >= before:
-                break
-            if place.at_ns == before.at_ns:
-                lines = lines[: before.number - place.number]
-        kept.append((place, label, lines))
-        count += len(lines)
-        while count - len(kept[0][2]) >= most:
-            count -= len(kept.popleft()[2])
-    return [row for chunk in kept for row in _rows(chunk)][-most:]
-
-
-def _first(chunks: Iterable[Numbered], after: LogPlace, most: int) -> list[Row]:
-    """The first rows from a place on."""
-    found: list[Row] = []
-    for chunk in chunks:
-        found += [row for row in _rows(chunk) if row[0] >= after]
-        if len(found) >= most:
-            break
-    return found[:most]
-
-
-def _rows(chunk: Numbered) -> Iterator[Row]:
-    (at_ns, index), label, lines = chunk
-    for number, line in enumerate(lines):
-        yield LogPlace(at_ns, index + number), label, line
-
-
-def _window(
-    rows: list[Row], most: int, is_folded: bool, *, is_backward: bool, has_before: bool
-) -> LogWindow:
+def _window(rows: list[Row], most: int, is_folded: bool, *, is_backward: bool) -> LogWindow:
     """The window of rows: LINES after folding. A row more than `most`: there are more."""
-    has_more = len(rows) > most
-    if has_more:
-        rows = rows[1:] if is_backward else rows[:-1]
+    if not rows:
+        return LogWindow([], None, None)
     size = LINES
     while True:  # the most rows that fold into LINES lines
+        size = min(size, most)
         part = rows[-size:] if is_backward else rows[:size]
-        lines = [as_line(place.at_ns, label, data) for place, label, data in part]
+        lines = [as_line(at_ns, label, data) for (at_ns, _), label, data in part]
         lines = fold(lines) if is_folded else lines
-        if size >= len(rows) or len(lines) >= LINES / 2 or not is_folded:
+        if size >= min(most, len(rows)) or len(lines) >= LINES / 2 or not is_folded:
             break
         size *= 2
-    if not part:
-        return LogWindow([], None, None)
-    has_more = has_more or len(part) < len(rows)
-    (at_ns, index), _, _ = part[-1]
-    end = LogPlace(at_ns, index + 1)
-    if is_backward:
-        return LogWindow(lines, part[0][0] if has_more else None, end if has_before else None)
-    return LogWindow(lines, part[0][0], end if has_more else None)
+    first, (at_ns, index) = LogPlace(*part[0][0]), part[-1][0]
+    has_more = len(part) < len(rows)
+    older = first if has_more or not is_backward else None
+    newer = LogPlace(at_ns, index + 1) if has_more or is_backward else None
+    return LogWindow(lines, older, newer)
