@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from paddock.backends.backend import find_backend
 from paddock.backends.merge import read_query
 from paddock.errors import PaddockError, UsageError
 from paddock.web.follow import LogFollowers
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 RUNS_SHOWN, RUNS_SEARCHED = 200, 2000
 LANGUAGE_COOKIE = "paddock-language"
-NEXT = "X-Next"  # of an answer with new lines: the number that the next request begins with
+NEXT = "X-Next"  # of an answer with new lines: the place that the next request begins with
 LIVE_LAG_SECONDS = 0.5  # a page has lines up to then, and new ones after
 
 
@@ -146,37 +147,34 @@ class WebPages:
 
     def _logs(self, request: Request) -> Response:
         run, state = self._found(request)
-        asked = LogsAsked(request)
-        before, after = asked.place("before"), asked.place("after")
-        if asked.is_failure and state.failed_at:
+        asked, given = _asked(request), request.query_params
+        before, after = (LogPlace.read(given.get(name, "")) for name in ("before", "after"))
+        if given.get("at") == "failure" and state.failed_at:
             before = LogPlace(int((state.failed_at + 1.0) * 1e9))
         is_live = not (state.is_final or before or after)
         if is_live:  # its lines begin where those of the page end
             self._followers.of(run.run_id, partial(self._source.log_chunks, run))
         until = log_end(state) - LIVE_LAG_SECONDS * is_live
-        window = self._source.window(
-            run, ranks=asked.ranks, search=asked.search, before=before, after=after, until=until,
-            is_folded=asked.is_folded,
-        )  # fmt: skip
+        window = self._source.window(run, before=before, after=after, until=until, **asked)
         values = {
-            "run": run, "state": state, "asked": asked, "window": window, "is_live": is_live,
-            "since_ns": int(until * 1e9),
+            "run": run, "state": state, "window": window, **asked, "rank": given.get("rank", ""),
+            "begin": LogPlace(int(until * 1e9)) if is_live else None,
         }  # fmt: skip
         return self._render(request, "logs.html", values)
 
     def _new_lines(self, request: Request) -> Response:
         """Lines that came since the page, or since the latest answer."""
         run, state = self._found(request)
-        asked = LogsAsked(request)
+        asked = _asked(request)
         follower = self._followers.of(run.run_id, partial(self._source.log_chunks, run))
+        place = LogPlace.read(request.query_params.get("after", "")) or LogPlace(0)
         lines, left_out, number = follower.after(
-            asked.number("number"), asked.number("since"), asked.ranks, asked.search
+            place.number, place.at_ns, asked["ranks"], asked["search"]
         )
-        lines = fold(lines) if asked.is_folded else lines
+        lines = fold(lines) if asked["is_folded"] else lines
+        response = self._render(request, "lines.html", {"lines": lines, "left_out": left_out})
         is_over = state.is_final and follower.is_over
-        values = {"lines": lines, "left_out": left_out}
-        response = self._render(request, "lines.html", values)
-        response.headers[NEXT] = "over" if is_over else str(number)
+        response.headers[NEXT] = "over" if is_over else str(LogPlace(place.at_ns, number))
         return response
 
     # ------------------------------------------------------------ stop
@@ -184,29 +182,16 @@ class WebPages:
     def _stop(self, request: Request) -> Response:
         run, state = self._found(request)
         if not state.is_final:
-            self._source.stop(run, now=request.query_params.get("now") == "1")
+            find_backend(run.handle.backend).stop(run, now=request.query_params.get("now") == "1")
         return RedirectResponse(f"/runs/{run.run_id}?stopping=1", 303)
 
 
-class LogsAsked:
+def _asked(request: Request) -> dict[str, Any]:
     """The filter of a page of logs, as its address has it. Raises UsageError for bad ranks."""
-
-    def __init__(self, request: Request) -> None:
-        self._params = request.query_params
-        self.search = self._params.get("q", "")[:200]
-        self.rank_text = self._params.get("rank", "").strip()[:200]
-        self.ranks = read_query(rank=self.rank_text or "all").ranks
-        self.is_folded = self._params.get("fold", "1") != "0"
-        self.is_failure = self._params.get("at") == "failure"
-
-    def place(self, name: str) -> LogPlace | None:
-        """A place in the log; None where none is asked for."""
-        return LogPlace.read(self._params.get(name, ""))
-
-    def number(self, name: str) -> int:
-        """A whole number; 0 where there is none."""
-        text = self._params.get(name, "")
-        return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
+    given = request.query_params
+    ranks = read_query(rank=given.get("rank", "").strip()[:200] or "all").ranks
+    return {"search": given.get("q", "")[:200], "ranks": ranks,
+            "is_folded": given.get("fold", "1") != "0"}  # fmt: skip
 
 
 def _language(request: Request) -> str:

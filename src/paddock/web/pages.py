@@ -72,10 +72,9 @@ def run_values(
     is_over = state.is_final and bool(found.history.rows)
     now = float(found.history.rows[-1]["at"]) if is_over else time.time()
     rows, seconds = timeline_rows(found, now, t)
-    cores, memory = usage_lines(found)
     curves = found.view.curves[:CURVES_SHOWN] if found.view else ()
     lines = [svg.ChartLine(c.name, tuple((x, y) for x, _, y in c.points)) for c in curves]
-    lines += [svg.ChartLine(t(line.name), line.points) for line in (cores, memory) if line.points]
+    lines += [svg.ChartLine(t(line.name), line.points) for line in usage_lines(found)]
     charts = [_chart(line.name, [line], t("no_values")) for line in lines]
     for name, each in server_lines(found.view) if found.view else ():
         charts.append(_chart(t(name), each, ""))

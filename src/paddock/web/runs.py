@@ -266,10 +266,6 @@ class RunSource:
         is_near = run.handle.backend == LAUNCH
         return read_window(lambda query: self.log_chunks(run, query), is_near=is_near, **asked)
 
-    def stop(self, run: RegisteredJob, *, now: bool) -> None:
-        """Stop a run. Raises PaddockError."""
-        find_backend(run.handle.backend).stop(run, now=now)
-
     def last_words(self, run: RegisteredJob, state: JobStatus) -> list[str]:
         """The traceback of the rank that failed first, else its last lines; [] without it."""
         match = _CULPRIT.match(state.why)
@@ -331,27 +327,27 @@ def _understood(history: HistoryRows) -> RunHistory:
 # ------------------------------------------------------------------------------- for the charts
 
 
-def usage_lines(found: RunHistory) -> tuple[ChartLine, ChartLine]:
+def usage_lines(found: RunHistory) -> list[ChartLine]:
     """Cores and bytes that all ranks use together, over the seconds of the run."""
-    cores: dict[int, dict[object, float]] = {}  # point -> rank -> cores
-    memory: dict[int, dict[object, float]] = {}
     rows = [row for row in found.history.of("sample") if "rank" in row]
     if found.view is None or not rows:
-        return ChartLine("cores", ()), ChartLine("bytes", ())
-    began, last = found.view.began, float(rows[-1]["at"])
-    size = max(USAGE_SECONDS, (last - began) / USAGE_POINTS)
+        return []
+    began = found.view.began
+    size = max(USAGE_SECONDS, (rows[-1]["at"] - began) / USAGE_POINTS)
+    used: dict[str, dict[int, dict[object, float]]] = {"cores": {}, "memory": {}}  # point -> rank
     before: dict[object, Any] = {}
     for row in rows:
         rank, point = (row.get("role"), row["rank"]), int((row["at"] - began) / size)
-        memory.setdefault(point, {})[rank] = float(row.get("rss") or 0)
+        used["memory"].setdefault(point, {})[rank] = float(row.get("rss") or 0)
         was, before[rank] = before.get(rank), row
         if was is not None and row["at"] > was["at"] and row["cpu"] >= was["cpu"]:
             share = (row["cpu"] - was["cpu"]) / (row["at"] - was["at"])
-            cores.setdefault(point, {})[rank] = share
-    return (
-        ChartLine("cores", tuple((n * size, sum(of.values())) for n, of in sorted(cores.items()))),
-        ChartLine("bytes", tuple((n * size, sum(of.values())) for n, of in sorted(memory.items()))),
-    )
+            used["cores"].setdefault(point, {})[rank] = share
+    return [
+        ChartLine(name, tuple((n * size, sum(of.values())) for n, of in sorted(points.items())))
+        for name, points in used.items()
+        if points
+    ]
 
 
 def server_lines(view: RunView) -> Iterator[tuple[str, list[ChartLine]]]:

@@ -39,7 +39,6 @@ TEXTS = {
     "attempts": ("Timeline", "时间线"),
     "curves": ("Curves", "曲线"),
     "cores": ("Cores", "核数"),
-    "bytes": ("Memory", "内存"),
     "bill": ("Bill", "时间账单"),
     "bill_so_far": ("So far", "截至目前"),
     "rank_hours": ("rank-hours", "rank·小时"),

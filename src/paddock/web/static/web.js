@@ -4,8 +4,8 @@
 const POLL_MS = 500, POLL_MAX_MS = 15000, LINES_MAX = 3000, FOLD_AMONG = 64, BUSY_FACTOR = 4;
 const pulse = document.getElementById("pulse"), list = document.getElementById("lines");
 const words = document.body.dataset;
-const isLive = list ? list.dataset.since !== undefined : !("over" in words) && document.querySelector("[data-live-part]");
-let isPaused = false, failures = 0, next = 0;
+const isLive = list ? list.dataset.begin !== undefined : !("over" in words) && document.querySelector("[data-live-part]");
+let isPaused = false, failures = 0, next = list && list.dataset.begin;
 
 function show(text, isOff) {
   if (pulse.textContent !== text) pulse.textContent = text;
@@ -114,8 +114,7 @@ async function poll() {
       let address = location.href;
       if (list) {
         const query = new URLSearchParams(location.search);
-        query.set("number", next);
-        query.set("since", list.dataset.since);
+        query.set("after", next);
         query.set("fold", list.dataset.fold);
         address = `${location.pathname}/new?${query}`;
       }
@@ -139,13 +138,6 @@ async function poll() {
     }
   }
   setTimeout(poll, Math.max(wait, BUSY_FACTOR * (performance.now() - began)));
-}
-
-function tellAges() {
-  for (const time of document.querySelectorAll("time[data-at]")) {
-    const seconds = Math.max(0, Math.floor(Date.now() / 1000 - time.dataset.at));
-    if (seconds < 60) time.textContent = `${seconds}s`;
-  }
 }
 
 function moveRow(step) {
@@ -176,4 +168,3 @@ document.addEventListener("keydown", (event) => {
 document.getElementById("help").addEventListener("click", () => document.getElementById("keys").showModal());
 if (isLive) poll();
 if (list && !location.search.includes("after=")) scrollTo(0, document.body.scrollHeight);
-setInterval(tellAges, 1000);
