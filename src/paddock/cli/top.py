@@ -1,9 +1,9 @@
 """The board of `paddock top`: what it shows, and its plain form, a table that is drawn anew.
 
-run           state    ranks  step  since  waits for
+run  state  ranks  step  loss  age  waits for
 one line for each run that goes on, and for the latest that have ended
 
-rank  node  state  step  rate  loss  cpu  memory  line
+rank  node  state  step  loss  rate  cpu  memory  progress
 one line for each rank of the run that is chosen
 """
 
@@ -31,12 +31,13 @@ from paddock.local.report.width import cut, fitted
 from paddock.watch.servers import COUNTED
 from paddock.watch.stacks import ranks_text
 from paddock.watch.view import RankView, RunView, ServerView
-from paddock.web.runs import RunSource
+from paddock.web.runs import RunSource, rank_texts
+from paddock.web.texts import translator
 
 ENDED_SHOWN = 3  # runs that have ended, where no run is named
 RUNS_MAX = 20
 RUN_HEAD = ("run", "state", "ranks", "step", "loss", "age", "waits for")
-RANK_HEAD = ("rank", "node", "state", "step", "rate", "loss", "cpu", "memory", "progress")
+RANK_HEAD = ("rank", "node", "state", "step", "loss", "rate", "cpu", "memory", "progress")
 ONCE_SECONDS = 30.0  # a board that is shown once waits so long for hosts
 LOOK_SHARE = 0.05  # of a core, for the histories of all runs: one of 16 MB takes two seconds
 
@@ -81,12 +82,13 @@ def run_cells(each: BoardRun, now: float) -> tuple[str, ...]:
     """A run as a row of RUN_HEAD. now: seconds since 1970."""
     status, view = each.status, each.view
     first = next((r for r in view.ranks if r.step is not None), None) if view else None
+    step, loss = rank_texts(first, translator("en"))[:2] if first else ("", "")
     return (
         each.run.run_id,
         word_of(status.state),
         str(status.ranks_up) if status.nodes else "-",
-        _step(first),
-        _number(first.loss if first else None),
+        step or "-",
+        loss or "-",
         age(now - each.run.created_at),
         clean(waits_for(each)),
     )
@@ -108,18 +110,11 @@ def waits_for(each: BoardRun) -> str:
 
 def rank_cells(rank: RankView, now: float) -> tuple[str, ...]:
     """A rank as a row of RANK_HEAD. now: seconds since 1970."""
-    rate = "-" if rank.rate is None else f"{rank.rate:.3g} {rank.rate_unit or 'steps/s'}"
     return (
         process_name(rank.role, rank.rank).removeprefix("rank "),
         clean(rank.node),
         clean(rank.state),
-        _step(rank),
-        rate,
-        _number(rank.loss),
-        ("-" if rank.cpu is None else f"{100 * rank.cpu:.0f}%")
-        + ("" if rank.gpu is None else f", device {100 * rank.gpu:.0f}%"),
-        ("-" if rank.rss_bytes is None else f"{rank.rss_bytes / 2**30:.2f} GiB")
-        + ("" if rank.gpu_bytes is None else f", device {rank.gpu_bytes / 2**30:.2f} GiB"),
+        *(clean(text) or "-" for text in rank_texts(rank, translator("en"))),
         "-" if rank.line_at is None else f"{age(now - rank.line_at)} ago",
     )
 
@@ -143,16 +138,6 @@ def servers_text(servers: Sequence[ServerView]) -> str:
         most = max((row.get(name, 0) for row in rows), default=0)
         parts += [f"{name} {most} {unit}"] if most else []
     return " · ".join(parts)
-
-
-def _step(rank: RankView | None) -> str:
-    if rank is None or rank.step is None:
-        return "-"
-    return f"{rank.step}/{rank.steps}" if rank.steps else str(rank.step)
-
-
-def _number(number: float | None) -> str:
-    return "-" if number is None else f"{number:.4g}"
 
 
 def board_lines(runs: Sequence[BoardRun], now: float, rows: int, columns: int) -> list[str]:

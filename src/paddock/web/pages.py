@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,14 @@ from paddock.backends.node.store import size_text
 from paddock.backends.text import age, clean
 from paddock.backends.types import process_name
 from paddock.watch import svg
-from paddock.watch.bill import KINDS
+from paddock.watch.bill import KINDS, Bill
 from paddock.watch.history import VERSION
 from paddock.watch.stacks import ranks_text
-from paddock.web.runs import RunHistory, server_lines, timeline_rows, usage_lines
+from paddock.web.runs import RunHistory, rank_texts, server_lines, timeline_rows, usage_lines
 from paddock.web.texts import LANGUAGES, translator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from paddock.backends.registry import RegisteredJob
     from paddock.backends.types import JobStatus
@@ -47,7 +48,8 @@ def _environment() -> Environment:
         + f".{at_ns // 10**8 % 10}",
         "ranks": ranks_text,
     }  # fmt: skip
-    found.globals |= {"version": __version__, "languages": LANGUAGES, "process": process_name}
+    found.globals |= {"version": __version__, "languages": LANGUAGES, "process": process_name,
+                      "rank_texts": rank_texts}  # fmt: skip
     return found
 
 
@@ -72,25 +74,25 @@ def run_values(
     is_over = state.is_final and bool(found.history.rows)
     now = float(found.history.rows[-1]["at"]) if is_over else time.time()
     rows, seconds = timeline_rows(found, now, t)
-    curves = found.view.curves[:CURVES_SHOWN] if found.view else ()
+    view = found.view
+    curves = view.curves[:CURVES_SHOWN] if view else ()
+    servers, ranks = (view.servers, view.ranks) if view else ((), ())
     lines = [svg.ChartLine(c.name, tuple((x, y) for x, _, y in c.points)) for c in curves]
     lines += [svg.ChartLine(t(line.name), line.points) for line in usage_lines(found)]
     charts = [_chart(line.name, [line], t("no_values")) for line in lines]
-    for name, each in server_lines(found.view) if found.view else ():
+    for name, each in server_lines(servers):
         charts.append(_chart(t(name), each, ""))
-    servers = found.view.servers if found.view else ()
-    ranks = found.view.ranks if found.view else ()
     bad = [r for r in ranks if r.state != "running"] if len(ranks) > RANKS_SHOWN else []
     return {
-        "notices": [row for row in found.view.notices if _is_whole(row)] if found.view else [],
-        "run": run, "state": state, "found": found, "view": found.view, "bill": found.bill,
+        "notices": [row for row in view.notices if _is_whole(row)] if view else [],
+        "run": run, "state": state, "found": found, "view": view, "bill": found.bill,
         "servers": servers, "tables": _tables(servers), "charts": charts, "kinds": KINDS,
         "ranks": [*bad, *(r for r in ranks if r not in bad)][:RANKS_SHOWN] if bad else ranks,
         "more_ranks": max(0, len(ranks) - RANKS_SHOWN),
         "host": next((str(row.get("host", "")) for row in found.history.of("begin")), ""),
         "is_newer": found.history.newest > VERSION,
         "timeline": Markup(svg.timeline(t("attempts"), rows, seconds)) if rows else "",
-        "bill_bar": _bill_bar(found, t),
+        "bill_bar": _bill_bar(found.bill, t) if found.bill else "",
     }  # fmt: skip
 
 
@@ -117,20 +119,13 @@ def failure_values(
 
 def _is_whole(row: Mapping[str, Any]) -> bool:
     """Return True if the fields of a row have the types that templates show."""
-    groups, ranks, stacks = (row.get(name, []) for name in ("groups", "suspects", "stacks"))
-    return (
-        isinstance(groups, list)
-        and isinstance(stacks, list)
-        and all(isinstance(s, list) and all(isinstance(f, str) for f in s) for s in stacks)
-        and all(isinstance(g, list) and len(g) > 1 and _are_ranks(g[0]) for g in groups)
-        and all(isinstance(g[1], str) for g in groups)
-        and _are_ranks(ranks)
-        and isinstance(row.get("seconds", 0), (int, float))
-    )
-
-
-def _are_ranks(ranks: object) -> bool:
-    return isinstance(ranks, list) and all(isinstance(rank, int) for rank in ranks)
+    try:
+        groups = [(sum(ranks), "".join([place])) for ranks, place in row.get("groups", ())]
+        stacks = ["".join(frames) for frames in row.get("stacks", ())]
+        number = len(groups) + len(stacks) + sum(row.get("suspects", ())) + row.get("seconds", 0)
+        return isfinite(number)
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def _chart(
@@ -141,10 +136,7 @@ def _chart(
     return name, last, Markup(svg.chart(name, lines, is_time=is_time, empty=empty))
 
 
-def _bill_bar(found: RunHistory, t: Any) -> Markup:
-    if found.bill is None:
-        return Markup("")
-    bill = found.bill
+def _bill_bar(bill: Bill, t: Callable[[str], str]) -> Markup:
     parts = [(kind, f"{t(kind)} {bill.share(kind):.1%}", bill.share(kind)) for kind in KINDS]
     return Markup(svg.bar(t("bill"), parts))
 
@@ -154,18 +146,14 @@ def compared_charts(
 ) -> list[tuple[str, str, Markup]]:
     """A chart for each value that runs have, a line of it for each run."""
     t = translator(language)
+    names = [name for name, _ in found]
     lines: dict[str, list[svg.ChartLine]] = {}
-    for name, history in found:
+    for at, (run, history) in enumerate(found):
         for curve in history.view.curves if history.view else ():
-            points = tuple(
-                (x if is_time else float(step or 0), y)
-                for x, step, y in curve.points
-                if is_time or step is not None
-            )
+            points = tuple((x if is_time else float(step or 0), y) for x, step, y in curve.points
+                           if is_time or step is not None)  # fmt: skip
             # A run without the value has an empty line: colours stand for runs.
-            of = lines.setdefault(curve.name, [svg.ChartLine(n, ()) for n, _ in found])
-            of[[n for n, _ in found].index(name)] = svg.ChartLine(name, points)
-    return [
-        _chart(name, each, t("no_values"), is_time=is_time)
-        for name, each in list(lines.items())[:CURVES_SHOWN]
-    ]
+            of = lines.setdefault(curve.name, [svg.ChartLine(name, ()) for name in names])
+            of[at] = svg.ChartLine(run, points)
+    shown = list(lines.items())[:CURVES_SHOWN]
+    return [_chart(name, each, t("no_values"), is_time=is_time) for name, each in shown]

@@ -20,6 +20,7 @@ from heapq import merge
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.backend import find_backend
+from paddock.backends.node.store import size_text
 from paddock.backends.registry import RegisteredJob, Registry
 from paddock.backends.table import LAUNCH
 from paddock.backends.types import JobStatus, LogQuery
@@ -27,7 +28,7 @@ from paddock.errors import PaddockError
 from paddock.watch.bill import Bill, bill_of
 from paddock.watch.history import HistoryReader, HistoryRows
 from paddock.watch.servers import COUNTED
-from paddock.watch.svg import ChartLine, TimelineRow
+from paddock.watch.svg import ChartLine, TimelineRow, number_text
 from paddock.watch.view import RunView, run_view
 from paddock.web.loglines import LogPlace, LogWindow, read_window
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from paddock.backends.types import LogChunk
+    from paddock.watch.view import RankView, ServerView
 
 HERE_SECONDS = 0.2  # an answer is as good as new for so long; of this machine
 AWAY_SECONDS = 5.0
@@ -324,6 +326,22 @@ def _understood(history: HistoryRows) -> RunHistory:
         return RunHistory(HistoryRows((), history.skipped + len(history.rows), history.newest))
 
 
+def rank_texts(rank: RankView, t: Callable[[str], str]) -> tuple[str, ...]:
+    """The step, loss, rate, CPU and memory of a rank; "" for what is not known. t: translates."""
+    of = f"/{rank.steps}" if rank.steps else ""
+    step = "" if rank.epoch is None else f"{t('epoch')} {number_text(rank.epoch)}"
+    device = f" · {t('gpu')} "
+    return (
+        step if rank.step is None else f"{rank.step}{of}",
+        "" if rank.loss is None else f"{rank.loss:.4g}",
+        "" if rank.rate is None else f"{number_text(rank.rate)} {rank.rate_unit or 'steps/s'}",
+        ("" if rank.cpu is None else f"{rank.cpu:.0%}")
+        + ("" if rank.gpu is None else f"{device}{rank.gpu:.0%}"),
+        ("" if rank.rss_bytes is None else size_text(rank.rss_bytes))
+        + ("" if rank.gpu_bytes is None else f"{device}{size_text(rank.gpu_bytes)}"),
+    )
+
+
 # ------------------------------------------------------------------------------- for the charts
 
 
@@ -350,11 +368,11 @@ def usage_lines(found: RunHistory) -> list[ChartLine]:
     ]
 
 
-def server_lines(view: RunView) -> Iterator[tuple[str, list[ChartLine]]]:
+def server_lines(servers: Sequence[ServerView]) -> Iterator[tuple[str, list[ChartLine]]]:
     """For each counter of the parameter servers a line of each: its rate over time."""
     for name in COUNTED:
         lines = [ChartLine(str(each.rank), tuple((x, y) for x, _, y in each.rates[name]))
-                 for each in view.servers]  # fmt: skip
+                 for each in servers]  # fmt: skip
         if any(line.points for line in lines):
             yield name, lines
 
