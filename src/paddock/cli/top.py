@@ -36,6 +36,7 @@ from paddock.web.texts import translator
 
 ENDED_SHOWN = 3  # runs that have ended, where no run is named
 RUNS_MAX = 20
+NO_RUNS = "no run goes on; start one with paddock launch or paddock submit"
 RUN_HEAD = ("run", "state", "ranks", "step", "loss", "age", "waits for")
 RANK_HEAD = ("rank", "node", "state", "step", "loss", "rate", "cpu", "memory", "progress")
 ONCE_SECONDS = 30.0  # a board that is shown once waits so long for hosts
@@ -143,7 +144,7 @@ def servers_text(servers: Sequence[ServerView]) -> str:
 def board_lines(runs: Sequence[BoardRun], now: float, rows: int, columns: int) -> list[str]:
     """The whole board as text, the ranks of the first run below; at most so many rows."""
     if not runs:
-        return ["no run goes on; start one with paddock launch or paddock submit"]
+        return [NO_RUNS]
     lines = fitted([RUN_HEAD, *(run_cells(each, now) for each in runs)], columns)
     first = runs[0]
     if first.view is not None and first.view.ranks:

@@ -23,6 +23,7 @@ from paddock.backends.registry import RegisteredJob
 from paddock.backends.text import clean
 from paddock.backends.types import LogQuery
 from paddock.cli.top import (
+    NO_RUNS,
     RANK_HEAD,
     RUN_HEAD,
     BoardRun,
@@ -120,13 +121,13 @@ class TopApp(App[None]):
         self.set_interval(self._seconds, self._look_soon)
 
     @property
-    def chosen(self) -> RegisteredJob | None:
+    def chosen(self) -> BoardRun | None:
         """The run under the cursor."""
         at = self.query_one("#runs", DataTable).cursor_row
-        return self._runs[at].run if 0 <= at < len(self._runs) else None
+        return self._runs[at] if 0 <= at < len(self._runs) else None
 
     def _look_soon(self) -> None:
-        # exclusive: a look that a silent host holds up is not followed by more of them
+        # exclusive: a look that takes long is not followed by more of them
         if not any(w.group == "look" and not w.is_finished for w in self.workers):
             self.run_worker(self._look, group="look", thread=True, exit_on_error=False)
 
@@ -140,25 +141,25 @@ class TopApp(App[None]):
         self.call_from_thread(self._draw, runs)
 
     def _draw(self, runs: list[BoardRun]) -> None:
-        now, chosen = time.time(), self.chosen
+        now, was = time.time(), self.chosen
+        ids = [each.run.run_id for each in runs]
+        at = ids.index(was.run.run_id) if was and was.run.run_id in ids else 0
         self._runs = runs
-        at = next((i for i, r in enumerate(runs) if chosen and r.run.run_id == chosen.run_id), 0)
         _fill(self.query_one("#runs", DataTable), [run_cells(each, now) for each in runs], at)
         self._draw_ranks()
 
     def _draw_ranks(self) -> None:
-        now, run = time.time(), self.chosen
-        each = next((r for r in self._runs if r.run is run), None)
+        now, each = time.time(), self.chosen
+        view = each.view if each is not None else None
         table = self.query_one("#ranks", DataTable)
-        ranks = each.view.ranks if each is not None and each.view is not None else ()
-        _fill(table, [rank_cells(rank, now) for rank in ranks], table.cursor_row)
+        _fill(table, [rank_cells(rank, now) for rank in view.ranks] if view else [],
+              table.cursor_row)  # fmt: skip
         if each is None:
-            self._note("no run goes on; start one with paddock launch or paddock submit")
-        else:
-            slow = each.view.slow if each.view is not None else ""
-            servers = each.view.servers if each.view is not None else ()
-            more = f" · {servers_text(servers)}" if servers else ""
-            self._note(each.problem or f"{each.run.run_id}: {slow or each.run.command}{more}")
+            self._note(NO_RUNS)
+            return
+        about = (view.slow if view else "") or each.run.command
+        servers = f" · {servers_text(view.servers)}" if view and view.servers else ""
+        self._note(each.problem or f"{each.run.run_id}: {about}{servers}")
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """Another run is chosen: show its ranks."""
@@ -177,23 +178,24 @@ class TopApp(App[None]):
 
     def action_logs(self) -> None:
         """Show the last lines of the ranks; of one, if the cursor is on it."""
-        run, rank = self.chosen, self._rank()
-        if run is not None:
+        rank = self._rank()
+        if self.chosen is not None:
+            run = self.chosen.run
             ranks = () if rank is None else (rank,)
             name = "" if rank is None else f" of rank {rank}"
             self._show(f"the last lines{name}: {run.run_id}", lambda: _log_text(run, ranks))
 
     def action_stacks(self) -> None:
         """Show where in its code every rank is."""
-        run = self.chosen
-        if run is not None:
+        if self.chosen is not None:
+            run = self.chosen.run
             self._show(f"stacks: {run.run_id}", lambda: _stack_text(run))
 
     def action_stop(self) -> None:
         """Stop the run, once the user has said yes."""
-        run = self.chosen
-        if run is None:
+        if self.chosen is None:
             return
+        run = self.chosen.run
 
         def stop() -> None:
             try:

@@ -12,8 +12,6 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from paddock.backends.registry import RegisteredJob
-from paddock.backends.types import JobStatus
 from paddock.cli.family import CliCommand, Operand, ParsedCommand, say
 from paddock.cli.job_status import ask_all, one_of
 from paddock.command_line import flag
@@ -21,12 +19,13 @@ from paddock.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
-    from paddock.web.runs import RunSource
+    from paddock.web.runs import WatchedRun
 
 HOST = "127.0.0.1"
 REPORT_SECONDS = 30.0  # a report waits so long for the hosts of a job
+_ask = partial(ask_all, is_brief=True)
 
 
 def _web(given: ParsedCommand) -> int:
@@ -34,6 +33,7 @@ def _web(given: ParsedCommand) -> int:
     import uvicorn
 
     from paddock.web.app import make_app
+    from paddock.web.runs import RunSource
 
     port = int(given.port)
     try:
@@ -44,7 +44,9 @@ def _web(given: ParsedCommand) -> int:
         raise UsageError(f"--port {port}: {why}", hint=hint) from error
     port = listener.getsockname()[1]
     token = secrets.token_urlsafe(24)
-    source = _source(given.kubeconfig, given.context)
+    is_local = given.kubeconfig is None and given.context is None
+    jobs = None if is_local else _cluster(given.kubeconfig or "", given.context or "")
+    source = RunSource(os.environ, _ask, jobs)
     app = make_app(source, token, port, can_stop=given.control)
     print(f"http://{HOST}:{port}/?token={token}", flush=True)
     control = "pages may stop runs" if given.control else "pages change nothing"
@@ -66,13 +68,12 @@ def _report(given: ParsedCommand) -> int:
     """Write the page of a run as one file."""
     from paddock.web.report import report_page
     from paddock.web.runs import RunSource
-    from paddock.web.texts import LANGUAGES, chosen_language
+    from paddock.web.texts import chosen_language
 
     run = one_of([given.job])
     locale = os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG", "")
     language = given.lang or chosen_language("", locale)
-    assert language in LANGUAGES
-    source = RunSource(os.environ, _states, first_seconds=REPORT_SECONDS)
+    source = RunSource(os.environ, _ask, first_seconds=REPORT_SECONDS)
     text = report_page(source, run, language)
     if given.out == "-":
         sys.stdout.write(text)
@@ -86,27 +87,18 @@ def _report(given: ParsedCommand) -> int:
     return 0
 
 
-def _source(kubeconfig: str | None, context: str | None) -> RunSource:
-    from paddock.web.runs import RunSource
-
-    if kubeconfig is None and context is None:
-        return RunSource(os.environ, _states)
+def _cluster(kubeconfig: str, context: str) -> Callable[[], list[WatchedRun]]:
+    """Return a call that asks for the PaddleJobs of a cluster. Raises PaddockError."""
     from paddock.backends.kubernetes.driver import need_client
 
     need_client()
     from paddock.backends.kubernetes.watched import paddle_jobs
     from paddock.kube.connect import find_config
 
-    cluster = (kubeconfig or "", context or "")
-    find_config(*cluster)  # at once: the pages would say it much later
+    find_config(kubeconfig, context)  # at once: the pages would say it much later
     folder = Path(tempfile.mkdtemp(prefix="paddock-web-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    jobs = partial(paddle_jobs, *cluster, folder)
-    return RunSource(os.environ, _states, jobs)
-
-
-def _states(runs: Sequence[RegisteredJob]) -> list[JobStatus]:
-    return ask_all(runs, is_brief=True)
+    return partial(paddle_jobs, kubeconfig, context, folder)
 
 
 # fmt: off
