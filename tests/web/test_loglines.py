@@ -85,9 +85,9 @@ def test_equal_lines_of_many_ranks_are_one(tmp_path: Path) -> None:
     run = make_run(tmp_path, "train-1", logs=logs)
     source = source_of(tmp_path)
     window = read_window(lambda query: source.log_chunks(run, query), until=END)
-    counts = {line.text: line.count for line in window.lines if line.count > 1}
+    counts = {line.text: len(line.labels) for line in window.lines}
     assert counts["loading"] == 40
-    assert sum(line.count for line in window.lines if line.text == "x") == 80
+    assert sum(len(line.labels) for line in window.lines if line.text == "x") == 80
     assert sum(line.text.startswith("rank") for line in window.lines) == 40
 
 
@@ -98,7 +98,7 @@ def test_a_window_of_folded_lines_reaches_further_back(tmp_path: Path, small: No
     source = source_of(tmp_path)
     window = read_window(lambda query: source.log_chunks(run, query), until=END)
     assert len(window.lines) >= 7 / 2
-    assert all(line.count == 3 for line in window.lines[1:])
+    assert all(len(line.labels) == 3 for line in window.lines[1:])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from paddock.errors import UsageError
 from paddock.local.runs.entry import registry_folder
 from paddock.watch import svg
 from paddock.web.follow import LogFollower
-from paddock.web.report import report_page
+from paddock.web.pages import report_page
 from paddock.web.runs import RunSource
 from paddock.web.texts import TEXTS
 from web.made import (

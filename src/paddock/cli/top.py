@@ -13,8 +13,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -181,26 +180,18 @@ def run_top(jobs: Sequence[str], *, is_plain: bool, seconds: float) -> int:
         else:
             TopApp(source, seconds).run()
             return 0
+    sys.stdout.write("\x1b[?1049h\x1b[?25l\x1b[2J")  # the second screen, without a cursor
     try:
-        with _own_screen():
-            while True:
-                size = shutil.get_terminal_size()  # 80 x 24 for a terminal that says 0
-                lines = board_lines(source.look(), time.time(), size.lines - 3, size.columns)
-                text = "".join(f"{line}\x1b[K\r\n" for line in [*lines, "", "Ctrl-C leaves"])
-                sys.stdout.write(f"\x1b[H{text.rstrip()}\x1b[J")
-                sys.stdout.flush()
-                # sleep: runs report no changes of their histories
-                time.sleep(seconds)
+        while True:
+            size = shutil.get_terminal_size()  # 80 x 24 for a terminal that says 0
+            lines = board_lines(source.look(), time.time(), size.lines - 3, size.columns)
+            text = "".join(f"{line}\x1b[K\r\n" for line in [*lines, "", "Ctrl-C leaves"])
+            sys.stdout.write(f"\x1b[H{text.rstrip()}\x1b[J")
+            sys.stdout.flush()
+            # sleep: runs report no changes of their histories
+            time.sleep(seconds)
     except KeyboardInterrupt:
         return 0
-
-
-@contextmanager
-def _own_screen() -> Iterator[None]:
-    """The terminal's second screen, without a cursor: what was there before comes back."""
-    sys.stdout.write("\x1b[?1049h\x1b[?25l\x1b[2J")
-    try:
-        yield
-    finally:
+    finally:  # what was there before comes back
         sys.stdout.write("\x1b[?25h\x1b[?1049l")
         sys.stdout.flush()

@@ -66,7 +66,7 @@ def _web(given: ParsedCommand) -> int:
 
 def _report(given: ParsedCommand) -> int:
     """Write the page of a run as one file."""
-    from paddock.web.report import report_page
+    from paddock.web.pages import report_page
     from paddock.web.runs import RunSource
     from paddock.web.texts import chosen_language
 

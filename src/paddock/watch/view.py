@@ -13,6 +13,7 @@ from paddock.watch.slow import slow_text
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
     from paddock.watch.history import HistoryRows, Row
 
@@ -164,7 +165,7 @@ def _ranks(history: HistoryRows) -> tuple[RankView, ...]:
                 now["cpu"] = round(max(0.0, cpu), 2)
         elif kind == "progress":
             now = found[rank]
-            now.update(_progress(row))
+            now.update(progress_of(row))
             now["line_at"] = row["at"]
             step = row.get("step")
             if step is not None and now.get("rate") is None:
@@ -179,7 +180,8 @@ def _ranks(history: HistoryRows) -> tuple[RankView, ...]:
     return tuple(RankView(**fields) for _, fields in ordered)  # type: ignore[arg-type]  # as above
 
 
-def _progress(row: Row) -> Mapping[str, object]:
+def progress_of(row: Row) -> dict[str, Any]:
+    """The fields of RankView that a row of progress tells."""
     values = row.get("values") or {}
     loss = next((v for n, v in values.items() if "loss" in n), None)
     return {

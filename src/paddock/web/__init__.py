@@ -3,9 +3,8 @@
 app        the server: pages by address, and what is left of a request once guard has let it in
 guard      who may ask: the token, its cookie, Host and Origin; headers that forbid the rest
 texts      all words of the pages, English and Chinese
-pages      templates, filled for the server or for a file
+pages      templates, filled for the server or for a file that is a report
 runs       runs and their states, histories and servers, kept as long as they are true
 loglines   log lines: made harmless, folded; a window of a log
 follow     the newest lines of a log that grows, shared by all who look at it
-report     one page as one file
 """

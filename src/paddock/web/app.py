@@ -25,9 +25,9 @@ from paddock.web.pages import (
     compared_charts,
     failure_values,
     render,
+    report_page,
     run_values,
 )
-from paddock.web.report import report_page
 from paddock.web.runs import RunSource, UnknownRunError, log_end
 from paddock.web.texts import LANGUAGES, chosen_language
 

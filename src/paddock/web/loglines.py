@@ -60,7 +60,6 @@ class LogLine:
     at_ns: int
     labels: list[str]
     text: str
-    count: int = 1
     cut_bytes: int = 0
 
     @property
@@ -103,8 +102,8 @@ def fold(lines: Iterable[LogLine]) -> list[LogLine]:
     """Lines, the equal ones of different processes as one.
 
     >>> two = [LogLine(1, ["a rank 0"], "hi"), LogLine(2, ["a rank 1"], "hi")]
-    >>> [(line.count, line.labels) for line in fold(two)]
-    [(2, ['a rank 0', 'a rank 1'])]
+    >>> [(line.who, line.labels) for line in fold(two)]
+    [('2 ×', ['a rank 0', 'a rank 1'])]
     """
     found: list[LogLine] = []
     recent: deque[tuple[str, LogLine]] = deque(maxlen=FOLD_ROWS)
@@ -114,7 +113,6 @@ def fold(lines: Iterable[LogLine]) -> list[LogLine]:
         is_near = same is not None and line.at_ns - same.at_ns < FOLD_SECONDS * 1e9
         if same is not None and is_near and line.labels[0] not in same.labels:
             same.labels += line.labels
-            same.count += 1
             continue
         if len(recent) == FOLD_ROWS and known.get(recent[0][0]) is recent[0][1]:
             del known[recent[0][0]]

@@ -15,11 +15,20 @@ from paddock import __version__
 from paddock.backends.node.store import size_text
 from paddock.backends.text import age, clean
 from paddock.backends.types import process_name
+from paddock.errors import PaddockError
 from paddock.watch import svg
 from paddock.watch.bill import KINDS, Bill
 from paddock.watch.history import VERSION
 from paddock.watch.stacks import ranks_text
-from paddock.web.runs import RunHistory, rank_texts, server_lines, timeline_rows, usage_lines
+from paddock.web.loglines import LogWindow
+from paddock.web.runs import (
+    RunHistory,
+    log_end,
+    rank_texts,
+    server_lines,
+    timeline_rows,
+    usage_lines,
+)
 from paddock.web.texts import LANGUAGES, translator
 
 if TYPE_CHECKING:
@@ -28,6 +37,7 @@ if TYPE_CHECKING:
     from paddock.backends.registry import RegisteredJob
     from paddock.backends.types import JobStatus
     from paddock.watch.view import ServerView
+    from paddock.web.runs import RunSource
 
 STATIC = Path(__file__).parent / "static"
 RANKS_SHOWN = 2000
@@ -157,3 +167,18 @@ def compared_charts(
             of[at] = svg.ChartLine(run, points)
     shown = list(lines.items())[:CURVES_SHOWN]
     return [_chart(name, each, t("no_values"), is_time=is_time) for name, each in shown]
+
+
+def report_page(source: RunSource, run: RegisteredJob, language: str) -> str:
+    """The report of a run as it is now: one HTML file that holds all it needs, and no script."""
+    state, found = source.state(run), source.history(run)
+    problem = ""
+    try:
+        lines = source.window(run, until=log_end(state))
+        words = source.last_words(run, state)
+    except PaddockError as error:  # the logs were removed, or are out of reach
+        lines, words, problem = LogWindow([], None, None), [], error.message
+    values = run_values(run, state, found, language)
+    values |= failure_values(run, state, found, words)
+    css = Markup((STATIC / "web.css").read_text("utf-8"))
+    return render("report.html", language, css=css, window=lines, problem=problem, **values)

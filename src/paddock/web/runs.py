@@ -29,15 +29,17 @@ from paddock.watch.bill import Bill, bill_of
 from paddock.watch.history import HistoryReader, HistoryRows
 from paddock.watch.servers import COUNTED
 from paddock.watch.svg import ChartLine, TimelineRow, number_text
-from paddock.watch.view import RunView, run_view
+from paddock.watch.view import RankView, RunView, progress_of, run_view
 from paddock.web.loglines import LogPlace, LogWindow, read_window
+from paddock.web.texts import translator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from paddock.backends.types import LogChunk
-    from paddock.watch.view import RankView, ServerView
+    from paddock.watch.history import Row
+    from paddock.watch.view import ServerView
 
 HERE_SECONDS = 0.2  # an answer is as good as new for so long; of this machine
 AWAY_SECONDS = 5.0
@@ -283,34 +285,29 @@ class RunSource:
         return lines[-LAST_LINES:]
 
 
+def _progress_rows(path: Path) -> Iterator[Row]:
+    """The last rows of progress of a history, the latest first."""
+    with suppress(OSError), open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+        for line in reversed(file.read().split(b"\n")):
+            if b'"progress"' in line:
+                with suppress(ValueError):
+                    yield json.loads(line)
+
+
 def _last_progress(path: Path) -> str:
     """The progress in the last rows of a history, in words."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-            lines = file.read().split(b"\n")
-    except OSError:
-        return ""
-    last: Mapping[str, Any] = {}
-    parts: list[str] = []
-    for line in reversed(lines):
-        if b'"progress"' not in line:
-            continue
-        with suppress(ValueError, TypeError, LookupError, AttributeError, ZeroDivisionError):
-            row = json.loads(line)
-            if not last:
-                step, steps = row.get("step"), row.get("steps")
-                done = f"epoch {row['epoch']:.3g}" if step is None else f"{step}"
-                losses = [n for key, n in (row.get("values") or {}).items() if "loss" in key]
-                parts = [f"{done}/{steps}" if steps and step is not None else done]
-                parts += [f"loss {losses[0]:.4g}"] if losses else []
-                last = row
-            rate, unit = last.get("rate"), last.get("unit")
-            if rate is None and row["rank"] == last["rank"] and row["step"] < last["step"]:
-                rate, unit = (last["step"] - row["step"]) / (last["at"] - row["at"]), "steps/s"
-            if rate is not None:
-                return " · ".join([*parts, f"{rate:.3g} {unit}"])
-    return " · ".join(parts)
+    with suppress(TypeError, ValueError, LookupError, AttributeError, ZeroDivisionError):
+        rows = _progress_rows(path)
+        for last in rows:
+            told, step = progress_of(last), last.get("step")
+            if step and told["rate"] is None:
+                own = (r for r in rows if r["rank"] == last["rank"] and r.get("step", step) < step)
+                if was := next(own, None):
+                    told["rate"] = (step - was["step"]) / (last["at"] - was["at"])
+            done, loss, rate, *_ = rank_texts(RankView("", 0, "", 0, "", **told), translator("en"))
+            return " · ".join(filter(None, (done, loss and f"loss {loss}", rate)))
+    return ""
 
 
 def log_end(state: JobStatus) -> float:
