@@ -297,13 +297,13 @@ def _progress_rows(path: Path) -> Iterator[Row]:
 
 def _last_progress(path: Path) -> str:
     """The progress in the last rows of a history, in words."""
-    with suppress(TypeError, ValueError, LookupError, AttributeError, ZeroDivisionError):
+    with suppress(TypeError, ValueError, LookupError, AttributeError):
         rows = _progress_rows(path)
         for last in rows:
             told, step = progress_of(last), last.get("step")
             if step and told["rate"] is None:
-                own = (r for r in rows if r["rank"] == last["rank"] and r.get("step", step) < step)
-                if was := next(own, None):
+                own = (r for r in rows if r["rank"] == last["rank"] and r["at"] < last["at"])
+                if was := next((r for r in own if r.get("step", step) < step), None):
                     told["rate"] = (step - was["step"]) / (last["at"] - was["at"])
             done, loss, rate, *_ = rank_texts(RankView("", 0, "", 0, "", **told), translator("en"))
             return " · ".join(filter(None, (done, loss and f"loss {loss}", rate)))

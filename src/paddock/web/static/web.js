@@ -39,6 +39,7 @@ function replaceParts(text) {
     }
   }
   for (const gone of mine.values()) gone.remove();
+  return "over" in fresh.body.dataset;
 }
 
 function folded(line) { // the count on an equal line nearby takes it up
@@ -115,7 +116,6 @@ async function poll() {
       if (list) {
         const query = new URLSearchParams(location.search);
         query.set("after", next);
-        query.set("fold", list.dataset.fold);
         address = `${location.pathname}/new?${query}`;
       }
       const answer = await fetch(address, { cache: "no-store" });
@@ -126,8 +126,9 @@ async function poll() {
         next = answer.headers.get("X-Next");
         if (next === "over") return show("");
       } else {
-        replaceParts(text);
+        const isOver = replaceParts(text);
         tellValues();
+        if (isOver) return show("");
       }
       failures = 0;
       show(words.live);
