@@ -199,11 +199,7 @@ def _fetch(args: ParsedCommand) -> int:
             raise UsageError(f"--to {to}: {error.strerror}") from error
         what = f"fetching {shown_name(run)}"
         with ProgressMeter(what, unit=size_text, is_quiet=args.json) as meter:
-
-            def tell(text: str) -> None:
-                with meter.aside():
-                    say(clean(text))
-
+            tell = meter.aside()(lambda text: say(clean(text)))
             find_backend(run.handle.backend).fetch(run, to, tell, meter.add)
         return f"{shown_name(run)} -> {to}"
 

@@ -77,10 +77,6 @@ def _on_cluster(args: ParsedCommand, install: Install, **more: bool) -> int:
     removes = "has_definition" in more
     with ProgressMeter("removing" if removes else "installing") as meter:
 
-        def say(line: str) -> None:
-            with meter.aside():
-                print(line, flush=True)
-
         def wait(text: str) -> None:
             meter.text = f"waiting for {text}"
 
@@ -91,7 +87,7 @@ def _on_cluster(args: ParsedCommand, install: Install, **more: bool) -> int:
             kubeconfig=args.kubeconfig or "",
             context=args.context or "",
             timeout_seconds=args.timeout,
-            say=say,
+            say=meter.aside()(partial(print, flush=True)),
             wait=wait,
         )
 

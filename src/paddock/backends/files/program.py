@@ -20,16 +20,8 @@ import paddock
 
 # Of paddock: packages with all that is below them, and single modules.
 PACKAGES = (
-    "accel",
-    "agent",
-    "backends/node",
-    "contracts",
-    "core",
-    "etcd",
-    "jobfile",
-    "local",
-    "watch",
-)
+    "accel", "agent", "backends/node", "contracts", "core", "etcd", "jobfile", "local", "watch",
+)  # fmt: skip
 MODULES = (
     "__init__.py", "command_line.py", "errors.py", "backends/__init__.py", "backends/flags.py",
     "backends/table.py", "backends/types.py", "backends/sites/__init__.py",
@@ -37,10 +29,10 @@ MODULES = (
     "cli/explain.py", "cli/explain_kubernetes.py", "cli/help.py", "cli/version.py",
 )  # fmt: skip
 PS_PACKAGES = ("ps", "data", "rec")
-# Of commands that hosts do not run: `paddock data`, `top` and `web`.
+# Of commands that hosts do not run: `paddock data`, `ps`, `top` and `web`.
 LEFT_OUT = (
     "data/check.py", "data/declared.py", "data/ids.py", "data/split.py", "data/split_parquet.py",
-    "watch/slow.py", "watch/view.py",
+    "ps/client/admin.py", "ps/client/transfer.py", "watch/slow.py", "watch/view.py",
 )  # fmt: skip
 PS_MODULES = ("__main__.py", "cli/pserver.py")
 DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can tell

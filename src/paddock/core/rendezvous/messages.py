@@ -395,17 +395,9 @@ class End:
 
 if TYPE_CHECKING:
     ToCoordinator = (
-        Join
-        | Started
-        | Exited
-        | Stopped
-        | Leave
-        | CannotRun
-        | Warn
-        | Stalled
-        | LeaderConflict
+        Join | Started | Exited | Stopped | Leave | CannotRun | Warn | Stalled | LeaderConflict
         | Heartbeat
-    )
+    )  # fmt: skip
     ToMember = Start | Committed | Stop | JobEnded | Reject | HandOver | Notice | HeartbeatAck
     Event = Received | Lost | GiveWay | TimerFired
     Action = Send | Close | SetTimer | End
