@@ -451,6 +451,7 @@ class NodeRunner:
         if before_stop is None:
             self._do_all(actions)
             return
+        # The processes of a failed attempt are signalled once their stacks were taken.
         signals = [a for a in actions if isinstance(a, SignalGroup)]
         held = [(action, self._children.get(action.key)) for action in signals]
         self._do_all([action for action in actions if action not in signals])
@@ -570,6 +571,7 @@ class NodeRunner:
         self._note_slow_start(attempt)
         self._began_at = 0.0
         self._children.clear()
+        self._streams.reports.clear()
         self._loop.at("node", None, self._on_timer)
         is_done = False
 
