@@ -54,7 +54,15 @@ def test_a_line_cut_short_by_a_crash_is_skipped_and_counted(tmp_path: Path) -> N
              b'{"kind": "attempt", "at": 1, "attempt": 0, "ranks": [["worker", "0", 1]]}',
              b'{"kind": "attempt", "at": 1, "attempt": 0, "ranks": 3}',
              b'{"kind": "progress", "at": 1, "rank": 0, "values": {"loss": "low"}}',
-             b'{"kind": "progress", "at": 1, "rank": 0, "step": 1.5}']
+             b'{"kind": "progress", "at": 1, "rank": 0, "step": 1.5}',
+             b'{"kind": "x", "at": 1e300}', b'{"kind": "x", "at": 1, "host": ["a"]}',
+             b'{"kind": "progress", "at": 1, "rank": 0, "step": 1%s}' % (b"0" * 400),
+             b'{"kind": "progress", "at": 1, "rank": 0, "values": {"a": 1%s}}' % (b"0" * 400),
+             b'{"kind": "progress", "at": 1, "rank": 0, "profile": {}}',
+             b'{"kind": "ps", "at": 1, "rank": 0, "is_primary": true, "tables": [[[0], 5]], '
+             b'"rows": 1, "bytes": 1, "connections": 1, "lsn": 1, "pushes": 1, "pulls": 1}',
+             b'{"kind": "ps", "at": 1, "rank": 0, "is_primary": true, "tables": [], '
+             b'"rows": [], "bytes": 1, "connections": 1, "lsn": 1, "pushes": 1, "pulls": 1}']
 )  # fmt: skip
 def test_what_is_no_row_is_skipped(tmp_path: Path, line: bytes) -> None:
     (tmp_path / FILE).write_bytes(line + b"\n" + json.dumps(row(1.0)).encode() + b"\n\n")

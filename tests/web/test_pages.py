@@ -263,6 +263,11 @@ def test_hostile_text_in_records_is_text(tmp_path: Path) -> None:
     rows.append({"kind": "stall", "at": BEGAN + 51, "seconds": 1.0, "suspects": [0],
                  "groups": [[[0], HOSTILE]]})  # fmt: skip
     rows.append({"kind": "exit", "at": BEGAN + 52, "rank": 0, "how": HOSTILE})
+    bad = "\x1b[2J\u202e\ud800"
+    rows.append({"kind": bad, "at": BEGAN + 53, "groups": [[[0], bad]], "why": bad})
+    rows.append({"kind": "progress", "at": BEGAN + 54, "rank": 0, "profile": bad, "rate": 1.0,
+                 "unit": bad, "values": {bad: 2.0}})  # fmt: skip
+    rows.append({"kind": "seen", "at": BEGAN + 55, "name": bad, "text": f"https://a/{bad}"})
     run = make_run(tmp_path, "train-1", rows, {1: [(1.0, HOSTILE.encode() + b"\n")]},
                    why=f"rank 1 {HOSTILE}")  # fmt: skip
     run.command = HOSTILE
@@ -272,6 +277,7 @@ def test_hostile_text_in_records_is_text(tmp_path: Path) -> None:
         body = page(app, f"/runs/train-1{path}")
         assert "<script>alert" not in body
         assert "&lt;script&gt;alert" in body
+        assert not {"\x1b", "\u202e"} & set(body), path
     assert "<script>alert" not in page(app, f"/runs/train-1/logs?q={HOSTILE}")
     assert "<script>alert" not in page(app, "/")
 

@@ -110,13 +110,14 @@ def waits_for(each: BoardRun) -> str:
 
 def rank_cells(rank: RankView, now: float) -> tuple[str, ...]:
     """A rank as a row of RANK_HEAD. now: seconds since 1970."""
-    return (
+    cells = (
         process_name(rank.role, rank.rank).removeprefix("rank "),
-        clean(rank.node),
-        clean(rank.state),
-        *(clean(text) or "-" for text in rank_texts(rank, translator("en"))),
+        rank.node,
+        rank.state,
+        *(text or "-" for text in rank_texts(rank, translator("en"))),
         "-" if rank.line_at is None else f"{age(now - rank.line_at)} ago",
     )
+    return tuple(map(clean, cells))
 
 
 def seen_text(view: RunView) -> str:
@@ -158,7 +159,7 @@ def board_lines(runs: Sequence[BoardRun], now: float, rows: int, columns: int) -
             lines.append(f"and {len(ranks) - left} more")
     elif first.problem:
         lines += ["", clean(first.problem)]
-    return [cut(line, columns) for line in lines[:rows]]
+    return [cut(part, columns) for line in lines for part in line.split("\n")][:rows]
 
 
 def run_top(jobs: Sequence[str], *, is_plain: bool, seconds: float) -> int:

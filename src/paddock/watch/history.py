@@ -34,9 +34,17 @@ BYTES_MAX = 16 << 20
 BACK_SECONDS = 60.0  # a row is written later than others, whose time it is before, by less
 ROW_BYTES_MAX = 1 << 20  # a longer line is no row
 APART_SECONDS, APART_MAX = 2.0, 1e6  # between two rows of a rank, once some are removed
-# The fields that readers count with. A row in which one is something else is damaged.
-NUMBERS = frozenset(("seconds", "wall", "offset", "cpu", "epoch", "rate", "gpu", "gpu_bytes"))
-WHOLES = frozenset(("version", "attempt", "rank", "pid", "step", "steps", "rss", "tracer"))
+# The fields that readers use, and their types. A row in which one is something else is damaged.
+_WHOLES = (*SERVER_NUMBERS, "memory_limit", "lag", "behind", "version", "attempt", "rank", "pid",
+           "step", "steps", "rss", "tracer")  # fmt: skip
+_NUMBERS = ("seconds", "wall", "offset", "cpu", "epoch", "rate", "gpu", "gpu_bytes", "waited",
+            "faults")  # fmt: skip
+_TEXTS = ("role", "node", "host", "run", "profile", "unit", "name", "text", "why", "how")
+FIELDS: Mapping[str, Any] = {
+    **dict.fromkeys(_WHOLES, int), **dict.fromkeys(_NUMBERS, (int, float)),
+    **dict.fromkeys(_TEXTS, str),
+}  # fmt: skip
+NUMBER_MAX, TIME_MAX = 2.0**63, 1e11  # the year 5138: more is no time for many a library
 NEEDED = {
     "attempt": ("attempt", "ranks"), "clock": ("wall", "offset"), "sample": ("rank", "cpu"),
     "progress": ("rank",), "line": ("rank",), "stall": ("seconds",), "waited": ("seconds",),
@@ -268,7 +276,7 @@ def _lines(file: BinaryIO) -> Iterator[tuple[bytes, Row | None]]:
     while line := file.readline(ROW_BYTES_MAX):
         try:
             row = json.loads(line)
-            if not (isinstance(row["kind"], str) and math.isfinite(row["at"]) and _is_sound(row)):
+            if not (isinstance(row["kind"], str) and abs(row["at"]) < TIME_MAX and _is_sound(row)):
                 raise ValueError(line)
             yield line, row
         except (ValueError, TypeError, LookupError, RecursionError, OverflowError, AttributeError):
@@ -279,16 +287,20 @@ def _lines(file: BinaryIO) -> Iterator[tuple[bytes, Row | None]]:
 def _is_sound(row: Row) -> bool:
     """Return True if a row has the fields of its kind. Raises as _lines expects."""
     for name, found in row.items():
-        if name in WHOLES:
-            if not isinstance(found, int):
-                return False
-        elif name in NUMBERS and not math.isfinite(found):
+        if name in FIELDS and not _is(found, FIELDS[name]):
             return False
-    if row["kind"] == "attempt":
-        for role, rank, pid, *_ in row["ranks"]:
-            if not (isinstance(role, str) and isinstance(rank, int) and isinstance(pid, int)):
-                return False
+    for role, rank, pid, *_ in row["ranks"] if row["kind"] == "attempt" else ():
+        if not (_is(role, str) and _is(rank, int) and _is(pid, int)):
+            return False
+    for name, rows, size in row["tables"] if row["kind"] == "ps" else ():
+        if not (_is(name, str) and _is(rows, int) and _is(size, int)):
+            return False
     for number in (row.get("values") or {}).values():
         if not isinstance(number, (int, float)):
             return False
+        float(number)  # not of 400 digits
     return all(name in row for name in NEEDED.get(row["kind"], ()))
+
+
+def _is(found: Any, kind: Any) -> bool:
+    return isinstance(found, kind) and (kind is str or -NUMBER_MAX < found < NUMBER_MAX)

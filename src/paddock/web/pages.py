@@ -64,13 +64,16 @@ def _environment() -> Environment:
 
 
 def render(name: str, language: str, **values: Any) -> str:
-    """Fill a template. values: of the template; text from runs is escaped there."""
+    """Fill a template. values: of the template; text from runs is escaped there.
+
+    Half a surrogate pair, which is in no UTF-8, becomes "?".
+    """
     filled: str = (
         _environment()
         .get_template(name)
         .render(lang=language, t=translator(language), now=time.time(), **values)
     )
-    return filled
+    return filled.encode("utf-8", "replace").decode()
 
 
 def run_values(
@@ -87,7 +90,7 @@ def run_values(
     view = found.view
     curves = view.curves[:CURVES_SHOWN] if view else ()
     servers, ranks = (view.servers, view.ranks) if view else ((), ())
-    lines = [svg.ChartLine(c.name, tuple((x, y) for x, _, y in c.points)) for c in curves]
+    lines = [svg.ChartLine(clean(c.name), tuple((x, y) for x, _, y in c.points)) for c in curves]
     lines += [svg.ChartLine(t(line.name), line.points) for line in usage_lines(found)]
     charts = [_chart(line.name, [line], t("no_values")) for line in lines]
     for name, each in server_lines(servers):
@@ -163,7 +166,7 @@ def compared_charts(
             points = tuple((x if is_time else float(step or 0), y) for x, step, y in curve.points
                            if is_time or step is not None)  # fmt: skip
             # A run without the value has an empty line: colours stand for runs.
-            of = lines.setdefault(curve.name, [svg.ChartLine(name, ()) for name in names])
+            of = lines.setdefault(clean(curve.name), [svg.ChartLine(name, ()) for name in names])
             of[at] = svg.ChartLine(run, points)
     shown = list(lines.items())[:CURVES_SHOWN]
     return [_chart(name, each, t("no_values"), is_time=is_time) for name, each in shown]

@@ -1,0 +1,37 @@
+"""The plain board of `paddock top`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from paddock.cli.top import BoardSource, board_lines
+from web.made import BEGAN, history_rows, make_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("columns", [1, 10, 60, 80, 160])
+def test_hostile_text_stays_in_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """A line is a row of the screen: neither a long one nor its text moves the cursor."""
+    bad = "\x1b[2J\r\n\u202e\ud800"
+    rows = history_rows(ranks=40)
+    for rank in rows[1]["ranks"]:
+        rank[0] = f"worker{bad}"
+    rows[-1] |= {"rate": 1.0, "unit": bad, "values": {"loss": float("nan")}, "profile": bad}
+    rows.append({"kind": "exit", "at": BEGAN + 40, "rank": 1, "how": bad})
+    rows.append({"kind": "seen", "at": BEGAN + 40, "name": bad, "text": bad})
+    make_run(tmp_path, "train-1", rows, why=f"rank 1 {bad}".encode("utf-8", "replace").decode())
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    source = BoardSource(("train-1",))
+    runs = source.runs()
+    for each in runs:
+        source.look(each)
+    lines = board_lines(runs, time.time(), 24, columns)
+    assert len(lines) <= 24
+    assert [line for line in lines if not line.isprintable() or len(line) > max(columns, 2)] == []
