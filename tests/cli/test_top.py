@@ -28,10 +28,6 @@ def test_hostile_text_stays_in_its_line(
     rows.append({"kind": "seen", "at": BEGAN + 40, "name": bad, "text": bad})
     make_run(tmp_path, "train-1", rows, why=f"rank 1 {bad}".encode("utf-8", "replace").decode())
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    source = BoardSource(("train-1",))
-    runs = source.runs()
-    for each in runs:
-        source.look(each)
-    lines = board_lines(runs, time.time(), 24, columns)
+    lines = board_lines(BoardSource(("train-1",)).look(), time.time(), 24, columns)
     assert len(lines) <= 24
     assert [line for line in lines if not line.isprintable() or len(line) > max(columns, 2)] == []

@@ -218,6 +218,27 @@ def test_damaged_records_and_rows_are_skipped_and_counted(tmp_path: Path) -> Non
     assert "3 damaged rows of the history were skipped" in page(app, "/runs/train-1")
 
 
+@pytest.mark.parametrize(
+    ("file", "field"),
+    [("run.json", "created_at"), ("events.jsonl", "at"), ("status.json", "attempt"),
+     ("status.json", "failed_at")],
+)  # fmt: skip
+@pytest.mark.parametrize("number", ["1e300", "-1e300", "1" + "0" * 400, "NaN"])
+def test_a_record_with_an_absurd_number_breaks_no_page(
+    tmp_path: Path, file: str, field: str, number: str
+) -> None:
+    """Nor the page of all runs."""
+    run = make_run(tmp_path, "train-1", history_rows())
+    make_run(tmp_path, "train-2")
+    path = run.folder / file
+    text = re.sub(f'"{field}": [0-9.]+', f'"{field}": {number}', path.read_text("utf-8"))
+    path.write_text(text, "utf-8")
+    app = app_of(tmp_path)
+    assert "train-2" in page(app, "/")
+    for each in ("", "/failure", "/logs?at=failure", "/report"):
+        assert ask(app, f"/runs/train-1{each}")[0] in (200, 404), each
+
+
 def test_a_history_of_a_newer_paddock_says_so(tmp_path: Path) -> None:
     """Rows of unknown kinds are not shown, and do no harm."""
     rows = [*history_rows(version=99), {"kind": "hologram", "at": BEGAN + 9, "depth": 3}]

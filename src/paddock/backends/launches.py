@@ -21,7 +21,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from paddock.local.output.logs import LAUNCHER_LOG, RUNS
 from paddock.local.output.times import SUFFIX, read_times
 from paddock.local.runs.control import NoLauncherError, ask, ask_stacks
 from paddock.local.runs.entry import is_run_directory
+from paddock.local.runs.events import TIME_MAX
 from paddock.watch.history import FILE as HISTORY
 from paddock.watch.history import first_row
 
@@ -217,7 +217,7 @@ def _recorded(run: RegisteredJob) -> JobStatus:
 def _number(row: object, name: str) -> float:
     """Return a number of a record; 0.0 where it lacks one: its writer may have been killed."""
     found = row.get(name) if isinstance(row, dict) else None
-    return float(found) if isinstance(found, (int, float)) and isfinite(found) else 0.0
+    return float(found) if isinstance(found, (int, float)) and abs(found) < TIME_MAX else 0.0
 
 
 def _recorded_end(run: RegisteredJob) -> JobStatus | None:

@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from paddock.command_line import nearest
 from paddock.errors import PaddockError, UsageError
 from paddock.local.output.lock import process_text, uptime_seconds
 from paddock.local.runs.entry import registry_folder
-from paddock.local.runs.events import end_of, read_events
+from paddock.local.runs.events import TIME_MAX, end_of, read_events
 
 VERSION = 1
 DRAWS = 4  # of an id, until a free one is found
@@ -363,7 +362,7 @@ def _read(folder: Path) -> RegisteredJob:
         row = json.loads(file.read())
     handle, created_at = parse_handle(row["handle"]), float(row["created_at"])
     texts = row["name"], row["command"]
-    is_whole = handle is not None and isfinite(created_at) and row["id"] == folder.name
+    is_whole = handle is not None and abs(created_at) < TIME_MAX and row["id"] == folder.name
     if handle is None or not is_whole or not all(isinstance(text, str) for text in texts):
         raise ValueError(folder)
     return RegisteredJob(

@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     code = run(words)
     try:
-        sys.stdout.flush()
+        print(end="", flush=True)  # with a stdout that was closed there is none to flush
     except BrokenPipeError:
         # As Python's documentation says (sys.html, note on SIGPIPE): keep the exit quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

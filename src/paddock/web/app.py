@@ -15,6 +15,7 @@ from starlette.staticfiles import StaticFiles
 
 from paddock.backends.backend import find_backend
 from paddock.backends.merge import read_query
+from paddock.backends.text import clean
 from paddock.errors import PaddockError, UsageError
 from paddock.web.follow import LogFollowers
 from paddock.web.guard import Guard
@@ -123,7 +124,7 @@ class WebPages:
         try:
             words = self._source.last_words(run, state)
         except PaddockError as error:
-            words = [error.message]
+            words = [clean(error.message)]
         values = failure_values(run, state, self._source.history(run), words)
         return self._render(request, "failure.html", values)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ENDS = ("succeeded", "failed", "cancelled")
 GOES_ON = ("pending", "starting", "running", "stopping")
+TIME_MAX = 1e11  # seconds since 1970; a time that is later is damaged
 BEGINNING = b'{"at": '  # of each line; within a text, its quotes would have backslashes
 
 
@@ -33,7 +34,6 @@ def read_events(folder: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     A line may follow half of one, whose writer was killed or had no room.
     """
     import json
-    from math import isfinite
 
     try:
         with open(os.path.join(folder, "events.jsonl"), "rb") as file:
@@ -44,7 +44,7 @@ def read_events(folder: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
         try:
             row = json.loads(line[max(line.rfind(BEGINNING), 0) :])
             at, code = float(row["at"]), row.get("code")
-            if isfinite(at) and (code is None or isinstance(code, int)):
+            if abs(at) < TIME_MAX and (code is None or isinstance(code, int)):
                 yield {**row, "at": at, "state": str(row["state"])}
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError,
                 OverflowError):  # fmt: skip
