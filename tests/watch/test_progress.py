@@ -227,3 +227,20 @@ def test_a_profile_that_python_cannot_read_is_told(pattern: str) -> None:
     profiles, wrong = own_profiles(f"mine {pattern}")
     assert profiles == []
     assert wrong[0].startswith("line 1: ")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_wrong"),
+    [
+        (r"(\w+\s?)+ step (?P<step>\d+)", True),
+        (r"(?:(?:a*b)|c){2,} (?P<step>\d+)", True),
+        (r"(?:x|(?=(a+)+b))(?P<step>\d+)", True),
+        (r"(?:a+,){0,9} round \((?P<step>\d+)\)+ of (?P<steps>[\d+*]*)", False),
+        (r"a)(?P<step>1", False),
+        (r"(?:a|b)* .*? (?P<step>\d{1,9})", False),
+    ],
+)  # fmt: skip
+def test_a_repeat_in_a_repeat_is_refused(pattern: str, is_wrong: bool) -> None:
+    """The launcher stood still for it, and no signal stopped it."""
+    profiles, wrong = own_profiles(f"mine {pattern}")
+    assert (len(profiles), len(wrong)) == ((0, 1) if is_wrong else (1, 0)), wrong

@@ -150,6 +150,7 @@ def _fork(
     from subprocess import DEVNULL, Popen
 
     def before_exec() -> None:
+        signal.set_wakeup_fd(-1)  # it is the launcher's
         allow_tracer()
         os.setpgid(0, 0)
         for number in DEFAULT_SIGNALS:

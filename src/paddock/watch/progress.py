@@ -8,6 +8,8 @@ Sources are the libraries' own lines, captured under tests/watch/golden.
 from __future__ import annotations
 
 import re
+import sys
+from importlib import import_module
 from math import isfinite
 
 from paddock.core.value import value
@@ -16,10 +18,12 @@ from paddock.errors import Problem, UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Any
 
 LINES_MAX = 60  # read of one look, from the last
 LINE_BYTES_MAX = 2000  # the rest of a longer line is not read
 VALUES_MAX = 24  # of one line
+REPEATS_MAX = 9  # of what repeats without a limit itself, in a user's profile
 PROFILE_BYTES_MAX = 1 << 20
 TRACKERS = {  # words of their lines; whether any address there is a run's
     "wandb": False, "swanlab": False, "comet": True, "mlflow": False, "tensorboard": True,
@@ -194,11 +198,30 @@ def own_profiles(text: str) -> tuple[list[LineProfile], list[str]]:
         except (re.error, OverflowError, RecursionError) as error:
             wrong.append(f"line {number}: {error}")
             continue
-        if "step" in compiled.groupindex or "epoch" in compiled.groupindex:
+        if _is_nested(_parsed(compiled.pattern)):
+            wrong.append(f"line {number}: a repeat in a repeat may take years: write {{0,9}}")
+        elif "step" in compiled.groupindex or "epoch" in compiled.groupindex:
             profiles.append(LineProfile(name, ("",), compiled))
         else:
             wrong.append(f"line {number}: no group (?P<step>...) or (?P<epoch>...)")
     return profiles, wrong
+
+
+def _parsed(pattern: str) -> object:
+    """A regular expression as Python's parser sees it: tuples and sequences of them."""
+    name = "re._parser" if sys.version_info >= (3, 11) else "sre_parse"
+    return import_module(name).parse(pattern)
+
+
+def _is_nested(node: Any, is_inside: bool = False) -> bool:
+    """Return True for "(a+)+": while such a match lasts, nothing could stop the launcher."""
+    if isinstance(node, tuple) and repr(node[0]) in ("MAX_REPEAT", "MIN_REPEAT"):
+        _, most, inner = node[1]
+        is_open = most > REPEATS_MAX
+        return (is_inside and is_open) or _is_nested(inner, is_inside or is_open)
+    if isinstance(node, str) or not hasattr(node, "__getitem__"):
+        return False
+    return any(_is_nested(each, is_inside) for each in node)
 
 
 def load_profiles(path: str) -> list[LineProfile]:

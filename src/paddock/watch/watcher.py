@@ -228,7 +228,7 @@ class Watcher:
             self._wake.wait(max(0.0, due - monotonic()))
             self._wake.clear()
             self._read_mailbox()
-            while self._requests:
+            while self._requests and not self._is_over:
                 self._take_stacks(*self._requests.popleft())
         if self._mailbox is not None:
             self._mailbox.close()
