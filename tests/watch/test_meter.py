@@ -142,6 +142,16 @@ def test_a_stream_that_is_gone_stops_nothing(clock: Clock) -> None:
     assert meter.line() == "paddock: working, 1 of 2, 3 s left"
 
 
+def test_a_stderr_that_was_closed_before_the_start_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`paddock data generate ... 2>&-`: Python has no stream then."""
+    monkeypatch.setattr("sys.stderr", None)
+    with ProgressMeter("working") as meter:
+        meter(1, 2)
+    assert "1 of 2" in meter.line()
+
+
 # ------------------------------------------------------------------------------ on a real terminal
 
 

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from paddock.watch.metrics import METRICS, RunMetrics, metrics_text
+from paddock.watch.metrics import METRICS, MetricsServer, RunMetrics, metrics_text, open_port
 from watched import launched
 
 if TYPE_CHECKING:
@@ -85,9 +85,13 @@ def test_hostile_names_and_odd_numbers_are_written_as_the_format_wants() -> None
     metrics = RunMetrics()
     metrics.add({"kind": "begin", "at": 1.0, "run": 'a"b\\c\nd', "host": "é"})
     metrics.add({"kind": "attempt", "at": 2.0, "attempt": 0, "ranks": [["worker", 0, 1, "log"]]})
-    values = {"loss": float("nan"), "x\n# TYPE": float("-inf"), "lr": 1e-05}
+    values = {"loss": float("nan"), "x\n# TYPE": float("-inf"), "\ud800": 1e-05}
     metrics.add({"kind": "progress", "at": 1.5e9, "rank": 0, "step": 2**40, "values": values})
-    found = read_text(metrics.text())
+    fd, port = open_port(0)
+    server = MetricsServer(fd, metrics.text)
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        found = read_text(answer.read().decode())
+    server.close()
     assert len(found["paddock_rank_value"]) == 3
     assert [*found["paddock_rank_step"].values()] == [2**40]
 

@@ -353,7 +353,8 @@ def test_a_report_of_a_run_without_logs_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "points",
     [(), ((0.0, 1.0),), ((0.0, 1.0), (1.0, 1.0)), ((0.0, float("nan")), (1.0, 2.0), (2.0, 1e300)),
-     ((0.0, -1e-300), (1e9, float("inf"))), ((0.0, 0.0), (0.0, 5.0))],
+     ((0.0, -1e-300), (1e9, float("inf"))), ((0.0, 0.0), (0.0, 5.0)),
+     ((0.0, 1.7e308), (1.0, -1.7e308)), ((0.0, 0.0), (1.0, 5e-324))],
 )  # fmt: skip
 def test_a_chart_is_drawn_of_any_numbers(points: tuple[tuple[float, float], ...]) -> None:
     """A loss becomes NaN or infinite on bad days, and those are the days a chart is looked at."""

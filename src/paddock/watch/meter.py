@@ -13,6 +13,7 @@ end, error, Ctrl-C       the line is cleared          nothing                   
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
@@ -49,11 +50,12 @@ class ProgressMeter:
         stream: TextIO | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stream = stream or sys.stderr
+        found: TextIO | None = stream or sys.stderr  # None: it was closed before Python began
+        self._stream = found or io.StringIO()
         self._is_terminal = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         self._what, self.text = what, ""
         self._noun, self._unit = noun, unit
-        self._is_quiet, self._now = is_quiet, now
+        self._is_quiet, self._now = is_quiet or found is None, now
         self._done, self._total = 0, 0
         self._made = self._begun = self._drawn = now()
         # Seconds and what was done, from which rates count; after the first that was done, without

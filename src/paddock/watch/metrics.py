@@ -263,7 +263,7 @@ class MetricsServer:
                 if method not in (b"GET", b"HEAD"):
                     status, body = "405 Method Not Allowed", b"GET only\n"
                 elif path.partition(b"?")[0] == b"/metrics":
-                    status, body = "200 OK", self._text().encode()
+                    status, body = "200 OK", self._text().encode("utf-8", "replace")
                 head = f"HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\n"
                 head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
                 peer.sendall(head.encode() + (b"" if method == b"HEAD" else body))

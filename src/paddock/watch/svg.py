@@ -22,6 +22,7 @@ ROW, LABEL = 26, 90  # height of a row of a timeline, width of its labels
 BAR = 22
 HEADING = 24  # above each chart of a sheet
 TICKS = 5
+Y_MAX = 1e305  # differences of larger values are infinite
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 # Of a sheet, which has no style sheet: as web/static/web.css.
 STYLE = """<style>
@@ -101,15 +102,16 @@ def time_ticks(low: float, high: float) -> list[float]:
 
 def chart(title: str, lines: Sequence[ChartLine], *, is_time: bool = True, empty: str = "") -> str:
     """Lines over time (seconds) or over steps. Values that are no finite number leave a gap."""
-    seen = [p for line in lines for p in line.points if isfinite(p[0]) and isfinite(p[1])]
+    seen = [p for line in lines for p in line.points if isfinite(p[0]) and abs(p[1]) < Y_MAX]
     if not seen:
         head = _head(title, WIDTH, HEIGHT)
         at = f'x="{WIDTH / 2}" y="{HEIGHT / 2}"'
         return f'{head}<text class="tick" {at}>{escape(empty)}</text></svg>'
     x_low, x_high = min(p[0] for p in seen), max(p[0] for p in seen)
     y_low, y_high = min(p[1] for p in seen), max(p[1] for p in seen)
-    if y_high - y_low <= 1e-9 * abs(y_high):  # a sum of floats that is the same each time
-        y_low, y_high = (y_low - abs(y_low) / 2, y_high + abs(y_high) / 2) if y_low else (-1.0, 1.0)
+    if y_high - y_low <= max(1e-9 * abs(y_high), 1 / Y_MAX):  # sums of floats, the same each time
+        around = abs(y_high) / 2 if abs(y_high) > 2 / Y_MAX else 1.0
+        y_low, y_high = y_low - around, y_high + around
 
     def x_of(x: float) -> float:
         share = (x - x_low) / (x_high - x_low) if x_high > x_low else 0.5
@@ -132,7 +134,7 @@ def chart(title: str, lines: Sequence[ChartLine], *, is_time: bool = True, empty
         at = f"{x_of(x):.1f}"
         parts.append(f'<text class="tick" x="{at}" y="{HEIGHT - 8}">{text(x)}</text>')
     for number, line in enumerate(lines):
-        path = _path([(x_of(x), y_of(y)) if isfinite(y) else None for x, y in line.points])
+        path = _path([(x_of(x), y_of(y)) if abs(y) < Y_MAX else None for x, y in line.points])
         name = f"<title>{escape(line.name)}</title>"
         parts.append(f'<path class="line c{number % COLOURS}" d="{path}">{name}</path>')
     return "".join([*parts, "</svg>"])
