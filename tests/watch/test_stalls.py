@@ -103,6 +103,8 @@ QUIET: list[tuple[str, Script]] = [
                                          if r == 0 else waiting())),
     ("an evaluation, and no py-spy", then(100, lambda r, _s: (1.0, 0, 0, 99, "R", ())
                                           if r == 0 else (0.0, 0, 0, 99, "S", ()))),
+    ("an evaluation on a machine that is overloaded", then(
+        100, lambda r, s: stuck(0.1, f"layer{s % 7}", state="R") if r == 0 else waiting())),
     ("a compiler", then(100, lambda r, _s: stuck(1.0, "backend_compile")
                         if r == 0 else waiting())),
     ("the test of an example", then(100, lambda r, _s: stuck(1.0, "test")

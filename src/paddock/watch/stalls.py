@@ -35,7 +35,7 @@ START_SECONDS = 60.0  # for ranks that wait for the others to begin with
 PAUSE_FACTOR = 4.0  # a pause may be so many times the longest one seen
 PAUSES_KEPT = 64
 RHYTHM_PAUSES = 2
-TWICE_SECONDS = 3.0
+TWICE_SECONDS = 10.0
 LOOKS = 3
 STOPPED_SECONDS = 10.0
 
@@ -152,9 +152,7 @@ class StallDetector:
             self._forget_stacks()
             return actions
         self._busy = tuple(
-            look.rank
-            for look in ranks
-            if _busy_share(before[look.rank], look, gone_by) > BUSY_SHARE
+            look.rank for look in ranks if _is_busy(before[look.rank], look, gone_by)
         )
         is_due = now - self._moved_at >= self.patience and now >= self._next_stacks_at
         if is_due and not self._is_stalled and not self._held_since:
@@ -236,7 +234,9 @@ def _has_moved(before: RankLook, now: RankLook) -> bool:
     return abs(moved - before.facts.read_bytes - before.facts.written_bytes) >= MOVED_BYTES
 
 
-def _busy_share(before: RankLook, now: RankLook, seconds: float) -> float:
+def _is_busy(before: RankLook, now: RankLook, seconds: float) -> bool:
+    """Return True for a rank that computes, or that only lacks a core for it."""
     if before.facts is None or now.facts is None or seconds <= 0:
-        return 0.0
-    return (now.facts.cpu_seconds - before.facts.cpu_seconds) / seconds
+        return False
+    share = (now.facts.cpu_seconds - before.facts.cpu_seconds) / seconds
+    return share > BUSY_SHARE or before.facts.state == now.facts.state == "R"
