@@ -12,7 +12,7 @@ from paddock.watch.slow import slow_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from paddock.watch.history import HistoryRows, Row
@@ -103,7 +103,6 @@ class RunView:
     curves: tuple[Curve, ...]
     notices: tuple[Row, ...]
     servers: tuple[ServerView, ...] = ()
-    skipped: int = 0
     slow: str = ""
     seen: tuple[tuple[str, str], ...] = ()
 
@@ -124,7 +123,6 @@ def run_view(history: HistoryRows) -> RunView | None:
         curves=_curves(history, float(begin["at"])),
         notices=tuple(reversed(tuple(history.of("stall", "stall_over", "held")))),
         servers=_servers(history, float(begin["at"])),
-        skipped=history.skipped,
         slow=slow_text(history),
         seen=seen_in(history),
     )
@@ -281,8 +279,3 @@ def thinned(
     if len(points) <= most:
         return tuple(points)
     return tuple(points[round(n * (len(points) - 1) / (most - 1))] for n in range(most))
-
-
-def total(ranks: Iterable[RankView], name: str) -> float:
-    """The sum of a field over ranks that have it."""
-    return sum(float(number) for r in ranks if (number := getattr(r, name)) is not None)
