@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.watch.history import FILE, HistoryWriter, read_history
+from paddock.watch.history import FILE, HistoryWriter, first_row, read_history
 
 
 def row(at: float, kind: str = "sample", **more: object) -> dict[str, object]:
@@ -68,6 +68,13 @@ def test_what_is_no_row_is_skipped(tmp_path: Path, line: bytes) -> None:
     (tmp_path / FILE).write_bytes(line + b"\n" + json.dumps(row(1.0)).encode() + b"\n\n")
     history = read_history([tmp_path / FILE])
     assert (len(history.rows), history.skipped) == (1, 1)
+
+
+def test_a_fifo_in_place_of_a_history_holds_nobody_up(tmp_path: Path) -> None:
+    """Its open would wait for a writer, and with it the page of all runs."""
+    os.mkfifo(tmp_path / FILE)
+    assert first_row(tmp_path / FILE) == {}
+    assert read_history([str(tmp_path / FILE)]).rows == ()
 
 
 def test_a_history_stays_small_and_keeps_what_happens_once(tmp_path: Path) -> None:

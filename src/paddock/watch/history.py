@@ -135,6 +135,11 @@ class HistoryWriter:
         os.close(self._fd)
 
 
+def at_once(path: str, flags: int) -> int:
+    """Open a file that may be a FIFO, which would wait for its writer; for open()."""
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
+
+
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
@@ -199,7 +204,7 @@ class HistoryReader:
     def _read(self, path: str) -> int:
         """Read what is new; the count of rows that are half written, 1 or 0. Raises OSError."""
         torn = 0
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=at_once) as file:
             file.seek(self._places.get(path, (0, 0))[1])
             next_byte = file.tell()
             for line, row in _lines(file):
@@ -253,7 +258,7 @@ def merged(nodes: Sequence[Sequence[Row]]) -> list[Row]:
 def first_row(path: str | os.PathLike[str]) -> Row:
     """The first row of a history; empty where there is none."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=at_once) as file:
             return next(_lines(file), (b"", None))[1] or {}
     except OSError:
         return {}

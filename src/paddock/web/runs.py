@@ -26,7 +26,7 @@ from paddock.backends.table import LAUNCH
 from paddock.backends.types import JobStatus, LogQuery
 from paddock.errors import PaddockError
 from paddock.watch.bill import Bill, bill_of
-from paddock.watch.history import HistoryReader, HistoryRows
+from paddock.watch.history import HistoryReader, HistoryRows, at_once
 from paddock.watch.servers import COUNTED
 from paddock.watch.svg import ChartLine, TimelineRow, number_text
 from paddock.watch.view import RankView, RunView, progress_of, run_view
@@ -287,7 +287,7 @@ class RunSource:
 
 def _progress_rows(path: Path) -> Iterator[Row]:
     """The last rows of progress of a history, the latest first."""
-    with suppress(OSError), open(path, "rb") as file:
+    with suppress(OSError), open(path, "rb", opener=at_once) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
         for line in reversed(file.read().split(b"\n")):
             if b'"progress"' in line:
