@@ -41,6 +41,13 @@ def test_ranks_that_print_nothing_begin_with_the_others() -> None:
     ) == {"warm-up": 10, "useful": 10}  # fmt: skip
 
 
+def test_a_line_before_the_first_step_ends_no_warm_up() -> None:
+    assert spent(
+        row(0, "begin"), attempt(0), row(1, "line", rank=0), row(1, "line", rank=1),
+        row(6, "progress", rank=0, step=1), row(10, "end"),
+    ) == {"warm-up": 12, "useful": 8}  # fmt: skip
+
+
 def test_work_that_a_restart_does_again_is_lost() -> None:
     rows = [row(0, "begin"), attempt(0, 1)]
     rows += [row(at, "progress", rank=0, step=at) for at in range(1, 11)]

@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 
 import paddock
 from paddock.local.runs.control import ask_stacks
-from paddock.watch.rank import read_reports
+from paddock.watch.progress import read_reports
 from schemas import SCHEMAS, mistakes
 from watched import launched
 

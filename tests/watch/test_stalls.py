@@ -51,7 +51,7 @@ def replay(script: Script, seconds: int, ranks: int = 4, tracer: int = 0) -> lis
             cpu[rank] += share
             moved[rank] += bytes_
             logs[rank] += log if rank == 0 else 0
-            facts = ProcessFacts(state, cpu[rank], 1 << 30, moved[rank], 0, 0, (100 + rank,))
+            facts = ProcessFacts(state, cpu[rank], 1 << 30, moved[rank], 0, (100 + rank,))
             shown = step if rank == 0 else None
             looks.append(RankLook(rank, facts, logs[rank], shown, tracer if state == "t" else 0))
             stacks.append(RankStack(rank, stack))

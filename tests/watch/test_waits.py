@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from paddock.local.spawn import spawn
 from paddock.watch.procfs import call_of, waits_on
 from paddock.watch.stacks import NO_RIGHT, RankStack, dump, find_pyspy, with_ranks
 
@@ -91,30 +89,6 @@ def test_a_rank_that_leaves_bytes_unread_is_named(ranks: list[subprocess.Popen[s
     (whole,) = with_ranks([stack], others)
     assert whole.waits.unread
     assert whole.waits.unread[0].startswith("rank 1 (127.0.0.1:")
-
-
-@pytest.mark.parametrize("allow", [None, lambda: None], ids=["posix_spawn", "fork"])
-def test_a_rank_that_allows_its_tracer_starts_as_any_other(
-    tmp_path: Path, allow: Callable[[], object] | None
-) -> None:
-    """Descriptors, process group, signals and environment are the same by both ways to start."""
-    out = os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC)
-    script = "readlink /proc/self/fd/0; echo $A $$; ps -o blocked=,ignored=,pgid= -p $$"
-    old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    try:
-        pid = spawn(("sh", "-c", script), {"A": "b", "PATH": os.environ["PATH"]}, False, out, out,
-                    None, allow)  # fmt: skip
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, old)
-    assert os.waitpid(pid, 0)[1] == 0
-    null, shown, signals = (tmp_path / "out").read_text().splitlines()
-    blocked, ignored, group = signals.split()
-    assert (null, shown, int(group)) == ("/dev/null", f"b {pid}", pid)
-    assert int(blocked, 16) == 0
-    assert int(ignored, 16) & (1 << (signal.SIGPIPE - 1)) == 0
-    with pytest.raises(FileNotFoundError):
-        spawn(("no-such-program",), {}, False, out, out, None, allow)
-    os.close(out)
 
 
 def test_a_rank_that_may_not_be_traced_says_what_is_missing() -> None:

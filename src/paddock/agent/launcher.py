@@ -25,6 +25,7 @@ from paddock.local.runs.record import keep_reason
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from socket import socket
 
     from paddock.agent.control import ControlServer
     from paddock.agent.recorder import StatusRecorder
@@ -62,8 +63,9 @@ def run_job(
     try:
         reporter = launcher.member.reporter
         reporter.say_all([("WARNING", note) for note in notes])
-        if job.metrics_port == 0:
-            reporter.say("INFO", f"metrics are on port {launcher.metrics_port}")
+        listener = launcher.metrics_listener
+        if listener is not None and job.metrics_port == 0:
+            reporter.say("INFO", f"metrics are on port {listener.getsockname()[1]}")
         if not is_short(job):
             _tell_settings(job, reporter)
         if job.rendezvous.kind == "alone":
@@ -199,11 +201,11 @@ class LauncherProcess(Launcher):
         self._begin_record: Callable[[], None] | None = None
         self._waits_from = 0.0  # for other nodes, by the loop's clock
         self._began_at = loop.wall()
-        self.metrics_port = self._metrics_fd = -1
+        self.metrics_listener: socket | None = None
         if job.metrics_port is not None:
             from paddock.watch.metrics import open_port
 
-            self._metrics_fd, self.metrics_port = open_port(job.metrics_port)
+            self.metrics_listener = open_port(job.metrics_port)
         self._entry = entry = (
             take_entry(env, job_name(job)) if is_recorded(job, env) else RunEntry("", "")
         )
@@ -286,16 +288,17 @@ class LauncherProcess(Launcher):
         if not self._node.logs:
             self.loop.at("watch", self.loop.now() + WATCH_SECONDS, self._begin_watch)
             return
-        from paddock.watch.watcher import Watcher
+        from paddock.watch.watcher import WatchedRun, Watcher
 
-        self.watcher = Watcher(
+        run = WatchedRun(
             self._node, self.member, self.loop, self.env,
             run_id=self._entry.run_id, began_at=self._began_at, waits_from=self._waits_from,
             is_waiting=lambda: (
                 self.coordinator is not None and self.coordinator.machine.phase == "gathering"
             ),
-            metrics_fd=self._metrics_fd,
+            metrics_listener=self.metrics_listener,
         )  # fmt: skip
+        self.watcher = Watcher(run)
         try:
             self.watcher.start()
         except RuntimeError:
@@ -307,7 +310,9 @@ class LauncherProcess(Launcher):
         if self.watcher is None:
             then({"host": os.uname().nodename, "stacks": []})
         else:
-            self.watcher.answer_stacks(native, lambda row: self.loop.post(lambda: then(row)))
+            self.watcher.ask_stacks(
+                "asked", lambda row: self.loop.post(lambda: then(row)), native=native
+            )
 
     # --------------------------------------------------- record and control socket
 
@@ -405,8 +410,8 @@ class LauncherProcess(Launcher):
     def finish(self, problem: str = "") -> int:
         """Close everything; returns the exit code. problem: the error that ended the launch."""
         self.close()
-        if self.watcher is None and self._metrics_fd >= 0:
-            os.close(self._metrics_fd)
+        if self.watcher is None and self.metrics_listener is not None:
+            self.metrics_listener.close()
         if self.watcher is not None:
             self.watcher.close()
             if self.watcher.bill and is_short(self.job):

@@ -22,7 +22,7 @@ from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from paddock.watch.history import HistoryRows, Row
 
@@ -51,56 +51,54 @@ class Bill:
         return dict(self.spent_ms)[kind] / total if total else 0.0
 
 
-class _Span:
-    """An attempt: times in ms. first: by rank, when it did its first step, or printed a line.
+class Attempt:
+    """An attempt of all nodes, of a run whose rows end at `until`. Times in ms since 1970.
 
-    steps: when an epoch and step were first seen, of any rank; by the kind of their lines.
+    ranks: -> node. ended: until, while it runs. steps: when an epoch and step were first seen, of
+    any rank; by the kind of their lines.
     """
 
-    def __init__(self, number: int, began: int, ended: int) -> None:
+    def __init__(self, number: int, began: int, until: int) -> None:
         self.number = number
         self.began = began
-        self.stopping = self.ended = self.redone_from = ended
-        self.ranks: dict[int, str] = {}  # -> node
-        self._nodes: set[str] = set()  # where ranks of it run
-        self.first: dict[int, int] = {}
-        self._exits: dict[int, int] = {}
+        self.stopping = self.ended = self.redone_from = until
+        self.is_over = False
+        self.ranks: dict[int, str] = {}
         self.steps: dict[tuple[object, bool, bool], list[tuple[int, tuple[float, int]]]] = {}
+        self._nodes: set[str] = set()  # where ranks of it run
+        self._first: dict[str, dict[int, int]] = {"progress": {}, "line": {}}  # by rank
+        self._exits: dict[int, int] = {}
 
-    def join(self, node: str, ranks: tuple[int, ...]) -> None:
-        """A node runs these ranks of it."""
-        self._nodes.add(node)
-        self.ranks |= dict.fromkeys(ranks, node)
-
-    def leave(self, node: str, at: int) -> None:
-        """A node's ranks have ended; those of the last one end the attempt."""
-        self._nodes.discard(node)
-        if not self._nodes:
-            self.end(at)
-
-    def stop(self, at: int) -> None:
-        """Its ranks are told to stop."""
-        self.stopping = min(self.stopping, at)
+    def add(self, row: Row) -> None:
+        """Take a row that is written while it is the latest attempt."""
+        kind, rank, at = row["kind"], row.get("rank"), _ms(row)
+        if kind == "attempt":
+            self._nodes.add(row.get("node", ""))
+            workers = [each[1] for each in row["ranks"] if each[0] == "worker"]
+            self.ranks |= dict.fromkeys(workers, row.get("node", ""))
+        elif kind in self._first and rank in self.ranks:
+            self._first[kind].setdefault(rank, at)
+            self._tell(at, row)
+        elif kind == "exit" and rank in self.ranks:
+            self._exits[rank] = at
+            if not (row.get("ok") or row.get("by_us")):  # a failure stops the others
+                self.stopping = min(self.stopping, at)
+            if len(self._exits) == len(self.ranks):
+                self.end(at)
+        elif kind == "stopping":
+            self.stopping = min(self.stopping, at)
+        elif kind == "attempt_end" and row.get("attempt", self.number) == self.number:
+            self._nodes.discard(row.get("node", ""))
+            if not self._nodes:
+                self.end(at)
 
     def end(self, at: int) -> None:
         """Its ranks have ended."""
-        self.stop(at)
-        self.ended = min(self.ended, at)
+        self.is_over = True
+        self.stopping, self.ended = min(self.stopping, at), min(self.ended, at)
 
-    def exit(self, rank: int, at: int, *, is_last_word: bool) -> None:
-        """A rank has ended; a failure stops the others. The last one ends the attempt."""
-        self._exits[rank] = at
-        if not is_last_word:
-            self.stop(at)
-        if len(self._exits) == len(self.ranks):
-            self.end(at)
-
-    def stop_of(self, rank: int) -> int:
-        """When a rank ended, or was told to."""
-        return min(self._exits.get(rank, self.stopping), self.stopping)
-
-    def tell(self, at: int, row: Row) -> None:
-        """A rank tells its epoch or step; one that was seen before is no news."""
+    def _tell(self, at: int, row: Row) -> None:
+        """Take a rank's epoch or step; one that was seen before is no news."""
         epoch, step = row.get("epoch"), row.get("step")
         if epoch is None and step is None:
             return
@@ -108,18 +106,32 @@ class _Span:
         if not known or (epoch or 0, step or 0) > known[-1][1]:
             known.append((at, (epoch or 0, step or 0)))
 
-    def lost_from(self, later: Sequence[_Span]) -> int:
-        """From when on its steps were done again by later attempts."""
+    def find_lost(self, later: Sequence[Attempt]) -> None:
+        """Find from when on its steps were done again by later attempts."""
         for key, known in sorted(self.steps.items(), key=lambda pair: -len(pair[1])):
-            again = [span.steps[key][0][1] for span in later if key in span.steps]
+            again = [each.steps[key][0][1] for each in later if key in each.steps]
             if again:
-                return next((ms for ms, step in known if step >= min(again)), self.ended)
-        return self.ended
+                found = (ms for ms, step in known if step >= min(again))
+                self.redone_from = next(found, self.ended)
+                return
+
+    def stop_of(self, rank: int) -> int:
+        """When a rank ended, or was told to."""
+        return min(self._exits.get(rank, self.stopping), self.stopping)
 
     def first_of(self, rank: int) -> int:
-        """When a rank began to do steps; one that prints nothing began with the others."""
-        others = min(self.first.values(), default=self.stopping)
-        return min(self.first.get(rank, others), self.stop_of(rank))
+        """When a rank began to do steps; one that prints none began with the others."""
+        first = self._first_known.get(rank, self.first)
+        return self.stop_of(rank) if first is None else min(first, self.stop_of(rank))
+
+    @property
+    def _first_known(self) -> Mapping[int, int]:
+        return self._first["progress"] or self._first["line"]
+
+    @property
+    def first(self) -> int | None:
+        """When the first rank did a step; where none prints steps, a line."""
+        return min(self._first_known.values(), default=None)
 
 
 def bill_of(history: HistoryRows) -> Bill | None:
@@ -129,21 +141,23 @@ def bill_of(history: HistoryRows) -> Bill | None:
     if begin is None:
         return None
     began, ended = _ms(rows[0]), _ms(rows[-1])
-    spans = _spans(rows, ended)
-    ranks = sorted({rank for span in spans for rank in span.ranks}) or [0]
+    attempts = read_attempts(history)
+    ranks = sorted({rank for each in attempts for rank in each.ranks}) or [0]
     waits = [(_ms(row), _ms(row) + int(row["seconds"] * 1000)) for row in history.of("waited")]
-    stalls = _stalls(history, ended)
+    stalls = read_stalls(history)
     spent = dict.fromkeys(KINDS, 0)
     for rank in ranks:
-        edges = _timeline(rank, began, ended, spans)
-        nodes = {span.ranks.get(rank) for span in spans}
-        stood = sorted(each for node in nodes for each in stalls.get(node, ()))
+        edges = _timeline(rank, began, ended, attempts)
+        nodes = {each.ranks.get(rank) for each in attempts}
+        stood = sorted(span for node in nodes for span in stalls.get(node, ()))
         edges = _cut(edges, stood, ("useful",), "stalled")
         for kind, since, until in _cut(edges, waits, ("start", "restart"), "rendezvous"):
             spent[kind] += until - since
-    steps = [known[-1][1][1] for span in spans for key, known in span.steps.items() if not key[2]]
+    steps = [
+        known[-1][1][1] for each in attempts for key, known in each.steps.items() if not key[2]
+    ]
     return Bill(
-        ended - began, len(ranks), tuple(spent.items()), len(spans), max(steps, default=None),
+        ended - began, len(ranks), tuple(spent.items()), len(attempts), max(steps, default=None),
         rows[-1]["kind"] == "end",
     )  # fmt: skip
 
@@ -187,37 +201,25 @@ def _ms(row: Row) -> int:
     return round(float(row["at"]) * 1000)
 
 
-def _spans(rows: Sequence[Row], ended: int) -> list[_Span]:
+def read_attempts(history: HistoryRows) -> list[Attempt]:
     """The attempts of a run, in order."""
-    spans: list[_Span] = []
-    for row in rows:
-        at, kind = _ms(row), row["kind"]
-        if kind == "attempt" and row["ranks"]:
-            number = row.get("attempt", at)
-            if not spans or spans[-1].number != number:
-                if spans:
-                    spans[-1].end(at)
-                spans.append(_Span(number, at, ended))
-            ranks = tuple(each[1] for each in row["ranks"] if each[0] == "worker")
-            spans[-1].join(row.get("node", ""), ranks)
-        elif not spans:
-            continue
-        elif kind in ("line", "progress") and row.get("rank") in spans[-1].ranks:
-            spans[-1].first.setdefault(row["rank"], at)
-            spans[-1].tell(at, row)
-        elif kind == "exit" and row.get("rank") in spans[-1].ranks:
-            spans[-1].exit(row["rank"], at, is_last_word=bool(row.get("ok") or row.get("by_us")))
-        elif kind == "stopping":
-            spans[-1].stop(at)
-        elif kind == "attempt_end" and row.get("attempt", spans[-1].number) == spans[-1].number:
-            spans[-1].leave(row.get("node", ""), at)
-    for number, span in enumerate(spans):
-        span.redone_from = span.lost_from(spans[number + 1 :])
-    return spans
+    found: list[Attempt] = []
+    for row in history.rows:
+        if row["kind"] == "attempt" and row["ranks"]:
+            number = row.get("attempt", _ms(row))
+            if not found or found[-1].number != number:
+                if found:
+                    found[-1].end(_ms(row))
+                found.append(Attempt(number, _ms(row), _ms(history.rows[-1])))
+        if found:
+            found[-1].add(row)
+    for number, each in enumerate(found):
+        each.find_lost(found[number + 1 :])
+    return found
 
 
 def _timeline(
-    rank: int, began: int, ended: int, spans: Sequence[_Span]
+    rank: int, began: int, ended: int, spans: Sequence[Attempt]
 ) -> list[tuple[str, int, int]]:
     """A rank's time from the first to the last moment, by kind, without a gap."""
     found: list[tuple[str, int, int]] = []
@@ -238,18 +240,19 @@ def _timeline(
     return [each for each in found if each[2] > each[1]]
 
 
-def _stalls(history: HistoryRows, ended: int) -> dict[str | None, list[tuple[int, int]]]:
-    """When nothing moved, by node: each launcher looks at its own ranks."""
+def read_stalls(history: HistoryRows) -> dict[str | None, list[tuple[int, int]]]:
+    """When nothing moved, in ms, by node: each launcher looks at its own ranks."""
     found: dict[str | None, list[tuple[int, int]]] = {}
-    since: dict[str, int] = {}
+    open_: set[str] = set()
     for row in history.of("stall", "stall_over", "attempt_end"):
-        node = row.get("node", "")
+        node, at = row.get("node", ""), _ms(row)
         if row["kind"] == "stall":
-            since[node] = _ms(row) - int(row["seconds"] * 1000)
-        elif node in since:
-            found.setdefault(node, []).append((since.pop(node), _ms(row)))
-    for node, at in since.items():
-        found.setdefault(node, []).append((at, ended))
+            since = at - int(row["seconds"] * 1000)
+            found.setdefault(node, []).append((since, _ms(history.rows[-1])))
+            open_.add(node)
+        elif node in open_:
+            found[node][-1] = (found[node][-1][0], at)
+            open_.remove(node)
     return found
 
 

@@ -12,7 +12,7 @@ from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from subprocess import Popen
 
 ASK_SECONDS = 10.0  # between two questions, and for an answer at most
@@ -100,6 +100,16 @@ class DeviceProbe:
             elif process.returncode == 0:
                 text = os.read(process.stdout.fileno(), BYTES_MAX).decode("utf-8", "replace")
                 self.found = read_use(self._kind, text)
+
+    def use_of(self, labels: Sequence[str]) -> dict[str, float]:
+        """The use and memory of devices, together, as the fields of a sample."""
+        own = [self.found[label] for label in labels if label in self.found]
+        uses = [device.use for device in own if device.use is not None]
+        memory = [device.used_bytes for device in own if device.used_bytes is not None]
+        return {
+            **({"gpu": round(sum(uses) / len(uses), 3)} if uses else {}),
+            **({"gpu_bytes": sum(memory)} if memory else {}),
+        }
 
     def close(self) -> None:
         """End a question that has no answer."""

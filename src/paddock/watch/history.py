@@ -22,7 +22,7 @@ from paddock.watch.servers import NUMBERS as SERVER_NUMBERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from typing import Any, BinaryIO
 
     Row = Mapping[str, Any]
@@ -65,16 +65,9 @@ class HistoryWriter:
         self.problem = ""
         self._bytes_max = bytes_max
         self._apart = APART_SECONDS
-        self._fd = self._open()
-        self._is_torn = self._ends_torn()
-
-    def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        return os.open(self.path, flags, 0o600)
-
-    def _ends_torn(self) -> bool:
+        self._fd = _private(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         size = os.fstat(self._fd).st_size
-        return size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
+        self._is_torn = size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
 
     def add(self, *rows: Row) -> None:
         """Append rows, each whole or not at all for a reader."""
@@ -105,7 +98,7 @@ class HistoryWriter:
             self._bytes_max *= 2  # no room to do it: try much later
             return
         os.close(self._fd)
-        self._fd = self._open()
+        self._fd = _private(self.path, os.O_RDWR | os.O_APPEND)
         size = os.fstat(self._fd).st_size
         self._bytes_max = max(self._bytes_max, 2 * size)  # what never repeats is kept
 
@@ -175,65 +168,76 @@ class HistoryReader:
     ) -> None:
         self._paths = tuple(os.fspath(path) for path in paths)
         self._keep = keep
-        self._forget()
+        self._files: list[_NodeHistory] = []
 
     def is_of(self, paths: Iterable[str | os.PathLike[str]]) -> bool:
         """Return True if it reads these files."""
         return self._paths == tuple(os.fspath(path) for path in paths)
 
-    def _forget(self) -> None:
-        self._places: dict[str, tuple[int, int]] = {}  # path -> inode, next byte
-        self._rows: dict[str, list[Row]] = {}
-        self._nodes: dict[str, str] = {}
-        self._clocks: dict[str, tuple[float, float]] = {}  # path -> added to its times, the latest
-        self._skipped, self._newest = 0, VERSION
-
     def read(self) -> HistoryRows:
-        """The rows until now; a file that was thinned or replaced is read anew."""
-        if not all(_is_same(path, *place) for path, place in self._places.items()):
-            self._forget()
-        torn = 0
-        for path in self._paths:
+        """The rows until now; once a file was thinned or replaced, all are read anew."""
+        if not self._files or not all(each.is_same() for each in self._files):
+            self._files = [_NodeHistory(path) for path in self._paths]
+        for each in self._files:
             try:
-                torn += self._read(path)
+                each.read({other.node for other in self._files if other is not each}, self._keep)
             except OSError:
                 continue
-        rows = merged([self._rows.get(path, []) for path in self._paths])
-        return HistoryRows(tuple(rows), self._skipped + torn, self._newest)
+        rows = merged([each.rows for each in self._files])
+        newest = max((each.newest for each in self._files), default=VERSION)
+        return HistoryRows(tuple(rows), sum(each.skipped for each in self._files), newest)
 
-    def _read(self, path: str) -> int:
-        """Read what is new; the count of rows that are half written, 1 or 0. Raises OSError."""
-        torn = 0
-        with open(path, "rb", opener=at_once) as file:
-            file.seek(self._places.get(path, (0, 0))[1])
-            next_byte = file.tell()
+
+class _NodeHistory:
+    """The rows of one file until now. skipped: with the last one, while it is half written."""
+
+    def __init__(self, path: str) -> None:
+        self.rows: list[Row] = []
+        self.node = ""
+        self.newest, self.skipped = VERSION, 0
+        self._path = path
+        self._inode = self._next_byte = self._torn = 0
+        self._shift, self._latest = 0.0, -math.inf  # added to times; the latest of them
+
+    def is_same(self) -> bool:
+        """Return True unless the file was thinned, replaced or removed since it was read."""
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return not self._next_byte
+        return found.st_size >= self._next_byte and self._inode in (0, found.st_ino)
+
+    def read(self, others: Collection[str], keep: Callable[[Row], bool]) -> None:
+        """Read what is new. others: names of the other nodes. Raises OSError."""
+        self.skipped, self._torn = self.skipped - self._torn, 0
+        with open(self._path, "rb", opener=at_once) as file:
+            self._inode = os.fstat(file.fileno()).st_ino
+            file.seek(self._next_byte)
             for line, row in _lines(file):
+                self.skipped += row is None
                 if row is None and not line.endswith(b"\n") and len(line) < ROW_BYTES_MAX:
-                    torn = 1
-                    break
-                next_byte = file.tell()
-                if row is None:
-                    self._skipped += 1
-                    continue
-                if row["kind"] == "begin":
-                    host = str(row.get("host", ""))
-                    others = [node for at, node in self._nodes.items() if at != path]
-                    self._nodes[path] = f"{host}/{row.get('run')}" if host in others else host
-                    self._newest = max(self._newest, int(row.get("version", VERSION)))
-                shift, last = self._clocks.get(path, (0.0, row["at"]))
-                if row["at"] + shift < last - BACK_SECONDS:  # the node's clock was set back
-                    shift = last - row["at"]
-                self._clocks[path] = shift, max(last, row["at"] + shift)
-                if self._keep(row):
-                    # intern: 150,000 rows with names of their own take 165 MB, and 100 like this
-                    found = {intern(name): each for name, each in row.items()}
-                    found.setdefault("node", self._nodes.get(path, ""))
-                    for name in ("at", "wall") if shift else ():
-                        if isinstance(row.get(name), (int, float)):
-                            found[name] = round(row[name] + shift, 3)
-                    self._rows.setdefault(path, []).append(found)
-            self._places[path] = (os.fstat(file.fileno()).st_ino, next_byte)
-        return torn
+                    self._torn = 1
+                    return
+                self._next_byte = file.tell()
+                if row is not None:
+                    self._add(row, others, keep)
+
+    def _add(self, row: Row, others: Collection[str], keep: Callable[[Row], bool]) -> None:
+        if row["kind"] == "begin":
+            host = str(row.get("host", ""))
+            self.node = f"{host}/{row.get('run')}" if host in others else host
+            self.newest = max(self.newest, int(row.get("version", VERSION)))
+        if row["at"] + self._shift < self._latest - BACK_SECONDS:  # its clock was set back
+            self._shift = self._latest - row["at"]
+        self._latest = max(self._latest, row["at"] + self._shift)
+        if not keep(row):
+            return
+        # intern: 150,000 rows with names of their own take 165 MB, and 100 like this
+        found = {intern(name): each for name, each in row.items()}
+        found.setdefault("node", self.node)
+        for name in {"at", "wall"} & found.keys() if self._shift else ():
+            found[name] = round(found[name] + self._shift, 3)
+        self.rows.append(found)
 
 
 def merged(nodes: Sequence[Sequence[Row]]) -> list[Row]:
@@ -264,14 +268,6 @@ def first_row(path: str | os.PathLike[str]) -> Row:
         return {}
 
 
-def _is_same(path: str, inode: int, next_byte: int) -> bool:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return False
-    return found.st_ino == inode and found.st_size >= next_byte
-
-
 def _at(row: Row) -> float:
     return float(row["at"])
 
@@ -291,20 +287,15 @@ def _lines(file: BinaryIO) -> Iterator[tuple[bytes, Row | None]]:
 
 def _is_sound(row: Row) -> bool:
     """Return True if a row has the fields of its kind. Raises as _lines expects."""
-    for name, found in row.items():
-        if name in FIELDS and not _is(found, FIELDS[name]):
-            return False
-    for role, rank, pid, *_ in row["ranks"] if row["kind"] == "attempt" else ():
-        if not (_is(role, str) and _is(rank, int) and _is(pid, int)):
-            return False
-    for name, rows, size in row["tables"] if row["kind"] == "ps" else ():
-        if not (_is(name, str) and _is(rows, int) and _is(size, int)):
-            return False
-    for number in (row.get("values") or {}).values():
-        if not isinstance(number, (int, float)):
-            return False
-        float(number)  # not of 400 digits
-    return all(name in row for name in NEEDED.get(row["kind"], ()))
+    triples = [each[:3] for each in row["ranks"]] if row["kind"] == "attempt" else []
+    triples += row["tables"] if row["kind"] == "ps" else []
+    values = (row.get("values") or {}).values()
+    return (
+        all(_is(row[name], FIELDS[name]) for name in FIELDS.keys() & row.keys())
+        and all(_is(name, str) and _is(a, int) and _is(b, int) for name, a, b in triples)
+        and all(isinstance(v, float) or _is(v, int) for v in values)
+        and all(name in row for name in NEEDED.get(row["kind"], ()))
+    )
 
 
 def _is(found: Any, kind: Any) -> bool:

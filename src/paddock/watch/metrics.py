@@ -23,45 +23,51 @@ if TYPE_CHECKING:
     Sample = tuple[str, Labels, float]  # name, labels, value
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-REQUEST_SECONDS_MAX = 5.0
-REQUEST_BYTES_MAX = 16 << 10
+REQUEST_SECONDS_MAX = 5.0  # for the next bytes of a request
+PAUSE_SECONDS = 0.01  # between two requests, and between two tries without a free descriptor
 CONNECTIONS_MAX = 32
 PHASES = ("starting", "running", "stalled", "stopping", "restarting", "ended")
-METRICS = {  # name -> type, text
-    "paddock_run_info": ("gauge", "The run that this launcher is a part of."),
-    "paddock_run_phase": ("gauge", "1 for the phase that the run is in."),
-    "paddock_run_attempt": ("gauge", "The attempt, from 0."),
-    "paddock_run_stalls_total": ("counter", "How often no rank moved."),
-    "paddock_job_restarts_total": ("counter", "Attempts of jobs after the first one."),
-    "paddock_rank_up": ("gauge", "1 while the process runs."),
-    "paddock_rank_step": ("gauge", "The latest step of a rank."),
-    "paddock_rank_epoch": ("gauge", "The latest epoch of a rank."),
-    "paddock_rank_rate": ("gauge", "How fast a rank is by its own words, such as examples/s."),
-    "paddock_rank_value": ("gauge", "A value that a rank tells, such as loss."),
-    "paddock_rank_progress_timestamp_seconds": ("gauge", "When a rank last told progress."),
-    "paddock_rank_cpu_seconds_total": ("counter", "CPU time of a rank and its children."),
-    "paddock_rank_memory_bytes": ("gauge", "Memory of a rank and its children."),
-    "paddock_ps_is_primary": ("gauge", "1 for a server that serves, 0 for a replica."),
-    "paddock_ps_table_rows": ("gauge", "Rows of a table on a server; 0 of a dense one."),
-    "paddock_ps_table_bytes": ("gauge", "Memory of a table on a server."),
-    "paddock_ps_bytes": ("gauge", "Memory of all tables of a server."),
-    "paddock_ps_memory_limit_bytes": ("gauge", "Memory that a server's tables may take."),
-    "paddock_ps_connections": ("gauge", "Connections of a server."),
-    "paddock_ps_records_total": ("counter", "Records of a server's log."),
-    "paddock_ps_pushes_total": ("counter", "Pushes that a server has carried out."),
-    "paddock_ps_pulls_total": ("counter", "Pulls that a server has answered."),
-    "paddock_ps_lag_steps": ("gauge", "Steps between a server's first and last trainer."),
-    "paddock_ps_replica_lag_records": ("gauge", "Records that a server's replica lacks."),
-    "process_resident_memory_bytes": ("gauge", "Memory in bytes."),
+METRICS = {  # name -> text; those that end in _total are counters, the others gauges
+    "paddock_run_info": "The run that this launcher is a part of.",
+    "paddock_run_phase": "1 for the phase that the run is in.",
+    "paddock_run_attempt": "The attempt, from 0.",
+    "paddock_run_stalls_total": "How often no rank moved.",
+    "paddock_job_restarts_total": "Attempts of jobs after the first one.",
+    "paddock_rank_up": "1 while the process runs.",
+    "paddock_rank_step": "The latest step of a rank.",
+    "paddock_rank_epoch": "The latest epoch of a rank.",
+    "paddock_rank_rate": "How fast a rank is by its own words, such as examples/s.",
+    "paddock_rank_value": "A value that a rank tells, such as loss.",
+    "paddock_rank_progress_timestamp_seconds": "When a rank last told progress.",
+    "paddock_rank_cpu_seconds_total": "CPU time of a rank and its children.",
+    "paddock_rank_memory_bytes": "Memory of a rank and its children.",
+    "paddock_ps_is_primary": "1 for a server that serves, 0 for a replica.",
+    "paddock_ps_table_rows": "Rows of a table on a server; 0 of a dense one.",
+    "paddock_ps_table_bytes": "Memory of a table on a server.",
+    "paddock_ps_bytes": "Memory of all tables of a server.",
+    "paddock_ps_memory_limit_bytes": "Memory that a server's tables may take.",
+    "paddock_ps_connections": "Connections of a server.",
+    "paddock_ps_records_total": "Records of a server's log.",
+    "paddock_ps_pushes_total": "Pushes that a server has carried out.",
+    "paddock_ps_pulls_total": "Pulls that a server has answered.",
+    "paddock_ps_lag_steps": "Steps between a server's first and last trainer.",
+    "paddock_ps_replica_lag_records": "Records that a server's replica lacks.",
+    "process_resident_memory_bytes": "Memory in bytes.",
 }
-_PHASE_AFTER = {"stopping": "stopping", "attempt_end": "restarting", "end": "ended"}
+_PHASE_AFTER = {
+    "stall": "stalled", "stall_over": "running", "stopping": "stopping",
+    "attempt_end": "restarting", "end": "ended",
+}  # fmt: skip
 _OF_SERVER = {
     "is_primary": "is_primary", "bytes": "bytes", "memory_limit": "memory_limit_bytes",
     "connections": "connections", "lsn": "records_total", "pushes": "pushes_total",
     "pulls": "pulls_total", "lag": "lag_steps", "behind": "replica_lag_records",
 }  # fmt: skip
-_OF_PROGRESS = {"step": "step", "epoch": "epoch", "at": "progress_timestamp_seconds"}
-_OF_SAMPLE = {"cpu": "cpu_seconds_total", "rss": "memory_bytes"}
+_OF_RANK = (
+    ("progress", "step", "step"), ("progress", "epoch", "epoch"),
+    ("progress", "at", "progress_timestamp_seconds"), ("sample", "cpu", "cpu_seconds_total"),
+    ("sample", "rss", "memory_bytes"),
+)  # fmt: skip
 
 
 def series_line(name: str, labels: Labels, value: float) -> str:
@@ -86,8 +92,9 @@ def metrics_text(samples: Iterable[Sample]) -> str:
     for name, labels, value in (*samples, ("process_resident_memory_bytes", {}, rss_bytes())):
         found.setdefault(name, []).append(series_line(name, labels, value))
     lines = []
-    for name, (kind, text) in METRICS.items():
+    for name, text in METRICS.items():
         if name in found:
+            kind = "counter" if name.endswith("_total") else "gauge"
             lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}", *found[name]]
     return "\n".join(lines) + "\n"
 
@@ -138,10 +145,8 @@ class RunMetrics:
             self._restarts += bool(self._ranks)
             self._attempt, self._phase = row["attempt"], "running"
             self._ranks = {(role, rank): {} for role, rank, *_ in row["ranks"]}
-        elif kind in ("stall", "stall_over"):
-            self._stalls += kind == "stall"
-            self._phase = "stalled" if kind == "stall" else "running"
         elif kind in _PHASE_AFTER:
+            self._stalls += kind == "stall"
             self._phase = _PHASE_AFTER[kind]
         else:
             of = self._ranks.get((row.get("role", "worker"), row.get("rank", -1)), {})
@@ -163,111 +168,92 @@ class RunMetrics:
         for (role, number), rows in self._ranks.items():
             labels = {**run, "role": role, "rank": number}
             yield "paddock_rank_up", labels, "exit" not in rows
+            for kind, field, name in _OF_RANK:
+                if field in rows.get(kind, ()):
+                    yield f"paddock_rank_{name}", labels, rows[kind][field]
             progress = rows.get("progress", {})
-            for field, name in _OF_PROGRESS.items():
-                if field in progress:
-                    yield f"paddock_rank_{name}", labels, progress[field]
             if "rate" in progress:
                 yield "paddock_rank_rate", {**labels, "unit": progress["unit"]}, progress["rate"]
             for value, found in (progress.get("values") or {}).items():
                 yield "paddock_rank_value", {**labels, "name": value}, found
-            for field, name in _OF_SAMPLE.items():
-                if field in rows.get("sample", {}):
-                    yield f"paddock_rank_{name}", labels, rows["sample"][field]
             if "ps" in rows:
                 yield from server_samples(rows["ps"], {**run, "server": number})
 
 
-def open_port(port: int, flag: str = "--metrics-port") -> tuple[int, int]:
-    """Listen on every address of this machine: a descriptor, and the port. Raises UsageError.
+def open_port(port: int, flag: str = "--metrics-port") -> socket.socket:
+    """Listen on every address of this machine. port: 0 for any free one. Raises UsageError."""
+    import socket
 
-    port: 0 for any free one. Needs no more than ranks that are about to start can spare.
-    """
-    import _socket as sock  # `import socket` takes 4 ms
-
+    has_both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if has_both else socket.AF_INET
     try:
-        try:
-            found = sock.socket(sock.AF_INET6, sock.SOCK_STREAM)
-            found.setsockopt(sock.IPPROTO_IPV6, sock.IPV6_V6ONLY, 0)
-            host = "::"
-        except OSError:  # a kernel without IPv6
-            found, host = sock.socket(sock.AF_INET, sock.SOCK_STREAM), "0.0.0.0"
-        found.setsockopt(sock.SOL_SOCKET, sock.SO_REUSEADDR, 1)
-        found.bind((host, port))
-        found.listen(CONNECTIONS_MAX)
+        return socket.create_server(
+            ("", port), family=family, backlog=CONNECTIONS_MAX, dualstack_ipv6=has_both
+        )
     except OSError as error:
         raise UsageError(
-            f"{flag} {port}: {error.strerror or error}", hint="0 takes any port that is free"
+            f"{flag} {port}: {os.strerror(error.errno or 0)}", hint="0 takes any port that is free"
         ) from error
-    port = found.getsockname()[1]
-    return found.detach(), port
 
 
 class MetricsServer:
-    """Answers GET /metrics, in threads of its own. fd: a socket that listens. text: asked for
+    """Answers GET /metrics, in threads of its own. listener: closed with it. text: asked for
     each answer."""
 
-    def __init__(self, fd: int, text: Callable[[], str]) -> None:
-        import socket
+    def __init__(self, listener: socket.socket, text: Callable[[], str]) -> None:
+        from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
         from threading import BoundedSemaphore, Thread
 
-        self._listener = socket.socket(fileno=fd)
-        self._text = text
+        free = BoundedSemaphore(CONNECTIONS_MAX)
+
+        class Answer(BaseHTTPRequestHandler):
+            timeout = REQUEST_SECONDS_MAX
+
+            def do_GET(self) -> None:
+                is_there = self.path.partition("?")[0] == "/metrics"
+                body = (text() if is_there else "only /metrics is here\n").encode(
+                    "utf-8", "replace"
+                )
+                self.send_response(200 if is_there else 404)
+                self.send_header("Content-Type", CONTENT_TYPE)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(b"" if self.command == "HEAD" else body)
+
+            do_HEAD = do_GET
+
+            def log_message(self, *_: object) -> None:
+                """Tell nobody of a request."""
+
+        class Server(ThreadingHTTPServer):
+            def process_request_thread(self, request: Any, client_address: Any) -> None:
+                if not free.acquire(blocking=False):
+                    return self.shutdown_request(request)
+                try:
+                    super().process_request_thread(request, client_address)
+                finally:
+                    free.release()
+
+            def handle_error(self, *_: object) -> None:
+                """Whoever asked has gone, or there is no thread for him now."""
+
+        self._server = Server(("", 0), Answer, bind_and_activate=False)
+        self._server.socket.close()
+        self._server.socket = self._listener = listener
         self._is_closed = False
-        self._free = BoundedSemaphore(CONNECTIONS_MAX)
         Thread(target=self._serve, name="paddock-metrics", daemon=True).start()
+
+    def _serve(self) -> None:
+        from time import sleep
+
+        while not self._is_closed:
+            self._server.handle_request()
+            sleep(PAUSE_SECONDS)
+        self._server.server_close()
 
     def close(self) -> None:
         """Stop listening."""
         from socket import SHUT_RDWR
 
         self._is_closed = True
-        try:
-            self._listener.shutdown(SHUT_RDWR)  # it wakes the thread
-        except OSError:
-            pass  # not of a socket that listens, on some kernels
-        self._listener.close()
-
-    def _serve(self) -> None:
-        from threading import Thread
-        from time import sleep
-
-        while not self._is_closed:
-            try:
-                peer, _ = self._listener.accept()
-            except OSError:  # closed, or out of descriptors for a moment
-                sleep(0.05)
-                continue
-            if not self._free.acquire(blocking=False):
-                peer.close()
-                continue
-            try:
-                Thread(target=self._answer, args=(peer,), daemon=True).start()
-            except RuntimeError:  # no thread can be started
-                self._free.release()
-                peer.close()
-
-    def _answer(self, peer: socket.socket) -> None:
-        from time import monotonic
-
-        try:
-            with peer:
-                request, until = b"", monotonic() + REQUEST_SECONDS_MAX
-                while b"\r\n\r\n" not in request and len(request) < REQUEST_BYTES_MAX:
-                    peer.settimeout(max(0.01, until - monotonic()))
-                    if not (more := peer.recv(4096)):
-                        return
-                    request += more
-                method, path, *_ = [*request.split(b" ", 2), b"", b""]
-                status, body = "404 Not Found", b"only /metrics is here\n"
-                if method not in (b"GET", b"HEAD"):
-                    status, body = "405 Method Not Allowed", b"GET only\n"
-                elif path.partition(b"?")[0] == b"/metrics":
-                    status, body = "200 OK", self._text().encode("utf-8", "replace")
-                head = f"HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\n"
-                head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-                peer.sendall(head.encode() + (b"" if method == b"HEAD" else body))
-        except OSError:
-            pass  # whoever asked has gone, or is too slow
-        finally:
-            self._free.release()
+        self._listener.shutdown(SHUT_RDWR)  # it wakes the thread

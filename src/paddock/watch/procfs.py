@@ -23,8 +23,8 @@ class ProcessFacts:
     """A rank and its descendants at one moment.
 
     state: of the rank itself, a letter of proc(5): R, S, D, T (stopped), t (traced), Z.
-    cpu_seconds, read_bytes, written_bytes, calls (of read and write): since the start, of all.
-    rss_bytes: now, of all. pids: all of them, the rank first.
+    cpu_seconds, read_bytes, written_bytes: since the start, of all. rss_bytes: now, of all.
+    pids: all of them, the rank first.
     """
 
     state: str
@@ -32,74 +32,68 @@ class ProcessFacts:
     rss_bytes: int
     read_bytes: int
     written_bytes: int
-    calls: int
     pids: tuple[int, ...] = ()
 
 
-def facts_of(pid: int, root: str = "/proc") -> ProcessFacts | None:
+def facts_of(pid: int) -> ProcessFacts | None:
     """The facts of a rank; None once it is gone."""
-    pids = tree_of(pid, root)
-    own = _stat(pid, root)
+    pids = tree_of(pid)
+    own, *others = [_stat(each) for each in pids]
     if own is None:
         return None
-    state, cpu, rss = own
-    read = written = calls = 0
-    for each in pids:
-        if each != pid:
-            more = _stat(each, root)
-            if more is not None:
-                cpu += more[1]
-                rss += more[2]
-        moved = _io(each, root)
-        read, written, calls = read + moved[0], written + moved[1], calls + moved[2]
-    return ProcessFacts(state, cpu, rss, read, written, calls, pids)
+    stats = [own, *filter(None, others)]
+    moved = [_io(each) for each in pids]
+    return ProcessFacts(
+        own[0], sum(cpu for _, cpu, _ in stats), sum(rss for *_, rss in stats),
+        sum(read for read, _ in moved), sum(written for _, written in moved), pids,
+    )  # fmt: skip
 
 
-def pressure_of(pid: int, root: str = "/proc") -> tuple[float, int]:
+def pressure_of(pid: int) -> tuple[float, int]:
     """The seconds that a main thread has waited for a core; the process's major page faults."""
-    waited = _read(f"{root}/{pid}/schedstat").split()  # Documentation/scheduler/sched-stats.rst
-    text = _read(f"{root}/{pid}/stat")
+    waited = _read(f"/proc/{pid}/schedstat").split()  # Documentation/scheduler/sched-stats.rst
+    text = _read(f"/proc/{pid}/stat")
     fields = text[text.rfind(")") + 2 :].split()
     return int(waited[1]) / 1e9 if len(waited) > 1 else 0.0, int(fields[9]) if fields else 0
 
 
-def tree_of(pid: int, root: str = "/proc") -> tuple[int, ...]:
+def tree_of(pid: int) -> tuple[int, ...]:
     """A process and its descendants, breadth first, at most TREE_MAX."""
     found = [pid]
     for each in found:
         if len(found) >= TREE_MAX:
             break
-        text = _read(f"{root}/{each}/task/{each}/children")
+        text = _read(f"/proc/{each}/task/{each}/children")
         found += [int(word) for word in text.split()]
     return tuple(found[:TREE_MAX])
 
 
-def is_alive(pid: int, root: str = "/proc") -> bool:
+def is_alive(pid: int) -> bool:
     """True unless the process has ended, or is a zombie."""
-    found = _stat(pid, root)
+    found = _stat(pid)
     return found is not None and found[0] not in "ZX"
 
 
-def tracer_of(pid: int, root: str = "/proc") -> int:
+def tracer_of(pid: int) -> int:
     """The pid of a debugger that is attached; 0 without one."""
-    for line in _read(f"{root}/{pid}/status").splitlines():
+    for line in _read(f"/proc/{pid}/status").splitlines():
         if line.startswith("TracerPid:"):
             return int(line.split()[1])
     return 0
 
 
-def wait_of(pid: int, root: str = "/proc") -> str:
+def wait_of(pid: int) -> str:
     """The kernel function in which the main thread waits, or the system call; "" if it runs."""
-    place = _read(f"{root}/{pid}/wchan").strip()
+    place = _read(f"/proc/{pid}/wchan").strip()
     if place and place != "0":
         return place
-    number, _ = call_of(pid, root)
+    number, _ = call_of(pid)
     return f"system call {number}" if number >= 0 else ""
 
 
-def call_of(pid: int, root: str = "/proc") -> tuple[int, int]:
+def call_of(pid: int) -> tuple[int, int]:
     """The number of the system call that the main thread is in, and its first argument; else -1."""
-    words = _read(f"{root}/{pid}/syscall").split()
+    words = _read(f"/proc/{pid}/syscall").split()
     if len(words) < 2 or not words[0].isdigit():
         return -1, -1
     return int(words[0]), int(words[1], 16)
@@ -128,14 +122,14 @@ class SeenWait:
     unread: tuple[str, ...] = ()
 
 
-def waits_on(pids: Mapping[int, int], root: str = "/proc") -> tuple[dict[int, SeenWait], Ends]:
+def waits_on(pids: Mapping[int, int]) -> tuple[dict[int, SeenWait], Ends]:
     """Find what each rank waits on, and the ranks' ends of connections to other nodes.
 
     pids: rank -> pid, of this machine. The result has the ranks that wait on something.
     """
     names = _ON_DESCRIPTOR.get(os.uname().machine, {})
-    known = connections(pids.values(), root)
-    sockets = {rank: sockets_of(pid, root) for rank, pid in pids.items()} if known else {}
+    known = connections(pids.values())
+    sockets = {rank: sockets_of(pid) for rank, pid in pids.items()} if known else {}
     ends = {
         known[inode][0]: rank
         for rank, inodes in sockets.items()
@@ -145,11 +139,11 @@ def waits_on(pids: Mapping[int, int], root: str = "/proc") -> tuple[dict[int, Se
     found, elsewhere = {}, {}
     for rank, pid in pids.items():
         inodes = sockets.get(rank, {})
-        number, fd = call_of(pid, root)
+        number, fd = call_of(pid)
         call = peer = ""
         if number in names:
             try:
-                call = f"{names[number]}: {os.readlink(f'{root}/{pid}/fd/{fd}')}"
+                call = f"{names[number]}: {os.readlink(f'/proc/{pid}/fd/{fd}')}"
             except OSError:
                 pass  # another user's, or closed meanwhile
             if inodes.get(fd) in known:
@@ -162,16 +156,16 @@ def waits_on(pids: Mapping[int, int], root: str = "/proc") -> tuple[dict[int, Se
     return found, dict(list(elsewhere.items())[:ENDS_MAX])
 
 
-def sockets_of(pid: int, root: str = "/proc") -> dict[int, int]:
+def sockets_of(pid: int) -> dict[int, int]:
     """The inodes of a process's open sockets, by descriptor."""
     found = {}
     try:
-        names = os.listdir(f"{root}/{pid}/fd")
+        names = os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return {}
     for name in names:
         try:
-            target = os.readlink(f"{root}/{pid}/fd/{name}")
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
         except OSError:
             continue
         if target.startswith("socket:["):
@@ -179,7 +173,7 @@ def sockets_of(pid: int, root: str = "/proc") -> dict[int, int]:
     return found
 
 
-def connections(pids: Iterable[int], root: str = "/proc") -> dict[int, tuple[str, str, int]]:
+def connections(pids: Iterable[int]) -> dict[int, tuple[str, str, int]]:
     """The established TCP connections of this network namespace, by inode.
 
     Each with its own address, the peer's, and the bytes that the peer has not acknowledged.
@@ -187,7 +181,7 @@ def connections(pids: Iterable[int], root: str = "/proc") -> dict[int, tuple[str
     found: dict[int, tuple[str, str, int]] = {}
     for pid in pids:
         for name in ("tcp", "tcp6"):
-            for line in _read(f"{root}/{pid}/net/{name}").splitlines()[1:]:
+            for line in _read(f"/proc/{pid}/net/{name}").splitlines()[1:]:
                 fields = line.split()
                 if len(fields) > 9 and fields[3] == "01":
                     unsent = int(fields[4].partition(":")[0], 16)
@@ -207,8 +201,8 @@ def _address(text: str) -> str:
     return f"{'.'.join(map(str, octets))}:{int(port, 16)}"
 
 
-def _stat(pid: int, root: str) -> tuple[str, float, int] | None:
-    text = _read(f"{root}/{pid}/stat")
+def _stat(pid: int) -> tuple[str, float, int] | None:
+    text = _read(f"/proc/{pid}/stat")
     fields = text[text.rfind(")") + 2 :].split()  # a command may have spaces and parentheses
     if len(fields) < 22:
         return None
@@ -216,10 +210,10 @@ def _stat(pid: int, root: str) -> tuple[str, float, int] | None:
     return fields[0], cpu, int(fields[21]) * PAGE_BYTES
 
 
-def _io(pid: int, root: str) -> tuple[int, int, int]:
-    """rchar, wchar, and the calls of both; 0 of another user's process."""
-    numbers = [int(word) for word in _read(f"{root}/{pid}/io").split()[1:8:2]]
-    return (numbers[0], numbers[1], numbers[2] + numbers[3]) if len(numbers) > 3 else (0, 0, 0)
+def _io(pid: int) -> tuple[int, int]:
+    """rchar and wchar; 0 of another user's process."""
+    words = _read(f"/proc/{pid}/io").split()
+    return (int(words[1]), int(words[3])) if len(words) > 3 else (0, 0)
 
 
 def _read(path: str) -> str:

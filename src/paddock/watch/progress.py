@@ -7,6 +7,7 @@ Sources are the libraries' own lines, captured under tests/watch/golden.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from importlib import import_module
@@ -24,6 +25,7 @@ LINES_MAX = 60  # read of one look, from the last
 LINE_BYTES_MAX = 2000  # the rest of a longer line is not read
 VALUES_MAX = 24  # of one line
 REPEATS_MAX = 9  # of what repeats without a limit itself, in a user's profile
+WHOLE_MAX = 1e18  # a larger number is damage
 PROFILE_BYTES_MAX = 1 << 20
 TRACKERS = {  # words of their lines; whether any address there is a run's
     "wandb": False, "swanlab": False, "comet": True, "mlflow": False, "tensorboard": True,
@@ -154,12 +156,11 @@ values=(('loss', 0.25), ('lr', 0.001)))
         found = match.groupdict()
         values, rate, unit = _values(line)
         if found.get("rate"):
-            rate, unit = _rate(found["rate"], found.get("unit") or "")
-        has_bar = profile.name in ("tqdm", "lightning", "keras")
+            rate, unit = _number(found["rate"]), found.get("unit") or ""
+            if unit.startswith("s/"):
+                rate, unit = 1 / rate if rate else None, f"{unit[2:]}/s"
         if profile.name == "plain" and not values and rate is None:
             continue  # "step 3 of the installation"
-        if has_bar and found.get("steps") == "?":
-            found["steps"] = None
         return ProgressReading(
             profile.name, _whole(found.get("step")), _whole(found.get("steps")),
             _finite(_number(found.get("epoch"))), _finite(rate), unit, values,
@@ -173,10 +174,31 @@ def read_tail(tail: bytes, own: Sequence[LineProfile] = ()) -> ProgressReading |
     >>> read_tail(b"step 1 loss=3\\nstep 2 loss=2\\nsaved\\n").step
     2
     """
-    for line in _last_lines(tail):
-        reading = read_line(line, own)
-        if reading is not None:
-            return reading
+    readings = (read_line(line, own) for line in _last_lines(tail))
+    return next((reading for reading in readings if reading is not None), None)
+
+
+def read_reports(data: bytes) -> ProgressReading | None:
+    """The latest report (rank.py) among some lines; None where there is none.
+
+    >>> read_reports(b'{"step": 3, "loss": NaN, "who": "me"}\\n[]').values
+    (('loss', nan),)
+    """
+    for line in reversed(data.splitlines()):
+        try:
+            row = json.loads(line)
+            found = {
+                str(name)[:80]: number
+                for name, number in row.items()
+                if isinstance(number, float) or (type(number) is int and abs(number) < WHOLE_MAX)
+            }
+        except (ValueError, AttributeError, RecursionError):
+            continue
+        if found:
+            step, epoch = found.pop("step", None), found.pop("epoch", None)
+            whole = None if step is None or not abs(step) < WHOLE_MAX else int(step)
+            values = (*found.items(),)[:VALUES_MAX]
+            return ProgressReading("paddock.report", whole, epoch=_finite(epoch), values=values)
     return None
 
 
@@ -291,23 +313,11 @@ def _values(line: str) -> tuple[tuple[tuple[str, float], ...], float | None, str
     return tuple(found.items()), rate, unit
 
 
-def _rate(text: str, unit: str) -> tuple[float | None, str]:
-    number = _number(text)
-    if number is None:
-        return None, ""
-    if unit.startswith("s/"):
-        return (1 / number if number else None), f"{unit[2:]}/s"
-    return number, unit
-
-
 def _number(text: str | None) -> float | None:
-    if not text:
-        return None
     try:
-        number = float(text.replace(",", ""))
+        return float((text or "").replace(",", ""))
     except ValueError:
         return None
-    return number
 
 
 def _finite(number: float | None) -> float | None:
@@ -316,4 +326,4 @@ def _finite(number: float | None) -> float | None:
 
 def _whole(text: str | None) -> int | None:
     number = _number(text)
-    return int(number) if number is not None and abs(number) < 1e18 else None
+    return int(number) if number is not None and abs(number) < WHOLE_MAX else None

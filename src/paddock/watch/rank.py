@@ -1,21 +1,17 @@
 """Report progress from within a rank: `paddock.report(step=10, loss=0.5)`.
 
-The launcher gives each rank a pipe, PADDOCK_REPORT_FD. A report is a line of JSON in it; a program
-in any language may write one: {"step": 10, "loss": 0.5}. A line is at most LINE_BYTES_MAX long.
+The launcher gives each rank and server a pipe, PADDOCK_REPORT_FD. A report is a line of JSON in it,
+written whole or not; a program in any language may write one: {"step": 10, "loss": 0.5}.
 """
 
 from __future__ import annotations
 
 import json
-from math import isfinite
+import os
+import stat
 
-from paddock.watch.pipe import LINE_BYTES_MAX, send_line
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from paddock.watch.progress import ProgressReading
-
-WHOLE_MAX = 1e18  # a larger number is damage
+VARIABLE = "PADDOCK_REPORT_FD"
+LINE_BYTES_MAX = 4096  # PIPE_BUF of Linux: such a line is written whole or not at all
 
 
 def report(*, step: int | None = None, epoch: float | None = None, **values: float | int) -> bool:
@@ -41,44 +37,28 @@ def _number(name: str, number: object) -> float | int:
     if isinstance(number, int):
         return number
     try:
-        found = float(number)  # type: ignore[arg-type]  # a tensor has __float__
+        return float(number)  # type: ignore[arg-type]  # a tensor has __float__
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} is a {type(number).__name__}, and no number") from error
-    return found
 
 
-def read_reports(data: bytes) -> ProgressReading | None:
-    """The latest report among some; None where there is none.
-
-    >>> read_reports(b'{"step": 3}').step
-    3
-    """
-    from paddock.watch.progress import VALUES_MAX, ProgressReading
-
-    for line in reversed(data.splitlines()):
-        numbers = parse_report(line)
-        if numbers is not None:
-            step, epoch = numbers.pop("step", None), numbers.pop("epoch", None)
-            whole = None if step is None or not abs(step) < WHOLE_MAX else int(step)
-            known = epoch if epoch is not None and isfinite(epoch) else None
-            values = (*numbers.items(),)[:VALUES_MAX]
-            return ProgressReading("paddock.report", whole, epoch=known, values=values)
-    return None
-
-
-def parse_report(line: bytes) -> dict[str, float] | None:
-    """The numbers of a report; None for a line that is none.
-
-    >>> parse_report(b'{"step": 3, "loss": NaN, "who": "me"}')
-    {'step': 3, 'loss': nan}
-    """
+def send_line(line: bytes) -> bool:
+    """Send a line. Waits for nothing; False if it was not sent: no launcher, or a busy one."""
+    fd = _descriptor()
     try:
-        row = json.loads(line)
-        found = {
-            str(name)[:80]: number
-            for name, number in row.items()
-            if isinstance(number, float) or (type(number) is int and abs(number) < WHOLE_MAX)
-        }
-    except (ValueError, AttributeError, RecursionError):
-        return None
-    return found or None
+        return fd >= 0 and os.write(fd, line) == len(line)
+    except OSError:
+        return False  # full, or the launcher is gone
+
+
+def _descriptor() -> int:
+    """The launcher's pipe; -1 without one. A program that a rank started may not have inherited
+    it, and may use the number for a file of its own.
+    """
+    text = os.environ.get(VARIABLE, "")
+    try:
+        fd = int(text)
+        is_ours = stat.S_ISFIFO(os.fstat(fd).st_mode) and not os.get_blocking(fd)
+    except (ValueError, OSError):
+        return -1
+    return fd if is_ours else -1

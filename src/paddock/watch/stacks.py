@@ -237,13 +237,16 @@ def groups_text(groups: Sequence[StackGroup]) -> str:
     )
 
 
-def frames_of(groups: Sequence[StackGroup], stacks: Sequence[RankStack]) -> list[list[str]]:
-    """The stack of each group as lines, innermost call first: that of its first rank."""
+def groups_row(groups: Sequence[StackGroup], stacks: Iterable[RankStack]) -> dict[str, Any]:
+    """The groups as fields of a row, with the stack of the first rank of each as lines."""
     of_rank = {stack.rank: stack.frames for stack in stacks}
-    return [
-        [f"{f.function} ({f.path}:{f.line})" for f in of_rank[g.ranks[0]][:FRAMES_MAX]]
-        for g in groups
-    ]
+    return {
+        "groups": [[list(g.ranks), g.place] for g in groups],
+        "stacks": [
+            [f"{f.function} ({f.path}:{f.line})" for f in of_rank[g.ranks[0]][:FRAMES_MAX]]
+            for g in groups
+        ],
+    }
 
 
 # ------------------------------------------------------------------------------------ py-spy

@@ -58,9 +58,8 @@ class AskStacks:
 
 @value
 class StallFound:
-    """Nothing moves. since: the last move. busy: ranks that compute all the same."""
+    """Nothing moves. busy: ranks that compute all the same."""
 
-    since: float
     seconds: float
     busy: tuple[int, ...]
     stacks: tuple[RankStack, ...]
@@ -103,13 +102,11 @@ class StallDetector:
         self._pauses: list[float] = []
         self._has_step = False
         self._busy: tuple[int, ...] = ()
-        self._places: dict[int, set[str]] = {}
-        self._looks = 0
-        self._next_stacks_at = 0.0
-        self._is_stalled = False
         self._held_since: dict[int, float] = {}
         self._told: set[int] = set()
         self._debugged: set[int] = set()
+        self._places: dict[int, set[str]] = {}
+        self._looks, self._next_stacks_at, self._is_stalled = 0, 0.0, False
 
     @property
     def patience(self) -> float:
@@ -172,7 +169,9 @@ class StallDetector:
             self._debugged.update(stack.rank for stack in new)
             return [RankHeld(stack.rank, debugger=stack.debugger) for stack in new]
         for stack in stacks:
-            self._places.setdefault(stack.rank, set()).add(" < ".join(map(_call, stack.frames)))
+            # Without lines: a loop at one place has many, and one function.
+            calls = " < ".join(frame.function for frame in stack.frames)
+            self._places.setdefault(stack.rank, set()).add(calls)
         if self._busy and self._looks < LOOKS:
             return []
         working = [rank for rank in self._busy if len(self._places.get(rank, ())) >= LOOKS]
@@ -188,7 +187,7 @@ class StallDetector:
             self._next_stacks_at = now + self.patience
             return []
         self._is_stalled = True
-        return [StallFound(self._moved_at, now - self._moved_at, self._busy, tuple(stacks))]
+        return [StallFound(now - self._moved_at, self._busy, tuple(stacks))]
 
     def _held(self, now: float, ranks: Sequence[RankLook]) -> list[StallAction]:
         """Notice ranks that a user has stopped, or debugs."""
@@ -214,13 +213,8 @@ class StallDetector:
 
     def _forget_stacks(self) -> None:
         self._debugged.clear()
-        self._places, self._looks, self._next_stacks_at = {}, 0, 0.0
-        self._is_stalled = False
-
-
-def _call(frame: object) -> str:
-    """A frame without its line: a loop at one place has many lines, and one function."""
-    return str(getattr(frame, "function", frame))
+        self._places.clear()
+        self._looks, self._next_stacks_at, self._is_stalled = 0, 0.0, False
 
 
 def _has_marked(before: RankLook, now: RankLook) -> bool:

@@ -7,6 +7,7 @@ history.
 from __future__ import annotations
 
 from paddock.core.value import value
+from paddock.watch.bill import read_attempts, read_stalls
 from paddock.watch.servers import COUNTED
 from paddock.watch.slow import slow_text
 
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from paddock.watch.bill import Attempt
     from paddock.watch.history import HistoryRows, Row
+
+    Points = Sequence[tuple[float, int | None, float]]  # seconds since the run began, step, value
 
 POINTS_MAX = 600  # of a curve: more cannot be seen
 FIRST_VALUES = ("loss", "auc", "accuracy", "acc")  # shown before others
@@ -52,13 +56,13 @@ class RankView:
 class ServerView:
     """A parameter server as last seen. row: its latest row (docs/reference/history.md).
 
-    rates: by the name of a counter, points (seconds since the run began, None, count per second).
+    rates: by the name of a counter, per second; without steps.
     """
 
     rank: int
     node: str
     row: Row
-    rates: Mapping[str, tuple[tuple[float, int | None, float], ...]]
+    rates: Mapping[str, Points]
 
     def rate(self, name: str) -> float | None:
         """The latest rate of a counter; None before its second row."""
@@ -68,28 +72,17 @@ class ServerView:
 
 @value
 class Curve:
-    """A named value over time. points: (seconds since the run began, step or None, value)."""
+    """A named value over time."""
 
     name: str
     rank: int
-    points: tuple[tuple[float, int | None, float], ...]
-
-
-@value
-class AttemptView:
-    """An attempt. began, ended: seconds since 1970; ended is None while it runs."""
-
-    number: int
-    began: float
-    ended: float | None
-    ranks: int
-    first_step_at: float | None
-    stalls: tuple[tuple[float, float | None], ...] = ()
+    points: Points
 
 
 @value
 class RunView:
-    """All that a history tells. notices: rows of stalls and held ranks, the latest first.
+    """All that a history tells. stalls: from when until when nothing moved, of each node; seconds
+    since 1970, as began and ended. notices: rows of stalls and held ranks, the latest first.
 
     slow: a line about a rank that may hold the others up, "" for none.
     seen: the kinds of progress lines, as "progress", and the pages of trackers: names and texts.
@@ -99,7 +92,8 @@ class RunView:
     ended: float | None
     profile: str
     ranks: tuple[RankView, ...]
-    attempts: tuple[AttemptView, ...]
+    attempts: tuple[Attempt, ...]
+    stalls: tuple[tuple[float, float], ...]
     curves: tuple[Curve, ...]
     notices: tuple[Row, ...]
     servers: tuple[ServerView, ...] = ()
@@ -119,7 +113,8 @@ def run_view(history: HistoryRows) -> RunView | None:
         ended=None if end is None else float(end["at"]),
         profile=profile,
         ranks=_ranks(history),
-        attempts=_attempts(history),
+        attempts=tuple(read_attempts(history)),
+        stalls=tuple((a / 1e3, b / 1e3) for of in read_stalls(history).values() for a, b in of),
         curves=_curves(history, float(begin["at"])),
         notices=tuple(reversed(tuple(history.of("stall", "stall_over", "held")))),
         servers=_servers(history, float(begin["at"])),
@@ -136,55 +131,49 @@ def seen_in(history: HistoryRows) -> tuple[tuple[str, str], ...]:
 
 def _ranks(history: HistoryRows) -> tuple[RankView, ...]:
     """The ranks of the latest attempt of each node."""
-    found: dict[tuple[str, int], dict[str, object]] = {}
-    samples: dict[tuple[str, int], Row] = {}
-    steps: dict[tuple[str, int], tuple[float, int]] = {}
-    for row in history.rows:
-        kind, rank = row["kind"], (str(row.get("role", "worker")), row.get("rank", -1))
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    before: dict[tuple[str, tuple[str, int]], Row] = {}  # the latest sample and step of each
+    for row in history.of("attempt", "sample", "progress", "exit"):
+        kind, node = row["kind"], str(row.get("node", ""))
         if kind == "attempt":
-            node = str(row.get("node", ""))
-            for key in [k for k, v in found.items() if v["node"] == node]:
-                del found[key]
+            found = {key: fields for key, fields in found.items() if fields["node"] != node}
             for role, number, pid, *_ in row["ranks"]:
-                found[(role, number)] = {
+                found[role, number] = {
                     "role": role, "rank": number, "node": node, "pid": pid, "state": "running",
                 }  # fmt: skip
-            samples.clear()
-            steps.clear()
-        elif rank not in found:
+            before.clear()
             continue
+        key = (str(row.get("role", "worker")), row.get("rank", -1))
+        now, was = found.get(key), before.get((kind, key))
+        if now is None:
+            continue
+        if kind == "exit":
+            now["state"] = str(row.get("how", "ended"))
         elif kind == "sample":
-            now = found[rank]
             now |= {"rss_bytes": row.get("rss"), "gpu": row.get("gpu")}
             now["gpu_bytes"] = row.get("gpu_bytes")
-            before, samples[rank] = samples.get(rank), row
-            if before is not None and row["at"] > before["at"]:
-                cpu = (row["cpu"] - before["cpu"]) / (row["at"] - before["at"])
+            if was is not None and row["at"] > was["at"]:
+                cpu = (row["cpu"] - was["cpu"]) / (row["at"] - was["at"])
                 now["cpu"] = round(max(0.0, cpu), 2)
-        elif kind == "progress":
-            now = found[rank]
-            now.update(progress_of(row))
+        else:
+            now |= progress_of(row, was)
             now["line_at"] = row["at"]
-            step = row.get("step")
-            if step is not None and now.get("rate") is None:
-                was = steps.get(rank)
-                if was is not None and row["at"] > was[0] and step > was[1]:
-                    now["rate"] = (step - was[1]) / (row["at"] - was[0])
-                    now["rate_unit"] = "steps/s"
-                steps[rank] = (row["at"], step)
-        elif kind == "exit":
-            found[rank]["state"] = str(row.get("how", "ended"))
-    ordered = sorted(found.items())
-    return tuple(RankView(**fields) for _, fields in ordered)  # type: ignore[arg-type]  # as above
+        if kind != "progress" or row.get("step") is not None:
+            before[kind, key] = row
+    return tuple(RankView(**fields) for _, fields in sorted(found.items()))
 
 
-def progress_of(row: Row) -> dict[str, Any]:
-    """The fields of RankView that a row of progress tells."""
-    values = row.get("values") or {}
-    loss = next((v for n, v in values.items() if "loss" in n), None)
+def progress_of(row: Row, before: Row | None = None) -> dict[str, Any]:
+    """The fields of RankView that a row of progress tells. before: an earlier one with a step."""
+    losses = (v for n, v in (row.get("values") or {}).items() if "loss" in n)
+    step, rate, unit = row.get("step"), row.get("rate"), str(row.get("unit") or "")
+    if rate is None and before is not None and step is not None:
+        seconds, done = row["at"] - before["at"], step - before["step"]
+        if seconds > 0 and done > 0:
+            rate, unit = done / seconds, "steps/s"
     return {
-        "step": row.get("step"), "steps": row.get("steps"), "epoch": row.get("epoch"),
-        "loss": loss, "rate": row.get("rate"), "rate_unit": row.get("unit", ""),
+        "step": step, "steps": row.get("steps"), "epoch": row.get("epoch"),
+        "loss": next(losses, None), "rate": rate, "rate_unit": unit,
     }  # fmt: skip
 
 
@@ -210,37 +199,6 @@ def _servers(history: HistoryRows, began: float) -> tuple[ServerView, ...]:
     )  # fmt: skip
 
 
-def _attempts(history: HistoryRows) -> tuple[AttemptView, ...]:
-    found: dict[int, dict[str, object]] = {}
-    stalls: dict[int, list[tuple[float, float | None]]] = {}
-    latest = -1
-    for row in history.of("attempt", "attempt_end", "end", "progress", "stall", "stall_over"):
-        kind, at = row["kind"], float(row["at"])
-        if kind == "attempt":
-            if latest in found and found[latest]["ended"] is None and row["attempt"] != latest:
-                found[latest]["ended"] = at
-            latest = int(row["attempt"])
-            one = found.setdefault(
-                latest, {"number": latest, "began": at, "ended": None, "ranks": 0,
-                         "first_step_at": None},
-            )  # fmt: skip
-            one["ranks"] = int(str(one["ranks"])) + len(row["ranks"])
-        elif latest not in found:
-            continue
-        elif kind in ("attempt_end", "end"):
-            found[latest]["ended"] = found[latest]["ended"] or at
-        elif kind == "progress":
-            found[latest]["first_step_at"] = found[latest]["first_step_at"] or at
-        elif kind == "stall":
-            stalls.setdefault(latest, []).append((at - float(row["seconds"]), None))
-        elif stalls.get(latest):
-            stalls[latest][-1] = (stalls[latest][-1][0], at)
-    return tuple(
-        AttemptView(**one, stalls=tuple(stalls.get(number, ())))  # type: ignore[arg-type]
-        for number, one in found.items()
-    )
-
-
 def _curves(history: HistoryRows, began: float) -> tuple[Curve, ...]:
     """The values of the first rank that tells any, and the rate of its steps."""
     points: dict[str, list[tuple[float, int | None, float]]] = {}
@@ -252,14 +210,10 @@ def _curves(history: HistoryRows, began: float) -> tuple[Curve, ...]:
         at, step = round(float(row["at"]) - began, 3), row.get("step")
         for name, number in (row.get("values") or {}).items():
             points.setdefault(name, []).append((at, step, float(number)))
-        rate = row.get("rate")
-        if rate is None and before is not None and step is not None:
-            seconds = row["at"] - before["at"]
-            done = step - (before.get("step") or 0)
-            rate = done / seconds if seconds > 0 and done > 0 else None
-        if rate is not None:
-            points.setdefault(str(row.get("unit") or "steps/s"), []).append((at, step, rate))
-        before = row
+        told = progress_of(row, before)
+        if told["rate"] is not None:
+            points.setdefault(told["rate_unit"] or "steps/s", []).append((at, step, told["rate"]))
+        before = row if step is not None else before
     names = sorted(points, key=lambda n: (not _is_first(n), list(points).index(n)))
     return tuple(Curve(name, rank or 0, thinned(points[name])) for name in names)
 
@@ -268,9 +222,7 @@ def _is_first(name: str) -> bool:
     return any(name == first or name.endswith(f"_{first}") for first in FIRST_VALUES)
 
 
-def thinned(
-    points: Sequence[tuple[float, int | None, float]], most: int = POINTS_MAX
-) -> tuple[tuple[float, int | None, float], ...]:
+def thinned(points: Points, most: int = POINTS_MAX) -> Points:
     """At most so many points, the first and the last among them.
 
     >>> [p[0] for p in thinned([(float(n), n, 0.0) for n in range(10)], 4)]

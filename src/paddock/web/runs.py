@@ -302,9 +302,8 @@ def _last_progress(path: Path) -> str:
         for last in rows:
             told, step = progress_of(last), last.get("step")
             if step and told["rate"] is None:
-                own = (r for r in rows if r["rank"] == last["rank"] and r["at"] < last["at"])
-                if was := next((r for r in own if r.get("step", step) < step), None):
-                    told["rate"] = (step - was["step"]) / (last["at"] - was["at"])
+                own = (r for r in rows if r["rank"] == last["rank"])
+                told = progress_of(last, next((r for r in own if r.get("step", step) < step), None))
             done, loss, rate, *_ = rank_texts(RankView("", 0, "", 0, "", **told), translator("en"))
             return " · ".join(filter(None, (done, loss and f"loss {loss}", rate)))
     return ""
@@ -390,11 +389,11 @@ def timeline_rows(
     rows = []
     waits = [(row["at"], row["at"] + row["seconds"]) for row in found.history.of("waited")]
     for number, one in enumerate(view.attempts):
-        until = one.ended or view.began + end
-        first = one.first_step_at or until
-        spans = [span("start", view.began, one.began)] if not number else []
-        spans += [span("rendezvous", a, b) for a, b in waits if not number or a >= one.began]
-        spans += [span("warm-up", one.began, first), span("useful", first, until)]
-        spans += [span("stalled", a, until if b is None else b) for a, b in one.stalls]
+        began, until = one.began / 1e3, one.ended / 1e3 if one.is_over else view.began + end
+        first = until if one.first is None else one.first / 1e3
+        spans = [span("start", view.began, began)] if not number else []
+        spans += [span("rendezvous", a, b) for a, b in waits if not number or a >= began]
+        spans += [span("warm-up", began, first), span("useful", first, until)]
+        spans += [span("stalled", a, min(b, until)) for a, b in view.stalls if began <= a < until]
         rows.append(TimelineRow(f"{text('attempt')} {one.number}", tuple(spans)))
     return rows, end

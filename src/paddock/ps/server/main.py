@@ -38,7 +38,7 @@ from paddock.ps.spec import to_json
 from paddock.ps.table.memory import memory_for_tables
 from paddock.ps.table.warm import warm_server
 from paddock.watch.metrics import MetricsServer, metrics_text, open_port, server_samples
-from paddock.watch.pipe import LINE_BYTES_MAX, send_line
+from paddock.watch.rank import LINE_BYTES_MAX, send_line
 from paddock.watch.servers import row_line, server_row
 
 LOOK_SECONDS = 1.0
@@ -130,12 +130,12 @@ def serve(
     """Be a server until `ended` is set; snapshots are written meanwhile."""
     metrics = None
     if options.metrics_port is not None:
-        fd, port = open_port(options.metrics_port)
-        say(f"metrics are on port {port}")
+        listener = open_port(options.metrics_port)
+        say(f"metrics are on port {listener.getsockname()[1]}")
     server = make_server(options, services)
     snapshots = server.snapshots
     if options.metrics_port is not None:
-        metrics = MetricsServer(fd, partial(metrics_of, server))
+        metrics = MetricsServer(listener, partial(metrics_of, server))
     server.start()
     sys.stdout.write(ready_line(server, options) + "\n")
     sys.stdout.flush()
