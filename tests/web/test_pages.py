@@ -12,12 +12,12 @@ from xml.etree import ElementTree
 import pytest
 
 import paddock.web
-from paddock.backends.types import LogChunk, LogQuery
+from paddock.backends.types import JobStatus, LogChunk, LogQuery
 from paddock.errors import UsageError
 from paddock.local.runs.entry import registry_folder
 from paddock.watch import svg
 from paddock.web.follow import LogFollower
-from paddock.web.pages import report_page
+from paddock.web.pages import render, report_page, run_values
 from paddock.web.runs import RunSource
 from paddock.web.texts import TEXTS
 from web.made import (
@@ -147,6 +147,18 @@ def test_the_page_of_a_run_shows_ranks_curves_and_the_bill(tmp_path: Path) -> No
     assert body.count('<path class="line c0"') == 4  # loss, steps/s, cores, memory
     assert "rank-hours" in body
     assert "1 × <code>read &lt;b&gt; at data.py:12</code> (rank 1)" in body
+
+
+def test_a_run_that_stalls_is_shown_as_stalled_with_its_suspect(tmp_path: Path) -> None:
+    """On its own page and on the first: "running" is what a reader must not see at night."""
+    run = make_run(tmp_path, "train-1", [*history_rows(2), stall_row(1, [0])])
+    source, state = source_of(tmp_path), JobStatus("running", time.time())
+    body = render("run.html", "en", can_stop=False, is_asked=False, others=[],
+                  **run_values(run, state, source.history(run), "en"))  # fmt: skip
+    assert '<span class="badge stalled">stalled</span>' in body
+    assert '<p class="why">Nothing moved · ' in body and "Suspects: rank 1</p>" in body
+    assert body.count('<span class="badge failed">suspect</span>') == 1
+    assert source.progress(run, state).is_stalled
 
 
 def test_the_page_of_a_failure_names_the_culprit_and_shows_its_traceback(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any
@@ -26,6 +26,7 @@ from paddock.cli.family import say
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
 from paddock.local.output.console import write_all
 from paddock.local.report.width import terminal_width
+from paddock.watch.stacks import ranks_text
 
 AT_ONCE = 16
 POLL_SECONDS = 1.0
@@ -193,20 +194,34 @@ def show(
         return
     for run, status in pairs:
         print(_status_text(run, status))
-        if len(pairs) == 1:
-            for name, text in _seen_in_logs(run):
-                print(f"  {clean(name)}: {clean(text)}")
+        for line in _watched(run, status) if len(pairs) == 1 else ():
+            print(f"  {clean(line)}")
 
 
-def _seen_in_logs(run: RegisteredJob) -> tuple[tuple[str, str], ...]:
+def _watched(run: RegisteredJob, status: JobStatus) -> Iterator[str]:
+    """The stall that goes on, and what was seen in the logs."""
     from paddock.watch.history import HistoryReader
-    from paddock.watch.view import seen_in
+    from paddock.watch.view import STALLS, seen_in, stall_in
 
+    kinds = ("seen", *STALLS)
     try:
         paths = find_backend(run.handle.backend).history(run)
     except PaddockError:
-        return ()  # the status tells that a host is silent
-    return seen_in(HistoryReader(paths, lambda row: row["kind"] == "seen").read())
+        return  # the status tells that a host is silent
+    history = HistoryReader(paths, lambda row: row["kind"] in kinds).read()
+    stall = None if status.is_final else stall_in(history.rows)
+    if stall is not None:
+        yield stall_text(stall, time.time())
+    yield from (f"{name}: {text}" for name, text in seen_in(history))
+
+
+def stall_text(row: Mapping[str, Any], now: float) -> str:
+    """A stall or a held rank in words. now: seconds since 1970."""
+    if row["kind"] == "held":
+        return f"rank {row['rank']} is stopped"
+    blamed = row.get("suspects") or ()
+    what = f"stalled for {age(now - row['at'] + row['seconds'])}"
+    return f"{what}, waits for {ranks_text(blamed)}" if blamed else what
 
 
 def show_list(runs: Sequence[RegisteredJob], statuses: Sequence[JobStatus]) -> None:

@@ -23,12 +23,11 @@ from paddock.backends.registry import RegisteredJob
 from paddock.backends.text import age, clean, word_of
 from paddock.backends.types import JobStatus, process_name
 from paddock.cli.family import say
-from paddock.cli.job_status import ask_all, runs_of
+from paddock.cli.job_status import ask_all, runs_of, stall_text
 from paddock.errors import extra_hint
 from paddock.local.report.text import count
 from paddock.local.report.width import cut, fitted
 from paddock.watch.servers import COUNTED
-from paddock.watch.stacks import ranks_text
 from paddock.watch.view import RankView, RunView, ServerView
 from paddock.web.runs import RunSource, rank_texts
 from paddock.web.texts import translator
@@ -98,13 +97,8 @@ def waits_for(each: BoardRun) -> str:
     """The thing that a run waits for, or what ended it; "" while it goes on."""
     if each.status.is_final:
         return each.status.why
-    latest = each.view.notices[0] if each.view is not None and each.view.notices else None
-    if latest is not None and latest["kind"] == "stall":
-        blamed = latest.get("suspects") or ()
-        what = f"stalled for {age(time.time() - latest['at'] + latest['seconds'])}"
-        return f"{what}, waits for {ranks_text(blamed)}" if blamed else what
-    if latest is not None and latest["kind"] == "held":
-        return f"rank {latest['rank']} is stopped"
+    if each.view is not None and each.view.stall is not None:
+        return stall_text(each.view.stall, time.time())
     return each.status.why
 
 

@@ -30,6 +30,7 @@ from paddock.watch.stacks import (
     group,
     groups_row,
     groups_text,
+    ranks_text,
     stack_row,
     suspects,
 )
@@ -334,6 +335,8 @@ class NodeLooks:
                 **groups_row(groups, action.stacks),
             )  # fmt: skip
             text = f"nothing has moved for {action.seconds:.0f} s: {groups_text(groups)}"
+            if 0 < len(blamed) < len(action.stacks):
+                text += f"; the others wait for {ranks_text(blamed)}"
             self._on_stall(text, has_suspect=bool(blamed))
         elif isinstance(action, stalls.StallEnded):
             self._write("stall_over", seconds=round(action.seconds, 1))

@@ -30,6 +30,7 @@ COLLECTIVES = (
     *("all_gather_object", "all_to_all", "alltoall", "alltoall_single", "barrier"),
     *("monitored_barrier", "broadcast", "broadcast_object_list", "bcast", "gather", "reduce"),
     *("reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "recv", "wait", "sendrecv"),
+    "backward",  # of torch and paddle: data-parallel ranks exchange gradients in it
     *("sync_global_devices", "process_allgather", "broadcast_one_to_all", *STARTS),
 )
 # Functions that may take minutes, and are named so: a rank in them works, also where it waits for a

@@ -13,7 +13,7 @@ from paddock.watch.slow import slow_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from paddock.watch.bill import Attempt
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Points = Sequence[tuple[float, int | None, float]]  # seconds since the run began, step, value
 
 POINTS_MAX = 600  # of a curve: more cannot be seen
+RATE_SECONDS = 3.0  # a rate is over so long at least: rows are only as exact as the looks at a log
+STALLS = ("stall", "held", "stall_over", "progress", "attempt", "attempt_end", "end")
 FIRST_VALUES = ("loss", "auc", "accuracy", "acc")  # shown before others
 
 
@@ -29,9 +31,9 @@ FIRST_VALUES = ("loss", "auc", "accuracy", "acc")  # shown before others
 class RankView:
     """A rank as last seen.
 
-    state: "running", or how it ended. step, epoch, loss, rate: of its latest line of progress; rate
-    is steps per second where the line tells none. cpu: of one core;
-    gpu: of 1, of its devices. line_at: seconds since 1970.
+    state: "running", or how it ended. is_culprit: it failed, and not because Paddock stopped it.
+    step, epoch, loss, rate: of its latest line of progress; rate is steps per second where the line
+    tells none. cpu: of one core; gpu: of 1, of its devices. line_at: seconds since 1970.
     """
 
     role: str
@@ -39,6 +41,7 @@ class RankView:
     node: str
     pid: int
     state: str
+    is_culprit: bool = False
     step: int | None = None
     steps: int | None = None
     epoch: float | None = None
@@ -84,6 +87,7 @@ class RunView:
     """All that a history tells. stalls: from when until when nothing moved, of each node; seconds
     since 1970, as began and ended. notices: rows of stalls and held ranks, the latest first.
 
+    stall: the stall, or the rank held by its user, that goes on; None while ranks move.
     slow: a line about a rank that may hold the others up, "" for none.
     seen: the kinds of progress lines, as "progress", and the pages of trackers: names and texts.
     """
@@ -99,6 +103,36 @@ class RunView:
     servers: tuple[ServerView, ...] = ()
     slow: str = ""
     seen: tuple[tuple[str, str], ...] = ()
+    stall: Row | None = None
+
+
+class StepRate:
+    """Steps per second over RATE_SECONDS or more, from the rows of a rank that tell its step."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[float, int]] = []
+
+    def add(self, at: float, step: int) -> float | None:
+        """The rate with this row; None while it is not known, as after a restart."""
+        if self._seen and step < self._seen[-1][1]:
+            self._seen.clear()
+        self._seen.append((at, step))
+        while len(self._seen) > 2 and self._seen[1][0] <= at - RATE_SECONDS:
+            del self._seen[0]
+        seconds, done = at - self._seen[0][0], step - self._seen[0][1]
+        return done / seconds if seconds > 0 and done > 0 else None
+
+
+def stall_in(rows: Iterable[Row]) -> Row | None:
+    """The stall or the held rank that goes on after these rows; None while ranks move."""
+    found: Row | None = None
+    for row in rows:
+        kind = row["kind"]
+        if kind in STALLS[:2]:
+            found = row
+        elif kind in STALLS and (found is None or kind != "progress" or found["kind"] == "held"):
+            found = None
+    return found
 
 
 def run_view(history: HistoryRows) -> RunView | None:
@@ -120,6 +154,7 @@ def run_view(history: HistoryRows) -> RunView | None:
         servers=_servers(history, float(begin["at"])),
         slow=slow_text(history),
         seen=seen_in(history),
+        stall=stall_in(history.rows),
     )
 
 
@@ -132,7 +167,8 @@ def seen_in(history: HistoryRows) -> tuple[tuple[str, str], ...]:
 def _ranks(history: HistoryRows) -> tuple[RankView, ...]:
     """The ranks of the latest attempt of each node."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
-    before: dict[tuple[str, tuple[str, int]], Row] = {}  # the latest sample and step of each
+    before: dict[tuple[str, tuple[str, int]], Row] = {}  # the latest sample of each
+    rates: dict[tuple[str, int], StepRate] = {}
     for row in history.of("attempt", "sample", "progress", "exit"):
         kind, node = row["kind"], str(row.get("node", ""))
         if kind == "attempt":
@@ -142,6 +178,7 @@ def _ranks(history: HistoryRows) -> tuple[RankView, ...]:
                     "role": role, "rank": number, "node": node, "pid": pid, "state": "running",
                 }  # fmt: skip
             before.clear()
+            rates.clear()
             continue
         key = (str(row.get("role", "worker")), row.get("rank", -1))
         now, was = found.get(key), before.get((kind, key))
@@ -149,6 +186,7 @@ def _ranks(history: HistoryRows) -> tuple[RankView, ...]:
             continue
         if kind == "exit":
             now["state"] = str(row.get("how", "ended"))
+            now["is_culprit"] = not (row.get("ok") or row.get("by_us"))
         elif kind == "sample":
             now |= {"rss_bytes": row.get("rss"), "gpu": row.get("gpu")}
             now["gpu_bytes"] = row.get("gpu_bytes")
@@ -156,21 +194,19 @@ def _ranks(history: HistoryRows) -> tuple[RankView, ...]:
                 cpu = (row["cpu"] - was["cpu"]) / (row["at"] - was["at"])
                 now["cpu"] = round(max(0.0, cpu), 2)
         else:
-            now |= progress_of(row, was)
+            now |= progress_of(row, rates.setdefault(key, StepRate()))
             now["line_at"] = row["at"]
-        if kind != "progress" or row.get("step") is not None:
+        if kind == "sample":
             before[kind, key] = row
     return tuple(RankView(**fields) for _, fields in sorted(found.items()))
 
 
-def progress_of(row: Row, before: Row | None = None) -> dict[str, Any]:
-    """The fields of RankView that a row of progress tells. before: an earlier one with a step."""
+def progress_of(row: Row, rates: StepRate | None = None) -> dict[str, Any]:
+    """The fields of RankView that a row of progress tells. rates: of its rank."""
     losses = (v for n, v in (row.get("values") or {}).items() if "loss" in n)
     step, rate, unit = row.get("step"), row.get("rate"), str(row.get("unit") or "")
-    if rate is None and before is not None and step is not None:
-        seconds, done = row["at"] - before["at"], step - before["step"]
-        if seconds > 0 and done > 0:
-            rate, unit = done / seconds, "steps/s"
+    if rate is None and rates is not None and step is not None:
+        rate, unit = rates.add(row["at"], step), "steps/s"
     return {
         "step": step, "steps": row.get("steps"), "epoch": row.get("epoch"),
         "loss": next(losses, None), "rate": rate, "rate_unit": unit,
@@ -203,17 +239,16 @@ def _curves(history: HistoryRows, began: float) -> tuple[Curve, ...]:
     """The values of the first rank that tells any, and the rate of its steps."""
     points: dict[str, list[tuple[float, int | None, float]]] = {}
     rank = next((row["rank"] for row in history.of("progress") if row.get("values")), None)
-    before: Row | None = None
+    rates = StepRate()
     for row in history.of("progress"):
         if row.get("rank") != rank:
             continue
         at, step = round(float(row["at"]) - began, 3), row.get("step")
         for name, number in (row.get("values") or {}).items():
             points.setdefault(name, []).append((at, step, float(number)))
-        told = progress_of(row, before)
+        told = progress_of(row, rates)
         if told["rate"] is not None:
             points.setdefault(told["rate_unit"] or "steps/s", []).append((at, step, told["rate"]))
-        before = row if step is not None else before
     names = sorted(points, key=lambda n: (not _is_first(n), list(points).index(n)))
     return tuple(Curve(name, rank or 0, thinned(points[name])) for name in names)
 

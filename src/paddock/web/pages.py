@@ -99,6 +99,7 @@ def run_values(
     return {
         "notices": [row for row in view.notices if _is_whole(row)] if view else [],
         "run": run, "state": state, "found": found, "view": view, "bill": found.bill,
+        "stall": _stall(state, found),
         "servers": servers, "tables": _tables(servers), "charts": charts, "kinds": KINDS,
         "ranks": [*bad, *(r for r in ranks if r not in bad)][:RANKS_SHOWN] if bad else ranks,
         "more_ranks": max(0, len(ranks) - RANKS_SHOWN),
@@ -107,6 +108,12 @@ def run_values(
         "timeline": Markup(svg.timeline(t("attempts"), rows, seconds)) if rows else "",
         "bill_bar": _bill_bar(found.bill, t) if found.bill else "",
     }  # fmt: skip
+
+
+def _stall(state: JobStatus, found: RunHistory) -> Mapping[str, Any] | None:
+    """The row of the stall that goes on; None without one, and once the run has ended."""
+    row = found.view.stall if found.view and not state.is_final else None
+    return row if row is not None and _is_whole(row) else None
 
 
 def _tables(servers: Sequence[ServerView]) -> list[tuple[str, int, int, str]]:

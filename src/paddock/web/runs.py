@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import merge
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paddock.backends.backend import find_backend
 from paddock.backends.node.store import size_text
@@ -29,7 +29,7 @@ from paddock.watch.bill import Bill, bill_of
 from paddock.watch.history import HistoryReader, HistoryRows, at_once
 from paddock.watch.servers import COUNTED
 from paddock.watch.svg import ChartLine, TimelineRow, number_text
-from paddock.watch.view import RankView, RunView, progress_of, run_view
+from paddock.watch.view import RATE_SECONDS, STALLS, RankView, RunView, progress_of, run_view
 from paddock.web.loglines import LogPlace, LogWindow, read_window
 from paddock.web.texts import translator
 
@@ -58,6 +58,13 @@ _TRACEBACK = "Traceback (most recent call last)"
 
 class UnknownRunError(PaddockError):
     """No run of this user has the id."""
+
+
+class LatestProgress(NamedTuple):
+    """The progress of a run in a few words: "120/2000 · loss 1.2 · 5 steps/s"."""
+
+    text: str = ""
+    is_stalled: bool = False
 
 
 @dataclass(frozen=True)
@@ -247,17 +254,19 @@ class RunSource:
         found: Sequence[Path] = self._answers.latest(question) or ()
         return found
 
-    def progress(self, run: RegisteredJob, state: JobStatus) -> str:
-        """The latest progress of a run in a few words: "120/2000 · loss 1.2 · 5 steps/s"."""
-        known: str | None = self._answers.latest(("progress", run.run_id))
+    def progress(self, run: RegisteredJob, state: JobStatus) -> LatestProgress:
+        """The latest progress of a run."""
+        known: LatestProgress | None = self._answers.latest(("progress", run.run_id))
         if known is not None:
             return known
         if state.is_final and run.handle.backend != LAUNCH:
-            return ""
-        found = next(filter(None, map(_last_progress, self._paths(run, is_brief=True))), "")
+            return LatestProgress()
+        found = [_last_progress(path) for path in self._paths(run, is_brief=True)]
+        text = next((each.text for each in found if each.text), "")
         if state.is_final:
-            self._answers.keep(("progress", run.run_id), found)
-        return found
+            self._answers.keep(("progress", run.run_id), LatestProgress(text))
+            return LatestProgress(text)
+        return LatestProgress(text, any(each.is_stalled for each in found))
 
     # ------------------------------------------------------------ logs
 
@@ -285,28 +294,40 @@ class RunSource:
         return lines[-LAST_LINES:]
 
 
-def _progress_rows(path: Path) -> Iterator[Row]:
-    """The last rows of progress of a history, the latest first."""
+def _last_rows(path: Path) -> Iterator[Row]:
+    """The last rows of a history about progress and stalls, the latest first."""
     with suppress(OSError), open(path, "rb", opener=at_once) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
         for line in reversed(file.read().split(b"\n")):
-            if b'"progress"' in line:
-                with suppress(ValueError):
-                    yield json.loads(line)
+            if any(word in line for word in (b'"progress"', b'"stall', b'"attempt')):
+                with suppress(ValueError, TypeError, LookupError):
+                    row = json.loads(line)
+                    if row["kind"] in STALLS:
+                        yield row
 
 
-def _last_progress(path: Path) -> str:
-    """The progress in the last rows of a history, in words."""
+def _last_progress(path: Path) -> LatestProgress:
+    """The progress and the stall in the last rows of a history."""
+    newest = ""
     with suppress(TypeError, ValueError, LookupError, AttributeError):
-        rows = _progress_rows(path)
+        rows = _last_rows(path)
         for last in rows:
+            newest = newest or last["kind"]
+            if last["kind"] != "progress":
+                continue
             told, step = progress_of(last), last.get("step")
-            if step and told["rate"] is None:
-                own = (r for r in rows if r["rank"] == last["rank"])
-                told = progress_of(last, next((r for r in own if r.get("step", step) < step), None))
+            own = (r for r in rows if r.get("rank") == last["rank"] and "step" in r)
+            for was in own if step and told["rate"] is None else ():
+                if was["step"] >= step or was["at"] >= last["at"]:
+                    break
+                rate = (step - was["step"]) / (last["at"] - was["at"])
+                told |= {"rate": rate, "rate_unit": "steps/s"}
+                if last["at"] - was["at"] >= RATE_SECONDS:
+                    break
             done, loss, rate, *_ = rank_texts(RankView("", 0, "", 0, "", **told), translator("en"))
-            return " · ".join(filter(None, (done, loss and f"loss {loss}", rate)))
-    return ""
+            text = " · ".join(filter(None, (done, loss and f"loss {loss}", rate)))
+            return LatestProgress(text, newest == "stall")
+    return LatestProgress("", newest == "stall")
 
 
 def log_end(state: JobStatus) -> float:

@@ -60,6 +60,7 @@ TEXTS = {
     "held": ("A rank was stopped by a signal or a debugger", "有 rank 被信号或调试器暂停"),
     "stacks": ("Stacks", "调用栈"),
     "suspects": ("Suspects", "可疑的 rank"),
+    "suspect": ("suspect", "可疑"),
     "place": ("Where", "位置"),
     "culprit": ("What failed first", "最先失败的"),
     "traceback": ("Traceback, or last lines", "Traceback 或最后几行"),
