@@ -183,6 +183,8 @@ def read_reports(data: bytes) -> ProgressReading | None:
 
     >>> read_reports(b'{"step": 3, "loss": NaN, "who": "me"}\\n[]').values
     (('loss', nan),)
+    >>> read_reports(b'{"step": 3, "steps": 9}').steps
+    9
     """
     for line in reversed(data.splitlines()):
         try:
@@ -195,11 +197,16 @@ def read_reports(data: bytes) -> ProgressReading | None:
         except (ValueError, AttributeError, RecursionError):
             continue
         if found:
-            step, epoch = found.pop("step", None), found.pop("epoch", None)
-            whole = None if step is None or not abs(step) < WHOLE_MAX else int(step)
+            step, steps, epoch = (found.pop(name, None) for name in ("step", "steps", "epoch"))
             values = (*found.items(),)[:VALUES_MAX]
-            return ProgressReading("paddock.report", whole, epoch=_finite(epoch), values=values)
+            return ProgressReading(
+                "paddock.report", _below(step), _below(steps), _finite(epoch), values=values
+            )
     return None
+
+
+def _below(number: float | None) -> int | None:
+    return None if number is None or not abs(number) < WHOLE_MAX else int(number)
 
 
 def own_profiles(text: str) -> tuple[list[LineProfile], list[str]]:

@@ -22,7 +22,7 @@ SECONDS_MIN = 15.0  # of a measurement
 # median, and with so many times it; then the scale and the text that show both.
 MEASURES = {
     "step": (0.0, 1.15, 1, "{:.3g} s a step, the others {:.3g} s"),
-    "waited": (0.1, 1.1, 100, "waits for a core {:.0f} % of its time, the others {:.0f} %"),
+    "waited": (0.2, 1.3, 100, "waits for a core {:.0f} % of its time, the others {:.0f} %"),
     "faults": (20.0, 2.0, 1, "{:.0f} pages a second from the disk, the others {:.0f}"),
     "cpu": (0.5, 2.0, 100, "uses {:.0f} % of a core, the others {:.0f} %"),
 }
