@@ -18,7 +18,8 @@ def report(*, step: int | None = None, epoch: float | None = None, **values: flo
     """Report this rank's progress to its launcher: `paddock top` and `paddock web` show it.
 
     values: any numbers by name, such as loss, lr, examples_per_second; a tensor of one element is a
-    number as well. One named steps is how many steps there will be. Waits for nothing: a report is dropped while the launcher is busy.
+    number as well. One named steps is how many steps there will be. Waits for nothing: a report is
+    dropped while the launcher is busy.
 
     Returns False if it was not sent: outside of `paddock launch`, or dropped.
     Raises TypeError for a value that is no number, ValueError for a report that is too long.
