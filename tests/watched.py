@@ -169,6 +169,6 @@ class OnTerminal:
 
 
 def left_on(text: str) -> list[str]:
-    """The lines that stay on a terminal."""
-    lines = text.replace("\r\n", "\n").split("\n")
+    """The lines that stay on a terminal. Where colorama is, it resets colours at the exit."""
+    lines = text.removesuffix("\x1b[0m").replace("\r\n", "\n").split("\n")
     return [line.split(CLEAR)[-1] for line in lines if line.split(CLEAR)[-1].strip()]

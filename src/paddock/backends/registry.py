@@ -41,7 +41,7 @@ ABANDONED_SECONDS = 60.0  # an entry gets its run.json before
 # of servers are not among it: they may be the only copy.
 OURS = re.compile(
     r"\.?(run\.json|events\.jsonl|status\.json|plan\.json|git\.txt|try)(\..+)?|control|\.paddock"
-    r"|(workerlog|serverlog|heterlog)\..+|(launcher|endpoints)\.log"
+    r"|(workerlog|serverlog|heterlog)\..+|(launcher|endpoints)\.log|history(\.jsonl)?"
 )
 
 
@@ -137,9 +137,7 @@ class RegisteredJob:
             if self.folder.is_symlink():
                 self.folder.unlink()  # where it leads is not ours
                 return
-            for path in self.folder.iterdir():
-                path.unlink(missing_ok=True)
-            self.folder.rmdir()
+            shutil.rmtree(self.folder)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -305,7 +303,7 @@ def remove_damaged(folder: Path) -> None:
                                hint="remove it yourself if nobody needs it")  # fmt: skip
         for entry in os.scandir(folder):
             name, is_folder = entry.name, entry.is_dir(follow_symlinks=False)
-            if not OURS.fullmatch(name) or is_folder != (name == ".paddock"):
+            if not OURS.fullmatch(name) or is_folder != (name in (".paddock", "history")):
                 raise PaddockError(
                     f"{folder} does not look like a run, it has {name!r}: it is left as it is",
                     hint="remove it yourself if nobody needs it",
