@@ -152,6 +152,17 @@ def test_a_rank_in_pdb_is_told_once() -> None:
     assert [action for _, action in replay(script, 300)] == [RankHeld(1, debugger="pdb")]  # type: ignore[misc]
 
 
+def test_a_rank_that_has_just_left_pdb_moves() -> None:
+    """No look had seen that yet: the 200 s in pdb were told as a stall."""
+    pdb = (Frame("interaction", "/usr/lib/python3.11/pdb.py", 4), TRAIN)
+    script = then(
+        100,
+        lambda r, now: (0.0, 0, 0, 99, "S", pdb) if r == 1 and now < 300 else waiting(),
+    )
+    held, *found = replay(script, 320)
+    assert found == [], held
+
+
 def test_a_checkpoint_that_never_ends_is_told_after_the_limit() -> None:
     script = then(100, lambda r, _s: stuck(0.0, "save") if r == 0 else waiting())
     said = replay(script, 800)

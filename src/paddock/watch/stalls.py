@@ -162,12 +162,18 @@ class StallDetector:
         if self._moved_at is None or self._is_stalled:
             return []
         self._looks += 1
-        debugged = [stack for stack in stacks if stack.debugger]
+        debugged = [  # also a rank whose stack could not be read this time
+            s for s in stacks if s.debugger or (s.rank in self._debugged and not s.frames)
+        ]
         if debugged:
             self._next_stacks_at = now + self.patience
             new = [stack for stack in debugged if stack.rank not in self._debugged]
             self._debugged.update(stack.rank for stack in new)
             return [RankHeld(stack.rank, debugger=stack.debugger) for stack in new]
+        if self._debugged:  # its user has let it go on
+            self._moved_at = now
+            self._forget_stacks()
+            return []
         for stack in stacks:
             # Without lines: a loop at one place has many, and one function.
             calls = " < ".join(frame.function for frame in stack.frames)
