@@ -29,7 +29,15 @@ from paddock.watch.bill import Bill, bill_of
 from paddock.watch.history import HistoryReader, HistoryRows, at_once
 from paddock.watch.servers import COUNTED
 from paddock.watch.svg import ChartLine, TimelineRow, number_text
-from paddock.watch.view import RATE_SECONDS, STALLS, RankView, RunView, progress_of, run_view
+from paddock.watch.view import (
+    RATE_SECONDS,
+    STALLS,
+    RankView,
+    RunView,
+    StepRate,
+    progress_of,
+    run_view,
+)
 from paddock.web.loglines import LogPlace, LogWindow, read_window
 from paddock.web.texts import translator
 
@@ -315,15 +323,15 @@ def _last_progress(path: Path) -> LatestProgress:
             newest = newest or last["kind"]
             if last["kind"] != "progress":
                 continue
-            told, step = progress_of(last), last.get("step")
-            own = (r for r in rows if r.get("rank") == last["rank"] and "step" in r)
-            for was in own if step and told["rate"] is None else ():
-                if was["step"] >= step or was["at"] >= last["at"]:
-                    break
-                rate = (step - was["step"]) / (last["at"] - was["at"])
-                told |= {"rate": rate, "rate_unit": "steps/s"}
-                if last["at"] - was["at"] >= RATE_SECONDS:
-                    break
+            own = [last]
+            for was in rows if last.get("step") and last.get("rate") is None else ():
+                if was.get("rank") == last["rank"] and "step" in was:
+                    own.append(was)
+                    if last["at"] - was["at"] >= RATE_SECONDS:
+                        break
+            rates, told = StepRate(), dict[str, Any]()
+            for row in reversed(own):
+                told = progress_of(row, rates)
             done, loss, rate, *_ = rank_texts(RankView("", 0, "", 0, "", **told), translator("en"))
             text = " · ".join(filter(None, (done, loss and f"loss {loss}", rate)))
             return LatestProgress(text, newest == "stall")
