@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 
+from paddock.accel import accelerator
 from paddock.core.value import value
 
 TYPE_CHECKING = False
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
 ASK_SECONDS = 10.0  # between two questions, and for an answer at most
 BYTES_MAX = 1 << 16  # of an answer: what a pipe holds
 NVIDIA = "--query-gpu=index,uuid,utilization.gpu,memory.used"
-COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "gpu": (("nvidia-smi", NVIDIA, "--format=csv,noheader,nounits"),),
-    "xpu": (("xpu-smi",), ("xpu_smi",)),
-    "dcu": (("hy-smi",), ("rocm-smi",)),
-}
 # The DEVICES table of xpu_smi: a number, a PCI address, ..., use, L3, memory.
 _XPU = re.compile(r"\|\s*(\d+) \| [\da-f:.]+ \|.*?(\d+) % \|[^|]*\|\s*(\d+) / \d+ MB \|", re.ASCII)
 
@@ -59,12 +55,19 @@ def read_use(kind: str, text: str) -> dict[str, DeviceUse]:
     return found
 
 
+def _commands(kind: str) -> Sequence[tuple[str, ...]]:
+    """The commands that tell the use of devices, the first that is there is the one to run."""
+    if kind == "gpu":
+        return (("nvidia-smi", NVIDIA, "--format=csv,noheader,nounits"),)
+    return accelerator(kind).commands if kind in ("xpu", "dcu") else ()
+
+
 class DeviceProbe:
     """Asks a vendor's tool again and again, and waits for no answer. Owned by one thread."""
 
     def __init__(self, kind: str, env: Mapping[str, str]) -> None:
         self._kind, self._env = kind, env
-        self._commands = list(COMMANDS.get(kind, ()))
+        self._commands = list(_commands(kind))
         self._process: Popen[bytes] | None = None
         self._asked_at = -ASK_SECONDS
         self.found: dict[str, DeviceUse] = {}

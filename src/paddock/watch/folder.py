@@ -1,7 +1,7 @@
 """Ask launchers on other hosts for stacks through files, where hosts share a job's directory.
 
 A control socket reaches nobody on another host. stacks.ask has the newest question, a line of JSON;
-each launcher reads it every second, and writes its answer into a file of its own. Both files
+each launcher reads it at every look, and writes its answer into a file of its own. Both files
 are there from the launcher's start and are written in place: NFS finds new text when a file is
 opened, and a new file much later (nfs(5), DATA AND METADATA COHERENCE).
 """

@@ -33,6 +33,7 @@ from paddock.kube.client import PODS, KubeError, Query, Resource
 from paddock.kube.connect import find_config
 from paddock.kube.http_client import HttpClient, open_client
 from paddock.kube.objects import Pod, rfc3339
+from paddock.watch.folder import ANSWER, ANSWER_SECONDS, QUESTION
 
 T = TypeVar("T")
 EVENTS: Resource[dict[str, Any]] = Resource("", "v1", "events", "Event", dict)
@@ -41,7 +42,6 @@ COMMANDS: Resource[dict[str, Any]] = Resource(
 )
 LABEL_POD = "paddle-res-name"  # on every pod of a PaddleJob (operator/names.py)
 AT_ONCE = 16
-STACKS_SECONDS = 10
 # For the container's Python, as an image may lack all else: prints the inode of the newest history,
 # and what follows byte $2 if its inode is $1, else all.
 NEWS = f"""
@@ -56,12 +56,12 @@ with open(max(found, key=os.path.getmtime), "rb") as file:
 STACKS = f"""
 import glob, json, os, sys, time
 asked = json.loads(sys.argv[1])
-named = f"stacks.of.{{os.uname().nodename}}.*"
+named = f"{ANSWER}{{os.uname().nodename}}.*"
 found = glob.glob(f"{FOLDER}/log/**/" + named, recursive=True)
 own = max(found, key=os.path.getmtime)
-with open(os.path.join(os.path.dirname(own), "stacks.ask"), "w") as file:
+with open(os.path.join(os.path.dirname(own), "{QUESTION}"), "w") as file:
     json.dump(asked, file)
-row, until = {{}}, time.monotonic() + {STACKS_SECONDS}
+row, until = {{}}, time.monotonic() + {ANSWER_SECONDS}
 while row.get("id") != asked["id"] and time.monotonic() < until:
     time.sleep(0.1)
     with open(own) as file:
@@ -195,7 +195,7 @@ async def stacks(
     words = json.dumps({"id": asked, "native": native})
 
     async def ask_one(pod: Pod) -> dict[str, Any]:
-        name, problem = pod.metadata.name, f"no answer within {STACKS_SECONDS} s"
+        name, problem = pod.metadata.name, f"no answer within {ANSWER_SECONDS:g} s"
         try:
             async with some:
                 command = (ITS_PYTHON, "-Ec", STACKS, words)
