@@ -17,7 +17,7 @@ from paddock.watch.stalls import (
     StallFound,
 )
 
-TRAIN = Frame("main", "/work/train.py", 88)
+TRAIN = Frame("main", "/code/train.py", 88)
 REDUCE = (Frame("all_reduce", "/x/site-packages/torch/distributed/distributed_c10d.py", 4), TRAIN)
 STALL_AFTER = 600.0
 
@@ -36,7 +36,7 @@ def waiting(step: int | None = 99) -> Second:
 
 def stuck(cpu: float, name: str = "read_shard", *, step: int | None = 99, state: str = "S",
           bytes_: int = 0) -> Second:  # fmt: skip
-    return (cpu, bytes_, 0, step, state, (Frame(name, "/work/data.py", 12), TRAIN))
+    return (cpu, bytes_, 0, step, state, (Frame(name, "/code/data.py", 12), TRAIN))
 
 
 def replay(script: Script, seconds: int, ranks: int = 4, tracer: int = 0) -> list[object]:
@@ -172,7 +172,7 @@ def test_a_checkpoint_that_never_ends_is_told_after_the_limit() -> None:
 
 def test_recomputed_activations_are_no_checkpoint() -> None:
     again = Frame("checkpoint", "/x/site-packages/torch/utils/checkpoint.py", 4)
-    assert not RankStack(0, (Frame("matmul", "/work/model.py", 3), again, TRAIN)).is_slow_work
+    assert not RankStack(0, (Frame("matmul", "/code/model.py", 3), again, TRAIN)).is_slow_work
 
 
 def test_the_end_of_a_stall_is_told() -> None:

@@ -59,10 +59,10 @@ def test_a_rank_in_the_backward_pass_of_data_parallel_training_waits_for_the_oth
     waits = (
         Frame("_engine_run_backward", f"{torch}/autograd/graph.py", 1113),
         Frame("backward", f"{torch}/autograd/__init__.py", 395),
-        Frame("main", "/work/train.py", 41),
+        Frame("main", "/code/train.py", 41),
     )
     groups = group(
-        [RankStack(0, waits), RankStack(1, (Frame("load_batch", "/work/train.py", 15),))]
+        [RankStack(0, waits), RankStack(1, (Frame("load_batch", "/code/train.py", 15),))]
     )
     assert [one.place for one in groups] == ["backward at train.py:41", "load_batch at train.py:15"]
     assert suspects(groups) == (1,)

@@ -81,6 +81,20 @@ def first_run(page: Browser) -> str:
     return str(page.wait(lambda: page.text("a[data-row]"), "a run"))
 
 
+@contextmanager
+def seen_run(folder: Path, name: str) -> Iterator[tuple[Browser, str, str]]:
+    """A page of a run of two ranks that goes on: the browser, the server's address, the run."""
+    with (
+        serving(folder) as address,
+        training(folder, STEPS, "--nproc-per-node", "2"),
+        browser() as page,
+    ):
+        sign_in(page, address)
+        run = first_run(page)
+        page.open(f"{base_of(address)}/runs/{run}/{name}")
+        yield page, address, run
+
+
 def test_a_run_is_seen_while_it_goes(tmp_path: Path) -> None:
     """From the first page to a rank's log: what moves does so by itself, and asks nobody else."""
     with serving(tmp_path) as address, browser() as page:
@@ -118,14 +132,7 @@ def test_a_run_is_seen_while_it_goes(tmp_path: Path) -> None:
 
 def test_stacks_that_a_reader_has_opened_stay_open(tmp_path: Path) -> None:
     """Of a run that goes on, whose page is made anew twice a second."""
-    with (
-        serving(tmp_path) as address,
-        training(tmp_path, STEPS, "--nproc-per-node", "2"),
-        browser() as page,
-    ):
-        sign_in(page, address)
-        run = first_run(page)
-        page.open(f"{base_of(address)}/runs/{run}/failure")
+    with seen_run(tmp_path, "failure") as (page, _, run):
         argv = [sys.executable, "-m", "paddock", "stacks", run]
         env = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
         page.wait(lambda: subprocess.run(argv, env=env, capture_output=True).returncode == 0)
@@ -139,14 +146,7 @@ def test_stacks_that_a_reader_has_opened_stay_open(tmp_path: Path) -> None:
 
 def test_logs_are_searched_and_paused(tmp_path: Path) -> None:
     """By the keyboard alone."""
-    with (
-        serving(tmp_path) as address,
-        training(tmp_path, STEPS, "--nproc-per-node", "2"),
-        browser() as page,
-    ):
-        sign_in(page, address)
-        run = first_run(page)
-        page.open(f"{base_of(address)}/runs/{run}/logs")
+    with seen_run(tmp_path, "logs") as (page, address, run):
         page.key("/")
         page.key("STEP 1", Keys.ENTER)
         page.wait(lambda: "q=STEP" in page.driver.current_url, "the search")

@@ -177,7 +177,7 @@ class StackGroup:
 def group(stacks: Iterable[RankStack]) -> tuple[StackGroup, ...]:
     """Group ranks by their place, the largest group first.
 
-    >>> one = Frame("read", "/work/data.py", 12)
+    >>> one = Frame("read", "/code/data.py", 12)
     >>> [g.ranks for g in group([RankStack(0, (one,)), RankStack(1, (one,)), RankStack(2)])]
     [(0, 1), (2,)]
     """
