@@ -159,7 +159,8 @@ class Running:
 
     def stamps(self, event: str) -> list[Stamp]:
         """Stamps of one event so far, oldest first."""
-        lines = self._stamps.read_text(encoding="ascii").splitlines()
+        # Up to the last newline: the line after it is still being written.
+        lines = self._stamps.read_text(encoding="ascii").rpartition("\n")[0].splitlines()
         found = [Stamp(w[0], *map(int, w[1:])) for w in (line.split() for line in lines)]
         return sorted((s for s in found if s.event == event), key=lambda s: s.at_ns)
 
