@@ -6,6 +6,7 @@ leadership             lead, follow or seek: that state machine; majority electi
 etcd_election          elections of the leader through etcd
 transport              sockets, TLS, the handshake, messages as lines, heartbeats and leases
 coordinator, member    the two sides: the leader's, and that of each node
+signals                signals to the launcher, and those that its guardian forwards
 view                   the state of the job on this node: rows of status.json and verdict.json
 control                the control socket: status, stop, events
 recorder, run_record   files of --record; the entry of every launch in the user's registry

@@ -231,13 +231,14 @@ class LauncherProcess(Launcher):
         import signal
         import sys
 
+        from paddock.agent.signals import LauncherSignals
         from paddock.local.guardian import forwarded_signals, from_guardian, take_signals
 
         # The owner thread answers a dying rank; the output thread must not keep it from the GIL.
         sys.setswitchinterval(0.0005)
         # A signal that comes just before the loop sleeps, or to another thread, must wake it too.
         signal.set_wakeup_fd(self.loop.wake_fd, warn_on_full_buffer=False)
-        signals = _Signals(self)
+        signals = LauncherSignals(self)
         for number in forwarded_signals():
             for came_as in {number, from_guardian(number)}:
                 signals.watch(number, came_as)
@@ -439,47 +440,6 @@ class LauncherProcess(Launcher):
             self.finish(error.message)
         except RuntimeError:  # no thread can be started, so nothing can be written
             return
-
-
-class _Signals:
-    """Signals to this process, and those the guardian hands on.
-
-    What was sent to both at once was sent once: how often is the larger of the two counts. Those
-    that end a job are counted together, since any of them means the same.
-    """
-
-    def __init__(self, launcher: Launcher) -> None:
-        self._launcher = launcher
-        self._heard: dict[int, list[int]] = {}
-
-    def take(self, number: int, *, is_handed_on: bool) -> None:
-        """Act on a signal, in the loop, unless it has come the other way already."""
-        import signal
-
-        from paddock.local.guardian import LOSSES
-
-        if number in LOSSES:
-            self._launcher.member.on_signal(signal.SIGTERM, LOSSES[number])
-            return
-        is_user = number in (signal.SIGUSR1, signal.SIGUSR2)
-        heard = self._heard.setdefault(number if is_user else 0, [0, 0])
-        before = max(heard)
-        heard[is_handed_on] += 1
-        if max(heard) == before:
-            return
-        if is_user:
-            self._launcher.member.forward(number)
-        else:
-            self._launcher.member.on_signal(number)
-
-    def watch(self, number: int, came_as: int) -> None:
-        """Take the signal `number` whenever `came_as` comes."""
-        import signal
-
-        def act() -> None:
-            self.take(number, is_handed_on=came_as != number)
-
-        signal.signal(came_as, lambda _number, _frame: self._launcher.loop.post(act))
 
 
 def _recorder(job: Job, loop: Loop, output: OutputThread, pod_name: str) -> StatusRecorder | None:

@@ -1,0 +1,48 @@
+"""Signals that reach the launcher: its own, and those that its guardian forwards."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paddock.agent.launcher import Launcher
+
+
+class LauncherSignals:
+    """Signals to this process, and those the guardian hands on.
+
+    What was sent to both at once was sent once: how often is the larger of the two counts. Those
+    that end a job are counted together, since any of them means the same.
+    """
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+        self._heard: dict[int, list[int]] = {}
+
+    def take(self, number: int, *, is_handed_on: bool) -> None:
+        """Act on a signal, in the loop, unless it has come the other way already."""
+        import signal
+
+        from paddock.local.guardian import LOSSES
+
+        if number in LOSSES:
+            self._launcher.member.on_signal(signal.SIGTERM, LOSSES[number])
+            return
+        is_user = number in (signal.SIGUSR1, signal.SIGUSR2)
+        heard = self._heard.setdefault(number if is_user else 0, [0, 0])
+        before = max(heard)
+        heard[is_handed_on] += 1
+        if max(heard) == before:
+            return
+        if is_user:
+            self._launcher.member.forward(number)
+        else:
+            self._launcher.member.on_signal(number)
+
+    def watch(self, number: int, came_as: int) -> None:
+        """Take the signal `number` whenever `came_as` comes."""
+        import signal
+
+        def act() -> None:
+            self.take(number, is_handed_on=came_as != number)
+
+        signal.signal(came_as, lambda _number, _frame: self._launcher.loop.post(act))
