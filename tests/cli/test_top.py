@@ -31,3 +31,15 @@ def test_hostile_text_stays_in_its_line(
     lines = board_lines(BoardSource(("train-1",)).look(), time.time(), 24, columns)
     assert len(lines) <= 24
     assert [line for line in lines if not line.isprintable() or len(line) > max(columns, 2)] == []
+
+
+def test_each_rank_is_one_line_of_80_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The width of most terminals: what says nothing, and then the node, is left out."""
+    rows = history_rows(ranks=8, host="gpu-node-17.cluster.example")
+    make_run(tmp_path, "pretrain-large-1", rows, end="succeeded", why="")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    lines = board_lines(BoardSource(("pretrain-large-1",)).look(), time.time(), 24, 80)
+    assert len(lines) == 2 + 2 + 1 + 8, lines
+    assert lines[4].split()[:3] == ["rank", "state", "step"]

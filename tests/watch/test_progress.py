@@ -182,9 +182,9 @@ def test_a_users_own_profile_is_wired_and_its_page_of_a_tracker_is_told(tmp_path
 
     assert paddock("launch", "--devices", "cpu", "t.py").startswith("0\n")
     status = paddock("status", "last")
-    assert "  progress: rounds\n" in status
+    assert "  steps: read from the log, lines as of rounds\n" in status
     assert "  wandb: https://wandb.ai/a/b/runs/1\n" in status
-    assert "progress: rounds" in paddock("top", "last")
+    assert "steps: read from the log, lines as of rounds" in paddock("top", "last")
     assert "29 steps" in paddock("bill", "last"), "the last line counts as well"
     (config / "progress.txt").write_text("mine ((\nother nothing\n")
     refused = paddock("launch", "--devices", "cpu", "t.py")

@@ -19,6 +19,9 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from paddlejobs import job, role
+from paddock.backends.launches import KILLED
+from paddock.core.attempt.exits import Exit
+from paddock.local.report.text import culprit_text
 from paddock.web.pages import STATIC
 from web.browser import Browser, browser, need_browser, serving, training
 from web.made import BEGAN, history_rows, make_run, stall_row
@@ -215,6 +218,72 @@ def test_pages_of_an_ended_run_on_a_phone_and_in_chinese(tmp_path: Path) -> None
         page.one("a[lang=en]").click()
         page.wait(lambda: page.text("h1") == "Compare", "English")
         assert is_ours(page, address)
+
+
+SENTENCES = """
+const kept = document.querySelector("main").cloneNode(true), found = [];
+for (const one of kept.querySelectorAll("code, pre, #lines, [lang=en]")) one.replaceWith("|");
+const walker = document.createTreeWalker(kept, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
+for (let node; (node = walker.nextNode());) {
+  found.push(node.nodeType === 3 ? node.textContent : "");
+  for (const name of node.getAttributeNames ? ["title", "aria-label", "placeholder"] : [])
+    found.push(node.getAttribute(name) || "");
+}
+return [...found, document.title, ...Object.values(document.body.dataset)];
+"""
+
+
+def test_no_page_in_chinese_has_a_sentence_in_english(tmp_path: Path) -> None:
+    """Of ours: what a program printed, names and code stay as they are."""
+    late = {"at": BEGAN + 31, "kind": "attempt", "attempt": 1,
+            "ranks": [["worker", r, 200 + r, "x"] for r in range(4)]}  # fmt: skip
+    seen = {"kind": "seen", "at": BEGAN, "name": "progress", "text": "tqdm"}
+    ended = {"kind": "exit", "at": BEGAN + 30, "rank": 1, "how": "exited with code 7"}
+    rows = [*history_rows(ranks=4), seen, ended, late]
+    rows += [{"kind": "sample", "at": BEGAN + at, "rank": rank, "cpu": at, "rss": 1 << 20,
+              "waited": at * 0.5 * (rank == 2)}
+             for at in range(32, 92, 10) for rank in range(4)]  # fmt: skip
+    rows += [{"kind": "held", "at": BEGAN + 93, "rank": 0}, stall_row(1, [0, 2, 3], at=94),
+             {"kind": "stacks", "at": BEGAN + 95, "why": "rank 1 exited with code 7",
+              "groups": [[[0], "f at x.py:1"]]}]  # fmt: skip
+    killed = Exit("worker", 1, 0, "node-a", 1, 1, signal=9, cause="signal", pid=101)
+    again = "no restart is left of 1 (--max-restart)"
+    make_run(tmp_path, "train-1", rows, why=f"{culprit_text(killed)}; {again}")
+    make_run(tmp_path, "train-2", end="lost", why=KILLED)
+    make_run(tmp_path, "train-3", history_rows(), end="cancelled",
+             why="stopped by SIGTERM; 2 ranks did not exit cleanly")  # fmt: skip
+    pages = [f"/runs/train-{number}{path}" for number in (1, 2, 3)
+             for path in ("", "/logs", "/failure", "/report")]  # fmt: skip
+    pages += ["/", "/?q=nothing", "/compare", "/compare?run=train-1&run=train-3", "/runs/none"]
+    with serving(tmp_path) as address, browser(language="zh-CN,zh", width=390) as page:
+        sign_in(page, address)
+        for path in pages:
+            if path.endswith("/report"):
+                (tmp_path / "report.html").write_text(page.fetch(base_of(address) + path), "utf-8")
+                page.open(f"file://{tmp_path}/report.html")
+                found = page.run(SENTENCES)
+                page.open(base_of(address))
+            else:
+                page.open(base_of(address) + path)
+                found = page.run(SENTENCES)
+            left = [text for text in found if re.search(r"[A-Za-z]+(?: [A-Za-z]+){2,}", text)]
+            assert left == [], path
+
+
+def test_a_page_of_an_earlier_server_says_so(tmp_path: Path) -> None:
+    """The same port, another token: that is not the same as no answer."""
+    make_run(tmp_path, "train-1", history_rows())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+    with browser() as page:
+        with serving(tmp_path, "--port", port) as address:
+            sign_in(page, address)
+            page.wait(lambda: page.text("#pulse") == "Live", "the pulse")
+        page.wait(lambda: "No answer" in page.text("#pulse"), "the word that it has gone")
+        with serving(tmp_path, "--port", port):
+            page.wait(lambda: "of an earlier" in page.text("#pulse"), "the word that it is another")
+            page.open(base_of(address))
+            assert "of an earlier `paddock web`" in page.text()
 
 
 def test_runs_are_chosen_and_compared(tmp_path: Path) -> None:

@@ -7,19 +7,33 @@ import re
 import time
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import get_args
 from xml.etree import ElementTree
 
 import pytest
 
 import paddock.web
-from paddock.backends.types import JobStatus, LogChunk, LogQuery
+from paddock.backends.kubernetes.parse import BY_US, LOST, UNSEEN
+from paddock.backends.launches import KILLED
+from paddock.backends.slurm.parse import REASONS, STATES, _reason
+from paddock.backends.ssh.state import TOLD
+from paddock.backends.text import word_of
+from paddock.backends.types import JobStatus, LogChunk, LogQuery, State
+from paddock.core.attempt.exits import Exit
+from paddock.core.attempt.policy import Verdict, decide_restart
+from paddock.core.job import Restart
 from paddock.errors import UsageError
+from paddock.local.report.text import cancel_text, culprit_text
 from paddock.local.runs.entry import registry_folder
 from paddock.watch import svg
+from paddock.watch.bill import KINDS
+from paddock.watch.slow import MEASURES
+from paddock.watch.view import steps_text
 from paddock.web.follow import LogFollower
-from paddock.web.pages import render, report_page, run_values
+from paddock.web.guard import EARLIER, UNKNOWN
+from paddock.web.pages import NOTICES, render, report_page, run_values
 from paddock.web.runs import RunSource
-from paddock.web.texts import TEXTS
+from paddock.web.texts import _catalogue, in_chinese
 from web.made import (
     BEGAN,
     COOKIE,
@@ -35,6 +49,7 @@ from web.made import (
 
 FOLDER = Path(paddock.web.__file__).parent
 TEMPLATES = sorted((FOLDER / "templates").glob("*.html"))
+ENGLISH = re.compile(r"[A-Za-z]+(?: [A-Za-z]+){2,}")  # a sentence, or a part of one
 LETTERS = re.compile(r"[A-Za-z]{3,}")
 HOSTILE = "<script>alert(1)</script>"
 
@@ -75,31 +90,49 @@ def a_site(state: Path) -> list[str]:
 # ---------------------------------------------------------------------------------------- texts
 
 
-def test_every_text_is_there_in_both_languages() -> None:
-    """A page half in one language looks broken."""
-    for key, (english, chinese) in TEXTS.items():
-        assert english and chinese, key
-        is_name = english in ("CPU", "rank", "Ranks", "Rank", "rank-hours")
-        assert is_name or re.search("[\u4e00-\u9fff]", chinese), key
-        assert not re.search("[\u4e00-\u9fff]", english), key
-
-
-def test_templates_use_the_texts_and_no_words_of_their_own() -> None:
-    """Each key is in the table, each text is used, and no template has a word outside of it."""
-    used: set[str] = set()
+def test_every_text_of_the_templates_has_its_chinese() -> None:
+    """A page half in one language looks broken; and no template has a word outside of t()."""
     for path in TEMPLATES:
         source = path.read_text("utf-8")
-        used |= set(re.findall(r"\bt\('([\w-]+)'\)", source))
+        for each in re.findall(r"\bt\(([^|()]*)\)", source):
+            for text in re.findall(r"'([^']*)'", each):
+                assert in_chinese(text) != text or text == "CPU", (path.name, text)
         words = re.sub(r"\{%.*?%\}|\{\{.*?\}\}|<style>.*?</style>|<[^>]*>", " ", source, flags=re.S)
         left = set(LETTERS.findall(words)) - {"Paddock", "Enter", "default", "none", "unsafe"}
         assert not left, path.name
-    names = set(re.findall(r"['\"]([\w-]+)['\"]", "".join(p.read_text("utf-8") for p in
-                [*TEMPLATES, *FOLDER.glob("*.py")] if p.name != "texts.py")))  # fmt: skip
-    assert used <= TEXTS.keys()
-    states = {"pending", "starting", "running", "stopping", "unknown", "ended", "draining",
-              "succeeded", "cancelled", "restart", "lost", "stall", "stall_over", "held",
-              }  # fmt: skip
-    assert TEXTS.keys() - used - names - states == set()
+    for text in (*NOTICES.values(), *KINDS, *map(word_of, get_args(State)), EARLIER, UNKNOWN):
+        assert in_chinese(text) != text, text
+
+
+def test_sentences_that_come_with_a_run_have_their_chinese() -> None:
+    """Why it failed, what it waits for, who may be slow: as the code makes them."""
+    ends = [Exit("worker", 3, 1, "node-b", 1, 1, pid=9, **more) for more in (
+        {"code": 7}, {"signal": 9, "cause": "signal"}, {"signal": 9, "cause": "oom"},
+        {"signal": 9, "cause": "oom", "memory": "2.0 GiB"}, {"code": 1, "timed_out": True},
+        {"cause": "not-found", "tail": "x"})]  # fmt: skip
+    texts = [culprit_text(each) for each in ends]
+    texts += [f"{each.name} {each.how}" for each in ends]
+    texts += [why for _, why in STATES.values() if why]
+    texts += [_reason(word) for word, why in REASONS.items() if why]
+    texts += [KILLED, TOLD, UNSEEN, BY_US, LOST, *map(steps_text, ("plain", "tqdm", "visualdl"))]
+    texts += [f"ranks 0-2,5 on node-b may be slow: {text.format(1.5, 2)}"
+              for *_, text in MEASURES.values()]  # fmt: skip
+    for policy in (Restart(2), Restart(2, restart_on=("oom",))):
+        texts.append(decide_restart(policy, ends[0], used=2, ran_seconds=0.0).reason)
+    verdict = Verdict("cancel", 143, "node a was told to stop", tuple(ends))
+    texts += [cancel_text(verdict), cancel_text(verdict, is_alone=True)]
+    left = [text for text in texts if text and ENGLISH.search(in_chinese(text))]
+    assert left == []
+
+
+def test_all_of_the_catalogue_is_well_formed() -> None:
+    """A Chinese text takes what stands in its English one, and each is Chinese."""
+    for english, chinese in _catalogue()[0].items():
+        gaps = len(re.findall(r"#|\{\}", english))
+        assert chinese.format(*["x"] * gaps), english
+        assert chinese.count("{") == gaps or "{0}" in chinese or "{1}" in chinese, english
+        is_name = english in ("Rank", "Ranks", "rank # {}", "server # {}")
+        assert is_name or re.search("[\u4e00-\u9fff]", chinese), english
 
 
 @pytest.mark.parametrize(

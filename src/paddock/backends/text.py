@@ -35,7 +35,7 @@ def clean(text: str) -> str:
     >>> clean("a\\x1b[31mb\\nc")
     'a?[31mb?c'
     """
-    return "".join(c if c.isprintable() else "?" for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def age(seconds: float) -> str:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -30,6 +31,7 @@ from paddock.watch.stacks import ranks_text
 
 AT_ONCE = 16
 POLL_SECONDS = 1.0
+KEEP_SECONDS = 10.0
 LAST_LINES_SECONDS = 10.0
 EXITS = {"succeeded": 0, "cancelled": 143, "lost": EXIT_OWN_FAULT, "failed": 1}
 
@@ -289,6 +291,20 @@ def watch(run: RegisteredJob) -> int:
         time.sleep(POLL_SECONDS)
 
 
+def keep_histories(runs: Sequence[RegisteredJob], due: float) -> float:
+    """Copy the histories that end with their pods, from `due` on; returns when to do it again.
+
+    due: monotonic seconds.
+    """
+    if time.monotonic() < due:
+        return due
+    for run in runs:
+        if run.handle.backend == "kubernetes":
+            with suppress(PaddockError):  # the status tells that the cluster is silent
+                find_backend(run.handle.backend).history(run)
+    return time.monotonic() + KEEP_SECONDS
+
+
 def stay(run: RegisteredJob) -> int:
     """Follow a job's log to its end; returns its exit code. Ctrl-C stops it, a second at once.
 
@@ -297,7 +313,7 @@ def stay(run: RegisteredJob) -> int:
     backend = find_backend(run.handle.backend)
     is_stopping = False
     reader: threading.Thread | None = None
-    last = ""
+    last, due = "", 0.0
 
     def read() -> None:
         try:
@@ -318,6 +334,7 @@ def stay(run: RegisteredJob) -> int:
                 reader.start()
             if status.is_final:
                 break
+            due = keep_histories([run], due)
             # sleep: a batch system does not report the end of a job
             time.sleep(POLL_SECONDS / 2)
         except KeyboardInterrupt:

@@ -29,6 +29,7 @@ from paddock.cli.job_status import (
     ask,
     ask_all,
     exit_code,
+    keep_histories,
     one_of,
     runs_of,
     seen_end,
@@ -148,6 +149,7 @@ def _wait(args: ParsedCommand) -> int:
     limit = args.timeout
     deadline = None if limit is None else time.monotonic() + limit
     ended: dict[str, JobStatus] = {}
+    due = 0.0
     with ProgressMeter("waiting", "runs ended", is_quiet=args.json) as meter:
         while True:
             left = [run for run in runs if run.run_id not in ended]
@@ -161,6 +163,7 @@ def _wait(args: ParsedCommand) -> int:
             meter.text = waited_for(asked)
             if len(runs) > 1:
                 meter(len(ended), len(runs))
+            due = keep_histories(left, due)
             # sleep: see watch
             time.sleep(POLL_SECONDS)
     statuses = [ended[run.run_id] for run in runs]

@@ -37,6 +37,7 @@ RUNS_MAX = 20
 NO_RUNS = "no run goes on; start one with paddock launch or paddock submit"
 RUN_HEAD = ("run", "state", "ranks", "step", "loss", "age", "waits for")
 RANK_HEAD = ("rank", "node", "state", "step", "loss", "rate", "cpu", "memory", "progress")
+LEAST = ("node", "memory", "cpu", "ranks", "age", "loss")  # first left out where it is narrow
 ONCE_SECONDS = 30.0  # a board that is shown once waits so long for hosts
 LOOK_SHARE = 0.05  # of a core, for the histories of all runs: one of 16 MB takes two seconds
 
@@ -135,11 +136,23 @@ def servers_text(servers: Sequence[ServerView]) -> str:
     return " · ".join(parts)
 
 
+def table(rows: Sequence[Sequence[str]], columns: int) -> list[str]:
+    """A table under its head, a line a row: no columns that say nothing, and of LEAST what fits."""
+    head, *others = rows
+    names = [name for at, name in enumerate(head) if any(row[at].strip("-") for row in others)]
+    for left_out in ("", *LEAST):
+        names = [name for name in names if name != left_out]
+        lines = fitted([[row[head.index(name)] for name in names] for row in rows], columns)
+        if not any("\n" in line for line in lines):
+            break
+    return lines
+
+
 def board_lines(runs: Sequence[BoardRun], now: float, rows: int, columns: int) -> list[str]:
     """The whole board as text, the ranks of the first run below; at most so many rows."""
     if not runs:
         return [NO_RUNS]
-    lines = fitted([RUN_HEAD, *(run_cells(each, now) for each in runs)], columns)
+    lines = table([RUN_HEAD, *(run_cells(each, now) for each in runs)], columns)
     first = runs[0]
     if first.view is not None and first.view.ranks:
         ranks = first.view.ranks
@@ -148,7 +161,7 @@ def board_lines(runs: Sequence[BoardRun], now: float, rows: int, columns: int) -
         about = f"{count(len(ranks), 'rank')}{slow}{seen_text(first.view)}"
         lines += ["", f"{first.run.run_id}: {about}"]
         lines += [servers_text(first.view.servers)] if first.view.servers else []
-        lines += fitted([RANK_HEAD, *(rank_cells(rank, now) for rank in ranks[:left])], columns)
+        lines += table([RANK_HEAD, *(rank_cells(rank, now) for rank in ranks[:left])], columns)
         if len(ranks) > left:
             lines.append(f"and {len(ranks) - left} more")
     elif first.problem:

@@ -79,11 +79,14 @@ def _report(given: ParsedCommand) -> int:
         sys.stdout.write(text)
         return 0
     path = Path(given.out or f"{run.run_id}.html")
+    was_there = path.exists()
     try:
         path.write_text(text, "utf-8")
     except OSError as error:
         raise UsageError(f"--out {path}: {error.strerror}") from error
     print(path)
+    if was_there:
+        say(f"{path} was there and is replaced")
     return 0
 
 

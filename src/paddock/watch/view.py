@@ -6,6 +6,7 @@ history.
 
 from __future__ import annotations
 
+from paddock.core.hosts import ROLE_NOUNS
 from paddock.core.value import value
 from paddock.watch.bill import read_attempts, read_stalls
 from paddock.watch.servers import COUNTED
@@ -85,16 +86,15 @@ class Curve:
 @value
 class RunView:
     """All that a history tells. stalls: from when until when nothing moved, of each node; seconds
-    since 1970, as began and ended. notices: rows of stalls and held ranks, the latest first.
+    since 1970, as began and ended. notices: as notices_in.
 
     stall: the stall, or the rank held by its user, that goes on; None while ranks move.
     slow: a line about a rank that may hold the others up, "" for none.
-    seen: the kinds of progress lines, as "progress", and the pages of trackers: names and texts.
+    seen: where steps are read from, and the pages of trackers: names and texts.
     """
 
     began: float
     ended: float | None
-    profile: str
     ranks: tuple[RankView, ...]
     attempts: tuple[Attempt, ...]
     stalls: tuple[tuple[float, float], ...]
@@ -141,16 +141,14 @@ def run_view(history: HistoryRows) -> RunView | None:
     if begin is None:
         return None
     end = next(history.of("end"), None)
-    profile = next((str(row["profile"]) for row in history.of("progress")), "")
     return RunView(
         began=float(begin["at"]),
         ended=None if end is None else float(end["at"]),
-        profile=profile,
         ranks=_ranks(history),
         attempts=tuple(read_attempts(history)),
         stalls=tuple((a / 1e3, b / 1e3) for of in read_stalls(history).values() for a, b in of),
         curves=_curves(history, float(begin["at"])),
-        notices=tuple(reversed(tuple(history.of("stall", "stall_over", "held")))),
+        notices=notices_in(history),
         servers=_servers(history, float(begin["at"])),
         slow=slow_text(history),
         seen=seen_in(history),
@@ -161,7 +159,44 @@ def run_view(history: HistoryRows) -> RunView | None:
 def seen_in(history: HistoryRows) -> tuple[tuple[str, str], ...]:
     """Return the things that were seen in the logs, each once: names and texts."""
     pairs = [(str(row.get("name")), str(row.get("text"))) for row in history.of("seen")]
-    return tuple(dict.fromkeys(pairs))
+    told = [("steps", steps_text(text)) if name == "progress" else (name, text)
+            for name, text in pairs]  # fmt: skip
+    return tuple(dict.fromkeys(told))
+
+
+def steps_text(profile: str) -> str:
+    """Return where steps are read from, for people. profile: as in rows of progress.
+
+    >>> steps_text("plain"), steps_text("tqdm")
+    ('read from the log', 'read from the log, lines as of tqdm')
+    """
+    if profile in ("tensorboard", "visualdl"):
+        return f"read from event files of {profile}"
+    if profile == "paddock.report":
+        return "reported by the script"
+    return "read from the log" + (f", lines as of {profile}" if profile != "plain" else "")
+
+
+def notices_in(history: HistoryRows) -> tuple[Row, ...]:
+    """Rows of stalls, held ranks and, as "restarted", of later attempts; the latest first.
+
+    why: of one that was restarted, the first rank that failed before, and how.
+    """
+    found: list[Row] = []
+    attempt, why = None, ""
+    for row in history.of("stall", "stall_over", "held", "exit", "attempt"):
+        if row["kind"] == "exit":
+            is_bad = not (row.get("ok") or row.get("by_us"))
+            role = str(row.get("role", "worker"))
+            text = f"{ROLE_NOUNS.get(role, role)} {row.get('rank')} {row.get('how')}"
+            why = why or (text if is_bad else "")
+        elif row["kind"] != "attempt":
+            found.append(row)
+        elif row["attempt"] != attempt:
+            if attempt is not None:
+                found.append({**row, "kind": "restarted", "why": why})
+            attempt, why = row["attempt"], ""
+    return tuple(reversed(found))
 
 
 def _ranks(history: HistoryRows) -> tuple[RankView, ...]:

@@ -2,7 +2,7 @@
 
 app        the server: pages by address, and what is left of a request once guard has let it in
 guard      who may ask: the token, its cookie, Host and Origin; headers that forbid the rest
-texts      all words of the pages, English and Chinese
+texts      the pages in Chinese: chinese.txt, and which language a reader gets
 pages      templates, filled for the server or for a file that is a report
 runs       runs and their states, histories and servers, kept as long as they are true
 loglines   log lines: made harmless, folded; a window of a log

@@ -30,7 +30,7 @@ from paddock.web.pages import (
     run_values,
 )
 from paddock.web.runs import RunSource, UnknownRunError, log_end
-from paddock.web.texts import LANGUAGES, chosen_language
+from paddock.web.texts import LANGUAGE_COOKIE, LANGUAGES, language_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from paddock.backends.types import JobStatus
 
 RUNS_SHOWN, RUNS_SEARCHED = 200, 2000
-LANGUAGE_COOKIE = "paddock-language"
 NEXT = "X-Next"  # of an answer with new lines: the place that the next request begins with
 LIVE_LAG_SECONDS = 0.5  # a page has lines up to then, and new ones after
 
@@ -78,7 +77,7 @@ class WebPages:
     def _render(
         self, request: Request, name: str, values: dict[str, Any], status_code: int = 200
     ) -> Response:
-        language = _language(request)
+        language = language_of(request)
         here = request.url.replace(scheme="", netloc="")
         others = [
             (code, str(here.include_query_params(lang=code)))
@@ -115,7 +114,7 @@ class WebPages:
 
     def _run(self, request: Request) -> Response:
         run, state = self._found(request)
-        values = run_values(run, state, self._source.history(run), _language(request))
+        values = run_values(run, state, self._source.history(run), language_of(request))
         is_asked = request.query_params.get("stopping") == "1" and not state.is_final
         return self._render(request, "run.html", {**values, "is_asked": is_asked})
 
@@ -133,7 +132,7 @@ class WebPages:
         ids = chosen[:COMPARED]
         found = [(id_, self._source.history(self._source.run(id_))) for id_ in ids]
         is_time = request.query_params.get("by") != "step"
-        charts = compared_charts(found, _language(request), is_time=is_time)
+        charts = compared_charts(found, language_of(request), is_time=is_time)
         more = len(chosen) - len(ids)
         values = {"ids": ids, "charts": charts, "is_time": is_time, "more": more}
         return self._render(request, "compare.html", values)
@@ -142,7 +141,7 @@ class WebPages:
         run = self._source.run(request.path_params["id"])
         name = f"{run.run_id}.html"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return HTMLResponse(report_page(self._source, run, _language(request)), headers=headers)
+        return HTMLResponse(report_page(self._source, run, language_of(request)), headers=headers)
 
     # ------------------------------------------------------------ logs
 
@@ -193,11 +192,6 @@ def _asked(request: Request) -> dict[str, Any]:
     ranks = read_query(rank=given.get("rank", "").strip()[:200] or "all").ranks
     return {"search": given.get("q", "")[:200], "ranks": ranks,
             "is_folded": given.get("fold", "1") != "0"}  # fmt: skip
-
-
-def _language(request: Request) -> str:
-    chosen = request.query_params.get("lang") or request.cookies.get(LANGUAGE_COOKIE, "")
-    return chosen_language(chosen, request.headers.get("accept-language", ""))
 
 
 def make_app(source: RunSource, token: str, port: int, *, can_stop: bool) -> Guard:

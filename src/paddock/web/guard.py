@@ -7,7 +7,7 @@ that another site's page sends (Sec-Fetch-Site)        refused, 403
 that changes something, from no page of ours (Origin)  refused, 403
 with the token in its address                          given the cookie, and sent to the page
 with the cookie                                        answered
-without either                                         refused, 401
+without either, or with those of an earlier server     refused, 401
 
 Browsers set Host, Origin and Sec-Fetch-Site; scripts of a page cannot (Fetch Standard, forbidden
 request-headers). A cookie does not tell ports apart, so its name has the port (RFC 6265, 8.5).
@@ -24,6 +24,8 @@ from urllib.parse import urlencode
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
+from paddock.web.texts import language_of, translator
+
 if TYPE_CHECKING:
     from starlette.middleware.base import RequestResponseEndpoint
     from starlette.requests import Request
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 
 OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?")  # a tunnel has any port
 TOKEN = "token"
-UNKNOWN = "Open the address that `paddock web` has printed: it has the token that lets you in.\n"
+UNKNOWN = "Open the address that `paddock web` has printed: it has the token that lets you in."
+EARLIER = "This address is of an earlier `paddock web`: open the new one."
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -63,17 +66,18 @@ class Guard(BaseHTTPMiddleware):
         headers, given = request.headers, request.query_params
         host = headers.get("host", "")
         if not OWN_HOST.fullmatch(host):
-            return PlainTextResponse("this server has another name", 421)
+            return _answer(request, "this server has another name", 421)
         is_page = headers.get("sec-fetch-mode", "navigate") == "navigate"
         is_foreign = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         if is_foreign and not (is_page and TOKEN in given):
-            return PlainTextResponse("another site's page asked", 403)
+            return _answer(request, "another site's page asked", 403)
         if request.method not in ("GET", "HEAD") and headers.get("origin") != f"http://{host}":
-            return PlainTextResponse("no page of this server asked", 403)
+            return _answer(request, "no page of this server asked", 403)
         is_link = TOKEN in given and request.method == "GET"
         token = given[TOKEN] if is_link else request.cookies.get(self._cookie, "")
         if not hmac.compare_digest(token.encode(), self._token.encode()):
-            return PlainTextResponse(UNKNOWN, 401)
+            is_old = not is_link and self._cookie in request.cookies
+            return _answer(request, EARLIER if is_old else UNKNOWN, 401)
         return self._welcome(request) if is_link else None
 
     def _welcome(self, request: Request) -> Response:
@@ -89,3 +93,7 @@ class Guard(BaseHTTPMiddleware):
         response = HTMLResponse(f"<!doctype html>{icon}{lead}")
         response.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
         return response
+
+
+def _answer(request: Request, text: str, status: int) -> Response:
+    return PlainTextResponse(translator(language_of(request))(text), status)

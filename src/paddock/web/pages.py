@@ -13,13 +13,14 @@ from markupsafe import Markup
 
 from paddock import __version__
 from paddock.backends.node.store import size_text
-from paddock.backends.text import age, clean
+from paddock.backends.text import age, clean, word_of
 from paddock.backends.types import process_name
 from paddock.errors import PaddockError
 from paddock.watch import svg
 from paddock.watch.bill import KINDS, Bill
 from paddock.watch.history import VERSION
 from paddock.watch.stacks import ranks_text
+from paddock.web.guard import EARLIER
 from paddock.web.loglines import LogWindow
 from paddock.web.runs import (
     RunHistory,
@@ -43,6 +44,11 @@ STATIC = Path(__file__).parent / "static"
 RANKS_SHOWN = 2000
 CURVES_SHOWN = 12
 COMPARED = svg.COLOURS
+NOTICES = {  # rows of a history in words
+    "stall": "Nothing moved", "stall_over": "The ranks moved again",
+    "held": "A rank was stopped by a signal or a debugger",
+    "restarted": "The ranks were started again", "stacks": "Stacks",
+}  # fmt: skip
 
 
 @cache
@@ -56,10 +62,10 @@ def _environment() -> Environment:
         "clock": lambda at: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)),
         "tenth": lambda at_ns: time.strftime("%H:%M:%S", time.localtime(at_ns // 10**9))
         + f".{at_ns // 10**8 % 10}",
-        "ranks": ranks_text,
+        "ranks": ranks_text, "word": word_of, "notice": lambda kind: NOTICES.get(kind, kind),
     }  # fmt: skip
     found.globals |= {"version": __version__, "languages": LANGUAGES, "process": process_name,
-                      "rank_texts": rank_texts}  # fmt: skip
+                      "earlier": EARLIER, "rank_texts": rank_texts}  # fmt: skip
     return found
 
 
@@ -92,9 +98,9 @@ def run_values(
     servers, ranks = (view.servers, view.ranks) if view else ((), ())
     lines = [svg.ChartLine(clean(c.name), tuple((x, y) for x, _, y in c.points)) for c in curves]
     lines += [svg.ChartLine(t(line.name), line.points) for line in usage_lines(found)]
-    charts = [_chart(line.name, [line], t("no_values")) for line in lines]
+    charts = [_chart(line.name, [line], t("No values yet")) for line in lines]
     for name, each in server_lines(servers):
-        charts.append(_chart(t(name), each, ""))
+        charts.append(_chart(t(f"{name.capitalize()}/s"), each, ""))
     bad = [r for r in ranks if r.state != "running"] if len(ranks) > RANKS_SHOWN else []
     return {
         "notices": [row for row in view.notices if _is_whole(row)] if view else [],
@@ -105,7 +111,7 @@ def run_values(
         "more_ranks": max(0, len(ranks) - RANKS_SHOWN),
         "host": next((str(row.get("host", "")) for row in found.history.of("begin")), ""),
         "is_newer": found.history.newest > VERSION,
-        "timeline": Markup(svg.timeline(t("attempts"), rows, seconds)) if rows else "",
+        "timeline": Markup(svg.timeline(t("Timeline"), rows, seconds)) if rows else "",
         "bill_bar": _bill_bar(found.bill, t) if found.bill else "",
     }  # fmt: skip
 
@@ -158,7 +164,7 @@ def _chart(
 
 def _bill_bar(bill: Bill, t: Callable[[str], str]) -> Markup:
     parts = [(kind, f"{t(kind)} {bill.share(kind):.1%}", bill.share(kind)) for kind in KINDS]
-    return Markup(svg.bar(t("bill"), parts))
+    return Markup(svg.bar(t("Bill"), parts))
 
 
 def compared_charts(
@@ -176,7 +182,7 @@ def compared_charts(
             of = lines.setdefault(clean(curve.name), [svg.ChartLine(name, ()) for name in names])
             of[at] = svg.ChartLine(run, points)
     shown = list(lines.items())[:CURVES_SHOWN]
-    return [_chart(name, each, t("no_values"), is_time=is_time) for name, each in shown]
+    return [_chart(name, each, t("No values yet"), is_time=is_time) for name, each in shown]
 
 
 def report_page(source: RunSource, run: RegisteredJob, language: str) -> str:

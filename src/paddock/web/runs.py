@@ -55,6 +55,9 @@ FIRST_SECONDS = 0.4  # a page waits so long for first answers from elsewhere
 READ_SHARE = 10.0
 HISTORIES_KEPT = 24
 TAIL_BYTES = 1 << 16  # of a history, where its latest progress is looked for
+USED = {  # a curve, and the field of samples that it adds up
+    "Memory, bytes": "rss", "Devices in use": "gpu", "Memory of devices, bytes": "gpu_bytes",
+}  # fmt: skip
 USAGE_POINTS = 300
 USAGE_SECONDS = 10.0  # at least, of a point
 ENDING_SECONDS = 2.0  # lines may come so long after a rank's end
@@ -354,8 +357,8 @@ def _understood(history: HistoryRows) -> RunHistory:
 def rank_texts(rank: RankView, t: Callable[[str], str]) -> tuple[str, ...]:
     """The step, loss, rate, CPU and memory of a rank; "" for what is not known. t: translates."""
     of = f"/{rank.steps}" if rank.steps else ""
-    step = "" if rank.epoch is None else f"{t('epoch')} {number_text(rank.epoch)}"
-    device = f" · {t('gpu')} "
+    step = "" if rank.epoch is None else f"{t('Epoch')} {number_text(rank.epoch)}"
+    device = f" · {t('device')} "
     return (
         step if rank.step is None else f"{rank.step}{of}",
         "" if rank.loss is None else f"{rank.loss:.4g}",
@@ -371,21 +374,23 @@ def rank_texts(rank: RankView, t: Callable[[str], str]) -> tuple[str, ...]:
 
 
 def usage_lines(found: RunHistory) -> list[ChartLine]:
-    """Cores and bytes that all ranks use together, over the seconds of the run."""
+    """Cores, devices and bytes that all ranks use together, over the seconds of the run."""
     rows = [row for row in found.history.of("sample") if "rank" in row]
     if found.view is None or not rows:
         return []
     began = found.view.began
     size = max(USAGE_SECONDS, (rows[-1]["at"] - began) / USAGE_POINTS)
-    used: dict[str, dict[int, dict[object, float]]] = {"cores": {}, "memory": {}}  # point -> rank
+    used: dict[str, dict[int, dict[object, float]]] = {"Cores in use": {}}  # point -> rank
     before: dict[object, Any] = {}
     for row in rows:
         rank, point = (row.get("role"), row["rank"]), int((row["at"] - began) / size)
-        used["memory"].setdefault(point, {})[rank] = float(row.get("rss") or 0)
+        for name, of in USED.items():
+            if row.get(of) is not None:
+                used.setdefault(name, {}).setdefault(point, {})[rank] = float(row[of])
         was, before[rank] = before.get(rank), row
         if was is not None and row["at"] > was["at"] and row["cpu"] >= was["cpu"]:
             share = (row["cpu"] - was["cpu"]) / (row["at"] - was["at"])
-            used["cores"].setdefault(point, {})[rank] = share
+            used["Cores in use"].setdefault(point, {})[rank] = share
     return [
         ChartLine(name, tuple((n * size, sum(of.values())) for n, of in sorted(points.items())))
         for name, points in used.items()
@@ -424,5 +429,5 @@ def timeline_rows(
         spans += [span("rendezvous", a, b) for a, b in waits if not number or a >= began]
         spans += [span("warm-up", began, first), span("useful", first, until)]
         spans += [span("stalled", a, min(b, until)) for a, b in view.stalls if began <= a < until]
-        rows.append(TimelineRow(f"{text('attempt')} {one.number}", tuple(spans)))
+        rows.append(TimelineRow(f"{text('Attempt')} {one.number}", tuple(spans)))
     return rows, end

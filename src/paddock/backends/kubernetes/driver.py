@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from paddock.backends.backend import Received, Say
-from paddock.backends.common.histories import fetch_histories
+from paddock.backends.common.histories import Row, fetch_histories
 from paddock.backends.kubernetes.forms import PADDLE, RESOURCES
 from paddock.backends.kubernetes.objects import ANNOTATION, is_held, plan_of, told
 from paddock.backends.kubernetes.planner import planned
@@ -24,7 +24,7 @@ from paddock.backends.types import (
     Submission,
     SubmissionPlan,
 )
-from paddock.errors import UsageError, extra_hint
+from paddock.errors import PaddockError, UsageError, extra_hint
 
 try:
     from paddock.backends.kubernetes import api, follow
@@ -92,13 +92,24 @@ class Kubernetes:
             raise explained(error, f"logs of {run.handle}", run.handle.place) from error
 
     def history(self, run: RegisteredJob) -> list[Path]:
-        """Copy what is new in the pods that run; one that has ended gives out no files."""
-        pods, place = newest_pods(self._look(run)), run.handle.place
-        return fetch_histories(
-            run.folder / "history",
-            [(pods.get(name), {}) for name in run.details["names"]],
-            lambda asked: self._ask(run, lambda client: api.histories(client, place, asked)),
-        )
+        """Copy what is new in the pods that run; one that has ended gives out no files.
+
+        What was copied before stays, also without the pods, the job or the cluster.
+        """
+
+        def ask_all(asked: Sequence[tuple[str, Row]]) -> Sequence[Row | PaddockError]:
+            try:
+                pods = newest_pods(self._look(run))
+                found = [(pods.get(name), row) for name, row in asked]
+                place = run.handle.place
+                return self._ask(run, lambda client: api.histories(client, place, found))
+            except PaddockError as error:
+                return [error] * len(asked)
+
+        if "names" not in run.details:
+            self._learn(run)
+        questions: list[tuple[str, Row]] = [(name, {}) for name in run.details["names"]]
+        return fetch_histories(run.folder / "history", questions, ask_all)
 
     def stacks(self, run: RegisteredJob, *, native: bool) -> list[dict[str, Any]]:
         """Ask the launchers in the pods that run."""
@@ -114,11 +125,16 @@ class Kubernetes:
         seen = self._look(run)
         if seen.top is None:
             raise UsageError(f"{run.handle} is not in the cluster any more")
+        if not now:
+            with suppress(PaddockError):  # it ends with the pods
+                self.history(run)
         run.keep(is_stopped=True)
         self._ask(run, lambda client: api.end(client, seen, run.handle.place, now=now))
 
     def fetch(self, run: RegisteredJob, to: Path, say: Say, received: Received) -> None:
         """Copy the pods' logs. Output of a job is on its volumes, or gone with its pods."""
+        with suppress(PaddockError):
+            self.history(run)
         names, folder = set(newest_pods(self._look(run))), to / "log"
         for name in names:
             (folder / name).mkdir(parents=True, exist_ok=True)

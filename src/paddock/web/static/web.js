@@ -135,7 +135,7 @@ async function poll() {
     } catch (error) {
       failures += 1;
       wait = Math.min(POLL_MAX_MS, POLL_MS * 2 ** failures);
-      show(words.offline, true);
+      show(words[error.message] || words.offline, true); // by the status, else nobody answered
     }
   }
   setTimeout(poll, Math.max(wait, BUSY_FACTOR * (performance.now() - began)));
