@@ -154,13 +154,17 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
     ("running", "timer: --timeout is over", "stopping"): [
         case("nnodes=2 timeout=9", TWO, "@9 timer", "Stop attempt 0 on 1 2: the job's time limit"),
     ],
-    ("running", "Stalled, by every member", "stopping"): [
+    ("running", "Stalled, every node with workers", "stopping"): [
         case("nnodes=2", TWO + "; @5 stalled 2 rank 1 reads", "@6 stalled 1 suspect rank 0 sleeps",
              "Stop attempt 0 on 1 2: stalled: rank 0 sleeps; rank 1 reads"),
     ],
-    ("running", "Stalled, not by every member", "running"): [
+    ("running", "Stalled, workers elsewhere move", "running"): [
         case("nnodes=2", TWO, "@6 stalled 1 rank 0 sleeps"),
         case("nnodes=2", TWO + "; @5 stalled 2 rank 1 reads; @6 stalled 2", "@7 stalled 1 x"),
+    ],
+    ("running", "Exited: the others are stalled", "stopping"): [
+        case("nnodes=2", TWO + "; @5 stalled 1 rank 0 sleeps", "@6 exit 2 worker 1",
+             "Stop attempt 0 on 1 2: stalled: rank 0 sleeps"),
     ],
     ("running", "all members stopped, all ok", "ended"): [
         case("nnodes=1", "@0 join 1 a; @5 exit 1 worker 0", "@5 stopped 1", NEVER, "Finish: succ"),

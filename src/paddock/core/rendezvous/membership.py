@@ -25,8 +25,9 @@ Owned by the coordinator's one thread. Members are agents of nodes; each joins w
     running    Leave, nobody stays or not elastic   stopping   Stop on every node (cancel)
     running    Leave by one that stands by          running    JobEnded for it
     running    timer: --timeout is over             stopping   Stop on every node (deadline)
-    running    Stalled, by every member             stopping   Stop on every node (stall)
-    running    Stalled, not by every member         running    none
+    running    Stalled, every node with workers     stopping   Stop on every node (stall)
+    running    Stalled, workers elsewhere move      running    none
+    running    Exited: the others are stalled       stopping   Stop on every node (stall)
     running    all members stopped, all ok          ended      JobEnded(succeed)
     stopping   all members stopped                  backoff    SetTimer (restart decided)
     stopping   all members stopped                  gathering  JobEnded for those that leave
