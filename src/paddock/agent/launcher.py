@@ -411,12 +411,12 @@ class LauncherProcess(Launcher):
     def finish(self, problem: str = "") -> int:
         """Close everything; returns the exit code. problem: the error that ended the launch."""
         self.close()
-        if self.watcher is None and self.metrics_listener is not None:
-            self.metrics_listener.close()
         if self.watcher is not None:
             self.watcher.close()
             if self.watcher.bill and is_short(self.job):
                 self.member.say("INFO", self.watcher.bill)
+        elif self.metrics_listener is not None:
+            self.metrics_listener.close()
         if self._begin_record is not None:
             self.loop.at("begin-record", None, self._begin_record)
             self._begin_record()
@@ -446,10 +446,7 @@ def _recorder(job: Job, loop: Loop, output: OutputThread, pod_name: str) -> Stat
     """The StatusRecorder of --record, None without it. Raises UsageError."""
     if not job.record:
         return None
-    from paddock.agent.recorder import (  # only with the flag
-        StatusRecorder,
-        launcher_name,
-    )
+    from paddock.agent.recorder import StatusRecorder, launcher_name  # only with the flag
     from paddock.local.runs.record import RecordFolder
 
     return StatusRecorder(job, loop, RecordFolder(job.record, output), launcher_name(pod_name))
@@ -466,16 +463,10 @@ def _reporter(job: Job, context: LaunchContext, node: NodeRunner, output: Output
         return Reporter(LEVELS[job.logs.level], write)
 
     screen = ScreenReporter(
-        job,
-        context.env,
-        output.say,
-        node.record,
-        node.shown_logs,
-        output.has_shown,
-        columns=stderr_columns,
+        job, context.env, output.say, node.record, node.shown_logs, output.has_shown,
+        columns=stderr_columns, run_id=context.run_id if context.folder else "",
         has_time=not job.record,  # `paddock submit` shows it, perhaps on a terminal
-        run_id=context.run_id if context.folder else "",
-    )
+    )  # fmt: skip
     output.fold(screen.folded)
     return screen
 

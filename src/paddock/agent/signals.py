@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+
+from paddock.local.guardian import LOSSES
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.agent.launcher import Launcher
@@ -20,10 +24,6 @@ class LauncherSignals:
 
     def take(self, number: int, *, is_handed_on: bool) -> None:
         """Act on a signal, in the loop, unless it has come the other way already."""
-        import signal
-
-        from paddock.local.guardian import LOSSES
-
         if number in LOSSES:
             self._launcher.member.on_signal(signal.SIGTERM, LOSSES[number])
             return
@@ -40,7 +40,6 @@ class LauncherSignals:
 
     def watch(self, number: int, came_as: int) -> None:
         """Take the signal `number` whenever `came_as` comes."""
-        import signal
 
         def act() -> None:
             self.take(number, is_handed_on=came_as != number)
