@@ -51,6 +51,7 @@ endif
 OTHER = $(filter-out $(FRAMEWORK),$(FRAMEWORKS))
 DEMO = --nproc-per-node 2 examples/$(FRAMEWORK)_digits.py
 LENT := $(VENV)/openmp
+SEEN := yaml,watch,web,debug
 
 demo: export LD_LIBRARY_PATH := $(if $(LD_LIBRARY_PATH),$(LD_LIBRARY_PATH):)$(CURDIR)/$(LENT)
 demo: $(VENV)/.demo-$(FRAMEWORK) ## train a digit classifier on 2 ranks; FRAMEWORK=torch or paddle
@@ -61,6 +62,8 @@ demo: $(VENV)/.demo-$(FRAMEWORK) ## train a digit classifier on 2 ranks; FRAMEWO
 	@echo "== It worked: two ranks trained one model. Next:"
 	@echo "     source $(BIN)/activate"
 	@echo "     paddock logs last --rank 1                          # what the other rank printed"
+	@echo "     paddock bill last                                   # what its time was spent on"
+	@echo "     paddock web                                         # your runs in a browser; here: paddock top"
 	@echo "     paddock launch --nproc-per-node 2 YOUR_SCRIPT.py"
 	@echo "     make demo FRAMEWORK=$(OTHER)                         # the same with $(OTHER)"
 
@@ -169,8 +172,8 @@ endef
 
 # With a framework of $(PYTHON) its own packages count, not those of constraints.txt.
 $(FRAMEWORKS:%=$(VENV)/.demo-%): $(VENV)/.demo-%: $(VENV)/.python pyproject.toml constraints.txt
-	@if "$(PYTHON)" .ci/lend $* $(VENV); then $(filter-out -c constraints.txt,$(PIP)) -e '.[yaml]' scikit-learn; \
-	  else echo "== installing paddock and $* into $(VENV)"; $(PIP) -e '.[$*,yaml]' scikit-learn; fi || { \
+	@if "$(PYTHON)" .ci/lend $* $(VENV); then $(filter-out -c constraints.txt,$(PIP)) -e '.[$(SEEN)]' scikit-learn; \
+	  else echo "== installing paddock and $* into $(VENV)"; $(PIP) -e '.[$*,$(SEEN)]' scikit-learn; fi || { \
 	  echo "make: could not install $*: the first run needs the network" \
 	  "(or a pip configured to find the packages of constraints.txt)" >&2; exit 1; }
 	@[ $* = torch ] || $(BIN)/python -c 'import ctypes; ctypes.CDLL("libgomp.so.1")' 2>/dev/null || { \
