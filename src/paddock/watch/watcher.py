@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.4  # at logs and reports
 LOOK_SHARE = 0.03  # of a core at most; with many ranks the looks are rarer
 END_SECONDS = 2.0
-STOP_SECONDS = 1.0  # for which a stop waits, at most
+STOP_SECONDS = 1.0  # for which a stop waits, at most,
+STOP_SHARE = 0.25  # and so much of --grace: SIGTERM comes with the most of it left
 
 
 @value
@@ -124,14 +125,15 @@ class Watcher:
     def _before_stop(self, reason: str, then: Callable[[], None]) -> None:
         """Take all stacks, then call then() in the loop, which waits a second at most."""
         left, loop = [then], self._run.loop
+        seconds = min(STOP_SECONDS, STOP_SHARE * self._run.node.job.grace_seconds)
 
         def go() -> None:
             if left:
                 loop.at("stacks", None, go)
                 left.pop()()
 
-        loop.at("stacks", loop.now() + STOP_SECONDS, go)
-        self.ask_stacks(reason, lambda _: loop.post(go), seconds=STOP_SECONDS * 0.9)
+        loop.at("stacks", loop.now() + seconds, go)
+        self.ask_stacks(reason, lambda _: loop.post(go), seconds=max(0.01, seconds * 0.9))
 
     def _watch(self) -> None:
         from paddock.watch.looks import NodeLooks
