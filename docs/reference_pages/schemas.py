@@ -85,7 +85,7 @@ STACKS: Fields = {
     "id": "str", "suspects": ["int"], "problems": ["str"],
     "groups": [{"ranks": ["int"], "place": "str", "collective": "str"}],
     "ranks": [{"rank": "int", "place": "str", "frames": [FRAME], "wait": "str", "on": "str",
-               "problem": "str", "waits": WAITS}],
+               "problem": "str", "by": "str", "number": ["object"], "waits": WAITS}],
 }  # fmt: skip
 # Of all kinds; docs/reference/history.md says which has what.
 HISTORY: Fields = {

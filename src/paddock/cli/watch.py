@@ -18,6 +18,7 @@ from paddock.watch.history import VERSION, HistoryRows, read_history
 from paddock.watch.slow import slow_text
 from paddock.watch.stacks import (
     NO_PYSPY,
+    NO_RIGHT,
     SHOWN_RANKS,
     RankStack,
     StackGroup,
@@ -142,7 +143,8 @@ def stack_lines(stacks: list[RankStack]) -> list[str]:
 def _group_lines(group: StackGroup, stacks: list[RankStack]) -> list[str]:
     """A group as text: its ranks, and the stack of the first, innermost call first."""
     first = next(stack for stack in stacks if stack.rank == group.ranks[0])
-    lines = [f"{ranks_text(group.ranks)}: {group.place}"]
+    by = f", by {first.by}" if first.by else ""
+    lines = [f"{ranks_text(group.ranks)}: {group.place}{by}"]
     frames = [(f"  {f.function}", f"{f.path}:{f.line}" if f.line else f.path) for f in first.frames]
     lines += fitted(frames, terminal_width())
     if first.on:
@@ -159,9 +161,13 @@ def _group_lines(group: StackGroup, stacks: list[RankStack]) -> list[str]:
 
 def missing_hint(stacks: list[RankStack]) -> str:
     """Return how to get whole stacks; "" where they are."""
-    if all(stack.problem != NO_PYSPY for stack in stacks):
-        return ""
-    return f"py-spy shows functions and lines; where the ranks run: {extra_hint('debug')}"
+    problems = {stack.problem.partition(":")[0] for stack in stacks}
+    hints = []
+    if NO_PYSPY in problems:
+        hints = [f"py-spy shows functions and lines; where the ranks run: {extra_hint('debug')}"]
+    if problems & {NO_PYSPY, NO_RIGHT}:
+        hints += ["without py-spy, and without a right to trace: start the run with --debug-ranks"]
+    return "\n".join(hints)
 
 
 def _top(given: ParsedCommand) -> int:

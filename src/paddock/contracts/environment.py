@@ -92,6 +92,10 @@ MPI_NOTE = (
 PROXIES = ("http_proxy", "https_proxy")  # lower case only, as Paddle's launcher (#17803)
 REPORT_VARIABLE = "PADDOCK_REPORT_FD"  # watch/rank.py
 REPORT_FD = 191  # its value, in every rank: above what a shell or make hands down
+# --debug-ranks: the memory in which a rank answers (watch/debugged.py), the ends of its pipe.
+DEBUG_VARIABLE, DEBUG_FDS = "PADDOCK_DEBUG_RANK", (190, 189, 188)
+# Collectives that torch keeps: torch/csrc/distributed/c10d/FlightRecorder.hpp.
+FLIGHT_RECORDER = {"TORCH_FR_BUFFER_SIZE": "2000"}
 SERVER_DATA = "PADDOCK_PS_DATA_DIR"
 # "job": trainers of a new attempt go on where their positions say, on the tables as they are.
 SERVER_STATE = "PADDOCK_PS_STATE"
@@ -163,6 +167,8 @@ def shared_env(
     kept["PADDOCK_JOB_ID"] = plan.job_id
     kept["PADDOCK_ATTEMPT"] = str(plan.attempt)
     kept["PADDOCK_RUN_DIR"] = run_dir
+    if job.debug_ranks:
+        kept = {DEBUG_VARIABLE: "1", **FLIGHT_RECORDER, **kept}
     if plan.uid:
         kept["PADDOCK_JOB_UID"] = plan.uid
     last = {name: base[name] for name in USER_WINS if name in base}

@@ -237,6 +237,7 @@ class Job:
     timeout_seconds: float = 0.0
     stall_after_seconds: float = 600.0
     on_stall: str = "report"
+    debug_ranks: bool = False
     metrics_port: int | None = None
     start_port: int | None = None
     port_range: tuple[int, int] | None = None

@@ -43,6 +43,7 @@ FALLBACKS = (
     ("PORT_RANGE", "port_range"),
     ("PADDOCK_WARM", "warm"),
     ("PADDOCK_CONSOLE", "console"),
+    ("PADDOCK_DEBUG_RANKS", "debug_ranks"),
 )
 TORCHRUN_PREFIXES = ("PET_", "TORCHELASTIC_LOG_LINE", "TORCH_ELASTIC_")
 # What srun and mpirun set, and a script of Paddle 0.10 (jobfile/dialects/allocation.py).

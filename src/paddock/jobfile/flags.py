@@ -202,6 +202,9 @@ FLAGS: tuple[Flag, ...] = (
     Flag("on_stall", "choice", "on_stall", "report: say where every rank is; stop: end the job, "
          "exit code 124; restart: as after a failure (--max-restart)", FAILURE, metavar="WHAT",
          default="report", choices=ON_STALL, origin="paddock", is_plain=True, is_shared=True),
+    Flag("debug_ranks", "switch", "debug_ranks", "Python ranks write their stacks themselves: "
+         "without py-spy, and without a right to trace them", FAILURE,
+         origin="paddock", is_plain=True),
     Flag("metrics_port", "int", "metrics_port", "Prometheus reads this node's ranks at "
          "http://NODE:PORT/metrics, at every address; 0 for any free port", LOGS, metavar="PORT",
          default="None", origin="paddock"),

@@ -348,7 +348,7 @@ class NodeRunner:
         argv = self.job.command_of(proc.role).argv()
         allow = self.allow_tracer if proc.role == "worker" else None
         try:
-            pid = pid or spawn(argv, self._env_of(proc), has_stdin(proc), ends, allow)
+            pid = pid or spawn(argv, self._spawn_env(proc), has_stdin(proc), ends, allow)
         except OSError as error:
             return spawn_failure(proc, self._plan.attempt, error, argv[0], stream.path)
         finally:
@@ -357,6 +357,15 @@ class NodeRunner:
         reports = self._streams.reports.get(stream.key)
         self._children[stream.key] = ChildProcess(proc, pid, stream, reports)
         return None
+
+    def _spawn_env(self, proc: Proc) -> dict[str, str]:
+        """The variables of a process that is not forked."""
+        env = self._env_of(proc)
+        if self.job.debug_ranks and proc.role == "worker":
+            from paddock.local.warm.process import HOOK
+
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, (HOOK, env.get("PYTHONPATH"))))
+        return env
 
     def _env_of(self, proc: Proc) -> dict[str, str]:
         assert self._log_dir is not None

@@ -10,6 +10,7 @@ events    event files of TensorBoard and VisualDL -> step, values
 devices   the use and memory of GPUs and others, by their vendors' tools
 stalls    has everything stopped moving, and who is the suspect
 stacks    the stacks of all ranks, grouped
+debugged  the stack and collective that a rank of --debug-ranks writes itself
 folder    stacks of launchers on other hosts, asked for by files
 watcher   the launcher's thread that does all this
 looks     what it looks at, and the rows that it writes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from paddock.core.value import value
 
@@ -80,6 +81,13 @@ def tracer_of(pid: int) -> int:
         if line.startswith("TracerPid:"):
             return int(line.split()[1])
     return 0
+
+
+def signal_masks(pid: int) -> tuple[int, int]:
+    """The signals that a process catches; those that its main thread blocks or has yet to take."""
+    masks = dict(re.findall(r"^(S\w+):\t([0-9a-f]+)$", _read(f"/proc/{pid}/status"), re.MULTILINE))
+    caught, *held = (int(masks.get(n, "0"), 16) for n in ("SigCgt", "SigBlk", "SigPnd", "ShdPnd"))
+    return caught, held[0] | held[1] | held[2]
 
 
 def wait_of(pid: int) -> str:

@@ -1,8 +1,9 @@
 """The Python stacks of all ranks, grouped by where they are. Grouping is pure; py-spy reads them.
 
 py-spy (extra `debug`) needs the right to trace: root, or kernel.yama.ptrace_scope 0, or a rank that
-has allowed this launcher to (local/spawn.py). Without it, what /proc tells stands instead: the
-kernel's wait place, and the other end of the connection that a rank waits on.
+has allowed this launcher to (local/spawn.py). Without it a rank of --debug-ranks writes its own
+(local/warm/hook/sitecustomize.py). Without that, what /proc tells stands instead: the kernel's wait
+place, and the other end of the connection that a rank waits on.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 
 from paddock.core.value import replace, value
 from paddock.local.guardian import yama_scope
+from paddock.watch.debugged import own_numbers, own_stacks
 from paddock.watch.procfs import Ends, SeenWait, wait_of, waits_on
 
 TYPE_CHECKING = False
@@ -45,6 +47,7 @@ NO_PYSPY = "py-spy is not installed"
 TOO_SLOW = "py-spy was not ready in time"
 DUMPS_AT_ONCE = 4
 NO_RIGHT = "no right to trace"
+NO_NUMBER = ("", 0, False)
 # By kernel.yama.ptrace_scope. Source: Documentation/admin-guide/LSM/Yama.rst.
 RIGHTS = {
     "1": "py-spy needs root, or: sudo sysctl kernel.yama.ptrace_scope=0",
@@ -75,7 +78,9 @@ class Frame:
 class RankStack:
     """The stack of a rank's main thread, innermost call first; or why there is none.
 
-    wait: the kernel's word for what the main thread waits in, "" while it runs.
+    wait: the kernel's word for what the main thread waits in, "" while it runs. by: "faulthandler"
+    where the rank has written it, "" where py-spy has read it. number: the process group of torch,
+    and the number of its collective that the rank is in (True), or was in last; "" if not known.
     """
 
     rank: int
@@ -83,6 +88,8 @@ class RankStack:
     wait: str = ""
     problem: str = ""
     waits: SeenWait = SeenWait()
+    by: str = ""
+    number: tuple[str, int, bool] = NO_NUMBER
 
     @property
     def on(self) -> str:
@@ -121,9 +128,12 @@ class RankStack:
         user = next((f for f in self.frames if not _is_library(f.path)), None)
         if user is None:
             return str(self.frames[0]) if self.frames else self.on or self.wait or "running"
+        process_group, number, is_in = self.number
+        text = f" #{number}" if process_group and is_in else ""
+        after = f" after #{number}" if process_group and not is_in else ""
         if self.collective:
-            return f"{self.collective} at {os.path.basename(user.path)}:{user.line}"
-        return str(user)
+            user = replace(user, function=self.collective + text)
+        return f"{user}{after}"
 
 
 def _is_library(path: str) -> bool:
@@ -136,7 +146,8 @@ def stack_row(stack: RankStack) -> dict[str, object]:
     waits = stack.waits
     return {
         "rank": stack.rank, "place": stack.place, "frames": frames, "wait": stack.wait,
-        "on": stack.on, "problem": stack.problem, "waits": {
+        "on": stack.on, "problem": stack.problem, "by": stack.by,
+        "number": list(stack.number), "waits": {
             "call": waits.call, "peer": waits.peer, "rank": waits.rank, "unread": list(waits.unread)
         },
     }  # fmt: skip
@@ -150,7 +161,11 @@ def stack_of(row: Mapping[str, Any]) -> RankStack:
         str(row_waits["call"]), str(row_waits["peer"]), int(row_waits["rank"]),
         tuple(map(str, row_waits["unread"])),
     )  # fmt: skip
-    return RankStack(int(row["rank"]), tuple(frames), str(row["wait"]), str(row["problem"]), waits)
+    process_group, number, is_in = row.get("number", NO_NUMBER)
+    return RankStack(
+        int(row["rank"]), tuple(frames), str(row["wait"]), str(row["problem"]), waits,
+        str(row.get("by", "")), (str(process_group), int(number), bool(is_in)),
+    )  # fmt: skip
 
 
 def with_ranks(stacks: Iterable[RankStack], ends: Mapping[str, int]) -> list[RankStack]:
@@ -172,6 +187,7 @@ class StackGroup:
     place: str
     ranks: tuple[int, ...]
     collective: str = ""
+    number: tuple[str, int, bool] = NO_NUMBER
 
 
 def group(stacks: Iterable[RankStack]) -> tuple[StackGroup, ...]:
@@ -185,7 +201,7 @@ def group(stacks: Iterable[RankStack]) -> tuple[StackGroup, ...]:
     for stack in stacks:
         found.setdefault(stack.place, []).append(stack)
     groups = [
-        StackGroup(place, tuple(sorted(s.rank for s in same)), same[0].collective)
+        StackGroup(place, tuple(sorted(s.rank for s in same)), same[0].collective, same[0].number)
         for place, same in found.items()
     ]
     return tuple(sorted(groups, key=lambda g: (-len(g.ranks), g.ranks)))
@@ -194,9 +210,17 @@ def group(stacks: Iterable[RankStack]) -> tuple[StackGroup, ...]:
 def suspects(groups: Sequence[StackGroup]) -> tuple[int, ...]:
     """The ranks that the others wait for: the smallest group outside a collective.
 
-    None where no rank is in a collective, or every rank is.
+    None where no rank is in a collective. Where every rank is, those in an earlier one than most.
+
+    >>> ahead = StackGroup("all_reduce #41 at t.py:8", (0, 1), "all_reduce", ("0", 41, True))
+    >>> suspects([ahead, StackGroup("recv at t.py:9 after #40", (2,), "recv", ("0", 40, False))])
+    (2,)
     """
     outside = [g for g in groups if not g.collective]
+    if not outside and len({g.number[0] for g in groups}) == 1:
+        latest = max(g.number[1] for g in groups)
+        behind = [rank for g in groups if g.number[1] < latest for rank in g.ranks]
+        return tuple(sorted(behind)) if 2 * len(behind) < sum(len(g.ranks) for g in groups) else ()
     if not outside or len(outside) == len(groups):
         return ()
     return min(outside, key=lambda g: len(g.ranks)).ranks
@@ -250,7 +274,7 @@ def groups_row(groups: Sequence[StackGroup], stacks: Iterable[RankStack]) -> dic
     }
 
 
-# ------------------------------------------------------------------------------------ py-spy
+# ------------------------------------------------------------------- py-spy and faulthandler
 
 
 def find_pyspy(env: Mapping[str, str]) -> str:
@@ -293,10 +317,20 @@ def dump(
     for thread in threads if pyspy else ():
         thread.join(max(0.0, until - monotonic()))
     late: tuple[tuple[Frame, ...], str] = (), TOO_SLOW if pyspy else NO_PYSPY
+    lacking = {rank: pid for rank, pid in pids.items() if not found.get(rank, late)[0]}
+    own = own_stacks(lacking, until)
+    numbers = own_numbers(pids, until)
     stacks = []
     for rank in sorted(pids):
         frames, problem = found.get(rank, late)
-        stacks.append(RankStack(rank, frames, waits[rank], problem, on.get(rank, SeenWait())))
+        if rank in own:
+            frames, problem = tuple(Frame(*call) for call in own[rank]), ""
+        stacks.append(
+            RankStack(
+                rank, frames, waits[rank], problem, on.get(rank, SeenWait()),
+                "faulthandler" if rank in own else "", numbers.get(rank, NO_NUMBER),
+            )
+        )  # fmt: skip
     return stacks, ends
 
 

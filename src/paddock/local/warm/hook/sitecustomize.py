@@ -1,4 +1,5 @@
-"""The warm server, in the user's interpreter, where that looks for a ``sitecustomize``.
+"""The warm server, in the user's interpreter, where that looks for a ``sitecustomize``; and the
+answers of --debug-ranks.
 
     interpreter of `python -u train.py`, initialised up to here
       `- serve(): imports what it is told to; for each attempt forks a process in between
@@ -37,7 +38,9 @@ FIRST_SECONDS = 0.3
 LEARN_SECONDS = 600
 LEARN_NAMES_MAX = 20000
 EXIT_OWN_FAULT = 125
-REPORT_FD = 191  # contracts/environment.py
+DEBUG_SIGNAL = 10  # above SIGRTMIN: no library is known to use it
+REPORT_FD = 191  # contracts/environment.py, as are these
+DEBUG_VARIABLE, DEBUG_FDS = "PADDOCK_DEBUG_RANK", (190, 189, 188)
 # Devices that may be open: they have no state.
 PLAIN_FILES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # Harmless reads at import: (variable, reading module).
@@ -814,7 +817,64 @@ def _main(words: "list[str]") -> None:
     except BaseException:  # noqa: BLE001 - half a rank must not go on
         sys.excepthook(*sys.exc_info())
         os._exit(EXIT_OWN_FAULT)
+    if DEBUG_VARIABLE in os.environ:
+        _debug()
     _run_theirs()
+
+
+# ----------------------------------------------------------------------------------- debug ranks
+
+
+def _debug() -> None:
+    """Have this rank answer watch/debugged.py: its stack on a signal, its collective over a pipe.
+
+    faulthandler writes the stack in the signal's handler, also while the main thread is stuck in C
+    code. It would write those of other threads while they run on.
+    """
+    import faulthandler
+    from _signal import SIG_DFL, SIGRTMIN, getsignal
+    from _thread import start_new_thread
+    from fcntl import F_SETFL, fcntl
+
+    del os.environ[DEBUG_VARIABLE]
+    number = SIGRTMIN + DEBUG_SIGNAL
+    if getsignal(number) != SIG_DFL:
+        return
+    try:
+        memory = os.memfd_create(f"paddock-stack-{number}")
+        fcntl(memory, F_SETFL, os.O_APPEND)
+        for fd, own in zip((memory, *os.pipe()), DEBUG_FDS):  # noqa: B905 - Python 3.10
+            os.dup2(fd, own, inheritable=False)
+            os.close(fd)
+    except OSError:
+        return  # too few files
+    faulthandler.register(number, DEBUG_FDS[0], all_threads=False)
+    start_new_thread(_tell_collectives, ())
+
+
+def _tell_collectives() -> None:
+    """Write torch's collective that the rank is in, or else its latest, whenever asked."""
+    while os.read(DEBUG_FDS[1], 1):
+        os.write(DEBUG_FDS[0], _collective().encode())
+
+
+def _collective() -> str:
+    """The process group and number of a collective, and "in" or "after"; "-" if not known."""
+    from json import loads
+
+    library, entries = sys.modules.get("torch._C._distributed_c10d"), []
+    try:
+        for name in ("_dump_nccl_trace_json", "_dump_fr_trace_json"):  # a recorder each
+            if hasattr(library, name):
+                entries += loads(getattr(library, name)(True, False)).get("entries", ())
+        entries = [e for e in entries if not e["is_p2p"]]
+        entries.sort(key=lambda e: e["time_created_ns"])
+        waiting = [e for e in entries if not e["retired"]]  # gloo tells no other state
+        found = (waiting or entries[-1:])[0]
+        place = "in" if waiting else "after"
+        return f"{found['process_group'][0]} {found['collective_seq_id']} {place}"
+    except Exception:  # noqa: BLE001 - empty recorders, or entries of another shape
+        return "-"
 
 
 AREAS: "tuple[str, ...]" = ()
@@ -822,3 +882,7 @@ CHANGED: "dict[bytes, bytes | None]" = {}
 CHANNEL = PROGRESS = -1
 if VARIABLE in os.environ:
     _main(os.environ[VARIABLE].split())
+elif DEBUG_VARIABLE in os.environ and __name__ == "sitecustomize":
+    _leave_path()
+    _debug()
+    _run_theirs()
