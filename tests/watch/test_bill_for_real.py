@@ -79,3 +79,6 @@ def test_a_job_outlives_its_history(tmp_path: Path) -> None:
         (tmp_path / "end").touch()
         assert run.process.wait(20) == 0
         assert out.read_text().count("has a gap") == 1
+        argv = [sys.executable, "-m", "paddock", "stacks", path.parent.name]
+        done = subprocess.run(argv, capture_output=True, text=True)
+        assert (done.returncode, "has ended" in done.stderr) == (2, True), done.stderr

@@ -9,6 +9,7 @@ import os
 
 from paddock.agent.coordinator import Coordinator, CoordinatorEvents, LocalLink
 from paddock.agent.member import Member
+from paddock.core.attempt.supervisor import SIGTERM
 from paddock.core.hosts import LOOPBACK
 from paddock.core.rendezvous.messages import Warn
 from paddock.errors import PaddockError
@@ -376,7 +377,10 @@ class LauncherProcess(Launcher):
         job, run_id = self.job, self._entry.run_id
         directory = os.path.abspath(job.record) if job.record else run_folder(job, run_id)
         name = f"{CONTROL}.{os.uname().nodename}" if job.record else CONTROL
-        control = ControlServer(self.loop, self.output, view, self._stop, self._take_stacks)
+        control = ControlServer(
+            self.loop, self.output, view,
+            lambda now: self.member.stop(SIGTERM, now=now), self._take_stacks,
+        )  # fmt: skip
         for folder in (directory, self._entry.folder):
             try:
                 os.makedirs(folder, exist_ok=True)
@@ -401,12 +405,6 @@ class LauncherProcess(Launcher):
         if self.record is not None:
             self.record.on_plan(plan, node_rank)
             self._keep_places()
-
-    def _stop(self, now: bool) -> None:
-        """Stop the job, as asked on the control socket."""
-        from signal import SIGTERM
-
-        self.member.stop(SIGTERM, now=now)
 
     def finish(self, problem: str = "") -> int:
         """Close everything; returns the exit code. problem: the error that ended the launch."""

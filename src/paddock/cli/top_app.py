@@ -30,6 +30,7 @@ from paddock.cli.top import (
     BoardSource,
     rank_cells,
     run_cells,
+    seen_text,
     servers_text,
 )  # fmt: skip
 from paddock.cli.watch import NO_RANKS, missing_hint, read_stacks, stack_lines
@@ -157,7 +158,7 @@ class TopApp(App[None]):
         if each is None:
             self._note(NO_RUNS)
             return
-        about = (view.slow if view else "") or each.run.command
+        about = f"{view.slow or each.run.command}{seen_text(view)}" if view else each.run.command
         servers = f" · {servers_text(view.servers)}" if view and view.servers else ""
         self._note(each.problem or f"{each.run.run_id}: {about}{servers}")
 

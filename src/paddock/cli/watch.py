@@ -10,7 +10,7 @@ from paddock.backends.text import clean
 from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, say
 from paddock.cli.job_status import one_of, shown_name
 from paddock.command_line import flag
-from paddock.errors import PaddockError, extra_hint
+from paddock.errors import PaddockError, UsageError, extra_hint
 from paddock.local.report.text import count
 from paddock.local.report.width import fitted, terminal_width
 from paddock.watch.bill import Bill, bill_line, bill_of
@@ -91,6 +91,9 @@ def bill_row(run_id: str, bill: Bill, history: HistoryRows) -> dict[str, Any]:
 def _stacks(given: ParsedCommand) -> int:
     """Print where every rank is, alike ones as one."""
     run = one_of(given.jobs)
+    if run.has_ended:
+        hint = "stacks that were taken before its end are in the page of paddock report"
+        raise UsageError(f"{shown_name(run)} has ended", hint=hint)
     answers = find_backend(run.handle.backend).stacks(run, native=given.native)
     stacks = read_stacks(answers)
     problems = [f"{a['host']}: {a['problem']}" for a in answers if a.get("problem")]
