@@ -134,14 +134,14 @@ class Attempt:
         return min(self._first_known.values(), default=None)
 
 
-def bill_of(history: HistoryRows) -> Bill | None:
-    """The bill of a run; None before its first row."""
+def bill_of(history: HistoryRows, attempts: Sequence[Attempt] = ()) -> Bill | None:
+    """The bill of a run; None before its first row. attempts: of read_attempts, where known."""
     rows = history.rows
     begin = next(history.of("begin"), None)
     if begin is None:
         return None
     began, ended = _ms(rows[0]), _ms(rows[-1])
-    attempts = read_attempts(history)
+    attempts = attempts or read_attempts(history)
     ranks = sorted({rank for each in attempts for rank in each.ranks}) or [0]
     waits = [(_ms(row), _ms(row) + int(row["seconds"] * 1000)) for row in history.of("waited")]
     stalls = read_stalls(history)

@@ -63,6 +63,8 @@ def _measured(history: HistoryRows) -> tuple[dict[int, str], dict[str, dict[int,
     nodes: dict[int, str] = {}
     rows: dict[tuple[str, int], list[Row]] = {}
     number: object = None
+    told = (row["at"] for row in reversed(history.rows) if row["kind"] in ("sample", "progress"))
+    since = next(told, 0.0) - WINDOW_SECONDS
     for row in history.of("attempt", "sample", "progress"):
         rank = row.get("rank")
         if row["kind"] == "attempt":
@@ -72,14 +74,12 @@ def _measured(history: HistoryRows) -> tuple[dict[int, str], dict[str, dict[int,
                 rows.clear()
             workers = [each[1] for each in row["ranks"] if each[0] == "worker"]
             nodes.update(dict.fromkeys(workers, str(row.get("node", ""))))
-        elif rank in nodes and "role" not in row:
+        elif rank in nodes and "role" not in row and row["at"] > since:
             rows.setdefault((row["kind"], rank), []).append(row)
-    latest = max((float(each[-1]["at"]) for each in rows.values()), default=0.0)
     measured: dict[str, dict[int, float]] = {name: {} for name in MEASURES}
     for (_, rank), each in rows.items():
-        recent = [row for row in each if row["at"] > latest - WINDOW_SECONDS]
         for name in MEASURES:
-            known = [row for row in recent if row.get(name) is not None]
+            known = [row for row in each if row.get(name) is not None]
             seconds = known[-1]["at"] - known[0]["at"] if known else 0.0
             more = known[-1][name] - known[0][name] if seconds >= SECONDS_MIN else 0
             if name == "step" and more > 0:

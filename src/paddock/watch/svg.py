@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 COLOURS = 8
 WIDTH, HEIGHT = 640, 220
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 26  # margins of a chart
+LEFT, RIGHT, TOP, BOTTOM = 56, 20, 10, 26  # margins of a chart
 WIDE = 1140  # of a timeline, and of a bar
 ROW, LABEL = 26, 90  # height of a row of a timeline, width of its labels
 BAR = 22
@@ -66,12 +66,14 @@ def number_text(number: float) -> str:
 def seconds_text(seconds: float) -> str:
     """A duration on an axis.
 
-    >>> seconds_text(40.0), seconds_text(90), seconds_text(5400)
-    ('40 s', '1.5 min', '1.5 h')
+    >>> seconds_text(40.0), seconds_text(75), seconds_text(5400), seconds_text(7200)
+    ('40 s', '1m15s', '1h30m', '2h')
     """
     if abs(seconds) < 60:
         return f"{seconds:.3g} s"
-    return f"{seconds / 60:.3g} min" if abs(seconds) < 3600 else f"{seconds / 3600:.3g} h"
+    size, names = (60, "ms") if abs(seconds) < 3600 else (3600, "hm")
+    whole, rest = divmod(round(seconds * 60 / size), 60)
+    return f"{whole}{names[0]}" + (f"{rest:02}{names[1]}" if rest else "")
 
 
 def ticks(low: float, high: float, most: int = TICKS) -> list[float]:

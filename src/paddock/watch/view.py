@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Points = Sequence[tuple[float, int | None, float]]  # seconds since the run began, step, value
 
 POINTS_MAX = 600  # of a curve: more cannot be seen
+RATE_ROWS_SECONDS = 12.0  # rows so old are looked at for a rate: not every one tells a step
 RATE_SECONDS = 3.0  # a rate is over so long at least: rows are only as exact as the looks at a log
 STALLS = ("stall", "held", "stall_over", "progress", "attempt", "attempt_end", "end")
 FIRST_VALUES = ("loss", "auc", "accuracy", "acc")  # shown before others
@@ -202,37 +203,38 @@ def notices_in(history: HistoryRows) -> tuple[Row, ...]:
 def _ranks(history: HistoryRows) -> tuple[RankView, ...]:
     """The ranks of the latest attempt of each node."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
-    before: dict[tuple[str, tuple[str, int]], Row] = {}  # the latest sample of each
-    rates: dict[tuple[str, int], StepRate] = {}
+    rows: dict[tuple[str, int], dict[str, list[Row]]] = {}  # of each rank, by kind
     for row in history.of("attempt", "sample", "progress", "exit"):
-        kind, node = row["kind"], str(row.get("node", ""))
-        if kind == "attempt":
-            found = {key: fields for key, fields in found.items() if fields["node"] != node}
-            for role, number, pid, *_ in row["ranks"]:
-                found[role, number] = {
-                    "role": role, "rank": number, "node": node, "pid": pid, "state": "running",
-                }  # fmt: skip
-            before.clear()
-            rates.clear()
+        if row["kind"] != "attempt":
+            kinds = rows.get((row.get("role", "worker"), row.get("rank", -1)))
+            if kinds is not None:
+                kinds[row["kind"]].append(row)
             continue
-        key = (str(row.get("role", "worker")), row.get("rank", -1))
-        now, was = found.get(key), before.get((kind, key))
-        if now is None:
-            continue
-        if kind == "exit":
+        node = str(row.get("node", ""))
+        found = {key: fields for key, fields in found.items() if fields["node"] != node}
+        for role, number, pid, *_ in row["ranks"]:
+            found[role, number] = {
+                "role": role, "rank": number, "node": node, "pid": pid, "state": "running",
+            }  # fmt: skip
+            rows[role, number] = {"sample": [], "progress": [], "exit": []}
+    for key, now in found.items():
+        for row in rows[key]["exit"]:
             now["state"] = str(row.get("how", "ended"))
             now["is_culprit"] = not (row.get("ok") or row.get("by_us"))
-        elif kind == "sample":
-            now |= {"rss_bytes": row.get("rss"), "gpu": row.get("gpu")}
-            now["gpu_bytes"] = row.get("gpu_bytes")
-            if was is not None and row["at"] > was["at"]:
-                cpu = (row["cpu"] - was["cpu"]) / (row["at"] - was["at"])
+        if samples := rows[key]["sample"][-2:]:
+            first, last = samples[0], samples[-1]
+            now |= {"rss_bytes": last.get("rss"), "gpu": last.get("gpu")}
+            now["gpu_bytes"] = last.get("gpu_bytes")
+            if last["at"] > first["at"]:
+                cpu = (last["cpu"] - first["cpu"]) / (last["at"] - first["at"])
                 now["cpu"] = round(max(0.0, cpu), 2)
-        else:
-            now |= progress_of(row, rates.setdefault(key, StepRate()))
-            now["line_at"] = row["at"]
-        if kind == "sample":
-            before[kind, key] = row
+        if told := rows[key]["progress"]:
+            rates, first_at = StepRate(), len(told) - 1
+            while first_at and told[first_at]["at"] > told[-1]["at"] - RATE_ROWS_SECONDS:
+                first_at -= 1
+            for row in told[first_at:]:
+                now |= progress_of(row, rates)
+            now["line_at"] = told[-1]["at"]
     return tuple(RankView(**fields) for _, fields in sorted(found.items()))
 
 

@@ -349,7 +349,8 @@ def log_end(state: JobStatus) -> float:
 def _understood(history: HistoryRows) -> RunHistory:
     """The view and the bill of a history; none where its rows have other fields than ours."""
     try:
-        return RunHistory(history, run_view(history), bill_of(history))
+        view = run_view(history)
+        return RunHistory(history, view, bill_of(history, view.attempts if view else ()))
     except (LookupError, TypeError, ValueError, AttributeError):
         return RunHistory(HistoryRows((), history.skipped + len(history.rows), history.newest))
 
