@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.002  # the end of another process's handler wakes nobody
 _MEMORY = re.compile(r"/memfd:paddock-stack-(\d+) \(deleted\)")
-_NUMBER = re.compile(r"(\S+) (\d+) (in|after)")
+_NUMBER = re.compile(rb"(\S+) (\d+) (in|after)")
 _CALL = re.compile(r'^  File "(.*)", line (\d+|\?+) in (.*)$', re.MULTILINE)
 
 
@@ -35,19 +35,14 @@ def own_stacks(pids: Mapping[int, int], until: float) -> dict[int, tuple[Call, .
 
 
 def own_numbers(pids: Mapping[int, int], until: float) -> dict[int, tuple[str, int, bool]]:
-    """The process group of torch and number of the collective that ranks are in: True; or the
-    latest of those that are in none: False.
-    """
+    """The collective that ranks are in (True), or were in last: torch's process group, number."""
 
     def ask(pid: int, _signal: int) -> None:
         with open(f"/proc/{pid}/fd/{DEBUG_FDS[2]}", "wb", buffering=0) as pipe:
             pipe.write(b"\n")
 
-    found = {}
-    for rank, data in _answers(pids, ask, until).items():
-        if told := _NUMBER.fullmatch(data.decode("utf-8", "replace")):
-            found[rank] = told[1], int(told[2]), told[3] == "in"
-    return found
+    told = {rank: _NUMBER.fullmatch(data) for rank, data in _answers(pids, ask, until).items()}
+    return {r: (t[1].decode(), int(t[2]), t[3] == b"in") for r, t in told.items() if t}
 
 
 def _answers(

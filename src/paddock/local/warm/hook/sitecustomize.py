@@ -828,8 +828,7 @@ def _main(words: "list[str]") -> None:
 def _debug() -> None:
     """Have this rank answer watch/debugged.py: its stack on a signal, its collective over a pipe.
 
-    faulthandler writes the stack in the signal's handler, also while the main thread is stuck in C
-    code. It would write those of other threads while they run on.
+    faulthandler writes it also while the main thread is stuck in C code; other threads run on then.
     """
     import faulthandler
     from _signal import SIG_DFL, SIGRTMIN, getsignal
@@ -862,16 +861,15 @@ def _collective() -> str:
     """The process group and number of a collective, and "in" or "after"; "-" if not known."""
     from json import loads
 
-    library, entries = sys.modules.get("torch._C._distributed_c10d"), []
+    library = sys.modules.get("torch._C._distributed_c10d")
+    recorders = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
     try:
-        for name in ("_dump_nccl_trace_json", "_dump_fr_trace_json"):  # a recorder each
-            if hasattr(library, name):
-                entries += loads(getattr(library, name)(True, False)).get("entries", ())
-        entries = [e for e in entries if not e["is_p2p"]]
+        dumps = [loads(getattr(library, r)(True, False)) for r in recorders if hasattr(library, r)]
+        entries = [e for dump in dumps for e in dump.get("entries", ()) if not e["is_p2p"]]
         entries.sort(key=lambda e: e["time_created_ns"])
-        waiting = [e for e in entries if not e["retired"]]  # gloo tells no other state
-        found = (waiting or entries[-1:])[0]
-        place = "in" if waiting else "after"
+        # Not by state: gloo has one only, also of those that are over.
+        found = next((e for e in entries if not e["retired"]), entries[-1])
+        place = "after" if found["retired"] else "in"
         return f"{found['process_group'][0]} {found['collective_seq_id']} {place}"
     except Exception:  # noqa: BLE001 - empty recorders, or entries of another shape
         return "-"
