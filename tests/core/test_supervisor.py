@@ -16,11 +16,10 @@ from paddock.core.attempt.supervisor import (
     RestartServer,
     ServerGivenUp,
     SignalGroup,
-    StopOrdered,
     Supervisor,
 )
 from paddock.core.job import Servers
-from paddock.core.rendezvous.messages import SetTimer, TimerFired
+from paddock.core.rendezvous.messages import SetTimer, Stop, TimerFired
 from paddock.core.value import replace
 
 if TYPE_CHECKING:
@@ -44,9 +43,9 @@ def died(at: float = 5.0, signal: int = 9, **more: object) -> Exit:
     return Exit("ps", 0, 0, "a", 0, int(at * 1e9), **fields)  # type: ignore[arg-type]  # builder
 
 
-STOP = StopOrdered(0, "told so")
-HURRY = StopOrdered(0, "told so", force=True)
-SOONER = StopOrdered(0, "told so", grace_seconds=1.0)
+STOP = Stop(0, "told so")
+HURRY = Stop(0, "told so", force=True)
+SOONER = Stop(0, "told so", grace_seconds=1.0)
 TIMER = TimerFired()
 Step = tuple[float, "Event"]
 STOPPING: list[Step] = [(5.0, STOP)]
@@ -77,8 +76,8 @@ ROWS: dict[tuple[str, str], list[tuple[list[Step], Step, str, str]]] = {
         ([(5.0, ended(0))], (5.0, ended(1)), "ended", "ReportExit KillDescendants AttemptEnded"),
         ([(5.0, ended(0))], (5.0, ended(1, 7)), "ended", "ReportExit KillDescendants AttemptEnded"),
     ],
-    ("running", "StopOrdered"): [([], (5.0, STOP), "stopping", "TERM TERM SetTimer")],
-    ("running", "StopOrdered force"): [([], (5.0, HURRY), "killing", "KILL KILL SetTimer")],
+    ("running", "Stop"): [([], (5.0, STOP), "stopping", "TERM TERM SetTimer")],
+    ("running", "Stop, force"): [([], (5.0, HURRY), "killing", "KILL KILL SetTimer")],
     ("running", "timer"): [([], (5.0, TIMER), "running", "")],
     ("stopping", "process ended"): [
         (STOPPING, (6.0, ended(0, 7)), "stopping", "ReportExit"),
@@ -95,11 +94,11 @@ ROWS: dict[tuple[str, str], list[tuple[list[Step], Step, str, str]]] = {
             "ReportExit KillDescendants AttemptEnded",
         ),
     ],
-    ("stopping", "StopOrdered, sooner end"): [
+    ("stopping", "Stop, sooner end"): [
         (STOPPING, (6.0, SOONER), "stopping", "SetTimer"),
     ],
-    ("stopping", "StopOrdered"): [(STOPPING, (6.0, STOP), "stopping", "")],
-    ("stopping", "timer | StopOrdered force"): [
+    ("stopping", "Stop"): [(STOPPING, (6.0, STOP), "stopping", "")],
+    ("stopping", "timer | Stop, force"): [
         (STOPPING, (15.0, TIMER), "killing", "KILL KILL SetTimer"),
         (STOPPING, (6.0, HURRY), "killing", "KILL KILL SetTimer"),
     ],
@@ -112,7 +111,7 @@ ROWS: dict[tuple[str, str], list[tuple[list[Step], Step, str, str]]] = {
             "ReportExit KillDescendants AttemptEnded",
         ),
     ],
-    ("killing", "timer | StopOrdered force"): [
+    ("killing", "timer | Stop, force"): [
         (KILLING, (16.0, TIMER), "killing", "KILL KILL SetTimer"),
         (KILLING, (15.1, HURRY), "killing", "KILL KILL SetTimer"),
     ],
@@ -122,8 +121,8 @@ ROWS: dict[tuple[str, str], list[tuple[list[Step], Step, str, str]]] = {
     ],
     ("any", "news of another attempt"): [
         ([], (5.0, ended(0, 7, attempt=1)), "running", ""),
-        ([], (5.0, StopOrdered(1, "for the next")), "running", ""),
-        (STOPPING, (6.0, StopOrdered(1, "for the next", force=True)), "stopping", ""),
+        ([], (5.0, Stop(1, "for the next")), "running", ""),
+        (STOPPING, (6.0, Stop(1, "for the next", force=True)), "stopping", ""),
     ],
     ("ended", "anything"): [
         ([(5.0, ended(0)), (5.0, ended(1))], (6.0, event), "ended", "")
@@ -217,7 +216,7 @@ def test_the_end_tells_everything_in_order() -> None:
 def test_grace_of_an_order_replaces_the_jobs() -> None:
     """Zero seconds are a wish, not the absence of one."""
     machine = make()
-    actions = machine.handle(StopOrdered(0, "now", grace_seconds=0.0), 5.0)
+    actions = machine.handle(Stop(0, "now", grace_seconds=0.0), 5.0)
     assert actions[-1] == SetTimer(5.0)
 
 

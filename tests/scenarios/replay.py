@@ -208,7 +208,7 @@ class SupervisorReplay:
         if what == "timer":
             return s.TimerFired()
         if what == "stop":
-            return s.StopOrdered(
+            return m.Stop(
                 int(given.get("attempt", self.attempt)),
                 plain[0],
                 "force" in plain[1:],

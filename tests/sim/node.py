@@ -152,8 +152,7 @@ class NodeRunner:
 
     def stop(self, order: Stop) -> None:
         if self.supervisor is not None:
-            attempt = self.supervisor.attempt
-            self.feed(s.StopOrdered(attempt, order.reason, order.force, order.grace_seconds))
+            self.feed(replace(order, attempt=self.supervisor.attempt))
 
     def feed(self, event: s.Event) -> None:
         if self.supervisor is None:

@@ -24,12 +24,11 @@ from paddock.core.attempt.supervisor import (
     RestartServer,
     ServerGivenUp,
     SignalGroup,
-    StopOrdered,
     Supervisor,
 )
 from paddock.core.hosts import SERVICES, host_of, with_ports
-from paddock.core.rendezvous.messages import SetTimer, TimerFired
-from paddock.core.value import value
+from paddock.core.rendezvous.messages import SetTimer, Stop, TimerFired
+from paddock.core.value import replace, value
 from paddock.local.facts.devices import find_devices
 from paddock.local.facts.ports import hold_ports
 from paddock.local.guardian import sweep_on
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
     from paddock.core.hosts import Host
     from paddock.core.job import Job
     from paddock.core.plan import Plan, Proc
-    from paddock.core.rendezvous.messages import Stop
     from paddock.local.ending import Endings
     from paddock.local.facts.ports import HeldPorts
     from paddock.local.output.streams import OutputThread, ProcessStream
@@ -396,9 +394,7 @@ class NodeRunner:
     def stop(self, order: Stop) -> None:
         """Stop the running attempt: SIGTERM, perhaps after before_stop(); grace period; SIGKILL."""
         if self._supervisor is not None:
-            attempt = self._supervisor.attempt
-            stop = StopOrdered(attempt, order.reason, order.force, order.grace_seconds)
-            self._feed(stop, takes_stacks=order.takes_stacks)
+            self._feed(replace(order, attempt=self._supervisor.attempt))
             if self._waiting:
                 self._cancel_fork()
 
@@ -448,14 +444,16 @@ class NodeRunner:
         )
         self._feed(end)
 
-    def _feed(self, event: Event, *, takes_stacks: bool = False) -> None:
+    def _feed(self, event: Event) -> None:
         supervisor = self._supervisor
         if supervisor is None:
             return
         was_running = supervisor.phase == "running"
         actions = supervisor.handle(event, monotonic())
         is_stop = was_running and supervisor.phase == "stopping"
-        is_failure = takes_stacks or (isinstance(event, Exit) and event.pid)
+        is_failure = (isinstance(event, Stop) and event.takes_stacks) or (
+            isinstance(event, Exit) and event.pid
+        )
         before_stop = self.before_stop if is_stop and is_failure else None
         if before_stop is None:
             self._do_all(actions)

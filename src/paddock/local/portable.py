@@ -25,10 +25,10 @@ from paddock import errors
 from paddock.contracts.environment import proc_env, shared_env
 from paddock.core.attempt.exits import Exit, find_culprit, unfinished
 from paddock.core.attempt.policy import Verdict
-from paddock.core.attempt.supervisor import SignalGroup, StopOrdered, Supervisor
+from paddock.core.attempt.supervisor import SignalGroup, Supervisor
 from paddock.core.hosts import LOOPBACK, SERVICES, host_of, with_ports
 from paddock.core.plan import make_plan
-from paddock.core.rendezvous.messages import SetTimer, TimerFired
+from paddock.core.rendezvous.messages import SetTimer, Stop, TimerFired
 from paddock.core.value import replace
 from paddock.errors import Problem, UsageError
 from paddock.local.ending import has_peer_loss, has_timed_out
@@ -301,7 +301,7 @@ class PortableRun:
 
     def _stop(self, why: str, *, force: bool = False) -> None:
         self.why = self.why or why
-        self._feed(StopOrdered(0, why, force))
+        self._feed(Stop(0, why, force))
 
     def _feed(self, event: Event) -> None:
         for action in self.supervisor.handle(event, monotonic()):

@@ -7,18 +7,18 @@
     running   own server ended            running   RestartServer
     running   own server ended too often  stopping  ServerGivenUp, then as process failed
     running   last process ended          ended     ReportExit, KillDescendants, AttemptEnded
-    running   StopOrdered                 stopping  TERM to every group, SetTimer
-    running   StopOrdered force           killing   KILL to every group, SetTimer
+    running   Stop                        stopping  TERM to every group, SetTimer
+    running   Stop, force                 killing   KILL to every group, SetTimer
     running   timer                       running   none
     stopping  process ended               stopping  ReportExit
     stopping  last trainer ended          stopping  ReportExit, TERM to own servers
     stopping  last process ended          ended     ReportExit, KillDescendants, AttemptEnded
-    stopping  StopOrdered, sooner end     stopping  SetTimer
-    stopping  StopOrdered                 stopping  none
-    stopping  timer | StopOrdered force   killing   KILL to every group, SetTimer
+    stopping  Stop, sooner end            stopping  SetTimer
+    stopping  Stop                        stopping  none
+    stopping  timer | Stop, force         killing   KILL to every group, SetTimer
     killing   process ended               killing   ReportExit
     killing   last process ended          ended     ReportExit, KillDescendants, AttemptEnded
-    killing   timer | StopOrdered force   killing   KILL again, SetTimer (a process in D state)
+    killing   timer | Stop, force         killing   KILL again, SetTimer (a process in D state)
     any       timer before its time       same      SetTimer again
     any       news of another attempt     same      none
     ended     anything                    ended     none
@@ -32,7 +32,7 @@ ended, which may still want to save through them.
 from __future__ import annotations
 
 from paddock.core.attempt.exits import NOT_STARTED
-from paddock.core.rendezvous.messages import SetTimer, TimerFired
+from paddock.core.rendezvous.messages import SetTimer, Stop, TimerFired
 from paddock.core.value import replace, value
 from paddock.errors import EXIT_USAGE
 
@@ -98,16 +98,6 @@ class KillDescendants:
     """End every process that descends from this attempt."""
 
 
-@value
-class StopOrdered:
-    """The coordinator or the user wants the attempt stopped. force: SIGKILL, no grace period."""
-
-    attempt: int
-    reason: str
-    force: bool = False
-    grace_seconds: float | None = None
-
-
 if TYPE_CHECKING:
     Action = (
         AttemptEnded
@@ -118,7 +108,7 @@ if TYPE_CHECKING:
         | SetTimer
         | KillDescendants
     )
-    Event = Exit | StopOrdered | TimerFired
+    Event = Exit | Stop | TimerFired
 
 
 class Supervisor:
@@ -161,7 +151,7 @@ class Supervisor:
             return self._on_timer(now)
         if event.attempt != self.attempt:  # type: ignore[union-attr]  # TimerFired went above
             return []  # rule 1: older news is dropped
-        if isinstance(event, StopOrdered):
+        if isinstance(event, Stop):
             return self._on_stop(event, now)
         assert not isinstance(event, TimerFired)
         return self._on_exit(event, now)
@@ -206,7 +196,7 @@ class Supervisor:
         self._restarted_at[key] = [*recent, now]
         return RestartServer(event, len(recent) + 1)
 
-    def _on_stop(self, event: StopOrdered, now: float) -> list[Action]:
+    def _on_stop(self, event: Stop, now: float) -> list[Action]:
         if event.force:
             self.reason = self.reason or event.reason
             return self._kill(now)  # running | stopping -> killing
