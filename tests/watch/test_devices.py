@@ -9,10 +9,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from paddock.watch import devices
 from paddock.watch.devices import DeviceProbe, DeviceUse, read_use
 
 GOLDEN = Path(__file__).parent.parent / "accel" / "golden"
@@ -58,15 +60,14 @@ def test_samples_have_the_use_of_each_ranks_device(tmp_path: Path) -> None:
     assert last == {0: (0.9, 1024 << 20), 1: (0.1, 2048 << 20)}
 
 
-def test_a_tool_that_hangs_is_ended_and_waited_for_by_nobody(tmp_path: Path) -> None:
+def test_a_tool_that_hangs_is_ended_and_waited_for_by_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = fake_smi(tmp_path / "bin", f"echo $$ > {tmp_path}/pid; exec sleep 1000")
-    before = os.environ["PATH"]
-    os.environ["PATH"] = path  # where Popen looks
-    try:
-        probe = DeviceProbe("gpu", os.environ)
-        probe.look(0.0)
-    finally:
-        os.environ["PATH"] = before
-    probe.look(1.0)
-    probe.close()
+    monkeypatch.setattr(devices, "ASK_SECONDS", 0.5)
+    probe = DeviceProbe("gpu", {**os.environ, "PATH": path})
+    probe.look(0.0)
+    (thread,) = (each for each in threading.enumerate() if each.name == "paddock-devices")
+    thread.join(30)
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
     assert probe.found == {}

@@ -5,8 +5,8 @@ Not tried on a device: the tests play outputs that were captured elsewhere (test
 
 from __future__ import annotations
 
-import os
 import re
+from threading import Thread
 
 from paddock.accel import accelerator
 from paddock.core.value import value
@@ -14,10 +14,8 @@ from paddock.core.value import value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from subprocess import Popen
 
 ASK_SECONDS = 10.0  # between two questions, and for an answer at most
-BYTES_MAX = 1 << 16  # of an answer: what a pipe holds
 NVIDIA = "--query-gpu=index,uuid,utilization.gpu,memory.used"
 # The DEVICES table of xpu_smi: a number, a PCI address, ..., use, L3, memory.
 _XPU = re.compile(r"\|\s*(\d+) \| [\da-f:.]+ \|.*?(\d+) % \|[^|]*\|\s*(\d+) / \d+ MB \|", re.ASCII)
@@ -63,46 +61,35 @@ def _commands(kind: str) -> Sequence[tuple[str, ...]]:
 
 
 class DeviceProbe:
-    """Asks a vendor's tool again and again, and waits for no answer. Owned by one thread."""
+    """Asks a vendor's tool again and again, in threads: nobody waits for the answer."""
 
     def __init__(self, kind: str, env: Mapping[str, str]) -> None:
         self._kind, self._env = kind, env
-        self._commands = list(_commands(kind))
-        self._process: Popen[bytes] | None = None
         self._asked_at = -ASK_SECONDS
         self.found: dict[str, DeviceUse] = {}
 
     def look(self, now: float) -> None:
-        """Take the answer if it is there; ask anew when it is time. now: monotonic seconds."""
-        if self._process is not None:
-            if self._process.poll() is None and now - self._asked_at < ASK_SECONDS:
-                return
-            self._take()
-        if self._commands and now - self._asked_at >= ASK_SECONDS:
+        """Ask anew when it is time. now: monotonic seconds."""
+        if now - self._asked_at >= ASK_SECONDS:
             self._asked_at = now
-            self._ask()
+            Thread(target=self._ask, name="paddock-devices", daemon=True).start()
 
     def _ask(self) -> None:
-        from subprocess import DEVNULL, PIPE, Popen
+        """Run the first tool that is there. One that hangs is killed."""
+        from subprocess import DEVNULL, PIPE, SubprocessError, run
 
-        try:
-            self._process = Popen(
-                self._commands[0], stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=dict(self._env)
-            )
-        except OSError:
-            self._commands.pop(0)  # it is not there
-
-    def _take(self) -> None:
-        process, self._process = self._process, None
-        if process is None or process.stdout is None:
+        for command in _commands(self._kind):
+            try:
+                done = run(
+                    command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=dict(self._env),
+                    timeout=ASK_SECONDS, check=True,
+                )  # fmt: skip
+            except OSError:
+                continue
+            except SubprocessError:
+                return
+            self.found = read_use(self._kind, done.stdout.decode("utf-8", "replace"))
             return
-        with process.stdout:
-            if process.returncode is None:  # it hangs, or has filled the pipe
-                process.kill()
-                process.wait()
-            elif process.returncode == 0:
-                text = os.read(process.stdout.fileno(), BYTES_MAX).decode("utf-8", "replace")
-                self.found = read_use(self._kind, text)
 
     def use_of(self, labels: Sequence[str]) -> dict[str, float]:
         """The use and memory of devices, together, as the fields of a sample."""
@@ -113,7 +100,3 @@ class DeviceProbe:
             **({"gpu": round(sum(uses) / len(uses), 3)} if uses else {}),
             **({"gpu_bytes": sum(memory)} if memory else {}),
         }
-
-    def close(self) -> None:
-        """End a question that has no answer."""
-        self._take()
