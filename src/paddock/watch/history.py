@@ -56,13 +56,12 @@ NEEDED = {
 class HistoryWriter:
     """Appends rows to a history. Owned by one thread.
 
-    A disk that is full loses rows, and the job goes on; `lost` counts them, `problem` says why.
+    A disk that is full loses rows, and the job goes on; `problem` says why.
     """
 
     def __init__(self, path: str, bytes_max: int = BYTES_MAX) -> None:
         """Open the file, or make it. Raises OSError."""
         self.path = path
-        self.lost = 0
         self.problem = ""
         self._bytes_max = bytes_max
         self._apart = APART_SECONDS
@@ -77,11 +76,9 @@ class HistoryWriter:
         try:
             written = os.write(self._fd, data := text.encode())
         except OSError as error:
-            self.lost += len(lines)
             self.problem = error.strerror or str(error)
             return
         self._is_torn = written < len(data)
-        self.lost += len(lines) if self._is_torn else 0
         found = os.fstat(self._fd)
         if not found.st_nlink:
             self.problem = "it was removed"
@@ -258,7 +255,7 @@ def merged(nodes: Sequence[Sequence[Row]]) -> list[Row]:
         if own is not None and clock is not None and clock["offset"]:
             skew = own["wall"] + clock["offset"] - clock["wall"]
         found += rows if not skew else [{**row, "at": round(row["at"] + skew, 3)} for row in rows]
-    return sorted(found, key=_at)
+    return sorted(found, key=lambda row: float(row["at"]))
 
 
 def first_row(path: str | os.PathLike[str]) -> Row:
@@ -268,10 +265,6 @@ def first_row(path: str | os.PathLike[str]) -> Row:
             return next(_lines(file), (b"", None))[1] or {}
     except OSError:
         return {}
-
-
-def _at(row: Row) -> float:
-    return float(row["at"])
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
@@ -306,11 +299,18 @@ def _is_sound(row: Any) -> bool:
                 return False
         triples = [each[:3] for each in row["ranks"]] if row["kind"] == "attempt" else []
         triples += row["tables"] if row["kind"] == "ps" else []
+        ranks, texts = [], []
+        if row["kind"] not in REPEATED:
+            groups = row.get("groups", ())
+            ranks = [*row.get("suspects", ()), *(rank for of, _ in groups for rank in of)]
+            texts = [place for _, place in groups] + [f for of in row.get("stacks", ()) for f in of]
         return (
             isinstance(row["kind"], str)
             and abs(row["at"]) < TIME_MAX
             and all(name in row for name in NEEDED.get(row["kind"], ()))
             and all(_is(name, str) and _is(a, int) and _is(b, int) for name, a, b in triples)
+            and all(_is(rank, int) for rank in ranks)
+            and all(_is(text, str) for text in texts)
             and all(isinstance(v, float) or _is(v, int) for v in (row.get("values") or {}).values())
         )
     except (ValueError, TypeError, LookupError, OverflowError, AttributeError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from functools import cache
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,7 @@ from paddock.web.runs import (
 from paddock.web.texts import LANGUAGES, translator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from paddock.backends.registry import RegisteredJob
     from paddock.backends.types import JobStatus
@@ -103,9 +102,9 @@ def run_values(
         charts.append(_chart(t(f"{name.capitalize()}/s"), each, ""))
     bad = [r for r in ranks if r.state != "running"] if len(ranks) > RANKS_SHOWN else []
     return {
-        "notices": [row for row in view.notices if _is_whole(row)] if view else [],
+        "notices": view.notices if view else (),
         "run": run, "state": state, "found": found, "view": view, "bill": found.bill,
-        "stall": _stall(state, found),
+        "stall": view.stall if view and not state.is_final else None,
         "servers": servers, "tables": _tables(servers), "charts": charts, "kinds": KINDS,
         "ranks": [*bad, *(r for r in ranks if r not in bad)][:RANKS_SHOWN] if bad else ranks,
         "more_ranks": max(0, len(ranks) - RANKS_SHOWN),
@@ -114,12 +113,6 @@ def run_values(
         "timeline": Markup(svg.timeline(t("Timeline"), rows, seconds)) if rows else "",
         "bill_bar": _bill_bar(found.bill, t) if found.bill else "",
     }  # fmt: skip
-
-
-def _stall(state: JobStatus, found: RunHistory) -> Mapping[str, Any] | None:
-    """The row of the stall that goes on; None without one, and once the run has ended."""
-    row = found.view.stall if found.view and not state.is_final else None
-    return row if row is not None and _is_whole(row) else None
 
 
 def _tables(servers: Sequence[ServerView]) -> list[tuple[str, int, int, str]]:
@@ -139,19 +132,8 @@ def failure_values(
     run: RegisteredJob, state: JobStatus, found: RunHistory, last_words: Sequence[str]
 ) -> dict[str, Any]:
     """The values of failure.html. groups: rows of the history with stacks, the latest first."""
-    rows = [row for row in found.history.rows if row.get("groups") and _is_whole(row)]
+    rows = [row for row in found.history.rows if row.get("groups")]
     return {"run": run, "state": state, "last_words": last_words, "groups": rows[::-1][:20]}
-
-
-def _is_whole(row: Mapping[str, Any]) -> bool:
-    """Return True if the fields of a row have the types that templates show."""
-    try:
-        groups = [(sum(ranks), "".join([place])) for ranks, place in row.get("groups", ())]
-        stacks = ["".join(frames) for frames in row.get("stacks", ())]
-        number = len(groups) + len(stacks) + sum(row.get("suspects", ())) + row.get("seconds", 0)
-        return isfinite(number)
-    except (TypeError, ValueError, OverflowError):
-        return False
 
 
 def _chart(
