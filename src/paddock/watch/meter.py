@@ -20,6 +20,8 @@ import threading
 import time
 from contextlib import contextmanager
 
+from paddock.watch.svg import seconds_text
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -96,9 +98,9 @@ class ProgressMeter:
         if rate >= 1:
             parts.append(f"{self._unit(int(rate))}/s")
         if total and rate > 0:
-            parts.append(f"{_seconds_text(max(total - done, 0) / rate)} left")
+            parts.append(f"{seconds_text(round(max(total - done, 0) / rate))} left")
         elif not rate:
-            parts.append(_seconds_text(now - self._begun))
+            parts.append(seconds_text(round(now - self._begun)))
         parts += [self.text] if self.text else []  # the last: a narrow terminal cuts it
         return f"paddock: {', '.join(parts)}"
 
@@ -165,14 +167,3 @@ class ProgressMeter:
             return os.get_terminal_size(self._stream.fileno()).columns or USUAL_COLUMNS
         except (OSError, ValueError):
             return USUAL_COLUMNS
-
-
-def _seconds_text(seconds: float) -> str:
-    """A duration without more figures than anybody reads.
-
-    >>> _seconds_text(59.7), _seconds_text(200), _seconds_text(9000)
-    ('60 s', '3 min', '2.5 h')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

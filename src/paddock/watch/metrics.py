@@ -133,24 +133,21 @@ class RunMetrics:
 
     def add(self, row: Row) -> None:
         """Take a row of the history."""
-        with self._lock:
-            self._add(row)
-
-    def _add(self, row: Row) -> None:
         kind = row["kind"]
-        if kind == "begin":
-            self._run = {"run": row.get("run", "")}
-            self._info = {"node": row.get("host", ""), "version": row.get("paddock", "")}
-        elif kind == "attempt":
-            self._restarts += bool(self._ranks)
-            self._attempt, self._phase = row["attempt"], "running"
-            self._ranks = {(role, rank): {} for role, rank, *_ in row["ranks"]}
-        elif kind in _PHASE_AFTER:
-            self._stalls += kind == "stall"
-            self._phase = _PHASE_AFTER[kind]
-        else:
-            of = self._ranks.get((row.get("role", "worker"), row.get("rank", -1)), {})
-            of[kind] = row
+        with self._lock:
+            if kind == "begin":
+                self._run = {"run": row.get("run", "")}
+                self._info = {"node": row.get("host", ""), "version": row.get("paddock", "")}
+            elif kind == "attempt":
+                self._restarts += bool(self._ranks)
+                self._attempt, self._phase = row["attempt"], "running"
+                self._ranks = {(role, rank): {} for role, rank, *_ in row["ranks"]}
+            elif kind in _PHASE_AFTER:
+                self._stalls += kind == "stall"
+                self._phase = _PHASE_AFTER[kind]
+            else:
+                of = self._ranks.get((row.get("role", "worker"), row.get("rank", -1)), {})
+                of[kind] = row
 
     def text(self) -> str:
         """The text that /metrics answers."""

@@ -23,7 +23,7 @@ Ends = dict[str, int]  # the address of a rank's end of a connection -> the rank
 class ProcessFacts:
     """A rank and its descendants at one moment.
 
-    state: of the rank itself, a letter of proc(5): R, S, D, T (stopped), t (traced), Z.
+    state: of the rank itself, a letter of proc(5): R, S, D, T (stopped), t (traced).
     cpu_seconds, read_bytes, written_bytes: since the start, of all. rss_bytes: now, of all.
     pids: all of them, the rank first.
     """
@@ -37,10 +37,10 @@ class ProcessFacts:
 
 
 def facts_of(pid: int) -> ProcessFacts | None:
-    """The facts of a rank; None once it is gone."""
+    """The facts of a rank; None once it has ended."""
     pids = tree_of(pid)
     own, *others = [_stat(each) for each in pids]
-    if own is None:
+    if own is None or own[0] == "Z":
         return None
     stats = [own, *filter(None, others)]
     moved = [_io(each) for each in pids]

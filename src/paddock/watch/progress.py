@@ -200,13 +200,9 @@ def read_reports(data: bytes) -> ProgressReading | None:
             step, steps, epoch = (found.pop(name, None) for name in ("step", "steps", "epoch"))
             values = (*found.items(),)[:VALUES_MAX]
             return ProgressReading(
-                "paddock.report", _below(step), _below(steps), _finite(epoch), values=values
+                "paddock.report", _whole(step), _whole(steps), _finite(epoch), values=values
             )
     return None
-
-
-def _below(number: float | None) -> int | None:
-    return None if number is None or not abs(number) < WHOLE_MAX else int(number)
 
 
 def own_profiles(text: str) -> tuple[list[LineProfile], list[str]]:
@@ -320,9 +316,9 @@ def _values(line: str) -> tuple[tuple[tuple[str, float], ...], float | None, str
     return tuple(found.items()), rate, unit
 
 
-def _number(text: str | None) -> float | None:
+def _number(text: str | float | None) -> float | None:
     try:
-        return float((text or "").replace(",", ""))
+        return float(str(text).replace(",", ""))
     except ValueError:
         return None
 
@@ -331,6 +327,6 @@ def _finite(number: float | None) -> float | None:
     return number if number is not None and isfinite(number) else None
 
 
-def _whole(text: str | None) -> int | None:
+def _whole(text: str | float | None) -> int | None:
     number = _number(text)
     return int(number) if number is not None and abs(number) < WHOLE_MAX else None

@@ -64,7 +64,7 @@ def number_text(number: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A duration on an axis.
+    """A duration without more figures than anybody reads.
 
     >>> seconds_text(40.0), seconds_text(75), seconds_text(5400), seconds_text(7200)
     ('40 s', '1m15s', '1h30m', '2h')
