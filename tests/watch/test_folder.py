@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from paddock.errors import UsageError
 from paddock.watch import folder
 from paddock.watch.folder import ANSWER, QUESTION, StacksMailbox, ask_folders
 
@@ -16,13 +17,14 @@ if TYPE_CHECKING:
 def test_a_question_is_taken_once_and_a_damaged_one_never(tmp_path: Path) -> None:
     mailbox = StacksMailbox(str(tmp_path))
     assert mailbox.question() is None
+    (question,) = tmp_path.glob(f"{QUESTION}*")
     for text in ('{"id": "1", "nat', "[1]", "[" * 100_000, "\0"):
-        (tmp_path / QUESTION).write_text(text)
+        question.write_text(text)
         assert mailbox.question() is None
-    (tmp_path / QUESTION).write_text('{"id": "1", "native": true}')
+    question.write_text('{"id": "1", "native": true}')
     assert mailbox.question() == {"id": "1", "native": True}
     assert mailbox.question() is None
-    (tmp_path / QUESTION).write_text('{"id": "2", "nat')
+    question.write_text('{"id": "2", "nat')
     assert mailbox.question() is None
 
 
@@ -33,7 +35,7 @@ def test_a_launcher_that_is_silent_is_named(
     monkeypatch.setattr(folder, "ANSWER_SECONDS", 0.2)
     (tmp_path / f"{ANSWER}node7.123").write_text('{"id": "old", "stacks": []}')
     said = [{"host": "node7", "stacks": [], "problem": "no answer within 0.2 s"}]
-    assert ask_folders([tmp_path], native=False) == said
+    assert ask_folders("train", [tmp_path], native=False) == said
 
 
 def test_no_launcher_is_no_answer_and_nothing_is_left(tmp_path: Path) -> None:
@@ -41,5 +43,6 @@ def test_no_launcher_is_no_answer_and_nothing_is_left(tmp_path: Path) -> None:
     assert sorted(path.stat().st_mode & 0o777 for path in tmp_path.iterdir()) == [0o600] * 2
     first.close()
     assert list(tmp_path.iterdir()) == []
-    assert ask_folders([tmp_path], native=False) == []
+    with pytest.raises(UsageError, match="no launcher of train answers now"):
+        ask_folders("train", [tmp_path], native=False)
     assert list(tmp_path.iterdir()) == []

@@ -15,7 +15,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import paddock
-from paddock.local.runs.control import ask_stacks
 from paddock.watch.progress import read_reports
 from schemas import SCHEMAS, mistakes
 from watched import launched
@@ -96,23 +95,14 @@ def test_reports_reach_the_history_and_the_commands(tmp_path: Path) -> None:
 
 
 @pytest.mark.limit(90)
-def test_who_asks_for_stacks_at_once_starts_no_second_watch(tmp_path: Path) -> None:
-    """A launcher begins to watch after a second, or when it is asked."""
-    with launched(tmp_path, REPORTS, flags=("--nproc-per-node", "2")) as run:
-        socket = run.wait(lambda: sorted(tmp_path.glob("log/runs/*/control")))[0]
-        assert len(ask_stacks(str(socket), native=False)["stacks"]) == 2
-        run.wait(lambda: len(run.rows("progress")) > 8)
-        assert len(run.rows("begin")) == 1
-
-
-@pytest.mark.limit(90)
-def test_a_run_that_cannot_be_watched_answers_and_ends(tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_watched_has_no_stacks_and_ends(tmp_path: Path) -> None:
     """The place of its history is taken; who asks for stacks does not wait for them."""
     script = "import glob, os, time\nos.mkdir(glob.glob('log/runs/*')[0] + '/history.jsonl')\n"
     with launched(tmp_path, script + "time.sleep(99)", flags=("--nproc-per-node", "1")) as run:
         told = run.wait(lambda: "this run is not watched" in (tmp_path / "out.txt").read_text())
-        socket = run.wait(lambda: sorted(tmp_path.glob("log/runs/*/control")))[0]
-        assert told and ask_stacks(str(socket), native=False)["stacks"] == []
+        name = run.wait(lambda: sorted(tmp_path.glob("log/runs/*/control")))[0].parent.name
+        with pytest.raises(AssertionError, match=f"no launcher of {name} answers now"):
+            assert told and run.paddock("stacks", name)
 
 
 @pytest.mark.limit(90)

@@ -1,5 +1,4 @@
-"""The control socket of a launcher: it answers with the state of the job, or the stacks of this
-node's ranks, and takes `stop`.
+"""The control socket of a launcher: it answers with the state of the job, and takes `stop`.
 
 local/runs/control.py asks, and describes what is said. Nothing here blocks: a client that is slow,
 silent or not this user's is dropped.
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 CLIENTS_MAX = 32
 REQUEST_BYTES_MAX = 4096
 REQUEST_SECONDS = 10.0
-STACKS_SECONDS = 60.0  # until the answer
 UNSENT_BYTES_MAX = 1 << 22
 PAUSE_SECONDS = 0.1  # between two rows of events
 
@@ -33,20 +31,13 @@ class ControlServer:
     """The server on the control socket. Owned by the loop's thread. stop(now): ends the job."""
 
     def __init__(
-        self,
-        loop: Loop,
-        output: OutputThread,
-        view: JobView,
-        stop: Callable[[bool], None],
-        stacks: Callable[[bool, Callable[[Mapping[str, object]], None]], None],
+        self, loop: Loop, output: OutputThread, view: JobView, stop: Callable[[bool], None]
     ) -> None:
-        """stacks(native, then): takes the stacks, and calls then(answer) in the loop."""
         self.path = ""
         self._loop = loop
         self._output = output
         self._view = view
         self._stop = stop
-        self._stacks = stacks
         self._listener: socket | None = None
         self._clients: set[_ControlConnection] = set()
         self._is_due = False
@@ -136,15 +127,8 @@ class ControlServer:
         elif op == "stop":
             self._stop(bool(request.get("now")))
             self._send(client, b'{"ok": true}\n')
-        elif op == "stacks":
-            client.until = self._loop.now() + STACKS_SECONDS
-            self._stacks(
-                bool(request.get("native")),
-                lambda row: self._send(client, json_text(row).encode() + b"\n"),
-            )
         else:
-            text = b'{"error": "no such request: send status, stop, events or stacks"}\n'
-            self._send(client, text)
+            self._send(client, b'{"error": "no such request: send status, stop or events"}\n')
 
     def _on_change(self) -> None:
         if not self._is_due and any(client.is_following for client in self._clients):

@@ -285,8 +285,6 @@ class LauncherProcess(Launcher):
 
     def _begin_watch(self) -> None:
         """Watch this node's ranks from now on, or from when there are logs."""
-        if self.watcher is not None:
-            return
         if not self._node.logs:
             self.loop.at("watch", self.loop.now() + WATCH_SECONDS, self._begin_watch)
             return
@@ -298,23 +296,13 @@ class LauncherProcess(Launcher):
             is_waiting=lambda: (
                 self.coordinator is not None and self.coordinator.machine.phase == "gathering"
             ),
-            metrics_listener=self.metrics_listener,
+            folder=self._entry.folder, metrics_listener=self.metrics_listener,
         )  # fmt: skip
         self.watcher = Watcher(run)
         try:
             self.watcher.start()
         except RuntimeError:
             self.watcher = None  # no thread can be started: nobody looks
-
-    def _take_stacks(self, native: bool, then: Callable[[Mapping[str, object]], None]) -> None:
-        """Take the stacks of this node's ranks, for `paddock stacks`."""
-        self._begin_watch()
-        if self.watcher is None:
-            then({"host": os.uname().nodename, "stacks": []})
-        else:
-            self.watcher.ask_stacks(
-                "asked", lambda row: self.loop.post(lambda: then(row)), native=native
-            )
 
     # --------------------------------------------------- record and control socket
 
@@ -378,9 +366,8 @@ class LauncherProcess(Launcher):
         directory = os.path.abspath(job.record) if job.record else run_folder(job, run_id)
         name = f"{CONTROL}.{os.uname().nodename}" if job.record else CONTROL
         control = ControlServer(
-            self.loop, self.output, view,
-            lambda now: self.member.stop(SIGTERM, now=now), self._take_stacks,
-        )  # fmt: skip
+            self.loop, self.output, view, lambda now: self.member.stop(SIGTERM, now=now)
+        )
         for folder in (directory, self._entry.folder):
             try:
                 os.makedirs(folder, exist_ok=True)

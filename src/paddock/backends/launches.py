@@ -34,9 +34,10 @@ from paddock.errors import PaddockError, UsageError
 from paddock.local.output.lock import is_gone, process_text
 from paddock.local.output.logs import LAUNCHER_LOG, RUNS
 from paddock.local.output.times import SUFFIX, read_times
-from paddock.local.runs.control import NoLauncherError, ask, ask_stacks
+from paddock.local.runs.control import NoLauncherError, ask
 from paddock.local.runs.entry import is_run_directory
 from paddock.local.runs.events import TIME_MAX
+from paddock.watch.folder import ask_folders
 from paddock.watch.history import FILE as HISTORY
 from paddock.watch.history import first_row
 
@@ -95,18 +96,13 @@ class LocalLaunches:
         return [*own, *_of_other_nodes(own[0])] if own else paths[:1]
 
     def stacks(self, run: RegisteredJob, *, native: bool) -> list[dict[str, Any]]:
-        self._refuse_other_host(run)
-        path = str(run.details.get("control") or "")
-        return [ask_stacks(path, native=native)]
-
-    def _refuse_other_host(self, run: RegisteredJob) -> None:
-        if not _is_here(run):
-            host = run.details["host"]
-            raise UsageError(f"{run.run_id} runs on {host}", hint=f"type the command on {host}")
+        return ask_folders(run.run_id, [run.folder], native=native)
 
     def stop(self, run: RegisteredJob, *, now: bool) -> None:
         path = str(run.details.get("control") or "")
-        self._refuse_other_host(run)
+        if not _is_here(run):
+            host = run.details["host"]
+            raise UsageError(f"{run.run_id} runs on {host}", hint=f"type the command on {host}")
         if path:
             try:
                 ask(path, "stop", now=now)

@@ -41,7 +41,7 @@ ABANDONED_SECONDS = 60.0  # an entry gets its run.json before
 # of servers are not among it: they may be the only copy.
 OURS = re.compile(
     r"\.?(run\.json|events\.jsonl|status\.json|plan\.json|git\.txt|try)(\..+)?|control|\.paddock"
-    r"|(workerlog|serverlog|heterlog)\..+|(launcher|endpoints)\.log|history(\.jsonl)?"
+    r"|(workerlog|serverlog|heterlog|stacks)\..+|(launcher|endpoints)\.log|history(\.jsonl)?"
 )
 
 

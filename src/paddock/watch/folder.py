@@ -1,9 +1,8 @@
-"""Ask launchers on other hosts for stacks through files, where hosts share a job's directory.
+"""Ask launchers for stacks through files: a control socket reaches nobody on another host.
 
-A control socket reaches nobody on another host. stacks.ask has the newest question, a line of JSON;
-each launcher reads it at every look, and writes its answer into a file of its own. Both files
-are there from the launcher's start and are written in place: NFS finds new text when a file is
-opened, and a new file much later (nfs(5), DATA AND METADATA COHERENCE).
+Each launcher has a file with the newest question to it, a line of JSON, which it reads at every
+look, and one with its answer. Both are there from its start and are written in place: NFS finds new
+text when a file is opened, and a new file much later (nfs(5), DATA AND METADATA COHERENCE).
 """
 
 from __future__ import annotations
@@ -12,13 +11,15 @@ import json
 import os
 import time
 
+from paddock.errors import PaddockError, UsageError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
     from typing import Any
 
-QUESTION, ANSWER = "stacks.ask", "stacks.of."
+QUESTION, ANSWER = "stacks.ask.", "stacks.of."  # then the host's name, ".", the launcher's pid
 ANSWER_SECONDS = 10.0
 NATIVE_SECONDS = 45.0
 FILE_BYTES_MAX = 1 << 26
@@ -30,12 +31,11 @@ class StacksMailbox:
 
     def __init__(self, folder: str) -> None:
         """Make the files. Raises OSError."""
-        self._folder = folder
-        self._question = os.path.join(folder, QUESTION)
-        self._answer = os.path.join(folder, f"{ANSWER}{os.uname().nodename}.{os.getpid()}")
-        _write(self._answer, {})
-        os.close(os.open(self._question, os.O_WRONLY | FLAGS, 0o600))
-        self._asked = _read(self._question).get("id")  # an old one
+        own = f"{os.uname().nodename}.{os.getpid()}"
+        self._question, self._answer = (f"{folder}/{n}{own}" for n in (QUESTION, ANSWER))
+        for path in (self._question, self._answer):
+            _write(path, {})
+        self._asked: object = None
 
     def question(self) -> Mapping[str, Any] | None:
         """Return a question that is new: its id, and whether stacks are to be native."""
@@ -53,25 +53,33 @@ class StacksMailbox:
             return
 
     def close(self) -> None:
-        """Remove the answer: nobody waits for this launcher; the last one removes the question."""
+        """Remove the files: nobody waits for this launcher."""
         try:
             os.unlink(self._answer)
-            if not any(name.startswith(ANSWER) for name in os.listdir(self._folder)):
-                os.unlink(self._question)
+            os.unlink(self._question)
         except OSError:
             return  # its directory was removed
 
 
-def ask_folders(folders: list[Path], *, native: bool) -> list[dict[str, Any]]:
-    """The answers of all launchers that have files in these directories; [] without any.
+def ask_folders(
+    name: str, folders: list[Path], *, native: bool, host: str = "*"
+) -> list[dict[str, Any]]:
+    """The answers of all launchers of a run that have files in these directories.
 
-    One that is silent for long has an answer with its host and the problem. Raises OSError.
+    One that is silent for long has an answer with its host and the problem. Raises PaddockError.
     """
     asked = f"{os.getpid()}.{time.time_ns()}"
     seconds = NATIVE_SECONDS if native else ANSWER_SECONDS
-    waiting = [path for folder in folders for path in sorted(folder.glob(f"{ANSWER}*"))]
-    for folder in {path.parent for path in waiting}:
-        _write(str(folder / QUESTION), {"id": asked, "native": native})
+    waiting = [path for folder in folders for path in sorted(folder.glob(f"{ANSWER}{host}.*"))]
+    if not waiting:
+        hint = "a launcher answers from its second second until its end"
+        raise UsageError(f"no launcher of {name} answers now", hint=hint)
+    try:
+        for path in waiting:
+            question = path.with_name(path.name.replace(ANSWER, QUESTION, 1))
+            _write(str(question), {"id": asked, "native": native})
+    except OSError as error:
+        raise PaddockError(f"{error.filename}: {error.strerror}") from error
     until, found = time.monotonic() + seconds, []
     while waiting:
         for path in list(waiting):

@@ -37,7 +37,7 @@ from paddock.watch.stacks import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from paddock.core.attempt.exits import Exit
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from paddock.watch.procfs import Ends, ProcessFacts
     from paddock.watch.progress import LineProfile, ProgressReading
     from paddock.watch.stacks import RankStack
-    from paddock.watch.watcher import StacksAnswer, WatchedRun
+    from paddock.watch.watcher import WatchedRun
 
 FACTS_SECONDS = 1.0  # between two looks at /proc
 SAMPLE_SECONDS = 10.0  # between two rows of one rank; a step is a row as soon as it is seen
@@ -119,9 +119,9 @@ class NodeLooks:
         if run.metrics_listener is not None:
             self._server = MetricsServer(run.metrics_listener, self._metrics.text)
         self._mailbox: StacksMailbox | None = None
-        # Where others ask for stacks: no control socket can be reached in a pod.
+        # Where stacks are asked for. Of a pod, others know only where its logs are.
         in_pod = "KUBERNETES_SERVICE_HOST" in run.env
-        if asked_in := job.record or (run.node.logs if in_pod else ""):
+        if asked_in := job.record or (run.node.logs if in_pod else run.folder):
             try:
                 self._mailbox = StacksMailbox(os.path.abspath(asked_in))
             except OSError as error:
@@ -149,8 +149,6 @@ class NodeLooks:
         self.look()
         self._write_clock()
         self._write("end")
-        if self._probe is not None:
-            self._probe.close()
         self._history.close()
         if self._server is not None:
             self._server.close()
@@ -185,8 +183,6 @@ class NodeLooks:
         for process in attempt.processes:
             rank = self._rank(process)
             facts = facts_of(process.pid) if has_facts else None
-            if facts is not None and facts.state == "Z":
-                facts = None
             self._read(rank)
             if facts is not None and now >= rank.sampled_at:
                 rank.sampled_at = now + SAMPLE_SECONDS
@@ -325,7 +321,7 @@ class NodeLooks:
     def _act(self, action: stalls.StallAction) -> None:
         tell = self._run.tell
         if isinstance(action, stalls.AskStacks):
-            for more in self._detector.take_stacks(monotonic(), self._dump(False, 0.0)):
+            for more in self._detector.take_stacks(monotonic(), self._dump(DUMP_SECONDS)):
                 self._act(more)
         elif isinstance(action, stalls.StallFound):
             groups = group(action.stacks)
@@ -362,24 +358,26 @@ class NodeLooks:
     def read_mailbox(self) -> None:
         """Answer a question for stacks that comes from another host."""
         if self._mailbox is not None and (question := self._mailbox.question()) is not None:
-            self.take_stacks("asked", self._mailbox.answer, bool(question.get("native")), 0.0)
+            native = bool(question.get("native"))
+            stacks = self.take_stacks("asked", NATIVE_SECONDS if native else DUMP_SECONDS, native)
+            rows = [stack_row(stack) for stack in stacks]
+            host = os.uname().nodename
+            self._mailbox.answer({"host": host, "stacks": rows, "ends": self._ends})
 
-    def take_stacks(
-        self, why: str, then: Callable[[StacksAnswer], None], native: bool, seconds: float
-    ) -> None:
-        """Take the stacks of all ranks; see Watcher.ask_stacks."""
-        stacks = self._dump(native, seconds)
+    def take_stacks(self, why: str, seconds: float, native: bool = False) -> list[RankStack]:
+        """Take the stacks of all ranks within `seconds`, and write them. why: "asked", or what is
+        about to end the ranks. native: with the frames of C and C++.
+        """
+        stacks = self._dump(seconds, native)
         if groups := group(stacks):
             self._write("stacks", why=why, **groups_row(groups, stacks))
             if why != "asked" and any(stack.frames for stack in stacks):
                 self._run.tell(f"before the stop: {groups_text(groups)}")
-        rows = [stack_row(stack) for stack in stacks]
-        then({"host": os.uname().nodename, "stacks": rows, "ends": self._ends})
+        return stacks
 
-    def _dump(self, native: bool, seconds: float) -> list[RankStack]:
+    def _dump(self, seconds: float, native: bool = False) -> list[RankStack]:
         attempt = self._node.processes()
         ranks = [p for p in attempt.processes if p.proc.role == "worker"] if attempt else []
         pids = {p.proc.rank: p.pid for p in ranks if is_alive(p.pid)}
-        usual = NATIVE_SECONDS if native else DUMP_SECONDS
-        stacks, self._ends = dump(pids, self._pyspy, seconds or usual, native=native)
+        stacks, self._ends = dump(pids, self._pyspy, seconds, native=native)
         return stacks

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from paddock.local.loop import Loop
     from paddock.local.node import NodeRunner
 
-    StacksAnswer = Mapping[str, object]
-    StackRequest = tuple[str, Callable[[StacksAnswer], None], bool, float]
-
     class WatchedMember(Protocol):
         """A node's part in the job (agent/member.py)."""
 
@@ -57,7 +54,7 @@ class WatchedRun:
 
     began_at: when the launcher began, in seconds since 1970. waits_from: since when it waits for
     nodes, monotonic seconds, 0.0 for a job of one node. is_waiting: this node coordinates, and
-    waits for nodes now. metrics_listener: for Prometheus.
+    waits for nodes now. folder: the entry of the run. metrics_listener: for Prometheus.
     """
 
     node: NodeRunner
@@ -68,6 +65,7 @@ class WatchedRun:
     began_at: float
     waits_from: float
     is_waiting: Callable[[], bool]
+    folder: str
     metrics_listener: socket | None = None
 
     @property
@@ -88,7 +86,7 @@ class Watcher:
         self._run = run
         self._is_over = False
         self._wake = threading.Event()
-        self._requests: deque[StackRequest] = deque()
+        self._stops: deque[tuple[str, float, Callable[[], None]]] = deque()
         self._thread = threading.Thread(target=self._watch, name="paddock-watch", daemon=True)
 
     def start(self) -> None:
@@ -102,28 +100,11 @@ class Watcher:
         self._wake.set()
         self._thread.join(END_SECONDS)
 
-    def ask_stacks(
-        self,
-        why: str,
-        then: Callable[[StacksAnswer], None],
-        *,
-        native: bool = False,
-        seconds: float = 0.0,
-    ) -> None:
-        """Take the stacks of all ranks, write them into the history, and call then() with them.
-
-        why: "asked", or what is about to end the ranks. native: with the frames of C and C++.
-        seconds: for all of them; 0 for what is usual. From any thread; then is called in ours, or
-        at once where nobody watches.
-        """
-        if not self._thread.is_alive():
-            then({"host": os.uname().nodename, "stacks": []})
-            return
-        self._requests.append((why, then, native, seconds))
-        self._wake.set()
-
     def _before_stop(self, reason: str, then: Callable[[], None]) -> None:
         """Take all stacks, then call then() in the loop, which waits a second at most."""
+        if not self._thread.is_alive():
+            then()
+            return
         left, loop = [then], self._run.loop
         seconds = min(STOP_SECONDS, STOP_SHARE * self._run.node.job.grace_seconds)
 
@@ -133,7 +114,8 @@ class Watcher:
                 left.pop()()
 
         loop.at("stacks", loop.now() + seconds, go)
-        self.ask_stacks(reason, lambda _: loop.post(go), seconds=max(0.01, seconds * 0.9))
+        self._stops.append((reason, max(0.01, seconds * 0.9), lambda: loop.post(go)))
+        self._wake.set()
 
     def _watch(self) -> None:
         from paddock.watch.looks import NodeLooks
@@ -155,6 +137,8 @@ class Watcher:
             self._wake.wait(max(0.0, due - monotonic()))
             self._wake.clear()
             looks.read_mailbox()
-            while self._requests and not self._is_over:
-                looks.take_stacks(*self._requests.popleft())
+            while self._stops and not self._is_over:
+                reason, seconds, then = self._stops.popleft()
+                looks.take_stacks(reason, seconds)
+                then()
         self.bill = looks.close()

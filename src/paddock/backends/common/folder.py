@@ -168,17 +168,9 @@ class FolderBackend(ABC):
         ]
 
     def stacks(self, run: RegisteredJob, *, native: bool) -> list[dict[str, Any]]:
-        """Ask the launchers by files: a control socket cannot be reached from another host."""
         folder = Path(run.details["folder"])
         parts = self.tasks(folder) or [folder]
-        try:
-            found = ask_folders([part / INNER for part in parts], native=native)
-        except OSError as error:
-            raise PaddockError(f"{error.filename}: {error.strerror}") from error
-        if not found:
-            hint = "a launcher answers from its second second until its end"
-            raise UsageError(f"no launcher of {run.run_id} answers now", hint=hint)
-        return found
+        return ask_folders(run.run_id, [part / INNER for part in parts], native=native)
 
     def fetch(self, run: RegisteredJob, to: Path, say: Say, received: Received) -> None:
         """Copy the logs (of an array, each task's) and `output/` of the working directory."""

@@ -59,7 +59,7 @@ asked = json.loads(sys.argv[1])
 named = f"{ANSWER}{{os.uname().nodename}}.*"
 found = glob.glob(f"{FOLDER}/log/**/" + named, recursive=True)
 own = max(found, key=os.path.getmtime)
-with open(os.path.join(os.path.dirname(own), "{QUESTION}"), "w") as file:
+with open(own.replace("{ANSWER}", "{QUESTION}"), "w") as file:
     json.dump(asked, file)
 row, until = {{}}, time.monotonic() + {ANSWER_SECONDS}
 while row.get("id") != asked["id"] and time.monotonic() < until:

@@ -11,7 +11,7 @@ follow    sends the console until the job has ended here; pings are expected mea
 status    the state of this host's part
 logs      pieces of the logs (logs.py)
 history   the rows of a launcher's history that are new
-stacks    the stacks of the ranks here, from the launcher's control socket
+stacks    the stacks of the ranks here, from their launcher
 stop      asks the job here to end
 fetch     sends log/ and output/ as a tar file
 discover  the jobs below a root
@@ -302,11 +302,13 @@ class HostSession:
         return {"files": files, "is_whole": left > HISTORY_BYTES // 2}
 
     def _stacks(self, row: Row) -> Row:
-        from paddock.local.runs.control import ask_stacks
-        from paddock.local.runs.entry import CONTROL
+        from pathlib import Path
 
-        path = inner(_directory(row), f"{CONTROL}.{os.uname().nodename}")
-        return ask_stacks(path, native=bool(row.get("native")))
+        from paddock.watch.folder import ask_folders
+
+        folder, native = Path(_directory(row)), bool(row.get("native"))
+        host = os.uname().nodename  # others may share the directory
+        return ask_folders(folder.name, [folder / INNER], native=native, host=host)[0]
 
     def _fetch(self, row: Row) -> Row:
         from paddock.backends.node.pack import pack

@@ -4,8 +4,6 @@ A request is a line of JSON, and so is each answer:
 
     {"op": "status"}                 the row of status.json, with "state" and "pids"
     {"op": "stop", "now": false}     {"ok": true}: it was told to end; now: without grace
-    {"op": "stacks"}                 {"stacks": [...]}: of this node's ranks (watch/stacks.py);
-                                     "native": true for the frames of C and C++, too
     {"op": "events"}                 a status row at once and after each change, until
                                      {"event": "end", "code": 0}
 
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 ANSWER_SECONDS = 5.0
-STACKS_SECONDS = 45.0  # native ones are slow
 LINE_BYTES_MAX = 1 << 26
 
 
@@ -41,11 +38,6 @@ def ask(path: str, op: str, *, seconds: float = ANSWER_SECONDS, **more: object) 
         for answer in _answers(path, stream, op, more):
             return answer
     raise NoLauncherError(f"the launcher at {path} hung up: it ends, or has many clients")
-
-
-def ask_stacks(path: str, *, native: bool) -> dict[str, Any]:
-    """The stacks of the ranks of a launcher's node. Raises as ask()."""
-    return ask(path, "stacks", native=native, seconds=STACKS_SECONDS)
 
 
 def follow(path: str, *, silence_seconds: float | None = None) -> Iterator[dict[str, Any]]:
