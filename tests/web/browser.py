@@ -101,11 +101,35 @@ class Browser:
         return [*map(str, found), str(self.driver.current_url)]
 
 
+_left: dict[tuple[str, bool, int, int], Any] = {}  # browsers that a test has left
+
+
 @contextmanager
 def browser(
     *, language: str = "en", dark: bool = False, width: int = 1200, height: int = 900
 ) -> Iterator[Browser]:
-    """A window of a new browser."""
+    """A window of a browser that knows no page and no cookie."""
+    key = language, dark, width, height
+    driver = _left.pop(key, None) or _start(*key)
+    try:
+        yield Browser(driver)
+        driver.get("about:blank")
+        driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+        driver.execute_cdp_cmd("Network.clearBrowserCache", {})
+        driver.get_log("browser")
+    except BaseException:
+        driver.quit()
+        raise
+    _left[key] = driver
+
+
+def quit_browsers() -> None:
+    """End the browsers that tests have left; every module that has used one calls this."""
+    while _left:
+        _left.popitem()[1].quit()
+
+
+def _start(language: str, dark: bool, width: int, height: int) -> Any:
     options = Options()
     options.binary_location = str(shutil.which("chromium"))
     for one in (*FLAGS, f"--window-size={width},{height}"):
@@ -113,16 +137,13 @@ def browser(
     options.add_experimental_option("prefs", {"intl.accept_languages": language})
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(str(shutil.which("chromedriver"))))
-    try:
-        driver.set_page_load_timeout(2 * SECONDS)
-        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
-        if width < 600:  # a window of Chromium is no smaller than that
-            metrics = {"width": width, "height": height, "deviceScaleFactor": 2, "mobile": True}
-            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        yield Browser(driver)
-    finally:
-        driver.quit()
+    driver.set_page_load_timeout(2 * SECONDS)
+    scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+    if width < 600:  # a window of Chromium is no smaller than that
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 2, "mobile": True}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    return driver
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from paddock.backends.launches import KILLED
 from paddock.core.attempt.exits import Exit
 from paddock.local.report.text import culprit_text
 from paddock.web.pages import STATIC
-from web.browser import Browser, browser, need_browser, serving, training
+from web.browser import Browser, browser, need_browser, quit_browsers, serving, training
 from web.made import BEGAN, history_rows, make_run, stall_row
 
 if TYPE_CHECKING:
@@ -56,9 +56,11 @@ for step in range(100_000):
 """
 
 
-@pytest.fixture(autouse=True)
-def _need() -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _browsers() -> Iterator[None]:
     need_browser()
+    yield
+    quit_browsers()
 
 
 def base_of(address: str) -> str:
