@@ -107,8 +107,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs the machine alone comes last, when others have no more to do beside it."""
-    items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
+    """What needs the machine alone comes last, when others have no more to do beside it.
+
+    Those of watch/ come first: they wait for minutes, and one worker does so while others compute.
+    """
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("alone") is not None,
+            HERE / "watch" not in item.path.parents,
+        )
+    )
 
 
 @pytest.hookimpl(wrapper=True)
