@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from local.jobs import ROOT, wait_until
+from local.jobs import ROOT, children_of, wait_until
+from paddock.backends.backend import find_backend
+from paddock.backends.registry import Registry
+from paddock.cli.top import BoardSource, board_lines
+from paddock.watch.history import read_history
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,6 +124,51 @@ def test_json_is_all_that_stdout_has(project: Path) -> None:
     answer = json.loads(done.stdout)
     assert answer["code"] == 0 and answer["handle"].endswith(answer["id"])
     assert "trained" in done.stderr
+
+
+def test_how_far_the_code_is_on_its_way_is_seen_by_others(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`paddock top` in another terminal: the host, and the share of it that has been sent."""
+    with (project / "data.bin").open("wb") as file:
+        file.truncate(128 << 20)
+    monkeypatch.setenv("HOME", home_of(project)["HOME"])
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    argv = [sys.executable, "-m", "paddock", "submit", "-b", "local", "-d", "train.py"]
+
+    def waits() -> str:
+        (run,) = Registry(os.environ).runs() or [None]
+        return run.sending if run else ""
+
+    with subprocess.Popen(argv, cwd=project, env=home_of(project)) as submit:
+        wait_until(lambda: "copying code" in waits())
+        shells = children_of(submit.pid)
+        hosts = [pid for shell in shells for pid in children_of(shell)]  # that take the code
+
+        def is_told() -> bool:
+            """Slowly: the host runs for 2 ms of 30."""
+            for number, seconds in ((signal.SIGCONT, 0.002), (signal.SIGSTOP, 0.02)):
+                for pid in hosts:
+                    os.kill(pid, number)
+                time.sleep(seconds)  # sleep: what is sent meanwhile tells nobody
+            return waits().endswith("%")
+
+        wait_until(is_told)
+        lines = board_lines(BoardSource().look(), time.time(), 9, 200)
+        shown = paddock(project, "status", "last").stdout
+        for pid in hosts:
+            os.kill(pid, signal.SIGCONT)
+        assert submit.wait(60) == 0
+    assert re.search(r" starting .* waiting for this machine: copying code \d+ %", lines[1])
+    assert re.search(r"starting, for .*\n  waiting for this machine: copying code \d+ %\n", shown)
+    assert waits() == ""
+    done = paddock(project, "wait", "last")
+    assert done.returncode == 0, done.stdout
+    (run,) = Registry(os.environ).runs()
+    rows = read_history(find_backend("local").history(run))
+    kinds = [row["kind"] for row in rows.rows]
+    if kinds:  # else it ended within a second
+        assert kinds[:3] == ["allocated", "code_there", "begin"]
 
 
 def test_wait_says_why_a_job_failed(project: Path) -> None:

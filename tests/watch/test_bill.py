@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.watch.bill import KINDS, bill_line, bill_of, needed_rows
+from paddock.watch.bill import KINDS, bill_line, bill_of, needed_rows, phases_of, read_attempts
 from paddock.watch.history import HistoryRows, merged
 
 
@@ -26,6 +27,65 @@ def spent(*rows: dict[str, object]) -> dict[str, float]:
     assert sum(ms for _, ms in bill.spent_ms) == bill.wall_ms * bill.ranks
     assert bill_of(HistoryRows(tuple(filter(needed_rows(), rows)))) == bill
     return {kind: ms / 1000 for kind, ms in bill.spent_ms if ms}
+
+
+def test_a_run_that_tells_no_step_is_useful_from_its_start() -> None:
+    """It was 98 % warm-up: of a script that prints nothing, or a line at its end."""
+    run = [row(0, "begin"), attempt(1), row(100, "attempt_end"), row(100, "end")]
+    assert spent(*run) == {"start": 2, "useful": 198}
+    assert spent(*run[:2], row(99, "line", rank=0), *run[2:]) == {"start": 2, "useful": 198}
+
+
+def test_an_attempt_that_ends_before_its_first_step_is_warm_up() -> None:
+    """Another attempt of the run has told steps."""
+    rows = [row(0, "begin"), attempt(0, 1), row(5, "attempt_end", attempt=0), attempt(5, 1)]
+    assert spent(*rows, progress(8, 1), row(20, "end")) == {"warm-up": 5 + 3, "useful": 12}
+
+
+def test_a_rank_that_its_user_holds_stands_still() -> None:
+    """Others go on with their steps: only the rank itself, from before the row that tells it."""
+    rows = [row(0, "begin"), attempt(0), *(progress(at, at) for at in range(41))]
+    rows += [row(0, "progress", rank=1, step=0), row(20, "held", rank=1, seconds=10.0)]
+    rows += [row(30, "held_over", rank=1), row(40, "end")]
+    rows.sort(key=lambda each: each["at"])  # type: ignore[arg-type,return-value]
+    assert spent(*rows) == {"useful": 40 + 20, "stalled": 20}
+
+
+def test_ranks_that_wait_for_a_held_one_stand_still() -> None:
+    """No rank does a step while it is held, but the one that was on its way."""
+    rows = [row(0, "begin"), attempt(0), progress(0, 0), progress(11, 1)]
+    rows += [row(20, "held", rank=1, seconds=10.0), row(30, "held_over", rank=1)]
+    assert spent(*rows, progress(31, 2), row(40, "end")) == {"useful": 20 + 21, "stalled": 20 + 19}
+    assert spent(*rows[:2], *rows[4:], row(40, "end")) == {"useful": 40, "stalled": 40}
+
+
+@pytest.mark.parametrize("over", [row(30, "exit", rank=0, ok=True), attempt(30, 1)])
+def test_a_held_rank_that_ends_is_held_no_more(over: dict[str, object]) -> None:
+    rows = [row(0, "begin"), attempt(0, 1), row(20, "held", rank=0, seconds=10.0)]
+    assert spent(*rows, over, row(40, "end"))["stalled"] == 20
+
+
+def test_a_stall_that_a_restart_ends_is_no_lost_work() -> None:
+    """Nothing was done in it that could be lost; nor is it warm-up where the first step hangs."""
+    rows = [row(0, "begin"), attempt(0, 1), progress(1, 1), progress(2, 2), progress(3, 3)]
+    rows += [row(20, "stall", seconds=16.0), row(20, "stopping"), row(21, "attempt_end", attempt=0)]
+    rows += [attempt(22, 1), progress(23, 2), row(30, "end")]
+    assert spent(*rows) == {"warm-up": 2, "useful": 1 + 7, "lost": 2, "stalled": 16,
+                            "draining": 1, "restart": 1}  # fmt: skip
+    hung = [row(0, "begin"), attempt(0, 1), row(20, "stall", seconds=16.0), row(20, "stopping"),
+            row(20, "attempt_end", attempt=0), attempt(20, 1), progress(21, 1)]  # fmt: skip
+    assert spent(*hung, row(30, "end")) == {"warm-up": 4 + 1, "stalled": 16, "useful": 9}
+
+
+def test_the_way_of_the_code_to_a_node_is_start() -> None:
+    """A node's time runs from when the backend gave it."""
+    rows = [row(0, "allocated"), row(6, "code_there"), row(8, "begin"), attempt(9, 1)]
+    history = HistoryRows((*rows, row(10, "end")))
+    assert spent(*history.rows) == {"start": 9, "useful": 1}
+    assert phases_of(history, read_attempts(history)) == {
+        0: [("allocated", 0, 6000), ("code_there", 6000, 8000), ("start", 8000, 9000),
+            ("useful", 9000, 10_000)],
+    }  # fmt: skip
 
 
 def test_a_run_without_a_fault() -> None:
@@ -78,7 +138,7 @@ def test_a_step_of_another_epoch_is_another_step() -> None:
 
 def test_a_rank_without_a_node_waits_for_one() -> None:
     rows = [row(0, "begin"), attempt(0, 2), progress(0, 0), row(10, "attempt_end", attempt=0)]
-    rows += [row(10, "waited", seconds=3.0), attempt(14, 1), row(14, "line", rank=0)]
+    rows += [row(10, "waited", seconds=3.0), attempt(14, 1), progress(14, 1)]
     assert spent(*rows, row(20, "end")) == {
         "useful": 20 + 6, "rendezvous": 2 * 3 + 6, "restart": 2,
     }  # fmt: skip
@@ -117,7 +177,8 @@ def test_a_run_that_never_began_has_no_bill() -> None:
 
 
 KINDS_OF_ROWS = ["begin", "attempt", "progress", "line", "stall", "stall_over", "stopping", "exit",
-                 "attempt_end", "waited", "sample", "end"]  # fmt: skip
+                 "attempt_end", "waited", "sample", "held", "held_over", "allocated",
+                 "code_there", "end"]  # fmt: skip
 ROWS = st.lists(
     st.tuples(
         st.floats(0, 1e6), st.sampled_from(KINDS_OF_ROWS), st.integers(0, 3), st.integers(0, 50)

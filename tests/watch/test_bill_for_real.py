@@ -66,6 +66,18 @@ def test_the_bill_of_several_launchers_is_whole(tmp_path: Path) -> None:
     assert all(spent[kind] > 0 for kind in ("rendezvous", "lost", "stalled", "useful")), spent
 
 
+@pytest.mark.parametrize("last", ["", "print('done')"])
+def test_a_script_that_tells_no_step_is_no_warm_up(tmp_path: Path, last: str) -> None:
+    """Half of the run at least was its own; nearly all of it was told as warm-up."""
+    script = f"import time\ntime.sleep(4)\n{last}\n"
+    with launched(tmp_path, script, flags=("--nproc-per-node", "2")) as run:
+        assert run.process.wait(60) == 0
+        bill = json.loads(run.paddock("bill", run.run_id, "--json"))
+    spent = {each["kind"]: each["share"] for each in bill["spent"]}
+    assert spent["warm-up"] == 0
+    assert spent["useful"] > 0.5, spent
+
+
 def test_a_job_outlives_its_history(tmp_path: Path) -> None:
     script = "import os, time\nfor s in range(9**9):\n print('step', s, 'loss', 1.0, flush=True)\n"
     script += " time.sleep(0.1)\n if os.path.exists('end'): break\n"

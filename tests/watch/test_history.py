@@ -148,3 +148,14 @@ def test_two_launchers_of_one_host_are_two_nodes(tmp_path: Path) -> None:
         writer.close()
     rows = read_history([tmp_path / "a", tmp_path / "b"]).rows
     assert {each["node"] for each in rows} == {"vm", "vm/b"}
+
+
+def test_a_row_that_is_written_after_its_time_is_no_clock_set_back(tmp_path: Path) -> None:
+    """A node that waits for minutes writes when it began to; and when its backend gave it."""
+    writer = HistoryWriter(str(tmp_path / FILE))
+    writer.add(row(1000.0, "begin", host="vm"), row(500.0, "allocated"), row(600.0, "code_there"))
+    writer.add(row(1400.0, "joined"), row(1001.0, "waited", seconds=400.0))
+    writer.add(row(1401.0, "line", rank=0))
+    writer.close()
+    rows = read_history([tmp_path / FILE]).rows
+    assert [each["at"] for each in rows] == [500.0, 600.0, 1000.0, 1001.0, 1400.0, 1401.0]

@@ -12,6 +12,7 @@ from paddock.watch.stalls import (
     AskStacks,
     RankHeld,
     RankLook,
+    RankReleased,
     StallDetector,
     StallEnded,
     StallFound,
@@ -137,7 +138,17 @@ def test_no_stall_is_told_where_there_is_none(script: Script) -> None:
 def test_a_rank_that_its_user_holds_is_told_once(state: str, tracer: int) -> None:
     script = then(100, lambda r, _s: stuck(0.0, state=state) if r == 1 else waiting())
     said = replay(script, 300, tracer=77)
-    assert said == [(110, RankHeld(1, tracer))]
+    assert said == [(110, RankHeld(1, 10.0, tracer))]
+
+
+def test_a_rank_that_its_user_lets_go_on_is_told() -> None:
+    script = then(
+        100,
+        lambda r, s: (
+            stuck(0.0, state="T") if r == 1 and s < 200 else waiting() if s < 200 else training(s)
+        ),
+    )
+    assert replay(script, 300) == [(110, RankHeld(1, 10.0)), (200, RankReleased(1))]
 
 
 def test_a_rank_in_pdb_is_told_once() -> None:
@@ -149,7 +160,8 @@ def test_a_rank_in_pdb_is_told_once() -> None:
             else waiting()
         ),
     )
-    assert [action for _, action in replay(script, 300)] == [RankHeld(1, debugger="pdb")]  # type: ignore[misc]
+    ((at, held),) = replay(script, 300)  # type: ignore[misc]
+    assert held == RankHeld(1, at - 99.0, debugger="pdb")
 
 
 def test_a_rank_that_has_just_left_pdb_moves() -> None:
@@ -160,7 +172,7 @@ def test_a_rank_that_has_just_left_pdb_moves() -> None:
         lambda r, now: (0.0, 0, 0, 99, "S", pdb) if r == 1 and now < 300 else waiting(),
     )
     held, *found = replay(script, 320)
-    assert found == [], held
+    assert [action for _, action in found] == [RankReleased(1)], held  # type: ignore[misc]
 
 
 def test_a_checkpoint_that_never_ends_is_told_after_the_limit() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -50,9 +51,16 @@ def test_a_rank_stopped_by_its_user_or_profiled_is_no_stall(tmp_path: Path) -> N
         row = run.wait_row("held")
         assert (row["rank"], row["tracer"]) == (1, 0)
         run.wait(lambda: run.rows("sample")[-1]["at"] > row["at"] + PATIENCE, 60)
+        assert "rank 1 is stopped" in run.paddock("top", run.run_id)
         os.kill(run.pid_of(1), signal.SIGCONT)
         steps = len(run.rows("progress"))
+        over = run.wait_row("held_over")
         run.wait(lambda: len(run.rows("progress")) > steps + 1)
+        assert "rank 1 is stopped" not in run.paddock("top", run.run_id)
+        bill = json.loads(run.paddock("bill", run.run_id, "--json"))
+        (stalled,) = [row["rank_seconds"] for row in bill["spent"] if row["kind"] == "stalled"]
+        held = over["at"] - row["at"] + row["seconds"]
+        assert 4 * (held - 3) < stalled <= 4 * held + 1, (stalled, held)  # all four wait for it
         pyspy = shutil.which("py-spy") or str(Path(sys.executable).with_name("py-spy"))
         argv = [pyspy, "record", "-d", "15", "-o", str(tmp_path / "p.svg"), "-p"]
         subprocess.run([*argv, str(run.pid_of(2))], check=True, capture_output=True, timeout=100)

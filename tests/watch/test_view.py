@@ -20,10 +20,10 @@ def test_a_stall_lasts_until_ranks_move_or_a_new_attempt_starts(after: str) -> N
     assert stall_in([STALL, {"kind": after}]) is None
 
 
-def test_a_rank_that_its_user_held_moves_with_the_next_progress() -> None:
-    """No row tells that SIGCONT came."""
-    assert stall_in([HELD, {"kind": "sample"}]) is HELD
-    assert stall_in([HELD, {"kind": "progress"}]) is None
+def test_a_rank_that_its_user_held_is_shown_until_it_goes_on() -> None:
+    """Others may go on with their steps meanwhile."""
+    assert stall_in([HELD, {"kind": "sample"}, {"kind": "progress"}]) is HELD
+    assert stall_in([HELD, {"kind": "held_over"}]) is None
 
 
 def test_a_rate_is_not_jagged_by_the_looks_at_a_log() -> None:

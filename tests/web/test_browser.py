@@ -135,6 +135,30 @@ def test_a_run_is_seen_while_it_goes(tmp_path: Path) -> None:
         page.wait(lambda: page.text("#pulse") == "", "the end of the log")
 
 
+def test_the_timeline_shows_each_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two launchers of one job, the second later: what each node did, by its name."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    monkeypatch.setenv("PADDOCK_TOKEN", "t" * 32)
+    flags = ("--nnodes", "2", "--master", f"127.0.0.1:{port}", "--devices", "cpu", "--rank")
+    with (
+        serving(tmp_path) as address,
+        training(tmp_path, STEPS, *flags, "0"),
+        browser() as page,  # takes a moment
+        training(tmp_path, STEPS, *flags, "1"),
+    ):
+        sign_in(page, address)
+        page.open(f"{base_of(address)}/runs/{first_run(page)}")
+        page.wait(lambda: len(page.all("#attempts svg rect.useful")) == 2, "steps of both")
+        labels = [each.text for each in page.all("#attempts svg text.label")]
+        assert len(labels) == 2
+        assert all(f" 0 · {os.uname().nodename}" in label for label in labels)
+        assert page.all("#attempts svg rect.rendezvous")
+        assert "useful" in page.text("#attempts .legend")
+        assert page.problems() == []
+
+
 def test_stacks_that_a_reader_has_opened_stay_open(tmp_path: Path) -> None:
     """Of a run that goes on, whose page is made anew twice a second."""
     with seen_run(tmp_path, "failure") as (page, _, run):

@@ -32,7 +32,7 @@ from paddock.watch.view import steps_text
 from paddock.web.follow import LogFollower
 from paddock.web.guard import EARLIER, UNKNOWN
 from paddock.web.pages import NOTICES, render, report_page, run_values
-from paddock.web.runs import RunSource
+from paddock.web.runs import RunSource, timeline_rows
 from paddock.web.texts import _catalogue, in_chinese
 from web.made import (
     BEGAN,
@@ -100,7 +100,15 @@ def test_every_text_of_the_templates_has_its_chinese() -> None:
         words = re.sub(r"\{%.*?%\}|\{\{.*?\}\}|<style>.*?</style>|<[^>]*>", " ", source, flags=re.S)
         left = set(LETTERS.findall(words)) - {"Paddock", "Enter", "default", "none", "unsafe"}
         assert not left, path.name
-    for text in (*NOTICES.values(), *KINDS, *map(word_of, get_args(State)), EARLIER, UNKNOWN):
+    for text in (
+        *NOTICES.values(),
+        *KINDS,
+        "allocated",
+        "code there",
+        *map(word_of, get_args(State)),
+        EARLIER,
+        UNKNOWN,
+    ):
         assert in_chinese(text) != text, text
 
 
@@ -180,6 +188,34 @@ def test_the_page_of_a_run_shows_ranks_curves_and_the_bill(tmp_path: Path) -> No
     assert body.count('<path class="line c0"') == 4  # loss, steps/s, cores, memory
     assert "rank-hours" in body
     assert "1 × <code>read &lt;b&gt; at data.py:12</code> (rank 1)" in body
+
+
+def test_the_timeline_has_a_row_for_each_node_of_an_attempt(tmp_path: Path) -> None:
+    """Of many nodes only the slowest: the one whose first step came last."""
+    for nodes, labels in ((2, ["Attempt 0 · node0", "Attempt 0 · node1"]),
+                          (40, ["Attempt 0 · node39 (Slowest of 40)"])):  # fmt: skip
+        begin = {"kind": "begin", "at": BEGAN, "version": 1}
+        rows: list[dict[str, object]] = []
+        for n in range(nodes):
+            node = {"node": f"node{n}"}
+            rows += [
+                {**begin, **node, "kind": "allocated", "at": BEGAN - 20},
+                {**begin, **node, "kind": "code_there", "at": BEGAN - 20 + n % 30},
+                {**begin, **node},
+                {**node, "kind": "attempt", "at": BEGAN + 2, "attempt": 0,
+                 "ranks": [["worker", n, 100, ""]]},
+                {**node, "kind": "progress", "at": BEGAN + 3 + n, "rank": n, "step": 1,
+                 "profile": "plain"},
+            ]  # fmt: skip
+        rows += [{"kind": "attempt_end", "at": BEGAN + 50, "node": "node0", "attempt": 0}]
+        rows.sort(key=lambda row: row["at"])  # type: ignore[arg-type,return-value]
+        run = make_run(tmp_path, f"train-{nodes}", rows)
+        found, spans = timeline_rows(source_of(tmp_path).history(run), BEGAN + 50, str.capitalize)
+        assert [row.label for row in found] == labels
+        assert spans == 70
+        assert [kind for kind, *_ in found[-1].spans] == [
+            "allocated", "code_there", "start", "warm-up", "useful",
+        ]  # fmt: skip
 
 
 def test_a_run_that_stalls_is_shown_as_stalled_with_its_suspect(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
     $XDG_STATE_HOME/paddock/runs/ID/plan.json      the plan, as --dry-run shows it
     $XDG_STATE_HOME/paddock/runs/ID/events.jsonl   states as they were seen, a line each
     $XDG_STATE_HOME/paddock/runs/ID/status.json    the ranks of a launch, as last recorded
+    $XDG_STATE_HOME/paddock/runs/ID/sending.json   what a submission does now, and its process
 
 An entry holds no secrets; of the environment only names, and the values given to --env, for
 rerun. `paddock list --discover` makes a lost entry again.
@@ -18,6 +19,7 @@ import re
 import secrets
 import shutil
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,17 +32,18 @@ from paddock.backends.text import clean
 from paddock.backends.types import Handle, JobStatus, SubmissionPlan, parse_handle
 from paddock.command_line import nearest
 from paddock.errors import PaddockError, UsageError
-from paddock.local.output.lock import process_text, uptime_seconds
+from paddock.local.output.lock import is_gone, process_text, uptime_seconds
 from paddock.local.runs.entry import registry_folder
 from paddock.local.runs.events import TIME_MAX, end_of, read_events
 
 VERSION = 1
 DRAWS = 4  # of an id, until a free one is found
+SENDING, TELL_SECONDS = "sending.json", 1.0
 ABANDONED_SECONDS = 60.0  # an entry gets its run.json before
 # What Paddock writes into an entry, whole or halfway; logs, where log/ could not be written. Tables
 # of servers are not among it: they may be the only copy.
 OURS = re.compile(
-    r"\.?(run\.json|events\.jsonl|status\.json|plan\.json|git\.txt|try)(\..+)?|control|\.paddock"
+    r"\.?((run|sending|status|plan)\.json|events\.jsonl|git\.txt|try)(\..+)?|control|\.paddock"
     r"|(workerlog|serverlog|heterlog|stacks)\..+|(launcher|endpoints)\.log|history(\.jsonl)?"
 )
 
@@ -98,6 +101,37 @@ class RegisteredJob:
     def move(self, handle: Handle) -> None:
         self.handle = handle
         self.keep()
+
+    @contextmanager
+    def telling(self, text: Callable[[], str]) -> Iterator[None]:
+        """Within `with`, tell other processes each second what this submission does."""
+        is_over = threading.Event()
+
+        def tell() -> None:
+            while not is_over.is_set():
+                row = {"text": text(), "process": process_text(os.getpid())}
+                with suppress(OSError, UsageError):  # it is for people who watch
+                    _write(self.folder / SENDING, row)
+                is_over.wait(TELL_SECONDS)
+
+        thread = threading.Thread(target=tell, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+            with suppress(OSError):
+                (self.folder / SENDING).unlink(missing_ok=True)
+
+    @property
+    def sending(self) -> str:
+        """The thing that the submission of this run does now; "" where none goes on here."""
+        try:
+            row = json.loads((self.folder / SENDING).read_bytes())
+            return str(row["text"]) if is_gone(str(row["process"])) is False else ""
+        except (OSError, ValueError, TypeError, LookupError):
+            return ""
 
     def note(self, status: JobStatus) -> None:
         """Append a state to events.jsonl, if it differs from the last one."""

@@ -110,7 +110,13 @@ def by_handle(registry: Registry, word: str) -> RegisteredJob | None:
 
 def ask(run: RegisteredJob) -> JobStatus:
     """The present status of a job. An end is final; no answer: "unknown" since last seen."""
-    return _seen(run, _status(run))
+    return _sending(run) or _seen(run, _status(run))
+
+
+def _sending(run: RegisteredJob) -> JobStatus | None:
+    """The status of a job that is being submitted, for no event; None for others."""
+    text = run.sending
+    return JobStatus("starting", time.time(), text, since=run.created_at) if text else None
 
 
 def _status(run: RegisteredJob) -> JobStatus | PaddockError:
@@ -144,10 +150,12 @@ def seen_end(run: RegisteredJob) -> JobStatus | None:
 
 def ask_all(runs: Sequence[RegisteredJob], *, is_brief: bool = False) -> list[JobStatus]:
     """The status of several jobs, asked in parallel. is_brief: short timeout of each host."""
+    sending = {run.run_id: status for run in runs if (status := _sending(run))}
     found: dict[str, JobStatus | PaddockError] = {}
     by_backend: dict[str, list[RegisteredJob]] = {}
     for run in runs:
-        by_backend.setdefault(run.handle.backend, []).append(run)
+        if run.run_id not in sending:
+            by_backend.setdefault(run.handle.backend, []).append(run)
 
     def statuses_of(name: str) -> list[JobStatus | PaddockError]:
         some, backend = by_backend[name], find_backend(name)
@@ -161,7 +169,7 @@ def ask_all(runs: Sequence[RegisteredJob], *, is_brief: bool = False) -> list[Jo
             by_backend.values(), pool.map(statuses_of, by_backend), strict=True
         ):
             found |= {run.run_id: each for run, each in zip(some, statuses, strict=True)}
-    return [_seen(run, found[run.run_id]) for run in runs]
+    return [sending.get(run.run_id) or _seen(run, found[run.run_id]) for run in runs]
 
 
 def exit_code(status: JobStatus) -> int:

@@ -5,9 +5,12 @@ kind        from                              to
 start       the launcher's start              the ranks of an attempt run; waiting for nodes is
 rendezvous  the launcher waits for nodes; or  rendezvous
             an attempt has not this rank
-warm-up     the ranks run                     the first step, or else the first line
-useful      the first step                    the end, without what is below
+warm-up     the ranks run                     the first step
+useful      the first step; where no rank of  the end, without what is below
+            the run tells any: the ranks run
 stalled     a stall's last move               something moves again
+            a user holds the rank, or any     it goes on, or some rank does a step
+            and no rank does a step
 lost        a step that a restart does again  the end of the attempt that had done it before
 restart     an attempt has ended              the ranks of the next one run
 draining    a rank has ended, or is told to   the attempt has ended
@@ -18,17 +21,25 @@ times the ranks, to the millisecond.
 
 from __future__ import annotations
 
+from bisect import bisect
+from itertools import pairwise
+
 from paddock.core.value import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from paddock.watch.history import HistoryRows, Row
+
+    Span = tuple[int, int]  # from, to
+    Phase = tuple[str, int, int]  # kind, from, to
 
 KINDS = (
     "start", "rendezvous", "warm-up", "useful", "stalled", "lost", "restart", "draining",
 )  # fmt: skip
+OF_START = ("allocated", "code_there")  # phases of a submitted job's nodes: "start" in the bill
+IDLE_MS = 10_000  # without a step, while a user holds a rank
 
 
 @value
@@ -54,19 +65,18 @@ class Bill:
 class Attempt:
     """An attempt of all nodes, of a run whose rows end at `until`. Times in ms since 1970.
 
-    ranks: -> node. ended: until, while it runs. steps: when an epoch and step were first seen, of
-    any rank; by the kind of their lines.
+    ranks: -> node. ended: until, while it runs. first: when the first rank did a step. steps: when
+    an epoch and step were first seen, of any rank; by the kind of their lines.
     """
 
     def __init__(self, number: int, began: int, until: int) -> None:
         self.number = number
         self.began = began
-        self.stopping = self.ended = self.redone_from = until
-        self.is_over = False
+        self.stopping = self.ended = self.redone_from = self.first = until
         self.ranks: dict[int, str] = {}
         self.steps: dict[tuple[object, bool, bool], list[tuple[int, tuple[float, int]]]] = {}
         self._nodes: set[str] = set()  # where ranks of it run
-        self._first: dict[str, dict[int, int]] = {"progress": {}, "line": {}}  # by rank
+        self._first: dict[int, int] = {}  # step or epoch, by rank
         self._exits: dict[int, int] = {}
 
     def add(self, row: Row) -> None:
@@ -76,8 +86,7 @@ class Attempt:
             self._nodes.add(row.get("node", ""))
             workers = [each[1] for each in row["ranks"] if each[0] == "worker"]
             self.ranks |= dict.fromkeys(workers, row.get("node", ""))
-        elif kind in self._first and rank in self.ranks:
-            self._first[kind].setdefault(rank, at)
+        elif kind == "progress" and rank in self.ranks:
             self._tell(at, row)
         elif kind == "exit" and rank in self.ranks:
             self._exits[rank] = at
@@ -94,7 +103,6 @@ class Attempt:
 
     def end(self, at: int) -> None:
         """Its ranks have ended."""
-        self.is_over = True
         self.stopping, self.ended = min(self.stopping, at), min(self.ended, at)
 
     def _tell(self, at: int, row: Row) -> None:
@@ -102,6 +110,7 @@ class Attempt:
         epoch, step = row.get("epoch"), row.get("step")
         if epoch is None and step is None:
             return
+        self.first = min(self.first, self._first.setdefault(row["rank"], at))
         known = self.steps.setdefault((row.get("profile"), epoch is None, step is None), [])
         if not known or (epoch or 0, step or 0) > known[-1][1]:
             known.append((at, (epoch or 0, step or 0)))
@@ -120,18 +129,8 @@ class Attempt:
         return min(self._exits.get(rank, self.stopping), self.stopping)
 
     def first_of(self, rank: int) -> int:
-        """When a rank began to do steps; one that prints none began with the others."""
-        first = self._first_known.get(rank, self.first)
-        return self.stop_of(rank) if first is None else min(first, self.stop_of(rank))
-
-    @property
-    def _first_known(self) -> Mapping[int, int]:
-        return self._first["progress"] or self._first["line"]
-
-    @property
-    def first(self) -> int | None:
-        """When the first rank did a step; where none prints steps, a line."""
-        return min(self._first_known.values(), default=None)
+        """When a rank began to do steps; one that tells none began with the others."""
+        return min(self._first.get(rank, self.first), self.stop_of(rank))
 
 
 def bill_of(history: HistoryRows, attempts: Sequence[Attempt] = ()) -> Bill | None:
@@ -140,26 +139,38 @@ def bill_of(history: HistoryRows, attempts: Sequence[Attempt] = ()) -> Bill | No
     begin = next(history.of("begin"), None)
     if begin is None:
         return None
-    began, ended = _ms(rows[0]), _ms(rows[-1])
     attempts = attempts or read_attempts(history)
-    ranks = sorted({rank for each in attempts for rank in each.ranks}) or [0]
-    waits = [(_ms(row), _ms(row) + int(row["seconds"] * 1000)) for row in history.of("waited")]
-    stalls = read_stalls(history)
+    phases = phases_of(history, attempts)
     spent = dict.fromkeys(KINDS, 0)
-    for rank in ranks:
-        edges = _timeline(rank, began, ended, attempts)
-        nodes = {each.ranks.get(rank) for each in attempts}
-        stood = sorted(span for node in nodes for span in stalls.get(node, ()))
-        edges = _cut(edges, stood, ("useful",), "stalled")
-        for kind, since, until in _cut(edges, waits, ("start", "restart"), "rendezvous"):
-            spent[kind] += until - since
+    for kind, since, until in (phase for of in phases.values() for phase in of):
+        spent["start" if kind in OF_START else kind] += until - since
     steps = [
         known[-1][1][1] for each in attempts for key, known in each.steps.items() if not key[2]
     ]
     return Bill(
-        ended - began, len(ranks), tuple(spent.items()), len(attempts), max(steps, default=None),
-        rows[-1]["kind"] == "end",
+        _ms(rows[-1]) - _ms(rows[0]), len(phases), tuple(spent.items()), len(attempts),
+        max(steps, default=None), rows[-1]["kind"] == "end",
     )  # fmt: skip
+
+
+def phases_of(history: HistoryRows, attempts: Sequence[Attempt]) -> dict[int, list[Phase]]:
+    """The time of each rank from the first row to the latest, without a gap: KINDS and OF_START."""
+    rows = history.rows
+    waits = [(_ms(row), _ms(row) + int(row["seconds"] * 1000)) for row in history.of("waited")]
+    stalls = read_stalls(history, attempts)
+    starts = dict[str | None, list[tuple[int, str]]]()
+    for row in history.of(*OF_START, "begin"):
+        starts.setdefault(row.get("node", ""), []).append((_ms(row), row["kind"]))
+    found = {}
+    for rank in sorted({rank for each in attempts for rank in each.ranks}) or [0]:
+        nodes = dict.fromkeys(each.ranks.get(rank) for each in attempts)
+        phases = _timeline(rank, _ms(rows[0]), _ms(rows[-1]), attempts)
+        for (at, kind), (until, _) in pairwise(starts.get(next(iter(nodes), None), ())):
+            phases = _cut(phases, [(at, until)] if kind in OF_START else (), ("start",), kind)
+        stood = sorted(span for key in (*nodes, rank, None) for span in stalls.get(key, ()))
+        phases = _cut(phases, stood, ("warm-up", "useful", "lost"), "stalled")
+        found[rank] = _cut(phases, waits, ("start", "restart"), "rendezvous")
+    return found
 
 
 def needed_rows() -> Callable[[Row], bool]:
@@ -215,14 +226,14 @@ def read_attempts(history: HistoryRows) -> list[Attempt]:
             found[-1].add(row)
     for number, each in enumerate(found):
         each.find_lost(found[number + 1 :])
+        if not any(one.steps for one in found):
+            each.first = each.began
     return found
 
 
-def _timeline(
-    rank: int, began: int, ended: int, spans: Sequence[Attempt]
-) -> list[tuple[str, int, int]]:
+def _timeline(rank: int, began: int, ended: int, spans: Sequence[Attempt]) -> list[Phase]:
     """A rank's time from the first to the last moment, by kind, without a gap."""
-    found: list[tuple[str, int, int]] = []
+    found: list[Phase] = []
     at, kind = began, "start"
     for span in spans:
         found.append((kind, at, span.began))
@@ -240,28 +251,40 @@ def _timeline(
     return [each for each in found if each[2] > each[1]]
 
 
-def read_stalls(history: HistoryRows) -> dict[str | None, list[tuple[int, int]]]:
-    """When nothing moved, in ms, by node: each launcher looks at its own ranks."""
-    found: dict[str | None, list[tuple[int, int]]] = {}
-    open_: set[str] = set()
-    for row in history.of("stall", "stall_over", "attempt_end"):
-        node, at = row.get("node", ""), _ms(row)
-        if row["kind"] == "stall":
-            since = at - int(row["seconds"] * 1000)
-            found.setdefault(node, []).append((since, _ms(history.rows[-1])))
-            open_.add(node)
-        elif node in open_:
-            found[node][-1] = (found[node][-1][0], at)
-            open_.remove(node)
+def read_stalls(
+    history: HistoryRows, attempts: Sequence[Attempt]
+) -> dict[str | int | None, list[Span]]:
+    """When nothing moved, in ms: by the node whose launcher saw it; by the rank that was held.
+
+    Under None: when no rank did a step, while one was held.
+    """
+    found: dict[str | int | None, list[Span]] = {}
+    open_: set[str | int] = set()
+    of_rank = ("held", "held_over", "exit")
+    for row in history.of(*of_rank, "stall", "stall_over", "attempt", "attempt_end"):
+        kind, at = row["kind"], _ms(row)
+        key: str | int = row.get("rank", -1) if kind in of_rank else row.get("node", "")
+        if kind in ("stall", "held"):
+            since = at - int(row.get("seconds", 0) * 1000)
+            found.setdefault(key, []).append((since, _ms(history.rows[-1])))
+            open_.add(key)
+        elif row.get("role", "worker") == "worker":
+            over = open_ if kind == "attempt" else open_ & {key}
+            for each in over:
+                found[each][-1] = (found[each][-1][0], at)
+            open_ = open_ - over
+    steps = sorted(at for each in attempts for known in each.steps.values() for at, _ in known)
+    held = [span for key, of in found.items() if isinstance(key, int) for span in of]
+    for since, until in held:
+        marks = [since, *steps[bisect(steps, since) : bisect(steps, until)], until]
+        idle = [pair for pair in pairwise(marks) if pair[1] - pair[0] >= IDLE_MS]
+        found.setdefault(None, []).extend(idle)
     return found
 
 
 def _cut(
-    spans: Sequence[tuple[str, int, int]],
-    holes: Sequence[tuple[int, int]],
-    kinds: Sequence[str],
-    becomes: str,
-) -> list[tuple[str, int, int]]:
+    spans: Sequence[Phase], holes: Sequence[Span], kinds: Sequence[str], becomes: str
+) -> list[Phase]:
     """Give the parts of spans of some kinds that lie in a hole another kind. holes: in order."""
     found = []
     for name, since, until in spans:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 VERSION = 1
 FILE = "history.jsonl"
 REPEATED = ("sample", "progress", "ps")
+EARLY = ("allocated", "code_there", "waited")  # written after others, whose time they are before
 BYTES_MAX = 16 << 20
 BACK_SECONDS = 60.0  # a row is written later than others, whose time it is before, by less
 ROW_BYTES_MAX = 1 << 20  # a longer line is no row
@@ -49,7 +50,8 @@ NUMBER_MAX, TIME_MAX = 2.0**63, 1e11  # the year 5138: more is no time for many 
 NEEDED = {
     "attempt": ("attempt", "ranks"), "clock": ("wall", "offset"), "sample": ("rank", "cpu"),
     "progress": ("rank",), "line": ("rank",), "stall": ("seconds",), "waited": ("seconds",),
-    "held": ("rank",), "ps": ("rank", "is_primary", "tables", *SERVER_NUMBERS),
+    "held": ("rank",), "held_over": ("rank",),
+    "ps": ("rank", "is_primary", "tables", *SERVER_NUMBERS),
 }  # fmt: skip
 
 
@@ -228,8 +230,9 @@ class _NodeHistory:
             host = str(row.get("host", ""))
             self.node = f"{host}/{row.get('run')}" if host in others else host
             self.newest = max(self.newest, int(row.get("version", VERSION)))
-        if row["at"] + self._shift < self._latest - BACK_SECONDS:  # its clock was set back
-            self._shift = self._latest - row["at"]
+        is_early = row["kind"] in EARLY
+        if row["at"] + self._shift < self._latest - BACK_SECONDS and not is_early:
+            self._shift = self._latest - row["at"]  # its clock was set back
         self._latest = max(self._latest, row["at"] + self._shift)
         if not keep(row):
             return

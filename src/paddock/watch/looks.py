@@ -5,15 +5,18 @@ What is looked at is outside of the ranks: /proc, their log files, the pipes of 
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import suppress
 from time import monotonic, time
 
 from paddock import __version__
 from paddock.core.rendezvous.messages import Stalled
 from paddock.errors import PaddockError
 from paddock.local.runs.entry import profiles_path
+from paddock.local.runs.record import PHASES
 from paddock.watch import stalls
-from paddock.watch.bill import bill_line, bill_of, needed_rows
+from paddock.watch.bill import OF_START, bill_line, bill_of, needed_rows
 from paddock.watch.devices import DeviceProbe
 from paddock.watch.events import PROFILES as EVENT_PROFILES
 from paddock.watch.events import EventReader
@@ -55,6 +58,7 @@ HEAD_BYTES = 256 << 10  # that are searched for the pages of trackers
 HEADS = 4  # logs that are
 SEEN_MAX = 32
 NATIVE_SECONDS = 30.0
+PHASE_SECONDS_MAX = 86_400.0  # from a host's allocation to its launcher's start
 
 
 class WatchedRank:
@@ -141,6 +145,8 @@ class NodeLooks:
             "begin", run.began_at - self._wall, version=VERSION, paddock=__version__,
             run=run.run_id, host=os.uname().nodename, nodes=job.nnodes_max, job=run.member.uid,
         )  # fmt: skip
+        for kind, at in _phases(job.record, run.began_at):
+            self._write(kind, at - self._wall)
 
     def close(self) -> str:
         """Take a last look, and write the end. Returns the bill in a line, "" without one."""
@@ -340,10 +346,14 @@ class NodeLooks:
             tell(f"the ranks move again, after {action.seconds:.0f} s")
         elif isinstance(action, stalls.RankHeld):
             inside: dict[str, Any] = {"debugger": action.debugger} if action.debugger else {}
-            self._write("held", rank=action.rank, tracer=action.tracer, **inside)
+            seconds = round(action.seconds, 1)
+            self._write("held", rank=action.rank, seconds=seconds, tracer=action.tracer, **inside)
             by = f"a debugger holds it (pid {action.tracer})" if action.tracer else "SIGSTOP"
             by = f"it waits in {action.debugger}" if action.debugger else by
             tell(f"rank {action.rank} is stopped: {by}")
+        elif isinstance(action, stalls.RankReleased):
+            self._write("held_over", rank=action.rank)
+            tell(f"rank {action.rank} goes on")
 
     def _on_stall(self, text: str, *, has_suspect: bool = False) -> None:
         """Say that nothing moves, or "" once a rank does: to people, or to the coordinator."""
@@ -381,3 +391,19 @@ class NodeLooks:
         pids = {p.proc.rank: p.pid for p in ranks if is_alive(p.pid)}
         stacks, self._ends = dump(pids, self._pyspy, seconds, native=native)
         return stacks
+
+
+def _phases(record: str, began_at: float) -> list[tuple[str, float]]:
+    """When a backend gave this host to the job, and when its code was there; seconds since 1970.
+
+    record: the directory of the job's record, where a batch script writes when it has begun.
+    """
+    found: dict[str, Any] = {}
+    for name in ("state.json", PHASES) if record else ():
+        path = os.path.join(record, name)
+        with suppress(OSError, ValueError, TypeError), open(path, "rb") as file:
+            found |= json.load(file)
+    found.setdefault("allocated", found.get("at"))
+    told = [(kind, at) for kind in OF_START if isinstance(at := found.get(kind), float | int)]
+    # A clock that was set meanwhile would make it any time.
+    return [(kind, at) for kind, at in told if 0 <= began_at - at < PHASE_SECONDS_MAX]

@@ -14,6 +14,7 @@ nothing moves, for as long as a pause    stacks are asked for, and again after T
   a rank computes, its stacks differ     it works: evaluation, compilation; patience begins again
   a rank computes, at the same place     a stall, once steps are known: a compiler looks like that
 something moves after a stall            the stall is over
+a rank that was held goes on             a notice, once
 """
 
 from __future__ import annotations
@@ -76,15 +77,23 @@ class StallEnded:
 class RankHeld:
     """A rank was stopped by a signal, or a debugger is attached (tracer: its pid).
 
-    debugger: the name of one that runs in the rank itself.
+    seconds: for which it is so. debugger: the name of one that runs in the rank itself.
     """
 
     rank: int
+    seconds: float
     tracer: int = 0
     debugger: str = ""
 
 
-StallAction = AskStacks | StallFound | StallEnded | RankHeld
+@value
+class RankReleased:
+    """A rank goes on after RankHeld."""
+
+    rank: int
+
+
+StallAction = AskStacks | StallFound | StallEnded | RankHeld | RankReleased
 
 
 class StallDetector:
@@ -146,8 +155,7 @@ class StallDetector:
             if self._is_stalled:
                 actions.append(StallEnded(now - self._moved_at))
             self._moved_at = now
-            self._forget_stacks()
-            return actions
+            return [*actions, *self._forget_stacks()]
         self._busy = tuple(
             look.rank for look in ranks if _is_busy(before[look.rank], look, gone_by)
         )
@@ -169,11 +177,11 @@ class StallDetector:
             self._next_stacks_at = now + self.patience
             new = [stack for stack in debugged if stack.rank not in self._debugged]
             self._debugged.update(stack.rank for stack in new)
-            return [RankHeld(stack.rank, debugger=stack.debugger) for stack in new]
+            held = now - self._moved_at
+            return [RankHeld(stack.rank, held, debugger=stack.debugger) for stack in new]
         if self._debugged:  # its user has let it go on
             self._moved_at = now
-            self._forget_stacks()
-            return []
+            return self._forget_stacks()
         for stack in stacks:
             # Without lines: a loop at one place has many, and one function.
             calls = " < ".join(frame.function for frame in stack.frames)
@@ -201,12 +209,14 @@ class StallDetector:
         for look in ranks:
             if look.facts is None or not (look.tracer or look.facts.state in "Tt"):
                 self._held_since.pop(look.rank, None)
-                self._told.discard(look.rank)
+                if look.rank in self._told:
+                    self._told.remove(look.rank)
+                    found.append(RankReleased(look.rank))
                 continue
             since = self._held_since.setdefault(look.rank, now)
             if now - since >= STOPPED_SECONDS and look.rank not in self._told:
                 self._told.add(look.rank)
-                found.append(RankHeld(look.rank, look.tracer))
+                found.append(RankHeld(look.rank, now - since, look.tracer))
         return found
 
     def _learn(self, now: float) -> None:
@@ -217,10 +227,13 @@ class StallDetector:
             look.step is not None for look in self._before.values()
         )
 
-    def _forget_stacks(self) -> None:
+    def _forget_stacks(self) -> list[StallAction]:
+        """Forget what stacks have told; returns the ranks that were in a debugger of their own."""
+        released: list[StallAction] = [RankReleased(rank) for rank in sorted(self._debugged)]
         self._debugged.clear()
         self._places.clear()
         self._looks, self._next_stacks_at, self._is_stalled = 0, 0.0, False
+        return released
 
 
 def _has_marked(before: RankLook, now: RankLook) -> bool:

@@ -18,7 +18,8 @@ COLOURS = 8
 WIDTH, HEIGHT = 640, 220
 LEFT, RIGHT, TOP, BOTTOM = 56, 20, 10, 26  # margins of a chart
 WIDE = 1140  # of a timeline, and of a bar
-ROW, LABEL = 26, 90  # height of a row of a timeline, width of its labels
+ROW, LABEL = 26, 90  # height of a row of a timeline, least width of its labels
+LETTER, LETTERS = 7, 42  # width of a letter of them; how many
 BAR = 22
 HEADING = 24  # above each chart of a sheet
 TICKS = 5
@@ -177,19 +178,21 @@ def _path(points: Sequence[tuple[float, float] | None]) -> str:
 def timeline(title: str, rows: Sequence[TimelineRow], seconds: float) -> str:
     """Rows of spans over the time of a run, from 0 to `seconds`."""
     height = ROW * len(rows) + BOTTOM
-    scale = (WIDE - LABEL - 2 * RIGHT) / (seconds or 1.0)
+    left = max(LABEL, LETTER * min(LETTERS, max(len(row.label) for row in rows)))
+    scale = (WIDE - left - 2 * RIGHT) / (seconds or 1.0)
     parts = [_head(title, WIDE, height)]
     for number, row in enumerate(rows):
         y = number * ROW
-        parts.append(f'<text class="label" x="0" y="{y + ROW / 2 + 2}">{escape(row.label)}</text>')
+        label = escape(row.label[:LETTERS])
+        parts.append(f'<text class="label" x="0" y="{y + ROW / 2 + 2}">{label}</text>')
         for kind, text, begin, end in row.spans:
-            x, width = LABEL + begin * scale, max(1.0, (end - begin) * scale)
+            x, width = left + begin * scale, max(1.0, (end - begin) * scale)
             parts.append(
                 f'<rect class="span {kind}" x="{x:.1f}" y="{y + 4}" width="{width:.1f}" '
                 f'height="{ROW - 8}"><title>{escape(text)}</title></rect>'
             )
     for x in time_ticks(0.0, seconds):
-        at = f"{LABEL + x * scale:.1f}"
+        at = f"{left + x * scale:.1f}"
         parts.append(f'<text class="tick" x="{at}" y="{height - 8}">{seconds_text(x)}</text>')
     return "".join([*parts, "</svg>"])
 

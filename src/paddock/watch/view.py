@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from paddock.core.hosts import ROLE_NOUNS
 from paddock.core.value import value
-from paddock.watch.bill import read_attempts, read_stalls
+from paddock.watch.bill import phases_of, read_attempts
 from paddock.watch.servers import COUNTED
 from paddock.watch.slow import slow_text
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from paddock.watch.bill import Attempt
+    from paddock.watch.bill import Attempt, Phase
     from paddock.watch.history import HistoryRows, Row
 
     Points = Sequence[tuple[float, int | None, float]]  # seconds since the run began, step, value
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 POINTS_MAX = 600  # of a curve: more cannot be seen
 RATE_ROWS_SECONDS = 12.0  # rows so old are looked at for a rate: not every one tells a step
 RATE_SECONDS = 3.0  # a rate is over so long at least: rows are only as exact as the looks at a log
-STALLS = ("stall", "held", "stall_over", "progress", "attempt", "attempt_end", "end")
+STALLS = ("stall", "held", "stall_over", "held_over", "progress", "attempt", "attempt_end", "end")
 FIRST_VALUES = ("loss", "auc", "accuracy", "acc")  # shown before others
 
 
@@ -86,8 +86,8 @@ class Curve:
 
 @value
 class RunView:
-    """All that a history tells. stalls: from when until when nothing moved, of each node; seconds
-    since 1970, as began and ended. notices: as notices_in.
+    """All that a history tells. began, ended: seconds since 1970. phases: of each rank, in ms.
+    notices: as notices_in.
 
     stall: the stall, or the rank held by its user, that goes on; None while ranks move.
     slow: a line about a rank that may hold the others up, "" for none.
@@ -98,7 +98,7 @@ class RunView:
     ended: float | None
     ranks: tuple[RankView, ...]
     attempts: tuple[Attempt, ...]
-    stalls: tuple[tuple[float, float], ...]
+    phases: Mapping[int, Sequence[Phase]]
     curves: tuple[Curve, ...]
     notices: tuple[Row, ...]
     servers: tuple[ServerView, ...] = ()
@@ -131,26 +131,26 @@ def stall_in(rows: Iterable[Row]) -> Row | None:
         kind = row["kind"]
         if kind in STALLS[:2]:
             found = row
-        elif kind in STALLS and (found is None or kind != "progress" or found["kind"] == "held"):
+        elif kind in STALLS and kind != "progress":
             found = None
     return found
 
 
 def run_view(history: HistoryRows) -> RunView | None:
     """The view of a run; None before its first row."""
-    begin = next(history.of("begin"), None)
-    if begin is None:
+    if next(history.of("begin"), None) is None:
         return None
     end = next(history.of("end"), None)
+    attempts, began = read_attempts(history), float(history.rows[0]["at"])
     return RunView(
-        began=float(begin["at"]),
+        began=began,
         ended=None if end is None else float(end["at"]),
         ranks=_ranks(history),
-        attempts=tuple(read_attempts(history)),
-        stalls=tuple((a / 1e3, b / 1e3) for of in read_stalls(history).values() for a, b in of),
-        curves=_curves(history, float(begin["at"])),
+        attempts=tuple(attempts),
+        phases=phases_of(history, attempts),
+        curves=_curves(history, began),
         notices=notices_in(history),
-        servers=_servers(history, float(begin["at"])),
+        servers=_servers(history, began),
         slow=slow_text(history),
         seen=seen_in(history),
         stall=stall_in(history.rows),
@@ -185,7 +185,7 @@ def notices_in(history: HistoryRows) -> tuple[Row, ...]:
     """
     found: list[Row] = []
     attempt, why = None, ""
-    for row in history.of("stall", "stall_over", "held", "exit", "attempt"):
+    for row in history.of("stall", "stall_over", "held", "held_over", "exit", "attempt"):
         if row["kind"] == "exit":
             is_bad = not (row.get("ok") or row.get("by_us"))
             role = str(row.get("role", "worker"))

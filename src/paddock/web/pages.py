@@ -45,7 +45,7 @@ CURVES_SHOWN = 12
 COMPARED = svg.COLOURS
 NOTICES = {  # rows of a history in words
     "stall": "Nothing moved", "stall_over": "The ranks moved again",
-    "held": "A rank was stopped by a signal or a debugger",
+    "held": "A rank was stopped by a signal or a debugger", "held_over": "The rank goes on",
     "restarted": "The ranks were started again", "stacks": "Stacks",
 }  # fmt: skip
 
@@ -106,6 +106,7 @@ def run_values(
         "run": run, "state": state, "found": found, "view": view, "bill": found.bill,
         "stall": view.stall if view and not state.is_final else None,
         "servers": servers, "tables": _tables(servers), "charts": charts, "kinds": KINDS,
+        "phases": dict.fromkeys(kind for row in rows for kind, *_ in row.spans),
         "ranks": [*bad, *(r for r in ranks if r not in bad)][:RANKS_SHOWN] if bad else ranks,
         "more_ranks": max(0, len(ranks) - RANKS_SHOWN),
         "host": next((str(row.get("host", "")) for row in found.history.of("begin")), ""),

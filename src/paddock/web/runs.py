@@ -23,6 +23,7 @@ from paddock.backends.backend import find_backend
 from paddock.backends.node.store import size_text
 from paddock.backends.registry import RegisteredJob, Registry
 from paddock.backends.table import LAUNCH
+from paddock.backends.text import clean
 from paddock.backends.types import JobStatus, LogQuery
 from paddock.errors import PaddockError
 from paddock.watch.bill import Bill, bill_of
@@ -55,6 +56,7 @@ FIRST_SECONDS = 0.4  # a page waits so long for first answers from elsewhere
 READ_SHARE = 10.0
 HISTORIES_KEPT = 24
 TAIL_BYTES = 1 << 16  # of a history, where its latest progress is looked for
+NODES_SHOWN = 32  # rows of a timeline, for each attempt
 USED = {  # a curve, and the field of samples that it adds up
     "Memory, bytes": "rss", "Devices in use": "gpu", "Memory of devices, bytes": "gpu_bytes",
 }  # fmt: skip
@@ -205,7 +207,7 @@ class RunSource:
             state = self._answers.latest(run.run_id)
             if state is not None and state.is_final and state.state != "lost":
                 continue
-            if run.handle.backend == LAUNCH:
+            if run.handle.backend == LAUNCH or run.sending:
                 here.append(run)
             else:
                 first.append(self._answers.begin(run.run_id, partial(self._state_of, run)))
@@ -411,24 +413,31 @@ def server_lines(servers: Sequence[ServerView]) -> Iterator[tuple[str, list[Char
 def timeline_rows(
     found: RunHistory, now: float, text: Callable[[str], str]
 ) -> tuple[list[TimelineRow], float]:
-    """Rows of the timeline of a run, an attempt each, and its length. text: of a phase."""
+    """Rows of the timeline of a run, a node of an attempt each, and its length in seconds.
+
+    Of more than NODES_SHOWN nodes the one whose first step came last. text: of a phase.
+    """
     view = found.view
     if view is None:
         return [], 0.0
-    end = (view.ended or max(now, view.began)) - view.began
-
-    def span(kind: str, begin: float, until: float) -> tuple[str, str, float, float]:
-        begin, until = max(0.0, begin - view.began), max(0.0, until - view.began)
-        return kind, f"{text(kind)}: {until - begin:.1f} s", begin, until
-
-    rows = []
-    waits = [(row["at"], row["at"] + row["seconds"]) for row in found.history.of("waited")]
-    for number, one in enumerate(view.attempts):
-        began, until = one.began / 1e3, one.ended / 1e3 if one.is_over else view.began + end
-        first = until if one.first is None else one.first / 1e3
-        spans = [span("start", view.began, began)] if not number else []
-        spans += [span("rendezvous", a, b) for a, b in waits if not number or a >= began]
-        spans += [span("warm-up", began, first), span("useful", first, until)]
-        spans += [span("stalled", a, min(b, until)) for a, b in view.stalls if began <= a < until]
-        rows.append(TimelineRow(f"{text('Attempt')} {one.number}", tuple(spans)))
-    return rows, end
+    began, latest = round(view.began * 1000), round(found.history.rows[-1]["at"] * 1000)
+    end = max(latest, round((view.ended or now) * 1000))
+    rows, since = [], began
+    for number, one in enumerate(view.attempts, 1):
+        until = end if number == len(view.attempts) else one.ended
+        nodes = dict[str, int]()  # and the rank there whose first step came first
+        for rank in sorted(one.ranks, key=one.first_of):
+            nodes.setdefault(one.ranks[rank], rank)
+        slowest = list(nodes)[-1:]
+        for node in sorted(nodes) if len(nodes) <= NODES_SHOWN else slowest:
+            label = f"{text('Attempt')} {one.number}" + f" · {node}" * (len(nodes) > 1)
+            label += f" ({text('slowest of')} {len(nodes)})" * (len(nodes) > NODES_SHOWN)
+            spans = []
+            for kind, a, b in view.phases[nodes[node]]:
+                a, b = max(a, since), min(end if b == latest else b, until)
+                if b > a:
+                    about = f"{text(kind.replace('_', ' '))}: {(b - a) / 1000:.1f} s"
+                    spans.append((kind, about, (a - began) / 1000, (b - began) / 1000))
+            rows.append(TimelineRow(clean(label), tuple(spans)))
+        since = one.ended
+    return rows, (end - began) / 1000

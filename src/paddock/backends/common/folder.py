@@ -72,7 +72,9 @@ class FolderBackend(ABC):
         job: the content of its job.json.
         """
 
-    def make(self, submission: Submission, files: Mapping[str, str], say: Say) -> Path:
+    def make(
+        self, submission: Submission, files: Mapping[str, str], run: RegisteredJob, say: Say
+    ) -> Path:
         """Make a job's directory with files, package and launcher, and take the job's name.
 
         files: text by path. Raises UsageError, and then the directory is gone.
@@ -106,7 +108,7 @@ class FolderBackend(ABC):
                     meter.add(entry.size)
                     return package.open(entry)
 
-                with meter:
+                with meter, run.telling(lambda: meter.line().removeprefix("paddock: ")):
                     build(package.manifest, str(folder), opened, is_checked=False)
             for each in (folder / INNER, folder / "log"):
                 each.mkdir(exist_ok=True, mode=0o700)

@@ -89,7 +89,7 @@ class Mpi(folders.FolderBackend):
         folder = folders.root_of(submission.site) / submission.run_id
         host = socket.gethostname()
         run.keep(folder=str(folder), host=host, cwd=str(_cwd(submission, folder)), may_run=[])
-        self.make(submission, {**plan.files, str(folder / INNER / HOST): host}, say)
+        self.make(submission, {**plan.files, str(folder / INNER / HOST): host}, run, say)
         console = str(folder / "log" / CONSOLE)
         with folders.nothing_left(folder, "mpirun cannot be started"):
             lease = daemon.start(

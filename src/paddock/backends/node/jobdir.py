@@ -9,6 +9,7 @@ DIR/log/screen.log           the screen of another host's launcher
 DIR/nodefile, cluster.json   this host's node rank, and all nodes
 DIR/.paddock/job.json        the submission, without secrets
 DIR/.paddock/state.json      who makes the job; then the job daemon, and how the job ended
+DIR/.paddock/phases.json     when this host became one of the job's, and when its code was there
 DIR/.paddock/error           why a launcher ended before a verdict (local/runs/record.py)
 DIR/.paddock/status.json     the whole job, as its coordinator knows it (on one host)
 DIR/.paddock/control.HOST    the socket on which its launcher answers (local/runs/control.py)

@@ -48,6 +48,7 @@ from paddock.backends.node.jobdir import (
 )
 from paddock.backends.node.wire import CHUNK_BYTES, Wire, WireEnded
 from paddock.errors import PaddockError, UsageError
+from paddock.local.runs.record import PHASES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class HostSession:
         self._wire = wire
         self._program = program
         self._made: set[str] = set()  # directories that this connection has made
+        self._allocated_at = 0.0  # seconds since 1970: this host has become one of a job's
         self._lease = -1
         self._ops: dict[str, Callable[[Row], Row | None]] = {
             "hello": self._hello,
@@ -147,6 +149,7 @@ class HostSession:
 
         part: this host's part of a shared directory that the first host has made.
         """
+        self._allocated_at = time.time()
         directory, submitter = _directory(row), str(row.get("submitter", ""))
         refuse_unsafe(os.path.dirname(directory))  # again: another user may have made it since
         try:
@@ -172,6 +175,8 @@ class HostSession:
         os.makedirs(os.path.join(directory, INNER), 0o700, exist_ok=True)
         if os.path.exists(inner(directory, STOP)):
             raise UsageError("the job was told to end before it had started")
+        phases = {"allocated": self._allocated_at, "code_there": time.time()}
+        write_json(inner(directory, PHASES), phases)
         write_json(inner(directory, "job.json"), row["job"])
         if row.get("file"):
             write_text(inner(directory, "launch.json"), str(row["file"]), 0o600)

@@ -67,7 +67,7 @@ class Script(FolderBackend):
                 files[str(place / INNER / "env")] = env_text(submission.env)
             for path in submission.site.texts("files"):
                 files[str(place / Path(path).name)] = _read(path, is_exact=True)
-            self.make(submission, files, say)
+            self.make(submission, files, run, say)
         row = _rendered(place)
         _need(row["site"]["credentials"])
         run.keep(folder=str(place), site=row["site"], cwd=submission.workspace or str(place))

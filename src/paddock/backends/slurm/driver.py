@@ -63,7 +63,7 @@ class Slurm(FolderBackend):
             self._check_after(submission, commands, cluster)
         except PaddockError as error:
             raise as_usage(error) from error
-        self.make(submission, {**plan.files, **secrets}, say)
+        self.make(submission, {**plan.files, **secrets}, run, say)
         with nothing_left(folder, "sbatch cannot be asked"):
             number = self._hand_over(commands, folder, cluster)
         run.keep(number=number, may_run=[cluster])

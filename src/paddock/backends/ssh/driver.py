@@ -68,8 +68,11 @@ class Ssh:
             lease_seconds=submission.job.rendezvous.lease_seconds,
             may_run=[],
         )
-        say(f"connecting to {len(targets)} hosts" if len(targets) > 1 else "connecting")
-        with closing(HostGroup(targets)) as group:
+        what = f"connecting to {len(targets)} hosts" if len(targets) > 1 else "connecting"
+        say(what)
+        with run.telling(lambda: what):
+            group = HostGroup(targets)
+        with closing(group):
             hellos = group.each(
                 lambda _i, channel: channel.ask(
                     "hello", root=root, cwd=submission.workspace, python=channel.target.python,
@@ -124,7 +127,7 @@ class Ssh:
         if submission.package:
             from paddock.backends.ssh.transfer import send_package
 
-            send_package(submission, group, self._base(run), parts, addresses, say)
+            send_package(submission, run, group, self._base(run), parts, addresses, say)
         known = {f"ADDRESS_{i}": address for i, address in enumerate(addresses)}
         known["PORT_0"] = str(hellos[0]["port"])
         cluster = {

@@ -15,6 +15,7 @@ from paddock.backends.files.package import Ask, code_meter, scan
 from paddock.backends.files.spread import Spread
 from paddock.backends.node.manifest import SHOWN_MAX
 from paddock.backends.node.store import size_text
+from paddock.backends.registry import RegisteredJob
 from paddock.backends.ssh.channel import Channel
 from paddock.backends.ssh.pool import HostGroup
 from paddock.backends.text import clean
@@ -24,6 +25,7 @@ from paddock.errors import PaddockError
 
 def send_package(
     submission: Submission,
+    run: RegisteredJob,
     group: HostGroup,
     base: dict[str, Any],
     parts: Sequence[str],
@@ -32,7 +34,7 @@ def send_package(
 ) -> None:
     """Send the package into the job's directory on every host; into a shared one once."""
     meter = code_meter(submission)
-    with meter:
+    with meter, run.telling(lambda: "reading code"):
         package = scan(submission.package, os.environ, data=submission.data, has_logs=True)
     manifests = [package.manifest] * len(group.channels)
     if submission.data:
@@ -50,16 +52,25 @@ def send_package(
     spread, began_at = Spread(package, manifests, alone), time.monotonic()
     meter.begin("sending code")
 
-    def counted(body: Iterable[bytes]) -> Iterator[bytes]:
+    sent: dict[str, list[int]] = {}  # by host: bytes that were sent, of all
+
+    def counted(body: Iterable[bytes], share: list[int]) -> Iterator[bytes]:
         for part in body:
             yield part
             meter.add(len(part))
+            share[0] += len(part)
+
+    def slowest() -> str:
+        shares = [(done / total, host) for host, (done, total) in list(sent.items())]
+        share, host = min(shares, default=(0.0, ""))
+        return f"waiting for {host}: copying code {int(100 * share)} %" if host else "copying code"
 
     def asking(channel: Channel) -> Ask:
         def ask(row: Mapping[str, Any], body: Iterable[bytes]) -> tuple[Mapping[str, Any], bytes]:
             if row["op"] == "put":
                 meter.add(total=int(row["bytes"]))
-                body = counted(body)
+                sent[channel.target.login] = share = [0, int(row["bytes"])]
+                body = counted(body, share)
             channel.send(body=body, **base, **row)
             return channel.receive()
 
@@ -68,12 +79,12 @@ def send_package(
     def send(index: int, channel: Channel) -> int:
         return 0 if parts[index] else spread.send(index, asking(channel))
 
-    with meter:
-        sent = sum(group.each(send))
+    with meter, run.telling(slowest):
+        total = sum(group.each(send))
     seconds = time.monotonic() - began_at
     group.each(lambda index, channel: spread.end(index, asking(channel)))
-    if sent:
-        say(f"code: {sent:,} bytes were sent in {seconds:.1f} s; the rest was there already")
+    if total:
+        say(f"code: {total:,} bytes were sent in {seconds:.1f} s; the rest was there already")
 
 
 def fetch_into(
