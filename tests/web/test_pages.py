@@ -28,7 +28,7 @@ from paddock.local.runs.entry import registry_folder
 from paddock.watch import svg
 from paddock.watch.bill import KINDS
 from paddock.watch.slow import MEASURES
-from paddock.watch.view import steps_text
+from paddock.watch.view import STEPS_FROM
 from paddock.web.follow import LogFollower
 from paddock.web.guard import EARLIER, UNKNOWN
 from paddock.web.pages import NOTICES, render, report_page, run_values
@@ -122,7 +122,8 @@ def test_sentences_that_come_with_a_run_have_their_chinese() -> None:
     texts += [f"{each.name} {each.how}" for each in ends]
     texts += [why for _, why in STATES.values() if why]
     texts += [_reason(word) for word, why in REASONS.items() if why]
-    texts += [KILLED, TOLD, UNSEEN, BY_US, LOST, *map(steps_text, ("plain", "tqdm", "visualdl"))]
+    texts += [KILLED, TOLD, UNSEEN, BY_US, LOST, *STEPS_FROM.values(),
+              "read from the log, lines as of tqdm"]  # fmt: skip
     texts += [f"ranks 0-2,5 on node-b may be slow: {text.format(1.5, 2)}"
               for *_, text in MEASURES.values()]  # fmt: skip
     for policy in (Restart(2), Restart(2, restart_on=("oom",))):

@@ -300,10 +300,7 @@ def watch(run: RegisteredJob) -> int:
 
 
 def keep_histories(runs: Sequence[RegisteredJob], due: float) -> float:
-    """Copy the histories that end with their pods, from `due` on; returns when to do it again.
-
-    due: monotonic seconds.
-    """
+    """Copy histories that end with their pods, from `due` on (monotonic); returns when again."""
     if time.monotonic() < due:
         return due
     for run in runs:

@@ -26,6 +26,11 @@ POINTS_MAX = 600  # of a curve: more cannot be seen
 RATE_ROWS_SECONDS = 12.0  # rows so old are looked at for a rate: not every one tells a step
 RATE_SECONDS = 3.0  # a rate is over so long at least: rows are only as exact as the looks at a log
 STALLS = ("stall", "held", "stall_over", "held_over", "progress", "attempt", "attempt_end", "end")
+STEPS_FROM = {  # by the profile of rows of progress, where that is not the library of log lines
+    "plain": "read from the log", "paddock.report": "reported by the script",
+    "tensorboard": "read from event files of TensorBoard",
+    "visualdl": "read from event files of VisualDL",
+}  # fmt: skip
 FIRST_VALUES = ("loss", "auc", "accuracy", "acc")  # shown before others
 
 
@@ -160,22 +165,9 @@ def run_view(history: HistoryRows) -> RunView | None:
 def seen_in(history: HistoryRows) -> tuple[tuple[str, str], ...]:
     """Return the things that were seen in the logs, each once: names and texts."""
     pairs = [(str(row.get("name")), str(row.get("text"))) for row in history.of("seen")]
-    told = [("steps", steps_text(text)) if name == "progress" else (name, text)
-            for name, text in pairs]  # fmt: skip
+    told = (("steps", STEPS_FROM.get(text, f"read from the log, lines as of {text}"))
+            if name == "progress" else (name, text) for name, text in pairs)  # fmt: skip
     return tuple(dict.fromkeys(told))
-
-
-def steps_text(profile: str) -> str:
-    """Return where steps are read from, for people. profile: as in rows of progress.
-
-    >>> steps_text("plain"), steps_text("tqdm")
-    ('read from the log', 'read from the log, lines as of tqdm')
-    """
-    if profile in ("tensorboard", "visualdl"):
-        return f"read from event files of {profile}"
-    if profile == "paddock.report":
-        return "reported by the script"
-    return "read from the log" + (f", lines as of {profile}" if profile != "plain" else "")
 
 
 def notices_in(history: HistoryRows) -> tuple[Row, ...]:
@@ -188,9 +180,8 @@ def notices_in(history: HistoryRows) -> tuple[Row, ...]:
     for row in history.of("stall", "stall_over", "held", "held_over", "exit", "attempt"):
         if row["kind"] == "exit":
             is_bad = not (row.get("ok") or row.get("by_us"))
-            role = str(row.get("role", "worker"))
-            text = f"{ROLE_NOUNS.get(role, role)} {row.get('rank')} {row.get('how')}"
-            why = why or (text if is_bad else "")
+            noun = ROLE_NOUNS.get(row.get("role", "worker"), "process")
+            why = why or is_bad * f"{noun} {row.get('rank')} {row.get('how')}"
         elif row["kind"] != "attempt":
             found.append(row)
         elif row["attempt"] != attempt:
@@ -223,8 +214,8 @@ def _ranks(history: HistoryRows) -> tuple[RankView, ...]:
             now["is_culprit"] = not (row.get("ok") or row.get("by_us"))
         if samples := rows[key]["sample"][-2:]:
             first, last = samples[0], samples[-1]
-            now |= {"rss_bytes": last.get("rss"), "gpu": last.get("gpu")}
-            now["gpu_bytes"] = last.get("gpu_bytes")
+            now |= {name: last.get(name) for name in ("gpu", "gpu_bytes")}
+            now["rss_bytes"] = last.get("rss")
             if last["at"] > first["at"]:
                 cpu = (last["cpu"] - first["cpu"]) / (last["at"] - first["at"])
                 now["cpu"] = round(max(0.0, cpu), 2)

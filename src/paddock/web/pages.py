@@ -82,10 +82,7 @@ def render(name: str, language: str, **values: Any) -> str:
 
 
 def run_values(
-    run: RegisteredJob,
-    state: JobStatus,
-    found: RunHistory,
-    language: str,
+    run: RegisteredJob, state: JobStatus, found: RunHistory, language: str
 ) -> dict[str, Any]:
     """The values of run.html: what a page of a run shows."""
     t = translator(language)

@@ -99,17 +99,16 @@ class Kubernetes:
 
         def ask_all(asked: Sequence[tuple[str, Row]]) -> Sequence[Row | PaddockError]:
             try:
-                pods = newest_pods(self._look(run))
+                pods, place = newest_pods(self._look(run)), run.handle.place
                 found = [(pods.get(name), row) for name, row in asked]
-                place = run.handle.place
                 return self._ask(run, lambda client: api.histories(client, place, found))
             except PaddockError as error:
                 return [error] * len(asked)
 
-        if "names" not in run.details:
-            self._learn(run)
-        questions: list[tuple[str, Row]] = [(name, {}) for name in run.details["names"]]
-        return fetch_histories(run.folder / "history", questions, ask_all)
+        self._learn(run)
+        return fetch_histories(
+            run.folder / "history", [(name, {}) for name in run.details["names"]], ask_all
+        )
 
     def stacks(self, run: RegisteredJob, *, native: bool) -> list[dict[str, Any]]:
         """Ask the launchers in the pods that run."""
