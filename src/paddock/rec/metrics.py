@@ -105,16 +105,6 @@ def auc(buckets: int = BUCKETS) -> Counted:
     return Counted(2 * buckets, count, _area)
 
 
-def exact_auc(scores: Numbers, labels: Numbers) -> float:
-    """Of all pairs, without buckets: what the histogram is checked against. Needs all examples."""
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    rank = (ends - (counts - 1) / 2.0)[inverse]
-    clicks = float((labels > 0.5).sum())
-    pairs = clicks * (len(labels) - clicks)
-    return _ratio(float(rank[labels > 0.5].sum()) - clicks * (clicks + 1) / 2, pairs)
-
-
 def _mean(of: Callable[[Numbers, Numbers], Numbers]) -> Callable[[], Counted]:
     return lambda: Counted(
         2, lambda scores, labels: (of(scores, labels).sum(), len(labels)), lambda s: _ratio(*s)
