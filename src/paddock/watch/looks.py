@@ -13,6 +13,7 @@ from time import monotonic, time
 from paddock import __version__
 from paddock.core.rendezvous.messages import Stalled
 from paddock.errors import PaddockError
+from paddock.local.guardian import state_of
 from paddock.local.runs.entry import profiles_path
 from paddock.local.runs.record import PHASES
 from paddock.watch import stalls
@@ -23,7 +24,7 @@ from paddock.watch.events import EventReader
 from paddock.watch.folder import StacksMailbox
 from paddock.watch.history import VERSION, HistoryReader, HistoryWriter
 from paddock.watch.metrics import MetricsServer, RunMetrics
-from paddock.watch.procfs import facts_of, is_alive, pressure_of, tracer_of
+from paddock.watch.procfs import facts_of, pressure_of, tracer_of
 from paddock.watch.progress import find_trackers, load_profiles, read_reports, read_tail
 from paddock.watch.servers import read_server
 from paddock.watch.stacks import (
@@ -388,7 +389,7 @@ class NodeLooks:
     def _dump(self, seconds: float, native: bool = False) -> list[RankStack]:
         attempt = self._node.processes()
         ranks = [p for p in attempt.processes if p.proc.role == "worker"] if attempt else []
-        pids = {p.proc.rank: p.pid for p in ranks if is_alive(p.pid)}
+        pids = {p.proc.rank: p.pid for p in ranks if state_of(p.pid) != b"Z"}
         stacks, self._ends = dump(pids, self._pyspy, seconds, native=native)
         return stacks
 

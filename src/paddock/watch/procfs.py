@@ -69,12 +69,6 @@ def tree_of(pid: int) -> tuple[int, ...]:
     return tuple(found[:TREE_MAX])
 
 
-def is_alive(pid: int) -> bool:
-    """True unless the process has ended, or is a zombie."""
-    found = _stat(pid)
-    return found is not None and found[0] not in "ZX"
-
-
 def tracer_of(pid: int) -> int:
     """The pid of a debugger that is attached; 0 without one."""
     for line in _read(f"/proc/{pid}/status").splitlines():
