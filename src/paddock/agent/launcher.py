@@ -214,14 +214,10 @@ class LauncherProcess(Launcher):
         self._node = node = NodeRunner(job, context, loop, output)
         node.allow_tracer = _allow_tracer(env)
         super().__init__(
-            job,
-            context,
-            loop=loop,
-            node=node,
-            say_raw=output.say,
+            job, context, loop=loop, node=node, say_raw=output.say,
             reporter=_reporter(job, context, node, output),
             recorder=_recorder(job, loop, output, context.pod_name),
-        )
+        )  # fmt: skip
 
     def _on_lost(self, text: str) -> None:
         self.loop.post(lambda: self.member.tell(Warn(text)))
