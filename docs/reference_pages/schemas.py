@@ -45,7 +45,8 @@ CLASSES: dict[str, tuple[type, Fields]] = {
 
 JOB: Fields = {
     "id": "str", "name": "str", "handle": "str", "backend": "Backend", "command": "str",
-    "created_at": "float", **JobStatus.__annotations__, "ranks_up": "int",
+    "created_at": "float", **JobStatus.__annotations__, "trackers": [["str"]],
+    "ranks_up": "int",
 }  # fmt: skip
 VERDICT: Fields = {"kind": "VerdictKind", "code": "int", "text": "str"}
 FAILED_AT: Fields = {"failed_at?": "float"}
@@ -82,7 +83,7 @@ BILL: Fields = {
 FRAME: Fields = {"function": "str", "path": "str", "line": "int"}
 WAITS: Fields = {"call": "str", "peer": "str", "rank": "int", "unread": ["str"]}
 STACKS: Fields = {
-    "id": "str", "suspects": ["int"], "problems": ["str"],
+    "id": "str", "suspects": ["int"], "differing": ["int"], "problems": ["str"],
     "groups": [{"ranks": ["int"], "place": "str", "collective": "str"}],
     "ranks": [{"rank": "int", "place": "str", "frames": [FRAME], "wait": "str", "on": "str",
                "problem": "str", "by": "str", "number": ["object"], "waits": WAITS}],
@@ -96,7 +97,8 @@ HISTORY: Fields = {
     "steps?": "int", "epoch?": "float", "rate?": "float", "unit?": "str", "values?": {"*": "float"},
     "cpu?": "float", "gpu?": "float", "gpu_bytes?": "int", "rss?": "int", "read?": "int",
     "written?": "int", "seconds?": "float",
-    "suspects?": ["int"], "groups?": [["object"]], "stacks?": [["str"]], "tracer?": "int",
+    "suspects?": ["int"], "differing?": ["int"], "groups?": [["object"]], "stacks?": [["str"]],
+    "tracer?": "int",
     "debugger?": "str", "waited?": "float", "faults?": "int", "why?": "str", "how?": "str",
     "ok?": "bool", "by_us?": "bool", "is_primary?": "bool",
     "tables?": [["object"]], "rows?": "int", "bytes?": "int", "memory_limit?": "int",

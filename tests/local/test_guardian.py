@@ -144,7 +144,7 @@ forever()
     running.signal(signal.SIGTERM)
     ended = running.end()
     assert ended.code == 143
-    assert "did not exit cleanly" in ended.err
+    assert "1 rank did not exit cleanly" in ended.err
 
 
 IGNORES = """

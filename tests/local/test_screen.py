@@ -276,7 +276,7 @@ def test_ctrl_c_at_a_real_terminal_fits_its_width(world: World, columns: int) ->
     assert all(len(line) < columns for line in text.split("\r\n"))
     told = re.sub(r"\s+", " ", text)
     assert "waiting up to 20 s for ranks to save; press Ctrl-C again to kill" in told
-    assert "paddock: stopped by Ctrl-C; 2 ranks did not exit cleanly" in told
+    assert "paddock: stopped by Ctrl-C; SIGTERM ended 2 ranks" in told
 
 
 def test_the_traceback_of_rank_0_is_on_a_real_terminal_once(world: World) -> None:

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from paddock.watch.history import FILE, HistoryWriter, first_row, read_history
+from paddock.watch.history import (
+    FILE,
+    HistoryWriter,
+    first_row,
+    last_rows,
+    latest_rows,
+    read_history,
+)
 
 
 def row(at: float, kind: str = "sample", **more: object) -> dict[str, object]:
@@ -159,3 +166,40 @@ def test_a_row_that_is_written_after_its_time_is_no_clock_set_back(tmp_path: Pat
     writer.close()
     rows = read_history([tmp_path / FILE]).rows
     assert [each["at"] for each in rows] == [500.0, 600.0, 1000.0, 1001.0, 1400.0, 1401.0]
+
+
+def _written(path: Path, *rows: dict[str, object]) -> Path:
+    writer = HistoryWriter(str(path))
+    writer.add(*rows)
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("after", ["stall_over", "held_over", "attempt", "attempt_end", "end"])
+@pytest.mark.parametrize("kind", ["stall", "held"])
+def test_a_stall_lasts_until_ranks_move_or_an_attempt_ends(
+    tmp_path: Path, kind: str, after: str
+) -> None:
+    """A run that was started again is not shown as stalled; samples go on meanwhile."""
+    stall = row(3.0, kind, seconds=9.0, rank=0)
+    samples = [row(4.0 + n) for n in range(2000)]  # and, while one is held, progress of others
+    samples.append(row(3e3, "progress", rank=1))
+    seen = row(1.0, "seen", name="progress", text="plain")
+    path = _written(tmp_path / FILE, seen, row(2.0, "progress", rank=0), stall, *samples)
+    assert latest_rows(path) == [stall, seen]
+    _written(path, row(9e3, after, seconds=9.0, rank=0, attempt=0, ranks=[]), row(9e3))
+    assert latest_rows(path) == [seen]
+
+
+@pytest.mark.parametrize("size", [0, 1, 700, 5000])
+def test_the_last_rows_come_first_and_those_of_other_kinds_not_at_all(
+    tmp_path: Path, size: int
+) -> None:
+    """Whatever the blocks are in which they are read; damaged lines are left out."""
+    kinds = [("note", "sample")[n % 3 > 0] for n in range(size)]
+    path = _written(tmp_path / FILE, *(row(float(n), kind) for n, kind in enumerate(kinds)))
+    with path.open("a") as file:
+        file.write('{"kind":"note","at":"x"}\n{"kind":"note","at":7')
+    expected = [float(n) for n, kind in enumerate(kinds) if kind == "note"][::-1]
+    assert [each["at"] for each in last_rows(path, ("note",))] == expected
+    assert [*last_rows(tmp_path / "none", ("note",))] == []

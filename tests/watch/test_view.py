@@ -5,25 +5,9 @@ from __future__ import annotations
 import pytest
 
 from paddock.watch.history import HistoryRows
-from paddock.watch.stacks import Frame, RankStack, group, suspects
-from paddock.watch.view import StepRate, run_view, stall_in
-from web.made import BEGAN, history_rows, stall_row
-
-STALL = stall_row(1, [0])
-HELD = {"kind": "held", "at": 31.0, "rank": 1}
-
-
-@pytest.mark.parametrize("after", ["stall_over", "attempt", "attempt_end", "end"])
-def test_a_stall_lasts_until_ranks_move_or_a_new_attempt_starts(after: str) -> None:
-    """A run that was started again is not shown as stalled."""
-    assert stall_in([{"kind": "attempt"}, STALL, {"kind": "sample"}]) is STALL
-    assert stall_in([STALL, {"kind": after}]) is None
-
-
-def test_a_rank_that_its_user_held_is_shown_until_it_goes_on() -> None:
-    """Others may go on with their steps meanwhile."""
-    assert stall_in([HELD, {"kind": "sample"}, {"kind": "progress"}]) is HELD
-    assert stall_in([HELD, {"kind": "held_over"}]) is None
+from paddock.watch.stacks import Frame, RankStack, differing, group, suspects
+from paddock.watch.view import StepRate, run_view
+from web.made import BEGAN, history_rows
 
 
 def test_a_rate_is_not_jagged_by_the_looks_at_a_log() -> None:
@@ -66,3 +50,36 @@ def test_a_rank_in_the_backward_pass_of_data_parallel_training_waits_for_the_oth
     )
     assert [one.place for one in groups] == ["backward at train.py:41", "load_batch at train.py:15"]
     assert suspects(groups) == (1,)
+
+
+def _at(function: str, *ranks: int) -> list[RankStack]:
+    return [RankStack(rank, (Frame(function, "/code/train.py", 9),)) for rank in ranks]
+
+
+def test_the_few_that_are_elsewhere_differ_where_no_collective_is_known() -> None:
+    """A quarter at most, all others at one place; neither is called a suspect."""
+    groups = group([*_at("my_exchange", 0, 1, 3), *_at("close", 2)])
+    assert (suspects(groups), differing(groups)) == ((), (2,))
+
+
+@pytest.mark.parametrize(
+    "stacks",
+    [
+        [*_at("exchange", 0, 1), *_at("close", 2)],
+        [*_at("exchange", 0, 1, 2, 3, 4, 5), *_at("close", 6), *_at("read", 7)],
+        [*_at("exchange", 0, 1, 2), RankStack(3, wait="futex_do_wait")],
+        [*_at("exchange", 0, 1, 2, 3)],
+    ],
+    ids=["a third", "at two places", "not known where", "none"],
+)
+def test_nothing_differs_where_it_is_not_clear(stacks: list[RankStack]) -> None:
+    """Two halves, several places, or a rank whose stack could not be read."""
+    assert differing(group(stacks)) == ()
+
+
+def test_a_suspect_does_not_only_differ() -> None:
+    """The others are in a collective: they wait for it."""
+    torch = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+    waits = (Frame("all_reduce", torch, 4), Frame("main", "/code/train.py", 88))
+    groups = group([*(RankStack(rank, waits) for rank in range(3)), *_at("read", 3)])
+    assert (suspects(groups), differing(groups)) == ((3,), ())

@@ -84,7 +84,7 @@ def make_run(
     directory.mkdir(parents=True)
     run.keep(directory=str(directory), logs=str(directory), host=os.uname().nodename,
              process="gone 0 1 0")  # fmt: skip
-    text = "".join(json.dumps(row) + "\n" for row in rows)
+    text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
     (directory / "history.jsonl").write_bytes(text.encode() + torn)
     for rank, chunks in (logs or {}).items():
         write_log(directory, rank, chunks)

@@ -13,11 +13,12 @@ from xml.etree import ElementTree
 import pytest
 
 import paddock.web
+from paddock.backends.common.news import with_news
 from paddock.backends.kubernetes.parse import BY_US, LOST, UNSEEN
 from paddock.backends.launches import KILLED
 from paddock.backends.slurm.parse import REASONS, STATES, _reason
 from paddock.backends.ssh.state import TOLD
-from paddock.backends.text import word_of
+from paddock.backends.text import STEPS_FROM, word_of
 from paddock.backends.types import JobStatus, LogChunk, LogQuery, State
 from paddock.core.attempt.exits import Exit
 from paddock.core.attempt.policy import Verdict, decide_restart
@@ -28,7 +29,6 @@ from paddock.local.runs.entry import registry_folder
 from paddock.watch import svg
 from paddock.watch.bill import KINDS
 from paddock.watch.slow import MEASURES
-from paddock.watch.view import STEPS_FROM
 from paddock.web.follow import LogFollower
 from paddock.web.guard import EARLIER, UNKNOWN
 from paddock.web.pages import NOTICES, render, report_page, run_values
@@ -221,14 +221,19 @@ def test_the_timeline_has_a_row_for_each_node_of_an_attempt(tmp_path: Path) -> N
 
 def test_a_run_that_stalls_is_shown_as_stalled_with_its_suspect(tmp_path: Path) -> None:
     """On its own page and on the first: "running" is what a reader must not see at night."""
-    run = make_run(tmp_path, "train-1", [*history_rows(2), stall_row(1, [0])])
-    source, state = source_of(tmp_path), JobStatus("running", time.time())
+    rows = [*history_rows(2), stall_row(1, [0])]
+    run = make_run(tmp_path, "train-1", rows)
+    source = source_of(tmp_path)
+    state = with_news(JobStatus("running", BEGAN + 60), [("", rows[-1:])])
     body = render("run.html", "en", can_stop=False, is_asked=False, others=[],
                   **run_values(run, state, source.history(run), "en"))  # fmt: skip
     assert '<span class="badge stalled">stalled</span>' in body
-    assert '<p class="why">Nothing moved · ' in body and "Suspects: rank 1</p>" in body
+    assert '<p class="why">stalled for 38s, the others wait for rank 1: ' in body
     assert body.count('<span class="badge failed">suspect</span>') == 1
-    assert source.progress(run, state).is_stalled
+    values = {"rows": [(run, state, "")], "hidden": 0, "search": "", "damaged": 0, "problem": ""}
+    body = render("runs.html", "en", can_stop=False, others=[], **values)
+    assert '<span class="badge stalled">stalled</span>' in body
+    assert "the others wait for rank 1" in body
 
 
 def test_the_page_of_a_failure_names_the_culprit_and_shows_its_traceback(tmp_path: Path) -> None:

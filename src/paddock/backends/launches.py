@@ -26,6 +26,7 @@ from typing import Any
 
 from paddock.backends.backend import Received, Say
 from paddock.backends.common import recorded
+from paddock.backends.common.news import noted
 from paddock.backends.node import logs
 from paddock.backends.node.jobdir import read_json
 from paddock.backends.registry import RegisteredJob
@@ -51,16 +52,11 @@ class LocalLaunches:
 
     def status(self, run: RegisteredJob) -> JobStatus:
         row = None if run.has_ended else self._asked(run)
-        if row is None:
-            return _recorded(run)
-        return JobStatus(
-            row["state"],
-            time.time(),
-            why=str(row.get("waiting_for") or ""),
-            since=run.created_at,
-            attempt=int(row.get("attempt") or 0),
-            nodes=recorded.nodes_of(row),
-        )
+        status = _recorded(run) if row is None else JobStatus(
+            row["state"], time.time(), str(row.get("waiting_for") or ""), since=run.created_at,
+            attempt=int(row.get("attempt") or 0), nodes=recorded.nodes_of(row),
+        )  # fmt: skip
+        return noted(status, self.history(run))
 
     def _asked(self, run: RegisteredJob) -> dict[str, Any] | None:
         """Return the launcher's answer from its control socket; None when no launcher is there."""

@@ -20,6 +20,11 @@ COLOURS: dict[State, str] = {
 }  # fmt: skip
 UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 RANKS_SHOWN = 16
+STEPS_FROM = {  # by the profile of rows of progress, where that is not the library of log lines
+    "plain": "read from the log", "paddock.report": "reported by the script",
+    "tensorboard": "read from event files of TensorBoard",
+    "visualdl": "read from event files of VisualDL",
+}  # fmt: skip
 ONLY_THERE = {  # variables in steps for values that only the hosts know
     "$PADDOCK": "the launcher, which is sent along",
     "$ADDRESS_": "where that host is reached by the others: its address in the site, else asked",
@@ -128,7 +133,22 @@ def status_lines(
     if status.nodes:
         found = fitted(rows, None if width is None else width - 2)
         lines += ["  " + line.replace("\n", "\n  ") for line in found]
-    return lines
+    return lines + [f"  {text}" for text in news_lines(status)]
+
+
+def news_lines(status: JobStatus) -> list[str]:
+    """Return where steps are read from, and the pages of trackers."""
+    steps = [("steps", steps_text(status.profile))] if status.profile else []
+    return [clean(f"{name}: {text}") for name, text in (*steps, *status.trackers)]
+
+
+def steps_text(profile: str) -> str:
+    """Return where steps are read from, for people. profile: as in rows of progress.
+
+    >>> steps_text("plain"), steps_text("tqdm")
+    ('read from the log', 'read from the log, lines as of tqdm')
+    """
+    return STEPS_FROM.get(profile, f"read from the log, lines as of {profile}")
 
 
 def _ranks(ranks: Sequence[RankStatus]) -> str:

@@ -222,7 +222,8 @@ class JobStatus:
 
     why: what the job waits for, or what ended it (root cause): one sentence. since: when the job
     entered its state, by its backend, 0.0 if unknown; failed_at: of the first failure. attempt:
-    counts restarts, from 0.
+    counts restarts, from 0. is_stalled: its ranks stand still; why says where, and which are
+    suspects. profile: the kind of its lines of progress. trackers: names and addresses of pages.
     """
 
     state: State
@@ -233,6 +234,9 @@ class JobStatus:
     failed_at: float = 0.0
     attempt: int = 0
     nodes: tuple[NodeStatus, ...] = ()
+    is_stalled: bool = False
+    profile: str = ""
+    trackers: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_final(self) -> bool:

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -27,7 +27,6 @@ from paddock.cli.family import say
 from paddock.errors import EXIT_OWN_FAULT, PaddockError, Problem, UsageError
 from paddock.local.output.console import write_all
 from paddock.local.report.width import terminal_width
-from paddock.watch.stacks import ranks_text
 
 AT_ONCE = 16
 POLL_SECONDS = 1.0
@@ -138,7 +137,7 @@ def _seen(run: RegisteredJob, status: JobStatus | PaddockError) -> JobStatus:
         return JobStatus("unknown", time.time(), f"{seen}; {status.message}", since=since)
     if status.state == "lost" and end is not None:
         status = replace(status, state=end.state, code=end.code, why=end.why)
-    run.note(status)
+    run.note(replace(status, why="") if status.is_stalled else status)  # for how long changes
     return status
 
 
@@ -204,34 +203,6 @@ def show(
         return
     for run, status in pairs:
         print(_status_text(run, status))
-        for line in _watched(run, status) if len(pairs) == 1 else ():
-            print(f"  {clean(line)}")
-
-
-def _watched(run: RegisteredJob, status: JobStatus) -> Iterator[str]:
-    """The stall that goes on, and what was seen in the logs."""
-    from paddock.watch.history import HistoryReader
-    from paddock.watch.view import STALLS, seen_in, stall_in
-
-    kinds = ("seen", *STALLS)
-    try:
-        paths = find_backend(run.handle.backend).history(run)
-    except PaddockError:
-        return  # the status tells that a host is silent
-    history = HistoryReader(paths, lambda row: row["kind"] in kinds).read()
-    stall = None if status.is_final else stall_in(history.rows)
-    if stall is not None:
-        yield stall_text(stall, time.time())
-    yield from (f"{name}: {text}" for name, text in seen_in(history))
-
-
-def stall_text(row: Mapping[str, Any], now: float) -> str:
-    """A stall or a held rank in words. now: seconds since 1970."""
-    if row["kind"] == "held":
-        return f"rank {row['rank']} is stopped"
-    blamed = row.get("suspects") or ()
-    what = f"stalled for {age(now - row['at'] + row['seconds'])}"
-    return f"{what}, waits for {ranks_text(blamed)}" if blamed else what
 
 
 def show_list(runs: Sequence[RegisteredJob], statuses: Sequence[JobStatus]) -> None:

@@ -20,10 +20,10 @@ from typing import Any
 
 from paddock.backends.node.store import size_text
 from paddock.backends.registry import RegisteredJob
-from paddock.backends.text import age, clean, word_of
+from paddock.backends.text import age, clean, news_lines, word_of
 from paddock.backends.types import JobStatus, process_name
 from paddock.cli.family import say
-from paddock.cli.job_status import ask_all, runs_of, stall_text
+from paddock.cli.job_status import ask_all, runs_of
 from paddock.errors import extra_hint
 from paddock.local.report.text import count
 from paddock.local.report.width import cut, fitted
@@ -90,17 +90,8 @@ def run_cells(each: BoardRun, now: float) -> tuple[str, ...]:
         step or "-",
         loss or "-",
         age(now - each.run.created_at),
-        clean(waits_for(each)),
+        clean(status.why),
     )
-
-
-def waits_for(each: BoardRun) -> str:
-    """The thing that a run waits for, or what ended it; "" while it goes on."""
-    if each.status.is_final:
-        return each.status.why
-    if each.view is not None and each.view.stall is not None:
-        return stall_text(each.view.stall, time.time())
-    return each.status.why
 
 
 def rank_cells(rank: RankView, now: float) -> tuple[str, ...]:
@@ -115,9 +106,9 @@ def rank_cells(rank: RankView, now: float) -> tuple[str, ...]:
     return tuple(map(clean, cells))
 
 
-def seen_text(view: RunView) -> str:
+def seen_text(status: JobStatus) -> str:
     """The kind of progress lines, and the pages of trackers."""
-    return "".join(f" · {clean(name)}: {clean(text)}" for name, text in view.seen)
+    return "".join(f" · {text}" for text in news_lines(status))
 
 
 def servers_text(servers: Sequence[ServerView]) -> str:
@@ -158,7 +149,7 @@ def board_lines(runs: Sequence[BoardRun], now: float, rows: int, columns: int) -
         ranks = first.view.ranks
         left = max(1, rows - len(lines) - 5)
         slow = f" · {clean(first.view.slow)}" if first.view.slow else ""
-        about = f"{count(len(ranks), 'rank')}{slow}{seen_text(first.view)}"
+        about = f"{count(len(ranks), 'rank')}{slow}{seen_text(first.status)}"
         lines += ["", f"{first.run.run_id}: {about}"]
         lines += [servers_text(first.view.servers)] if first.view.servers else []
         lines += table([RANK_HEAD, *(rank_cells(rank, now) for rank in ranks[:left])], columns)

@@ -158,7 +158,7 @@ class TopApp(App[None]):
         if each is None:
             self._note(NO_RUNS)
             return
-        about = f"{view.slow or each.run.command}{seen_text(view)}" if view else each.run.command
+        about = ((view and view.slow) or each.run.command) + seen_text(each.status)
         servers = f" · {servers_text(view.servers)}" if view and view.servers else ""
         self._note(each.problem or f"{each.run.run_id}: {about}{servers}")
 

@@ -22,6 +22,8 @@ from paddock.watch.stacks import (
     SHOWN_RANKS,
     RankStack,
     StackGroup,
+    blame_text,
+    differing,
     group,
     groups_text,
     ranks_text,
@@ -100,7 +102,8 @@ def _stacks(given: ParsedCommand) -> int:
     if given.json:
         groups = group(stacks)
         row = {
-            "id": run.run_id, "suspects": list(suspects(groups)), "problems": problems,
+            "id": run.run_id, "suspects": list(suspects(groups)),
+            "differing": list(differing(groups)), "problems": problems,
             "groups": [{"ranks": list(g.ranks), "place": g.place, "collective": g.collective}
                        for g in groups],
             "ranks": [stack_row(stack) for stack in stacks],
@@ -135,10 +138,10 @@ def read_stacks(answers: list[dict[str, Any]]) -> list[RankStack]:
 def stack_lines(stacks: list[RankStack]) -> list[str]:
     """The stacks of ranks as text: alike ones as one, that of the suspects first."""
     groups = group(stacks)
-    blamed = suspects(groups)
+    blamed, few = suspects(groups), differing(groups)
     lines = [f"{count(len(stacks), 'rank')}: {groups_text(groups)}"]
-    lines += [f"the others wait for {ranks_text(blamed)}"] if blamed else []
-    for each in sorted(groups, key=lambda g: (g.ranks != blamed, len(g.ranks))):
+    lines += filter(None, [blame_text(groups, blamed, few)])
+    for each in sorted(groups, key=lambda g: (g.ranks != (blamed or few), len(g.ranks))):
         lines += ["", *_group_lines(each, stacks)]
     return [clean(line) for line in lines]
 

@@ -31,10 +31,13 @@ VERSION = 1
 FILE = "history.jsonl"
 REPEATED = ("sample", "progress", "ps")
 EARLY = ("allocated", "code_there", "waited")  # written after others, whose time they are before
+STANDS = ("stall", "held")
+MOVES = ("stall_over", "held_over", "attempt", "attempt_end", "end")
 BYTES_MAX = 16 << 20
 BACK_SECONDS = 60.0  # a row is written later than others, whose time it is before, by less
 ROW_BYTES_MAX = 1 << 20  # a longer line is no row
 LINES_AT_ONCE = 128  # parsed: their rows share the names of fields, 100 MB less in a long history
+BLOCK_BYTES = 1 << 16  # that are read at once of a history's end
 APART_SECONDS, APART_MAX = 2.0, 1e6  # between two rows of a rank, once some are removed
 # The fields that readers use, and their types. A row in which one is something else is damaged.
 _WHOLES = (*SERVER_NUMBERS, "memory_limit", "lag", "behind", "version", "attempt", "rank", "pid",
@@ -270,6 +273,42 @@ def first_row(path: str | os.PathLike[str]) -> Row:
         return {}
 
 
+def last_rows(
+    path: str | os.PathLike[str], kinds: Iterable[str], bytes_max: int = 2 * BYTES_MAX
+) -> Iterator[Row]:
+    """The rows of these kinds, the latest first, as far back as they are asked for.
+
+    Lines of other kinds are not parsed. bytes_max: as far from the end, at most.
+    """
+    begins = tuple(mark.encode() for mark in marks(*kinds))
+    try:
+        with open(path, "rb", opener=at_once) as file:
+            at = size = file.seek(0, os.SEEK_END)
+            rest = b""
+            while at > max(0, size - bytes_max):
+                begin = max(0, at - max(BLOCK_BYTES, size - at))  # twice as many each time
+                file.seek(begin)
+                lines = (file.read(at - begin) + rest).split(b"\n")
+                at, rest = begin, lines.pop(0) if begin else b""
+                found = (row_of(line) for line in reversed(lines) if line.startswith(begins))
+                yield from (row for row in found if row is not None)
+    except OSError:
+        return
+
+
+def marks(*kinds: str) -> tuple[str, ...]:
+    """The beginnings of the lines of these kinds, as HistoryWriter writes them."""
+    return tuple(f'{{"kind":"{kind}",' for kind in kinds)
+
+
+def latest_rows(path: str | os.PathLike[str]) -> list[Row]:
+    """The stall or held rank that goes on, if one does, and what was seen in the logs."""
+    rows = [*last_rows(path, (*STANDS, *MOVES, "seen"))]
+    seen = [row for row in reversed(rows) if row["kind"] == "seen"]
+    latest = next((row for row in rows if row["kind"] != "seen"), None)
+    return seen if latest is None or latest["kind"] in MOVES else [latest, *seen]
+
+
 def _lines(file: BinaryIO) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
     """The lines of a history and their rows; None for one that is damaged, or empty.
 
@@ -282,6 +321,12 @@ def _lines(file: BinaryIO) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
         yield from (
             (line, row if _is_sound(row) else None) for line, row in zip(lines, rows, strict=True)
         )
+
+
+def row_of(line: bytes) -> Row | None:
+    """The row in a line of a history; None in a damaged one."""
+    row: Row = _parsed(line)
+    return row if _is_sound(row) else None
 
 
 def _parsed(text: bytes) -> Any:
@@ -305,7 +350,8 @@ def _is_sound(row: Any) -> bool:
         ranks, texts = [], []
         if row["kind"] not in REPEATED:
             groups = row.get("groups", ())
-            ranks = [*row.get("suspects", ()), *(rank for of, _ in groups for rank in of)]
+            ranks = [*row.get("suspects", ()), *row.get("differing", ())]
+            ranks += [rank for of, _ in groups for rank in of]
             texts = [place for _, place in groups] + [f for of in row.get("stacks", ()) for f in of]
         return (
             isinstance(row["kind"], str)

@@ -29,12 +29,13 @@ from paddock.watch.progress import find_trackers, load_profiles, read_reports, r
 from paddock.watch.servers import read_server
 from paddock.watch.stacks import (
     DUMP_SECONDS,
+    blame_text,
+    differing,
     dump,
     find_pyspy,
     group,
     groups_row,
     groups_text,
-    ranks_text,
     stack_row,
     suspects,
 )
@@ -333,13 +334,13 @@ class NodeLooks:
         elif isinstance(action, stalls.StallFound):
             groups = group(action.stacks)
             blamed = suspects(groups) or action.busy
+            few = () if blamed else differing(groups)
             self._write(
                 "stall", seconds=round(action.seconds, 1), suspects=list(blamed),
-                **groups_row(groups, action.stacks),
+                differing=list(few), **groups_row(groups, action.stacks),
             )  # fmt: skip
-            text = f"nothing has moved for {action.seconds:.0f} s: {groups_text(groups)}"
-            if 0 < len(blamed) < len(action.stacks):
-                text += f"; the others wait for {ranks_text(blamed)}"
+            told = "; ".join(filter(None, (groups_text(groups), blame_text(groups, blamed, few))))
+            text = f"nothing has moved for {action.seconds:.0f} s: {told}"
             self._on_stall(text, has_suspect=bool(blamed))
         elif isinstance(action, stalls.StallEnded):
             self._write("stall_over", seconds=round(action.seconds, 1))

@@ -188,6 +188,7 @@ class StackGroup:
     ranks: tuple[int, ...]
     collective: str = ""
     number: tuple[str, int, bool] = NO_NUMBER
+    has_frames: bool = False
 
 
 def group(stacks: Iterable[RankStack]) -> tuple[StackGroup, ...]:
@@ -201,7 +202,13 @@ def group(stacks: Iterable[RankStack]) -> tuple[StackGroup, ...]:
     for stack in stacks:
         found.setdefault(stack.place, []).append(stack)
     groups = [
-        StackGroup(place, tuple(sorted(s.rank for s in same)), same[0].collective, same[0].number)
+        StackGroup(
+            place,
+            tuple(sorted(s.rank for s in same)),
+            same[0].collective,
+            same[0].number,
+            bool(same[0].frames),
+        )
         for place, same in found.items()
     ]
     return tuple(sorted(groups, key=lambda g: (-len(g.ranks), g.ranks)))
@@ -224,6 +231,32 @@ def suspects(groups: Sequence[StackGroup]) -> tuple[int, ...]:
     if not outside or len(outside) == len(groups):
         return ()
     return min(outside, key=lambda g: len(g.ranks)).ranks
+
+
+def differing(groups: Sequence[StackGroup]) -> tuple[int, ...]:
+    """The few ranks, a quarter at most, that are elsewhere than all others; () with suspects.
+
+    Neither group need be at fault: one may be in a call that COLLECTIVES lacks.
+    """
+    if len(groups) != 2 or suspects(groups) or not all(g.has_frames for g in groups):
+        return ()
+    few, most = sorted((g.ranks for g in groups), key=len)
+    return few if 3 * len(few) <= len(most) else ()
+
+
+def blame_text(
+    groups: Sequence[StackGroup], suspects: Sequence[int], differing: Sequence[int]
+) -> str:
+    """Which ranks of these groups the others wait for, or how some differ; "" for neither.
+
+    >>> both = StackGroup("forward", (0, 1, 2, 3)), StackGroup("read", (4,))
+    >>> blame_text(both, (4,), ()), blame_text(both, (), (4,))
+    ('the others wait for rank 4', 'rank 4 differs from the others')
+    """
+    if 0 < len(suspects) < sum(len(g.ranks) for g in groups):
+        return f"the others wait for {ranks_text(suspects)}"
+    s = "s" if len(differing) == 1 else ""
+    return f"{ranks_text(differing)} differ{s} from the others" if differing else ""
 
 
 def ranks_text(ranks: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from paddock.watch.slow import slow_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from paddock.watch.bill import Attempt, Phase
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 POINTS_MAX = 600  # of a curve: more cannot be seen
 RATE_ROWS_SECONDS = 12.0  # rows so old are looked at for a rate: not every one tells a step
 RATE_SECONDS = 3.0  # a rate is over so long at least: rows are only as exact as the looks at a log
-STALLS = ("stall", "held", "stall_over", "held_over", "progress", "attempt", "attempt_end", "end")
-STEPS_FROM = {  # by the profile of rows of progress, where that is not the library of log lines
-    "plain": "read from the log", "paddock.report": "reported by the script",
-    "tensorboard": "read from event files of TensorBoard",
-    "visualdl": "read from event files of VisualDL",
-}  # fmt: skip
 FIRST_VALUES = ("loss", "auc", "accuracy", "acc")  # shown before others
 
 
@@ -46,7 +40,6 @@ class RankView:
     role: str
     rank: int
     node: str
-    pid: int
     state: str
     is_culprit: bool = False
     step: int | None = None
@@ -81,22 +74,11 @@ class ServerView:
 
 
 @value
-class Curve:
-    """A named value over time."""
-
-    name: str
-    rank: int
-    points: Points
-
-
-@value
 class RunView:
     """All that a history tells. began, ended: seconds since 1970. phases: of each rank, in ms.
     notices: as notices_in.
 
-    stall: the stall, or the rank held by its user, that goes on; None while ranks move.
     slow: a line about a rank that may hold the others up, "" for none.
-    seen: where steps are read from, and the pages of trackers: names and texts.
     """
 
     began: float
@@ -104,12 +86,10 @@ class RunView:
     ranks: tuple[RankView, ...]
     attempts: tuple[Attempt, ...]
     phases: Mapping[int, Sequence[Phase]]
-    curves: tuple[Curve, ...]
+    curves: Mapping[str, Points]
     notices: tuple[Row, ...]
     servers: tuple[ServerView, ...] = ()
     slow: str = ""
-    seen: tuple[tuple[str, str], ...] = ()
-    stall: Row | None = None
 
 
 class StepRate:
@@ -129,18 +109,6 @@ class StepRate:
         return done / seconds if seconds > 0 and done > 0 else None
 
 
-def stall_in(rows: Iterable[Row]) -> Row | None:
-    """The stall or the held rank that goes on after these rows; None while ranks move."""
-    found: Row | None = None
-    for row in rows:
-        kind = row["kind"]
-        if kind in STALLS[:2]:
-            found = row
-        elif kind in STALLS and kind != "progress":
-            found = None
-    return found
-
-
 def run_view(history: HistoryRows) -> RunView | None:
     """The view of a run; None before its first row."""
     if next(history.of("begin"), None) is None:
@@ -157,17 +125,7 @@ def run_view(history: HistoryRows) -> RunView | None:
         notices=notices_in(history),
         servers=_servers(history, began),
         slow=slow_text(history),
-        seen=seen_in(history),
-        stall=stall_in(history.rows),
     )
-
-
-def seen_in(history: HistoryRows) -> tuple[tuple[str, str], ...]:
-    """Return the things that were seen in the logs, each once: names and texts."""
-    pairs = [(str(row.get("name")), str(row.get("text"))) for row in history.of("seen")]
-    told = (("steps", STEPS_FROM.get(text, f"read from the log, lines as of {text}"))
-            if name == "progress" else (name, text) for name, text in pairs)  # fmt: skip
-    return tuple(dict.fromkeys(told))
 
 
 def notices_in(history: HistoryRows) -> tuple[Row, ...]:
@@ -203,9 +161,9 @@ def _ranks(history: HistoryRows) -> tuple[RankView, ...]:
             continue
         node = str(row.get("node", ""))
         found = {key: fields for key, fields in found.items() if fields["node"] != node}
-        for role, number, pid, *_ in row["ranks"]:
+        for role, number, *_ in row["ranks"]:
             found[role, number] = {
-                "role": role, "rank": number, "node": node, "pid": pid, "state": "running",
+                "role": role, "rank": number, "node": node, "state": "running",
             }  # fmt: skip
             rows[role, number] = {"sample": [], "progress": [], "exit": []}
     for key, now in found.items():
@@ -263,7 +221,7 @@ def _servers(history: HistoryRows, began: float) -> tuple[ServerView, ...]:
     )  # fmt: skip
 
 
-def _curves(history: HistoryRows, began: float) -> tuple[Curve, ...]:
+def _curves(history: HistoryRows, began: float) -> Mapping[str, Points]:
     """The values of the first rank that tells any, and the rate of its steps."""
     points: dict[str, list[tuple[float, int | None, float]]] = {}
     rank = next((row["rank"] for row in history.of("progress") if row.get("values")), None)
@@ -278,7 +236,7 @@ def _curves(history: HistoryRows, began: float) -> tuple[Curve, ...]:
         if told["rate"] is not None:
             points.setdefault(told["rate_unit"] or "steps/s", []).append((at, step, told["rate"]))
     names = sorted(points, key=lambda n: (not _is_first(n), list(points).index(n)))
-    return tuple(Curve(name, rank or 0, thinned(points[name])) for name in names)
+    return {name: thinned(points[name]) for name in names}
 
 
 def _is_first(name: str) -> bool:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from paddock import __version__
 from paddock.backends.node.store import size_text
-from paddock.backends.text import age, clean, word_of
+from paddock.backends.text import age, clean, steps_text, word_of
 from paddock.backends.types import process_name
 from paddock.errors import PaddockError
 from paddock.watch import svg
@@ -61,7 +61,8 @@ def _environment() -> Environment:
         "clock": lambda at: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)),
         "tenth": lambda at_ns: time.strftime("%H:%M:%S", time.localtime(at_ns // 10**9))
         + f".{at_ns // 10**8 % 10}",
-        "ranks": ranks_text, "word": word_of, "notice": lambda kind: NOTICES.get(kind, kind),
+        "ranks": ranks_text, "word": word_of, "steps": steps_text,
+        "notice": lambda kind: NOTICES.get(kind, kind),
     }  # fmt: skip
     found.globals |= {"version": __version__, "languages": LANGUAGES, "process": process_name,
                       "earlier": EARLIER, "rank_texts": rank_texts}  # fmt: skip
@@ -90,18 +91,18 @@ def run_values(
     now = float(found.history.rows[-1]["at"]) if is_over else time.time()
     rows, seconds = timeline_rows(found, now, t)
     view = found.view
-    curves = view.curves[:CURVES_SHOWN] if view else ()
+    curves = [*view.curves.items()][:CURVES_SHOWN] if view else []
     servers, ranks = (view.servers, view.ranks) if view else ((), ())
-    lines = [svg.ChartLine(clean(c.name), tuple((x, y) for x, _, y in c.points)) for c in curves]
+    lines = [svg.ChartLine(clean(name), tuple((x, y) for x, _, y in of)) for name, of in curves]
     lines += [svg.ChartLine(t(line.name), line.points) for line in usage_lines(found)]
     charts = [_chart(line.name, [line], t("No values yet")) for line in lines]
     for name, each in server_lines(servers):
         charts.append(_chart(t(f"{name.capitalize()}/s"), each, ""))
     bad = [r for r in ranks if r.state != "running"] if len(ranks) > RANKS_SHOWN else []
+    notices = view.notices if view else ()
     return {
-        "notices": view.notices if view else (),
+        "notices": notices, "stall": notices[0] if notices and state.is_stalled else {},
         "run": run, "state": state, "found": found, "view": view, "bill": found.bill,
-        "stall": view.stall if view and not state.is_final else None,
         "servers": servers, "tables": _tables(servers), "charts": charts, "kinds": KINDS,
         "phases": dict.fromkeys(kind for row in rows for kind, *_ in row.spans),
         "ranks": [*bad, *(r for r in ranks if r not in bad)][:RANKS_SHOWN] if bad else ranks,
@@ -155,11 +156,11 @@ def compared_charts(
     names = [name for name, _ in found]
     lines: dict[str, list[svg.ChartLine]] = {}
     for at, (run, history) in enumerate(found):
-        for curve in history.view.curves if history.view else ():
-            points = tuple((x if is_time else float(step or 0), y) for x, step, y in curve.points
+        for curve, values in history.view.curves.items() if history.view else ():
+            points = tuple((x if is_time else float(step or 0), y) for x, step, y in values
                            if is_time or step is not None)  # fmt: skip
             # A run without the value has an empty line: colours stand for runs.
-            of = lines.setdefault(clean(curve.name), [svg.ChartLine(name, ()) for name in names])
+            of = lines.setdefault(clean(curve), [svg.ChartLine(name, ()) for name in names])
             of[at] = svg.ChartLine(run, points)
     shown = list(lines.items())[:CURVES_SHOWN]
     return [_chart(name, each, t("No values yet"), is_time=is_time) for name, each in shown]

@@ -6,8 +6,6 @@ latest answer: a host that is silent holds up no page.
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import threading
 import time
@@ -17,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import merge
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from paddock.backends.backend import find_backend
 from paddock.backends.node.store import size_text
@@ -27,12 +25,11 @@ from paddock.backends.text import clean
 from paddock.backends.types import JobStatus, LogQuery
 from paddock.errors import PaddockError
 from paddock.watch.bill import Bill, bill_of
-from paddock.watch.history import HistoryReader, HistoryRows, at_once
+from paddock.watch.history import HistoryReader, HistoryRows, last_rows
 from paddock.watch.servers import COUNTED
 from paddock.watch.svg import ChartLine, TimelineRow, number_text
 from paddock.watch.view import (
     RATE_SECONDS,
-    STALLS,
     RankView,
     RunView,
     StepRate,
@@ -47,7 +44,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from paddock.backends.types import LogChunk
-    from paddock.watch.history import Row
     from paddock.watch.view import ServerView
 
 HERE_SECONDS = 0.2  # an answer is as good as new for so long; of this machine
@@ -71,13 +67,6 @@ _TRACEBACK = "Traceback (most recent call last)"
 
 class UnknownRunError(PaddockError):
     """No run of this user has the id."""
-
-
-class LatestProgress(NamedTuple):
-    """The progress of a run in a few words: "120/2000 · loss 1.2 · 5 steps/s"."""
-
-    text: str = ""
-    is_stalled: bool = False
 
 
 @dataclass(frozen=True)
@@ -267,19 +256,18 @@ class RunSource:
         found: Sequence[Path] = self._answers.latest(question) or ()
         return found
 
-    def progress(self, run: RegisteredJob, state: JobStatus) -> LatestProgress:
-        """The latest progress of a run."""
-        known: LatestProgress | None = self._answers.latest(("progress", run.run_id))
+    def progress(self, run: RegisteredJob, state: JobStatus) -> str:
+        """The latest progress of a run in a few words."""
+        known: str | None = self._answers.latest(("progress", run.run_id))
         if known is not None:
             return known
         if state.is_final and run.handle.backend != LAUNCH:
-            return LatestProgress()
-        found = [_last_progress(path) for path in self._paths(run, is_brief=True)]
-        text = next((each.text for each in found if each.text), "")
+            return ""
+        found = map(_last_progress, self._paths(run, is_brief=True))
+        text = next(filter(None, found), "")
         if state.is_final:
-            self._answers.keep(("progress", run.run_id), LatestProgress(text))
-            return LatestProgress(text)
-        return LatestProgress(text, any(each.is_stalled for each in found))
+            self._answers.keep(("progress", run.run_id), text)
+        return text
 
     # ------------------------------------------------------------ logs
 
@@ -307,27 +295,11 @@ class RunSource:
         return lines[-LAST_LINES:]
 
 
-def _last_rows(path: Path) -> Iterator[Row]:
-    """The last rows of a history about progress and stalls, the latest first."""
-    with suppress(OSError), open(path, "rb", opener=at_once) as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-        for line in reversed(file.read().split(b"\n")):
-            if any(word in line for word in (b'"progress"', b'"stall', b'"attempt')):
-                with suppress(ValueError, TypeError, LookupError):
-                    row = json.loads(line)
-                    if row["kind"] in STALLS:
-                        yield row
-
-
-def _last_progress(path: Path) -> LatestProgress:
-    """The progress and the stall in the last rows of a history."""
-    newest = ""
+def _last_progress(path: Path) -> str:
+    """The progress in the last rows of a history: "120/2000 · loss 1.2 · 5 steps/s"."""
     with suppress(TypeError, ValueError, LookupError, AttributeError):
-        rows = _last_rows(path)
+        rows = last_rows(path, ("progress",), TAIL_BYTES)
         for last in rows:
-            newest = newest or last["kind"]
-            if last["kind"] != "progress":
-                continue
             own = [last]
             for was in rows if last.get("step") and last.get("rate") is None else ():
                 if was.get("rank") == last["rank"] and "step" in was:
@@ -337,10 +309,9 @@ def _last_progress(path: Path) -> LatestProgress:
             rates, told = StepRate(), dict[str, Any]()
             for row in reversed(own):
                 told = progress_of(row, rates)
-            done, loss, rate, *_ = rank_texts(RankView("", 0, "", 0, "", **told), translator("en"))
-            text = " · ".join(filter(None, (done, loss and f"loss {loss}", rate)))
-            return LatestProgress(text, newest == "stall")
-    return LatestProgress("", newest == "stall")
+            done, loss, rate, *_ = rank_texts(RankView("", 0, "", "", **told), translator("en"))
+            return " · ".join(filter(None, (done, loss and f"loss {loss}", rate)))
+    return ""
 
 
 def log_end(state: JobStatus) -> float:

@@ -34,6 +34,7 @@ from paddock.kube.connect import find_config
 from paddock.kube.http_client import HttpClient, open_client
 from paddock.kube.objects import Pod, rfc3339
 from paddock.watch.folder import ANSWER, ANSWER_SECONDS, QUESTION
+from paddock.watch.history import MOVES, STANDS, marks, row_of
 
 T = TypeVar("T")
 EVENTS: Resource[dict[str, Any]] = Resource("", "v1", "events", "Event", dict)
@@ -51,6 +52,16 @@ with open(max(found, key=os.path.getmtime), "rb") as file:
     inode = os.fstat(file.fileno()).st_ino
     file.seek(int(sys.argv[2]) if inode == int(sys.argv[1]) else 0)
     sys.stdout.buffer.write(b"%d\\n" % inode + file.read())
+"""
+# The same for its latest rows: the last one about a stall, and what was seen in the logs.
+LATEST = f"""
+import glob, os
+found = glob.glob("{FOLDER}/log/**/history.jsonl", recursive=True)
+last = seen = ""
+for line in open(max(found, key=os.path.getmtime)):
+    last = line if line.startswith({marks(*STANDS, *MOVES)}) else last
+    seen += line if line.startswith({marks("seen")}) else ""
+print(last + seen)
 """
 # The same for the stacks that this pod's launcher takes (watch/folder.py): asks, prints the answer.
 STACKS = f"""
@@ -185,6 +196,24 @@ async def histories(
         return {"files": [row], "is_whole": True}
 
     return list(await asyncio.gather(*(news(pod, row["known"]) for pod, row in asked)))
+
+
+async def latest(
+    client: HttpClient, namespace: str, pods: Mapping[str, Pod]
+) -> list[tuple[str, list[Mapping[str, Any]]]]:
+    """Return the latest rows of each pod's history; none of a pod that cannot be asked."""
+    some = asyncio.Semaphore(AT_ONCE)
+
+    async def ask_one(name: str, pod: Pod) -> tuple[str, list[Mapping[str, Any]]]:
+        command = (ITS_PYTHON, "-Ec", LATEST)
+        try:
+            async with some:
+                found = await client.exec(namespace, pod.metadata.name, container_of(pod), command)
+        except KubeError:
+            return name, []
+        return name, [row for line in found.splitlines() if (row := row_of(line)) is not None]
+
+    return list(await asyncio.gather(*(ask_one(*each) for each in pods.items())))
 
 
 async def stacks(

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from paddock.backends.backend import Received, Say
 from paddock.backends.common.histories import Row, fetch_histories
+from paddock.backends.common.news import with_news
 from paddock.backends.kubernetes.forms import PADDLE, RESOURCES
 from paddock.backends.kubernetes.objects import ANNOTATION, is_held, plan_of, told
 from paddock.backends.kubernetes.planner import planned
@@ -79,7 +80,13 @@ class Kubernetes:
         return None
 
     def status(self, run: RegisteredJob) -> JobStatus:
-        return status_of(self._look(run), was_stopped=bool(run.details.get("is_stopped")))
+        seen, place = self._look(run), run.handle.place
+        status = status_of(seen, was_stopped=bool(run.details.get("is_stopped")))
+        if status.state != "running":
+            return status
+        return with_news(
+            status, self._ask(run, lambda client: api.latest(client, place, newest_pods(seen)))
+        )
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
         if query.follow and query.tail is not None:

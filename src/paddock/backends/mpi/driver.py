@@ -17,6 +17,7 @@ from typing import Any
 
 from paddock.backends.backend import Say
 from paddock.backends.common import folder as folders
+from paddock.backends.common.news import noted
 from paddock.backends.common.planned import of_command
 from paddock.backends.merge import MergedConsole
 from paddock.backends.mpi.plan import (
@@ -180,7 +181,7 @@ class Mpi(folders.FolderBackend):
         verdict = read_json(str(folder / INNER / "verdict.json")) or {}
         if row.get("code") and not row.get("why"):
             row["why"] = _why(folder, int(row["code"]))
-        return status_of(row, whole, verdict, time.time())
+        return noted(status_of(row, whole, verdict, time.time()), self.history(run))
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
         _here(run)

@@ -165,9 +165,13 @@ def node_state(directory: str) -> dict[str, Any]:
     running      gone         lost
     ended        -            succeeded, failed, cancelled
     """
+    from paddock.backends.node.logs import histories
+    from paddock.watch.history import latest_rows
+
     row = read_state(directory)
     whole = read_json(inner(directory, "status.json"))
-    found: dict[str, Any] = {"now": time.time(), "whole": whole, "ranks": {}}
+    news = [row for path in histories(directory) for row in latest_rows(path)]
+    found: dict[str, Any] = {"now": time.time(), "whole": whole, "ranks": {}, "news": news}
     has_stopped = os.path.exists(inner(directory, STOP))
     if row.get("state") == MAKING:
         return {**found, "state": "stopping" if has_stopped else "starting"}

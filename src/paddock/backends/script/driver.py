@@ -11,6 +11,7 @@ from typing import Any
 
 from paddock.backends.backend import Received, Say
 from paddock.backends.common.folder import FolderBackend, as_usage, line_in, remove, root_of, write
+from paddock.backends.common.news import noted
 from paddock.backends.common.planned import env_text, of_command
 from paddock.backends.node.jobdir import INNER, last_error, read_json
 from paddock.backends.registry import RegisteredJob
@@ -131,7 +132,7 @@ class Script(FolderBackend):
                 " its status command says",
                 hint="write a regular expression for it in [site.NAME.states]",
             )
-        return found
+        return noted(found, self.history(run))
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
         """Yield the output of the site's logs command; without one, the job directory's logs."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from paddock.backends.backend import Say
 from paddock.backends.common.folder import FolderBackend, as_usage, nothing_left, root_of
+from paddock.backends.common.news import noted
 from paddock.backends.node.jobdir import INNER, last_error, read_json, write_json
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.slurm.parse import (
@@ -111,7 +112,7 @@ class Slurm(FolderBackend):
         """Return the job's status: ask the controller, then accounting, then the job directory."""
         number = _number_of(run)
         rows = _commands_of(run).rows(number) if number else []
-        return self._status_of(rows, Path(run.details["folder"]))
+        return noted(self._status_of(rows, Path(run.details["folder"])), self.history(run))
 
     def _status_of(self, rows: Sequence[SqueueRow], folder: Path) -> JobStatus:
         is_stopped = (folder / INNER / "stop").exists()

@@ -45,6 +45,7 @@ from paddock.backends.types import (
     SubmissionPlan,
 )
 from paddock.errors import PaddockError, Problem
+from paddock.watch.history import STANDS
 
 
 class Ssh:
@@ -342,11 +343,13 @@ def _refuse_taken(targets: Sequence[Target], rows: Sequence[dict[str, Any]], run
 
 
 def _is_enough(run: RegisteredJob, rows: Sequence[dict[str, Any] | PaddockError]) -> bool:
-    """Return True if the first host has reported the whole job, and the job goes on."""
+    """Return True if the first host has reported the whole job, which goes on and moves."""
     if not rows or isinstance(rows[0], PaddockError) or run.details.get("is_elastic"):
         return False
     first = checked(rows[0])
     whole = first["whole"]
+    if any(each["kind"] in STANDS for each in first["news"]):
+        return False  # another host may know which rank the others wait for
     return bool(first["state"] in ALIVE and whole.get("nodes") and not whole["verdict"])
 
 

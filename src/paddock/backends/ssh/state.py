@@ -20,16 +20,19 @@ A host may be untrusted: its answer is used only where it has the right types (`
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from paddock.backends.common.news import with_news
 from paddock.backends.common.recorded import VERDICTS, end_of, rank_of
 from paddock.backends.ssh.command import Target
 from paddock.backends.types import ALIVE, FINAL, JobStatus, NodeStatus, RankStatus, State, role_word
 from paddock.errors import EXIT_SIGNAL_BASE
+from paddock.watch.history import row_of
 
 ID = re.compile(r"[a-z0-9][-a-z0-9]{0,63}")
 KNOWN = (*ALIVE, "succeeded", "failed", "cancelled", "lost", "unknown")
@@ -82,6 +85,9 @@ def checked(row: Mapping[str, Any]) -> dict[str, Any]:
         found |= {"state": "unknown", "why": "it answers something that is no state"}
     ranks, whole = row.get("ranks"), row.get("whole")
     found["ranks"] = [str(name) for name in ranks] if isinstance(ranks, (dict, list)) else []
+    news = row.get("news")
+    lines = (json.dumps(each).encode() for each in (news if isinstance(news, list) else ()))
+    found["news"] = [each for line in lines if (each := row_of(line)) is not None]
     found["whole"] = {}
     if isinstance(whole, dict) and whole:
         verdict, reported = whole.get("verdict"), typed(whole, WHOLE)
@@ -150,7 +156,7 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
         ]
     if state == "cancelled" and any(row["state"] == "cancelled" for row in rows):
         why = TOLD
-    return JobStatus(
+    status = JobStatus(
         state,
         as_of,
         why="" if state == "succeeded" else why,
@@ -160,6 +166,11 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
         attempt=whole["attempt"],
         nodes=tuple(nodes),
     )
+    news = [
+        (name, [{**one, "at": _by_our_clock(one["at"], row, as_of)} for one in row["news"]])
+        for name, row in zip(names if len(names) > 1 else [""], rows, strict=False)
+    ]
+    return with_news(status, news)
 
 
 def _loss(row: Mapping[str, Any], reported: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:

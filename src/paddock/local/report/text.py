@@ -82,7 +82,7 @@ def _end_lines(verdict: Verdict, plan: Plan | None, stopped_by: str) -> list[tup
 def cancel_text(
     verdict: Verdict, stopped_by: str = "", *, is_terminal: bool = False, is_alone: bool = False
 ) -> str:
-    """ "stopped by SIGTERM (node a was told to stop); 2 ranks did not exit cleanly".
+    """ "stopped by SIGTERM (node a was told to stop); SIGTERM ended 2 ranks".
 
     stopped_by: what told this launcher, if no signal did. is_alone: on one node, which needs no
     name.
@@ -93,8 +93,10 @@ def cancel_text(
     who = "" if is_alone or not verdict.reason else f" ({verdict.reason})"
     ranks = [e for e in verdict.exits if e.role != "ps" and e.rank >= 0]
     bad = sum(not e.ok for e in ranks)
-    end = "all ranks exited cleanly" if ranks else "no rank was running"
-    end = f"{count(bad, 'rank')} did not exit cleanly" if bad else end
+    usual = sum(e.by_us and e.exit_code == EXIT_SIGNAL_BASE + 15 for e in ranks)  # no handler
+    ends = [f"SIGTERM ended {count(usual, 'rank')}"] if usual else []
+    ends += [f"{count(bad - usual, 'rank')} did not exit cleanly"] if bad > usual else []
+    end = "; ".join(ends) or ("all ranks exited cleanly" if ranks else "no rank was running")
     if verdict.job_continues:
         return f"this node left after {by}{who}, the job continues without it; {end}"
     return f"stopped by {by}{who}; {end}"
