@@ -105,7 +105,7 @@ class RunRecord:
     def on_plan(self, plan: Plan, _node_rank: int) -> None:
 
         def make() -> Mapping[str, object]:
-            from paddock.local.report.reporter import spans
+            from paddock.local.report.text import spans
 
             rows = []
             for number in range(plan.nnodes):

@@ -13,6 +13,7 @@ import os
 
 from paddock.core.value import replace, value
 from paddock.local.guardian import yama_scope
+from paddock.local.report.text import spans
 from paddock.watch.debugged import own_numbers, own_stacks
 from paddock.watch.procfs import Ends, SeenWait, wait_of, waits_on
 
@@ -265,15 +266,9 @@ def ranks_text(ranks: Sequence[int]) -> str:
     >>> ranks_text((0, 1, 2, 5)), ranks_text((3,))
     ('ranks 0-2,5', 'rank 3')
     """
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    shown = [str(a) if a == b else f"{a}-{b}" for a, b in spans[:SHOWN_RANKS]]
-    more = ",..." if len(spans) > SHOWN_RANKS else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {','.join(shown)}{more}"
+    parts = spans(ranks).split(",")
+    parts[SHOWN_RANKS:] = ["..."] if len(parts) > SHOWN_RANKS else []
+    return f"rank{'s' if len(ranks) > 1 else ''} {','.join(parts)}"
 
 
 def groups_text(groups: Sequence[StackGroup]) -> str:

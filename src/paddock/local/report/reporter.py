@@ -30,6 +30,7 @@ from paddock.local.report.text import (
     has_last_words,
     job_line,
     launch_line,
+    spans,
     verdict_lines,
     verdict_text,
     wrapped,
@@ -317,21 +318,6 @@ def _labels(labels: Sequence[str]) -> str:
     if all(label.isdigit() for label in unique):
         return spans(sorted(map(int, unique)))
     return ",".join(unique)
-
-
-def spans(numbers: Sequence[int]) -> str:
-    """Ascending numbers as ranges.
-
-    >>> spans([0, 1, 2, 5]), spans([3])
-    ('0-2,5', '3')
-    """
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1][1:] = [number]
-        else:
-            parts.append([number])
-    return ",".join("-".join(map(str, part)) for part in parts)
 
 
 def duration(seconds: float) -> str:

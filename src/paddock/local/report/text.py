@@ -244,6 +244,21 @@ def _role_and_rank(exit_: Exit) -> tuple[str, int]:
     return exit_.role, exit_.rank
 
 
+def spans(numbers: Sequence[int]) -> str:
+    """Ascending numbers as ranges.
+
+    >>> spans([0, 1, 2, 5]), spans([3])
+    ('0-2,5', '3')
+    """
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
 def count(number: int, noun: str, plural: str = "") -> str:
     """Number and noun.
 
