@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import paddock
+from paddock.cli.watch import missing_hint
 from paddock.contracts.environment import DEBUG_FDS, DEBUG_VARIABLE
 from paddock.local.warm.process import HOOK
 from paddock.watch.debugged import own_stacks
@@ -61,6 +62,14 @@ def test_a_rank_writes_its_stack_as_often_as_it_is_asked(code: str) -> None:
             assert (names, stack.rank) == (["等待锁", "<module>"], 5)
             assert (stack.by, stack.problem) == ("faulthandler", "")
         assert process.poll() is None
+
+
+def test_both_ways_to_whole_stacks_are_told_where_there_are_none() -> None:
+    with rank(READY, "-S") as process:
+        stacks, _ = dump({0: process.pid}, "", SECONDS)
+    hint = missing_hint(stacks)
+    assert "pip install 'paddock-train[debug]'" in hint
+    assert "--debug-ranks" in hint
 
 
 @pytest.mark.parametrize(
