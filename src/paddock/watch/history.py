@@ -38,6 +38,7 @@ BACK_SECONDS = 60.0  # a row is written later than others, whose time it is befo
 ROW_BYTES_MAX = 1 << 20  # a longer line is no row
 LINES_AT_ONCE = 128  # parsed: their rows share the names of fields, 100 MB less in a long history
 BLOCK_BYTES = 1 << 16  # that are read at once of a history's end
+SEEN_BYTES = 1 << 20  # of a history, from its beginning, where rows of kind "seen" are looked for
 APART_SECONDS, APART_MAX = 2.0, 1e6  # between two rows of a rank, once some are removed
 # The fields that readers use, and their types. A row in which one is something else is damaged.
 _WHOLES = (*SERVER_NUMBERS, "memory_limit", "lag", "behind", "version", "attempt", "rank", "pid",
@@ -303,10 +304,21 @@ def marks(*kinds: str) -> tuple[str, ...]:
 
 def latest_rows(path: str | os.PathLike[str]) -> list[Row]:
     """The stall or held rank that goes on, if one does, and what was seen in the logs."""
-    rows = [*last_rows(path, (*STANDS, *MOVES, "seen"))]
-    seen = [row for row in reversed(rows) if row["kind"] == "seen"]
-    latest = next((row for row in rows if row["kind"] != "seen"), None)
+    latest = next(last_rows(path, (*STANDS, *MOVES)), None)
+    seen = seen_rows(path)
     return seen if latest is None or latest["kind"] in MOVES else [latest, *seen]
+
+
+def seen_rows(path: str | os.PathLike[str]) -> list[Row]:
+    """What was seen in the logs early in a run: names and texts."""
+    begin = marks("seen")[0].encode()
+    try:
+        with open(path, "rb", opener=at_once) as file:
+            lines = file.read(SEEN_BYTES).split(b"\n")
+    except OSError:
+        return []
+    found = (row_of(line) for line in lines if line.startswith(begin))
+    return [row for row in found if row is not None]
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[bytes, dict[str, Any] | None]]:

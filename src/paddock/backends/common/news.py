@@ -10,7 +10,7 @@ from typing import Any
 from paddock.backends.text import age
 from paddock.backends.types import JobStatus
 from paddock.local.report.text import count
-from paddock.watch.history import STANDS, first_row, latest_rows
+from paddock.watch.history import STANDS, first_row, latest_rows, seen_rows
 from paddock.watch.stacks import StackGroup, blame_text, groups_text
 
 Row = Mapping[str, Any]
@@ -20,7 +20,8 @@ NODES_SHOWN = 2
 def noted(status: JobStatus, paths: Sequence[str | os.PathLike[str]]) -> JobStatus:
     """Return the status with the news of the histories of the job's nodes."""
     hosts = [str(first_row(path).get("host", "")) if len(paths) > 1 else "" for path in paths]
-    return with_news(status, zip(hosts, map(latest_rows, paths), strict=True))
+    read = seen_rows if status.is_final else latest_rows
+    return with_news(status, zip(hosts, map(read, paths), strict=True))
 
 
 def with_news(status: JobStatus, nodes: Iterable[tuple[str, Iterable[Row]]]) -> JobStatus:

@@ -199,9 +199,12 @@ async def histories(
 
 
 async def latest(
-    client: HttpClient, namespace: str, pods: Mapping[str, Pod]
+    client: HttpClient, namespace: str, pods: Iterable[tuple[str, Pod]]
 ) -> list[tuple[str, list[Mapping[str, Any]]]]:
-    """Return the latest rows of each pod's history; none of a pod that cannot be asked."""
+    """Return the latest rows of each pod's history; none of a pod that cannot be asked.
+
+    pods: with their names, without the suffix that an Indexed Job adds.
+    """
     some = asyncio.Semaphore(AT_ONCE)
 
     async def ask_one(name: str, pod: Pod) -> tuple[str, list[Mapping[str, Any]]]:
@@ -213,7 +216,7 @@ async def latest(
             return name, []
         return name, [row for line in found.splitlines() if (row := row_of(line)) is not None]
 
-    return list(await asyncio.gather(*(ask_one(*each) for each in pods.items())))
+    return list(await asyncio.gather(*(ask_one(*each) for each in pods)))
 
 
 async def stacks(

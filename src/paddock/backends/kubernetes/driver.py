@@ -26,6 +26,7 @@ from paddock.backends.types import (
     SubmissionPlan,
 )
 from paddock.errors import PaddockError, UsageError, extra_hint
+from paddock.watch.history import STANDS
 
 try:
     from paddock.backends.kubernetes import api, follow
@@ -84,9 +85,11 @@ class Kubernetes:
         status = status_of(seen, was_stopped=bool(run.details.get("is_stopped")))
         if status.state != "running":
             return status
-        return with_news(
-            status, self._ask(run, lambda client: api.latest(client, place, newest_pods(seen)))
-        )
+        pods = sorted(newest_pods(seen).items())
+        news = self._ask(run, lambda client: api.latest(client, place, pods[-1:]))  # of a worker
+        if any(row["kind"] in STANDS for _, rows in news for row in rows):  # who is the suspect?
+            news += self._ask(run, lambda client: api.latest(client, place, pods[:-1]))
+        return with_news(status, news)
 
     def logs(self, run: RegisteredJob, query: LogQuery) -> Iterator[LogChunk]:
         if query.follow and query.tail is not None:
