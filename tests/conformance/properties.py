@@ -103,9 +103,9 @@ while True:
 """
 
 
-def test_stacks_of_all_hosts_are_shown(lab: Lab) -> None:
+def test_stacks_and_stalls_of_all_hosts_are_shown(lab: Lab) -> None:
     """Rank 5 waits for rank 0, which is on another host: only who hears both can tell."""
-    job = lab.submitted(lab.script(MEET))
+    job = lab.submitted("--stall-after", 3, lab.script(MEET))
     lab.until_up(6)
     wait_until(lambda: any("rank-is-up" in line for line in lab.logs(job)))
     found: list[dict[str, Any]] = []
@@ -117,6 +117,8 @@ def test_stacks_of_all_hosts_are_shown(lab: Lab) -> None:
 
     wait_until(are_all_there)
     assert found[5]["on"] == "recvfrom: rank 0", found[5]
+    wait_until(lambda: lab.status(job)["is_stalled"])
+    assert "stalled for" in lab.status(job)["why"]
     assert lab.paddock("stop", job, "--now").returncode == 0
 
 
