@@ -310,7 +310,7 @@ def latest_rows(path: str | os.PathLike[str]) -> list[Row]:
 
 
 def seen_rows(path: str | os.PathLike[str]) -> list[Row]:
-    """What was seen in the logs early in a run: names and texts."""
+    """The things that were seen in the logs early in a run: names and texts."""
     begin = marks("seen")[0].encode()
     try:
         with open(path, "rb", opener=at_once) as file:
