@@ -219,6 +219,17 @@ def test_the_timeline_has_a_row_for_each_node_of_an_attempt(tmp_path: Path) -> N
         ]  # fmt: skip
 
 
+def test_the_first_page_tells_the_progress_of_the_first_rank(tmp_path: Path) -> None:
+    """As `paddock top` and `list` do: ranks differ in their loss, and the last row is of any."""
+    rows = history_rows(3)
+    for row in rows:
+        if row["kind"] == "progress":
+            row["values"] = {"loss": 1.5 + row["rank"]}
+    run = make_run(tmp_path, "train-1", rows)
+    state = JobStatus("running", BEGAN)
+    assert source_of(tmp_path).progress(run, state) == "19/20 · loss 1.5 · 1 steps/s"
+
+
 def test_a_run_that_stalls_is_shown_as_stalled_with_its_suspect(tmp_path: Path) -> None:
     """On its own page and on the first: "running" is what a reader must not see at night."""
     rows = [*history_rows(2), stall_row(1, [0])]

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from paddock.backends.types import LogChunk
+    from paddock.watch.history import Row
     from paddock.watch.view import ServerView
 
 HERE_SECONDS = 0.2  # an answer is as good as new for so long; of this machine
@@ -296,22 +297,24 @@ class RunSource:
 
 
 def _last_progress(path: Path) -> str:
-    """The progress in the last rows of a history: "120/2000 · loss 1.2 · 5 steps/s"."""
+    """The progress in the last rows of a history: "120/2000 · loss 1.2 · 5 steps/s".
+
+    Of the first rank that is at work, as `paddock top` shows it.
+    """
     with suppress(TypeError, ValueError, LookupError, AttributeError):
-        rows = last_rows(path, ("progress",), TAIL_BYTES)
-        for last in rows:
-            own = [last]
-            for was in rows if last.get("step") and last.get("rate") is None else ():
-                if was.get("rank") == last["rank"] and "step" in was:
-                    own.append(was)
-                    if last["at"] - was["at"] >= RATE_SECONDS:
-                        break
-            rates, told = StepRate(), dict[str, Any]()
-            for row in reversed(own):
-                told = progress_of(row, rates)
-            done, loss, rate, *_ = rank_texts(RankView("", 0, "", "", **told), translator("en"))
-            return " · ".join(filter(None, (done, loss and f"loss {loss}", rate)))
+        rows = list(last_rows(path, ("progress",), TAIL_BYTES))
+        since = rows[0]["at"] - RATE_SECONDS
+        first = min(_of_rank(row) for row in rows if row["at"] >= since)
+        rates, told = StepRate(), dict[str, Any]()
+        for row in reversed([row for row in rows if _of_rank(row) == first]):
+            told = progress_of(row, rates)
+        done, loss, rate, *_ = rank_texts(RankView("", 0, "", "", **told), translator("en"))
+        return " · ".join(filter(None, (done, loss and f"loss {loss}", rate)))
     return ""
+
+
+def _of_rank(row: Row) -> tuple[str, int]:
+    return row.get("role", ""), row["rank"]
 
 
 def log_end(state: JobStatus) -> float:
