@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from paddock.cli.main import main
 from paddock.cli.top import BoardSource, board_lines
 from web.made import BEGAN, history_rows, make_run
 
@@ -43,3 +44,14 @@ def test_each_rank_is_one_line_of_80_columns(
     lines = board_lines(BoardSource(("pretrain-large-1",)).look(), time.time(), 24, 80)
     assert len(lines) == 2 + 2 + 1 + 8, lines
     assert lines[4].split()[:3] == ["rank", "state", "step"]
+
+
+def test_the_bill_of_a_run_without_a_history_is_no_fault_of_paddock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run of less than a second has none: exit code 2, as for other runs that do not fit."""
+    make_run(tmp_path, "train-1")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main(["bill", "train-1"])
+    assert "train-1 has no history" in capsys.readouterr().err

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import paddock
-from paddock.cli.watch import missing_hint
 from paddock.contracts.environment import DEBUG_FDS, DEBUG_VARIABLE
 from paddock.local.warm.process import HOOK
 from paddock.watch.debugged import own_stacks
-from paddock.watch.stacks import dump
+from paddock.watch.stacks import dump, missing_hint
 from watched import STUCK, launched
 
 if TYPE_CHECKING:

@@ -213,3 +213,17 @@ def test_a_dump_that_hangs_does_not_keep_the_job_from_ending(tmp_path: Path) -> 
         pids = (tmp_path / "pids").read_text().split()
         assert pids and not any(Path("/proc", pid).exists() for pid in pids)
         assert run.wait_row("stacks")["groups"][0][0] == [0]
+
+
+def test_a_stall_without_whole_stacks_says_how_to_get_them(tmp_path: Path) -> None:
+    """Where there is no py-spy, the kernel's word alone helps few."""
+    python = shutil.which("python3", path="/usr/bin:/usr/local/bin")
+    if python is None or Path(python).with_name("py-spy").exists():
+        pytest.skip("needs a Python without a py-spy beside it")
+    with launched(
+        tmp_path, "import time\ntime.sleep(99)\n",
+        flags=("--nproc-per-node", "2", "--stall-after", "3"), python=python,
+        env={"PYTHONPATH": str(Path(paddock.__file__).parents[1]), "PATH": "/usr/bin:/bin"},
+    ) as run:  # fmt: skip
+        assert run.wait_row("stall")["suspects"] == []
+        run.wait(lambda: "or launch with --debug-ranks" in (tmp_path / "out.txt").read_text())

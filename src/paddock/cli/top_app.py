@@ -33,8 +33,9 @@ from paddock.cli.top import (
     seen_text,
     servers_text,
 )  # fmt: skip
-from paddock.cli.watch import NO_RANKS, missing_hint, read_stacks, stack_lines
+from paddock.cli.watch import NO_RANKS, read_stacks, stack_lines
 from paddock.errors import PaddockError
+from paddock.watch.stacks import missing_hint
 
 LOG_LINES = 200
 

@@ -10,15 +10,13 @@ from paddock.backends.text import clean
 from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, say
 from paddock.cli.job_status import one_of, shown_name
 from paddock.command_line import flag
-from paddock.errors import PaddockError, UsageError, extra_hint
+from paddock.errors import UsageError
 from paddock.local.report.text import count
 from paddock.local.report.width import fitted, terminal_width
 from paddock.watch.bill import Bill, bill_line, bill_of
 from paddock.watch.history import VERSION, HistoryRows, read_history
 from paddock.watch.slow import slow_text
 from paddock.watch.stacks import (
-    NO_PYSPY,
-    NO_RIGHT,
     SHOWN_RANKS,
     RankStack,
     StackGroup,
@@ -26,6 +24,7 @@ from paddock.watch.stacks import (
     differing,
     group,
     groups_text,
+    missing_hint,
     ranks_text,
     stack_of,
     stack_row,
@@ -44,7 +43,7 @@ def _bill(given: ParsedCommand) -> int:
     bill = bill_of(history)
     if bill is None:
         hint = "a run of less than a second has none, nor has one of an older Paddock"
-        raise PaddockError(f"{shown_name(run)} has no history", hint=hint)
+        raise UsageError(f"{shown_name(run)} has no history", hint=hint)
     if given.json:
         print(json.dumps(bill_row(run.run_id, bill, history)))
         return 0
@@ -163,17 +162,6 @@ def _group_lines(group: StackGroup, stacks: list[RankStack]) -> list[str]:
     if first.problem:
         lines.append(f"  no stack: {first.problem}")
     return lines
-
-
-def missing_hint(stacks: list[RankStack]) -> str:
-    """Return how to get whole stacks; "" where they are."""
-    problems = {stack.problem.partition(":")[0] for stack in stacks}
-    hints = []
-    if NO_PYSPY in problems:
-        hints = [f"py-spy shows functions and lines; where the ranks run: {extra_hint('debug')}"]
-    if problems & {NO_PYSPY, NO_RIGHT}:
-        hints += ["without py-spy, and without a right to trace: start the run with --debug-ranks"]
-    return "\n".join(hints)
 
 
 def _top(given: ParsedCommand) -> int:

@@ -36,6 +36,7 @@ from paddock.watch.stacks import (
     group,
     groups_row,
     groups_text,
+    missing_hint,
     stack_row,
     suspects,
 )
@@ -342,6 +343,8 @@ class NodeLooks:
             told = "; ".join(filter(None, (groups_text(groups), blame_text(groups, blamed, few))))
             text = f"nothing has moved for {action.seconds:.0f} s: {told}"
             self._on_stall(text, has_suspect=bool(blamed))
+            if hint := missing_hint(action.stacks):
+                tell(hint)
         elif isinstance(action, stalls.StallEnded):
             self._write("stall_over", seconds=round(action.seconds, 1))
             self._on_stall("")

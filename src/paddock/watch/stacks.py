@@ -12,6 +12,7 @@ import json
 import os
 
 from paddock.core.value import replace, value
+from paddock.errors import extra_hint
 from paddock.local.guardian import yama_scope
 from paddock.local.report.text import spans
 from paddock.watch.debugged import own_numbers, own_stacks
@@ -303,6 +304,15 @@ def groups_row(groups: Sequence[StackGroup], stacks: Iterable[RankStack]) -> dic
 
 
 # ------------------------------------------------------------------- py-spy and faulthandler
+
+
+def missing_hint(stacks: Iterable[RankStack]) -> str:
+    """How to get whole stacks; "" where they are."""
+    problems = {stack.problem.partition(":")[0] for stack in stacks}
+    if NO_PYSPY in problems:
+        pip = f"{extra_hint('debug')} where the ranks run"
+        return f"to see functions and lines: {pip}, or launch with --debug-ranks"
+    return "to see functions and lines: launch with --debug-ranks" if NO_RIGHT in problems else ""
 
 
 def find_pyspy(env: Mapping[str, str]) -> str:
