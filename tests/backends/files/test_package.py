@@ -13,6 +13,8 @@ from paddock.backends.files import package as module
 from paddock.backends.files.hashes import TICK_NS
 from paddock.backends.files.package import scan
 from paddock.backends.node.store import HEAD_BYTES
+from paddock.backends.registry import Registry
+from paddock.backends.types import Handle
 from paddock.errors import UsageError
 
 
@@ -204,6 +206,16 @@ def test_the_file_that_our_own_output_goes_to_is_left_out(
         os.close(kept)
     assert [entry.path for entry in package.manifest.entries] == ["train.py"]
     assert package.left_out == 2
+
+
+def test_the_records_of_runs_are_left_out(root: Path, env: dict[str, str]) -> None:
+    """A home directory is sent: what the submission does now is written there each second."""
+    write(root / "train.py")
+    env = {**env, "XDG_STATE_HOME": str(root / "state")}
+    job = Registry(env).add("train-1", Handle("ssh", "site", "train-1"), "train.py", 1)
+    with job.telling(lambda: "copying code"):
+        package = scan(str(root), env)
+    assert [each.path for each in package.manifest.files] == ["train.py"]
 
 
 @pytest.mark.parametrize("name", ["other", "short", "gone"])

@@ -4,8 +4,9 @@
     deliver(ask, package, package.manifest, there)     to a host that answers node/files.py
 
 Files that git and .paddockignore name (ignore.py), .git, .paddock at the top, the logs of jobs that
-ran there, and the files that our own output goes to are left out. A file that grows meanwhile
-is sent as it was listed: its first bytes. One that another program changes is an error.
+ran there, the records of all runs, and the files that our own output goes to are left out. A file
+that grows meanwhile is sent as it was listed: its first bytes. One that another program changes is
+an error.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from paddock.backends.node.place import chunks
 from paddock.backends.node.store import CHUNK_BYTES, HEAD_BYTES, frame_head, size_text
 from paddock.backends.types import Submission
 from paddock.errors import PaddockError, Problem, UsageError, refuse
+from paddock.local.runs.entry import registry_folder
 from paddock.watch.meter import ProgressMeter
 
 # One request to a host: its line, and its body of "bytes" bytes. Gives the answer's, or
@@ -136,7 +138,7 @@ def scan(
     if not os.path.isdir(root):
         what = "is no directory" if os.path.exists(root) else "does not exist"
         raise UsageError(f"the package {shown(directory)} {what}")
-    walk = _Walk(root, _data_patterns(data))
+    walk = _Walk(root, env, _data_patterns(data))
     walk.run()
     found = walk.found
     _check_limits(directory, found)
@@ -209,6 +211,7 @@ class _Walk:
     """The walk of a directory: every entry that is not ignored, by path, and its status."""
 
     root: bytes
+    env: Mapping[str, str]
     data: list[re.Pattern[bytes]]
     found: Entries = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -218,9 +221,9 @@ class _Walk:
 
     def run(self) -> None:
         """Fill `found`; stop early far beyond the limits."""
-        for fd in (1, 2):  # their files grow with each printed line
+        for file in (1, 2, registry_folder(self.env)):  # they change with each printed line
             with suppress(OSError):  # it is closed
-                status = os.fstat(fd)
+                status = os.stat(file)
                 self.own_output.add((status.st_dev, status.st_ino))
         passed: Entries = {}  # ignored, but data may be below
         todo = [(b"", IgnoreRules(), False, False)]
