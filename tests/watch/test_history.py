@@ -175,8 +175,11 @@ def _written(path: Path, *rows: dict[str, object]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("after", ["stall_over", "held_over", "attempt", "attempt_end", "end"])
-@pytest.mark.parametrize("kind", ["stall", "held"])
+@pytest.mark.parametrize(
+    ("kind", "after"),
+    [(kind, after) for kind in ("stall", "held")
+     for after in (f"{kind}_over", "attempt", "attempt_end", "end")],
+)  # fmt: skip
 def test_a_stall_lasts_until_ranks_move_or_an_attempt_ends(
     tmp_path: Path, kind: str, after: str
 ) -> None:
@@ -189,6 +192,16 @@ def test_a_stall_lasts_until_ranks_move_or_an_attempt_ends(
     assert latest_rows(path) == [stall, seen]
     _written(path, row(9e3, after, seconds=9.0, rank=0, attempt=0, ranks=[]), row(9e3))
     assert latest_rows(path) == [seen]
+
+
+def test_a_stall_goes_on_while_its_ranks_are_debugged_and_let_go(tmp_path: Path) -> None:
+    """Somebody attaches gdb to find the cause: the run still stands, with it and after it."""
+    stall, held = row(1.0, "stall", seconds=9.0), [row(2.0, "held", rank=r) for r in range(2)]
+    path = _written(tmp_path / FILE, stall, *held)
+    assert latest_rows(path) == [stall, *held]
+    for rank in range(2):
+        _written(path, row(3.0, "held_over", rank=rank))
+        assert latest_rows(path) == [stall, *held[rank + 1 :]]
 
 
 @pytest.mark.parametrize("size", [0, 1, 700, 5000])

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from itertools import islice
+from itertools import islice, takewhile
 
 from paddock.core.value import value
 from paddock.watch.servers import NUMBERS as SERVER_NUMBERS
@@ -32,7 +32,8 @@ FILE = "history.jsonl"
 REPEATED = ("sample", "progress", "ps")
 EARLY = ("allocated", "code_there", "waited")  # written after others, whose time they are before
 STANDS = ("stall", "held")
-MOVES = ("stall_over", "held_over", "attempt", "attempt_end", "end")
+ENDS = ("attempt", "attempt_end", "end")
+MOVES = ("stall_over", "held_over", *ENDS)
 BYTES_MAX = 16 << 20
 BACK_SECONDS = 60.0  # a row is written later than others, whose time it is before, by less
 ROW_BYTES_MAX = 1 << 20  # a longer line is no row
@@ -281,7 +282,7 @@ def last_rows(
 
     Lines of other kinds are not parsed. bytes_max: as far from the end, at most.
     """
-    begins = tuple(mark.encode() for mark in marks(*kinds))
+    begins = marks(*kinds)
     try:
         with open(path, "rb", opener=at_once) as file:
             at = size = file.seek(0, os.SEEK_END)
@@ -297,21 +298,40 @@ def last_rows(
         return
 
 
-def marks(*kinds: str) -> tuple[str, ...]:
+def marks(*kinds: str) -> tuple[bytes, ...]:
     """The beginnings of the lines of these kinds, as HistoryWriter writes them."""
-    return tuple(f'{{"kind":"{kind}",' for kind in kinds)
+    return tuple(f'{{"kind":"{kind}",'.encode() for kind in kinds)
 
 
 def latest_rows(path: str | os.PathLike[str]) -> list[Row]:
-    """The stall or held rank that goes on, if one does, and what was seen in the logs."""
-    latest = next(last_rows(path, (*STANDS, *MOVES)), None)
-    seen = seen_rows(path)
-    return seen if latest is None or latest["kind"] in MOVES else [latest, *seen]
+    """The stall and the held ranks that go on, and what was seen in the logs."""
+    rows = takewhile(lambda row: row["kind"] not in ENDS, last_rows(path, (*STANDS, *MOVES)))
+    return [*standing([*rows][::-1]), *seen_rows(path)]
+
+
+def standing(rows: Iterable[Row]) -> list[Row]:
+    """The stalls and held ranks that are not over, of rows in the order of time.
+
+    >>> [row["kind"] for row in standing([{"kind": "stall"}, {"kind": "held", "rank": 1},
+    ...                                   {"kind": "held_over", "rank": 1}])]
+    ['stall']
+    """
+    found: dict[tuple[object, object], Row] = {}  # by node, and by rank where it is held
+    for row in rows:
+        kind, node = row["kind"], row.get("node")
+        key = (node, row.get("rank") if "held" in kind else None)
+        if kind in STANDS:
+            found[key] = row
+        elif kind in ("stall_over", "held_over"):
+            found.pop(key, None)
+        elif kind in ENDS:
+            found = {key: row for key, row in found.items() if key[0] != node}
+    return list(found.values())
 
 
 def seen_rows(path: str | os.PathLike[str]) -> list[Row]:
     """The things that were seen in the logs early in a run: names and texts."""
-    begin = marks("seen")[0].encode()
+    begin = marks("seen")
     try:
         with open(path, "rb", opener=at_once) as file:
             lines = file.read(SEEN_BYTES).split(b"\n")
@@ -359,17 +379,19 @@ def _is_sound(row: Any) -> bool:
                 return False
         triples = [each[:3] for each in row["ranks"]] if row["kind"] == "attempt" else []
         triples += row["tables"] if row["kind"] == "ps" else []
-        ranks, texts = [], []
+        ranks, texts, lists = [], [], []
         if row["kind"] not in REPEATED:
-            groups = row.get("groups", ())
-            ranks = [*row.get("suspects", ()), *row.get("differing", ())]
-            ranks += [rank for of, _ in groups for rank in of]
-            texts = [place for _, place in groups] + [f for of in row.get("stacks", ()) for f in of]
+            groups, stacks = row.get("groups", []), row.get("stacks", [])
+            members = [row.get("suspects", []), row.get("differing", []), *(m for m, _ in groups)]
+            lists = [groups, stacks, *members, *stacks]
+            ranks = [rank for of in members for rank in of]
+            texts = [place for _, place in groups] + [f for of in stacks for f in of]
         return (
             isinstance(row["kind"], str)
             and abs(row["at"]) < TIME_MAX
             and all(name in row for name in NEEDED.get(row["kind"], ()))
             and all(_is(name, str) and _is(a, int) and _is(b, int) for name, a, b in triples)
+            and all(isinstance(each, list) for each in lists)
             and all(_is(rank, int) for rank in ranks)
             and all(_is(text, str) for text in texts)
             and all(isinstance(v, float) or _is(v, int) for v in (row.get("values") or {}).values())

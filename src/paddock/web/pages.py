@@ -17,7 +17,7 @@ from paddock.backends.types import process_name
 from paddock.errors import PaddockError
 from paddock.watch import svg
 from paddock.watch.bill import KINDS, Bill
-from paddock.watch.history import VERSION
+from paddock.watch.history import VERSION, standing
 from paddock.watch.stacks import ranks_text
 from paddock.web.guard import EARLIER
 from paddock.web.loglines import LogWindow
@@ -43,6 +43,7 @@ STATIC = Path(__file__).parent / "static"
 RANKS_SHOWN = 2000
 CURVES_SHOWN = 12
 COMPARED = svg.COLOURS
+BLAMED = ("suspects", "differing")
 NOTICES = {  # rows of a history in words
     "stall": "Nothing moved", "stall_over": "The ranks moved again",
     "held": "A rank was stopped by a signal or a debugger", "held_over": "The rank goes on",
@@ -101,7 +102,7 @@ def run_values(
     bad = [r for r in ranks if r.state != "running"] if len(ranks) > RANKS_SHOWN else []
     notices = view.notices if view else ()
     return {
-        "notices": notices, "stall": notices[0] if notices and state.is_stalled else {},
+        "notices": notices, "blamed": _blamed(found) if state.is_stalled else {},
         "run": run, "state": state, "found": found, "view": view, "bill": found.bill,
         "servers": servers, "tables": _tables(servers), "charts": charts, "kinds": KINDS,
         "phases": dict.fromkeys(kind for row in rows for kind, *_ in row.spans),
@@ -112,6 +113,12 @@ def run_values(
         "timeline": Markup(svg.timeline(t("Timeline"), rows, seconds)) if rows else "",
         "bill_bar": _bill_bar(found.bill, t) if found.bill else "",
     }  # fmt: skip
+
+
+def _blamed(found: RunHistory) -> dict[str, set[int]]:
+    """The ranks that the stalls of the nodes name, by how."""
+    rows = standing(found.history.rows)
+    return {of: {rank for row in rows for rank in row.get(of, ())} for of in BLAMED}
 
 
 def _tables(servers: Sequence[ServerView]) -> list[tuple[str, int, int, str]]:
@@ -131,7 +138,7 @@ def failure_values(
     run: RegisteredJob, state: JobStatus, found: RunHistory, last_words: Sequence[str]
 ) -> dict[str, Any]:
     """The values of failure.html. groups: rows of the history with stacks, the latest first."""
-    rows = [row for row in found.history.rows if row.get("groups")]
+    rows = [row for row in found.history.of("stall", "stacks") if row.get("groups")]
     return {"run": run, "state": state, "last_words": last_words, "groups": rows[::-1][:20]}
 
 

@@ -44,8 +44,12 @@ def test_ranks_that_differ_are_named_as_that() -> None:
 
 
 def test_a_rank_that_its_user_holds_is_no_stall() -> None:
-    found = with_news(running(60), [("", [{"kind": "held", "at": BEGAN, "rank": 3}])])
+    held = [{"kind": "held", "at": BEGAN, "rank": rank} for rank in (3, 1, 2)]
+    found = with_news(running(60), [("", held[:1])])
     assert (found.why, found.is_stalled) == ("rank 3 is stopped", False)
+    found = with_news(running(60), [("a", held), ("b", [stall_row(1, [0]), held[0]])])
+    assert found.why.startswith("b: stalled for 38s, the others wait for rank 1: ")
+    assert found.why.endswith("; a: ranks 1-3 are stopped; and 1 more node")
 
 
 @pytest.mark.parametrize("state", ["stopping", "failed", "lost", "starting"])

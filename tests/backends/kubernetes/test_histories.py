@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from paddock.backends.common.histories import fetch_histories
+from paddock.backends.kubernetes import api
 from paddock.backends.kubernetes.driver import Kubernetes
 from paddock.backends.registry import Registry
 from paddock.backends.types import Handle
 from paddock.errors import UsageError
+from paddock.watch.history import row_of, standing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,3 +42,20 @@ def test_what_was_copied_while_pods_ran_stays(tmp_path: Path) -> None:
     copied = fetch_histories(run.folder / "history", [("train-1-0", {})], lambda _: [NEWS])
     assert [json.loads(path.read_text()) for path in copied] == [{}]
     assert Kubernetes().history(run) == copied
+
+
+def test_a_pod_gives_out_what_stands_also_beside_damaged_rows(tmp_path: Path) -> None:
+    """A rank is in a debugger during the stall; the newest row is half written."""
+    stall = {"kind": "stall", "at": 3, "seconds": 1}
+    seen = {"kind": "seen", "at": 2, "name": "progress", "text": "plain"}
+    held = {"kind": "held", "at": 4, "rank": 1}
+    again = {"kind": "attempt", "at": 2, "attempt": 1, "ranks": []}
+    rows = [{**held, "rank": 0}, again, seen, stall, held, {**held, "kind": "held_over"}]
+    lines = [json.dumps(row, separators=(",", ":")).encode() for row in rows]
+    (tmp_path / "log").mkdir()
+    text = b"\n".join([*lines, b"\xff", b'{"kind":"stall_over","a'])
+    (tmp_path / "log" / "history.jsonl").write_bytes(text)
+    script = api.LATEST.replace(api.FOLDER, str(tmp_path))
+    printed = subprocess.run([sys.executable, "-Ec", script], capture_output=True, check=True)
+    found = [row for line in printed.stdout.splitlines() if (row := row_of(line))]
+    assert standing(found) == [stall] and seen in found

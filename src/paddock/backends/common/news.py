@@ -10,8 +10,8 @@ from typing import Any
 from paddock.backends.text import age
 from paddock.backends.types import JobStatus
 from paddock.local.report.text import count
-from paddock.watch.history import STANDS, first_row, latest_rows, seen_rows
-from paddock.watch.stacks import StackGroup, blame_text, groups_text
+from paddock.watch.history import first_row, latest_rows, seen_rows
+from paddock.watch.stacks import StackGroup, blame_text, groups_text, ranks_text
 
 Row = Mapping[str, Any]
 NODES_SHOWN = 2
@@ -29,13 +29,19 @@ def with_news(status: JobStatus, nodes: Iterable[tuple[str, Iterable[Row]]]) -> 
     stalls: list[tuple[bool, str]] = []  # first those that name ranks
     seen, is_stalled = [], False
     for host, rows in nodes:
+        held: list[int] = []
         for row in rows:
             if row["kind"] == "seen":
                 seen.append((str(row.get("name")), str(row.get("text"))))
-            elif row["kind"] in STANDS and status.state == "running":
+            elif row["kind"] == "held":
+                held.append(row["rank"])
+            elif row["kind"] == "stall" and status.state == "running":
                 text = f"{host}: " * bool(host) + stall_text(row, status.as_of)
                 stalls.append((not (row.get("suspects") or row.get("differing")), text))
-                is_stalled = is_stalled or row["kind"] == "stall"
+                is_stalled = True
+        if held and status.state == "running":
+            text = f"{ranks_text(sorted(held))} {'is' if len(held) == 1 else 'are'} stopped"
+            stalls.append((True, f"{host}: " * bool(host) + text))
     texts = [text for _, text in sorted(stalls, key=lambda each: each[0])]
     more = len(texts) - NODES_SHOWN
     texts[NODES_SHOWN:] = [f"and {count(more, 'more node')}"] if more > 0 else []
@@ -49,14 +55,12 @@ def with_news(status: JobStatus, nodes: Iterable[tuple[str, Iterable[Row]]]) -> 
 
 
 def stall_text(row: Row, now: float) -> str:
-    """Return a stall or a held rank in words; from a minute on, in whole minutes.
+    """Return a stall in words; from a minute on, in whole minutes.
 
     >>> stall_text({"kind": "stall", "at": 60.0, "seconds": 20.0, "suspects": [2], "groups":
     ...             [[[0, 1], "send at t.py:8"], [[2], "read at t.py:2"]]}, 205.0)
     'stalled for 2m, the others wait for rank 2: 1 x read at t.py:2 (rank 2) · 2 x send at t.py:8'
     """
-    if row["kind"] == "held":
-        return f"rank {row['rank']} is stopped"
     seconds = now - row["at"] + row["seconds"]
     text = f"stalled for {age(seconds // 60 * 60 or seconds)}"
     groups = [StackGroup(place, tuple(ranks)) for ranks, place in row.get("groups", ())]

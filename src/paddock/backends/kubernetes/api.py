@@ -34,7 +34,7 @@ from paddock.kube.connect import find_config
 from paddock.kube.http_client import HttpClient, open_client
 from paddock.kube.objects import Pod, rfc3339
 from paddock.watch.folder import ANSWER, ANSWER_SECONDS, QUESTION
-from paddock.watch.history import MOVES, STANDS, marks, row_of
+from paddock.watch.history import MOVES, STANDS, marks, row_of, standing
 
 T = TypeVar("T")
 EVENTS: Resource[dict[str, Any]] = Resource("", "v1", "events", "Event", dict)
@@ -53,15 +53,18 @@ with open(max(found, key=os.path.getmtime), "rb") as file:
     file.seek(int(sys.argv[2]) if inode == int(sys.argv[1]) else 0)
     sys.stdout.buffer.write(b"%d\\n" % inode + file.read())
 """
-# The same for its latest rows: the last one about a stall, and what was seen in the logs.
+# The same for its latest rows: those about stalls of the latest attempt, and what the logs showed.
 LATEST = f"""
-import glob, os
+import glob, os, sys
 found = glob.glob("{FOLDER}/log/**/history.jsonl", recursive=True)
-last = seen = ""
-for line in open(max(found, key=os.path.getmtime)):
-    last = line if line.startswith({marks(*STANDS, *MOVES)}) else last
-    seen += line if line.startswith({marks("seen")}) else ""
-print(last + seen)
+stood, seen = [], []
+for line in open(max(found, key=os.path.getmtime), "rb"):
+    if line.startswith({marks(*STANDS, *MOVES)}):
+        stood = [] if line.startswith({marks("attempt")}) else stood
+        stood.append(line)
+    elif line.startswith({marks("seen")}):
+        seen.append(line)
+sys.stdout.buffer.writelines(seen + stood)
 """
 # The same for the stacks that this pod's launcher takes (watch/folder.py): asks, prints the answer.
 STACKS = f"""
@@ -214,7 +217,8 @@ async def latest(
                 found = await client.exec(namespace, pod.metadata.name, container_of(pod), command)
         except KubeError:
             return name, []
-        return name, [row for line in found.splitlines() if (row := row_of(line)) is not None]
+        rows = [row for line in found.splitlines() if (row := row_of(line)) is not None]
+        return name, [*standing(rows), *(row for row in rows if row["kind"] == "seen")]
 
     return list(await asyncio.gather(*(ask_one(*each) for each in pods)))
 
