@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,6 +21,7 @@ from paddock.backends.slurm.parse import REASONS, STATES, _reason
 from paddock.backends.ssh.state import TOLD
 from paddock.backends.text import STEPS_FROM, word_of
 from paddock.backends.types import JobStatus, LogChunk, LogQuery, State
+from paddock.cli.main import run as run_command
 from paddock.core.attempt.exits import Exit
 from paddock.core.attempt.policy import Verdict, decide_restart
 from paddock.core.job import Restart
@@ -130,8 +132,22 @@ def test_sentences_that_come_with_a_run_have_their_chinese() -> None:
         texts.append(decide_restart(policy, ends[0], used=2, ran_seconds=0.0).reason)
     verdict = Verdict("cancel", 143, "node a was told to stop", tuple(ends))
     texts += [cancel_text(verdict), cancel_text(verdict, is_alone=True)]
+    texts += [
+        "waiting for node3: copying code 40 %",
+        "copying code",
+        "reading code",
+        "connecting",
+        "connecting to 3 hosts",
+        "ranks 1-3 are stopped",
+        "a: ranks 1-3 are stopped",
+    ]
     left = [text for text in texts if text and ENGLISH.search(in_chinese(text))]
     assert left == []
+
+
+@pytest.mark.parametrize("text", ["a; " * 600, "a; " * 3000, "rank 1 on " * 199])
+def test_a_reason_of_any_length_breaks_no_page(text: str) -> None:
+    assert len(in_chinese(text)) <= len(text)
 
 
 def test_all_of_the_catalogue_is_well_formed() -> None:
@@ -232,10 +248,11 @@ def test_the_first_page_tells_the_progress_of_the_first_rank(tmp_path: Path) -> 
 
 def test_a_run_that_stalls_is_shown_as_stalled_with_its_suspect(tmp_path: Path) -> None:
     """On its own page and on the first: "running" is what a reader must not see at night."""
-    rows = [*history_rows(2), stall_row(1, [0])]
+    held = {"kind": "held", "at": BEGAN + 31, "rank": 0}  # meanwhile its user looks into one
+    rows = [*history_rows(2), stall_row(1, [0]), held]
     run = make_run(tmp_path, "train-1", rows)
     source = source_of(tmp_path)
-    state = with_news(JobStatus("running", BEGAN + 60), [("", rows[-1:])])
+    state = with_news(JobStatus("running", BEGAN + 60), [("", rows[-2:])])
     body = render("run.html", "en", can_stop=False, is_asked=False, others=[],
                   **run_values(run, state, source.history(run), "en"))  # fmt: skip
     assert '<span class="badge stalled">stalled</span>' in body
@@ -337,6 +354,31 @@ def test_a_record_with_an_absurd_number_breaks_no_page(
         assert ask(app, f"/runs/train-1{each}")[0] in (200, 404), each
 
 
+@pytest.mark.parametrize("field", ["suspects", "differing", "groups"])
+def test_ranks_that_are_no_list_break_no_page(tmp_path: Path, field: str) -> None:
+    row = {**stall_row(1, [0]), field: ""}
+    run = make_run(tmp_path, "train-1", [*history_rows(2), row])
+    found = source_of(tmp_path).history(run)
+    assert found.history.skipped == 1
+    run_values(run, JobStatus("running", BEGAN, is_stalled=True), found, "en")
+
+
+def test_a_run_that_has_the_id_of_one_that_was_deleted_is_another(tmp_path: Path) -> None:
+    """A page is open all the while, and the new history may have the old one's inode."""
+    source = source_of(tmp_path)
+    for steps, end in ((20, "failed"), (30, "succeeded")):
+        run = make_run(tmp_path, "train-1", history_rows(steps=steps), end=end)
+        run.created_at += steps
+        run.keep()
+        run = source.run("train-1")
+        assert source.state(run).state == end
+        assert source.progress(run, source.state(run)).startswith(f"{steps - 1}/{steps} ")
+        view = source.history(run).view
+        assert view is not None and view.ranks[0].steps == steps
+        shutil.rmtree(run.folder)
+        shutil.rmtree(tmp_path / "log")
+
+
 def test_a_history_of_a_newer_paddock_says_so(tmp_path: Path) -> None:
     """Rows of unknown kinds are not shown, and do no harm."""
     rows = [*history_rows(version=99), {"kind": "hologram", "at": BEGAN + 9, "depth": 3}]
@@ -349,7 +391,8 @@ def test_a_history_of_a_newer_paddock_says_so(tmp_path: Path) -> None:
     [{"kind": "attempt"}, {"kind": "attempt", "attempt": [], "ranks": 3}, {"kind": "stall"},
      {"kind": "progress", "rank": {}, "values": 3}, {"kind": "sample", "rank": 0, "cpu": "x"},
      {"kind": "stall", "seconds": 1, "groups": 7}, {"kind": "stacks", "groups": [[1]]},
-     {"kind": "stall", "seconds": "x", "suspects": 5}, {"kind": "waited"}],
+     {"kind": "stall", "seconds": "x", "suspects": 5}, {"kind": "waited"},
+     {"kind": "progress", "rank": 0, "groups": 7}, {"kind": "stacks", "groups": [["", "x"]]}],
 )  # fmt: skip
 def test_rows_with_other_fields_break_no_page(tmp_path: Path, row: dict[str, object]) -> None:
     """A newer Paddock, or a script that writes what it likes."""
@@ -438,6 +481,19 @@ def test_a_report_is_one_file_that_needs_no_other(tmp_path: Path) -> None:
     assert ".badge.failed" in body and "ValueError" in body and "<svg" in body
     assert "default-src 'none'" in body
     assert '<html lang="zh"' in report_page(source, source.run("train-1"), "zh")
+
+
+def test_a_report_is_utf_8_everywhere_and_a_bad_name_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    make_run(tmp_path, "train-1", history_rows())
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    assert run_command(["report", "train-1", "--lang", "zh", "--out", "-"]) == 0
+    assert "时间线".encode() in capfdbinary.readouterr().out
+    name = "a" * 300
+    assert run_command(["report", "train-1", "--out", name]) == 2
+    assert f"--out {name}: ".encode() in capfdbinary.readouterr().err
 
 
 def test_a_report_of_a_run_without_logs_says_why(tmp_path: Path) -> None:

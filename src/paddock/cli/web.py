@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import socket
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from paddock.cli.family import CliCommand, Operand, ParsedCommand, say
 from paddock.cli.job_status import ask_all, one_of
 from paddock.command_line import flag
 from paddock.errors import UsageError
+from paddock.local.output.console import write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ def _report(given: ParsedCommand) -> int:
     source = RunSource(os.environ, _ask, first_seconds=REPORT_SECONDS)
     text = report_page(source, run, language)
     if given.out == "-":
-        sys.stdout.write(text)
+        write_all(1, text.encode())
         return 0
     path = Path(given.out or f"{run.run_id}.html")
-    was_there = path.exists()
     try:
+        was_there = path.exists()
         path.write_text(text, "utf-8")
     except OSError as error:
         raise UsageError(f"--out {path}: {error.strerror}") from error

@@ -131,6 +131,11 @@ _DONE.set_result(None)
 WatchedRun = tuple[RegisteredJob, JobStatus]
 
 
+def _key(run: RegisteredJob) -> tuple[str, float]:
+    """The key of a run: another one may get its id once it is deleted."""
+    return run.run_id, run.created_at
+
+
 class RunSource:
     """All that pages show of runs. Threads of several pages use it at once.
 
@@ -153,7 +158,7 @@ class RunSource:
         self._ask_cluster = ask_cluster
         self._first_seconds = first_seconds
         self._answers = SlowAnswers()
-        self._histories: OrderedDict[str, _KeptHistory] = OrderedDict()
+        self._histories: OrderedDict[tuple[str, float], _KeptHistory] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -176,7 +181,7 @@ class RunSource:
         others = []
         for run, state in self._answers.latest("cluster") or ():
             if run.handle not in ours:
-                self._answers.keep(run.run_id, state)
+                self._answers.keep(_key(run), state)
                 others.append(run)
         return list(merge(found, others, key=lambda run: -run.created_at))
 
@@ -194,18 +199,18 @@ class RunSource:
         here: list[RegisteredJob] = []
         first: list[Future[None]] = []
         for run in runs:
-            state = self._answers.latest(run.run_id)
+            state = self._answers.latest(_key(run))
             if state is not None and state.is_final and state.state != "lost":
                 continue
             if run.handle.backend == LAUNCH or run.sending:
                 here.append(run)
             else:
-                first.append(self._answers.begin(run.run_id, partial(self._state_of, run)))
+                first.append(self._answers.begin(_key(run), partial(self._state_of, run)))
         for run, state in zip(here, self._ask(here) if here else (), strict=True):
-            self._answers.keep(run.run_id, state)
+            self._answers.keep(_key(run), state)
         wait(first, self._first_seconds)
         return [
-            self._answers.latest(run.run_id) or run.end or JobStatus("unknown", time.time())
+            self._answers.latest(_key(run)) or run.end or JobStatus("unknown", time.time())
             for run in runs
         ]
 
@@ -221,8 +226,8 @@ class RunSource:
     def history(self, run: RegisteredJob) -> RunHistory:
         """The history of a run, as new as read_share allows."""
         with self._lock:
-            kept = self._histories.setdefault(run.run_id, _KeptHistory())
-            self._histories.move_to_end(run.run_id)
+            kept = self._histories.setdefault(_key(run), _KeptHistory())
+            self._histories.move_to_end(_key(run))
             while len(self._histories) > HISTORIES_KEPT:
                 self._histories.popitem(last=False)
         paths = self._paths(run)
@@ -240,14 +245,14 @@ class RunSource:
 
     def history_problem(self, run: RegisteredJob) -> str:
         """Why the history of a run cannot be had; "" if it can."""
-        return self._answers.problems.get(("history", run.run_id), "")
+        return self._answers.problems.get(("history", _key(run)), "")
 
     def _paths(self, run: RegisteredJob, *, is_brief: bool = False) -> Sequence[Path]:
         """The files of a history. Those of other hosts are copied here, in a thread.
 
         is_brief: the page waits for no host.
         """
-        question = ("history", run.run_id)
+        question = ("history", _key(run))
         ask = partial(find_backend(run.handle.backend).history, run)
         if run.handle.backend == LAUNCH:
             self._answers.ask(question, ask)
@@ -259,7 +264,7 @@ class RunSource:
 
     def progress(self, run: RegisteredJob, state: JobStatus) -> str:
         """The latest progress of a run in a few words."""
-        known: str | None = self._answers.latest(("progress", run.run_id))
+        known: str | None = self._answers.latest(("progress", _key(run)))
         if known is not None:
             return known
         if state.is_final and run.handle.backend != LAUNCH:
@@ -267,7 +272,7 @@ class RunSource:
         found = map(_last_progress, self._paths(run, is_brief=True))
         text = next(filter(None, found), "")
         if state.is_final:
-            self._answers.keep(("progress", run.run_id), text)
+            self._answers.keep(("progress", _key(run)), text)
         return text
 
     # ------------------------------------------------------------ logs

@@ -38,17 +38,22 @@ def in_chinese(text: str) -> str:
     >>> in_chinese("rank 3 (pid 812) on node1 exited with code 7; all ranks exited cleanly")
     'node1 上的 rank 3（pid 812）以退出码 7 结束；各 rank 均正常退出'
     """
+    found = ""
+    while (whole := _sentence(text)) == text and "; " in text:
+        first, mark, text = text.partition("; ")
+        known = _sentence(first)
+        found += known + (mark if known == first else "；")
+    return found + whole
+
+
+def _sentence(text: str) -> str:
     words, patterns = _catalogue()
-    if text in words:
-        return words[text]
-    for pattern, chinese in patterns if len(text) <= LETTERS_MAX else ():
+    if text in words or len(text) > LETTERS_MAX:
+        return words.get(text, text)
+    for pattern, chinese in patterns:
         if match := pattern.fullmatch(text):
             return chinese.format(*map(in_chinese, match.groups()))
-    first, mark, rest = text.partition("; ")
-    if not mark:
-        return text
-    known = in_chinese(first)
-    return known + (mark if known == first else "；") + in_chinese(rest)
+    return text
 
 
 @cache
