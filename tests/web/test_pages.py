@@ -480,6 +480,7 @@ def test_a_report_is_one_file_that_needs_no_other(tmp_path: Path) -> None:
     assert "script" not in read.tags and "link" not in read.tags and "img" not in read.tags
     assert ".badge.failed" in body and "ValueError" in body and "<svg" in body
     assert "default-src 'none'" in body
+    assert "<td>rank 1</td>" in body and 'href="/' not in body  # links lead nowhere there
     assert '<html lang="zh"' in report_page(source, source.run("train-1"), "zh")
 
 
