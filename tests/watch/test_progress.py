@@ -95,6 +95,10 @@ def test_the_lines_of_libraries_are_read(line: str, want: tuple[object, ...]) ->
         "0it [00:00, ?it/s]",
         "Traceback (most recent call last):",
         '  File "train.py", line 88, in step',
+        "[rank1]: ValueError: bad batch 7",
+        "RuntimeError: loss is nan at step 120, lr 0.1",
+        '    raise ValueError(f"batch 3 has 7 rows")',
+        "/home/me/train.py:8: UserWarning: step 5 took 3",
     ],
 )
 def test_other_lines_are_no_progress(line: str) -> None:

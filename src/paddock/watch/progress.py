@@ -118,6 +118,8 @@ _PAIR = re.compile(
     rf"(?=(?P<number>{NUMBER}))(?P=number)(?![\w.]{{0,60}}[/:\d])"
     r"(?P<unit> ?(?:[A-Za-z]{1,30}/s(?:ec)?))?"
 )
+# A number after it is a metric: "TestError: 0.3 step 5".
+_RAISED = re.compile(r"\b[A-Z]\w{0,60}(?:Error|Exception|Warning): (?![-\d.])|\braise [A-Z]")
 _SPEED = re.compile(rf"(?<![\d,.])({NUMBER}) ?([A-Za-z]{{1,30}}/s(?:ec)?)(?![\w/])")
 # wandb: wandb/sdk/wandb_run.py; MLflow: mlflow/tracking/fluent.py "View run"; TensorBoard and Aim
 # print where they listen; Comet: "Experiment is live on comet.com"; SwanLab: "View run at".
@@ -159,8 +161,9 @@ values=(('loss', 0.25), ('lr', 0.001)))
             rate, unit = _number(found["rate"]), found.get("unit") or ""
             if unit.startswith("s/"):
                 rate, unit = 1 / rate if rate else None, f"{unit[2:]}/s"
-        if profile.name == "plain" and not values and rate is None:
-            continue  # "step 3 of the installation"
+        is_empty = not values and rate is None  # "step 3 of the installation"
+        if profile.name == "plain" and (is_empty or _RAISED.search(line)):
+            continue
         return ProgressReading(
             profile.name, _whole(found.get("step")), _whole(found.get("steps")),
             _finite(_number(found.get("epoch"))), _finite(rate), unit, values,
