@@ -14,7 +14,7 @@ import os
 from paddock.core.value import replace, value
 from paddock.errors import extra_hint
 from paddock.local.guardian import yama_scope
-from paddock.local.report.text import spans
+from paddock.local.report.text import count, spans
 from paddock.watch.debugged import own_numbers, own_stacks
 from paddock.watch.procfs import Ends, SeenWait, wait_of, waits_on
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DUMP_SECONDS = 2.0  # for all ranks together, where no stop waits for it
 SHOWN_RANKS = 8  # named, of a group
+SHOWN_GROUPS = 16  # in a line
 FRAMES_MAX = 64  # of a stack that is kept
 # Functions in which a rank waits for the others. Sources: torch/distributed/distributed_c10d.py,
 # paddle/distributed/communication, mpi4py.MPI.Comm, jax.experimental.multihost_utils.
@@ -285,10 +286,13 @@ def groups_text(groups: Sequence[StackGroup]) -> str:
     others = max(sizes, default=0)  # who they are goes without saying, if the rest is named
     if sizes.count(others) > 1 or len(groups) == 1 < others:
         others += 1
-    return " · ".join(
+    parts = [
         f"{len(g.ranks)} x {g.place}" + (f" ({ranks_text(g.ranks)})" if size < others else "")
         for g, size in zip(groups, sizes, strict=True)
-    )
+    ]
+    more = len(parts) - SHOWN_GROUPS
+    parts[SHOWN_GROUPS:] = [f"and {count(more, 'other place')}"] if more > 0 else []
+    return " · ".join(parts)
 
 
 def groups_row(groups: Sequence[StackGroup], stacks: Iterable[RankStack]) -> dict[str, Any]:
