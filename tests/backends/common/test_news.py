@@ -57,7 +57,7 @@ def test_a_rank_that_its_user_holds_is_no_stall() -> None:
     assert (found.why, found.is_stalled) == ("rank 3 is stopped", False)
     found = with_news(running(60), [("a", held), ("b", [stall_row(1, [0]), held[0]])])
     assert found.why.startswith("b: stalled for 38s, the others wait for rank 1: ")
-    assert found.why.endswith("; a: ranks 1-3 are stopped; and 1 more node")
+    assert found.why.endswith("; rank 3 is stopped; a: ranks 1-3 are stopped")
 
 
 @pytest.mark.parametrize("state", ["stopping", "failed", "lost", "starting"])

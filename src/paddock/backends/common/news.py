@@ -29,19 +29,21 @@ def with_news(status: JobStatus, nodes: Iterable[tuple[str, Iterable[Row]]]) -> 
     stalls: list[tuple[bool, str]] = []  # first those that name ranks
     seen, is_stalled = [], False
     for host, rows in nodes:
-        held: list[int] = []
+        texts, held, is_blind = list[str](), list[int](), True
         for row in rows:
             if row["kind"] == "seen":
                 seen.append((str(row.get("name")), str(row.get("text"))))
             elif row["kind"] == "held":
                 held.append(row["rank"])
-            elif row["kind"] == "stall" and status.state == "running":
-                text = f"{host}: " * bool(host) + stall_text(row, status.as_of)
-                stalls.append((not (row.get("suspects") or row.get("differing")), text))
-                is_stalled = True
-        if held and status.state == "running":
-            text = f"{ranks_text(sorted(held))} {'is' if len(held) == 1 else 'are'} stopped"
-            stalls.append((True, f"{host}: " * bool(host) + text))
+            elif row["kind"] == "stall":
+                texts.append(stall_text(row, status.as_of))
+                is_blind = is_blind and not (row.get("suspects") or row.get("differing"))
+        is_stalled = is_stalled or (bool(texts) and status.state == "running")
+        if held:
+            verb = "is" if len(held) == 1 else "are"
+            texts.append(f"{ranks_text(sorted(held))} {verb} stopped")
+        if texts and status.state == "running":
+            stalls.append((is_blind, f"{host}: " * bool(host) + "; ".join(texts)))
     texts = [text for _, text in sorted(stalls, key=lambda each: each[0])]
     more = len(texts) - NODES_SHOWN
     texts[NODES_SHOWN:] = [f"and {count(more, 'more node')}"] if more > 0 else []
