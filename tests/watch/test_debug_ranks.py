@@ -16,7 +16,7 @@ import pytest
 import paddock
 from paddock.contracts.environment import DEBUG_FDS, DEBUG_VARIABLE
 from paddock.local.warm.process import HOOK
-from paddock.watch.debugged import own_stacks
+from paddock.watch.debugged import own_numbers, own_stacks
 from paddock.watch.stacks import dump, missing_hint
 from watched import STUCK, launched
 
@@ -61,6 +61,33 @@ def test_a_rank_writes_its_stack_as_often_as_it_is_asked(code: str) -> None:
             assert (names, stack.rank) == (["等待锁", "<module>"], 5)
             assert (stack.by, stack.problem) == ("faulthandler", "")
         assert process.poll() is None
+
+
+def test_a_rank_writes_its_stack_also_where_py_spy_hangs(tmp_path: Path) -> None:
+    hanging = tmp_path / "py-spy"
+    hanging.write_text("#!/bin/sh\nexec sleep 1000\n")
+    hanging.chmod(0o755)
+    with rank(READY) as process:
+        (stack,), _ = dump({0: process.pid}, str(hanging), 4.0)
+    assert stack.by == "faulthandler"
+
+
+def test_a_file_of_the_script_in_place_of_the_pipe_is_left_alone(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text("precious")
+    code = f"import os; os.dup2(os.open({str(own)!r}, os.O_RDWR), {DEBUG_FDS[2]}); {READY}"
+    with rank(code) as process:
+        assert own_numbers({0: process.pid}, monotonic() + 1) == {}
+    assert own.read_text() == "precious"
+
+
+def test_a_script_that_closes_all_files_has_no_traceback_of_ours() -> None:
+    code = "import os, time; os.closerange(3, 1 << 12); time.sleep(0.2); print('done')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,
+        env={**os.environ, "PYTHONPATH": HOOK, DEBUG_VARIABLE: "1"},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("done\n", "")
 
 
 def test_both_ways_to_whole_stacks_are_told_where_there_are_none() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,3 +47,19 @@ def test_no_launcher_is_no_answer_and_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no launcher of train answers now"):
         ask_folders("train", [tmp_path], native=False)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_commands_that_ask_at_once_are_both_answered(tmp_path: Path) -> None:
+    """The second one's question replaces the first one's before the launcher has read it."""
+    mailbox = StacksMailbox(str(tmp_path))
+    (question,) = tmp_path.glob(f"{QUESTION}*")
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(ask_folders, "train", [tmp_path], native=False)
+        while question.read_text() in ("", "{}"):
+            assert not first.done()
+        question.write_text('{"id": "second", "native": false}')
+        while not first.done():
+            if mailbox.question() is not None:
+                mailbox.answer({"host": "node7", "stacks": []})
+    (row,) = first.result()
+    assert (row["host"], row.get("problem")) == ("node7", None)

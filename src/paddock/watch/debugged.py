@@ -38,11 +38,21 @@ def own_numbers(pids: Mapping[int, int], until: float) -> dict[int, tuple[str, i
     """The collective that ranks are in (True), or were in last: torch's process group, number."""
 
     def ask(pid: int, _signal: int) -> None:
-        with open(f"/proc/{pid}/fd/{DEBUG_FDS[2]}", "wb", buffering=0) as pipe:
-            pipe.write(b"\n")
+        path = f"/proc/{pid}/fd/{DEBUG_FDS[2]}"
+        if os.readlink(path).startswith("pipe:"):  # else it is a file of the script
+            with open(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "wb", buffering=0) as pipe:
+                pipe.write(b"\n")
 
     told = {rank: _NUMBER.fullmatch(data) for rank, data in _answers(pids, ask, until).items()}
     return {r: (t[1].decode(), int(t[2]), t[3] == b"in") for r, t in told.items() if t}
+
+
+def is_debugged(pid: int) -> bool:
+    """True for a rank that can be asked, as far as its open files tell."""
+    try:
+        return bool(_MEMORY.fullmatch(os.readlink(f"/proc/{pid}/fd/{DEBUG_FDS[0]}")))
+    except OSError:
+        return False  # it has ended, or is another user's
 
 
 def _answers(

@@ -74,12 +74,16 @@ def ask_folders(
     if not waiting:
         hint = "a launcher answers from its second second until its end"
         raise UsageError(f"no launcher of {name} answers now", hint=hint)
-    try:
-        for path in waiting:
-            question = path.with_name(path.name.replace(ANSWER, QUESTION, 1))
-            _write(str(question), {"id": asked, "native": native})
-    except OSError as error:
-        raise PaddockError(f"{error.filename}: {error.strerror}") from error
+
+    def ask(question: str) -> None:
+        try:
+            _write(question, {"id": asked, "native": native})
+        except OSError as error:
+            raise PaddockError(f"{error.filename}: {error.strerror}") from error
+
+    questions = {path: str(path).replace(f"/{ANSWER}", f"/{QUESTION}") for path in waiting}
+    for question in questions.values():
+        ask(question)
     until, found = time.monotonic() + seconds, []
     while waiting:
         for path in list(waiting):
@@ -91,6 +95,9 @@ def ask_folders(
                 problem = f"no answer within {seconds:g} s"
                 found.append({"host": host, "stacks": [], "problem": problem})
             elif path.exists():
+                newest = _read(questions[path]).get("id")
+                if newest not in (None, asked) and newest == row.get("id"):
+                    ask(questions[path])  # another command asked after us, and was answered
                 continue
             waiting.remove(path)
         # sleep: a file on another host's disk wakes nobody

@@ -15,7 +15,7 @@ from paddock.core.value import replace, value
 from paddock.errors import extra_hint
 from paddock.local.guardian import yama_scope
 from paddock.local.report.text import count, spans
-from paddock.watch.debugged import own_numbers, own_stacks
+from paddock.watch.debugged import is_debugged, own_numbers, own_stacks
 from paddock.watch.procfs import Ends, SeenWait, wait_of, waits_on
 
 TYPE_CHECKING = False
@@ -109,7 +109,7 @@ class RankStack:
         for frame in self.frames:
             if not _is_library(frame.path):
                 return ""
-            if frame.function in COLLECTIVES:
+            if frame.function in COLLECTIVES and not _is_standard(frame.path):
                 return frame.function
         return ""
 
@@ -141,6 +141,11 @@ class RankStack:
 
 def _is_library(path: str) -> bool:
     return any(mark in path for mark in LIBRARY_MARKS)
+
+
+def _is_standard(path: str) -> bool:
+    """True in the standard library: threading and multiprocessing have wait, send and recv, too."""
+    return "/lib/python3" in path and "-packages/" not in path
 
 
 def stack_row(stack: RankStack) -> dict[str, object]:
@@ -342,6 +347,8 @@ def dump(
     from time import monotonic
 
     until = monotonic() + seconds
+    # Ranks that write their stacks have time for it, also where py-spy hangs.
+    pyspy_until = until - (seconds / 4 if any(map(is_debugged, pids.values())) else 0)
     waits = {rank: wait_of(pid) for rank, pid in pids.items()}
     on, ends = waits_on(pids)
     found: dict[int, tuple[tuple[Frame, ...], str]] = {}
@@ -350,17 +357,17 @@ def dump(
     def work() -> None:
         for rank, pid in left:
             argv = [pyspy, "dump", "--json", "--native" if native else "--nonblocking"]
-            found[rank] = _frames_of([*argv, "--pid", str(pid)], until - monotonic())
+            found[rank] = _frames_of([*argv, "--pid", str(pid)], pyspy_until - monotonic())
 
     # Not all at once: on a busy machine none would be ready in time.
     threads = [Thread(target=work, daemon=True) for _ in range(min(len(pids), DUMPS_AT_ONCE))]
     for thread in threads if pyspy else ():
         thread.start()
     for thread in threads if pyspy else ():
-        thread.join(max(0.0, until - monotonic()))
+        thread.join(max(0.0, pyspy_until - monotonic()))
     late: tuple[tuple[Frame, ...], str] = (), TOO_SLOW if pyspy else NO_PYSPY
     lacking = {rank: pid for rank, pid in pids.items() if not found.get(rank, late)[0]}
-    own = own_stacks(lacking, until)
+    own = own_stacks(lacking, (monotonic() + until) / 2)
     numbers = own_numbers(pids, until)
     stacks = []
     for rank in sorted(pids):

@@ -853,8 +853,11 @@ def _debug() -> None:
 
 def _tell_collectives() -> None:
     """Write torch's collective that the rank is in, or else its latest, whenever asked."""
-    while os.read(DEBUG_FDS[1], 1):
-        os.write(DEBUG_FDS[0], _collective().encode())
+    try:
+        while os.read(DEBUG_FDS[1], 1):
+            os.write(DEBUG_FDS[0], _collective().encode())
+    except OSError:
+        return  # the script has closed all files
 
 
 def _collective() -> str:
