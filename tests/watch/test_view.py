@@ -83,3 +83,19 @@ def test_a_suspect_does_not_only_differ() -> None:
     waits = (Frame("all_reduce", torch, 4), Frame("main", "/code/train.py", 88))
     groups = group([*(RankStack(rank, waits) for rank in range(3)), *_at("read", 3)])
     assert (suspects(groups), differing(groups)) == ((3,), ())
+
+
+def test_a_rank_that_waits_for_its_own_processes_or_threads_is_in_no_collective() -> None:
+    """The standard library has functions of the same names: a loader's worker is what hangs."""
+    python = "/usr/lib/python3.11"
+    torch = f"{python}/site-packages/torch"
+    loads = (
+        Frame("wait", f"{python}/multiprocessing/connection.py", 947),
+        Frame("get", f"{python}/multiprocessing/queues.py", 113),
+        Frame("__next__", f"{torch}/utils/data/dataloader.py", 725),
+        Frame("main", "/code/train.py", 12),
+    )
+    waits = (Frame("all_reduce", f"{torch}/distributed/distributed_c10d.py", 4), *loads[3:])
+    groups = group([*(RankStack(rank, waits) for rank in range(3)), RankStack(3, loads)])
+    assert [one.place for one in groups] == ["all_reduce at train.py:12", "main at train.py:12"]
+    assert suspects(groups) == (3,)
