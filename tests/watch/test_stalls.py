@@ -84,7 +84,7 @@ STALLS: list[tuple[str, Script, int]] = [
     ("a step took 5 s before", then(100, lambda r, _s: stuck(0.0) if r == 2 else waiting(), 5), 60),
     ("a disk does not answer", then(100, lambda r, _s: stuck(0.0, state="D") if r == 0
                                     else waiting()), 60),
-    ("ranks never meet", lambda _r, _s: (0.0, 0, 0, None, "S", (
+    ("ranks never meet", lambda r, _s: (0.0, 0 if r else 4700, 0, None, "S", (  # its TCPStore
         Frame("init_process_group", "/x/site-packages/torch/c10d.py", 1), TRAIN)), 90),
 ]  # fmt: skip
 QUIET: list[tuple[str, Script]] = [

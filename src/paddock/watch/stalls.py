@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from paddock.watch.procfs import ProcessFacts
     from paddock.watch.stacks import RankStack
 
-MOVED_BYTES = 4096  # between two looks: fewer are a library's own pulse
+# In a second: fewer are a library's own pulse. Rank 0 of torch asks its TCPStore 100 times a second
+# who is there, which is 4.4 kB.
+MOVED_BYTES = 8192
 BUSY_SHARE = 0.2  # of a core
 PATIENCE_SECONDS = 20.0  # at least; without a rhythm, or init_*'s wait, stall_after holds
 START_SECONDS = 60.0  # for ranks that wait for the others to begin with
@@ -147,7 +149,9 @@ class StallDetector:
         has_marked = any(_has_marked(before[look.rank], look) for look in ranks)
         has_ended = all(look.facts is None for look in ranks)  # other nodes may go on for long
         has_moved = (
-            has_marked or has_ended or any(_has_moved(before[look.rank], look) for look in ranks)
+            has_marked
+            or has_ended
+            or any(_has_moved(before[look.rank], look, gone_by) for look in ranks)
         )
         if has_marked:
             self._learn(now)
@@ -240,11 +244,12 @@ def _has_marked(before: RankLook, now: RankLook) -> bool:
     return now.log_bytes != before.log_bytes or now.step != before.step
 
 
-def _has_moved(before: RankLook, now: RankLook) -> bool:
+def _has_moved(before: RankLook, now: RankLook, seconds: float) -> bool:
     if before.facts is None or now.facts is None:
         return (before.facts is None) != (now.facts is None)
     moved = now.facts.read_bytes + now.facts.written_bytes
-    return abs(moved - before.facts.read_bytes - before.facts.written_bytes) >= MOVED_BYTES
+    moved -= before.facts.read_bytes + before.facts.written_bytes
+    return abs(moved) >= MOVED_BYTES * max(1.0, seconds)
 
 
 def _is_busy(before: RankLook, now: RankLook, seconds: float) -> bool:
