@@ -387,7 +387,7 @@ class NodeLooks:
         if groups := group(stacks):
             self._write("stacks", why=why, **groups_row(groups, stacks))
             if why != "asked" and any(stack.frames for stack in stacks):
-                self._run.tell(f"before the stop: {groups_text(groups)}")
+                self._run.tell(f"where the ranks were before the stop: {groups_text(groups)}")
         return stacks
 
     def _dump(self, seconds: float, native: bool = False) -> list[RankStack]:
