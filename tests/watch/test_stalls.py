@@ -151,6 +151,17 @@ def test_a_rank_that_its_user_lets_go_on_is_told() -> None:
     assert replay(script, 300) == [(110, RankHeld(1, 10.0)), (200, RankReleased(1))]
 
 
+def test_a_rank_that_was_held_has_time_to_move() -> None:
+    """Looks right after its release saw 100 s in which nothing had moved, and a stall."""
+    script = then(
+        100,
+        lambda r, s: (
+            stuck(0.0, state="T") if r == 1 and s < 200 else waiting() if s < 205 else training(s)
+        ),
+    )
+    assert replay(script, 300) == [(110, RankHeld(1, 10.0)), (200, RankReleased(1))]
+
+
 def test_a_rank_in_pdb_is_told_once() -> None:
     script = then(
         100,

@@ -14,7 +14,7 @@ nothing moves, for as long as a pause    stacks are asked for, and again after T
   a rank computes, its stacks differ     it works: evaluation, compilation; patience begins again
   a rank computes, at the same place     a stall, once steps are known: a compiler looks like that
 something moves after a stall            the stall is over
-a rank that was held goes on             a notice, once
+a rank that was held goes on             a notice, once; patience begins again
 """
 
 from __future__ import annotations
@@ -216,6 +216,7 @@ class StallDetector:
                 if look.rank in self._told:
                     self._told.remove(look.rank)
                     found.append(RankReleased(look.rank))
+                    self._moved_at = self._moved_at if self._is_stalled else now
                 continue
             since = self._held_since.setdefault(look.rank, now)
             if now - since >= STOPPED_SECONDS and look.rank not in self._told:
