@@ -157,7 +157,7 @@ def test_the_survivors_stacks_are_kept_when_a_rank_fails(tmp_path: Path) -> None
 
 def test_everyones_stacks_are_kept_when_the_time_is_over(tmp_path: Path) -> None:
     """A job that hangs until --timeout ends with the place of each rank."""
-    flags = ("--nproc-per-node", "3", "--timeout", "40", "--stall-after", "0")
+    flags = ("--nproc-per-node", "3", "--timeout", "60", "--stall-after", "0")
     with launched(tmp_path, STUCK, "sleep", flags=flags) as run:
         assert run.process.wait(100) == 124
         row = run.wait_row("stacks")
