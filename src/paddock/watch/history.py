@@ -351,14 +351,14 @@ def _lines(file: BinaryIO) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
         if rows is None or len(rows) != len(lines):
             rows = [_parsed(line) for line in lines]
         yield from (
-            (line, row if _is_sound(row) else None) for line, row in zip(lines, rows, strict=True)
+            (line, row if is_sound(row) else None) for line, row in zip(lines, rows, strict=True)
         )
 
 
 def row_of(line: bytes) -> Row | None:
     """The row in a line of a history; None in a damaged one."""
     row: Row = _parsed(line)
-    return row if _is_sound(row) else None
+    return row if is_sound(row) else None
 
 
 def _parsed(text: bytes) -> Any:
@@ -368,7 +368,7 @@ def _parsed(text: bytes) -> Any:
         return None
 
 
-def _is_sound(row: Any) -> bool:
+def is_sound(row: Any) -> bool:
     """Return True if a row has the fields of its kind."""
     try:
         for name, found in row.items():  # in one loop: a long history has 150,000 rows

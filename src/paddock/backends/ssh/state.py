@@ -20,7 +20,6 @@ A host may be untrusted: its answer is used only where it has the right types (`
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ from paddock.backends.common.recorded import VERDICTS, end_of, rank_of
 from paddock.backends.ssh.command import Target
 from paddock.backends.types import ALIVE, FINAL, JobStatus, NodeStatus, RankStatus, State, role_word
 from paddock.errors import EXIT_SIGNAL_BASE
-from paddock.watch.history import row_of
+from paddock.watch.history import is_sound
 
 ID = re.compile(r"[a-z0-9][-a-z0-9]{0,63}")
 KNOWN = (*ALIVE, "succeeded", "failed", "cancelled", "lost", "unknown")
@@ -86,8 +85,7 @@ def checked(row: Mapping[str, Any]) -> dict[str, Any]:
     ranks, whole = row.get("ranks"), row.get("whole")
     found["ranks"] = [str(name) for name in ranks] if isinstance(ranks, (dict, list)) else []
     news = row.get("news")
-    lines = (json.dumps(each).encode() for each in (news if isinstance(news, list) else ()))
-    found["news"] = [each for line in lines if (each := row_of(line)) is not None]
+    found["news"] = [each for each in (news if isinstance(news, list) else ()) if is_sound(each)]
     found["whole"] = {}
     if isinstance(whole, dict) and whole:
         verdict, reported = whole.get("verdict"), typed(whole, WHOLE)
