@@ -20,7 +20,7 @@ from paddock.local.output.logs import run_folder
 from paddock.local.output.streams import OutputThread
 from paddock.local.report.reporter import Reporter, ScreenReporter, is_short, stderr_columns
 from paddock.local.report.text import LEVELS, end_text
-from paddock.local.runs.entry import CONTROL, RunEntry, is_recorded, job_name, take_entry
+from paddock.local.runs.entry import CALLER_FD, CONTROL, RunEntry, is_recorded, job_name, take_entry
 from paddock.local.runs.record import keep_reason
 
 TYPE_CHECKING = False
@@ -240,6 +240,7 @@ class LauncherProcess(Launcher):
             for came_as in {number, from_guardian(number)}:
                 signals.watch(number, came_as)
         self._watch_guardian(guardian_pid)
+        self._watch_caller()
         take_signals()
         try:
             self.output.start()
@@ -278,6 +279,23 @@ class LauncherProcess(Launcher):
         if os.getppid() != guardian_pid:
             gone()
         self.loop.watch(fd, READ, gone)
+
+    def _watch_caller(self) -> None:
+        """End the job when the Python process that called paddock.launch has gone."""
+        text = self.env.get(CALLER_FD, "")
+        if not text.isdecimal():
+            return
+        fd = int(text)
+
+        def gone(_events: int = 0) -> None:
+            self.loop.unwatch(fd)
+            self.member.on_signal(SIGTERM, "submitter")
+
+        try:
+            os.set_inheritable(fd, False)
+            self.loop.watch(fd, READ, gone)
+        except OSError:
+            return  # the variable was inherited, and not the pipe
 
     def _begin_watch(self) -> None:
         """Watch this node's ranks from now on, or from when there are logs."""

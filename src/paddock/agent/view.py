@@ -216,6 +216,11 @@ def verdict_row(verdict: Verdict, failed_at: float | None = None) -> dict[str, o
     }  # fmt: skip
     if failed_at is not None:
         row["failed_at"] = failed_at
+    if (end := verdict.culprit) is not None:
+        row["culprit"] = {
+            "role": end.role, "rank": end.rank, "host": end.host, "code": end.exit_code,
+            "cause": end.cause, "tail": end.tail,
+        }  # fmt: skip
     return row
 
 

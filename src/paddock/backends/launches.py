@@ -192,6 +192,7 @@ def _recorded(run: RegisteredJob) -> JobStatus:
         return replace(
             end,
             failed_at=_number(row.get("verdict"), "failed_at"),
+            culprit=recorded.culprit_of(row.get("verdict")),
             attempt=attempt,
             nodes=recorded.ended(nodes, end.state),
         )

@@ -239,7 +239,7 @@ class Registry:
         for name in names:
             folder = self.folder / name
             try:
-                found.append(_read(folder))
+                found.append(read_entry(folder))
             except FileNotFoundError:
                 self.damaged += [name] if _is_abandoned(folder) else []
             except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError,
@@ -389,7 +389,8 @@ def keep_plan(run: RegisteredJob, plan: SubmissionPlan) -> None:
     _write(run.folder / "plan.json", asdict(plan))
 
 
-def _read(folder: Path) -> RegisteredJob:
+def read_entry(folder: Path) -> RegisteredJob:
+    """Return the entry in a directory. Raises OSError, ValueError or LookupError if damaged."""
     with open(os.path.join(folder, "run.json"), "rb") as file:
         row = json.loads(file.read())
     handle, created_at = parse_handle(row["handle"]), float(row["created_at"])

@@ -217,6 +217,21 @@ class NodeStatus:
 
 
 @dataclass(frozen=True)
+class Culprit:
+    """The rank that failed first (root cause). rank: -1 for a whole node that was lost.
+
+    cause: as --restart-on spells it. tail: the last lines of its log.
+    """
+
+    role: str
+    rank: int
+    host: str
+    code: int
+    cause: str = "exit"
+    tail: str = ""
+
+
+@dataclass(frozen=True)
 class JobStatus:
     """The status of a job, asked at `as_of` (seconds since 1970).
 
@@ -224,6 +239,7 @@ class JobStatus:
     entered its state, by its backend, 0.0 if unknown; failed_at: of the first failure. attempt:
     counts restarts, from 0. is_stalled: its ranks stand still; why says where, and which are
     suspects. profile: the kind of its lines of progress. trackers: names and addresses of pages.
+    culprit: the rank that failed first.
     """
 
     state: State
@@ -237,6 +253,7 @@ class JobStatus:
     is_stalled: bool = False
     profile: str = ""
     trackers: tuple[tuple[str, str], ...] = ()
+    culprit: Culprit | None = None
 
     @property
     def is_final(self) -> bool:

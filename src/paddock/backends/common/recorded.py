@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from paddock.backends.types import NodeStatus, RankStatus, State, role_word
+from paddock.backends.types import Culprit, NodeStatus, RankStatus, State, role_word
 from paddock.errors import EXIT_SIGNAL_BASE
 
 VERDICTS: dict[str, State] = {"succeed": "succeeded", "fail": "failed", "cancel": "cancelled"}
@@ -51,6 +51,18 @@ def rank_of(row: Mapping[str, Any]) -> RankStatus:
     return RankStatus(
         role_word(str(row["role"])), int(row["rank"]), str(row["state"]), row.get("code")
     )
+
+
+def culprit_of(verdict: object) -> Culprit | None:
+    """Return the rank that failed first, from the row of a verdict; None without one."""
+    row = verdict.get("culprit") if isinstance(verdict, dict) else None
+    try:
+        return None if row is None else Culprit(
+            role_word(str(row["role"])), int(row["rank"]), str(row["host"]), int(row["code"]),
+            str(row["cause"]), str(row["tail"]),
+        )  # fmt: skip
+    except (ValueError, TypeError, LookupError, OverflowError):
+        return None  # it is damaged
 
 
 def _node(row: Mapping[str, Any]) -> NodeStatus:

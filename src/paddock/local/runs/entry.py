@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 KEPT_RUNS = 1000
 REMOVED_AT_ONCE = 20
 NOWHERE = "/dev/null/no-home"  # where nothing can be made, by root neither
+# Of paddock.launch (api/launch.py): the entry that it made; a pipe that ends when its process does.
+GIVEN_ID, CALLER_FD = "PADDOCK_RUN_ID", "PADDOCK_CALLER_FD"
 CONTROL = "control"  # the name of the control socket
 DRAWS = 8  # of an id, until an unused one is found
 NAME_CHARACTERS_MAX = 40
@@ -94,8 +96,13 @@ class RunEntry:
 
 
 def take_entry(env: Mapping[str, str], name: str) -> RunEntry:
-    """Make the entry of a new run: an id that no other run of this user has, and its directory."""
+    """Make the entry of a new run: an id that no other run of this user has, and its directory.
+
+    One that paddock.launch has made for this launcher is taken as it is.
+    """
     above = registry_folder(env)
+    if (given := env.get(GIVEN_ID)) and os.path.isdir(os.path.join(above, given)):
+        return RunEntry(given, os.path.join(above, given))
     if above.startswith(NOWHERE):
         problem = "there is no home directory: set XDG_STATE_HOME to a directory of yours"
         return RunEntry(f"{name}-{os.urandom(2).hex()}", "", problem)

@@ -1,0 +1,159 @@
+"""A function and its arguments as a call file, which each rank of a job runs (call.py).
+
+Pickled by cloudpickle: functions of notebooks, of the main script and of test modules by value,
+those of importable modules by name. So both sides need the same minor version of Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import marshal
+import os
+import pickle
+import sys
+from importlib.machinery import PathFinder
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+
+from paddock.errors import Problem, UsageError, extra_hint
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
+
+CALL, RESULTS = "call", "results"  # names in a run's directory
+CALL_BYTES_MAX = 1 << 28
+RESULT_BYTES_MAX = 1 << 28
+
+
+def pack(
+    function: Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    *,
+    path: Sequence[str],
+    result_bytes_max: int = RESULT_BYTES_MAX,
+) -> bytes:
+    """Return the content of a call file. path: sys.path of the ranks.
+
+    Raises UsageError, which names what cannot be pickled.
+    """
+    data = _dumps(function, args, kwargs)
+    if len(data) > CALL_BYTES_MAX:
+        what = f"{name_of(function)} and its arguments have {len(data):,} bytes"
+        hint = "save large data to a file and pass its path"
+        raise UsageError(f"{what}, and at most {CALL_BYTES_MAX:,} are sent", hint=hint)
+    header = {
+        "python": list(sys.version_info[:2]), "path": list(path), "name": name_of(function),
+        "size": 0, "result_bytes_max": result_bytes_max, "sources": _sources(function),
+    }  # fmt: skip
+    for _ in range(2):  # its size is a number of the same length in both rounds
+        header["size"] = len(marshal.dumps(header, 2))
+    return marshal.dumps(header, 2) + data
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """Return the name of a function for people."""
+    return str(getattr(function, "__qualname__", None) or repr(function)).replace("<locals>.", "")
+
+
+def own_path() -> list[str]:
+    """Return sys.path with absolute entries, for ranks on this machine."""
+    return [os.path.abspath(each) for each in sys.path]
+
+
+def _dumps(
+    function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
+) -> bytes:
+    try:
+        import cloudpickle
+    except ImportError as error:
+        if function.__module__ == "__main__":
+            what = "a function of a notebook or of the main script needs cloudpickle"
+            raise UsageError(what, hint=extra_hint("python")) from error
+        dumps: Callable[[object], bytes] = pickle.dumps
+    else:
+        dumps = cloudpickle.dumps
+    value = (function, tuple(args), dict(kwargs))
+    with _by_value(function):
+        try:
+            return dumps(value)
+        except Exception as error:  # a lock, a socket, a generator: by their kind
+            found = list(_unpicklable(function, args, kwargs, dumps))
+            if not found:
+                found = [Problem(f"{name_of(function)} cannot be pickled: {error}")]
+            raise UsageError.of(found) from error
+
+
+@contextlib.contextmanager
+def _by_value(function: Callable[..., object]) -> Iterator[None]:
+    """Pickle a module by value which the ranks could not import, as those of pytest."""
+    module = sys.modules.get(getattr(function, "__module__", "") or "")
+    top = module.__name__.partition(".")[0] if module is not None else ""
+    if module is None or top in ("__main__", "builtins") or PathFinder.find_spec(top) is not None:
+        yield
+        return
+    import cloudpickle
+
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def _unpicklable(
+    function: Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    dumps: Callable[[object], bytes],
+) -> Iterator[Problem]:
+    """Yield a problem for each argument, global and closed-over name that cannot be pickled."""
+    name = name_of(function)
+    named = {f"argument {number}": each for number, each in enumerate(args)}
+    named |= {f"argument '{key}'": each for key, each in kwargs.items()}
+    named |= dict(_names_used(function, set()))
+    for what, value in named.items():
+        try:
+            dumps(value)
+        except Exception as error:  # noqa: BLE001  # by the kind of the value
+            kind = type(value)
+            hint = "make it inside the function, or pass what it is made from"
+            yield Problem(
+                f"{name} cannot be sent to the ranks: {what} is a "
+                f"{kind.__module__}.{kind.__qualname__}, which cannot be pickled ({error})", hint
+            )  # fmt: skip
+
+
+def _names_used(function: object, seen: set[int]) -> Iterator[tuple[str, object]]:
+    """Yield the globals and closed-over values of a function that is pickled by value."""
+    function = getattr(function, "func", getattr(function, "__func__", function))
+    if not isinstance(function, FunctionType) or id(function) in seen:
+        return
+    seen.add(id(function))
+    names = _global_names(function.__code__)
+    found = [(f"global '{each}'", function.__globals__.get(each)) for each in names]
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    for name, cell in cells:
+        with contextlib.suppress(ValueError):  # it is empty
+            found.append((f"'{name}' of the function around it", cell.cell_contents))
+    for name, value in found:
+        if isinstance(value, FunctionType) and value.__module__ == function.__module__:
+            yield from _names_used(value, seen)
+        elif not isinstance(value, (ModuleType, FunctionType, BuiltinFunctionType)):
+            yield name, value
+
+
+def _global_names(code: CodeType) -> set[str]:
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return set(code.co_names).union(*map(_global_names, inner))
+
+
+def _sources(function: object) -> dict[str, str]:
+    """Return the text of the cell that a function was defined in, for its tracebacks."""
+    code = getattr(function, "__code__", None)
+    if code is None or os.path.exists(code.co_filename):
+        return {}
+    lines = linecache.getlines(code.co_filename)
+    return {code.co_filename: "".join(lines)} if lines else {}

@@ -1,0 +1,225 @@
+"""paddock.launch: start a job on this machine, from a script, a module, a command or a function."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+
+from paddock.api.run import Run
+from paddock.errors import Problem, UsageError
+from paddock.local.runs.entry import CALLER_FD, GIVEN_ID, as_name, take_entry
+from paddock.local.runs.record import TERMINATION_LOG
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import IO
+
+    Target = str | Sequence[str] | Callable[..., object]
+
+MODULE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # package.module:function
+REASON = "reason"  # the file in which the launcher says why it could not start
+# The launcher is this Paddock, whatever a file in the working directory is called.
+CODE = "import sys; sys.path[0] = {!r}; from paddock.cli.main import main; main()"
+TIMEOUT_UNIT = "s"
+
+
+def launch(
+    target: Target,
+    *args: object,
+    nproc: int | str | None = None,
+    devices: str | Sequence[int | str] | None = None,
+    elastic: tuple[int, int] | None = None,
+    max_restarts: int | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    warm: bool | str | None = None,
+    name: str | None = None,
+    flags: Sequence[str] = (),
+    quiet: bool = False,
+    result_bytes_max: int | None = None,
+    **kwargs: object,
+) -> Run:
+    """Start a job on this machine; returns at once. `paddock list` shows it as any other run.
+
+    target: a function, "package.module:function", the path of a script, or the words of a command.
+    A function runs in every rank with `args` and `kwargs`, after the environment of its framework
+    is set: MASTER_ADDR, RANK and so on. Other targets take `args` as their arguments.
+
+    nproc: processes; one for each device by default. devices: such as "0,1". elastic: minimum and
+    maximum of nodes. env: variables for the ranks. timeout: of the job, in seconds. warm: True
+    imports the framework once and forks the ranks; "keep" also for the next launch. name: of the
+    run. flags: more flags of `paddock launch`. quiet: show no output; the logs have it.
+    result_bytes_max: of each rank's result.
+
+    The output of rank 0 is shown in this notebook's cell or on this terminal. The job ends with
+    this process, and with `with paddock.launch(...) as run:`. No live process is forked.
+
+    Raises UsageError with all problems: of the arguments, and a function that cannot be pickled.
+
+    >>> import paddock
+    >>> paddock.launch(pow, 2, 10, nproc=2, quiet=True).results()
+    [1024, 1024]
+    """
+    refuse_in_rank("launch")
+    problems = [] if callable(target) or not kwargs else [_no_keywords(kwargs)]
+    words = [*launch_flags(nproc, devices, elastic, max_restarts, timeout, warm, problems), *flags]
+    name = as_name(name or name_of_target(target))
+    entry = take_entry(os.environ, name)
+    if not entry.folder:
+        problems.append(Problem(f"a run cannot be recorded: {entry.problem}"))
+    if problems:
+        raise UsageError.of(problems)
+    command = _command(target, args, kwargs, entry.folder, result_bytes_max)
+    child_env = {**os.environ, **(env or {}), GIVEN_ID: entry.run_id}
+    return start([*words, *command], entry.run_id, entry.folder, child_env, quiet=quiet)
+
+
+def refuse_in_rank(verb: str) -> None:
+    """Raise UsageError in a rank: each rank of a job would start a job of its own."""
+    if rank := os.environ.get("PADDOCK_RANK"):
+        hint = "call it below if __name__ == '__main__', in the process that is no rank"
+        raise UsageError(f"paddock.{verb}() was called in rank {rank} of a job", hint=hint)
+
+
+def launch_flags(
+    nproc: int | str | None,
+    devices: str | Sequence[int | str] | None,
+    elastic: tuple[int, int] | None,
+    max_restarts: int | None,
+    timeout: float | None,
+    warm: bool | str | None,
+    problems: list[Problem],
+) -> list[str]:
+    """Return the flags of `paddock launch` for these keywords; what is wrong goes to problems."""
+    given: dict[str, object] = {
+        "--nproc-per-node": nproc,
+        "--devices": devices if isinstance(devices, str) or devices is None
+        else ",".join(map(str, devices)),
+        "--max-restarts": max_restarts,
+        "--timeout": timeout,
+        "--warm": {True: "on", False: "off"}.get(warm, warm) if warm is not None else None,  # type: ignore[call-overload]  # a text is its own
+    }  # fmt: skip
+    if elastic is not None:
+        try:
+            low, high = elastic
+            given["--nnodes"] = f"{low:d}:{high:d}"
+        except (TypeError, ValueError):
+            problems.append(Problem(f"elastic={elastic!r}: not two numbers", "elastic=(2, 4)"))
+    return [word for name, each in given.items() if each is not None for word in (name, str(each))]
+
+
+def _no_keywords(kwargs: Mapping[str, object]) -> Problem:
+    from paddock.command_line import nearest
+
+    known = [each for each in launch.__kwdefaults__ or ()]
+    (name, *_) = kwargs
+    return Problem(
+        f"launch() has no keyword '{name}', and only a function takes others",
+        nearest(name, known, "give a script its arguments as texts: launch('train.py', '--lr=1')"),
+    )
+
+
+def name_of_target(target: Target) -> str:
+    """Return the name of a run from its target."""
+    if callable(target):
+        from paddock.api.function import name_of
+
+        return name_of(target).rpartition(".")[2]
+    word = target if isinstance(target, str) else next(iter(target), "")
+    return os.path.basename(str(word)).rpartition(":")[2].removesuffix(".py")
+
+
+def _command(
+    target: Target,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    folder: str,
+    result_bytes_max: int | None,
+) -> list[str]:
+    """Return the words of the script and its arguments; a function gets its call file there."""
+    if isinstance(target, str) and MODULE.fullmatch(target):
+        target = load_function(target)
+    if isinstance(target, str):
+        return ["--", target, *map(str, args)]
+    if not callable(target):
+        return ["--", *map(str, target), *map(str, args)]
+    from paddock.api import call, function
+
+    limit = result_bytes_max or function.RESULT_BYTES_MAX
+    try:
+        content = function.pack(
+            target, args, kwargs, path=function.own_path(), result_bytes_max=limit
+        )
+    except BaseException:
+        os.rmdir(folder)
+        raise
+    path = os.path.join(folder, function.CALL)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(content)
+    return ["--", call.__file__, path, os.path.join(folder, function.RESULTS)]
+
+
+def load_function(text: str) -> Callable[..., object]:
+    """Return the function that "package.module:function" names. Raises UsageError."""
+    from importlib import import_module
+
+    module, _, names = text.partition(":")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` does
+    try:
+        found: object = import_module(module)
+        for name in names.split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"'{text}' cannot be imported: {error}") from error
+    if not callable(found):
+        raise UsageError(f"'{text}' is a {type(found).__name__}, and no function")
+    return found
+
+
+def start(
+    argv: Sequence[str], run_id: str, folder: str, env: dict[str, str], *, quiet: bool
+) -> Run:
+    """Start a launcher that ends when this process does, and whose output is shown here."""
+    reason = os.path.join(folder, REASON)
+    with open(reason, "x", encoding="utf-8"):
+        pass
+    held, ours = os.pipe()  # the launcher sees when this process has ended: nobody holds `ours`
+    where = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    command = [sys.executable, "-c", CODE.format(where), "launch", *argv]
+    is_shown = not quiet and not (sys.stdout is sys.__stdout__ and sys.stderr is sys.__stderr__)
+    out = subprocess.DEVNULL if quiet else subprocess.PIPE if is_shown else None
+    try:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=(held,),
+            start_new_session=True,  # Ctrl-C reaches this process only, which then stops the job
+            env={**env, TERMINATION_LOG: reason, CALLER_FD: str(held)},
+        )  # fmt: skip
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(held)
+    readers = []
+    if is_shown:
+        for stream, to in ((child.stdout, sys.stdout), (child.stderr, sys.stderr)):
+            assert stream is not None
+            readers.append(threading.Thread(target=_show, args=(stream, to), daemon=True))
+            readers[-1].start()
+    return Run(run_id, folder, child=child, held_fd=ours, readers=readers)
+
+
+def _show(stream: IO[bytes], to: IO[str]) -> None:
+    """Copy what a launcher prints to the stream of a cell, as it comes."""
+    import codecs
+
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    with stream:
+        while data := stream.read1():  # type: ignore[attr-defined]  # a BufferedReader has it
+            to.write(decoder.decode(data))
+            to.flush()

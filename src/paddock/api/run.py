@@ -1,0 +1,385 @@
+"""Run: a job that was launched or submitted. Wait for it, its results, status and logs; stop it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from contextlib import suppress
+from threading import Lock
+
+from paddock.api.errors import RankFailedError, RunFailedError
+from paddock.errors import EXIT_OWN_FAULT, EXIT_USAGE, PaddockError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+    from threading import Thread
+    from types import TracebackType
+    from typing import Any
+
+    from paddock.backends.registry import RegisteredJob
+    from paddock.backends.types import JobStatus
+
+POLL_SECONDS = 0.5
+SHOWN_SECONDS = 2.0  # for the last lines of a run that has ended
+_alive: dict[str, Run] = {}  # launched by this process, and not known to have ended
+
+
+class Run:
+    """A run, launched by this process or found again: `Run.find("last")`.
+
+    id: its name and four hex digits, as `paddock list` shows it.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        folder: str,
+        *,
+        child: subprocess.Popen[bytes] | None = None,
+        held_fd: int = -1,
+        readers: Sequence[Thread] = (),
+    ) -> None:
+        """child: its launcher, when this process has started it. held_fd: its end of their pipe.
+
+        readers: threads that show its output. Use paddock.launch, paddock.submit or Run.find.
+        """
+        self.id = run_id
+        self._folder = folder
+        self._child = child
+        self._held_fd = held_fd
+        self._readers = tuple(readers)
+        self._lock = Lock()
+        if child is not None:
+            _alive[run_id] = self
+
+    @classmethod
+    def find(cls, word: str = "last") -> Run:
+        """Return a run by its id or the beginning of it, a name, a handle, or "last".
+
+        Raises UsageError when none is recorded.
+        """
+        from paddock.cli.job_status import one_of
+
+        run = one_of([word])
+        return _alive.get(run.run_id) or cls(run.run_id, str(run.folder))
+
+    @classmethod
+    def all(cls) -> list[Run]:
+        """Return the runs that are recorded here, the oldest first."""
+        from paddock.backends.registry import Registry
+
+        return [cls(run.run_id, str(run.folder)) for run in Registry(os.environ).runs()]
+
+    # ------------------------------------------------------------------ look at it
+
+    @property
+    def status(self) -> JobStatus:
+        """The status now, as `paddock status --json` has it: state, why, code, nodes, ranks."""
+        from paddock.cli.job_status import ask
+
+        entry = self._entry()
+        if entry is None:
+            return self._before_its_record()
+        return ask(entry)
+
+    @property
+    def handle(self) -> str:
+        """The address of the job: `launch://host/train-3f2a`, `slurm://cluster/1234`."""
+        entry = self._entry()
+        return str(entry.handle) if entry is not None else f"launch:///{self.id}"
+
+    def is_done(self) -> bool:
+        """Return True if the run has ended, however it did."""
+        if self._child is not None:
+            return self._child.poll() is not None
+        return self.status.is_final
+
+    def logs(
+        self, *, rank: int | None = None, follow: bool = False, tail: int | None = None
+    ) -> Iterator[str]:
+        """Yield the lines of the logs in order of time, each with its rank, as `paddock logs`.
+
+        rank: only of this one. follow: until the run has ended. tail: only so many of the last.
+        """
+        from paddock.backends.backend import find_backend
+        from paddock.backends.merge import prefixed, tail_of
+        from paddock.backends.types import LogQuery
+
+        entry = self._recorded()
+        ranks = () if rank is None else (rank,)
+        query = LogQuery(ranks=ranks, follow=follow, tail=tail)
+        pieces = find_backend(entry.handle.backend).logs(entry, query)
+        if tail is not None and not follow:
+            pieces = tail_of(pieces, tail)
+        for data in prefixed(pieces, is_terminal=False):
+            yield from data.decode(errors="replace").splitlines()
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the states that it was seen in, the oldest first: at, state, why, code."""
+        entry = self._entry()
+        return [*reversed([*entry.events])] if entry is not None else []
+
+    # --------------------------------------------------------------- wait for it
+
+    def wait(self, timeout: float | None = None, *, check: bool = True) -> JobStatus:
+        """Wait until it has ended, and return its status. timeout: seconds.
+
+        An interrupt (Ctrl-C, or the notebook's stop button) ends the run; a second one at once.
+        Raises RankFailedError or RunFailedError if it did not succeed, unless check is False;
+        TimeoutError if it has not ended by then, and it goes on.
+        """
+        self._wait(timeout)
+        status = self.status
+        if check and status.state != "succeeded":
+            raise self._failure(status)
+        return status
+
+    def results(self, timeout: float | None = None) -> list[Any]:
+        """Wait, and return what the function returned in each rank, by rank. Raises as wait()."""
+        self._wait(timeout)
+        if self._child is None or self._child.returncode:
+            status = self.status
+            if status.state != "succeeded":
+                raise self._failure(status)
+        return self._read_results()
+
+    @property
+    def result(self) -> Any:
+        """What the function returned in rank 0; waits for it. Raises as wait()."""
+        return self.results()[0]
+
+    async def wait_async(self, timeout: float | None = None, *, check: bool = True) -> JobStatus:
+        """As wait(), for coroutines. A task that is cancelled meanwhile ends the run."""
+        from asyncio import CancelledError, to_thread
+
+        try:
+            return await to_thread(self.wait, timeout, check=check)
+        except CancelledError:
+            self.stop()
+            raise
+
+    async def results_async(self, timeout: float | None = None) -> list[Any]:
+        """As results(), for coroutines. A task that is cancelled meanwhile ends the run."""
+        await self.wait_async(timeout)
+        return self.results()
+
+    # --------------------------------------------------------------------- end it
+
+    def stop(self, *, now: bool = False) -> None:
+        """Tell it to end, with its grace, and return; a run that has ended stays as it is.
+
+        now: without grace.
+        """
+        if self._child is not None:
+            self._signal(*(2 if now else 1) * ("SIGTERM",))
+            return
+        from paddock.backends.backend import find_backend
+
+        entry = self._recorded()
+        if not self.status.is_final:
+            find_backend(entry.handle.backend).stop(entry, now=now)
+
+    def fetch(self, to: str | os.PathLike[str] | None = None) -> Path:
+        """Copy its logs and `output/` to a folder, ./ID by default; returns the folder."""
+        from pathlib import Path
+
+        from paddock.backends.backend import find_backend
+
+        folder = Path(to or self.id)
+        folder.mkdir(parents=True, exist_ok=True)
+        entry = self._recorded()
+        find_backend(entry.handle.backend).fetch(entry, folder, _ignore, _ignore)
+        return folder
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None,
+        _frames: TracebackType | None,
+    ) -> None:  # fmt: skip
+        if not self.is_done():
+            self.stop()
+            self.wait(check=False)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id}>"
+
+    # --------------------------------------------------------------------- inside
+
+    def _wait(self, timeout: float | None) -> None:
+        if self._child is None:
+            self._poll(timeout)
+            return
+        interrupts = 0
+        while True:
+            try:
+                code = self._wait_child(timeout)
+                break
+            except KeyboardInterrupt:
+                interrupts += 1
+                timeout = None  # it ends within its grace
+                self._signal("SIGINT")
+        self._close(code)
+        if interrupts:
+            raise KeyboardInterrupt
+
+    def _wait_child(self, timeout: float | None) -> int:
+        from subprocess import TimeoutExpired
+
+        assert self._child is not None
+        try:
+            return self._child.wait(timeout)
+        except TimeoutExpired as error:
+            raise TimeoutError(f"{self.id} has not ended within {timeout:g} s") from error
+
+    def _poll(self, timeout: float | None) -> None:
+        """Wait for a run that is not our child: its backend tells no end, it has to be asked."""
+        from time import monotonic, sleep
+
+        deadline = None if timeout is None else monotonic() + timeout
+        try:
+            while not self.status.is_final:
+                if deadline is not None and monotonic() > deadline:
+                    raise TimeoutError(f"{self.id} has not ended within {timeout:g} s")
+                # sleep: a batch system does not report the end of a job
+                sleep(POLL_SECONDS)
+        except KeyboardInterrupt:
+            self.stop()
+            raise
+
+    def _close(self, code: int) -> None:
+        """Release what is held for the child. Raises the launcher's own usage error."""
+        _alive.pop(self.id, None)
+        with self._lock:
+            if self._held_fd >= 0:
+                os.close(self._held_fd)
+                self._held_fd = -1
+        for reader in self._readers:
+            reader.join(SHOWN_SECONDS)
+        if code == EXIT_USAGE and self._entry() is None:
+            raise UsageError(self._reason() or "the job could not be started")
+
+    def _signal(self, *names: str) -> None:
+        import signal
+
+        assert self._child is not None
+        for name in names:
+            self._child.send_signal(getattr(signal, name))
+
+    def _reason(self) -> str:
+        with suppress(OSError), open(os.path.join(self._folder, "reason"), encoding="utf-8") as file:
+            return file.read().strip()
+        return ""
+
+    def _entry(self) -> RegisteredJob | None:
+        """Return the record of the run; None before its launcher has begun one."""
+        from pathlib import Path
+
+        from paddock.backends.registry import read_entry
+
+        with suppress(FileNotFoundError):
+            return read_entry(Path(self._folder))
+        return None
+
+    def _recorded(self) -> RegisteredJob:
+        entry = self._entry()
+        if entry is None:
+            raise PaddockError(f"{self.id} is still starting", hint="try again in a moment")
+        return entry
+
+    def _before_its_record(self) -> JobStatus:
+        from time import time
+
+        from paddock.backends.types import JobStatus
+
+        code = self._child.poll() if self._child is not None else EXIT_OWN_FAULT
+        if code is None:
+            return JobStatus("starting", time())
+        state = "succeeded" if code == 0 else "failed"
+        return JobStatus(state, time(), self._reason(), code)  # type: ignore[arg-type]  # both are
+
+    def _failure(self, status: JobStatus) -> RunFailedError:
+        from paddock.cli.job_status import exit_code
+
+        code, culprit = exit_code(status), status.culprit
+        if culprit is None:
+            what = f"{self.id} {status.state}" + f": {status.why}" * bool(status.why)
+            return RunFailedError(what, run_id=self.id, state=status.state, exit_code=code)
+        row = self._raised(status.attempt, culprit.rank) if culprit.role == "worker" else {}
+        others = {
+            rank.rank for node in status.nodes for rank in node.ranks
+            if rank.role == culprit.role and rank.state != "succeeded"
+        }  # fmt: skip
+        message = f"{self.id}: {status.why}"
+        if row:
+            message += f": {row['type']}: {row['text']}"
+        failure = RankFailedError(
+            message, run_id=self.id, exit_code=code, rank=culprit.rank, host=culprit.host,
+            role=culprit.role, traceback=str(row.get("traceback") or culprit.tail),
+            consequences=tuple(sorted(others - {culprit.rank})),
+        )  # fmt: skip
+        failure.__cause__ = row.get("error")
+        return failure
+
+    def _raised(self, attempt: int, rank: int) -> dict[str, Any]:
+        """Return what the function of a rank raised, as call.py wrote it."""
+        try:
+            found = _load(os.path.join(self._results_folder(), f"{attempt}.{rank}.error"))
+            assert isinstance(found, dict)
+            return found
+        except Exception:  # noqa: BLE001  # a class that cannot be imported here, for one
+            return {}
+
+    def _read_results(self) -> list[Any]:
+        folder = self._results_folder()
+        numbers = sorted(
+            (int(attempt), int(rank))
+            for name in (os.listdir(folder) if os.path.isdir(folder) else ())
+            if name.endswith(".result")
+            for attempt, rank, _ in [name.split(".")]
+        )
+        if not numbers:
+            what = f"{self.id} returned no results"
+            raise PaddockError(what, hint="only functions do: paddock.launch(function)")
+        last = numbers[-1][0]
+        ranks = [rank for attempt, rank in numbers if attempt == last]
+        if missing := sorted({*range(max(ranks) + 1)} - {*ranks}):
+            what = f"{self.id}: ranks {missing} exited without a result (os._exit, exec)"
+            raise PaddockError(what, hint="let the function return in every rank")
+        return [_load(os.path.join(folder, f"{last}.{rank}.result")) for rank in ranks]
+
+    def _results_folder(self) -> str:
+        return os.path.join(self._folder, "results")
+
+
+def _load(path: str) -> Any:
+    import pickle
+
+    with open(path, "rb") as file:
+        return pickle.load(file)
+
+
+def _ignore(_told: object) -> None:
+    """Show no progress."""
+
+
+def _at_exit() -> None:
+    """Wait for the runs that go on when a script ends; after an error, or in a notebook, stop them.
+
+    A thread of concurrent.futures is waited for in the same way.
+    """
+    is_over = hasattr(sys, "ps1") or "ipykernel" in sys.modules or hasattr(sys, "last_value")
+    for run in [*_alive.values()]:
+        if is_over:
+            run.stop()
+    for run in [*_alive.values()]:
+        with suppress(PaddockError, KeyboardInterrupt):
+            run.wait(check=False)
+
+
+atexit.register(_at_exit)
