@@ -8,14 +8,9 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "launch": "paddock.api.launch",
-    "submit": "paddock.api.submit",
     "Run": "paddock.api.run",
     "RankFailedError": "paddock.api.errors",
     "RunFailedError": "paddock.api.errors",
-    "Job": "paddock.core.job",
-    "Plan": "paddock.core.plan",
-    "make_job": "paddock.api.job",
-    "explain": "paddock.api.job",
     "PaddockError": "paddock.errors",
     "UsageError": "paddock.errors",
     **dict.fromkeys(
@@ -24,7 +19,7 @@ _MODULES = {
     ),
     "report": "paddock.watch.rank",
 }
-__all__ = ["__version__", *_MODULES]  # noqa: PLE0604  # names, each from its module
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> object:

@@ -20,7 +20,6 @@ from paddock.errors import Problem, UsageError, extra_hint
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Any
 
 CALL, RESULTS = "call", "results"  # names in a run's directory
 CALL_BYTES_MAX = 1 << 28

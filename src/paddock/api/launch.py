@@ -24,7 +24,6 @@ MODULE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # package.module:functi
 REASON = "reason"  # the file in which the launcher says why it could not start
 # The launcher is this Paddock, whatever a file in the working directory is called.
 CODE = "import sys; sys.path[0] = {!r}; from paddock.cli.main import main; main()"
-TIMEOUT_UNIT = "s"
 
 
 def launch(
@@ -101,7 +100,7 @@ def launch_flags(
         else ",".join(map(str, devices)),
         "--max-restarts": max_restarts,
         "--timeout": timeout,
-        "--warm": {True: "on", False: "off"}.get(warm, warm) if warm is not None else None,  # type: ignore[call-overload]  # a text is its own
+        "--warm": ("off", "on")[warm] if isinstance(warm, bool) else warm,
     }  # fmt: skip
     if elastic is not None:
         try:
@@ -115,11 +114,14 @@ def launch_flags(
 def _no_keywords(kwargs: Mapping[str, object]) -> Problem:
     from paddock.command_line import nearest
 
-    known = [each for each in launch.__kwdefaults__ or ()]
     (name, *_) = kwargs
     return Problem(
         f"launch() has no keyword '{name}', and only a function takes others",
-        nearest(name, known, "give a script its arguments as texts: launch('train.py', '--lr=1')"),
+        nearest(
+            name,
+            launch.__kwdefaults__ or (),
+            "give a script its arguments as texts: launch('train.py', '--lr=1')",
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a rank knows of itself, from its environment; without Paddock it is rank 0 of 1."""
+"""The rank of this process and the size of its job, from the environment; else rank 0 of 1."""
 
 from __future__ import annotations
 

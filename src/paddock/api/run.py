@@ -149,11 +149,11 @@ class Run:
 
     @property
     def result(self) -> Any:
-        """What the function returned in rank 0; waits for it. Raises as wait()."""
+        """The value that the function returned in rank 0. Waits for it, and raises as wait()."""
         return self.results()[0]
 
     async def wait_async(self, timeout: float | None = None, *, check: bool = True) -> JobStatus:
-        """As wait(), for coroutines. A task that is cancelled meanwhile ends the run."""
+        """Wait as wait() does, in a coroutine. A task that is cancelled meanwhile ends the run."""
         from asyncio import CancelledError, to_thread
 
         try:
@@ -163,7 +163,7 @@ class Run:
             raise
 
     async def results_async(self, timeout: float | None = None) -> list[Any]:
-        """As results(), for coroutines. A task that is cancelled meanwhile ends the run."""
+        """Return what results() does, in a coroutine. A task that is cancelled meanwhile ends the run."""
         await self.wait_async(timeout)
         return self.results()
 
@@ -272,7 +272,8 @@ class Run:
             self._child.send_signal(getattr(signal, name))
 
     def _reason(self) -> str:
-        with suppress(OSError), open(os.path.join(self._folder, "reason"), encoding="utf-8") as file:
+        path = os.path.join(self._folder, "reason")
+        with suppress(OSError), open(path, encoding="utf-8") as file:
             return file.read().strip()
         return ""
 
