@@ -17,7 +17,7 @@ from paddock.rec import saver
 from paddock.rec.copies import Copied, Copies
 from paddock.rec.deal import Dealt
 from paddock.rec.learner import Item, Place
-from paddock.rec.settings import Contract, Run, Saving, Task
+from paddock.rec.settings import Contract, Saving, Task, TrainingRun
 from paddock.rec.start import Start
 from paddock.rec.team import Alone, Position, beginning
 
@@ -148,10 +148,10 @@ class Loads:
         """It does."""
 
 
-def run_of(directory: Path) -> Run:
+def run_of(directory: Path) -> TrainingRun:
     """A training that goes on in a directory."""
     saving = Saving(str(directory))
-    return Run("t", Task.TRAIN, Contract.BUNDLED, ".", "x", saving=saving, resume=True)
+    return TrainingRun("t", Task.TRAIN, Contract.BUNDLED, ".", "x", saving=saving, resume=True)
 
 
 class Share:

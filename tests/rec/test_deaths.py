@@ -31,7 +31,7 @@ from paddock.rec.learner import Item, Lot, Opened, Place
 from paddock.rec.report import Report
 from paddock.rec.resume import cut_of
 from paddock.rec.saver import Due
-from paddock.rec.settings import Contract, Reading, Run, Saving, Strategy, Task
+from paddock.rec.settings import Contract, Reading, Saving, Strategy, Task, TrainingRun
 from paddock.rec.start import Start
 from paddock.rec.team import NEVER, Served
 from paddock.rec.worker import OnServers, source_of
@@ -177,14 +177,16 @@ class Mortal:
             peer.end()
 
 
-def run_of(strategy: str, assignment: str, **more: Any) -> Run:
+def run_of(strategy: str, assignment: str, **more: Any) -> TrainingRun:
     """A run of our learner."""
-    return Run("test", Task.TRAIN, Contract.BUNDLED, ".", "model.py", epochs=EPOCHS,
+    return TrainingRun("test", Task.TRAIN, Contract.BUNDLED, ".", "model.py", epochs=EPOCHS,
                reading=Reading(("x",), 2, assignment=assignment),
                strategy=Strategy(strategy, GEO_STEP), **more)  # fmt: skip
 
 
-def live(client: ps.Client, run: Run, out: io.StringIO, number: int = 0) -> Mapping[str, float]:
+def live(
+    client: ps.Client, run: TrainingRun, out: io.StringIO, number: int = 0
+) -> Mapping[str, float]:
     """What paddock.rec.worker does with a client. out: what it tells."""
     team = Served(client, run=number, geo_step=GEO_STEP)
     report = Report(out, 1, lambda: 0.0)

@@ -15,17 +15,19 @@ from paddock.rec.settings import (
     Engine,
     Reading,
     Recipe,
-    Run,
     Strategy,
     Task,
+    TrainingRun,
 )
 
 
 def recipe(engine: Engine, cluster: Cluster | None = None, threads: int = 1) -> Recipe:
     """A recipe of one run of a user's model in /home/me/model."""
     reading = Reading(("/home/me/model/data",), 2, reader="/home/me/model/my_reader.py")
-    run = Run("train", Task.TRAIN, Contract.DYGRAPH, "/home/me/model", "/home/me/model/m.py",
-              reading=reading, strategy=Strategy(threads=threads))  # fmt: skip
+    run = TrainingRun(
+        "train", Task.TRAIN, Contract.DYGRAPH, "/home/me/model", "/home/me/model/m.py",
+        reading=reading, strategy=Strategy(threads=threads),
+    )  # fmt: skip
     return Recipe(engine, (run,), cluster or Cluster())
 
 

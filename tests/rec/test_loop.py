@@ -15,7 +15,7 @@ from paddock.rec.learner import Item
 from paddock.rec.loop import evaluate, train
 from paddock.rec.report import Report
 from paddock.rec.saver import Due
-from paddock.rec.settings import Contract, Run, Saving, Task
+from paddock.rec.settings import Contract, Saving, Task, TrainingRun
 from paddock.rec.team import Alone
 
 
@@ -88,9 +88,9 @@ class Kept:
         self.exported.append(epoch)
 
 
-def run(**more: Any) -> Run:
+def run(**more: Any) -> TrainingRun:
     """A run of our learner."""
-    return Run("test", Task.TRAIN, Contract.BUNDLED, ".", "model.py", **more)
+    return TrainingRun("test", Task.TRAIN, Contract.BUNDLED, ".", "model.py", **more)
 
 
 def report() -> Report:

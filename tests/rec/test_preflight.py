@@ -9,25 +9,34 @@ import pytest
 
 from paddock.errors import UsageError
 from paddock.rec.preflight import gone_with_pods, preflight
-from paddock.rec.settings import Cluster, Contract, Engine, Reading, Recipe, Run, Saving, Task
+from paddock.rec.settings import (
+    Cluster,
+    Contract,
+    Engine,
+    Reading,
+    Recipe,
+    Saving,
+    Task,
+    TrainingRun,
+)
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> TrainingRun:
     """Trains on two files."""
     for name in ("part-0", "part-1"):
         (tmp_path / name).write_text("click:1 1:2\n")
     reading = Reading((str(tmp_path / "part-*"),), 8)
-    return Run("r", Task.TRAIN, Contract.BUNDLED, ".", "model.py", reading=reading)
+    return TrainingRun("r", Task.TRAIN, Contract.BUNDLED, ".", "model.py", reading=reading)
 
 
-def recipe(*runs: Run, engine: Engine = Engine.LOCAL_CLUSTER, workers: int = 2) -> Recipe:
+def recipe(*runs: TrainingRun, engine: Engine = Engine.LOCAL_CLUSTER, workers: int = 2) -> Recipe:
     """Of those runs."""
     return Recipe(engine, runs, Cluster(workers=workers))
 
 
 def test_all_that_is_missing_is_said_at_once(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: TrainingRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Too few files, no checkpoint to begin with, no writer of curves, no data to judge by."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -41,7 +50,7 @@ def test_all_that_is_missing_is_said_at_once(
         assert part in said
 
 
-def test_a_data_set_of_ones_own_may_want_directories(run: Run, tmp_path: Path) -> None:
+def test_a_data_set_of_ones_own_may_want_directories(run: TrainingRun, tmp_path: Path) -> None:
     """Images, a directory for each class. A reader of ours has nothing to read there."""
     (tmp_path / "images" / "class-0").mkdir(parents=True)
     of_images = replace(run, reading=Reading((str(tmp_path / "images"),), 8))
@@ -50,7 +59,9 @@ def test_a_data_set_of_ones_own_may_want_directories(run: Run, tmp_path: Path) -
         preflight(recipe(of_images))
 
 
-def test_slots_that_the_first_lines_lack_are_told_before_training(run: Run, tmp_path: Path) -> None:
+def test_slots_that_the_first_lines_lack_are_told_before_training(
+    run: TrainingRun, tmp_path: Path
+) -> None:
     """PaddleRec's own file declares dense_var, its data has dense_feature: it learnt zeros."""
     assert run.reading is not None
     (tmp_path / "part-0").write_text("click:1 1:2 dense_feature:0.5\n" * 3)
@@ -69,7 +80,7 @@ def test_slots_that_the_first_lines_lack_are_told_before_training(run: Run, tmp_
     assert other.endswith("not declared; declared is 'dense_var'")
 
 
-def test_what_an_earlier_run_writes_need_not_be_there(run: Run, tmp_path: Path) -> None:
+def test_what_an_earlier_run_writes_need_not_be_there(run: TrainingRun, tmp_path: Path) -> None:
     """A recipe that trains and then judges; alone the second one is refused."""
     trains = replace(run, saving=Saving(str(tmp_path / "out")))
     judges = replace(run, task=Task.EVALUATE, evaluate_from=str(tmp_path / "out"), test=run.reading)
@@ -78,7 +89,7 @@ def test_what_an_earlier_run_writes_need_not_be_there(run: Run, tmp_path: Path) 
         preflight(recipe(judges))
 
 
-def test_data_on_demand_needs_servers_and_all_of_the_data(run: Run, tmp_path: Path) -> None:
+def test_data_on_demand_needs_servers_and_all_of_the_data(run: TrainingRun, tmp_path: Path) -> None:
     """The servers give them out; two files are enough for any number of workers."""
     assert run.reading is not None
     dynamic = replace(run, reading=replace(run.reading, assignment="dynamic"))
@@ -90,7 +101,7 @@ def test_data_on_demand_needs_servers_and_all_of_the_data(run: Run, tmp_path: Pa
         preflight(recipe(online))
 
 
-def test_paths_of_a_cluster_are_those_of_its_hosts(run: Run) -> None:
+def test_paths_of_a_cluster_are_those_of_its_hosts(run: TrainingRun) -> None:
     """What is refused here is not looked for there."""
     wrong = replace(run, warm_start="nowhere")
     with pytest.raises(UsageError, match="warm_start: no checkpoint"):
@@ -110,7 +121,7 @@ def test_paths_of_a_cluster_are_those_of_its_hosts(run: Run) -> None:
     ],
 )
 def test_what_a_pod_saves_for_itself_is_told_before_it_is_made(
-    run: Run, options: dict[str, object], directory: str, is_lost: bool
+    run: TrainingRun, options: dict[str, object], directory: str, is_lost: bool
 ) -> None:
     """A model that took hours was gone with the pod of the worker that wrote it."""
     saves = replace(run, saving=Saving(directory))

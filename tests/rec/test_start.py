@@ -10,7 +10,7 @@ import pytest
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.durable.checkpoint import MANIFEST
 from paddock.rec import saver
-from paddock.rec.settings import Contract, Run, Saving, Task
+from paddock.rec.settings import Contract, Saving, Task, TrainingRun
 from paddock.rec.start import Start
 from paddock.rec.team import Alone, Served
 from ps.client.running import fleet
@@ -31,7 +31,7 @@ class Loaded(Counter):
 
 
 def start_in(root: Path, told: list[str]) -> Start:
-    run = Run("train", Task.TRAIN, Contract.BUNDLED, ".", "model.py")
+    run = TrainingRun("train", Task.TRAIN, Contract.BUNDLED, ".", "model.py")
     run = replace(run, saving=Saving(str(root)), resume=True)
     return Start(run, None, Alone(), say=told.append)
 
@@ -65,7 +65,7 @@ def test_an_attempt_whose_servers_began_anew_says_what_it_lost(
 ) -> None:
     """It trained everything again from empty tables, and looked like a first one."""
     told: list[str] = []
-    run = Run("train", Task.TRAIN, Contract.BUNDLED, ".", "model.py", resume=resume)
+    run = TrainingRun("train", Task.TRAIN, Contract.BUNDLED, ".", "model.py", resume=resume)
     run = replace(run, saving=Saving(str(tmp_path)))
     for attempts in ((0, 1), (2,)):  # The third has new servers.
         with fleet(1) as servers, servers.client(**SLOW) as client:
@@ -80,7 +80,7 @@ def test_an_attempt_whose_servers_began_anew_says_what_it_lost(
 
 def test_a_worker_without_the_checkpoint_goes_on_where_the_servers_have_it(tmp_path: Path) -> None:
     """Only worker 0 sees it; the others began at batch 0, on tables that had learnt their data."""
-    run = Run("train", Task.TRAIN, Contract.BUNDLED, ".", "model.py", resume=True)
+    run = TrainingRun("train", Task.TRAIN, Contract.BUNDLED, ".", "model.py", resume=True)
     sees, blind = (replace(run, saving=Saving(str(tmp_path / name))) for name in ("a", "b"))
     with fleet(1) as servers, servers.client(**SLOW) as client:
         team = Served(client, run=0)

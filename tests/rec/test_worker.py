@@ -9,15 +9,15 @@ import pytest
 
 from paddock.errors import UsageError
 from paddock.rec import saver
-from paddock.rec.settings import Contract, Run, Saving, Strategy, Task
+from paddock.rec.settings import Contract, Saving, Strategy, Task, TrainingRun
 from paddock.rec.team import Served
 from paddock.rec.worker import kept, of_one_strategy
 from ps.client.running import fleet
 
 
-def run(name: str, task: Task, strategy: str) -> Run:
+def run(name: str, task: Task, strategy: str) -> TrainingRun:
     """A run that does nothing."""
-    return Run(name, task, Contract.BUNDLED, ".", "x", strategy=Strategy(strategy))
+    return TrainingRun(name, task, Contract.BUNDLED, ".", "x", strategy=Strategy(strategy))
 
 
 def test_a_run_that_judges_takes_the_strategy_of_the_one_that_trains() -> None:

@@ -163,7 +163,7 @@ class Run:
             raise
 
     async def results_async(self, timeout: float | None = None) -> list[Any]:
-        """Return what results() does, in a coroutine. A task that is cancelled meanwhile ends the run."""
+        """Return what results() does, in a coroutine. A task that is cancelled ends the run."""
         await self.wait_async(timeout)
         return self.results()
 

@@ -16,7 +16,7 @@ from paddock.data.feed import Feed
 from paddock.data.feed_ports import Shared
 from paddock.errors import PaddockError
 from paddock.rec.learner import PAUSE, Item, Learner, Lot
-from paddock.rec.settings import Run
+from paddock.rec.settings import TrainingRun
 from paddock.rec.team import Served
 
 
@@ -68,7 +68,7 @@ class Leased:
     """A Source of what is leased to this worker. say: takes a line for the user."""
 
     def __init__(
-        self, run: Run, lot: Lot, team: Served, learner: Learner, say: Callable[[str], None]
+        self, run: TrainingRun, lot: Lot, team: Served, learner: Learner, say: Callable[[str], None]
     ) -> None:
         assert run.reading is not None
         seed = run.seed if run.reading.shuffle else None

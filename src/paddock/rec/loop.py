@@ -16,7 +16,7 @@ from paddock.errors import PaddockError, UsageError
 from paddock.rec.learner import PAUSE, Item, Learner, Source
 from paddock.rec.report import Report
 from paddock.rec.saver import Due
-from paddock.rec.settings import Run
+from paddock.rec.settings import TrainingRun
 from paddock.rec.team import Position, Team, beginning
 
 
@@ -34,7 +34,7 @@ Events = Callable[[str, float, int], None]  # (name, value, step)
 
 
 def train(
-    run: Run,
+    run: TrainingRun,
     learner: Learner,
     source: Source,
     team: Team,
@@ -159,7 +159,7 @@ def values(learner: Learner) -> dict[str, float]:
     return {name: metric.value() for name, metric in learner.metrics.items()}
 
 
-def exports(run: Run, epoch: int) -> bool:
+def exports(run: TrainingRun, epoch: int) -> bool:
     """Whether an export is due after an epoch."""
     saving = run.saving
     if saving.export_directory is None:

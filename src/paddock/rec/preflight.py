@@ -18,7 +18,7 @@ from paddock.errors import Problem, UsageError
 from paddock.rec.config.keys import nearest
 from paddock.rec.events import check_events
 from paddock.rec.online.schedule import online_of
-from paddock.rec.settings import Contract, Engine, Reading, Recipe, Run, Task
+from paddock.rec.settings import Contract, Engine, Reading, Recipe, Task, TrainingRun
 
 HEAD_BYTES = 1 << 16
 LINES_MAX = 100
@@ -87,7 +87,7 @@ def odd_slots(reading: Reading) -> list[str]:
     return [f"the first lines of {file}: {line}" for line in told]
 
 
-def not_dynamic(run: Run, *, has_servers: bool) -> Problem | None:
+def not_dynamic(run: TrainingRun, *, has_servers: bool) -> Problem | None:
     """Why a run cannot have `assignment: dynamic`; None where it can, or does not ask."""
     if run.task is not Task.TRAIN or run.reading is None or run.reading.assignment != "dynamic":
         return None
@@ -105,7 +105,7 @@ def not_dynamic(run: Run, *, has_servers: bool) -> Problem | None:
     return None
 
 
-def _problems(run: Run, workers: int, written: list[str]) -> list[Problem]:
+def _problems(run: TrainingRun, workers: int, written: list[str]) -> list[Problem]:
     found: list[Problem] = []
     is_online = run.task is Task.TRAIN and online_of(run.config, run.name) is not None
     for reading in (run.reading, run.test):
@@ -124,7 +124,7 @@ def _problems(run: Run, workers: int, written: list[str]) -> list[Problem]:
     return found
 
 
-def _check_data(run: Run, reading: Reading, workers: int) -> None:
+def _check_data(run: TrainingRun, reading: Reading, workers: int) -> None:
     if run.contract is Contract.DYGRAPH and all(map(_has_entries, reading.paths)):
         return  # Some data sets want directories: of images, one for each class.
     files = find_files(reading.paths)
@@ -145,7 +145,7 @@ def _said(check: Callable[[], object]) -> tuple[Problem, ...]:
     return ()
 
 
-def missing_data(runs: Sequence[Run], key_of: Callable[[str], str]) -> Iterator[Problem]:
+def missing_data(runs: Sequence[TrainingRun], key_of: Callable[[str], str]) -> Iterator[Problem]:
     """A problem for each path that does not exist, or is a directory without files."""
     sides = [("reading", run) for run in runs if run.task is Task.TRAIN]
     for side, run in [*sides, *(("test", run) for run in runs)]:

@@ -86,7 +86,7 @@ class Strategy:
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """One training or evaluation.
 
     config: every key of the file, flat and dotted, as PaddleRec 2.x models read it.
@@ -139,7 +139,7 @@ class Recipe:
     """All that one `paddock rec` does: where, how many, and the runs in order."""
 
     engine: Engine
-    runs: tuple[Run, ...]
+    runs: tuple[TrainingRun, ...]
     cluster: Cluster = Cluster()
     workspace: str = "."
     sources: Mapping[str, str] = field(default_factory=dict)  # setting -> "config.yaml:12"

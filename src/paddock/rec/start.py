@@ -19,7 +19,7 @@ from paddock.rec.deal import deal
 from paddock.rec.learner import Dealing, Learner, Source
 from paddock.rec.leased import forget
 from paddock.rec.resume import check_assignment, check_tables, cut_of
-from paddock.rec.settings import Run, Task
+from paddock.rec.settings import Task, TrainingRun
 from paddock.rec.team import Position, Team, beginning
 
 
@@ -29,7 +29,7 @@ class Start:
     """
 
     def __init__(
-        self, run: Run, client: ps.Client | None, team: Team, number: int = 0, *,
+        self, run: TrainingRun, client: ps.Client | None, team: Team, number: int = 0, *,
         say: Callable[[str], None] = lambda line: None, attempt: int = 0,
     ) -> None:  # fmt: skip
         self.run, self.client, self.team, self.number, self.say = run, client, team, number, say

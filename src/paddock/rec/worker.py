@@ -35,7 +35,7 @@ from paddock.rec.online.passes import Passes
 from paddock.rec.online.schedule import Online, online_of
 from paddock.rec.preflight import not_dynamic
 from paddock.rec.report import Report, words
-from paddock.rec.settings import Contract, Reading, Run, Task
+from paddock.rec.settings import Contract, Reading, Task, TrainingRun
 from paddock.rec.start import Start, is_of_servers, load
 from paddock.rec.team import NEVER, Alone, Position, Served, Team
 
@@ -52,7 +52,7 @@ ALL = 1 << 30  # checkpoints kept
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments say; returns the exit code."""
-    runs: Sequence[Run] = ()
+    runs: Sequence[TrainingRun] = ()
     # Paddle 3.3 says it whenever it is imported, to people who compile nothing.
     warnings.filterwarnings("ignore", "No ccache found", UserWarning)
     try:
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def kept(runs: Sequence[Run]) -> str:
+def kept(runs: Sequence[TrainingRun]) -> str:
     """Where training that was stopped can go on."""
     for run in reversed(runs):
         where = run.saving.directory
@@ -82,7 +82,7 @@ def kept(runs: Sequence[Run]) -> str:
     return "there is no checkpoint"
 
 
-def of_one_strategy(runs: Sequence[Run]) -> list[Run]:
+def of_one_strategy(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
     """The runs; those that judge are of the strategy of those that train. Raises UsageError.
 
     Servers keep to one for all of their job.
@@ -98,7 +98,7 @@ def of_one_strategy(runs: Sequence[Run]) -> list[Run]:
     return [run if run.task is Task.TRAIN else replace(run, strategy=strategies[0]) for run in runs]
 
 
-def carry_out(run: Run, number: int = 0) -> Mapping[str, float]:
+def carry_out(run: TrainingRun, number: int = 0) -> Mapping[str, float]:
     """One run, alone or as a worker of a job with servers. number: of the recipe's, from 0."""
     run = with_epochs(run)
     report = Report(sys.stdout, run.print_interval, time.monotonic)
@@ -142,7 +142,7 @@ def _nothing(line: str) -> None:
 
 
 @contextmanager
-def _connected(run: Run) -> Iterator[ps.Client | None]:
+def _connected(run: TrainingRun) -> Iterator[ps.Client | None]:
     """A client of the job's servers; None where the environment names none."""
     if not os.environ.get(SERVERS):
         yield None
@@ -153,7 +153,7 @@ def _connected(run: Run) -> Iterator[ps.Client | None]:
 
 
 @contextmanager
-def _copied(run: Run, client: ps.Client | None) -> Iterator[Copied | None]:
+def _copied(run: TrainingRun, client: ps.Client | None) -> Iterator[Copied | None]:
     """What several workers without servers share; None with servers, and for one worker."""
     workers = int(os.environ.get(WORKERS) or 1)
     if client is not None or workers == 1:
@@ -177,7 +177,7 @@ def _copied(run: Run, client: ps.Client | None) -> Iterator[Copied | None]:
 
 
 def _train(
-    run: Run,
+    run: TrainingRun,
     opened: Opened,
     client: ps.Client | None,
     team: Team,
@@ -251,7 +251,7 @@ def _train(
 
 
 def source_of(
-    reading: Reading, run: Run, opened: Opened, team: Team, report: Report, place: Place
+    reading: Reading, run: TrainingRun, opened: Opened, team: Team, report: Report, place: Place
 ) -> Source:
     """The training data of this worker. Raises UsageError."""
     source = opened.source(reading)
@@ -281,7 +281,10 @@ class OnDisk:
     """
 
     def __init__(
-        self, run: Run, learner: Learner, positions: Callable[[Position], dict[str, Position]]
+        self,
+        run: TrainingRun,
+        learner: Learner,
+        positions: Callable[[Position], dict[str, Position]],
     ) -> None:
         self.run, self.learner, self.positions = run, learner, positions
         self._newest: str | None = None
@@ -320,7 +323,7 @@ class OnDisk:
 class OnServers(OnDisk):
     """Checkpoints of a run with servers, by worker 0: one cut of shards, dense part, positions."""
 
-    def __init__(self, run: Run, learner: Learner, team: Team) -> None:
+    def __init__(self, run: TrainingRun, learner: Learner, team: Team) -> None:
         super().__init__(run, learner, lambda position: {})  # The servers have them.
         self.team = team
 
@@ -330,7 +333,7 @@ class OnServers(OnDisk):
             self.team.save(self.run.saving.directory, self.run.saving.keep)
 
 
-def with_epochs(run: Run) -> Run:
+def with_epochs(run: TrainingRun) -> TrainingRun:
     """A run of a PaddleRec 2.x model also writes <model_save_path>/<epoch>/rec.pdparams.
 
     There PaddleRec's infer looks for it, and model_init_path.
@@ -353,7 +356,7 @@ def with_epochs(run: Run) -> Run:
 
 
 def _evaluate(
-    run: Run, opened: Opened, client: ps.Client | None, team: Team, report: Report
+    run: TrainingRun, opened: Opened, client: ps.Client | None, team: Team, report: Report
 ) -> Mapping[str, float]:
     """The metrics of each checkpoint, a line each."""
     if run.test is None:
@@ -378,7 +381,7 @@ def _evaluate(
     return numbers
 
 
-def _shared(run: Run, team: Team) -> tuple[list[str | None], bool]:
+def _shared(run: TrainingRun, team: Team) -> tuple[list[str | None], bool]:
     """The checkpoints to judge, and whether all are of servers: then only the first worker must
     see them, and others call them by their numbers.
     """
@@ -393,7 +396,7 @@ def _shared(run: Run, team: Team) -> tuple[list[str | None], bool]:
     return judged, of_servers
 
 
-def _judged(run: Run) -> list[str | None]:
+def _judged(run: TrainingRun) -> list[str | None]:
     """The checkpoints to judge, the oldest first."""
     root = run.evaluate_from
     if root is None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from paddock.rec.settings import Contract, Reading, Run, Task
+from paddock.rec.settings import Contract, Reading, Task, TrainingRun
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "rec" / "paddlerec2x"
 
@@ -41,11 +41,11 @@ def copy_example(to: Path, examples: int = 640) -> Path:
     return to
 
 
-def run_of(folder: Path, **changes: Any) -> Run:
+def run_of(folder: Path, **changes: Any) -> TrainingRun:
     """A run of a folder, from its own config.yaml. changes: dotted keys, with __ for a dot."""
     config = flat(yaml.safe_load((folder / "config.yaml").read_text()))
     config.update({key.replace("__", "."): value for key, value in changes.items()})
-    return Run(
+    return TrainingRun(
         "train",
         Task.TRAIN,
         Contract.DYGRAPH,

@@ -17,7 +17,7 @@ from paddock.rec import loop
 from paddock.rec.learner import Opened, Place
 from paddock.rec.report import Report
 from paddock.rec.saver import Due
-from paddock.rec.settings import Contract, Reading, Run, Saving, Task
+from paddock.rec.settings import Contract, Reading, Saving, Task, TrainingRun
 from paddock.rec.team import Alone
 
 with warnings.catch_warnings():
@@ -68,7 +68,7 @@ HYPER = {
 }
 
 
-def folder(directory: Path, model: str = MODEL, **more: Any) -> Run:
+def folder(directory: Path, model: str = MODEL, **more: Any) -> TrainingRun:
     """A run of this model over 400 examples in slot text."""
     draw = np.random.default_rng(1)
     hidden = draw.normal(size=50) * 2
@@ -85,11 +85,13 @@ def folder(directory: Path, model: str = MODEL, **more: Any) -> Run:
     (directory / "model.py").write_text(model, encoding="utf-8")
     reading = Reading((str(directory / "data"),), 50, sparse_slots=("click", "1", "2"),
                       dense_slots={"dense": 2})  # fmt: skip
-    return Run("test", Task.TRAIN, Contract.HOOKS, str(directory), str(directory / "model.py"),
-               config=HYPER, reading=reading, epochs=6, **more)  # fmt: skip
+    return TrainingRun(
+        "test", Task.TRAIN, Contract.HOOKS, str(directory), str(directory / "model.py"),
+        config=HYPER, reading=reading, epochs=6, **more,
+    )  # fmt: skip
 
 
-def trained(run: Run, client: ps.Client | None = None) -> tuple[Opened, Any]:
+def trained(run: TrainingRun, client: ps.Client | None = None) -> tuple[Opened, Any]:
     """The model after its epochs."""
     from paddock.rec.hooks.opening import open_model
 

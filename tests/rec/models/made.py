@@ -10,7 +10,7 @@ import numpy as np
 
 import paddock.rec.models
 from paddock.data.batch import Bag, Batch
-from paddock.rec.settings import Contract, Run, Strategy, Task
+from paddock.rec.settings import Contract, Strategy, Task, TrainingRun
 
 MODELS = Path(paddock.rec.models.__file__).parent
 FRAMEWORKS = ("torch", "paddle")
@@ -31,11 +31,11 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-def run_of(model: str, framework: str, hyper: Mapping[str, Any] | None = None) -> Run:
+def run_of(model: str, framework: str, hyper: Mapping[str, Any] | None = None) -> TrainingRun:
     """A training of a small one of these."""
     given = {**SMALL[model], "optimizer.learning_rate": 0.01, **(hyper or {})}
     folder = MODELS / model
-    return Run(
+    return TrainingRun(
         name="train",
         task=Task.TRAIN,
         contract=Contract.BUNDLED,

@@ -22,7 +22,7 @@ from paddock.rec.online.keeping import PassDue, PassKeeper
 from paddock.rec.online.passes import Passes
 from paddock.rec.online.schedule import Online
 from paddock.rec.report import Report
-from paddock.rec.settings import Contract, Reading, Run, Saving, Strategy, Task
+from paddock.rec.settings import Contract, Reading, Saving, Strategy, Task, TrainingRun
 from paddock.rec.start import Start
 from paddock.rec.team import NEVER, Served
 from paddock.rec.worker import OnServers
@@ -125,7 +125,7 @@ def test_what_does_not_come_ends_the_run_at_the_deadline(tmp_path: Path) -> None
 def life(endpoints: Any, root: Path, saving: Saving, count: int) -> list[str]:
     """A worker's life that ends when so many passes are done; the passes that it trained."""
     with endpoints.client(strategy="async", trainers=1, geo_step=NEVER) as client:
-        run = Run("o", Task.TRAIN, Contract.BUNDLED, ".", "x", saving=saving, resume=True,
+        run = TrainingRun("o", Task.TRAIN, Contract.BUNDLED, ".", "x", saving=saving, resume=True,
                   epochs=ONLINE.numbers[count - 1] + 1, strategy=Strategy("async"))  # fmt: skip
         team = Served(client)
         start = Start(run, client, team)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from paddock.errors import UsageError
 from paddock.rec.models.net import Net, Table
-from paddock.rec.settings import Run
+from paddock.rec.settings import TrainingRun
 
 FILES = {"torch": "model.pt", "paddle": "model.pdparams"}
 # Rows asked for at once.
@@ -23,7 +23,7 @@ BLOCK = 1 << 16
 ROWS_MAX = 1 << 28
 
 
-def export_model(net: Net, name: str, run: Run, directory: str) -> None:
+def export_model(net: Net, name: str, run: TrainingRun, directory: str) -> None:
     """Writes both files. Raises UsageError for a table too large for one array."""
     where = Path(directory)
     where.mkdir(parents=True, exist_ok=True)

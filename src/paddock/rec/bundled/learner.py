@@ -25,7 +25,7 @@ from paddock.rec.learner import Place
 from paddock.rec.metrics import METRICS, Metric
 from paddock.rec.models.inputs import Hyper
 from paddock.rec.models.net import Model, Net, Output
-from paddock.rec.settings import Run
+from paddock.rec.settings import TrainingRun
 
 MODEL = "model.json"
 FRAMEWORKS = {"torch": "torch", "paddle": "paddlepaddle"}  # and what pip calls it
@@ -40,7 +40,7 @@ class BundledLearner:
     keeps the tables in this process.
     """
 
-    def __init__(self, run: Run, place: Place, client: Any = None) -> None:
+    def __init__(self, run: TrainingRun, place: Place, client: Any = None) -> None:
         self.run, self.place = run, place
         hyper = Hyper(run.hyper)
         self.client: Any = Alone() if client is None else client
@@ -151,14 +151,14 @@ class BundledLearner:
         return f"{folder.parent.name}/{folder.name}"
 
 
-def make_net(run: Run, client: Any, rule: OptimizerSpec) -> Net:
+def make_net(run: TrainingRun, client: Any, rule: OptimizerSpec) -> Net:
     """The framework of the run. Raises UsageError when it is not known or not installed."""
     options = {"threads": run.strategy.threads, "device": device_of(run)}
     net: Net = framework_of(run).NET(client, rule, run.seed, **options)
     return net
 
 
-def device_of(run: Run) -> str:
+def device_of(run: TrainingRun) -> str:
     """The device as the framework calls it: the CPU where a GPU is wanted and none is here."""
     module = framework_of(run)
     if run.device == "gpu":
@@ -166,7 +166,7 @@ def device_of(run: Run) -> str:
     return run.device
 
 
-def framework_of(run: Run) -> Any:
+def framework_of(run: TrainingRun) -> Any:
     """The module of the run's framework: its NET and GROUP. Raises UsageError as make_net does."""
     cpuinfo = Path("/proc/cpuinfo")
     prepare(os.environ, cpuinfo.read_text() if cpuinfo.is_file() else "")

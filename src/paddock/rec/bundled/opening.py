@@ -14,12 +14,12 @@ from paddock.rec.models.inputs import Hyper
 from paddock.rec.readers.build import IDS_KEY, chunks_of, make_format
 from paddock.rec.readers.source import ChunkSource, Options
 from paddock.rec.report import say
-from paddock.rec.settings import Reading, Run
+from paddock.rec.settings import Reading, TrainingRun
 
 FORMATS = ("slots", "criteo", "words", "images")
 
 
-def open_model(run: Run, client: Any, place: Place) -> Opened:
+def open_model(run: TrainingRun, client: Any, place: Place) -> Opened:
     """The model as a Learner, and its readers as Sources."""
     learner = BundledLearner(run, place, client)
     if learner.unread and place.worker == 0:
@@ -34,7 +34,7 @@ def open_model(run: Run, client: Any, place: Place) -> Opened:
 class Reader:
     """Makes the source of a reading: this worker's files, in one of the formats."""
 
-    run: Run
+    run: TrainingRun
     place: Place
 
     def __call__(self, reading: Reading) -> Source:
@@ -47,7 +47,7 @@ class Reader:
         return ChunkSource(format_of(reading, self.run), chunks, options, warn=say)
 
 
-def format_of(reading: Reading, run: Run) -> Format:
+def format_of(reading: Reading, run: TrainingRun) -> Format:
     """How the files are read. Raises UsageError for a reader that bundled models do not have."""
     if reading.pipe_command is not None:
         raise UsageError(

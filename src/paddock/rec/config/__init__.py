@@ -11,7 +11,7 @@ places.py     where -m, {workspace} and paddlerec:: lead
 folder.py     what a model's folder has: its contract, and what of it cannot run
 where.py      the engine and the counts
 unused.py     keys that nothing reads
-build.py      values by field -> Run
+build.py      values by field -> TrainingRun
 reference.py  every key as a page
 resolve.py    all of it: words -> Recipe
 shown.py      a Recipe for people, with where each setting comes from

@@ -1,4 +1,4 @@
-"""Values by field -> a Run. Pure: what is on disk is told by the caller."""
+"""Values by field -> a TrainingRun. Pure: what is on disk is told by the caller."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from paddock.rec.config.keys import Given, Settings
-from paddock.rec.settings import Contract, Reading, Run, Saving, Strategy, Task
+from paddock.rec.settings import Contract, Reading, Saving, Strategy, Task, TrainingRun
 
 DEFAULT = "default"
 EVERY = 1 << 30  # checkpoints to keep: all
@@ -41,7 +41,7 @@ class Setting:
     locate: Callable[[str], str]
 
 
-def build(draft: Draft, setting: Setting, missing: Callable[[str, str], None]) -> Run:
+def build(draft: Draft, setting: Setting, missing: Callable[[str, str], None]) -> TrainingRun:
     """The run. missing(field, hint) is told of each field that must be given and is not."""
     said = draft.settings
     values = {name: given.value for name, given in said.items() if given.value is not None}
@@ -74,7 +74,7 @@ def build(draft: Draft, setting: Setting, missing: Callable[[str, str], None]) -
         "saving": Saving(**_below(values, "saving.", Saving)),
         "evaluate_epochs": epochs,
     }
-    return Run(**{**_below(values, "", Run), **own})
+    return TrainingRun(**{**_below(values, "", TrainingRun), **own})
 
 
 def _below(values: Mapping[str, Any], section: str, kind: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A table of keys -> values of the right type, where each stands, and what is wrong. Pure.
 
-A key is read into a field of a Run ("reading.batch_size"), means something that is done in any
-case ("mapped"), changes nothing ("ignored"), or is refused with what to write instead.
+A key is read into a field of a TrainingRun ("reading.batch_size"), means something that is done in
+any case ("mapped"), changes nothing ("ignored"), or is refused with what to write instead.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class BadValue(Exception):
 class Reader:
     """Takes values out of a document; remembers which were taken, and collects what is wrong.
 
-    defaults: fields that were not given, and are not what a Run says itself.
+    defaults: fields that were not given, and are not what a TrainingRun says itself.
     """
 
     document: Document

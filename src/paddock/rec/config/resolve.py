@@ -28,7 +28,7 @@ from paddock.rec.config.unused import is_known, key_of, own_key, unused
 from paddock.rec.config.where import check_backend, choose_cluster, choose_engine, merge_counts
 from paddock.rec.config.words import Request, read_words
 from paddock.rec.preflight import gone_with_pods, missing_data
-from paddock.rec.settings import Contract, Engine, Recipe, Run, Task
+from paddock.rec.settings import Contract, Engine, Recipe, Task, TrainingRun
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 WORKSPACE = "{workspace}"
@@ -270,7 +270,7 @@ class _Resolver:
 
     # ----------------------------------------------------------------------------------- the runs
 
-    def _run(self, draft: Draft, config: Mapping[str, object]) -> Run | None:
+    def _run(self, draft: Draft, config: Mapping[str, object]) -> TrainingRun | None:
         said = draft.settings
         self._drop_missing(said)
         self._drop_test(said)
@@ -353,7 +353,7 @@ class _Resolver:
         if is_theirs(data, "reading.data") and not is_theirs(said.get("test.data"), "test.data"):
             said.pop("test.data", None)
 
-    def _with_reader(self, run: Run, side: str, said: Settings) -> Any:
+    def _with_reader(self, run: TrainingRun, side: str, said: Settings) -> Any:
         """The reading with its reader as a path, a format's name, or a module of the folder."""
         reading = getattr(run, side)
         if reading is None:

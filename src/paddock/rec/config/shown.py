@@ -10,10 +10,10 @@ from typing import Any
 from paddock.rec.config.build import DEFAULT, EVERY
 from paddock.rec.config.document import flatten
 from paddock.rec.config.secret import HIDDEN, is_secret, shown
-from paddock.rec.settings import Engine, Recipe, Run, Task
+from paddock.rec.settings import Engine, Recipe, Task, TrainingRun
 
 Row = tuple[str, Any, str]  # setting, value, source
-# Field of a Run -> the setting that decided it, where their names differ.
+# Field of a TrainingRun -> the setting that decided it, where their names differ.
 DECIDED = {
     "reading.paths": ("reading.data",), "test.paths": ("test.data",),
     "reading.reader": ("reading.reader", "reading.module"),
@@ -47,7 +47,7 @@ def rows(recipe: Recipe) -> list[Row]:
     return found
 
 
-def _of_run(run: Run, sources: Any) -> Iterator[Row]:
+def _of_run(run: TrainingRun, sources: Any) -> Iterator[Row]:
     for name, value in _fields(run, ""):
         if name in ("name", "config", "hyper") or value is None:
             continue

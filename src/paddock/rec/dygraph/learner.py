@@ -21,7 +21,7 @@ from paddock.rec.dygraph.served import Served
 from paddock.rec.metrics import Metric
 from paddock.rec.pickles import read_arrays
 from paddock.rec.saver import STATE
-from paddock.rec.settings import Run
+from paddock.rec.settings import TrainingRun
 from paddock.rec.start import is_of_servers
 
 PARAMETERS, OPTIMIZER = "rec.pdparams", "rec.pdopt"
@@ -37,7 +37,7 @@ class DygraphLearner:
 
     def __init__(
         self,
-        run: Run,
+        run: TrainingRun,
         folder: Folder,
         client: Client | Copied | None = None,
         say: Callable[[str], None] = lambda line: None,

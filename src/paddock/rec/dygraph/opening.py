@@ -9,10 +9,10 @@ from paddock.rec.dygraph.learner import DygraphLearner
 from paddock.rec.dygraph.reading import Batches
 from paddock.rec.learner import Opened, Place
 from paddock.rec.report import sayer
-from paddock.rec.settings import Run
+from paddock.rec.settings import TrainingRun
 
 
-def open_model(run: Run, client: Client | Copied | None, place: Place) -> Opened:
+def open_model(run: TrainingRun, client: Client | Copied | None, place: Place) -> Opened:
     """The model as a Learner, and its readers as Sources."""
     folder = Folder(run.model_directory, run.config)
     learner = DygraphLearner(run, folder, client, sayer(place.worker))

@@ -23,7 +23,7 @@ from paddock.rec.dygraph.folder import user_code
 from paddock.rec.hooks.base import ModelBase, packages
 from paddock.rec.metrics import METRICS, Metric
 from paddock.rec.readers.shims import Settings, load_file, standing_in
-from paddock.rec.settings import Reading, Run, Task
+from paddock.rec.settings import Reading, Task, TrainingRun
 
 MODULE = "paddock_users_model"
 EXAMPLES = 2  # of the batch of zeros
@@ -58,7 +58,7 @@ class HookedModel:
     own: metrics given as (score, label), which add up over workers.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TrainingRun) -> None:
         self.run = run
         self.directory = os.path.abspath(run.model_directory)
         self.config = dict(run.config)

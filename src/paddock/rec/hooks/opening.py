@@ -18,10 +18,10 @@ from paddock.rec.learner import Item, Lot, Opened, Place, Source
 from paddock.rec.readers.build import chunks_of, make_source
 from paddock.rec.readers.source import ChunkSource
 from paddock.rec.report import sayer
-from paddock.rec.settings import Reading, Run
+from paddock.rec.settings import Reading, TrainingRun
 
 
-def open_model(run: Run, client: Client | Copied | None, place: Place) -> Opened:
+def open_model(run: TrainingRun, client: Client | Copied | None, place: Place) -> Opened:
     """The model as a Learner, and its readers as Sources."""
     say = sayer(place.worker)
     model = HookedModel(run)
