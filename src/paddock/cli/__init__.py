@@ -1,8 +1,11 @@
-"""The commands: parse, then import only what was chosen. ``checks/`` has the scripts of ``check``.
+"""The commands: parse, then import only what was chosen.
+
+``checks/`` has the programs that ranks of ``check`` and ``debug`` run.
 
 main                              the first argument, and the import of its command
 family, help, completion          tables of commands and their parsing; help; shell completion
 launch, warm_daemon, warm         ``paddock launch``; its daemon (--warm keep); ``paddock warm``
+debug                             ``paddock debug``: one rank under pdb or an editor's debugger
 explain                           ``paddock explain``: the plan of a job as text and JSON
 explain_kubernetes, operator      the objects of a PaddleJob; install and run the operator
 submit, jobs, job_status, rerun   submit a job; list, stop, fetch runs; their status; rerun

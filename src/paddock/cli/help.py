@@ -98,7 +98,8 @@ def answer(asked: HelpAsked) -> int:
     """Print the help that was asked for."""
     is_all = False
     if asked.args:
-        line = read_line(asked.args, COMMANDS[asked.name].table, has_script=True)
+        table = commands_of(asked.name)[asked.name].table
+        line = read_line(asked.args, table, has_script=True)
         is_all = any(one.flag is HELP_ALL for one in line.flags)
     sys.stdout.write(command_help(asked.name, is_all=is_all))
     return 0

@@ -21,6 +21,7 @@ from paddock.errors import (
     UsageError,
     problem_text,
 )
+from paddock.jobfile.flags import LAUNCH
 from paddock.jobfile.parse import crowd_note, parse, usable_cores
 from paddock.local.runs.entry import profiles_path
 
@@ -28,6 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from paddock.command_line import FlagTable
     from paddock.core.job import Job
     from paddock.jobfile.parse import ParsedLaunch
     from paddock.local.warm.process import DaemonLoop
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 def run(argv: Sequence[str]) -> int:
     """Launch a job; returns the exit code."""
-    _open_standard_files()
+    open_standard_files()
     try:
         return _run(argv)
     except PaddockError as error:  # before there is a launcher
@@ -74,6 +76,12 @@ def _run(argv: Sequence[str]) -> int:
         code = launch_there(argv, job, os.environ)
         if code is not None:
             return code
+    return start(parsed, argv)
+
+
+def start(parsed: ParsedLaunch, argv: Sequence[str]) -> int:
+    """Start the job's guardian and launcher; this process exits with the job's code."""
+    job = parsed.job
     import paddock.agent.launcher  # noqa: F401  # here, since what is loaded after a fork costs more
     from paddock.local.guardian import split
     from paddock.local.spawn import allow_files
@@ -89,13 +97,15 @@ def _run(argv: Sequence[str]) -> int:
         os._exit(code & 255)
 
 
-def read(argv: Sequence[str]) -> ParsedLaunch:
+def read(argv: Sequence[str], table: FlagTable = LAUNCH) -> ParsedLaunch:
     """The job that this command line and the files it names describe, if it can be started here.
+
+    table: the flags of launch, under the name of another command.
 
     Raises PaddockError with every problem found.
     """
     try:
-        parsed = parse(argv, os.environ, python=sys.executable)
+        parsed = parse(argv, os.environ, python=sys.executable, table=table)
     except UsageError as error:
         from paddock.jobfile.args import LaunchArgs
 
@@ -175,7 +185,7 @@ def _has_pidfd() -> bool:
     return hasattr(os, "posix_spawn")
 
 
-def _open_standard_files() -> None:
+def open_standard_files() -> None:
     """Descriptors 0 to 2 must be taken, or a pipe of ours would become a rank's stdin."""
     while True:
         fd = os.open(os.devnull, os.O_RDWR)

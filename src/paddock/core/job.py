@@ -214,10 +214,12 @@ class Job:
     """The whole intent of the user. See docs/reference/flags.md for each field's flag and variable.
 
     host_part: which of how many nodes of the job on its host this is. stall_after_seconds: 0 for no
-    stall detection. metrics_port: for Prometheus, 0 for any free one.
+    stall detection. metrics_port: for Prometheus, 0 for any free one. rank_commands: commands of
+    single workers, by rank: of the one that is debugged.
     """
 
     command: Entrypoint
+    rank_commands: Mapping[int, Entrypoint] = {}
     job_id: str = "default"
     mode: Mode = "collective"
     framework: str = "auto"
@@ -290,6 +292,7 @@ class Job:
         """The lease of a launcher with the other nodes, in seconds; 0 where there can be none."""
         return self.rendezvous.lease_seconds if self.nnodes_max > 1 else 0.0
 
-    def command_of(self, name: RoleName) -> Entrypoint:
+    def command_of(self, name: RoleName, rank: int = -1) -> Entrypoint:
         own = self.servers.command if name == "ps" else None
+        own = self.rank_commands.get(rank) if name == "worker" else own
         return own or self.command

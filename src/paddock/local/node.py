@@ -343,7 +343,7 @@ class NodeRunner:
 
         pid: of a process that runs already, else 0.
         """
-        argv = self.job.command_of(proc.role).argv()
+        argv = self.job.command_of(proc.role, proc.rank).argv()
         allow = self.allow_tracer if proc.role == "worker" else None
         try:
             pid = pid or spawn(argv, self._spawn_env(proc), has_stdin(proc), ends, allow)

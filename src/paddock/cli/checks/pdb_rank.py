@@ -1,0 +1,151 @@
+"""The program of the rank that ``paddock debug`` holds: the user's script under pdb.
+
+    pdb_rank.py SOCKET RANK script|module PROGRAM [arguments]
+
+The socket's other end (cli/debug.py) has the terminal: it sends a descriptor of it, and is told of
+each prompt (p), of the end of a prompt (c) and of `quit` (q). The rank's output goes where that of
+every rank goes, its log; descriptor 1 is the terminal only while pdb asks. pdb ends nothing at
+`quit`: the job is stopped, and this rank with it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.argv[3] == "script":  # before other imports: none is found beside this file
+    sys.path[0] = sys.argv[4].rpartition("/")[0] or "."
+else:
+    sys.path[0] = ""
+
+import array
+import fcntl
+import importlib.util
+import os
+import pdb
+import signal
+import socket
+import termios
+import time
+import traceback
+from contextlib import contextmanager
+from types import ModuleType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType
+
+DRAIN_SECONDS = 0.5  # until the launcher has read what the rank printed before a prompt
+SHOW_SECONDS = 0.03  # until it has shown that
+READABLE = bytearray(4)
+
+
+class RankPdb(pdb.Pdb):
+    """pdb on a terminal that is this process's only while it asks."""
+
+    def __init__(self, rank: str, link: socket.socket, output: int) -> None:
+        """output: the terminal, or -1 where the commands come from a file or pipe."""
+        super().__init__()
+        self.prompt = f"(Pdb rank {rank}) "
+        self.is_post_mortem = False
+        self._link = link
+        self._output = output
+        self._own = sys.stdin, sys.stdout
+
+    def interaction(self, *args: object, **more: object) -> None:
+        with self._terminal():
+            super().interaction(*args, **more)  # type: ignore[arg-type]  # differs by version
+
+    @contextmanager
+    def _terminal(self) -> Iterator[None]:
+        replaced = sys.stdin, sys.stdout
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for fd in (1, 2):
+            _wait_until_read(fd)
+        time.sleep(SHOW_SECONDS)
+        kept = os.dup(1)
+        sys.stdin, sys.stdout = self._own
+        if self._output >= 0:
+            os.dup2(self._output, 1)
+        self._link.send(b"p")
+        try:
+            yield
+        finally:
+            self._link.send(b"c")
+            sys.stdout.flush()
+            os.dup2(kept, 1)
+            os.close(kept)
+            sys.stdin, sys.stdout = replaced
+
+    def set_quit(self) -> None:
+        """End the job, and this process with it; after a failure, this process alone."""
+        if self.is_post_mortem:
+            super().set_quit()
+            return
+        self._link.send(b"q")
+        while True:
+            time.sleep(60)  # the launcher's SIGTERM ends it
+
+
+def _wait_until_read(fd: int) -> None:
+    """Wait until nothing is left in a pipe."""
+    end = time.monotonic() + DRAIN_SECONDS
+    left = array.array("i", [0])
+    try:
+        while fcntl.ioctl(fd, termios.FIONREAD, left) == 0 and left[0] and time.monotonic() < end:
+            time.sleep(0.001)
+    except OSError:
+        return  # no pipe
+
+
+def load(kind: str, program: str) -> tuple[CodeType, ModuleType]:
+    """The code of a script or module, and the module __main__ that it fills."""
+    main = ModuleType("__main__")
+    if kind == "module":
+        spec = importlib.util.find_spec(program)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{program}.__main__")
+        if spec is None or spec.origin is None:
+            sys.exit(f"{sys.executable}: No module named {program}")
+        path = sys.argv[0] = spec.origin
+        sys.path[0] = os.getcwd()
+        main.__spec__, main.__package__, main.__loader__ = spec, spec.parent, spec.loader
+    else:
+        path = program
+    main.__file__ = path
+    sys.modules["__main__"] = main
+    with open(path, "rb") as file:
+        return compile(file.read(), os.path.abspath(path), "exec"), main
+
+
+def run(place: str, rank: str, kind: str, program: str) -> None:
+    """Run the program under pdb until it ends, fails or is quit."""
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(place)
+    terminal = socket.recv_fds(link, 1, 1)[1][0]
+    os.dup2(terminal, 0)
+    debugger = RankPdb(rank, link, terminal if os.isatty(terminal) else -1)
+    signal.signal(signal.SIGINT, debugger.sigint_handler)  # type: ignore[arg-type]  # bdb's
+    sys.breakpointhook = lambda *_, **__: debugger.set_trace(sys._getframe(1))
+    code, main = load(kind, program)
+    try:
+        debugger.run(code, main.__dict__)
+    except Exception as error:  # noqa: BLE001  # the user's own
+        debugger.is_post_mortem = True
+        # Frames of pdb itself, and this one, are no part of the program.
+        own = error.__traceback__
+        while own is not None and own.tb_frame.f_code is not code and own.tb_next is not None:
+            own = own.tb_next
+        traceback.print_exception(type(error), error, own)
+        print("uncaught exception: pdb stands where it was raised", file=sys.stderr, flush=True)
+        debugger.reset()
+        debugger.interaction(None, own)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    wrapper = sys.modules["__main__"]  # kept: load() replaces it
+    words = sys.argv[1:5]
+    del sys.argv[:4]
+    run(*words)

@@ -1,0 +1,314 @@
+"""``paddock debug --rank N``: launch a job here with one rank under a debugger.
+
+pdb: the rank runs checks/pdb_rank.py, whose prompt is on this terminal. The job runs in a session
+of its own; this process stays in the terminal's foreground, gives the rank the terminal through a
+socket, and hands Ctrl-C to it. debugpy: the rank listens on 127.0.0.1 for an editor.
+
+The other ranks wait: what Paddock itself times is off, and so is what frameworks take from the
+environment (WAITING).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import termios
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from paddock.cli import launch
+from paddock.cli.family import CliCommand, Operand, named, say
+from paddock.cli.main import COMMANDS as NAMES
+from paddock.cli.main import answered
+from paddock.command_line import FlagTable, flag, read_line
+from paddock.core.hosts import host_of
+from paddock.core.job import Entrypoint, Job
+from paddock.core.value import replace
+from paddock.errors import EXIT_SIGNAL_BASE, HelpAsked, Problem, UsageError, refuse
+from paddock.jobfile.args import to_integer
+from paddock.jobfile.flags import FLAGS as LAUNCH
+from paddock.jobfile.flags import FOREIGN
+from paddock.jobfile.parse import ParsedLaunch
+from paddock.local.facts.devices import find_devices
+from paddock.local.guardian import PR_SET_PDEATHSIG, find_prctl
+
+LOOPBACK = "127.0.0.1"
+PORT = "5678"  # that editors propose
+RANK = flag("rank", "N", "the rank to debug", is_needed=True)
+DEBUGPY = flag("debugpy", "PORT", "listen on 127.0.0.1 for an editor, instead of pdb on this "
+               f"terminal; {PORT} if no port is given", bare=PORT)  # fmt: skip
+FLAGS = (RANK, DEBUGPY)
+# Flags of launch that a debugged job takes; --rank is --node-rank there.
+MORE = tuple(one for one in LAUNCH if one.name not in ("rank", "dry_run", "warm"))
+TABLE = FlagTable("debug", (*FLAGS, *LAUNCH), FOREIGN)
+OF_LAUNCH = FlagTable("debug", LAUNCH, FOREIGN)
+FOREVER_SECONDS = 7 * 86400.0
+HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+WAITING = {
+    # torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp: a collective over its time ends nothing.
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+    # paddle/distributed/parallel.py: seconds that ranks wait for one another at the start.
+    "FLAGS_stop_check_timeout": f"{FOREVER_SECONDS:.0f}",
+    "PYTHONBREAKPOINT": "0",  # in the other ranks, which have no terminal
+    "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # a warning of debugpy's that asks for nothing
+}
+OF_TORCH = (
+    "torch's own limit is no variable: a collective fails after 30 minutes with gloo; to wait "
+    "longer write init_process_group(..., timeout=timedelta(days=1))"
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Debug one rank of a job; returns the job's exit code."""
+    launch.open_standard_files()
+    parsed, words, rank, port = read(argv)
+    if _is_of_torch(parsed.job):
+        say(OF_TORCH)
+    if port:
+        say(f"rank {rank} waits for an editor at {LOOPBACK}:{port}")
+        own = _debugpy(parsed.job.command, port)
+        return launch.start(replace(parsed, job=debugged(parsed.job, rank, own)), words)
+    folder = tempfile.mkdtemp(prefix="paddock-debug-")
+    place = os.path.join(folder, "socket")
+    own = _pdb(parsed.job.command, rank, place)
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(place)
+            listener.listen()
+            return _launch(
+                replace(parsed, job=debugged(parsed.job, rank, own)), words, listener, rank
+            )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def read(argv: Sequence[str]) -> tuple[ParsedLaunch, list[str], int, int]:
+    """The launch, its arguments, the rank to debug, and the port of debugpy, 0 for pdb.
+
+    Raises UsageError with every problem found.
+    """
+    line = read_line(argv, TABLE, has_script=True)
+    if line.is_help:
+        raise HelpAsked("debug", argv)
+    problems, words = line.problems, list[str]()
+    own = {one.flag.key: one.text for one in line.flags if one.flag in FLAGS}
+    words = [word for one in line.flags if one.flag not in FLAGS for word in one.words]
+    rank, port = to_integer(own.get("rank", "0")), to_integer(own.get("debugpy", "0"))
+    if "rank" not in own:
+        problems.append(Problem("--rank is not given", "write the rank to debug: --rank 0"))
+    elif rank is None or rank < 0:
+        problems.append(Problem(f"--rank {own['rank']}: not a rank", "write --rank 0"))
+    if port is None or not 0 <= port < 65536:
+        what = f"--debugpy {own['debugpy']}: not a port"
+        problems.append(Problem(what, f"write --debugpy {PORT}, or --debugpy alone"))
+    elif port:
+        problems += _debugpy_problems(port)
+    parsed = None
+    try:
+        parsed = launch.read([*words, "--", *line.rest] if line.rest else words, OF_LAUNCH)
+        problems += _job_problems(parsed.job, rank or 0)
+    except UsageError as error:
+        problems += [one for one in error.problems if one not in problems]
+    if not port and not _is_in_foreground():
+        problems.append(Problem("pdb needs this terminal, and runs in its background",
+                                "run it in the foreground, or with --debugpy"))  # fmt: skip
+    refuse(problems)
+    assert parsed is not None and rank is not None and port is not None
+    return parsed, [*words, *line.rest], rank, port
+
+
+def _job_problems(job: Job, rank: int) -> list[Problem]:
+    """The problems of debugging this rank of the job."""
+    problems = []
+    if not sys.platform.startswith("linux"):
+        problems.append(Problem("paddock debug needs Linux"))
+    if job.command.kind == "program":
+        what = f"'{job.command.program}' is not run by Python: there is nothing to debug"
+        problems.append(Problem(what, "name a .py file, or -m MODULE"))
+    worker = job.role("worker")
+    here = host_of(job, find_devices(job, os.environ), name="", address="")
+    count = sum(number for role, _, number in here.slots if role == "worker") * job.nnodes_max
+    count = len(worker.endpoints) if worker is not None and worker.endpoints else count
+    if rank >= count:
+        what = f"--rank {rank}: there is no rank {rank}, this job has {count}"
+        problems.append(Problem(what, f"write a rank in 0..{count - 1}"))
+    return problems
+
+
+def _debugpy_problems(port: int) -> list[Problem]:
+    """The problems of listening for an editor at this port."""
+    if find_spec("debugpy") is None:
+        hint = "pip install debugpy, or 'paddock-train[debug]'; without --debugpy it is pdb"
+        return [Problem("--debugpy needs the package debugpy, which is not installed", hint)]
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError as error:
+            what = f"--debugpy {port}: {LOOPBACK}:{port} cannot be listened on: {error.strerror}"
+            return [Problem(what, "write another port: --debugpy 5679")]
+    return []
+
+
+def _is_in_foreground() -> bool:
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return True  # no terminal: commands come from a file or pipe
+
+
+def _is_of_torch(job: Job) -> bool:
+    """True if the script names torch."""
+    try:
+        with open(job.command.program, encoding="utf-8", errors="replace") as file:
+            return job.framework in ("auto", "torch") and "torch" in file.read()
+    except OSError:
+        return False  # a module
+
+
+def debugged(job: Job, rank: int, own: Entrypoint) -> Job:
+    """The job with a command of its own for one rank, and nothing that ends the others' wait."""
+    env = tuple((name, text) for name, text in WAITING.items() if name not in os.environ)
+    return replace(
+        job,
+        rank_commands={rank: own},
+        logs=replace(job.logs, tail=(str(rank),)) if "logs.tail" not in job.sources else job.logs,
+        warm="off",
+        timeout_seconds=0.0,
+        stall_after_seconds=0.0,
+        on_stall="report",
+        restart=replace(job.restart, max_restarts=0),
+        rendezvous=replace(job.rendezvous, join_timeout_seconds=FOREVER_SECONDS),
+        extra_env=(*env, *job.extra_env),
+    )
+
+
+def _pdb(command: Entrypoint, rank: int, place: str) -> Entrypoint:
+    program = os.path.join(os.path.dirname(__file__), "checks", "pdb_rank.py")
+    words = (place, str(rank), command.kind, command.program, *command.args)
+    return Entrypoint("script", program, words, command.python)
+
+
+def _debugpy(command: Entrypoint, port: int) -> Entrypoint:
+    listen = ("--listen", f"{LOOPBACK}:{port}", "--wait-for-client")
+    kind = ("-m",) if command.kind == "module" else ()
+    words = (*listen, *kind, command.program, *command.args)
+    return Entrypoint("module", "debugpy", words, command.python)
+
+
+# -------------------------------------------------------------------- pdb on this terminal
+
+
+def _launch(parsed: ParsedLaunch, words: Sequence[str], listener: socket.socket, rank: int) -> int:
+    """Launch the job in a session of its own, and lend the terminal to the rank until it ends."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR) if os.isatty(0) else os.dup(0)
+    except OSError:
+        terminal = os.dup(0)
+    is_terminal = os.isatty(terminal)
+    before = termios.tcgetattr(terminal) if is_terminal else None
+    if is_terminal:
+        say(f"rank {rank} is under pdb here, the others wait for it; `q` ends the job, "
+            "Ctrl-C interrupts the rank")  # fmt: skip
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        find_prctl()(PR_SET_PDEATHSIG, signal.SIGTERM)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # the terminal is not rank 0's
+        os._exit(answered(lambda: launch.start(parsed, words)))
+    signals, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wakeup)
+    for number in HANDED_ON:
+        signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # the shell would read what is meant for pdb
+    try:
+        LentTerminal(terminal, pid).serve(listener, signals)
+    finally:
+        if before is not None:
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return EXIT_SIGNAL_BASE - code if code < 0 else code
+
+
+class LentTerminal:
+    """A terminal that a rank may use while its job runs. job_pid: the guardian of the job."""
+
+    def __init__(self, terminal: int, job_pid: int) -> None:
+        self._terminal = terminal
+        self._job_pid = job_pid
+        self._rank_pid = 0  # of the rank that has the terminal; it is alive
+        self._is_asking = False
+        self._was_interrupted = False
+
+    def _interrupt(self) -> None:
+        """Hand Ctrl-C to the rank; to the job where the rank has not answered the last one."""
+        if not self._rank_pid or self._was_interrupted:
+            os.kill(self._job_pid, signal.SIGINT)
+            return
+        self._was_interrupted = not self._is_asking
+        if self._was_interrupted:
+            say("interrupted; Ctrl-C again ends the job")
+        os.kill(self._rank_pid, signal.SIGINT)
+
+    def serve(self, listener: socket.socket, signals: int) -> None:
+        """Lend the terminal to each rank that asks, until the job has ended.
+
+        signals: a descriptor that tells the signals to this process (set_wakeup_fd).
+        """
+        ended = os.pidfd_open(self._job_pid)
+        link: socket.socket | None = None
+        while True:
+            wanted = [ended, signals, listener.fileno(), *((link.fileno(),) if link else ())]
+            ready = select.select(wanted, [], [])[0]
+            # What the rank says comes first: it tells what a Ctrl-C means.
+            if link is not None and link.fileno() in ready and not self._hear(link):
+                link = None
+            if listener.fileno() in ready:
+                link = listener.accept()[0]
+                socket.send_fds(link, [b"t"], [self._terminal])
+                peer = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4)
+                self._rank_pid = int.from_bytes(peer, sys.byteorder)  # struct ucred, unix(7)
+            for number in os.read(signals, 64) if signals in ready else b"":
+                if number == signal.SIGINT:
+                    self._interrupt()
+                else:
+                    os.kill(self._job_pid, number)
+            if ended in ready:
+                return
+
+    def _hear(self, link: socket.socket) -> bool:
+        """Read what the rank says; False when it has ended."""
+        try:
+            told = link.recv(64)
+        except ConnectionError:
+            told = b""
+        if not told:
+            link.close()
+            self._rank_pid = 0
+        elif told.endswith(b"q"):
+            self._rank_pid = 0
+            os.kill(self._job_pid, signal.SIGINT)
+        else:
+            self._is_asking = told.endswith(b"p")
+            self._was_interrupted = self._was_interrupted and b"p" not in told
+        return bool(told)
+
+
+COMMANDS = named(
+    CliCommand(
+        "debug", NAMES["debug"], FLAGS,
+        operands=(Operand("script", "train.py [arguments of train.py]", "", "script"),),
+        usages=("--rank N [flags] train.py [arguments of train.py]",),
+        notes="Flags of launch (paddock help launch) go before the script, too.\n"
+        "The other ranks wait: --timeout, --stall-after, --max-restart and --warm are off.\n"
+        "An uncaught exception in the rank ends in pdb where it was raised.",
+        more=MORE, extra="debug",
+    )
+)  # fmt: skip
