@@ -11,7 +11,7 @@ import json
 from typing import Any, get_args
 
 from paddock.backends.table import ENTRIES
-from paddock.backends.types import JobStatus, NodeStatus, RankStatus, State, role_word
+from paddock.backends.types import Culprit, JobStatus, NodeStatus, RankStatus, State, role_word
 from paddock.core.job import MODES
 from paddock.core.plan import Proc
 from paddock.operator.manifests.crd import crd
@@ -46,9 +46,12 @@ CLASSES: dict[str, tuple[type, Fields]] = {
 JOB: Fields = {
     "id": "str", "name": "str", "handle": "str", "backend": "Backend", "command": "str",
     "created_at": "float", **JobStatus.__annotations__, "trackers": [["str"]],
-    "ranks_up": "int",
+    "culprit": (Culprit.__annotations__, None), "ranks_up": "int",
 }  # fmt: skip
-VERDICT: Fields = {"kind": "VerdictKind", "code": "int", "text": "str"}
+VERDICT: Fields = {
+    "kind": "VerdictKind", "code": "int", "text": "str",
+    "culprit?": {**Culprit.__annotations__, "role": "RoleName"},
+}  # fmt: skip
 FAILED_AT: Fields = {"failed_at?": "float"}
 RECORDED: Fields = {
     "at": "float", "by": "str", "uid": "str", "attempt": "int", "phase": "Phase",

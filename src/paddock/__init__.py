@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "launch": "paddock.api.launch",
+    "submit": "paddock.api.submit",
     "Run": "paddock.api.run",
     "RankFailedError": "paddock.api.errors",
     "RunFailedError": "paddock.api.errors",

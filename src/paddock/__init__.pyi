@@ -8,6 +8,7 @@ from paddock.api.ranks import rank as rank
 from paddock.api.ranks import should_stop as should_stop
 from paddock.api.ranks import world_size as world_size
 from paddock.api.run import Run as Run
+from paddock.api.submit import submit as submit
 from paddock.errors import PaddockError as PaddockError
 from paddock.errors import UsageError as UsageError
 from paddock.watch.rank import report as report

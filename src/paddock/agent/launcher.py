@@ -289,7 +289,7 @@ class LauncherProcess(Launcher):
 
         def gone(_events: int = 0) -> None:
             self.loop.unwatch(fd)
-            self.member.on_signal(SIGTERM, "submitter")
+            self.member.on_signal(SIGTERM, "caller")
 
         try:
             os.set_inheritable(fd, False)

@@ -12,7 +12,7 @@ from paddock.agent.view import STATES
 from paddock.jobfile.masked import masked_args, shown_command
 from paddock.local.loop import READ
 from paddock.local.output.lock import process_text, uptime_seconds
-from paddock.local.runs.entry import KEPT_RUNS, prune
+from paddock.local.runs.entry import CALL_TEXT, KEPT_RUNS, prune
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class RunRecord:
 
         def gather() -> None:
             argv = masked_args(words)
-            self._command = shown_command(argv)
+            self._command = env.get(CALL_TEXT) or shown_command(argv)
             self.details |= {
                 "host": os.uname().nodename, "pid": guardian_pid, "process": process_text(pid),
                 "uptime": uptime_seconds(),

@@ -28,7 +28,8 @@ def main(call_path: str, results: str) -> None:
         content = file.read()
     header = marshal.loads(content)  # what follows it is not read
     _check_python(header)
-    sys.path[:] = [*header["path"], *(each for each in sys.path[1:] if each not in header["path"])]
+    first, last = (list(map(os.path.abspath, header[key])) for key in ("path", "path_end"))
+    sys.path[:] = [*first, *(each for each in sys.path[1:] if each not in first), *last]
     sys.argv[:] = [header["name"]]
     try:
         function, args, kwargs = _loads(content[header["size"] :])

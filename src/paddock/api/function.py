@@ -12,7 +12,6 @@ import marshal
 import os
 import pickle
 import sys
-from importlib.machinery import PathFinder
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
 from paddock.errors import Problem, UsageError, extra_hint
@@ -32,19 +31,24 @@ def pack(
     kwargs: Mapping[str, object],
     *,
     path: Sequence[str],
+    path_end: Sequence[str] = (),
+    roots: Sequence[str],
     result_bytes_max: int = RESULT_BYTES_MAX,
 ) -> bytes:
-    """Return the content of a call file. path: sys.path of the ranks.
+    """Return the content of a call file. path, path_end: what sys.path of the ranks begins and
+    ends with; relative entries are of their working directory. roots: directories here whose
+    modules the ranks can import; others are sent by value.
 
     Raises UsageError, which names what cannot be pickled.
     """
-    data = _dumps(function, args, kwargs)
+    data = _dumps(function, args, kwargs, roots)
     if len(data) > CALL_BYTES_MAX:
         what = f"{name_of(function)} and its arguments have {len(data):,} bytes"
         hint = "save large data to a file and pass its path"
         raise UsageError(f"{what}, and at most {CALL_BYTES_MAX:,} are sent", hint=hint)
     header = {
-        "python": list(sys.version_info[:2]), "path": list(path), "name": name_of(function),
+        "python": list(sys.version_info[:2]), "path": list(path),
+        "path_end": list(path_end), "name": name_of(function),
         "size": 0, "result_bytes_max": result_bytes_max, "sources": _sources(function),
     }  # fmt: skip
     for _ in range(2):  # its size is a number of the same length in both rounds
@@ -62,8 +66,17 @@ def own_path() -> list[str]:
     return [os.path.abspath(each) for each in sys.path]
 
 
+def installed_path() -> list[str]:
+    """Return the entries of sys.path of this Python's library and installed packages."""
+    prefixes = tuple({f"{sys.prefix}/", f"{sys.base_prefix}/"})
+    return [each for each in own_path() if each.startswith(prefixes)]
+
+
 def _dumps(
-    function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
+    function: Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    roots: Sequence[str],
 ) -> bytes:
     try:
         import cloudpickle
@@ -75,7 +88,7 @@ def _dumps(
     else:
         dumps = cloudpickle.dumps
     value = (function, tuple(args), dict(kwargs))
-    with _by_value(function):
+    with _by_value(function, roots):
         try:
             return dumps(value)
         except Exception as error:  # a lock, a socket, a generator: by their kind
@@ -86,11 +99,10 @@ def _dumps(
 
 
 @contextlib.contextmanager
-def _by_value(function: Callable[..., object]) -> Iterator[None]:
-    """Pickle a module by value which the ranks could not import, as those of pytest."""
+def _by_value(function: Callable[..., object], roots: Sequence[str]) -> Iterator[None]:
+    """Pickle the function's module by value if the ranks cannot import it, as those of pytest."""
     module = sys.modules.get(getattr(function, "__module__", "") or "")
-    top = module.__name__.partition(".")[0] if module is not None else ""
-    if module is None or top in ("__main__", "builtins") or PathFinder.find_spec(top) is not None:
+    if module is None or module.__name__ == "__main__" or _is_below(module, roots):
         yield
         return
     import cloudpickle
@@ -100,6 +112,18 @@ def _by_value(function: Callable[..., object]) -> Iterator[None]:
         yield
     finally:
         cloudpickle.unregister_pickle_by_value(module)
+
+
+def _is_below(module: ModuleType, roots: Sequence[str]) -> bool:
+    """Return True if a module is found under its name in one of the directories, or is built in."""
+    if (file := getattr(module, "__file__", None)) is None:
+        return True
+    found, names = os.path.realpath(file), module.__name__.split(".")
+    for root in roots:
+        path = os.path.join(os.path.realpath(root), *names)
+        if found.startswith((f"{path}.", f"{path}{os.sep}__init__.")):
+            return True
+    return False
 
 
 def _unpicklable(

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import threading
 
-from paddock.api.run import Run
+from paddock.api.run import Run, running_in
 from paddock.errors import Problem, UsageError
-from paddock.local.runs.entry import CALLER_FD, GIVEN_ID, as_name, take_entry
+from paddock.local.runs.entry import CALL_TEXT, CALLER_FD, GIVEN_ID, as_name, take_entry
 from paddock.local.runs.record import TERMINATION_LOG
 
 TYPE_CHECKING = False
@@ -64,7 +64,11 @@ def launch(
     [1024, 1024]
     """
     refuse_in_rank("launch")
-    problems = [] if callable(target) or not kwargs else [_no_keywords(kwargs)]
+    cell = _cell()
+    if run := running_in(cell):
+        hint = f"wait for it, or end it: paddock.Run.find('{run.id}').stop()"
+        raise UsageError(f"{run.id}, which this cell has launched before, still runs", hint=hint)
+    problems = [] if callable(target) or not kwargs else [no_keywords(kwargs)]
     words = [*launch_flags(nproc, devices, elastic, max_restarts, timeout, warm, problems), *flags]
     name = as_name(name or name_of_target(target))
     entry = take_entry(os.environ, name)
@@ -74,7 +78,9 @@ def launch(
         raise UsageError.of(problems)
     command = _command(target, args, kwargs, entry.folder, result_bytes_max)
     child_env = {**os.environ, **(env or {}), GIVEN_ID: entry.run_id}
-    return start([*words, *command], entry.run_id, entry.folder, child_env, quiet=quiet)
+    child_env[CALL_TEXT] = call_text(target, args, kwargs)
+    words += command
+    return start(words, entry.run_id, entry.folder, child_env, quiet=quiet, cell=cell)
 
 
 def refuse_in_rank(verb: str) -> None:
@@ -111,7 +117,7 @@ def launch_flags(
     return [word for name, each in given.items() if each is not None for word in (name, str(each))]
 
 
-def _no_keywords(kwargs: Mapping[str, object]) -> Problem:
+def no_keywords(kwargs: Mapping[str, object]) -> Problem:
     from paddock.command_line import nearest
 
     (name, *_) = kwargs
@@ -135,6 +141,24 @@ def name_of_target(target: Target) -> str:
     return os.path.basename(str(word)).rpartition(":")[2].removesuffix(".py")
 
 
+def call_text(target: Target, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    """Return the call of a function, as `paddock list` shows it; "" for other targets.
+
+    >>> call_text(pow, (2, [1] * 99), {"mod": 3})
+    'pow(2, list, mod=3)'
+    """
+    if not callable(target):
+        return ""
+    from paddock.api.function import name_of
+
+    def short(value: object) -> str:
+        is_plain = isinstance(value, (int, float, bool)) or value is None
+        return repr(value) if is_plain else type(value).__name__  # a text may be a secret
+
+    shown = [*map(short, args), *(f"{key}={short(each)}" for key, each in kwargs.items())]
+    return f"{name_of(target)}({', '.join(shown)})"
+
+
 def _command(
     target: Target,
     args: Sequence[object],
@@ -154,8 +178,9 @@ def _command(
     limit = result_bytes_max or function.RESULT_BYTES_MAX
     try:
         content = function.pack(
-            target, args, kwargs, path=function.own_path(), result_bytes_max=limit
-        )
+            target, args, kwargs, path=function.own_path(), roots=function.own_path(),
+            result_bytes_max=limit,
+        )  # fmt: skip
     except BaseException:
         os.rmdir(folder)
         raise
@@ -185,7 +210,13 @@ def load_function(text: str) -> Callable[..., object]:
 
 
 def start(
-    argv: Sequence[str], run_id: str, folder: str, env: dict[str, str], *, quiet: bool
+    argv: Sequence[str],
+    run_id: str,
+    folder: str,
+    env: dict[str, str],
+    *,
+    quiet: bool,
+    cell: tuple[str, int] | None = None,
 ) -> Run:
     """Start a launcher that ends when this process does, and whose output is shown here."""
     reason = os.path.join(folder, REASON)
@@ -213,7 +244,16 @@ def start(
             assert stream is not None
             readers.append(threading.Thread(target=_show, args=(stream, to), daemon=True))
             readers[-1].start()
-    return Run(run_id, folder, child=child, held_fd=ours, readers=readers)
+    return Run(run_id, folder, child=child, held_fd=ours, readers=readers, cell=cell)
+
+
+def _cell() -> tuple[str, int] | None:
+    """Return the notebook's cell that is executed now: its text and the number of its execution."""
+    module = sys.modules.get("IPython")
+    shell = module.get_ipython() if module is not None else None
+    if shell is None:
+        return None
+    return str((shell.user_ns.get("In") or [""])[-1]), int(shell.execution_count)
 
 
 def _show(stream: IO[bytes], to: IO[str]) -> None:

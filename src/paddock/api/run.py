@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from paddock.backends.types import JobStatus
 
 POLL_SECONDS = 0.5
+RESULTS_THERE = "output/paddock-results"  # of ranks of a submitted job, in its directory
 SHOWN_SECONDS = 2.0  # for the last lines of a run that has ended
 _alive: dict[str, Run] = {}  # launched by this process, and not known to have ended
 
@@ -42,16 +43,19 @@ class Run:
         child: subprocess.Popen[bytes] | None = None,
         held_fd: int = -1,
         readers: Sequence[Thread] = (),
+        cell: tuple[str, int] | None = None,
     ) -> None:
         """child: its launcher, when this process has started it. held_fd: its end of their pipe.
 
-        readers: threads that show its output. Use paddock.launch, paddock.submit or Run.find.
+        readers: threads that show its output. cell: of a notebook, which launched it. Runs are made
+        by paddock.launch, paddock.submit and Run.find.
         """
         self.id = run_id
         self._folder = folder
         self._child = child
         self._held_fd = held_fd
         self._readers = tuple(readers)
+        self._cell = cell
         self._lock = Lock()
         if child is not None:
             _alive[run_id] = self
@@ -128,7 +132,8 @@ class Run:
     def wait(self, timeout: float | None = None, *, check: bool = True) -> JobStatus:
         """Wait until it has ended, and return its status. timeout: seconds.
 
-        An interrupt (Ctrl-C, or the notebook's stop button) ends the run; a second one at once.
+        An interrupt (Ctrl-C, or the notebook's stop button) ends a run that this process launched,
+        a second one at once; a submitted run goes on.
         Raises RankFailedError or RunFailedError if it did not succeed, unless check is False;
         TimeoutError if it has not ended by then, and it goes on.
         """
@@ -242,15 +247,11 @@ class Run:
         from time import monotonic, sleep
 
         deadline = None if timeout is None else monotonic() + timeout
-        try:
-            while not self.status.is_final:
-                if deadline is not None and monotonic() > deadline:
-                    raise TimeoutError(f"{self.id} has not ended within {timeout:g} s")
-                # sleep: a batch system does not report the end of a job
-                sleep(POLL_SECONDS)
-        except KeyboardInterrupt:
-            self.stop()
-            raise
+        while not self.status.is_final:
+            if deadline is not None and monotonic() > deadline:
+                raise TimeoutError(f"{self.id} has not ended within {timeout:g} s")
+            # sleep: a batch system does not report the end of a job
+            sleep(POLL_SECONDS)
 
     def _close(self, code: int) -> None:
         """Release what is held for the child. Raises the launcher's own usage error."""
@@ -355,7 +356,33 @@ class Run:
         return [_load(os.path.join(folder, f"{last}.{rank}.result")) for rank in ranks]
 
     def _results_folder(self) -> str:
-        return os.path.join(self._folder, "results")
+        """Return the directory of the results; those of a submitted run are copied there first."""
+        from paddock.backends.table import LAUNCH
+
+        folder = os.path.join(self._folder, "results")
+        entry = self._entry()
+        if os.path.isdir(folder) or entry is None or entry.handle.backend == LAUNCH:
+            return folder
+        import shutil
+        from tempfile import TemporaryDirectory
+
+        with TemporaryDirectory(dir=self._folder, prefix=".fetch-") as place:
+            fetched = self.fetch(place)
+            part = f"{folder}.part"
+            os.makedirs(part, 0o700, exist_ok=True)
+            name = os.path.basename(RESULTS_THERE)
+            for path in fetched.glob(f"output/**/{name}/*"):
+                shutil.move(path, os.path.join(part, path.name))
+            os.rename(part, folder)
+        return folder
+
+
+def running_in(cell: tuple[str, int] | None) -> Run | None:
+    """Return the run that an earlier execution of the same cell launched, if it still runs."""
+    for run in _alive.values():
+        if cell and run._cell and run._cell[0] == cell[0] and run._cell[1] != cell[1]:
+            return None if run.is_done() else run
+    return None
 
 
 def _load(path: str) -> Any:

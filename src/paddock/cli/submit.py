@@ -63,21 +63,26 @@ def run(argv: Sequence[str]) -> int:
             sys.stderr.write(f"{line}\n")
         for sentence in plan.cannot:
             say(f"warning: {sentence}")
-        for _ in range(DRAWS):
-            try:
-                return _do(split, submission, plan, answer)
-            except IdTakenError:
-                submission = replace(submission, run_id=new_id(submission.name))
-                plan = find_backend(submission.site.backend).plan(submission)
-        return _do(split, submission, plan, answer)
+        entry, code = start(split, submission, plan)
+        return _follow(split, submission, entry, code, answer)
 
 
-def _do(
-    split: SubmitArgs,
-    submission: Submission,
-    plan: SubmissionPlan,
-    answer: Callable[[dict[str, object]], None],
-) -> int:
+def start(
+    split: SubmitArgs, submission: Submission, plan: SubmissionPlan
+) -> tuple[RegisteredJob, int | None]:
+    """Carry out a plan; returns the job's entry, and its exit code where it was attached to."""
+    for _ in range(DRAWS):
+        try:
+            return _start(split, submission, plan)
+        except IdTakenError:
+            submission = replace(submission, run_id=new_id(submission.name))
+            plan = find_backend(submission.site.backend).plan(submission)
+    return _start(split, submission, plan)
+
+
+def _start(
+    split: SubmitArgs, submission: Submission, plan: SubmissionPlan
+) -> tuple[RegisteredJob, int | None]:
     """Carry out a plan. Raises IdTakenError when all was undone and another id may do."""
     backend = find_backend(submission.site.backend)
     registry = Registry(os.environ)
@@ -94,7 +99,7 @@ def _do(
         keep_plan(entry, plan)
         for old in replaced:
             _stop_and_wait(old)
-        code = backend.submit(submission, plan, entry, say)
+        return entry, backend.submit(submission, plan, entry, say)
     except EndUnknownError as error:
         raise PaddockError(error.message, hint=f"paddock status {entry.run_id}") from error
     except PaddockError as error:
@@ -109,6 +114,16 @@ def _do(
         if entry.details.get("may_run") == []:  # a Ctrl-C: all was undone
             entry.forget()
         raise
+
+
+def _follow(
+    split: SubmitArgs,
+    submission: Submission,
+    entry: RegisteredJob,
+    code: int | None,
+    answer: Callable[[dict[str, object]], None],
+) -> int:
+    """Follow a job that was started to its end, unless it is detached; returns the exit code."""
     if code is None and not submission.is_detached:
         code = stay(entry)
     if code is not None:

@@ -55,9 +55,9 @@ def rank_of(row: Mapping[str, Any]) -> RankStatus:
 
 def culprit_of(verdict: object) -> Culprit | None:
     """Return the rank that failed first, from the row of a verdict; None without one."""
-    row = verdict.get("culprit") if isinstance(verdict, dict) else None
+    row = verdict.get("culprit") if isinstance(verdict, Mapping) else None
     try:
-        return None if row is None else Culprit(
+        return None if not row or not row["role"] else Culprit(
             role_word(str(row["role"])), int(row["rank"]), str(row["host"]), int(row["code"]),
             str(row["cause"]), str(row["tail"]),
         )  # fmt: skip

@@ -19,7 +19,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from paddock.backends.common.recorded import EXIT_CANCELLED, VERDICTS, ended, nodes_of
+from paddock.backends.common.recorded import (
+    EXIT_CANCELLED,
+    VERDICTS,
+    culprit_of,
+    ended,
+    nodes_of,
+)
 from paddock.backends.types import ALIVE, JobStatus, State
 from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE
 
@@ -58,6 +64,7 @@ def status_of(
         code=None if code is None else int(code),
         since=float(row.get("since") or 0.0),
         failed_at=float(verdict.get("failed_at") or 0.0),
+        culprit=culprit_of(verdict),
         attempt=int(whole.get("attempt") or 0),
         nodes=nodes if state in ALIVE else ended(nodes, state),
     )

@@ -117,7 +117,8 @@ class Script(FolderBackend):
         own = read_json(str(place / INNER / "state.json")) or {}
         verdict = read_json(str(place / INNER / "verdict.json")) or {}
         whole = read_json(str(place / INNER / "status.json"))
-        own = {**own, "why": verdict.get("text") or last_error(str(place))}
+        why = verdict.get("text") or last_error(str(place))
+        own = {**own, "why": why, "culprit": verdict.get("culprit")}
         told, failure = None, ""
         if "status" in site["commands"]:
             code, out, err = _command(run, "status")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from paddock.backends.common.recorded import EXIT_CANCELLED, ended, nodes_of
+from paddock.backends.common.recorded import EXIT_CANCELLED, culprit_of, ended, nodes_of
 from paddock.backends.types import FINAL, JobStatus, State
 from paddock.command_line import nearest
 from paddock.errors import Problem
@@ -86,4 +86,7 @@ def status_of(
         code = {"succeeded": 0, "cancelled": EXIT_CANCELLED}.get(state)
     why = "" if state == "succeeded" else str(own.get("why") or "")
     since = float(own.get("at") or 0.0)
-    return JobStatus(state, as_of, why=why, code=code, since=since, nodes=ended(nodes, state))
+    return JobStatus(
+        state, as_of, why=why, code=code, since=since, nodes=ended(nodes, state),
+        culprit=culprit_of(own),
+    )  # fmt: skip

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paddock.backends.common.recorded import ended, nodes_of
+from paddock.backends.common.recorded import culprit_of, ended, nodes_of
 from paddock.backends.text import clean
 from paddock.backends.types import FINAL, JobStatus, NodeStatus, State
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError
@@ -253,6 +253,7 @@ def _ended(
     return JobStatus(
         state, now, why=shown, code=code, since=since,
         attempt=attempt + _number(files.whole.get("attempt")), nodes=_nodes(files, state),
+        culprit=culprit_of(files.verdict),
     )  # fmt: skip
 
 

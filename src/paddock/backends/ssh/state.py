@@ -27,7 +27,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from paddock.backends.common.news import with_news
-from paddock.backends.common.recorded import VERDICTS, end_of, rank_of
+from paddock.backends.common.recorded import VERDICTS, culprit_of, end_of, rank_of
 from paddock.backends.ssh.command import Target
 from paddock.backends.types import ALIVE, FINAL, JobStatus, NodeStatus, RankStatus, State, role_word
 from paddock.errors import EXIT_SIGNAL_BASE
@@ -45,7 +45,8 @@ HOST = {"state": "unknown", "why": "", "code": None, "since": 0.0, "now": 0.0}
 RANK = {"role": "", "rank": -1, "state": "unknown", "code": None}
 NODE = {"node_rank": None, "ranks": [RANK], "note": ""}
 WHOLE = {"at": 0.0, "attempt": 0, "waiting_for": "", "nodes": [NODE]}
-VERDICT = {"kind": "", "text": "", "code": None, "failed_at": 0.0}
+CULPRIT = {"role": "", "rank": -1, "host": "", "code": 0, "cause": "", "tail": ""}
+VERDICT = {"kind": "", "text": "", "code": None, "failed_at": 0.0, "culprit": CULPRIT}
 JOB = {
     "id": "", "name": "", "command": "", "created_at": 0.0, "cwd": "", "parts": [""],
     "own_output": [0], "targets": [{"name": "", "user": "", "port": 0}],
@@ -161,6 +162,7 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
         code=code,
         since=max((_by_our_clock(row["since"], row, as_of) for row in rows), default=0.0),
         failed_at=_by_our_clock(verdict.get("failed_at", 0.0), teller, as_of),
+        culprit=culprit_of(verdict),
         attempt=whole["attempt"],
         nodes=tuple(nodes),
     )

@@ -146,7 +146,7 @@ class MembershipState:
     def ask(self, signal: int, who: str, lost: Loss) -> None:
         """Ask the job to stop: it was told to, or a node lost what it needs. The first counts."""
         if not self.asked[0]:
-            end = "; an attached job ends without it" if lost == "submitter" else ""
+            end = "; an attached job ends without it" if lost in ("submitter", "caller") else ""
             self.asked = (signal, f"{who} {LOSSES[lost]}{end}")
             self.asked_by_loss = bool(lost)
 

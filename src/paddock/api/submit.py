@@ -1,0 +1,154 @@
+"""paddock.submit: the job of paddock.launch on a site: ssh, Slurm, MPI, Kubernetes, a script."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+
+from paddock.api import call, function
+from paddock.api.launch import (
+    MODULE,
+    call_text,
+    launch_flags,
+    load_function,
+    name_of_target,
+    no_keywords,
+    refuse_in_rank,
+)
+from paddock.api.run import RESULTS_THERE, Run
+from paddock.backends.backend import find_backend
+from paddock.cli.submit import read_args, read_submission, start
+from paddock.errors import Problem, refuse
+from paddock.local.runs.entry import as_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from paddock.api.launch import Target
+
+# Sites whose hosts see this Python: this machine, and clusters with a shared file system.
+SAME_PYTHON = ("local", "slurm", "mpi", "script")
+# The part of Paddock that a rank's code may use, for hosts where it is not installed.
+FOR_RANKS = ("__init__.py", "api/__init__.py", "api/ranks.py", "watch/__init__.py", "watch/rank.py")
+
+
+def submit(
+    target: Target,
+    *args: object,
+    site: str = "",
+    hosts: str | Sequence[str] | None = None,
+    nodes: int | None = None,
+    nproc: int | str | None = None,
+    devices: str | Sequence[int | str] | None = None,
+    elastic: tuple[int, int] | None = None,
+    max_restarts: int | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    warm: bool | str | None = None,
+    name: str | None = None,
+    package: str | os.PathLike[str] | None = None,
+    python: str | None = None,
+    flags: Sequence[str] = (),
+    result_bytes_max: int | None = None,
+    **kwargs: object,
+) -> Run:
+    """Submit a job to a site; returns once it is on its way. It outlives this process.
+
+    site: ssh, slurm, mpi, kubernetes, script, local, or a site of paddock.toml. hosts: of ssh and
+    mpi. nodes: how many; elastic: minimum and maximum of them. package: the directory that is sent
+    and becomes the working directory, the current one by default. python: the interpreter there.
+    flags: more flags of `paddock submit`. The others are as in paddock.launch; nproc is for each
+    node. A function needs the same minor version of Python there; cloudpickle is sent with it.
+
+    Raises UsageError with all problems, PaddockError when the site refuses the job.
+    """
+    refuse_in_rank("submit")
+    problems: list[Problem] = [] if callable(target) or not kwargs else [no_keywords(kwargs)]
+    if isinstance(target, str) and MODULE.fullmatch(target):
+        target = load_function(target)
+    words = launch_flags(nproc, devices, elastic, max_restarts, timeout, warm, problems)
+    refuse(problems)
+    own = {
+        "--site": site, "--hosts": hosts if isinstance(hosts, str) else ",".join(hosts or ()),
+        "--np-nodes": str(nodes or ""), "--package": os.fspath(package or ""),
+        "--interpreter": python or _python_for(target, site),
+    }  # fmt: skip
+    words += [word for key, text in own.items() if text for word in (key, text)]
+    words += [word for key, text in (env or {}).items() for word in ("--env", f"{key}={text}")]
+    words += ["--name", as_name(name)] if name else []
+    folder = Path(package or ".")
+    with _sent(target, args, kwargs, folder, result_bytes_max) as command:
+        split = read_args([*words, "--detach", "--json", *flags, "--", *command])
+        submission = read_submission(split)
+        if not name:
+            from dataclasses import replace
+
+            from paddock.backends.registry import new_id
+
+            short = as_name(name_of_target(target))
+            submission = replace(submission, name=short, run_id=new_id(short))
+        plan = find_backend(submission.site.backend).plan(submission)
+        entry, _code = start(split, submission, plan)
+    if text := call_text(target, args, kwargs):
+        entry.command = text
+        entry.keep()
+    return Run(entry.run_id, str(entry.folder))
+
+
+def _python_for(target: Target, site: str) -> str:
+    """Return the interpreter for a function: ours, where the hosts see it."""
+    return sys.executable if callable(target) and site.partition(",")[0] in SAME_PYTHON else ""
+
+
+@contextmanager
+def _sent(
+    target: Target,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    package: Path,
+    result_bytes_max: int | None,
+) -> Iterator[list[str]]:
+    """Yield the words of the script and its arguments. A function is in the package meanwhile."""
+    if isinstance(target, str):
+        yield [target, *map(str, args)]
+    elif not callable(target):
+        yield [*map(str, target), *map(str, args)]
+    else:
+        folder = package / f"paddock-call-{token_hex(4)}"
+        folder.mkdir(0o700)
+        try:
+            _write_call(folder, target, args, kwargs, result_bytes_max)
+            name = folder.name
+            yield [f"{name}/call.py", f"{name}/{function.CALL}", RESULTS_THERE]
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_call(
+    folder: Path,
+    target: Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    result_bytes_max: int | None,
+) -> None:
+    """Write all that a rank needs to run the function, on a host without Paddock."""
+    content = function.pack(
+        target, args, kwargs, path=[""], path_end=[folder.name],
+        roots=[str(folder.parent), *function.installed_path()],
+        result_bytes_max=result_bytes_max or function.RESULT_BYTES_MAX,
+    )  # fmt: skip
+    (folder / function.CALL).write_bytes(content)
+    shutil.copyfile(call.__file__, folder / "call.py")
+    ours = Path(call.__file__).parent.parent
+    for name in FOR_RANKS:
+        to = folder / "paddock" / name
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ours / name, to)
+    if "cloudpickle" in sys.modules:
+        where = Path(str(sys.modules["cloudpickle"].__file__)).parent
+        shutil.copytree(where, folder / "cloudpickle", ignore=shutil.ignore_patterns("__pycache__"))

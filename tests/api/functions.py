@@ -1,0 +1,43 @@
+"""Functions that tests of the API run in ranks, as a user's module would have them."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+SCALE = 3
+
+
+@dataclass
+class Report:
+    """A result of a class of this module."""
+
+    rank: int
+    loss: float
+
+
+def factorial(n: int) -> int:
+    """A function that calls itself, by its name among the globals."""
+    return 1 if n == 0 else n * factorial(n - 1)
+
+
+def who() -> tuple[int, int]:
+    """The rank and the world size that the environment tells."""
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def fail_in(rank: int, text: str) -> str:
+    """Raise in one rank; the others would go on for a minute."""
+    if int(os.environ["RANK"]) == rank:
+        raise ValueError(text)
+    time.sleep(60)
+    return "never"
+
+
+def sleep(seconds: float, path: str = "") -> None:
+    """Tell that it runs by a file, and sleep."""
+    if path:
+        with open(f"{path}.{os.environ['RANK']}", "w", encoding="utf-8") as file:
+            file.write(str(os.getpid()))
+    time.sleep(seconds)

@@ -1,0 +1,328 @@
+"""paddock.launch: functions, modules, scripts and commands in real ranks of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+import paddock
+from api import functions
+from local.jobs import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from paddock import Run
+
+quietly = partial(paddock.launch, quiet=True)
+
+
+def test_results_come_back_by_rank() -> None:
+    """The environment of the framework is set before the function runs."""
+    assert quietly(functions.who, nproc=3).results() == [(0, 3), (1, 3), (2, 3)]
+
+
+def test_arguments_and_keywords_reach_the_function() -> None:
+    assert quietly(pow, 2, 5, nproc=1).result == 32
+    assert quietly(functions.Report, rank=1, loss=0.5, nproc=1).result == functions.Report(1, 0.5)
+
+
+def test_closures_lambdas_and_classes_go_both_ways() -> None:
+    """Functions of this module are sent by value: the ranks cannot import it."""
+    base = [10]
+
+    class Local:
+        def __init__(self, x: int) -> None:
+            self.x = x
+
+    def add(report: functions.Report, *, more: int = 1) -> tuple[float, Local]:
+        return report.loss + base[0] + more + functions.factorial(4), Local(7)
+
+    (total, local), _ = quietly(add, functions.Report(0, 0.5), nproc=2).results()
+    assert total == 35.5
+    assert (type(local), local.x) == (Local, 7)
+    assert quietly(lambda: math.factorial(5), nproc=1).result == 120
+
+
+def test_a_module_and_its_function_are_named_by_text() -> None:
+    assert quietly("math:sqrt", 9, nproc=1).result == 3
+
+
+def test_a_script_gets_its_arguments_as_texts(own_place: Path) -> None:
+    (own_place / "train.py").write_text("import sys; print(sys.argv[1:], flush=True)")
+    run = quietly("train.py", "--lr", 0.5, nproc=2)
+    assert run.wait().state == "succeeded"
+    assert list(run.logs(rank=1)) == [f"[{os.uname().nodename} rank 1] ['--lr', '0.5']"]
+    with pytest.raises(paddock.PaddockError, match="returned no results"):
+        run.results()
+
+
+def test_a_command_is_a_list_of_words(own_place: Path) -> None:
+    run = quietly(["sh", "-c", "echo $0 > $RANK.txt"], "hello", nproc=2)
+    run.wait()
+    assert [(own_place / f"{n}.txt").read_text() for n in (0, 1)] == ["hello\n"] * 2
+
+
+def test_the_rank_that_failed_first_is_named_with_its_traceback() -> None:
+    run = quietly(functions.fail_in, 1, "the batch is empty", nproc=3)
+    with pytest.raises(paddock.RankFailedError) as caught:
+        run.results()
+    error = caught.value
+    assert (error.rank, error.host, error.exit_code) == (1, os.uname().nodename, 1)
+    assert error.consequences == (0, 2)
+    assert isinstance(error.__cause__, ValueError)
+    assert "raise ValueError(text)" in error.traceback
+    assert "call.py" not in error.traceback
+    assert "ValueError: the batch is empty" in str(error)
+
+
+def test_a_script_that_failed_is_told_with_its_last_lines(own_place: Path) -> None:
+    (own_place / "bad.py").write_text("raise RuntimeError('no GPU')")
+    with pytest.raises(paddock.RankFailedError, match="RuntimeError: no GPU") as caught:
+        quietly("bad.py", nproc=1).wait()
+    assert caught.value.__cause__ is None
+
+
+def test_the_status_is_that_of_the_command() -> None:
+    run = quietly(functions.who, nproc=2)
+    run.wait()
+    status = run.status
+    assert (status.state, status.code, status.culprit) == ("succeeded", 0, None)
+    assert [rank.state for node in status.nodes for rank in node.ranks] == ["succeeded"] * 2
+    assert [event["state"] for event in run.events()] == ["running", "succeeded"]
+    assert run.handle == f"launch://{os.uname().nodename}/{run.id}"
+
+
+def test_a_run_is_found_again_with_its_results() -> None:
+    """Also by another process; the id is the one that the registry has."""
+    run = quietly(functions.who, nproc=1)
+    run.wait()
+    for word in ("last", run.id, run.id[:-1]):
+        assert paddock.Run.find(word).id == run.id
+    code = "import paddock; print(paddock.Run.find('last').result)"
+    assert _python(code).stdout == "(0, 1)\n"
+    assert [each.id for each in paddock.Run.all()] == [run.id]
+
+
+def test_what_cannot_be_pickled_is_named() -> None:
+    """All of it at once: a global, a name of the function around it, an argument."""
+    lock = threading.Lock()
+
+    def train(stream: object) -> object:
+        return lock, stream
+
+    with open(os.devnull, encoding="utf-8") as file, pytest.raises(paddock.UsageError) as caught:
+        quietly(train, (each for each in [file]))
+    texts = [problem.message for problem in caught.value.problems]
+    assert len(texts) == 2
+    assert "argument 0 is a builtins.generator" in texts[0]
+    assert "'lock' of the function around it is a _thread.lock" in texts[1]
+    assert paddock.Run.all() == []
+
+
+def test_all_that_is_wrong_is_told_before_anything_starts() -> None:
+    with pytest.raises(paddock.UsageError) as caught:
+        quietly("train.py", elastic=3, nprocs=2)  # type: ignore[arg-type]
+    texts = [problem.message for problem in caught.value.problems]
+    assert texts == [
+        "launch() has no keyword 'nprocs', and only a function takes others",
+        "elastic=3: not two numbers",
+    ]
+    assert "nproc" in caught.value.problems[0].hint
+
+
+def test_the_launchers_own_usage_error_is_raised() -> None:
+    with pytest.raises(paddock.UsageError, match=r"script 'nope\.py' does not exist"):
+        quietly("nope.py").wait()
+    with pytest.raises(paddock.UsageError, match="nproc"):
+        quietly(functions.who, nproc=-1).wait()
+    assert paddock.Run.all() == []
+
+
+def test_a_function_of_no_module_is_told() -> None:
+    with pytest.raises(paddock.UsageError, match="cannot be imported"):
+        quietly("math:nope")
+    with pytest.raises(paddock.UsageError, match="is a float"):
+        quietly("math:pi")
+
+
+def test_a_rank_cannot_launch() -> None:
+    """Each of its ranks would start a job."""
+    with pytest.raises(paddock.RankFailedError, match=r"called in rank 0 of a job"):
+        quietly(lambda: paddock.launch("train.py"), nproc=1).wait()
+
+
+def test_a_result_that_is_too_large_is_refused() -> None:
+    with pytest.raises(paddock.RankFailedError, match="at most 1,000 are returned"):
+        quietly(bytes, 2000, nproc=1, result_bytes_max=1000).results()
+
+
+def test_a_rank_that_leaves_without_result_is_told() -> None:
+    with pytest.raises(paddock.PaddockError, match=r"ranks \[0\] exited without a result"):
+        quietly(lambda: functions.who()[0] or os._exit(0), nproc=2).results()
+
+
+def test_a_run_is_stopped(own_place: Path) -> None:
+    run = quietly(functions.sleep, 60, str(own_place / "up"), nproc=2)
+    wait_until(lambda: len(list(own_place.glob("up.*"))) == 2)
+    assert not run.is_done()
+    with pytest.raises(TimeoutError):
+        run.wait(0.05)
+    run.stop()
+    with pytest.raises(paddock.RunFailedError) as caught:
+        run.wait()
+    assert caught.value.state == "cancelled"
+    run.stop()  # no error
+    assert run.is_done()
+
+
+def test_leaving_with_ends_the_run(own_place: Path) -> None:
+    with quietly(functions.sleep, 60, str(own_place / "up"), nproc=1) as run:
+        wait_until(lambda: (own_place / "up.0").exists())
+    assert run.status.state == "cancelled"
+
+
+def test_coroutines_wait_for_several_runs() -> None:
+    async def both() -> list[list[object]]:
+        runs = [quietly(pow, 2, n, nproc=1) for n in (3, 4)]
+        return await asyncio.gather(*(run.results_async() for run in runs))
+
+    assert asyncio.run(both()) == [[8], [16]]
+
+
+def test_a_cancelled_task_ends_its_run(own_place: Path) -> None:
+    async def give_up() -> Run:
+        run = quietly(functions.sleep, 60, str(own_place / "up"), nproc=1)
+        task = asyncio.create_task(run.wait_async())
+        await asyncio.to_thread(wait_until, (own_place / "up.0").exists)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return run
+
+    assert asyncio.run(give_up()).wait(check=False).state == "cancelled"
+
+
+def test_output_of_rank_0_goes_to_a_replaced_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    """As that of a notebook's cell."""
+    paddock.launch(lambda: print("step 1 of rank", os.environ["RANK"]), nproc=2).wait()
+    assert capsys.readouterr().out == "step 1 of rank 0\n"
+
+
+MAIN = """
+import os, sys, time
+sys.path.insert(0, {src!r})
+import paddock
+
+def train(path):
+    open(path + os.environ["RANK"], "w").write(str(os.getpid()))
+    time.sleep({seconds})
+
+run = paddock.launch(train, {path!r}, nproc=2)
+{last}
+"""
+
+
+def _script(place: Path, last: str, seconds: float = 60) -> subprocess.Popen[str]:
+    src = os.path.dirname(os.path.dirname(paddock.__file__))
+    code = MAIN.format(src=src, seconds=seconds, path=str(place / "up."), last=last)
+    (place / "main.py").write_text(code)
+    return subprocess.Popen(
+        [sys.executable, "main.py"], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        cwd=place, start_new_session=True,
+    )  # fmt: skip
+
+
+def _ranks(place: Path) -> list[int]:
+    wait_until(lambda: len([p for p in place.glob("up.*") if p.read_text()]) == 2)
+    return [int(path.read_text()) for path in sorted(place.glob("up.*"))]
+
+
+def _is_gone(pid: int) -> bool:
+    return not os.path.exists(f"/proc/{pid}")
+
+
+def test_an_interrupt_ends_the_run(own_place: Path) -> None:
+    with _script(own_place, "run.wait()") as script:
+        pids = _ranks(own_place)
+        script.send_signal(signal.SIGINT)
+        out, err = script.communicate(timeout=60)
+    assert "KeyboardInterrupt" in err, out
+    assert all(map(_is_gone, pids))
+    assert paddock.Run.find("last").status.state == "cancelled"
+
+
+def test_a_killed_caller_leaves_no_rank(own_place: Path) -> None:
+    """A kernel that is killed, or dies: the launcher sees its pipe end."""
+    with _script(own_place, "run.wait()") as script:
+        pids = _ranks(own_place)
+        script.kill()
+    wait_until(lambda: all(map(_is_gone, pids)))
+    wait_until(lambda: [run.status.state for run in paddock.Run.all()] == ["failed"])
+    assert "lost the Python process that launched" in paddock.Run.find("last").status.why
+
+
+def test_a_script_that_ends_waits_for_its_run(own_place: Path) -> None:
+    with _script(own_place, "", seconds=0.2) as script:
+        script.communicate(timeout=60)
+    assert paddock.Run.find("last").status.state == "succeeded"
+
+
+def test_a_script_that_fails_ends_its_run(own_place: Path) -> None:
+    last = "while not os.path.exists('up.1'): time.sleep(0.01)\nraise SystemError('mine')"
+    with _script(own_place, last) as script:
+        _, err = script.communicate(timeout=60)
+    assert "mine" in err
+    assert paddock.Run.find("last").status.state == "cancelled"
+
+
+def test_no_live_process_is_forked() -> None:
+    """A thread that holds a lock, or an initialised device, would be copied by a fork."""
+    pids = []
+    os.register_at_fork(after_in_parent=lambda: pids.append(os.getpid()))
+    assert quietly(pow, 2, 3, nproc=1).result == 8
+    assert pids == []
+
+
+def _python(code: str) -> subprocess.CompletedProcess[str]:
+    src = os.path.dirname(os.path.dirname(paddock.__file__))
+    env = {**os.environ, "PYTHONPATH": src}
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
+    )
+
+
+def test_importing_paddock_imports_no_part_of_it() -> None:
+    code = "import sys, paddock; print([n for n in sys.modules if n.startswith('paddock')])"
+    assert _python(code).stdout == "['paddock']\n"
+
+
+def test_every_public_name_is_there_and_typed() -> None:
+    """__init__.pyi names what __init__.py imports once it is used."""
+    stub = paddock.__file__ + "i"
+    with open(stub, encoding="utf-8") as file:
+        typed = {line.split()[-1] for line in file if line.startswith("from ")}
+    assert typed == {*paddock.__all__} - {"__version__"}
+    for name in paddock.__all__:
+        assert getattr(paddock, name) is not None
+    with pytest.raises(AttributeError):
+        paddock.nope  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_wall_clock_of_a_wait_is_bounded() -> None:
+    """A time limit that is over is told at once, and the run goes on until it is stopped."""
+    with quietly(functions.sleep, 60, nproc=1) as run:
+        began = time.monotonic()
+        with pytest.raises(TimeoutError, match=r"has not ended within 0\.01 s"):
+            run.results(0.01)
+        assert time.monotonic() - began < 60
