@@ -8,7 +8,8 @@ A transcript is prose and blocks. A block is a command, a line ``----`` and what
       Stop attempt 0 on 1 2: worker 1 on b exited with code 7
 
 ``@1.5`` sets the clock; without it time stands still. Lines that start no block are prose.
-The first command says what the machine is: ``job ...`` (membership) or ``node ...`` (supervisor).
+The first command says what the machine is: ``job ...`` (membership), ``node ...`` (supervisor) or
+``sweep ...`` (sweeps.py).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from paddock.core.job import Elastic, Entrypoint, Job, Rendezvous, Restart, Role
 from paddock.core.rendezvous import messages as m
 from paddock.core.rendezvous.membership import Membership
 from paddock.core.rendezvous.quorum import LeaderHandoff
+from scenarios.sweeps import SweepReplay
 from transcript import Do, replayed
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ def replay(text: str) -> str:
     """The transcript with its expectations replaced by what happens now."""
 
     def begin(words: list[str]) -> Do:
-        machine = MembershipReplay(words) if words[0] == "job" else SupervisorReplay(words)
+        kinds = {"job": MembershipReplay, "sweep": SweepReplay}
+        machine = kinds.get(words[0], SupervisorReplay)(words)
 
         def do(words: list[str]) -> list[str]:
             now = float(words.pop(0)[1:]) if words[0].startswith("@") else None

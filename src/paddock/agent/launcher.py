@@ -410,9 +410,12 @@ class LauncherProcess(Launcher):
     def finish(self, problem: str = "") -> int:
         """Close everything; returns the exit code. problem: the error that ended the launch."""
         self.close()
+        is_late = self.watcher is None and self._node.has_unread_reports
+        if is_late:
+            self._begin_watch()  # of a short job: its reports are kept
         if self.watcher is not None:
             self.watcher.close()
-            if self.watcher.bill and is_short(self.job):
+            if self.watcher.bill and is_short(self.job) and not is_late:
                 self.member.say("INFO", self.watcher.bill)
         elif self.metrics_listener is not None:
             self.metrics_listener.close()

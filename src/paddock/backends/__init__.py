@@ -8,6 +8,7 @@
     merge        log chunks of many processes -> one stream in order of time
     text         states, plans and statuses as people read them
     launches     runs of `paddock launch` on this machine: status, logs, stop; no submissions
+    sweeps       many runs of one grid: the points, their states, the table
     sites        where jobs can run: paddock.toml, sites.toml, conf.py, backend.yaml
     files        staging: the user's package and the launcher, sent to hosts
     node         the remote agent: the program that answers a submitter on those hosts

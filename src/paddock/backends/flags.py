@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from paddock.backends.sites.keys import BY_NAME as KEYS
 from paddock.backends.table import BACKENDS
@@ -17,8 +18,9 @@ from paddock.errors import Problem, refuse
 from paddock.jobfile.flags import FLAGS as LAUNCH
 from paddock.jobfile.flags import FOREIGN
 
-WHERE, WHAT, HOW, KUBE, BATCH = (
-    "Where it runs", "What goes with it", "How it is done", "Kubernetes", "Slurm and other queues",
+WHERE, WHAT, HOW, MANY, KUBE, BATCH = (
+    "Where it runs", "What goes with it", "How it is done", "A sweep", "Kubernetes",
+    "Slurm and other queues",
 )  # fmt: skip
 # fmt: off
 FLAGS = (
@@ -44,8 +46,15 @@ FLAGS = (
     flag("replace", "", "stop the job that has the name first", group=HOW),
     flag("detach", "", "come back at once; the job outlives this terminal", "d", group=HOW),
     flag("watch", "", "stay and show the state until the job has ended", group=HOW),
+    flag("after", "RUN[:ok|any]", "start when that run has succeeded, or with :any has ended",
+         group=HOW),
+    flag("retry", "lost=N", "start again up to N times when the run was lost; never when it failed",
+         group=HOW),
     flag("dry-run", "", "show exactly what would be done, and do nothing", group=HOW),
     flag("json", "", "one JSON value on stdout", group=HOW),
+    flag("sweep", "NAME=VALUES", "a run for each value: lr=1e-3,1e-4 or bs=32:128:32; repeat it "
+         "for a grid", repeats=True, group=MANY),
+    flag("at-once", "N", "so many points run at once [1 on hosts, else all]", group=MANY),
     flag("image", "IMAGE", "container image", group=KUBE),
     flag("namespace", "NAME", "namespace of the job", group=KUBE),
     flag("context", "NAME", "context of the kubeconfig", group=KUBE),
@@ -66,7 +75,6 @@ FLAGS = (
     flag("gres", "LIST", "generic resources of each node: gpu:8", group=BATCH),
     flag("time", "LIMIT", "time limit, as sbatch takes it", group=BATCH),
     flag("array", "1-10%2", "an array of jobs: ten, at most two at a time", group=BATCH),
-    flag("after", "HANDLE", "start when that job has succeeded", group=BATCH),
     flag("servers-on", "even|HOST,...", "which ranks are servers (mpi)", group=BATCH),
 )
 # fmt: on
@@ -74,8 +82,7 @@ OWN = frozenset(flag.key for flag in FLAGS)
 TABLE = FlagTable("submit", (*FLAGS, *LAUNCH), FOREIGN)
 # Of flags that are no key of a site: the backends that honour them. All do where it says nothing.
 ONLY = {
-    "data": ("ssh", "local"), "from": ("script",), "array": ("slurm",), "after": ("slurm",),
-    "servers_on": ("mpi",),
+    "data": ("ssh", "local"), "from": ("script",), "array": ("slurm",), "servers_on": ("mpi",),
 }  # fmt: skip
 MARK = "#PADDOCK"
 # Decided by where the job runs, so that these flags are refused.
@@ -97,7 +104,8 @@ DECIDED = {
 class SubmitArgs:
     """The parsed command line of `paddock submit`. own: by Flag.key, switches are "1".
 
-    env: every --env, which is in no other list: its values may be secret.
+    env: every --env, which is in no other list: its values may be secret. sweep: every --sweep.
+    waits: the runs to wait for here (cli/after.py).
     """
 
     own: dict[str, str] = field(default_factory=dict)
@@ -105,6 +113,8 @@ class SubmitArgs:
     nnodes: str = ""
     file: str = ""
     env: list[str] = field(default_factory=list)
+    sweep: list[str] = field(default_factory=list)
+    waits: list[Any] = field(default_factory=list)
     script: tuple[str, ...] = ()
     words: tuple[str, ...] = ()  # all of them
     problems: list[Problem] = field(default_factory=list)
@@ -139,7 +149,9 @@ def split_args(argv: Sequence[str]) -> SubmitArgs:
     )
     for parsed in line.flags:
         key = parsed.flag.key
-        if key in OWN:
+        if key == "sweep":
+            found.sweep.append(parsed.text)
+        elif key in OWN:
             found.own[key] = parsed.text
         elif key in DECIDED:
             found.problems.append(Problem(f"{parsed.name} cannot be given here", DECIDED[key]))

@@ -247,6 +247,13 @@ class Registry:
                 self.damaged.append(name)
         return sorted(found, key=_began_at())
 
+    def get(self, run_id: str) -> RegisteredJob | None:
+        """Return the run with this id; None where no entry of it can be read."""
+        try:
+            return read_entry(self.folder / run_id)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return None
+
     def find(self, word: str) -> list[RegisteredJob]:
         """Return the runs that a word names: a handle, an id, a name, `last`, `all` or `pid N`.
 

@@ -20,6 +20,7 @@ from paddock.backends.backend import HostBackend, find_backend
 from paddock.backends.merge import prefixed
 from paddock.backends.registry import RegisteredJob, Registry
 from paddock.backends.sites.find import find_site
+from paddock.backends.sweeps.follow import find_sweep_of
 from paddock.backends.table import ENTRIES, LAUNCH
 from paddock.backends.text import age, clean, coloured, list_lines, status_lines, word_of
 from paddock.backends.types import FINAL, JobStatus, LogChunk, LogQuery, Site, parse_handle
@@ -41,6 +42,10 @@ def runs_of(jobs: Sequence[str]) -> list[RegisteredJob]:
     found: dict[str, RegisteredJob] = {}
     problems: list[Problem] = []
     for word in _joined(jobs) or ["last"]:
+        if sweep := find_sweep_of(word):
+            ids = [point.run_id for point in sweep.sweep.points]
+            found |= {i: run for i in ids if i and (run := registry.get(i))}
+            continue
         try:
             found |= {run.run_id: run for run in registry.find(word)}
         except UsageError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from paddock.backends.merge import around, matching, read_query, tail_of
 from paddock.backends.node.store import size_text
 from paddock.backends.registry import RegisteredJob, Registry, remove_damaged
 from paddock.backends.sites.find import find_site
+from paddock.backends.sweeps.follow import find_sweep_of, stop_sweep
 from paddock.backends.text import clean, word_of
 from paddock.backends.types import JobStatus
 from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named, say
@@ -127,9 +129,12 @@ def _logs(args: ParsedCommand) -> int:
 
 
 def _stop(args: ParsedCommand) -> int:
+    sweeps = [sweep for word in args.jobs if (sweep := find_sweep_of(word))]
+    for sweep in sweeps:  # before its runs: it would start more
+        say(stop_sweep(sweep))
     runs = runs_of(args.jobs)
     seen = {r.run_id: s for r, s in zip(runs, ask_all(runs, is_brief=True), strict=True)}
-    if "all" in args.jobs:  # the ended ones are not worth a line each
+    if sweeps or "all" in args.jobs:  # the ended ones are not worth a line each
         runs = [run for run in runs if not seen[run.run_id].is_final]
         if not runs:
             say("nothing is running")
@@ -237,7 +242,11 @@ def _delete(args: ParsedCommand) -> int:
         hint = "write paddock delete JOB ..., or paddock delete --cache SITE"
         raise UsageError("JOB is not given", hint=hint)
     words = [word for word in args.jobs if all(word != run.run_id for run in damaged)]
-    return _each(args, damaged + (runs_of(words) if words else []), delete)
+    sweeps = [sweep for word in words if (sweep := find_sweep_of(word))]
+    code = _each(args, damaged + (runs_of(words) if words else []), delete)
+    for sweep in sweeps:  # all their runs are gone
+        shutil.rmtree(sweep.path, ignore_errors=True)
+    return code
 
 
 def _clear(word: str) -> None:

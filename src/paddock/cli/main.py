@@ -25,6 +25,7 @@ GROUPS = {
         "launch": "start a job here, or this node's share of it",
         "submit": "start a job elsewhere: over ssh, Slurm, MPI, Kubernetes or a script",
         "debug": "start a job here with one rank under a debugger: pdb here, or your editor",
+        "sweep": "show the results of a sweep (submit --sweep), or go on with one",
         "rerun": "start a run again, by the same command line in the same directory",
         "explain": "show the plan, the environment and where each value came from",
         "check": "run a real all-reduce on two processes of this machine",

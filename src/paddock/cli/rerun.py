@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.table import LAUNCH
@@ -60,6 +62,11 @@ def recorded_args(run: RegisteredJob) -> tuple[list[str], list[str]]:
     if not line:
         hint = "it was found with --discover, or an earlier version of Paddock started it"
         raise UsageError(f"the command line of {run.run_id} is not recorded", hint=hint)
+    return recorded_words(line)
+
+
+def recorded_words(line: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """As recorded_args, of a line as records keep it: argv without secrets, env by name."""
     words: list[str] = []
     lacking: list[Problem] = []
     flag, again = "", f"type the line again: {' '.join(line['argv'])}"

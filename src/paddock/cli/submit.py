@@ -52,19 +52,38 @@ def run(argv: Sequence[str]) -> int:
     split = read_args(argv)
     if split.is_help:
         raise HelpAsked("submit", argv)
+    if split.sweep:
+        from paddock.cli.sweep import submit_sweep
+
+        return submit_sweep(split)
     submission = read_submission(split)
     plan = find_backend(submission.site.backend).plan(submission)
     if "dry_run" in split.own:
         show_dry_run(submission, plan, is_json="json" in split.own)
         return 0
-    with _answers_alone("json" in split.own) as answer:
+    with answers_alone("json" in split.own) as answer:
         rows = [("node", "host", "processes", "devices"), *plan.rows]
         for line in fitted(rows, terminal_width(sys.stderr)):
             sys.stderr.write(f"{line}\n")
         for sentence in plan.cannot:
             say(f"warning: {sentence}")
-        entry, code = start(split, submission, plan)
-        return _follow(split, submission, entry, code, answer)
+        if split.waits:
+            from paddock.cli.after import wait_for
+
+            wait_for(split.waits)
+        retries, retry = _retries(split), 0
+        while True:
+            entry, code = start(split, submission, plan)
+            code = _follow(split, submission, entry, code)
+            if retry == retries or code is None or not _is_lost(entry):
+                break
+            retry += 1
+            say(f"{entry.handle} was lost and starts again (retry {retry} of {retries})")
+            submission, plan = _again(submission)
+        answer({"handle": str(entry.handle), "id": entry.run_id, "code": code})
+    if code is None:
+        _show_next(entry)
+    return code or 0
 
 
 def start(
@@ -73,17 +92,40 @@ def start(
     """Carry out a plan; returns the job's entry, and its exit code where it was attached to."""
     for _ in range(DRAWS):
         try:
-            return _start(split, submission, plan)
+            return start_run(split, submission, plan, say)
         except IdTakenError:
-            submission = replace(submission, run_id=new_id(submission.name))
-            plan = find_backend(submission.site.backend).plan(submission)
-    return _start(split, submission, plan)
+            submission, plan = _again(submission)
+    return start_run(split, submission, plan, say)
 
 
-def _start(
-    split: SubmitArgs, submission: Submission, plan: SubmissionPlan
+def _again(submission: Submission) -> tuple[Submission, SubmissionPlan]:
+    """The same submission with another id, and its plan."""
+    submission = replace(submission, run_id=new_id(submission.name))
+    return submission, find_backend(submission.site.backend).plan(submission)
+
+
+def _is_lost(run: RegisteredJob) -> bool:
+    from paddock.backends.sweeps.machine import with_loss
+
+    return with_loss(ask(run), run.handle.backend).state == "lost"
+
+
+def _retries(split: SubmitArgs) -> int:
+    """How often a lost run is started again. Raises UsageError."""
+    if "retry" not in split.own:
+        return 0
+    from paddock.backends.sweeps.machine import read_retry
+
+    if "detach" in split.own:
+        hint = "leave --detach out"
+        raise UsageError("--retry needs this command to stay with the run", hint=hint)
+    return read_retry(split.own["retry"])
+
+
+def start_run(
+    split: SubmitArgs, submission: Submission, plan: SubmissionPlan, say: Callable[[str], None]
 ) -> tuple[RegisteredJob, int | None]:
-    """Carry out a plan. Raises IdTakenError when all was undone and another id may do."""
+    """As start, under this id alone. Raises IdTakenError when all was undone and another may do."""
     backend = find_backend(submission.site.backend)
     registry = Registry(os.environ)
     with registry.only_one(submission.name):
@@ -117,13 +159,9 @@ def _start(
 
 
 def _follow(
-    split: SubmitArgs,
-    submission: Submission,
-    entry: RegisteredJob,
-    code: int | None,
-    answer: Callable[[dict[str, object]], None],
-) -> int:
-    """Follow a job that was started to its end, unless it is detached; returns the exit code."""
+    split: SubmitArgs, submission: Submission, entry: RegisteredJob, code: int | None
+) -> int | None:
+    """Follow a job that was started to its end, unless it is detached; its exit code, or None."""
     if code is None and not submission.is_detached:
         code = stay(entry)
     if code is not None:
@@ -133,14 +171,11 @@ def _follow(
         print(entry.handle, flush=True)
     if code is None and "watch" in split.own:
         code = watch(entry)
-    answer({"handle": str(entry.handle), "id": entry.run_id, "code": code})
-    if code is None:
-        _show_next(entry)
-    return code or 0
+    return code
 
 
 @contextmanager
-def _answers_alone(is_json: bool) -> Iterator[Callable[[dict[str, object]], None]]:
+def answers_alone(is_json: bool) -> Iterator[Callable[[dict[str, object]], None]]:
     """With --json, keep stdout for the answer alone: the job's output goes to stderr."""
     if not is_json:
         yield lambda _answer: None
@@ -224,6 +259,17 @@ def read_submission(split: SubmitArgs) -> Submission:
     elif job and BACKENDS[site.backend].sees_package and not site.text("workspace"):
         problems += _script_problems(job, os.path.abspath(own.get("package", ".")))
     problems += _host_problems(split, own.get("package", "."))
+    if "at_once" in own:
+        problems.append(Problem("--at-once is for a sweep", "write --sweep lr=1e-3,1e-4, too"))
+    try:
+        _retries(split)
+        if "after" in own:
+            from paddock.cli.after import read_after
+
+            for_slurm, split.waits = read_after(own["after"], site.backend)
+            own = {**own, "after": for_slurm}
+    except UsageError as error:
+        problems += error.problems
     if problems or job is None:
         raise UsageError.of(problems)
     # What the launchers hand on as it is goes to them as a variable: no file and no `ps` has it.

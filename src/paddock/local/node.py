@@ -144,6 +144,7 @@ class NodeRunner:
         self._supervisor: Supervisor | None = None
         self._children: dict[tuple[str, int], ChildProcess] = {}
         self._waiting: Opened = []  # for the warm server
+        self.ended: AttemptProcesses | None = None  # the latest attempt, once it has ended
         self._began_at = 0.0  # monotonic seconds, of this attempt; 0.0 until all have begun
         self._slow_note = ""
 
@@ -168,6 +169,12 @@ class NodeRunner:
         if supervisor is None or not children or not self._began_at:
             return None
         return AttemptProcesses(supervisor.attempt, self._began_at, self.is_stopping, children)
+
+    @property
+    def has_unread_reports(self) -> bool:
+        """True if ranks of the latest attempt have reported something that nobody has read."""
+        ended = self.ended.processes if self.ended is not None else ()
+        return any(child.reports is not None and child.reports.is_waiting for child in ended)
 
     # ------------------------------------------------------- facts and the hook
 
@@ -319,6 +326,7 @@ class NodeRunner:
         began_at = monotonic()
         self._unbind_ports()
         failures = [self._spawn(proc, *streams, forked.get(proc, 0)) for proc, streams in opened]
+        self.ended = None
         self._began_at = began_at  # from here on processes() has all of them
         self._output.add([stream for _, (stream, _) in opened])
         for child in self._children.values():
@@ -575,6 +583,7 @@ class NodeRunner:
 
     def _end(self, attempt: int) -> None:
         streams = [c.stream for c in self._children.values()]
+        self.ended = self.processes()
         self._note_slow_start(attempt)
         self._began_at = 0.0
         self._children.clear()

@@ -66,6 +66,7 @@ F_SETPIPE_SZ = 1031  # fcntl.h
 
 
 REPORT_BYTES = 1 << 16
+FIONREAD = 0x541B  # of Linux (ioctl_tty(2)); the module with its name would be one more import
 # stdout, stderr, and if there can be one the pipe of reports (watch/rank.py): what of a process.
 OUTPUTS = (1, 2, REPORT_FD)
 
@@ -82,6 +83,13 @@ class ReportReader:
             return os.read(self._fd, REPORT_BYTES)
         except BlockingIOError:
             return b""
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if there are reports to read."""
+        from fcntl import ioctl
+
+        return any(ioctl(self._fd, FIONREAD, bytes(4)))
 
     def __del__(self) -> None:
         os.close(self._fd)

@@ -156,6 +156,10 @@ class NodeLooks:
         if self._mailbox is not None:
             self._mailbox.close()
         self.look()
+        if (ended := self._node.ended) is not None and self._number < 0:  # it was too short to see
+            self._begin(ended)
+            self._ranks = {process.key: self._rank(process) for process in ended.processes}
+            self._end(None)
         self._write_clock()
         self._write("end")
         self._history.close()

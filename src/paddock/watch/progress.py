@@ -182,30 +182,30 @@ def read_tail(tail: bytes, own: Sequence[LineProfile] = ()) -> ProgressReading |
 
 
 def read_reports(data: bytes) -> ProgressReading | None:
-    """The latest report (rank.py) among some lines; None where there is none.
+    """The latest value of each name in some reports (rank.py), a line each; None without any.
 
-    >>> read_reports(b'{"step": 3, "loss": NaN, "who": "me"}\\n[]').values
-    (('loss', nan),)
+    >>> read_reports(b'{"step": 3, "loss": NaN, "who": "me"}\\n[]\\n{"accuracy": 1}').values
+    (('loss', nan), ('accuracy', 1))
     >>> read_reports(b'{"step": 3, "steps": 9}').steps
     9
     """
-    for line in reversed(data.splitlines()):
+    found: dict[str, float] = {}
+    for line in data.splitlines():
         try:
-            row = json.loads(line)
-            found = {
+            found |= {
                 str(name)[:80]: number
-                for name, number in row.items()
+                for name, number in json.loads(line).items()
                 if isinstance(number, float) or (type(number) is int and abs(number) < WHOLE_MAX)
             }
         except (ValueError, AttributeError, RecursionError):
             continue
-        if found:
-            step, steps, epoch = (found.pop(name, None) for name in ("step", "steps", "epoch"))
-            values = (*found.items(),)[:VALUES_MAX]
-            return ProgressReading(
-                "paddock.report", _whole(step), _whole(steps), _finite(epoch), values=values
-            )
-    return None
+    if not found:
+        return None
+    step, steps, epoch = (found.pop(name, None) for name in ("step", "steps", "epoch"))
+    values = (*found.items(),)[:VALUES_MAX]
+    return ProgressReading(
+        "paddock.report", _whole(step), _whole(steps), _finite(epoch), values=values
+    )
 
 
 def own_profiles(text: str) -> tuple[list[LineProfile], list[str]]:

@@ -28,6 +28,7 @@ FIELDS = ("JobID", "JobArrayID", "State", "Reason", "exit_code", "RestartCnt", "
 SQUEUE_FORMAT = ",".join(f"{name}:|" for name in FIELDS)
 SACCT_FORMAT = "JobIDRaw,JobID,State,Reason,ExitCode,Start,End"
 
+NODE_LOST, NOT_BOOTED = "a node was lost", "a node did not boot"
 # squeue(1), JOB STATE CODES -> our state, and why where the word does not say it.
 STATES: dict[str, tuple[State, str]] = {
     "PENDING": ("pending", ""),
@@ -50,9 +51,9 @@ STATES: dict[str, tuple[State, str]] = {
     "FAILED": ("failed", ""),
     "TIMEOUT": ("failed", "the time limit is reached"),
     "DEADLINE": ("failed", "its deadline has passed"),
-    "NODE_FAIL": ("failed", "a node was lost"),
+    "NODE_FAIL": ("failed", NODE_LOST),
     "OUT_OF_MEMORY": ("failed", "out of memory"),
-    "BOOT_FAIL": ("failed", "a node did not boot"),
+    "BOOT_FAIL": ("failed", NOT_BOOTED),
     "LAUNCH_FAILED": ("failed", "Slurm could not start it"),
     "RECONFIG_FAIL": ("failed", "a node could not be made ready"),
     "PREEMPTED": ("failed", "preempted by another job"),

@@ -156,11 +156,17 @@ def nodes_wanted(submission: Submission) -> str:
     return submission.nnodes.replace(":", "-")
 
 
-def after_handles(submission: Submission) -> tuple[Handle, ...]:
-    """Return the jobs of --after; place is "" where only the number is given. Raises UsageError."""
+def after_handles(submission: Submission, end: str = "") -> tuple[Handle, ...]:
+    """Return the jobs of --after; place is "" where only the number is given. Raises UsageError.
+
+    end: ok or any, only those with that end; "" for all.
+    """
     found = []
     for word in submission.option("after").replace(",", " ").split():
-        handle = parse_handle(word) or Handle("slurm", "", word)
+        name = word.removesuffix(":ok").removesuffix(":any")
+        if end and end != ("any" if word.endswith(":any") else "ok"):
+            continue
+        handle = parse_handle(name) or Handle("slurm", "", name)
         if handle.backend != "slurm" or not re.fullmatch(r"\d+(_\d+)?", handle.name, re.ASCII):
             raise UsageError(
                 f"--after {word}: not a job of Slurm", hint="write slurm://CLUSTER/NUMBER"
@@ -195,9 +201,10 @@ def _head(submission: Submission, folder: str) -> Iterator[ScriptLine]:
     count = worker.count if worker is not None else None
     if count and not submission.option("cpus"):
         rows.append(("cpus-per-task", str(count), f"{count} processes on a node: a core for each"))
-    if after := after_handles(submission):
-        numbers = ":".join(handle.name for handle in after)
-        rows.append(("dependency", f"afterok:{numbers}", submission.source("after")))
+    kinds = {f"after{end}": after_handles(submission, end) for end in ("ok", "any")}
+    texts = [":".join([kind, *(h.name for h in after)]) for kind, after in kinds.items() if after]
+    if texts:
+        rows.append(("dependency", ",".join(texts), submission.source("after")))
         rows.append(("kill-on-invalid-dep", "yes", "a job that can never start is cancelled"))
     seconds = math.ceil(job.grace_seconds) + SIGNAL_MARGIN_SECONDS
     why = f"--grace {job.grace_seconds:g}: before the time limit, to this script alone"

@@ -1,0 +1,288 @@
+"""The directory of a sweep, and the loop that starts its runs, asks them and keeps what it saw.
+
+    $XDG_STATE_HOME/paddock/sweeps/ID/sweep.json   command line, rules and points; mode 0600
+    $XDG_STATE_HOME/paddock/sweeps/ID/follow.log   what a follower in the background prints
+    $XDG_STATE_HOME/paddock/sweeps/ID/lock         locked while a process follows the sweep
+
+sweep.json is written before a run starts and after each change. Runs do not depend on the process
+that follows them: where it is killed they go on, and the next follower asks them. It loses at most
+what was being started: a point whose run has no record yet starts again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from paddock.backends.node.jobdir import read_json, write_json
+from paddock.backends.registry import DRAWS, IdTakenError, Registry, new_id
+from paddock.backends.sweeps import machine
+from paddock.backends.sweeps.machine import Sweep, SweepPoint
+from paddock.backends.text import word_of
+from paddock.backends.types import JobStatus
+from paddock.command_line import nearest
+from paddock.errors import PaddockError, UsageError
+from paddock.local.runs.entry import registry_folder
+
+VERSION = 1
+FILE = "sweep.json"
+REFUSED_MAX = 3  # starts that fail one after the other, until the follower gives up
+PAUSE_SECONDS, PAUSE_MAX, PAUSE_SHARE = 0.2, 2.0, 4.0  # between two rounds; times what a round took
+
+
+class SweepRuns(Protocol):
+    """The starter of a sweep's runs, which also asks them. A method may raise PaddockError."""
+
+    def start(self, point: SweepPoint, run_id: str) -> None:
+        """Start a point's run; it goes on by itself. Raises IdTakenError for another id."""
+
+    def ask(self, run_ids: Sequence[str]) -> list[JobStatus | None]:
+        """Return the status of each run; None for one that has no record."""
+
+    def stop(self, run_id: str, *, now: bool) -> None:
+        """Ask a run to end. now: without grace."""
+
+    def results(self, run_id: str) -> Mapping[str, float]:
+        """Return the last numbers that a run reported."""
+
+
+class SweepFolder:
+    """The directory of a sweep. line: what started it, for a later follower, without secrets."""
+
+    def __init__(
+        self, path: Path, name: str, sweep: Sweep, line: Mapping[str, Any], created_at: float
+    ) -> None:
+        self.path, self.name, self.sweep, self.line = path, name, sweep, line
+        self.created_at = created_at
+
+    @property
+    def sweep_id(self) -> str:
+        return self.path.name
+
+    def keep(self, sweep: Sweep) -> None:
+        """Write the sweep as it is now. Raises PaddockError."""
+        self.sweep = sweep
+        row = {
+            "version": VERSION, "id": self.sweep_id, "name": self.name,
+            "created_at": self.created_at, "line": dict(self.line), "at_once": sweep.at_once,
+            "retries": sweep.retries, "points": [asdict(point) for point in sweep.points],
+        }  # fmt: skip
+        try:
+            write_json(str(self.path / FILE), row)
+        except OSError as error:
+            raise PaddockError(f"{self.path / FILE}: {error.strerror}") from error
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Hold the lock: one process follows a sweep. Raises UsageError while another does."""
+        with open(self.path / "lock", "a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                hint = f"paddock sweep {self.sweep_id} shows it; paddock stop {self.sweep_id}"
+                pid = self.follower()
+                raise UsageError(f"process {pid} follows {self.sweep_id}", hint=hint) from error
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+    def follower(self) -> int:
+        """The process that follows the sweep now; 0 where none does."""
+        try:
+            with open(self.path / "lock", encoding="utf-8") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except OSError:
+                    return int(file.read() or 0)
+        except (OSError, ValueError):
+            pass  # nobody has followed it so far
+        return 0
+
+
+def sweeps_folder(env: Mapping[str, str]) -> Path:
+    """The directory that has those of this user's sweeps."""
+    return Path(registry_folder(env)).with_name("sweeps")
+
+
+def make_sweep(
+    env: Mapping[str, str], name: str, sweep: Sweep, line: Mapping[str, Any]
+) -> SweepFolder:
+    """Make the directory of a new sweep. Raises PaddockError."""
+    above = sweeps_folder(env)
+    try:
+        above.mkdir(parents=True, exist_ok=True, mode=0o700)
+        while True:
+            with suppress(FileExistsError):
+                (path := above / new_id(name)).mkdir(mode=0o700)
+                break
+    except OSError as error:
+        raise PaddockError(f"{error.filename}: {error.strerror}") from error
+    folder = SweepFolder(path, name, sweep, line, time.time())
+    folder.keep(sweep)
+    return folder
+
+
+def find_sweep(env: Mapping[str, str], word: str = "") -> SweepFolder | None:
+    """The sweep with this id or name, of several the latest; "": the latest of all."""
+    found = []
+    for path in sweeps_folder(env).glob(f"*/{FILE}"):
+        with suppress(KeyError, TypeError, ValueError, IndexError):
+            row = read_json(str(path)) or {}
+            if word in ("", row["id"], row["name"]):
+                points = tuple(SweepPoint(**each) for each in row["points"])
+                sweep = Sweep(points, max(1, int(row["at_once"])), int(row["retries"]))
+                found.append(SweepFolder(
+                    path.parent, row["name"], sweep, row["line"], float(row["created_at"])
+                ))  # fmt: skip
+    exact = [each for each in found if each.sweep_id == word]
+    return max(exact or found, key=lambda each: each.created_at, default=None)
+
+
+def the_sweep(env: Mapping[str, str], word: str = "") -> SweepFolder:
+    """The sweep that a word names. Raises UsageError."""
+    if (found := find_sweep(env, word)) is not None:
+        return found
+    known = [path.parent.name for path in sweeps_folder(env).glob(f"*/{FILE}")]
+    what = f"no sweep '{word}' is recorded here" if word else "no sweep is recorded here"
+    raise UsageError(what, hint=nearest(word, known, "start one: paddock submit --sweep lr=1,2"))
+
+
+def find_sweep_of(word: str) -> SweepFolder | None:
+    """The sweep with this id or name, None where a run has it: for commands that take runs."""
+    found = find_sweep(os.environ, word) if word else None
+    if found and any(word in (run.run_id, run.name) for run in Registry(os.environ).runs()):
+        return None
+    return found
+
+
+def stop_sweep(folder: SweepFolder) -> str:
+    """Have the process that follows a sweep stop it; without one, let no point wait.
+
+    Returns what was done, for people.
+    """
+    if folder.sweep.has_ended:
+        return f"{folder.sweep_id} has already ended"
+    if pid := folder.follower():
+        os.kill(pid, signal.SIGTERM)
+        return f"stopping {folder.sweep_id}: process {pid} follows it"
+    folder.keep(machine.stopped(folder.sweep))
+    return f"stopping {folder.sweep_id}"
+
+
+def follow(folder: SweepFolder, runs: SweepRuns, say: Callable[[str], None]) -> Sweep:
+    """Start the points of a sweep and wait for their ends; returns it as it is then.
+
+    KeyboardInterrupt (Ctrl-C) stops what runs, a second one without grace. Raises PaddockError when
+    starts fail one after the other: what runs goes on.
+    """
+    with folder.followed():
+        return _Follower(folder, runs, say).run()
+
+
+class _Follower:
+    def __init__(self, folder: SweepFolder, runs: SweepRuns, say: Callable[[str], None]) -> None:
+        self._folder, self._runs, self._say = folder, runs, say
+        self._sweep = folder.sweep
+        self._refused = 0
+
+    def run(self) -> Sweep:
+        interrupts = stops = 0
+        self._forget_unstarted()
+        while True:
+            try:
+                if interrupts > stops:
+                    stops = interrupts
+                    self._stop(now=stops > 1)
+                while (at := self._sweep.next_start()) is not None:
+                    self._start(at)
+                if self._sweep.has_ended:
+                    self._folder.keep(self._sweep)
+                    return self._sweep
+                began = time.monotonic()
+                self._ask()
+                if self._sweep.next_start() is None and not self._sweep.has_ended:
+                    took = time.monotonic() - began
+                    # sleep: no backend reports the end of a run
+                    time.sleep(min(max(PAUSE_SECONDS, PAUSE_SHARE * took), PAUSE_MAX))
+            except KeyboardInterrupt:
+                interrupts += 1
+                self._sweep = machine.stopped(self._sweep)
+
+    def _forget_unstarted(self) -> None:
+        """Let points wait again that an earlier follower marked, and died before their start."""
+        running = self._sweep.running()
+        statuses = self._runs.ask([self._sweep.points[at].run_id for at in running])
+        for at, status in zip(running, statuses, strict=True):
+            if status is None:
+                point = replace(self._sweep.points[at], state="waiting", tries=0)
+                self._sweep = self._sweep.with_point(at, point)
+
+    def _start(self, at: int) -> None:
+        name = self._sweep.points[at].name
+        for draw in range(DRAWS):
+            run_id = new_id(name)
+            sweep = machine.started(self._sweep, at, run_id, time.time())
+            self._folder.keep(sweep)  # before the run is there
+            before, self._sweep = self._sweep, sweep
+            try:
+                self._runs.start(sweep.points[at], run_id)
+                self._refused = 0
+                number = sum(each.tries > 0 for each in sweep.points)
+                again = f", run {sweep.points[at].tries}" if sweep.points[at].tries > 1 else ""
+                self._say(f"{name} started ({number} of {len(sweep.points)}{again})")
+                return
+            except IdTakenError as error:
+                if draw + 1 < DRAWS:
+                    self._sweep = before
+                    continue
+                why = error.message
+            except PaddockError as error:
+                why = error.message
+            self._refused += 1
+            lost = JobStatus("lost", time.time(), f"it could not be started: {why}")
+            self._note(at, lost)
+            if self._refused >= REFUSED_MAX:
+                raise PaddockError(
+                    f"{self._refused} starts failed one after the other, the last: {why}",
+                    hint=f"paddock sweep {self._folder.sweep_id} --resume starts what is left",
+                )
+            return
+
+    def _ask(self) -> None:
+        running = self._sweep.running()
+        statuses = self._runs.ask([self._sweep.points[at].run_id for at in running])
+        for at, status in zip(running, statuses, strict=True):
+            self._note(at, status or JobStatus("lost", time.time(), "its record is gone"))
+
+    def _note(self, at: int, status: JobStatus) -> None:
+        """Take the status of a point's run; an end is kept, with its results, and told."""
+        sweep = machine.seen(self._sweep, at, status)
+        if sweep is self._sweep:
+            return
+        point = sweep.points[at]
+        with suppress(PaddockError):
+            results = dict(self._runs.results(point.run_id))
+            sweep = sweep.with_point(at, replace(point, results=results))
+        self._sweep = sweep
+        self._folder.keep(sweep)
+        state = "lost, and starts again" if point.state == "waiting" else word_of(point.state)
+        why = f": {status.why}" if status.why and point.state != "succeeded" else ""
+        self._say(f"{point.name} {state}{why}")
+
+    def _stop(self, *, now: bool) -> None:
+        self._folder.keep(self._sweep)
+        running = self._sweep.running()
+        self._say(f"stopping {len(running)} runs" + (" at once" if now else ""))
+        for at in running:
+            try:
+                self._runs.stop(self._sweep.points[at].run_id, now=now)
+            except PaddockError as error:
+                self._say(f"warning: {error.message}")

@@ -1,0 +1,96 @@
+"""``paddock submit --after RUN[:ok|:any]``: find the runs that come first, and wait for them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from paddock.backends.registry import RegisteredJob, Registry
+from paddock.backends.text import word_of
+from paddock.backends.types import JobStatus, parse_handle, split_list
+from paddock.cli.family import say
+from paddock.cli.job_status import POLL_SECONDS, ask, runs_of, shown_name
+from paddock.errors import PaddockError, Problem, UsageError, refuse
+
+ENDS = ("ok", "any")
+EXIT_NOT_SUBMITTED = 1
+
+
+class Dependency(NamedTuple):
+    """A run that has to end first. is_any: however it ends; else it has to succeed."""
+
+    run: RegisteredJob
+    is_any: bool
+
+
+def read_after(text: str, backend: str) -> tuple[str, list[Dependency]]:
+    """The jobs of --after that Slurm itself waits for, as text, and the runs to wait for here.
+
+    backend: of the submission. A run that has ended well is in neither. Raises UsageError with
+    every run that is unknown, or has failed already.
+    """
+    for_slurm: list[str] = []
+    waits: list[Dependency] = []
+    problems: list[Problem] = []
+    for word in split_list(text):
+        name, _, end = word.rpartition(":")
+        if end not in ENDS:
+            name, end = word, "ok"
+        handle = parse_handle(name)
+        if name.count(":") > (handle is not None):
+            hint = "write RUN, RUN:ok or RUN:any"
+            problems.append(Problem(f"--after {word}: its end is neither ok nor any", hint))
+            continue
+        is_number = name.isdecimal() or (handle is not None and handle.backend == "slurm")
+        is_of_slurm = backend == "slurm" and is_number
+        try:
+            runs = Registry(os.environ).find(name) if is_of_slurm else runs_of([name])
+        except UsageError as error:
+            if is_of_slurm:  # of another machine, or no job of ours
+                for_slurm.append(word)
+            else:
+                problems += [Problem(f"--after: {p.message}", p.hint) for p in error.problems]
+            continue
+        for run in runs:
+            status = ask(run)
+            is_there = backend == run.handle.backend == "slurm" and run.handle.name.isdecimal()
+            if _is_over(run, status, is_any=end == "any", problems=problems):
+                continue
+            if is_there:
+                for_slurm.append(f"{run.handle}:{end}")
+            else:
+                waits.append(Dependency(run, end == "any"))
+    refuse(problems)
+    return ",".join(for_slurm), waits
+
+
+def _is_over(
+    run: RegisteredJob, status: JobStatus, *, is_any: bool, problems: list[Problem]
+) -> bool:
+    """True if a run has ended; an end that is not the wanted one is a problem."""
+    if status.is_final and status.state != "succeeded" and not is_any:
+        state = "is lost" if status.state == "lost" else f"has {word_of(status.state)}"
+        state = "was stopped" if status.state == "cancelled" else state
+        hint = f"to start after it all the same: --after {run.run_id}:any"
+        problems.append(Problem(f"--after {run.run_id}: it {state}", hint))
+    return status.is_final
+
+
+def wait_for(waits: Sequence[Dependency]) -> None:
+    """Wait here until these runs have ended. Raises PaddockError once one has not ended well."""
+    for run, is_any in waits:
+        status = ask(run)
+        if not status.is_final:
+            say(f"waiting here until {shown_name(run)} has {'ended' if is_any else 'succeeded'}; "
+                "it is submitted then, so keep this command running")  # fmt: skip
+        while not status.is_final:
+            # sleep: no backend reports the end of a run
+            time.sleep(POLL_SECONDS)
+            status = ask(run)
+        problems: list[Problem] = []
+        _is_over(run, status, is_any=is_any, problems=problems)
+        for each in problems:
+            what = f"nothing is submitted: {each.message}"
+            raise PaddockError(what, hint=each.hint, exit_code=EXIT_NOT_SUBMITTED)
