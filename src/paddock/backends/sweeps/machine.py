@@ -144,7 +144,7 @@ def with_loss(status: JobStatus, backend: str) -> JobStatus:
     else                                                       what it was
     """
     ranks = [rank.state for node in status.nodes for rank in node.ranks]
-    if status.state != "failed" or "failed" in ranks:
+    if status.state != "failed" or status.culprit is not None or "failed" in ranks:
         return status
     is_host = backend != "kubernetes" and any(node.state == "lost" for node in status.nodes)
     is_slurm = backend == "slurm" and status.why in (NODE_LOST, NOT_BOOTED)
