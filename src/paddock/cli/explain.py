@@ -125,7 +125,7 @@ def show_plan(
     job = parsed.job
     devices = find_devices(job, os.environ) if is_here else Devices()
     name = socket.gethostname() if is_here else "node0"
-    plan = make_plan(job, _imagined_hosts(job, devices, name), 0, UID)
+    plan = imagined_plan(job, devices, name)
     if not (is_json or env_of):
         print("\n".join(_as_text(parsed, plan, terminal_width() if is_here else None)))
         return
@@ -136,14 +136,24 @@ def show_plan(
         print("\n".join(_environment_lines(plan, envs, env_of)))
 
 
-def _imagined_hosts(job: Job, devices: Devices, name: str) -> tuple[Host, ...]:
+def imagined_plan(job: Job, devices: Devices, name: str, asked: Sequence[str] = ()) -> Plan:
+    """Return the plan of a job before the rendezvous. asked: its hosts, where they are known.
+
+    devices, name: of this machine, which all others are taken to look like.
+    """
+    return make_plan(job, _imagined_hosts(job, devices, name, asked), 0, UID)
+
+
+def _imagined_hosts(
+    job: Job, devices: Devices, name: str, asked: Sequence[str]
+) -> tuple[Host, ...]:
     """The hosts of a job before the rendezvous: known addresses, else node0, node1, ..."""
     meeting = job.rendezvous
     own_rank = meeting.node_rank or 0
-    known = meeting.ips or (() if meeting.kind == "alone" else hosts_of(job.roles))
+    known = tuple(asked) or meeting.ips or (() if meeting.kind == "alone" else hosts_of(job.roles))
     hosts = []
-    for node_rank in range(job.nnodes_min):
-        is_own = node_rank == own_rank and not meeting.ips
+    for node_rank in range(len(asked) or job.nnodes_min):
+        is_own = node_rank == own_rank and not (meeting.ips or asked)
         address = f"node{node_rank}"
         if node_rank < len(known):
             address = known[node_rank]

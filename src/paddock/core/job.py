@@ -6,7 +6,7 @@ Nothing here looks at the machine. ``None`` means "decide from the facts" and is
 
 from __future__ import annotations
 
-from paddock.core.value import value
+from paddock.core.value import fields_of, replace, value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -215,7 +215,8 @@ class Job:
 
     host_part: which of how many nodes of the job on its host this is. stall_after_seconds: 0 for no
     stall detection. metrics_port: for Prometheus, 0 for any free one. rank_commands: commands of
-    single workers, by rank: of the one that is debugged.
+    single workers, by rank: of the one that is debugged. Two jobs are equal if they ask for the
+    same, wherever each value came from: sources and servers.why do not count.
     """
 
     command: Entrypoint
@@ -296,3 +297,29 @@ class Job:
         own = self.servers.command if name == "ps" else None
         own = self.rank_commands.get(rank) if name == "worker" else own
         return own or self.command
+
+    def to_yaml(self, kind: str = "PaddleJob", *, image: str = "") -> str:
+        """Return the job as a PaddleJob, from which `paddock launch -f` makes an equal job.
+
+        image: of its containers, for a cluster. Raises UsageError with every field that has no
+        counterpart there, as the number of nodes.
+        """
+        from importlib import import_module  # core is pure and stands below jobfile
+
+        written = import_module("paddock.jobfile.dialects.written")
+        return str(written.to_yaml(self, kind, image))
+
+    def __eq__(self, other: object) -> bool:
+        return _intent(self) == _intent(other) if isinstance(other, Job) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.command, self.roles, self.restart))
+
+
+def _intent(job: Job) -> tuple[object, ...]:
+    """Return all that the user wants, without where it is written."""
+    return tuple(
+        replace(job.servers, why="") if name == "servers" else content
+        for name, content in fields_of(job)
+        if name != "sources"
+    )

@@ -96,8 +96,8 @@ else:
         cls.__init__ = __init__
         cls.__setattr__ = __setattr__
         cls.__delattr__ = __delattr__
-        cls.__eq__ = __eq__
-        cls.__hash__ = __hash__
+        if "__eq__" not in cls.__dict__:
+            cls.__eq__, cls.__hash__ = __eq__, __hash__
         if "__repr__" not in cls.__dict__:
             cls.__repr__ = __repr__
         cls.__match_args__ = names
