@@ -1,7 +1,8 @@
 """All pages of docs/reference that are generated, and commands.md from the tables of the help.
 
 `make reference` writes them (__main__.py); a test compares them. launching.py: flags, environment
-and exit codes; paddlejob.py: the fields of a PaddleJob; schemas.py: the JSON Schemas.
+and exit codes; paddlejob.py: the fields of a PaddleJob; schemas.py: the JSON Schemas;
+paddock_toml.py: that of paddock.toml.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from paddock.cli.main import COMMANDS as NAMES
 from paddock.ps.server import options
 from paddock.rec.config.places import World
 from paddock.rec.models import reference as models
-from reference_pages import launching
+from reference_pages import launching, paddock_toml
 from reference_pages.paddlejob import reference_text
 from reference_pages.schemas import schemas
 
@@ -46,6 +47,7 @@ def pages() -> dict[str, str]:
         "paddlejob.md": reference_text(),
         "pserver.md": options.page(),
         "models.md": models.markdown(World("/", {})),
+        "paddock-toml.schema.json": paddock_toml.schema(),
         **{f"schemas/{name}": text for name, text in schemas().items()},
     }
 

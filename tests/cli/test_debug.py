@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
-import select
+import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-SECONDS = 25.0
+from paddock.cli.main import run
+from typed import SECONDS, Terminal
+
+DEBUG = (sys.executable, "-m", "paddock", "debug")
 TRAIN = """\
 import itertools, os, sys, time
 rank = int(os.environ["RANK"])
@@ -33,58 +38,6 @@ print("done", rank)
 """
 
 
-class Terminal:
-    """A command with a terminal of its own, as a person has it: what it prints, what is typed."""
-
-    def __init__(self, *words: str, cwd: Path) -> None:
-        self.master, slave = os.openpty()
-        env = {**os.environ, "TERM": "dumb", "PYTHON_COLORS": "0", "HOME": str(cwd)}
-        self.process = subprocess.Popen(
-            ["setsid", "--ctty", sys.executable, "-m", "paddock", "debug", *words],
-            cwd=cwd, env=env, stdin=slave, stdout=slave, stderr=slave,
-        )  # fmt: skip
-        os.close(slave)
-        self.text = ""
-
-    def until(self, wanted: str) -> str:
-        """Read until this is printed; returns all before it since the last time."""
-        end = time.monotonic() + SECONDS
-        while wanted not in self.text:
-            assert select.select([self.master], [], [], max(0.0, end - time.monotonic()))[0], (
-                f"not printed: {wanted!r}, but {self.text!r}"
-            )
-            try:
-                data = os.read(self.master, 65536)
-            except OSError:  # EIO: nobody has it any more
-                data = b""
-            assert data, f"ended without {wanted!r}: {self.text!r}"
-            self.text += data.decode().replace("\r\n", "\n")
-        before, _, self.text = self.text.partition(wanted)
-        return before
-
-    def type(self, text: str) -> None:
-        """Type a line, or a control character."""
-        os.write(self.master, text.encode() if text < " " else f"{text}\n".encode())
-
-    def answer(self, line: str) -> str:
-        """What pdb prints for a line: up to the next prompt."""
-        self.type(line)
-        self.until(line)
-        return self.until("(Pdb rank 1) ").strip()
-
-    def end(self) -> int:
-        """The exit code, once all has been read."""
-        while True:
-            try:
-                data = os.read(self.master, 65536)
-            except OSError:
-                break
-            if not data:
-                break
-            self.text += data.decode().replace("\r\n", "\n")
-        return self.process.wait(SECONDS)
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "train.py").write_text(TRAIN)
@@ -95,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 def terminal(folder: Path, request: pytest.FixtureRequest) -> Iterator[Terminal]:
     """Two ranks, the second of which is debugged; arguments of the script are the parameter."""
     words = ("--rank", "1", "--nproc-per-node", "2", *request.param.split())
-    found = Terminal(*words, cwd=folder)
+    found = Terminal(*DEBUG, *words, cwd=folder)
     found.until("(Pdb rank 1) ")
     yield found
     if found.process.poll() is None:
@@ -104,15 +57,22 @@ def terminal(folder: Path, request: pytest.FixtureRequest) -> Iterator[Terminal]
     os.close(found.master)
 
 
+def answer(terminal: Terminal, line: str) -> str:
+    """What pdb prints for a line: up to the next prompt."""
+    terminal.type(line)
+    terminal.until(line)
+    return terminal.until("(Pdb rank 1) ").strip()
+
+
 @pytest.mark.parametrize("terminal", ["train.py", "-m train"], indirect=True)
 def test_a_rank_stops_at_a_breakpoint_and_both_ranks_finish(
     terminal: Terminal, folder: Path
 ) -> None:
     """The heart of it: pdb has the terminal, the rank's output its log, the other rank waits."""
-    terminal.answer("b 6")
-    assert "train.py(6)" in terminal.answer("c")
-    assert terminal.answer("p total, rank") == "(1, 1)"
-    terminal.answer("clear 1")
+    answer(terminal, "b 6")
+    assert "train.py(6)" in answer(terminal, "c")
+    assert answer(terminal, "p total, rank") == "(1, 1)"
+    answer(terminal, "clear 1")
     terminal.type("c")
     assert terminal.end() == 0
     assert "done 1" in terminal.text
@@ -128,7 +88,7 @@ def test_ctrl_c_interrupts_the_rank(terminal: Terminal, folder: Path) -> None:
     terminal.until("step 2 total 6")
     terminal.type("\x03")
     assert "Program interrupted" in terminal.until("(Pdb rank 1) ")
-    assert terminal.answer("p step") == "2"
+    assert answer(terminal, "p step") == "2"
     terminal.type("\x03")
     terminal.until("(Pdb rank 1) ")
     (folder / "go").touch()
@@ -157,11 +117,11 @@ def test_quit_ends_the_job(terminal: Terminal) -> None:
 @pytest.mark.parametrize("terminal", ["train.py fail"], indirect=True)
 def test_an_uncaught_exception_ends_in_pdb_where_it_was_raised(terminal: Terminal) -> None:
     """The frames are the script's own, and the job then fails as it would have without pdb."""
-    printed = terminal.answer("c")
+    printed = answer(terminal, "c")
     assert "ValueError: wrong total 6" in printed
-    assert "pdb_rank" not in printed
+    assert "debugged_rank" not in printed
     assert "train.py(8)" in printed
-    assert terminal.answer("p total") == "6"
+    assert answer(terminal, "p total") == "6"
     terminal.type("q")
     assert terminal.end() == 1
     assert "rank 1" in terminal.text
@@ -170,7 +130,98 @@ def test_an_uncaught_exception_ends_in_pdb_where_it_was_raised(terminal: Termina
 @pytest.mark.parametrize("terminal", ["train.py breakpoint"], indirect=True)
 def test_breakpoint_stops_the_debugged_rank_alone(terminal: Terminal) -> None:
     """The other rank has no terminal: its breakpoint() does nothing."""
-    terminal.answer("c")
-    assert terminal.answer("p step") == "2"
+    answer(terminal, "c")
+    assert answer(terminal, "p step") == "2"
     terminal.type("c")
     assert terminal.end() == 0
+
+
+class Editor:
+    """A client of the Debug Adapter Protocol, of the few requests that an editor begins with."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), SECONDS)
+        self.stream = self.socket.makefile("rwb")
+        self.number = 0
+
+    def ask(self, command: str, **arguments: object) -> None:
+        """Send a request."""
+        self.number += 1
+        body = {
+            "seq": self.number, "type": "request", "command": command, "arguments": arguments,
+        }  # fmt: skip
+        data = json.dumps(body).encode()
+        self.stream.write(b"Content-Length: %d\r\n\r\n%s" % (len(data), data))
+        self.stream.flush()
+
+    def until(self, name: str) -> dict[str, Any]:
+        """The body of the next event of this name, or of the response to such a request."""
+        while True:
+            length = int(self.stream.readline().split(b":")[1])
+            self.stream.readline()
+            message = json.loads(self.stream.read(length))
+            if name in (message.get("event"), message.get("command")):
+                assert message.get("success", True), message
+                found: dict[str, Any] = message.get("body") or {}
+                return found
+
+
+@pytest.mark.skipif(not find_spec("debugpy"), reason="debugpy is not installed: make .venv/.dev")
+def test_an_editor_attaches_to_the_rank(folder: Path) -> None:
+    """As VS Code does: attach, a breakpoint, a variable, go on; both ranks finish."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = ("--rank", "1", "--debugpy", str(port), "--nproc-per-node", "2", "train.py")
+    job = subprocess.Popen(
+        [*DEBUG, *words],
+        cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert job.stderr is not None
+        waiting = f"rank 1 waits for an editor at 127.0.0.1:{port}\n"
+        assert any(line.endswith(waiting) for line in job.stderr)
+        editor = Editor(port)
+        editor.ask("initialize", adapterID="test")
+        editor.until("initialize")
+        editor.ask("attach", justMyCode=True)
+        editor.until("initialized")
+        path = str(folder / "train.py")
+        editor.ask("setBreakpoints", source={"path": path}, breakpoints=[{"line": 6}])
+        editor.ask("configurationDone")
+        thread = editor.until("stopped")["threadId"]
+        editor.ask("stackTrace", threadId=thread)
+        frame = editor.until("stackTrace")["stackFrames"][0]
+        editor.ask("evaluate", expression="(rank, total)", frameId=frame["id"])
+        assert (frame["line"], editor.until("evaluate")["result"]) == (6, "(1, 1)")
+        editor.ask("setBreakpoints", source={"path": path}, breakpoints=[])
+        editor.ask("continue", threadId=thread)
+        editor.until("terminated")
+        out, errors = job.communicate(timeout=SECONDS)
+        editor.socket.close()
+    finally:
+        job.kill()
+    assert job.returncode == 0, errors
+    assert "done 1" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "errors"),
+    [
+        ("--rank 9 --nproc-per-node 2 train.py", ["--rank 9: there is no rank 9, this job has 2"]),
+        ("--rank x --debugpy 70000 nosuch.py",
+         ["--rank x: not a rank", "--debugpy 70000: not a port", "script 'nosuch.py' does not"]),
+        ("train.py", ["--rank is not given"]),
+        ("--rank 0 bash -c true", ["'bash' is not run by Python: there is nothing to debug"]),
+        ("--rank 0", ["no script is given", "write paddock debug [flags] train.py"]),
+    ],
+)  # fmt: skip
+def test_bad_input_is_told_at_once(
+    words: str, errors: list[str], folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        assert run(["debug", *words.split()]) == 2
+    told = capfd.readouterr().err
+    assert all(each in told for each in errors), told
+    assert told.count("error:") == len([each for each in errors if "write" not in each])

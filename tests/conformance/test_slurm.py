@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import tomllib
 
 from conformance.labs import Lab, secrets_in
 from local.jobs import wait_until
@@ -170,3 +171,24 @@ def test_a_job_that_is_stopped_while_it_waits_leaves_no_value(lab: Lab) -> None:
 def waiting_id(lab: Lab, job: str) -> str:
     """The name of a job's directory."""
     return str(lab.status(job)["id"])
+
+
+def test_init_writes_the_sites_that_answer_and_they_work_at_once(lab: Lab, slurm: Slurm) -> None:
+    """Slurm with its partition, hosts of ~/.ssh/config but those that are silent; one is used."""
+    config = lab.laptop.home / ".ssh" / "config"
+    config.write_text(f"Host h1 h2 h9 *.far\n{config.read_text()}")
+    folder = lab.project
+    done = lab.paddock("init", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "2 of 3 hosts of ~/.ssh/config answer; not h9" in done.stderr
+    written = tomllib.loads((folder / "paddock.toml").read_text())
+    assert written["defaults"] == {"site": "slurm"}
+    assert written["site"]["slurm"] == {"backend": "slurm", "partition": "main"}
+    assert written["site"]["hosts"] == {"backend": "ssh", "hosts": ["h1", "h2"]}
+    lab.words = ("--root", str(slurm.hosts.shared / "jobs"))
+    lab.submitted("-n", "2", lab.script("say('up')\n"))
+    lab.until("succeeded")
+    assert len(slurm.jobs()) <= 1
+    lab.words = ("-b", "hosts")
+    lab.submitted(lab.script("say('up')\n"))
+    assert lab.until("succeeded")["backend"] == "ssh"

@@ -16,5 +16,6 @@ ps, ps_text                       parameter servers: query and control; texts
 pserver                           run a parameter server
 data, data_text                   training data: generate, split, check, plan
 rec                               recommendation models
+init                              ``paddock init``: look for sites, ask, write paddock.toml
 check, version                    a smoke test, one all-reduce; installed versions
 """

@@ -1,6 +1,6 @@
 """``paddock debug --rank N``: launch a job here with one rank under a debugger.
 
-pdb: the rank runs checks/pdb_rank.py, whose prompt is on this terminal. The job runs in a session
+The rank runs checks/debugged_rank.py. pdb's prompt is on this terminal: the job runs in a session
 of its own; this process stays in the terminal's foreground, gives the rank the terminal through a
 socket, and hands Ctrl-C to it. debugpy: the rank listens on 127.0.0.1 for an editor.
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -26,7 +25,7 @@ from paddock.cli.family import CliCommand, Operand, named, say
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.cli.main import answered
 from paddock.command_line import FlagTable, flag, read_line
-from paddock.core.hosts import host_of
+from paddock.core.hosts import LOOPBACK, host_of
 from paddock.core.job import Entrypoint, Job
 from paddock.core.value import replace
 from paddock.errors import EXIT_SIGNAL_BASE, HelpAsked, Problem, UsageError, refuse
@@ -37,7 +36,7 @@ from paddock.jobfile.parse import ParsedLaunch
 from paddock.local.facts.devices import find_devices
 from paddock.local.guardian import PR_SET_PDEATHSIG, find_prctl
 
-LOOPBACK = "127.0.0.1"
+PROGRAM = os.path.join(os.path.dirname(__file__), "checks", "debugged_rank.py")
 PORT = "5678"  # that editors propose
 RANK = flag("rank", "N", "the rank to debug", is_needed=True)
 DEBUGPY = flag("debugpy", "PORT", "listen on 127.0.0.1 for an editor, instead of pdb on this "
@@ -71,21 +70,13 @@ def run(argv: Sequence[str]) -> int:
     if _is_of_torch(parsed.job):
         say(OF_TORCH)
     if port:
-        say(f"rank {rank} waits for an editor at {LOOPBACK}:{port}")
-        own = _debugpy(parsed.job.command, port)
-        return launch.start(replace(parsed, job=debugged(parsed.job, rank, own)), words)
-    folder = tempfile.mkdtemp(prefix="paddock-debug-")
-    place = os.path.join(folder, "socket")
-    own = _pdb(parsed.job.command, rank, place)
-    try:
+        return launch.start(debugged(parsed, rank, str(port)), words)
+    with tempfile.TemporaryDirectory(prefix="paddock-debug-") as folder:
+        place = os.path.join(folder, "socket")
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(place)
             listener.listen()
-            return _launch(
-                replace(parsed, job=debugged(parsed.job, rank, own)), words, listener, rank
-            )
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+            return _launch(debugged(parsed, rank, place), words, listener, rank)
 
 
 def read(argv: Sequence[str]) -> tuple[ParsedLaunch, list[str], int, int]:
@@ -96,7 +87,7 @@ def read(argv: Sequence[str]) -> tuple[ParsedLaunch, list[str], int, int]:
     line = read_line(argv, TABLE, has_script=True)
     if line.is_help:
         raise HelpAsked("debug", argv)
-    problems, words = line.problems, list[str]()
+    problems = line.problems
     own = {one.flag.key: one.text for one in line.flags if one.flag in FLAGS}
     words = [word for one in line.flags if one.flag not in FLAGS for word in one.words]
     rank, port = to_integer(own.get("rank", "0")), to_integer(own.get("debugpy", "0"))
@@ -114,7 +105,7 @@ def read(argv: Sequence[str]) -> tuple[ParsedLaunch, list[str], int, int]:
         parsed = launch.read([*words, "--", *line.rest] if line.rest else words, OF_LAUNCH)
         problems += _job_problems(parsed.job, rank or 0)
     except UsageError as error:
-        problems += [one for one in error.problems if one not in problems]
+        problems += error.problems
     if not port and not _is_in_foreground():
         problems.append(Problem("pdb needs this terminal, and runs in its background",
                                 "run it in the foreground, or with --debugpy"))  # fmt: skip
@@ -131,11 +122,10 @@ def _job_problems(job: Job, rank: int) -> list[Problem]:
     if job.command.kind == "program":
         what = f"'{job.command.program}' is not run by Python: there is nothing to debug"
         problems.append(Problem(what, "name a .py file, or -m MODULE"))
-    worker = job.role("worker")
     here = host_of(job, find_devices(job, os.environ), name="", address="")
     count = sum(number for role, _, number in here.slots if role == "worker") * job.nnodes_max
-    count = len(worker.endpoints) if worker is not None and worker.endpoints else count
-    if rank >= count:
+    is_known = not job.allow_uneven and not any(role.endpoints for role in job.roles)
+    if is_known and rank >= count:
         what = f"--rank {rank}: there is no rank {rank}, this job has {count}"
         problems.append(Problem(what, f"write a rank in 0..{count - 1}"))
     return problems
@@ -172,12 +162,17 @@ def _is_of_torch(job: Job) -> bool:
         return False  # a module
 
 
-def debugged(job: Job, rank: int, own: Entrypoint) -> Job:
-    """The job with a command of its own for one rank, and nothing that ends the others' wait."""
+def debugged(parsed: ParsedLaunch, rank: int, way: str) -> ParsedLaunch:
+    """The launch with a command of its own for one rank, and nothing that ends the others' wait.
+
+    way: the path of the terminal's socket for pdb, or the port of debugpy.
+    """
+    job, command = parsed.job, parsed.job.command
+    under = (str(rank), way, command.kind, command.program, *command.args)
     env = tuple((name, text) for name, text in WAITING.items() if name not in os.environ)
-    return replace(
+    job = replace(
         job,
-        rank_commands={rank: own},
+        rank_commands={rank: Entrypoint("script", PROGRAM, under, command.python)},
         logs=replace(job.logs, tail=(str(rank),)) if "logs.tail" not in job.sources else job.logs,
         warm="off",
         timeout_seconds=0.0,
@@ -187,19 +182,7 @@ def debugged(job: Job, rank: int, own: Entrypoint) -> Job:
         rendezvous=replace(job.rendezvous, join_timeout_seconds=FOREVER_SECONDS),
         extra_env=(*env, *job.extra_env),
     )
-
-
-def _pdb(command: Entrypoint, rank: int, place: str) -> Entrypoint:
-    program = os.path.join(os.path.dirname(__file__), "checks", "pdb_rank.py")
-    words = (place, str(rank), command.kind, command.program, *command.args)
-    return Entrypoint("script", program, words, command.python)
-
-
-def _debugpy(command: Entrypoint, port: int) -> Entrypoint:
-    listen = ("--listen", f"{LOOPBACK}:{port}", "--wait-for-client")
-    kind = ("-m",) if command.kind == "module" else ()
-    words = (*listen, *kind, command.program, *command.args)
-    return Entrypoint("module", "debugpy", words, command.python)
+    return replace(parsed, job=job)
 
 
 # -------------------------------------------------------------------- pdb on this terminal

@@ -28,6 +28,7 @@ GROUPS = {
         "sweep": "show the results of a sweep (submit --sweep), or go on with one",
         "rerun": "start a run again, by the same command line in the same directory",
         "explain": "show the plan, the environment and where each value came from",
+        "init": "write a paddock.toml with the sites that can be reached from here",
         "check": "run a real all-reduce on two processes of this machine",
     },
     JOBS: {

@@ -1,11 +1,11 @@
-"""The program of the rank that ``paddock debug`` holds: the user's script under pdb.
+"""The program of the rank that ``paddock debug`` holds: the user's script under pdb or debugpy.
 
-    pdb_rank.py SOCKET RANK script|module PROGRAM [arguments]
+    debugged_rank.py RANK SOCKET|PORT script|module PROGRAM [arguments]
 
-The socket's other end (cli/debug.py) has the terminal: it sends a descriptor of it, and is told of
-each prompt (p), of the end of a prompt (c) and of `quit` (q). The rank's output goes where that of
-every rank goes, its log; descriptor 1 is the terminal only while pdb asks. pdb ends nothing at
-`quit`: the job is stopped, and this rank with it.
+pdb: the socket's other end (cli/debug.py) has the terminal. It sends a descriptor of it, and is
+told of each prompt (p), of its end (c) and of `quit` (q), which ends the job and so this process.
+The rank's output goes to its log, as that of every rank: descriptor 1 is the terminal only while
+pdb asks. debugpy: an editor is waited for at the port.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ else:
 
 import array
 import fcntl
+import importlib
 import importlib.util
 import os
 import pdb
@@ -119,8 +120,17 @@ def load(kind: str, program: str) -> tuple[CodeType, ModuleType]:
         return compile(file.read(), os.path.abspath(path), "exec"), main
 
 
-def run(place: str, rank: str, kind: str, program: str) -> None:
-    """Run the program under pdb until it ends, fails or is quit."""
+def run_under_debugpy(rank: str, port: int, code: CodeType, main: ModuleType) -> None:
+    """Run the program once an editor has attached."""
+    debugpy = importlib.import_module("debugpy")
+    debugpy.listen(("127.0.0.1", port))
+    print(f"rank {rank} waits for an editor at 127.0.0.1:{port}", file=sys.stderr, flush=True)
+    debugpy.wait_for_client()
+    exec(code, main.__dict__)
+
+
+def run_under_pdb(rank: str, place: str, code: CodeType, main: ModuleType) -> None:
+    """Run the program until it ends, fails or is quit."""
     link = socket.socket(socket.AF_UNIX)
     link.connect(place)
     terminal = socket.recv_fds(link, 1, 1)[1][0]
@@ -128,7 +138,6 @@ def run(place: str, rank: str, kind: str, program: str) -> None:
     debugger = RankPdb(rank, link, terminal if os.isatty(terminal) else -1)
     signal.signal(signal.SIGINT, debugger.sigint_handler)  # type: ignore[arg-type]  # bdb's
     sys.breakpointhook = lambda *_, **__: debugger.set_trace(sys._getframe(1))
-    code, main = load(kind, program)
     try:
         debugger.run(code, main.__dict__)
     except Exception as error:  # noqa: BLE001  # the user's own
@@ -146,6 +155,10 @@ def run(place: str, rank: str, kind: str, program: str) -> None:
 
 if __name__ == "__main__":
     wrapper = sys.modules["__main__"]  # kept: load() replaces it
-    words = sys.argv[1:5]
+    number, way, kind, program = sys.argv[1:5]
     del sys.argv[:4]
-    run(*words)
+    loaded = load(kind, program)
+    if way.isdigit():
+        run_under_debugpy(number, int(way), *loaded)
+    else:
+        run_under_pdb(number, way, *loaded)
