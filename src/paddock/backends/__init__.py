@@ -1,4 +1,4 @@
-"""Submission: the same job over ssh, Slurm, Open MPI, Kubernetes or a script, one set of verbs.
+"""Submission: a job over ssh, Slurm, Open MPI, Kubernetes, Ray or a script, one set of verbs.
 
     types        job states, handles, sites, submissions, plans, statuses, log queries
     table        the backends: the only list of their names
@@ -14,7 +14,7 @@
     node         the remote agent: the program that answers a submitter on those hosts
     common       the folder backend that slurm, mpi and script share
 
-    ssh, slurm, mpi, kubernetes, script   one backend each: pure builders and parsers, one driver
+    ssh, slurm, mpi, kubernetes, ray, script   one each: pure builders and parsers, one driver
 
 Architecture: a submission is planned (pure), shown, recorded, and then carried out as planned.
 """

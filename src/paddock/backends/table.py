@@ -28,6 +28,7 @@ BACKENDS = {
     "slurm": BackendEntry("slurm.driver:Slurm", sees_package=True),
     "mpi": BackendEntry("mpi.driver:Mpi", has_hosts=True, sees_package=True, is_here=True),
     "kubernetes": BackendEntry("kubernetes.driver:Kubernetes"),
+    "ray": BackendEntry("ray.driver:Ray", sees_package=True),
     "script": BackendEntry("script.driver:Script", is_here=True),
     "local": BackendEntry("ssh.driver:Local", sees_package=True),
 }

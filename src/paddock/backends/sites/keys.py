@@ -28,7 +28,7 @@ class SiteKey:
     is_reference: bool = False
 
 
-KUBE, SLURM, SCRIPT = ("kubernetes",), ("slurm",), ("script",)
+KUBE, SLURM, SCRIPT, RAY = ("kubernetes",), ("slurm",), ("script",), ("ray",)
 # A table reads better than one argument a line.
 # fmt: off
 KEYS: tuple[SiteKey, ...] = (
@@ -58,7 +58,8 @@ KEYS: tuple[SiteKey, ...] = (
     SiteKey("gres", "text", SLURM, "as sbatch --gres"),
     SiteKey("time", "text", ("slurm", "script"), "time limit of a job"),
     SiteKey("nodes", "text", SLURM, "as sbatch --nodelist"),
-    SiteKey("cpus", "int", SLURM, "cores of each node; a core for each process if absent"),
+    SiteKey("cpus", "int", ("slurm", "ray"),
+        "cores of each node; a core for each process if absent"),
     SiteKey("requeues", "int", SLURM, "how often a job that was told to end in time goes on"),
     SiteKey("cluster", "text", SLURM, "as sbatch --clusters"),
     SiteKey("sbatch_lines", "texts", SLURM, "raw #SBATCH words, a list"),
@@ -73,7 +74,8 @@ KEYS: tuple[SiteKey, ...] = (
     SiteKey("cpu", "text", KUBE, "cores of each pod"),
     SiteKey("memory", "text", ("kubernetes", "slurm"), "memory of each pod, as 4Gi; of each node"),
     SiteKey("storage", "text", KUBE, "ephemeral storage of each pod, as 10Gi"),
-    SiteKey("gpus", "text", KUBE, "devices of each pod: a number, or resource=number"),
+    SiteKey("gpus", "text", ("kubernetes", "ray"),
+        "devices of each pod, or node: a number, or resource=number"),
     SiteKey("server_cpu", "text", KUBE, "cores of a pod that runs servers only; as cpu"),
     SiteKey("server_memory", "text", KUBE, "memory of such a pod; as memory"),
     SiteKey("server_gpus", "text", KUBE, "devices of such a pod; none if absent"),
@@ -87,6 +89,9 @@ KEYS: tuple[SiteKey, ...] = (
     SiteKey("pod_patch", "path", KUBE, "YAML that is merged into the pod template"),
     SiteKey("server_num", "int", KUBE, "servers of a job that does not say how many"),
     SiteKey("trainer_num", "int", KUBE, "trainers of a job that does not say how many"),
+    SiteKey("address", "text", RAY, "of the Ray cluster: HOST:PORT, ray://HOST:10001, or auto"),
+    SiteKey("placement", "text", RAY, "spread: each launcher on a node of its own; or pack"),
+    SiteKey("wait", "int", RAY, "seconds to wait for resources that Ray does not have yet"),
     SiteKey("job_name", "text", ("kubernetes", "script"), "name of jobs that are given none"),
     SiteKey("submit", "text", SCRIPT, "command that submits job.sh; run in the job's directory"),
     SiteKey("run", "text", SCRIPT, "words that start node.sh on every node: mpirun ..."),

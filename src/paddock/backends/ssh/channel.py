@@ -8,6 +8,7 @@ import json
 import os
 import stat
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from typing import Any
 
 from paddock.backends.files import program
 from paddock.backends.node.wire import Wire, WireEnded
-from paddock.backends.ssh.command import Target, boot_command, failure_of, ssh_args
+from paddock.backends.ssh.command import Target, boot_command
 from paddock.backends.text import clean
 from paddock.errors import PaddockError
 
@@ -60,7 +61,7 @@ class Channel:
         command = boot_command(program.digest(has_ps=target.has_ps), target.python)
         try:
             self._process = subprocess.Popen(
-                [*ssh_args(target, control_path()), command],
+                [*target.connect_args(control_path(), sys.executable), command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -165,7 +166,7 @@ class Channel:
     def _noisy(self) -> HostError:
         """Return the error for unexpected output, of the login shell or of the interpreter."""
         self.close()
-        words = [*ssh_args(self.target, control_path()), "true"]
+        words = [*self.target.connect_args(control_path(), sys.executable), "true"]
         try:
             shell = subprocess.run(
                 words, stdin=subprocess.DEVNULL, capture_output=True, check=False,
@@ -188,24 +189,29 @@ class Channel:
             self._process.stdin.close()
         code = self._end()
         errors = os.pread(self._errors.fileno(), LINE_LIMIT_BYTES, 0).decode("utf-8", "replace")
-        what, hint = failure_of(self.target, code, errors)
+        what, hint = self.target.failure(code, errors)
         what = f"the connection was lost: {what}" if self._is_up else what
         self._why = HostError(self.target.login, what, hint)
         return self._why
 
 
 def control_path() -> str:
-    """Return the ControlPath of ssh's master connections, in a directory of this user's alone.
+    """Return the ControlPath of ssh's master connections; without one, each is one of its own."""
+    folder = own_folder("paddock-ssh")
+    return f"{folder}/%C" if folder else ""
 
-    "" where there is none: another user may write there, or the path is too long for a socket. Then
-    every connection is one of its own.
+
+def own_folder(name: str) -> str:
+    """Return a directory for sockets, of this user's alone.
+
+    "" where there is none: another user may write there, or the path is too long for a socket.
     """
-    places = [f"{tempfile.gettempdir()}/paddock-{os.getuid()}/paddock-ssh"]
+    places = [f"{tempfile.gettempdir()}/paddock-{os.getuid()}/{name}"]
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        places.insert(0, f"{runtime}/paddock-ssh")
+        places.insert(0, f"{runtime}/{name}")
     for place in places:
         if len(os.fsencode(place)) <= SOCKET_BYTES and _is_ours_alone(Path(place)):
-            return f"{place}/%C"
+            return place
     return ""
 
 

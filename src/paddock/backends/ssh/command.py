@@ -49,6 +49,17 @@ class Target:
             return "this machine"
         return f"{self.user}@{self.name}" if self.user else self.name
 
+    def connect_args(self, control: str, _python: str) -> tuple[str, ...]:
+        """Return the words that run a command there, which comes last.
+
+        control: as of ssh_args. _python: ours, for subclasses that connect by a program of ours.
+        """
+        return ssh_args(self, control)
+
+    def failure(self, code: int, errors: str) -> tuple[str, str]:
+        """Return message and hint for a connection that ended with this code and these errors."""
+        return failure_of(self, code, errors)
+
 
 def ssh_args(target: Target, control: str) -> tuple[str, ...]:
     """Return ssh and its options, up to the host.

@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
@@ -49,7 +49,14 @@ from paddock.watch.history import STANDS
 
 
 class Ssh:
-    """The backend for hosts that the user's own ssh reaches."""
+    """The backend for hosts that the user's own ssh reaches.
+
+    target_kind: of the hosts. is_leased: the launchers end with the session that has started them,
+    also those of a detached job, whose sessions somebody keeps.
+    """
+
+    target_kind: type[Target] = Target
+    is_leased = False
 
     def plan(self, submission: Submission) -> SubmissionPlan:
         return plan_of(submission, self._targets(submission.site))
@@ -58,7 +65,19 @@ class Ssh:
         self, submission: Submission, plan: SubmissionPlan, run: RegisteredJob, say: Say
     ) -> int | None:
         """Connect, prepare, send, start; then stay attached, unless the job is detached."""
-        targets = chosen(submission, self._targets(submission.site))
+        return self._submit(
+            submission, chosen(submission, self._targets(submission.site)), run, say
+        )
+
+    def _submit(
+        self,
+        submission: Submission,
+        targets: Sequence[Target],
+        run: RegisteredJob,
+        say: Say,
+        keep: Callable[[list[dict[str, Any]]], None] = lambda _requests: None,
+    ) -> int | None:
+        """Start the job on its hosts. keep: called once a detached job has started."""
         root = root_of(submission.site)
         run.keep(
             targets=[asdict(target) for target in targets],
@@ -82,12 +101,14 @@ class Ssh:
             )  # fmt: skip
             try:
                 self._start(submission, group, hellos, run, say)
+                requests = [self._base(run, index) for index in range(len(targets))]
+                if submission.is_detached:
+                    keep(requests)
             except BaseException:
                 self._undo(group, run)
                 raise
             if submission.is_detached:
                 return None
-            requests = [self._base(run, index) for index in range(len(targets))]
             return Attached(group, requests, say).run()
 
     def _start(
@@ -155,7 +176,7 @@ class Ssh:
                 file=submission.file,
                 cluster=cluster,
                 python=channel.target.python,
-                is_attached=not submission.is_detached,
+                is_attached=self.is_leased or not submission.is_detached,
             )
 
         run.keep(may_run=[target.login for target in targets])
@@ -320,7 +341,7 @@ class Ssh:
 
     def _run_targets(self, run: RegisteredJob) -> list[Target]:
         try:
-            return [Target(**row) for row in run.details["targets"]]
+            return [self.target_kind(**row) for row in run.details["targets"]]
         except TypeError as error:
             raise damaged(run.folder) from error
 
