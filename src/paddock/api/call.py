@@ -160,7 +160,10 @@ def _fail(error: Exception, header: Mapping[str, Any], results: str) -> NoReturn
     for path, text in header["sources"].items():  # of cells, which are no files
         linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+    while frames is not None and (
+        frames.tb_frame.f_code.co_filename == __file__
+        or "__tracebackhide__" in frames.tb_frame.f_locals  # as pytest has it
+    ):
         frames = frames.tb_next  # begin at the user's own line
     text = "".join(traceback.format_exception(type(error), error, frames))
     row = {"type": type(error).__name__, "text": str(error), "traceback": text}

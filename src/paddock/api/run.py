@@ -200,6 +200,16 @@ class Run:
         find_backend(entry.handle.backend).fetch(entry, folder, _ignore, _ignore)
         return folder
 
+    def delete(self) -> None:
+        """Remove its record and its logs, as `paddock delete`. Raises UsageError before its end."""
+        from paddock.backends.backend import find_backend
+
+        entry = self._recorded()
+        if not self.status.is_final:
+            raise UsageError(f"{self.id} has not ended", hint="run.stop()")
+        find_backend(entry.handle.backend).delete(entry)
+        entry.forget()
+
     def __enter__(self) -> Run:
         return self
 

@@ -25,6 +25,7 @@ from paddock import __version__
 from paddock.errors import EXIT_SIGNAL_BASE
 from paddock.local.guardian import ASKED_MAX, children_of, forwarded_signals
 from paddock.local.runs.control import peer_uid, short_path
+from paddock.local.runs.entry import CALLER_FD
 from paddock.local.warm.profile import make_folder
 
 TYPE_CHECKING = False
@@ -382,8 +383,10 @@ class _Connection:
 
 def _hand_over(connection: _Connection, request: LaunchRequest) -> int:
     """Hand the launch over to the daemon; returns the exit code."""
+    import select
     import signal
 
+    caller = request.env.pop(CALLER_FD, "")  # a number of this process, and not of the daemon
     try:
         request.send(connection.socket)  # a signal ends us, until it has all of it
     except OSError:
@@ -402,11 +405,15 @@ def _hand_over(connection: _Connection, request: LaunchRequest) -> int:
 
     for number in forwarded_signals():
         signal.signal(number, forward)
+    poller = select.poll()
+    if caller.isdecimal():
+        poller.register(connection.socket, select.POLLIN)
+        poller.register(int(caller), select.POLLIN)
+        if all(fd == int(caller) for fd, _ in poller.poll()):  # paddock.launch's process has ended
+            forward(signal.SIGTERM, None)
     line = _line(connection.socket)
     if line:
         return int(line)
-    import select
-
     poller = select.poll()
     poller.register(connection.guardian, select.POLLIN)
     poller.poll(GONE_SECONDS * 1000)

@@ -1,0 +1,1 @@
+"""Interfaces of other launchers, for code that was written for them."""
