@@ -198,6 +198,9 @@ def test_the_record_tells_ends_apart_and_has_the_verdict() -> None:
     assert office.status["verdict"] == {
         "kind": "fail", "code": 7, "text": "rank 3 on h1 exited with code 7",
         "failed_at": pytest.approx(failed_at),
+        "culprit": {
+            "role": "worker", "rank": 3, "host": "h1", "code": 7, "cause": "exit", "tail": "",
+        },
     }  # fmt: skip
     assert office.status["why"] == "rank 3 on h1 exited with code 7"
 

@@ -26,6 +26,6 @@ def test_every_key_of_a_status_has_its_row(tmp_path: Path) -> None:
     (rank,) = host["ranks"]
     for page in (PAGE, PAGE.with_name("json.zh.md")):
         text = page.read_text("utf-8")
-        rows = re.findall(r"^\| `(\w+)` \| (?:text|number|list|boolean)", text, re.MULTILINE)
+        rows = re.findall(r"^\| `(\w+)` \| (?:text|number|list|boolean|object)", text, re.MULTILINE)
         assert rows == [*row, *host, *rank], page.name
     assert row["ranks_up"] == 1
