@@ -123,6 +123,7 @@ def submit_sweep(split: SubmitArgs) -> int:
     """Carry out `paddock submit --sweep`: 0 when all points have succeeded, else 1."""
     name, sweep, runs, backend = read_sweep(split)
     if "dry_run" in split.own:
+        runs.sweep_id = f"{name}-ID"
         return _show_points(sweep, runs, is_json="json" in split.own)
     line = {
         "cwd": os.getcwd(), "argv": masked_args(split.words, len(split.script)),
@@ -294,6 +295,8 @@ def _asked(sweep: Sweep) -> Sweep:
 
 def _resume(folder: SweepFolder, args: ParsedCommand) -> int:
     """Go on with a sweep, in its directory: what has ended well or failed stays as it is."""
+    if "argv" not in folder.line:
+        raise UsageError(f"{folder.sweep_id} was started by a program", hint="call it there again")
     words, missing = recorded_words(folder.line)
     if missing:
         say(f"warning: not set now, but when {folder.sweep_id} began: {', '.join(missing)}")
