@@ -83,15 +83,22 @@ def test_a_rank_stops_at_a_breakpoint_and_both_ranks_finish(
 
 @pytest.mark.parametrize("terminal", ["train.py wait"], indirect=True)
 def test_ctrl_c_interrupts_the_rank(terminal: Terminal, folder: Path) -> None:
-    """As pdb has it: the job goes on, and at the prompt nothing but a new one comes."""
+    """As pdb has it: the job goes on, and at the prompt nothing but a new one comes.
+
+    It is traced: another breakpoint is set.
+    """
+    answer(terminal, "b 16")
     terminal.type("c")
     terminal.until("step 2 total 6")
     terminal.type("\x03")
-    assert "Program interrupted" in terminal.until("(Pdb rank 1) ")
+    printed = terminal.until("(Pdb rank 1) ")
+    assert "Program interrupted" in printed
+    assert "train.py(1" in printed
     assert answer(terminal, "p step") == "2"
     terminal.type("\x03")
     terminal.until("(Pdb rank 1) ")
     (folder / "go").touch()
+    assert "train.py(16)" in answer(terminal, "c")
     terminal.type("c")
     assert terminal.end() == 0
 
@@ -129,8 +136,10 @@ def test_an_uncaught_exception_ends_in_pdb_where_it_was_raised(terminal: Termina
 
 @pytest.mark.parametrize("terminal", ["train.py breakpoint"], indirect=True)
 def test_breakpoint_stops_the_debugged_rank_alone(terminal: Terminal) -> None:
-    """The other rank has no terminal: its breakpoint() does nothing."""
+    """The other rank has no terminal: its breakpoint() does nothing. With another one set."""
+    answer(terminal, "b 3")
     answer(terminal, "c")
+    assert "train.py(16)" in answer(terminal, "c")
     assert answer(terminal, "p step") == "2"
     terminal.type("c")
     assert terminal.end() == 0

@@ -194,11 +194,7 @@ def _launch(parsed: ParsedLaunch, words: Sequence[str], listener: socket.socket,
         terminal = os.open("/dev/tty", os.O_RDWR) if os.isatty(0) else os.dup(0)
     except OSError:
         terminal = os.dup(0)
-    is_terminal = os.isatty(terminal)
-    before = termios.tcgetattr(terminal) if is_terminal else None
-    if is_terminal:
-        say(f"rank {rank} is under pdb here, the others wait for it; `q` ends the job, "
-            "Ctrl-C interrupts the rank")  # fmt: skip
+    before = termios.tcgetattr(terminal) if os.isatty(terminal) else None
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
@@ -212,7 +208,7 @@ def _launch(parsed: ParsedLaunch, words: Sequence[str], listener: socket.socket,
         signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # the shell would read what is meant for pdb
     try:
-        LentTerminal(terminal, pid).serve(listener, signals)
+        LentTerminal(terminal, pid, rank).serve(listener, signals)
     finally:
         if before is not None:
             termios.tcsetattr(terminal, termios.TCSADRAIN, before)
@@ -223,7 +219,8 @@ def _launch(parsed: ParsedLaunch, words: Sequence[str], listener: socket.socket,
 class LentTerminal:
     """A terminal that a rank may use while its job runs. job_pid: the guardian of the job."""
 
-    def __init__(self, terminal: int, job_pid: int) -> None:
+    def __init__(self, terminal: int, job_pid: int, rank: int) -> None:
+        self._rank = rank
         self._terminal = terminal
         self._job_pid = job_pid
         self._rank_pid = 0  # of the rank that has the terminal; it is alive
@@ -255,6 +252,8 @@ class LentTerminal:
                 link = None
             if listener.fileno() in ready:
                 link = listener.accept()[0]
+                say(f"rank {self._rank} is under pdb here, the others wait for it; `q` ends the "
+                    "job, Ctrl-C interrupts the rank")  # fmt: skip
                 socket.send_fds(link, [b"t"], [self._terminal])
                 peer = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4)
                 self._rank_pid = int.from_bytes(peer, sys.byteorder)  # struct ucred, unix(7)

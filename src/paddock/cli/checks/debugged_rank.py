@@ -34,7 +34,7 @@ from types import ModuleType
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import CodeType
+    from types import CodeType, FrameType
 
 DRAIN_SECONDS = 0.5  # until the launcher has read what the rank printed before a prompt
 SHOW_SECONDS = 0.03  # until it has shown that
@@ -78,6 +78,19 @@ class RankPdb(pdb.Pdb):
             os.dup2(kept, 1)
             os.close(kept)
             sys.stdin, sys.stdout = replaced
+
+    def sigint_handler(self, number: int, frame: FrameType | None) -> None:
+        if self.allow_kbdint:  # type: ignore[attr-defined]  # of pdb.Pdb
+            raise KeyboardInterrupt  # at the prompt
+        self.message("\nProgram interrupted. (Use 'cont' to resume).")
+        self.stop_at(frame)
+
+    def stop_at(self, frame: FrameType | None) -> None:
+        """Ask at the next line of the program's own frame; pdb would stop in itself."""
+        sys.settrace(None)
+        while frame is not None and frame.f_globals.get("__name__") in ("bdb", "pdb"):
+            frame = frame.f_back
+        self.set_trace(frame)
 
     def set_quit(self) -> None:
         """End the job, and this process with it; after a failure, this process alone."""
@@ -136,8 +149,8 @@ def run_under_pdb(rank: str, place: str, code: CodeType, main: ModuleType) -> No
     terminal = socket.recv_fds(link, 1, 1)[1][0]
     os.dup2(terminal, 0)
     debugger = RankPdb(rank, link, terminal if os.isatty(terminal) else -1)
-    signal.signal(signal.SIGINT, debugger.sigint_handler)  # type: ignore[arg-type]  # bdb's
-    sys.breakpointhook = lambda *_, **__: debugger.set_trace(sys._getframe(1))
+    signal.signal(signal.SIGINT, debugger.sigint_handler)
+    sys.breakpointhook = lambda *_, **__: debugger.stop_at(sys._getframe(1))
     try:
         debugger.run(code, main.__dict__)
     except Exception as error:  # noqa: BLE001  # the user's own
