@@ -46,8 +46,8 @@ def machine(tmp_path: Path) -> Callable[..., list[str]]:
             (bin_ / name).chmod(0o755)
         (bin_ / "sleep").unlink(missing_ok=True)
         (bin_ / "sleep").symlink_to("/bin/sleep")
-        return ["env", f"HOME={tmp_path}", f"PATH={bin_}", sys.executable, "-m", "paddock", "init",
-                *words]  # fmt: skip
+        return ["env", f"HOME={tmp_path}", f"PATH={bin_}", "RAY_ADDRESS=head:6379", sys.executable, "-m",
+                "paddock", "init", *words]  # fmt: skip
 
     return command
 
@@ -71,7 +71,7 @@ def test_yes_writes_every_site_that_answers(
     env = {"HOME": str(tmp_path)}
     sites = {
         name: dict(find_site(name, env=env, cwd=str(tmp_path)).options)
-        for name in ("", "slurm", "hosts", "mpi", "cluster")
+        for name in ("", "slurm", "hosts", "mpi", "cluster", "ray")
     }
     assert sites == {
         "": {"partition": "gpu"},
@@ -79,6 +79,7 @@ def test_yes_writes_every_site_that_answers(
         "hosts": {"hosts": ("node1", "node2")},
         "mpi": {"hosts": ("node1", "node2")},
         "cluster": {"context": "prod"},
+        "ray": {"address": "head:6379"},
     }
 
 
@@ -107,6 +108,8 @@ def test_questions_have_defaults_that_enter_takes(
     terminal.type("cpu")
     terminal.until("write site hosts, yes or no [yes]: ")
     terminal.type("no")
+    terminal.until("write site ray, yes or no [yes]: ")
+    terminal.type("no")
     terminal.until("where jobs run that name no site [slurm]: ")
     terminal.type("")
     assert terminal.end() == 0
@@ -120,6 +123,8 @@ def test_what_the_reader_refuses_is_not_written(
 ) -> None:
     terminal = Terminal(*machine(tools="sinfo sbatch"), cwd=tmp_path)
     terminal.until("write site slurm, yes or no [yes]: ")
+    terminal.type("no")
+    terminal.until("write site ray, yes or no [yes]: ")
     terminal.type("no")
     terminal.until("where jobs run that name no site [local]: ")
     terminal.type("nowhere")

@@ -18,7 +18,6 @@ from pathlib import Path
 from paddock.backends.sites.find import find_site
 from paddock.backends.sites.keys import keys_of
 from paddock.backends.sites.profile import PROJECT_FILE
-from paddock.backends.table import BACKENDS
 from paddock.cli.family import CliCommand, ParsedCommand, named, say
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import flag
@@ -34,6 +33,7 @@ SHOWN = {
     "ssh": ("interpreter", "root", "workspace", "env"),
     "slurm": ("account", "time", "gres", "interpreter"),
     "mpi": ("hostfile", "mpirun_args", "interpreter"),
+    "ray": ("gpus", "cpus", "placement"),
     "kubernetes": ("image", "namespace", "gpus", "volumes"),
 }
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={TRY_SECONDS - 1}")
@@ -94,10 +94,9 @@ def find_sites(env: Mapping[str, str]) -> Sites:
     if shutil.which("mpirun"):
         found["mpi"] = {"backend": "mpi", **({"hosts": hosts} if hosts else {})}
         say("mpirun is here")
-    if "ray" in BACKENDS and env.get("RAY_ADDRESS"):
-        address = {"address": env["RAY_ADDRESS"]} if "address" in keys_of("ray") else {}
-        found["ray"] = {"backend": "ray", **address}
-        say(f"Ray: {env['RAY_ADDRESS']}")
+    if address := env.get("RAY_ADDRESS"):
+        found["ray"] = {"backend": "ray", "address": address}
+        say(f"Ray: {address}")
     return found
 
 
