@@ -46,8 +46,8 @@ def machine(tmp_path: Path) -> Callable[..., list[str]]:
             (bin_ / name).chmod(0o755)
         (bin_ / "sleep").unlink(missing_ok=True)
         (bin_ / "sleep").symlink_to("/bin/sleep")
-        return ["env", f"HOME={tmp_path}", f"PATH={bin_}", "RAY_ADDRESS=head:6379", sys.executable, "-m",
-                "paddock", "init", *words]  # fmt: skip
+        env = [f"HOME={tmp_path}", f"PATH={bin_}", "RAY_ADDRESS=head:6379"]
+        return ["env", *env, sys.executable, "-m", "paddock", "init", *words]
 
     return command
 
