@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "launch": "paddock.api.launch",
     "submit": "paddock.api.submit",
+    "sweep": "paddock.api.sweep",
     "Run": "paddock.api.run",
     "make_job": "paddock.api.job",
     "explain": "paddock.api.job",

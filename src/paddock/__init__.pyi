@@ -11,6 +11,7 @@ from paddock.api.ranks import should_stop as should_stop
 from paddock.api.ranks import world_size as world_size
 from paddock.api.run import Run as Run
 from paddock.api.submit import submit as submit
+from paddock.api.sweep import sweep as sweep
 from paddock.core.job import Job as Job
 from paddock.core.plan import Plan as Plan
 from paddock.errors import PaddockError as PaddockError

@@ -3,6 +3,7 @@
 launch    paddock.launch: a job on this machine, from a script, a module or a function
 submit    paddock.submit: the same job on a site
 job       make_job, explain: a job and its plan as values
+sweep     paddock.sweep: a run for each point of a grid, and a table
 run       Run: wait for it, its results, status and logs; stop it
 errors    RankFailedError, RunFailedError: which rank failed first, where, and why
 ranks     rank(), world_size(), should_stop() ...: for code that runs in a rank

@@ -37,6 +37,7 @@ def launch(
     timeout: float | None = None,
     warm: bool | str | None = None,
     name: str | None = None,
+    run_id: str = "",
     flags: Sequence[str] = (),
     quiet: bool = False,
     result_bytes_max: int | None = None,
@@ -51,8 +52,9 @@ def launch(
     nproc: processes; one for each device by default. devices: such as "0,1". elastic: minimum and
     maximum of nodes. env: variables for the ranks. timeout: of the job, in seconds. warm: True
     imports the framework once and forks the ranks; "keep" also for the next launch. name: of the
-    run. flags: more flags of `paddock launch`. quiet: show no output; the logs have it.
-    result_bytes_max: of each rank's result.
+    run. run_id: its id, for tools that choose it; by default its name and four digits. flags:
+    more flags of `paddock launch`. quiet: show no output; the logs have it. result_bytes_max: of
+    the result of each rank.
 
     The output of rank 0 is shown in this notebook's cell or on this terminal. The job ends with
     this process, and with `with paddock.launch(...) as run:`. No live process is forked.
@@ -71,12 +73,13 @@ def launch(
     problems = [] if callable(target) or not kwargs else [no_keywords(kwargs)]
     words = [*launch_flags(nproc, devices, elastic, max_restarts, timeout, warm, problems), *flags]
     name = as_name(name or name_of_target(target))
-    entry = take_entry(os.environ, name)
+    entry = take_entry(os.environ, name, run_id)
     if not entry.folder:
         problems.append(Problem(f"a run cannot be recorded: {entry.problem}"))
     if problems:
         raise UsageError.of(problems)
     command = _command(target, args, kwargs, entry.folder, result_bytes_max)
+    words = [*_env_flags(env or {}), *words]
     child_env = {**os.environ, **(env or {}), GIVEN_ID: entry.run_id}
     child_env[CALL_TEXT] = call_text(target, args, kwargs)
     words += command
@@ -115,6 +118,14 @@ def launch_flags(
         except (TypeError, ValueError):
             problems.append(Problem(f"elastic={elastic!r}: not two numbers", "elastic=(2, 4)"))
     return [word for name, each in given.items() if each is not None for word in (name, str(each))]
+
+
+def _env_flags(env: Mapping[str, str]) -> list[str]:
+    """Return --env flags for the variables that ranks do not inherit from a launcher."""
+    from paddock.contracts.environment import inherited
+
+    left = env.keys() - inherited(env).keys()
+    return [word for name in sorted(left) for word in ("--env", f"{name}={env[name]}")]
 
 
 def no_keywords(kwargs: Mapping[str, object]) -> Problem:

@@ -85,7 +85,7 @@ class Run:
         """The status now, as `paddock status --json` has it: state, why, code, nodes, ranks."""
         from paddock.cli.job_status import ask
 
-        entry = self._entry()
+        entry = self.entry
         if entry is None:
             return self._before_its_record()
         return ask(entry)
@@ -93,7 +93,7 @@ class Run:
     @property
     def handle(self) -> str:
         """The address of the job: `launch://host/train-3f2a`, `slurm://cluster/1234`."""
-        entry = self._entry()
+        entry = self.entry
         return str(entry.handle) if entry is not None else f"launch:///{self.id}"
 
     def is_done(self) -> bool:
@@ -124,7 +124,7 @@ class Run:
 
     def events(self) -> list[dict[str, Any]]:
         """Return the states that it was seen in, the oldest first: at, state, why, code."""
-        entry = self._entry()
+        entry = self.entry
         return [*reversed([*entry.events])] if entry is not None else []
 
     # --------------------------------------------------------------- wait for it
@@ -272,7 +272,7 @@ class Run:
                 self._held_fd = -1
         for reader in self._readers:
             reader.join(SHOWN_SECONDS)
-        if code == EXIT_USAGE and self._entry() is None:
+        if code == EXIT_USAGE and self.entry is None:
             raise UsageError(self._reason() or "the job could not be started")
 
     def _signal(self, *names: str) -> None:
@@ -288,8 +288,9 @@ class Run:
             return file.read().strip()
         return ""
 
-    def _entry(self) -> RegisteredJob | None:
-        """Return the record of the run; None before its launcher has begun one."""
+    @property
+    def entry(self) -> RegisteredJob | None:
+        """The registry entry of the run; None before its launcher has made one."""
         from pathlib import Path
 
         from paddock.backends.registry import read_entry
@@ -299,7 +300,7 @@ class Run:
         return None
 
     def _recorded(self) -> RegisteredJob:
-        entry = self._entry()
+        entry = self.entry
         if entry is None:
             raise PaddockError(f"{self.id} is still starting", hint="try again in a moment")
         return entry
@@ -370,7 +371,7 @@ class Run:
         from paddock.backends.table import LAUNCH
 
         folder = os.path.join(self._folder, "results")
-        entry = self._entry()
+        entry = self.entry
         if os.path.isdir(folder) or entry is None or entry.handle.backend == LAUNCH:
             return folder
         import shutil

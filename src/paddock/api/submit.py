@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
 
@@ -21,6 +22,7 @@ from paddock.api.launch import (
 )
 from paddock.api.run import RESULTS_THERE, Run
 from paddock.backends.backend import find_backend
+from paddock.backends.registry import new_id
 from paddock.cli.submit import read_args, read_submission, start
 from paddock.errors import Problem, refuse
 from paddock.local.runs.entry import as_name
@@ -51,6 +53,7 @@ def submit(
     timeout: float | None = None,
     warm: bool | str | None = None,
     name: str | None = None,
+    run_id: str = "",
     package: str | os.PathLike[str] | None = None,
     python: str | None = None,
     flags: Sequence[str] = (),
@@ -85,13 +88,8 @@ def submit(
     with _sent(target, args, kwargs, folder, result_bytes_max) as command:
         split = read_args([*words, "--detach", "--json", *flags, "--", *command])
         submission = read_submission(split)
-        if not name:
-            from dataclasses import replace
-
-            from paddock.backends.registry import new_id
-
-            short = as_name(name_of_target(target))
-            submission = replace(submission, name=short, run_id=new_id(short))
+        short = submission.name if name else as_name(name_of_target(target))
+        submission = replace(submission, name=short, run_id=run_id or new_id(short))
         plan = find_backend(submission.site.backend).plan(submission)
         entry, _code = start(split, submission, plan)
     if text := call_text(target, args, kwargs):

@@ -36,10 +36,13 @@ def rows_of(sweep: Sweep, now: float, sort: str = "") -> list[Row]:
         }
         for point in sweep.points
     ]  # fmt: skip
-    if not sort:
-        return rows
+    return sorted_rows(rows, sort) if sort else rows
+
+
+def sorted_rows(rows: Sequence[Row], sort: str) -> list[Row]:
+    """The rows sorted as rows_of does. Raises UsageError for an unknown column."""
     column, is_down = sort.removeprefix("-"), sort.startswith("-")
-    known = [*sweep.points[0].values, *_results(rows), "state", "time"]
+    known = [*rows[0]["values"], *_results(rows), "state", "time"]
     if column not in known:
         raise UsageError(f"--sort {sort}: no point has '{column}'", hint=nearest(column, known))
 

@@ -96,10 +96,11 @@ class RunEntry:
         self.problem = problem
 
 
-def take_entry(env: Mapping[str, str], name: str) -> RunEntry:
+def take_entry(env: Mapping[str, str], name: str, chosen_id: str = "") -> RunEntry:
     """Make the entry of a new run: an id that no other run of this user has, and its directory.
 
-    One that paddock.launch has made for this launcher is taken as it is.
+    One that paddock.launch has made for this launcher is taken as it is. chosen_id: the id, if it
+    is free.
     """
     above = registry_folder(env)
     if (given := env.get(GIVEN_ID)) and os.path.isdir(os.path.join(above, given)):
@@ -109,7 +110,7 @@ def take_entry(env: Mapping[str, str], name: str) -> RunEntry:
         return RunEntry(f"{name}-{os.urandom(2).hex()}", "", problem)
     run_id = ""
     for _ in range(DRAWS):
-        run_id = f"{name}-{os.urandom(2).hex()}"
+        run_id = chosen_id or f"{name}-{os.urandom(2).hex()}"
         folder = os.path.join(above, run_id)
         try:
             try:
@@ -122,7 +123,7 @@ def take_entry(env: Mapping[str, str], name: str) -> RunEntry:
         except OSError as error:
             return RunEntry(run_id, "", f"{error.filename or above}: {error.strerror}")
         return RunEntry(run_id, folder)
-    return RunEntry(run_id, "", f"{above}: no free id was found for '{name}'")
+    return RunEntry(run_id, "", f"{above}: no free id was found for '{chosen_id or name}'")
 
 
 def json_text(content: object) -> str:

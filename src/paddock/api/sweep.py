@@ -1,0 +1,181 @@
+"""paddock.sweep: a run for each point of a grid, so many at once, and a table of what came out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import os
+import sys
+import time
+from contextlib import suppress
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from paddock.api.launch import launch, name_of_target, refuse_in_rank
+from paddock.api.run import Run
+from paddock.api.submit import submit
+from paddock.backends.registry import IdTakenError
+from paddock.backends.sweeps import grid as grids
+from paddock.backends.sweeps import machine
+from paddock.backends.sweeps.follow import SweepFolder, follow, make_sweep
+from paddock.backends.sweeps.machine import SweepPoint
+from paddock.backends.sweeps.results import rows_of, sorted_rows, table_lines, write_csv
+from paddock.backends.types import JobStatus
+from paddock.cli.sweep import last_values
+from paddock.errors import PaddockError, UsageError
+from paddock.local.runs.entry import as_name, registry_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from paddock.api.launch import Target
+
+
+def sweep(
+    target: Target,
+    grid: Mapping[str, Sequence[object]],
+    *args: object,
+    at_once: int = 1,
+    retry_lost: int = 0,
+    name: str | None = None,
+    site: str = "",
+    **options: object,
+) -> SweepResults:
+    """Run the target once for each combination of the grid's values; returns when all have ended.
+
+    A function gets the values as keywords, another target as `--lr=0.1`, or where its arguments
+    have `{lr}`. at_once: so many runs at the same time. retry_lost: how often a run is started
+    again whose node or launcher was lost; one that failed is not. site: as in paddock.submit; runs
+    of this machine without it. options: keywords of paddock.launch or paddock.submit.
+
+    Runs that fail are rows of the table, and raise nothing. Ctrl-C stops what runs.
+    Raises UsageError with all problems of the grid.
+
+    >>> import paddock
+    >>> table = paddock.sweep(pow, {"exp": [2, 3], "base": [10]}, at_once=2)
+    >>> [(row["values"], row["result"]) for row in table]
+    [({'exp': 2, 'base': 10}, 100), ({'exp': 3, 'base': 10}, 1000)]
+    """
+    refuse_in_rank("sweep")
+    if at_once < 1:
+        raise UsageError(f"at_once={at_once}: at least 1 run is needed", hint="at_once=4")
+    words = () if callable(target) or isinstance(target, str) else tuple(target)
+    grids.check_places(map(str, (*words, *args)), grid)
+    name = as_name(name or name_of_target(target))
+    points = grids.points_of(grid, name)
+    chosen = [dict(zip(grid, each, strict=True)) for each in itertools.product(*grid.values())]
+    waiting = tuple(SweepPoint(point.name, point.values) for point in points)
+    runs = _SweptRuns(target, args, site, options)
+    runs.values = {point.name: each for point, each in zip(points, chosen, strict=True)}
+    folder = make_sweep(
+        os.environ, name, machine.Sweep(waiting, at_once, retry_lost),
+        {"cwd": os.getcwd()},
+    )  # fmt: skip
+    found = follow(folder, runs, _say)
+    if found.is_stopping:
+        raise KeyboardInterrupt
+    return SweepResults(folder, runs)
+
+
+class SweepResults:
+    """The table of a sweep: a dict for each point, in the order of the grid.
+
+    A row has `values`, `state`, `seconds`, `tries`, `run` (its id), `why`, `results` (the last
+    numbers that it reported) and `result` (what the function returned in rank 0, else None).
+    """
+
+    def __init__(self, folder: SweepFolder, runs: _SweptRuns) -> None:
+        self.id = folder.sweep_id
+        self._rows = rows_of(folder.sweep, time.time())
+        for row in self._rows:
+            row["values"] = runs.values[row["name"]]
+            row["result"] = runs.returned.get(row["run"])
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, at: int) -> dict[str, Any]:
+        return self._rows[at]
+
+    def sort(self, by: str) -> list[dict[str, Any]]:
+        """Return the rows by a value, a result, state or time; "-loss": the largest first."""
+        return sorted_rows(self._rows, by)
+
+    def to_csv(self) -> str:
+        """Return the table as CSV, without what functions returned."""
+        text = io.StringIO(newline="")
+        write_csv(self._rows, text)
+        return text.getvalue()
+
+    def __str__(self) -> str:
+        texts = [{key: str(each) for key, each in row["values"].items()} for row in self._rows]
+        rows = [{**row, "values": text} for row, text in zip(self._rows, texts, strict=True)]
+        return "\n".join(table_lines(rows))
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        rows = csv.reader(io.StringIO(self.to_csv()))
+        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+        return f"<table><tr>{'</tr><tr>'.join(cells)}</tr></table>"
+
+
+class _SweptRuns:
+    """The runs of a sweep of this process (backends/sweeps/follow.py SweepRuns)."""
+
+    def __init__(
+        self, target: Target, args: Sequence[object], site: str, options: Mapping[str, Any]
+    ) -> None:
+        self.values: dict[str, dict[str, object]] = {}
+        self.returned: dict[str, object] = {}
+        self._target, self._args, self._site, self._options = target, args, site, dict(options)
+        self._runs: dict[str, Run] = {}
+
+    def start(self, point: SweepPoint, run_id: str) -> None:
+        if os.path.exists(os.path.join(registry_folder(os.environ), run_id)):
+            raise IdTakenError(f"the id {run_id} is in use")
+        target, args, options = self._target, self._args, dict(self._options)
+        if callable(target):
+            options |= self.values[point.name]
+        else:
+            words = (target,) if isinstance(target, str) else tuple(target)
+            slots = {**point.values, grids.SLOT: str(point.slot)}
+            first, *rest = grids.script_args([*words, *map(str, args)], (), slots)
+            target, args = [first], rest
+        env = {grids.variable_of(key): text for key, text in point.values.items()}
+        options["env"] = {**env, **(options.get("env") or {})}
+        if self._site:
+            options["site"] = self._site
+        else:
+            options.setdefault("quiet", True)
+        verb = submit if self._site else launch
+        self._runs[run_id] = verb(target, *args, name=point.name, run_id=run_id, **options)
+
+    def ask(self, run_ids: Sequence[str]) -> list[JobStatus | None]:
+        return [self._ask(self._runs[each]) if each in self._runs else None for each in run_ids]
+
+    def _ask(self, run: Run) -> JobStatus:
+        try:
+            if not run.is_done():
+                return JobStatus("running", time.time())
+            status = run.wait(check=False)
+        except PaddockError as error:  # it could not be started
+            return JobStatus("failed", time.time(), error.message)
+        if status.state == "succeeded":
+            with suppress(PaddockError):
+                self.returned[run.id] = run.result
+        return machine.with_loss(status, run.handle.partition(":")[0])
+
+    def stop(self, run_id: str, *, now: bool) -> None:
+        self._runs[run_id].stop(now=now)
+
+    def results(self, run_id: str) -> Mapping[str, float]:
+        entry = self._runs[run_id].entry
+        return {} if entry is None else last_values(entry)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"paddock: {text}\n")
