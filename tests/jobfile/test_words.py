@@ -237,7 +237,8 @@ def test_the_table_of_flags_is_sound() -> None:
 # Of a job, and no user's: what a decision leaves behind, and what is counted with.
 DECIDED = {
     "roles", "sources", "rank_commands", "rendezvous.etcd_url", "restart.healthy_seconds",
-    "servers.is_auto", "servers.is_provided", "servers.window_seconds", "servers.why", "servers.ends_itself",
+    "servers.is_auto", "servers.is_provided", "servers.window_seconds", "servers.why",
+    "servers.ends_itself",
 }  # fmt: skip
 
 

@@ -55,7 +55,8 @@ def _run(args: ParsedCommand) -> int:
     if not args.yes and not sys.stdin.isatty():
         hint = "paddock init --yes takes the default of each"
         raise UsageError("paddock init asks questions, and there is no terminal", hint=hint)
-    text = make_text(find_sites(os.environ), _machine(), _default if args.yes else _asked)
+    ask = (lambda _question, default: default) if args.yes else _asked
+    text = make_text(find_sites(os.environ), _machine(), ask)
     _check(text)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
         file.write(text)
@@ -161,10 +162,6 @@ def _machine() -> str:
     except UsageError:  # a variable of the user's names devices that are not there
         return "cpu"
     return f"{found.count} x {found.kind}" if found.labels else "cpu"
-
-
-def _default(_question: str, default: str) -> str:
-    return default
 
 
 def _asked(question: str, default: str) -> str:
