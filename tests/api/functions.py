@@ -31,13 +31,15 @@ def fail_in(rank: int, text: str) -> str:
     """Raise in one rank; the others would go on for a minute."""
     if int(os.environ["RANK"]) == rank:
         raise ValueError(text)
+    # sleep: until Paddock ends it
     time.sleep(60)
     return "never"
 
 
-def sleep(seconds: float, path: str = "") -> None:
+def stay(seconds: float, path: str = "") -> None:
     """Tell that it runs by a file, and sleep."""
     if path:
         with open(f"{path}.{os.environ['RANK']}", "w", encoding="utf-8") as file:
             file.write(str(os.getpid()))
+    # sleep: the rank has nothing to do
     time.sleep(seconds)

@@ -173,7 +173,7 @@ def test_a_rank_that_leaves_without_result_is_told() -> None:
 
 
 def test_a_run_is_stopped(own_place: Path) -> None:
-    run = quietly(functions.sleep, 60, str(own_place / "up"), nproc=2)
+    run = quietly(functions.stay, 60, str(own_place / "up"), nproc=2)
     wait_until(lambda: len(list(own_place.glob("up.*"))) == 2)
     assert not run.is_done()
     with pytest.raises(TimeoutError):
@@ -187,7 +187,7 @@ def test_a_run_is_stopped(own_place: Path) -> None:
 
 
 def test_leaving_with_ends_the_run(own_place: Path) -> None:
-    with quietly(functions.sleep, 60, str(own_place / "up"), nproc=1) as run:
+    with quietly(functions.stay, 60, str(own_place / "up"), nproc=1) as run:
         wait_until(lambda: (own_place / "up.0").exists())
     assert run.status.state == "cancelled"
 
@@ -202,7 +202,7 @@ def test_coroutines_wait_for_several_runs() -> None:
 
 def test_a_cancelled_task_ends_its_run(own_place: Path) -> None:
     async def give_up() -> Run:
-        run = quietly(functions.sleep, 60, str(own_place / "up"), nproc=1)
+        run = quietly(functions.stay, 60, str(own_place / "up"), nproc=1)
         task = asyncio.create_task(run.wait_async())
         await asyncio.to_thread(wait_until, (own_place / "up.0").exists)
         task.cancel()
@@ -321,7 +321,7 @@ def test_every_public_name_is_there_and_typed() -> None:
 
 def test_the_wall_clock_of_a_wait_is_bounded() -> None:
     """A time limit that is over is told at once, and the run goes on until it is stopped."""
-    with quietly(functions.sleep, 60, nproc=1) as run:
+    with quietly(functions.stay, 60, nproc=1) as run:
         began = time.monotonic()
         with pytest.raises(TimeoutError, match=r"has not ended within 0\.01 s"):
             run.results(0.01)

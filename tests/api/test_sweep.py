@@ -68,8 +68,8 @@ def test_an_interrupt_stops_what_runs(own_place: Path, monkeypatch: pytest.Monke
     import _thread
     import threading
 
-    def sleep(x: int) -> None:
-        functions.sleep(60, str(own_place / f"up{x}"))
+    def hold(x: int) -> None:
+        functions.stay(60, str(own_place / f"up{x}"))
 
     def interrupt() -> None:
         wait_until(lambda: len(list(own_place.glob("up?.0"))) == 2)
@@ -77,6 +77,6 @@ def test_an_interrupt_stops_what_runs(own_place: Path, monkeypatch: pytest.Monke
 
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        paddock.sweep(sleep, {"x": [1, 2, 3]}, at_once=2)
+        paddock.sweep(hold, {"x": [1, 2, 3]}, at_once=2)
     assert {run.status.state for run in paddock.Run.all()} == {"cancelled"}
     assert not (own_place / "up3.0").exists()
