@@ -79,8 +79,24 @@ def test_a_job_comes_after_one_that_succeeds_and_never_after_one_that_fails(lab:
     lab.until("succeeded", job=after)
     bad = lab.submitted("-n", "3", lab.script("time.sleep(1)\nsys.exit(3)\n"))
     never = lab.submitted("-n", "3", "--after", bad, lab.script("say('then')\n", "then.py"))
+    words = ("-n", "3", "--after", f"{bad}:any", lab.script("say('then')\n", "then.py"))
+    anyhow = lab.submitted(*words)
     lab.until("failed", job=bad)
     lab.until("cancelled", job=never)
+    lab.until("succeeded", job=anyhow)
+
+
+def test_a_sweep_is_a_job_for_each_point(lab: Lab) -> None:
+    """Slurm gets all of them, each with a directory below the sweep's; the failed one is told."""
+    text = "lr = os.environ['PADDOCK_SWEEP_LR']\nsay(lr, sys.argv[1:])\nsys.exit(lr == '2')\n"
+    words = ("-n", "1", "--name", "s", "--sweep", "lr=1:3:1", lab.script(text))
+    done = lab.paddock("submit", *lab.words, "--nproc_per_node", 1, *words)
+    assert done.returncode == 1, done.stderr
+    assert "3 runs on slurm, 3 at once" in done.stderr
+    states = [line.split()[1] for line in done.stdout.splitlines()[1:]]
+    assert states == ["succeeded", "failed", "succeeded"]
+    (sweep,) = (lab.hosts.shared / "jobs").iterdir()
+    assert sorted(each.name[:-5] for each in sweep.iterdir()) == ["s-lr1", "s-lr2", "s-lr3"]
 
 
 def test_what_slurm_says_no_to_leaves_nothing(lab: Lab, slurm: Slurm) -> None:
