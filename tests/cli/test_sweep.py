@@ -190,6 +190,22 @@ def test_a_lost_point_starts_again_and_a_failed_one_does_not(project: Path) -> N
     ]  # fmt: skip
 
 
+def test_points_that_cannot_be_started_wait(project: Path) -> None:
+    """Three in a row, and the sweep says so; with the cause gone, it goes on."""
+    gate = project.parent / "gate"
+    follower = following(project, "--sweep", "lr=1,2,3", "train.py", f"--gate={gate}")
+    wait_until(lambda: len(running(project)) == 1)
+    (project / "train.py").rename(project / "away.py")
+    gate.touch()
+    told, _ = follower.communicate(timeout=50)
+    assert follower.returncode == 125, told
+    assert told.count("train-lr2 could not be started") == 2
+    assert "3 starts failed one after the other" in told
+    assert states(project) == ["succeeded", "waiting", "waiting"]
+    (project / "away.py").rename(project / "train.py")
+    assert paddock(project, "sweep", "--resume").returncode == 0
+
+
 def test_an_interrupt_stops_what_runs(project: Path) -> None:
     """Ctrl-C: the runs end, what waits does not start, and `--resume` goes on."""
     words = ("--sweep", "lr=1,2,3", "--at-once", "2", "train.py", "--gate=/nowhere")

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from paddock.backends.registry import RegisteredJob, Registry
-from paddock.backends.text import word_of
 from paddock.backends.types import JobStatus, parse_handle, split_list
 from paddock.cli.family import say
 from paddock.cli.job_status import POLL_SECONDS, ask, runs_of, shown_name
@@ -55,27 +54,23 @@ def read_after(text: str, backend: str) -> tuple[str, list[Dependency]]:
             continue
         for run in runs:
             status = ask(run)
-            is_there = backend == run.handle.backend == "slurm" and run.handle.name.isdecimal()
-            if _is_over(run, status, is_any=end == "any", problems=problems):
-                continue
-            if is_there:
+            if (problem := _problem(run, status, is_any=end == "any")) is not None:
+                problems.append(problem)
+            elif not status.is_final and backend == run.handle.backend == "slurm":
                 for_slurm.append(f"{run.handle}:{end}")
-            else:
+            elif not status.is_final:
                 waits.append(Dependency(run, end == "any"))
     refuse(problems)
     return ",".join(for_slurm), waits
 
 
-def _is_over(
-    run: RegisteredJob, status: JobStatus, *, is_any: bool, problems: list[Problem]
-) -> bool:
-    """True if a run has ended; an end that is not the wanted one is a problem."""
-    if status.is_final and status.state != "succeeded" and not is_any:
-        state = "is lost" if status.state == "lost" else f"has {word_of(status.state)}"
-        state = "was stopped" if status.state == "cancelled" else state
-        hint = f"to start after it all the same: --after {run.run_id}:any"
-        problems.append(Problem(f"--after {run.run_id}: it {state}", hint))
-    return status.is_final
+def _problem(run: RegisteredJob, status: JobStatus, *, is_any: bool) -> Problem | None:
+    """The problem of a run that has ended otherwise than it should."""
+    if not status.is_final or status.state == "succeeded" or is_any:
+        return None
+    state = {"lost": "is lost", "cancelled": "was stopped"}.get(status.state, "has failed")
+    hint = f"to start after it all the same: --after {run.run_id}:any"
+    return Problem(f"--after {run.run_id}: it {state}", hint)
 
 
 def wait_for(waits: Sequence[Dependency]) -> None:
@@ -89,8 +84,6 @@ def wait_for(waits: Sequence[Dependency]) -> None:
             # sleep: no backend reports the end of a run
             time.sleep(POLL_SECONDS)
             status = ask(run)
-        problems: list[Problem] = []
-        _is_over(run, status, is_any=is_any, problems=problems)
-        for each in problems:
-            what = f"nothing is submitted: {each.message}"
-            raise PaddockError(what, hint=each.hint, exit_code=EXIT_NOT_SUBMITTED)
+        if (problem := _problem(run, status, is_any=is_any)) is not None:
+            what = f"nothing is submitted: {problem.message}"
+            raise PaddockError(what, hint=problem.hint, exit_code=EXIT_NOT_SUBMITTED)

@@ -8,10 +8,11 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
+from typing import TypeVar
 
 from paddock.backends.backend import find_backend
 from paddock.backends.flags import TABLE, SubmitArgs, split_args
@@ -37,6 +38,7 @@ from paddock.errors import (
     PaddockError,
     Problem,
     UsageError,
+    refuse,
 )
 from paddock.jobfile.args import to_integer
 from paddock.jobfile.masked import masked_args
@@ -48,6 +50,7 @@ OF_SWEEP = (
     "sweep", "at_once", "retry", "name", "detach", "watch", "json", "dry_run", "replace", "after",
 )  # fmt: skip
 ROWS_MAX = 1000  # of a history, that are looked at for the last values
+Result = TypeVar("Result")
 INTERRUPTED = EXIT_SIGNAL_BASE + signal.SIGINT
 
 
@@ -57,17 +60,16 @@ class SubmittedRuns:
     words: the arguments of `paddock submit`, with --sweep. root: the directory of jobs on hosts.
     """
 
-    def __init__(self, words: Sequence[str], sweep_id: str = "", root: str = "") -> None:
-        self.words, self.sweep_id, self._root = words, sweep_id, root
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words, self.sweep_id, self.root = words, "", ""
 
     def split(self, point: SweepPoint) -> SubmitArgs:
         """The arguments of `paddock submit` at a point: {name} filled, --name=value appended."""
-        line = read_line(self.words, TABLE, has_script=True)
+        line = read_line(self._words, TABLE, has_script=True)
         flags = [w for one in line.flags if one.flag.key not in OF_SWEEP for w in one.words]
         more = [f"--env={grid.variable_of(key)}={value}" for key, value in point.values.items()]
         more += [f"--name={point.name}"] if point.name else []
-        if self._root:
-            more.append(f"--root={self._root}/{self.sweep_id}")
+        more += [f"--root={self.root}/{self.sweep_id}"] if self.root else []
         values = {**point.values, grid.SLOT: str(point.slot)}
         script = ["--", *grid.script_args(line.rest, flags, values)] if line.rest else []
         return split_args([*grid.filled(flags, values), *more, *script])
@@ -143,68 +145,56 @@ def read_sweep(split: SubmitArgs) -> tuple[str, Sweep, SubmittedRuns, str]:
     Raises UsageError with all problems, those of every point as well.
     """
     problems = list(split.problems)
-    values: dict[str, tuple[str, ...]] = {}
-    points: tuple[grid.GridPoint, ...] = ()
-    retries, room = 0, to_integer(split.own.get("at_once", "1"))
-    if room is None or room < 1:
-        what = f"--at-once {split.own['at_once']}: at least 1 run is needed"
-        problems.append(Problem(what, "a whole number from 1 on"))
-    line = read_line(split.words, TABLE, has_script=True)
-    flags = [word for one in line.flags if one.flag.key != "sweep" for word in one.words]
-    try:
-        retries = machine.read_retry(split.own.get("retry", ""))
-    except UsageError as error:
-        problems += error.problems
-    try:
-        split.waits = read_after(split.own.get("after", ""), "")[1]
-    except UsageError as error:
-        problems += error.problems
-    try:
-        values = grid.read_grid(split.sweep)
-        points = grid.points_of(values, split.own.get("name", "x"))
-        grid.check_places([*flags, *line.rest], values)
-    except UsageError as error:
-        problems += error.problems
-    name, backend, root = "", "", ""
-    if not problems or not grid.places([*flags, *line.rest]):
-        first = SweepPoint(split.own.get("name", ""), points[0].values if points else {})
+
+    def tried(call: Callable[[], Result]) -> Result | None:
         try:
-            found = SubmittedRuns(split.words).submission(first, "")[1]
-            for sentence in find_backend(found.site.backend).plan(found).cannot:
-                say(f"warning: {sentence}")
-            name, backend = found.name, found.site.backend
-            if backend in SITE_KEYS["root"].backends:
-                root = found.option("root") or DEFAULT_ROOT
+            return call()
         except UsageError as error:
-            problems += [each for each in error.problems if each not in problems]
-    if problems:
+            problems.extend(each for each in error.problems if each not in problems)
+            return None
+
+    own, line = split.own, read_line(split.words, TABLE, has_script=True)
+    flags = [word for one in line.flags if one.flag.key != "sweep" for word in one.words]
+    room = to_integer(own.get("at_once", "1")) or 0
+    if room < 1:
+        what = f"--at-once {own['at_once']}: at least 1 run is needed"
+        problems.append(Problem(what, "a whole number from 1 on"))
+    retries = tried(lambda: machine.read_retry(own.get("retry", ""))) or 0
+    if waits := tried(lambda: read_after(own.get("after", ""), "")):
+        split.waits = waits[1]
+    values = tried(lambda: grid.read_grid(split.sweep)) or {}
+    name = own.get("name", "x")
+    points = (tried(lambda: grid.points_of(values, name)) if values else None) or ()
+    if points:
+        tried(lambda: grid.check_places([*flags, *line.rest], values))
+    runs = SubmittedRuns(split.words)
+    found = None
+    if not problems or not grid.places([*flags, *line.rest]):
+        first = SweepPoint(own.get("name", ""), points[0].values if points else {})
+        found = tried(lambda: runs.submission(first, "")[1])
+    if problems or found is None:
         raise UsageError.of(problems)
-    points = grid.points_of(values, name)
-    runs = SubmittedRuns(split.words, root=root)
-    if grid.places(flags):  # each value may be wrong in its own way
-        for point in points[1:]:
-            try:
-                runs.submission(SweepPoint(point.name, point.values), "")
-            except UsageError as error:
-                problems += [each for each in error.problems if each not in problems]
-        if problems:
-            raise UsageError.of(problems)
-    if "at_once" not in split.own and backend not in (*HOSTED, "local"):
+    name, backend = found.name, found.site.backend
+    if backend in SITE_KEYS["root"].backends:
+        runs.root = found.option("root") or DEFAULT_ROOT
+    waiting = [SweepPoint(each.name, each.values) for each in grid.points_of(values, name)]
+    for point in waiting[1:] if grid.places(flags) else ():  # each may be wrong in its own way
+        tried(lambda point=point: runs.submission(point, ""))  # type: ignore[misc]
+    refuse(problems)
+    for sentence in find_backend(backend).plan(found).cannot:
+        say(f"warning: {sentence}")
+    if "at_once" not in own and backend not in (*HOSTED, "local"):
         room = len(points)
-    assert room is not None
-    waiting = tuple(SweepPoint(point.name, point.values) for point in points)
-    return name, Sweep(waiting, room, retries), runs, backend
+    return name, Sweep(tuple(waiting), room, retries), runs, backend
 
 
 def _show_points(sweep: Sweep, runs: SubmittedRuns, *, is_json: bool) -> int:
-    lines = [
-        {"name": each.name, "values": dict(each.values), "argv": list(runs.split(each).words)}
-        for each in sweep.points
-    ]
+    words = {each.name: list(runs.split(each).words) for each in sweep.points}
     if is_json:
-        print(json.dumps(lines, ensure_ascii=False, indent=1))
-    for each in lines if not is_json else ():
-        print(f"{each['name']}: {shlex.join(['paddock', 'submit', *each['argv']])}")
+        print(json.dumps([{"name": name, "argv": argv} for name, argv in words.items()]))
+        return 0
+    for name, argv in words.items():
+        print(f"{name}: {shlex.join(['paddock', 'submit', *argv])}")
     return 0
 
 

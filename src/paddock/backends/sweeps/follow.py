@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from paddock.backends.node.jobdir import read_json, write_json
-from paddock.backends.registry import DRAWS, IdTakenError, Registry, new_id
+from paddock.backends.registry import Registry, new_id
 from paddock.backends.sweeps import machine
 from paddock.backends.sweeps.machine import Sweep, SweepPoint
 from paddock.backends.text import word_of
@@ -41,7 +41,7 @@ class SweepRuns(Protocol):
     """The starter of a sweep's runs, which also asks them. A method may raise PaddockError."""
 
     def start(self, point: SweepPoint, run_id: str) -> None:
-        """Start a point's run; it goes on by itself. Raises IdTakenError for another id."""
+        """Start a point's run; it goes on by itself."""
 
     def ask(self, run_ids: Sequence[str]) -> list[JobStatus | None]:
         """Return the status of each run; None for one that has no record."""
@@ -195,7 +195,7 @@ class _Follower:
 
     def run(self) -> Sweep:
         interrupts = stops = 0
-        self._forget_unstarted()
+        self._ask(is_first=True)
         while True:
             try:
                 if interrupts > stops:
@@ -216,51 +216,42 @@ class _Follower:
                 interrupts += 1
                 self._sweep = machine.stopped(self._sweep)
 
-    def _forget_unstarted(self) -> None:
-        """Let points wait again that an earlier follower marked, and died before their start."""
-        running = self._sweep.running()
-        statuses = self._runs.ask([self._sweep.points[at].run_id for at in running])
-        for at, status in zip(running, statuses, strict=True):
-            if status is None:
-                point = replace(self._sweep.points[at], state="waiting", tries=0)
-                self._sweep = self._sweep.with_point(at, point)
-
     def _start(self, at: int) -> None:
-        name = self._sweep.points[at].name
-        for draw in range(DRAWS):
-            run_id = new_id(name)
-            sweep = machine.started(self._sweep, at, run_id, time.time())
-            self._folder.keep(sweep)  # before the run is there
-            before, self._sweep = self._sweep, sweep
-            try:
-                self._runs.start(sweep.points[at], run_id)
-                self._refused = 0
-                number = sum(each.tries > 0 for each in sweep.points)
-                again = f", run {sweep.points[at].tries}" if sweep.points[at].tries > 1 else ""
-                self._say(f"{name} started ({number} of {len(sweep.points)}{again})")
-                return
-            except IdTakenError as error:
-                if draw + 1 < DRAWS:
-                    self._sweep = before
-                    continue
-                why = error.message
-            except PaddockError as error:
-                why = error.message
+        """Start a point. One that could not be started waits again. Raises PaddockError."""
+        before, point = self._sweep, self._sweep.points[at]
+        run_id = new_id(point.name)
+        self._sweep = machine.started(before, at, run_id, time.time())
+        self._folder.keep(self._sweep)  # before the run is there
+        try:
+            self._runs.start(self._sweep.points[at], run_id)
+            self._refused = 0
+        except PaddockError as error:
             self._refused += 1
-            lost = JobStatus("lost", time.time(), f"it could not be started: {why}")
-            self._note(at, lost)
-            if self._refused >= REFUSED_MAX:
-                raise PaddockError(
-                    f"{self._refused} starts failed one after the other, the last: {why}",
-                    hint=f"paddock sweep {self._folder.sweep_id} --resume starts what is left",
-                )
+            if self._runs.ask([run_id]) == [None]:  # nothing of it was left behind
+                self._sweep = before
+                self._folder.keep(before)
+            if self._refused == REFUSED_MAX:
+                hint = f"paddock sweep {self._folder.sweep_id} --resume starts what is left"
+                what = f"{REFUSED_MAX} starts failed one after the other, the last: {error.message}"
+                raise PaddockError(what, hint=hint) from error
+            self._say(f"warning: {point.name} could not be started: {error.message}")
+            # sleep: a host that was away for a moment may be back
+            time.sleep(PAUSE_MAX)
             return
+        number = sum(each.tries > 0 for each in self._sweep.points)
+        again = f", run {point.tries + 1}" if point.tries else ""
+        self._say(f"{point.name} started ({number} of {len(before.points)}{again})")
 
-    def _ask(self) -> None:
+    def _ask(self, *, is_first: bool = False) -> None:
+        """Ask what runs. A point without a record waits again if an earlier follower marked it."""
         running = self._sweep.running()
         statuses = self._runs.ask([self._sweep.points[at].run_id for at in running])
         for at, status in zip(running, statuses, strict=True):
-            self._note(at, status or JobStatus("lost", time.time(), "its record is gone"))
+            if status is None and is_first:  # it died before the start
+                point = self._sweep.points[at]
+                self._sweep = self._sweep.with_point(at, SweepPoint(point.name, point.values))
+            else:
+                self._note(at, status or JobStatus("lost", time.time(), "its record is gone"))
 
     def _note(self, at: int, status: JobStatus) -> None:
         """Take the status of a point's run; an end is kept, with its results, and told."""

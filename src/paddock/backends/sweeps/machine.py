@@ -15,8 +15,7 @@ running     the sweep is stopped                running     Stop
 lost        the sweep is resumed                waiting
 cancelled   the sweep is resumed                waiting
 
-A run is lost as well when it could not be started. A point that has failed is never tried again:
-the same program would fail again.
+A point that has failed is never tried again: the same program would fail again.
 """
 
 from __future__ import annotations

@@ -42,16 +42,18 @@ def rows_of(sweep: Sweep, now: float, sort: str = "") -> list[Row]:
 def sorted_rows(rows: Sequence[Row], sort: str) -> list[Row]:
     """The rows sorted as rows_of does. Raises UsageError for an unknown column."""
     column, is_down = sort.removeprefix("-"), sort.startswith("-")
-    known = [*rows[0]["values"], *_results(rows), "state", "time"]
-    if column not in known:
+    keys, results = list(rows[0]["values"]), _results(rows)
+    if column not in (known := [*keys, *results, "state", "time"]):
         raise UsageError(f"--sort {sort}: no point has '{column}'", hint=nearest(column, known))
+    place = "results" if column in results else "values" if column in keys else ""
 
     def key(row: Row) -> tuple[bool, float, str]:
-        found = {"state": row["state"], "time": row["seconds"]} | row["values"] | row["results"]
+        own = {"state": row["state"], "time": row["seconds"]}
+        found = (row[place] if place else own).get(column)
         try:
-            number = float(found.get(column, "nan"))
+            number = float("nan" if found is None else found)
         except (TypeError, ValueError):
-            return (found.get(column) is None, 0.0, str(found.get(column)))
+            return (False, 0.0, str(found))
         return (math.isnan(number), -number if is_down else number, "")
 
     return sorted(rows, key=key)
