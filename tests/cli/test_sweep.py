@@ -104,6 +104,13 @@ def test_a_mistake_is_told_before_anything_starts(
     assert "no sweep is recorded" in paddock(project, "sweep").stderr
 
 
+def test_launch_says_who_takes_such_a_flag(project: Path) -> None:
+    """A sweep on this machine is `paddock submit -b local`."""
+    done = paddock(project, "launch", "--sweep", "lr=1,2", "--after=x", "train.py")
+    assert done.returncode == 2 and done.stderr.count("error: ") == 2
+    assert "hint: paddock submit -b local --sweep ... does it on this machine" in done.stderr
+
+
 def test_twenty_runs_four_at_once(project: Path) -> None:
     """One command; a table at the end; what each run reported last, sorted, as CSV and JSON."""
     words = ("--sweep", "lr=0.1:1:0.1", "--sweep", "bs=32,64", "--at-once", "4", "train.py")

@@ -111,7 +111,8 @@ def read(argv: Sequence[str], table: FlagTable = LAUNCH) -> ParsedLaunch:
 
         script = LaunchArgs(argv).script
         problem = _script_problem(script) if script.endswith(".py") else None
-        raise UsageError.of([*error.problems, *([problem] if problem else [])]) from error
+        problems = [_of_submit(each) for each in error.problems]
+        raise UsageError.of([*problems, *([problem] if problem else [])]) from error
     if not parsed.is_help:
         parsed = resolved(parsed)
         check_machine(parsed.job, is_dry_run="dry_run" in parsed.values)
@@ -120,6 +121,16 @@ def read(argv: Sequence[str], table: FlagTable = LAUNCH) -> ParsedLaunch:
 
             load_profiles(path)  # what is wrong there is told now
     return parsed
+
+
+def _of_submit(problem: Problem) -> Problem:
+    """The problem, with another hint where the unknown flag is one of `paddock submit`."""
+    from paddock.backends.flags import FLAGS
+
+    name = problem.message.removeprefix("unknown flag ")
+    if name == problem.message or all(name not in one.names for one in FLAGS):
+        return problem
+    return Problem(problem.message, f"paddock submit -b local {name} ... does it on this machine")
 
 
 def run_here(

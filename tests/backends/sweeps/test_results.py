@@ -27,7 +27,7 @@ LOST = NodeStatus("h2", "lost")
 
 @pytest.mark.parametrize(
     ("sort", "names"),
-    [("lr", "cbad"), ("-lr", "dabc"), ("loss", "dacb"), ("-loss", "adcb"), ("state", "bdac"),
+    [("lr", "cbad"), ("-lr", "dabc"), ("loss", "dabc"), ("-loss", "adbc"), ("state", "bdac"),
      ("time", "adbc"), ("", "abcd")],
 )  # fmt: skip
 def test_rows_are_sorted_by_numbers(sort: str, names: str) -> None:
