@@ -18,6 +18,7 @@ NAMES = {
     "start": "exec of the launcher to the last rank's first line, 2 and 32 ranks",
     "memory": "resident memory of the launcher, and its idle CPU",
     "failure": "a rank dies: until its peers are signalled; and is the culprit named?",
+    "api": "paddock.launch(function) in 2 and 8 ranks, beside its peers; import; 1,000 runs listed",
     "restart": "a rank dies: until the next attempt's ranks run",
     "first_step": "Enter to the first training step, without and with --warm; after a failure",
     "rendezvous": "32, 256 and 1,024 agents meet",
@@ -29,6 +30,7 @@ NAMES = {
     "readme": "the table of README: each launcher as often as the other",
     "sim": "a simulated job of 500 agents, each with its own code",
 }
+ASKED = ("api",)  # not without its name: it installs its peers, 1 GB
 
 
 def main() -> int:
@@ -38,7 +40,9 @@ def main() -> int:
         epilog="\n".join(f"{name:12}{what}" for name, what in NAMES.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    words.add_argument("names", nargs="*", metavar="name", help="which to run; all by default")
+    words.add_argument(
+        "names", nargs="*", metavar="name", help="which to run; all but api by default"
+    )
     words.add_argument("--quick", action="store_true", help="fewer rounds and peers: a minute")
     words.add_argument("--json", metavar="FILE", help="write every sample to FILE")
     words.add_argument(
@@ -57,7 +61,7 @@ def main() -> int:
     figures: list[Figure] = []
     began, load = time.monotonic(), load_average()
     try:
-        for name in args.names or NAMES:
+        for name in args.names or (name for name in NAMES if name not in ASKED):
             print(f"{name} ...", end=" ", file=sys.stderr, flush=True)
             at = time.monotonic()
             module = __import__(f"benchmarks.{name}", fromlist=("measure",))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 COUNTED = ("ranks", "%", "jiffies")
 COLUMNS = ("paddock", "mpirun", "torchrun", "paddle", "bare")
+OF_API = ("paddock", "command", "submitit", "accelerate", "monarch", "ray")
 
 
 class Figure:
@@ -127,6 +128,9 @@ def number(x: float | None, unit: str) -> str:
 def table(figures: list[Figure], launchers: Iterable[str]) -> str:
     """A Markdown table: one row a figure, the ratio to ours after every peer's number."""
     columns = [c for c in COLUMNS if c in launchers or c == "bare"]
+    measured = {side for figure in figures for side in figure.samples}
+    if measured <= {*OF_API}:
+        columns = [c for c in OF_API if c in measured]
     head = ["figure", *columns, "wanted", "met"]
     rows = [head, ["---"] * len(head)]
     for figure in figures:
