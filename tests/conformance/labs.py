@@ -78,6 +78,12 @@ class Lab:
         """Run `paddock WORDS` to its end."""
         return self.laptop.run(self.command(*words), env=self.env)
 
+    def python(self, text: str, *words: object) -> subprocess.CompletedProcess[str]:
+        """Run a Python program of the user's in the project's directory, with these arguments."""
+        line = f'mkdir -p ~/"{PROJECT}" && cd ~/"{PROJECT}" && exec "$@"'
+        argv = [PADDOCK[0], "-c", text, *map(str, words)]
+        return self.laptop.run(["sh", "-c", line, "sh", *argv], env=self.env)
+
     def submit(self, *words: object) -> subprocess.CompletedProcess[str]:
         """Submit, and come back: the job outlives us."""
         return self.paddock("submit", *self.words, "--detach", "--nproc_per_node", 2, *words)

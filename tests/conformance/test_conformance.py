@@ -34,6 +34,26 @@ with Client(strategy="sync") as client:
     say("learned", found, len(os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(",")))
 """
 
+FUNCTION = """\
+import sys, time, paddock
+flags = sys.argv[1:]
+
+def train(scale):
+    paddock.report(step=1, loss=0.5)
+    return paddock.rank() * scale, paddock.world_size()
+
+def fail():
+    if paddock.rank() == 3:
+        raise KeyError("no such row")
+    time.sleep(60)
+
+print(paddock.submit(train, 2, nproc=2, flags=flags).results(60))
+try:
+    paddock.submit(fail, nproc=2, flags=flags).wait(60)
+except paddock.RankFailedError as error:
+    print(error.rank, error.consequences, repr(error.__cause__))
+"""
+
 
 def ssh_lab(hosts: Hosts, _request: pytest.FixtureRequest) -> Lab:
     words = ("-b", "ssh,hosts=h1,h2,h3,connect_timeout=6")
@@ -112,3 +132,12 @@ def test_hosts_without_numpy_are_named_before_anything_starts(lab: Lab) -> None:
     roots = [host.home / "paddock" / "jobs" for host in lab.hosts]
     assert not [each for root in [*roots, lab.hosts.shared / "jobs"] for each in root.glob("*")]
     wait_until(lambda: not lab.ranks_alive(rb"python"))
+
+
+def test_a_function_is_sent_and_its_results_come_back(lab: Lab) -> None:
+    """With its exception; hosts have neither Paddock nor cloudpickle."""
+    done = lab.python(FUNCTION, *lab.words)
+    assert done.stdout.splitlines() == [
+        str([(2 * rank, 6) for rank in range(6)]),
+        "3 (0, 1, 2, 4, 5) KeyError('no such row')",
+    ], done.stderr
