@@ -16,6 +16,7 @@ import pytest
 
 from cli.test_submit import home_of, paddock
 from local.jobs import wait_until
+from paddock.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,14 +95,17 @@ def states(project: Path) -> list[object]:
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_before_anything_starts(
-    project: Path, words: str, problems: list[str]
-) -> None:
+    project: Path, words: str, problems: list[str], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     """All of them at once, with exit code 2; there is no sweep then."""
-    done = submit(project, *words.split())
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.count("error: ") == len(problems), done.stderr
-    assert all(problem in done.stderr for problem in problems), done.stderr
-    assert "no sweep is recorded" in paddock(project, "sweep").stderr
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("XDG_STATE_HOME", str(project.parent / "state"))
+    assert main.run(["submit", "-b", "local", *words.split()]) == 2
+    told = capsys.readouterr().err
+    assert told.count("error: ") == len(problems), told
+    assert all(problem in told for problem in problems), told
+    assert not (project.parent / "state").exists()
 
 
 def test_launch_says_who_takes_such_a_flag(project: Path) -> None:

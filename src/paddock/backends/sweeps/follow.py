@@ -61,6 +61,7 @@ class SweepFolder:
     ) -> None:
         self.path, self.name, self.sweep, self.line = path, name, sweep, line
         self.created_at = created_at
+        self._kept = sweep.points  # in the file
 
     @property
     def sweep_id(self) -> str:
@@ -68,7 +69,7 @@ class SweepFolder:
 
     def keep(self, sweep: Sweep) -> None:
         """Write the sweep as it is now. Raises PaddockError."""
-        self.sweep = sweep
+        self.sweep, self._kept = sweep, sweep.points
         row = {
             "version": VERSION, "id": self.sweep_id, "name": self.name,
             "created_at": self.created_at, "line": dict(self.line), "at_once": sweep.at_once,
@@ -89,6 +90,10 @@ class SweepFolder:
                 hint = f"paddock sweep {self.sweep_id} shows it; paddock stop {self.sweep_id}"
                 pid = self.follower()
                 raise UsageError(f"process {pid} follows {self.sweep_id}", hint=hint) from error
+            kept = _points_of(read_json(str(self.path / FILE)) or {"points": ()})
+            if repr(kept) != repr(self._kept):  # nan is not equal to itself
+                what = f"another process has just followed {self.sweep_id}"
+                raise UsageError(what, hint="type it again")
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
@@ -137,13 +142,16 @@ def find_sweep(env: Mapping[str, str], word: str = "") -> SweepFolder | None:
         with suppress(KeyError, TypeError, ValueError, IndexError):
             row = read_json(str(path)) or {}
             if word in ("", row["id"], row["name"]):
-                points = tuple(SweepPoint(**each) for each in row["points"])
-                sweep = Sweep(points, max(1, int(row["at_once"])), int(row["retries"]))
+                sweep = Sweep(_points_of(row), max(1, int(row["at_once"])), int(row["retries"]))
                 found.append(SweepFolder(
                     path.parent, row["name"], sweep, row["line"], float(row["created_at"])
                 ))  # fmt: skip
     exact = [each for each in found if each.sweep_id == word]
     return max(exact or found, key=lambda each: each.created_at, default=None)
+
+
+def _points_of(row: Mapping[str, Any]) -> tuple[SweepPoint, ...]:
+    return tuple(SweepPoint(**each) for each in row["points"])
 
 
 def the_sweep(env: Mapping[str, str], word: str = "") -> SweepFolder:
