@@ -32,10 +32,13 @@ ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 # Ignored by Python itself, for itself; its children get the defaults (see spawn.py).
 OF_PYTHON = ("SIGPIPE", "SIGXFSZ")
 # By these the daemon of a submitted job (backends/node/daemon.py) tells the guardian that no user
-# asked the job to end: it was killed itself, or the submitter of an attached job is gone.
+# asked the job to end: it was killed itself, the submitter of an attached job is gone, or Ray has
+# ended what held the job's resources.
 # Behind those that from_guardian gives; libc and Python use none of them.
-DAEMON_LOST, SUBMITTER_LOST = 62, 63
-LOSSES: dict[int, Loss] = {DAEMON_LOST: "daemon", SUBMITTER_LOST: "submitter"}
+HOLDER_LOST, DAEMON_LOST, SUBMITTER_LOST = 61, 62, 63
+LOSSES: dict[int, Loss] = {
+    HOLDER_LOST: "holder", DAEMON_LOST: "daemon", SUBMITTER_LOST: "submitter",
+}  # fmt: skip
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
 # Signals that end a job, sent so often: the launcher does not hear them any more.

@@ -48,10 +48,12 @@ def start(
     cwd: str,
     outputs: tuple[str, str],
     is_attached: bool,
+    loss: int = SUBMITTER_LOST,
 ) -> int:
     """Start a job daemon with its launcher.
 
-    outputs: the files that get the launcher's stdout, and its stderr: its own lines. Returns
+    outputs: the files that get the launcher's stdout, and its stderr: its own lines. loss: of an
+    attached job, the signal for its launcher when the lease has ended. Returns
     when the daemon runs and is recorded in state.json: the descriptor whose closing ends an
     attached job, -1 for a detached one. Raises OSError.
     """
@@ -66,7 +68,7 @@ def start(
             if os.fork():
                 os._exit(0)
             lease = lease_read if is_attached else -1
-            _run(directory, argv, env, cwd, outputs, lease, ready_write)
+            _run(directory, argv, env, cwd, outputs, (lease, loss), ready_write)
         finally:
             os._exit(0)  # which nobody reads
     os.waitpid(pid, 0)
@@ -98,7 +100,7 @@ def _run(
     env: Mapping[str, str],
     cwd: str,
     outputs: tuple[str, str],
-    lease: int,
+    lease: tuple[int, int],
     ready: int,
 ) -> None:
     """Run the job daemon: start the launcher, wait, record its end."""
@@ -125,7 +127,7 @@ def _run(
         os.write(ready, f"{error.filename or directory}: {error.strerror}".encode())
         return
     os.close(ready)
-    status = _wait(pid, lease, wake_read, asked, directory)
+    status = _wait(pid, *lease, wake_read, asked, directory)
     code = os.waitstatus_to_exitcode(status)
     code = 128 - code if code < 0 else code
     was_asked = os.path.exists(inner(directory, STOP))
@@ -164,7 +166,7 @@ def _launch(directory: str, argv: Sequence[str], env: Mapping[str, str], cwd: st
         os._exit(127)
 
 
-def _wait(pid: int, lease: int, wake: int, asked: list[int], directory: str) -> int:
+def _wait(pid: int, lease: int, loss: int, wake: int, asked: list[int], directory: str) -> int:
     """Wait until the launcher has ended; SIGTERM asks it to end, as the stop file says."""
     has_told = is_owed = False
     while True:
@@ -187,7 +189,7 @@ def _wait(pid: int, lease: int, wake: int, asked: list[int], directory: str) -> 
         if lease in ready:
             os.close(lease)
             lease = -1
-            os.kill(pid, SUBMITTER_LOST)
+            os.kill(pid, loss)
         if wake in ready:
             os.read(wake, 4096)
 

@@ -48,6 +48,7 @@ from paddock.backends.node.jobdir import (
 )
 from paddock.backends.node.wire import CHUNK_BYTES, Wire, WireEnded
 from paddock.errors import PaddockError, UsageError
+from paddock.local.guardian import HOLDER_LOST, SUBMITTER_LOST
 from paddock.local.runs.record import PHASES
 
 TYPE_CHECKING = False
@@ -203,6 +204,7 @@ class HostSession:
             cwd=cwd,
             outputs=(console, screen),
             is_attached=bool(row["is_attached"]),
+            loss=HOLDER_LOST if row.get("is_held") else SUBMITTER_LOST,
         )
         if os.path.exists(inner(directory, STOP)):  # asked while no launcher was there
             self._stop(row)

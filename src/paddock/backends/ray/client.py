@@ -1,6 +1,6 @@
 """A connection to the relay, which is started when there is none; and the pipe in ssh's place.
 
-    python -m paddock.backends.ray.client CLUSTER NAME NODE HOLDER COMMAND
+    python -m paddock.backends.ray.client CLUSTER NAME NODE HOLDER SECONDS COMMAND
 
 passes its standard input to the command on a node, and brings the output. The relay sends frames: a
 length, and so many bytes; after one of length 0, a line of JSON with the command's code and errors.
@@ -111,8 +111,9 @@ def _start(cluster: str, path: str) -> None:
 
 def main(argv: list[str]) -> int:
     """Be the pipe of one connection; return the command's code."""
-    cluster, name, node, holder, command = argv
-    row = {"op": "connect", "name": name, "node": node, "holder": holder, "command": command}
+    cluster, name, node, holder, seconds, command = argv
+    row = {"op": "connect", "name": name, "node": node, "holder": holder, "command": command,
+           "seconds": int(seconds)}  # fmt: skip
     try:
         relay = RelayConnection(cluster)
         relay.send(row)

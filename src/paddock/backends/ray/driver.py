@@ -14,6 +14,7 @@ from paddock.backends.ray.plan import (
     address_of,
     bundle_of,
     plan_of,
+    seconds_of,
     strategy_of,
     targets_of,
 )
@@ -31,7 +32,7 @@ class Ray(Ssh):
     """The backend for a Ray cluster that is there already."""
 
     target_kind = RayTarget
-    is_leased = True
+    is_held = True
 
     def plan(self, submission: Submission) -> SubmissionPlan:
         return plan_of(submission)
@@ -74,11 +75,14 @@ class Ray(Ssh):
 
     def _targets(self, site: Site) -> tuple[RayTarget, ...]:
         answer = ask(address_of(site), {"op": "nodes"})
-        return tuple(_target(row, answer["cluster"]) for row in answer["nodes"])
+        return tuple(_target(row, answer["cluster"], seconds_of(site)) for row in answer["nodes"])
 
 
-def _target(row: Mapping[str, Any], cluster: str) -> RayTarget:
-    return RayTarget(row["name"], address=row["address"], cluster=cluster, node=row["node"])
+def _target(row: Mapping[str, Any], cluster: str, seconds: int) -> RayTarget:
+    return RayTarget(
+        row["name"], address=row["address"], cluster=cluster, node=row["node"],
+        connect_seconds=seconds,
+    )  # fmt: skip
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paddock.backends.ssh.command import EXIT_NO_PYTHON, Target
+from paddock.backends.ssh.command import CONNECT_SECONDS, EXIT_NO_PYTHON, Target
 from paddock.backends.ssh.plan import plan_of as plan_of_hosts
 from paddock.backends.types import PlanStep, Site, Submission, SubmissionPlan
 from paddock.errors import Problem, refuse
@@ -32,7 +32,7 @@ class RayTarget(Target):
     holder: str = ""
 
     def connect_args(self, control: str, _python: str) -> tuple[str, ...]:
-        words = (self.cluster, self.name, self.node, self.holder)
+        words = (self.cluster, self.name, self.node, self.holder, str(self.connect_seconds))
         return (_python, "-m", "paddock.backends.ray.client", *words)
 
     def failure(self, code: int, errors: str) -> tuple[str, str]:
@@ -44,6 +44,10 @@ class RayTarget(Target):
 
 def address_of(site: Site) -> str:
     return site.text("address") or AUTO
+
+
+def seconds_of(site: Site) -> int:
+    return int(site.text("connect_timeout") or CONNECT_SECONDS)
 
 
 def bundle_of(submission: Submission) -> dict[str, float]:
@@ -119,7 +123,8 @@ def targets_of(
     return tuple(
         RayTarget(
             row["name"], address=row["address"], python=python or row["python"],
-            has_ps=submission.has_ps, cluster=cluster, node=row["node"], holder=row["holder"],
+            connect_seconds=seconds_of(submission.site), has_ps=submission.has_ps,
+            cluster=cluster, node=row["node"], holder=row["holder"],
         )
         for row in rows
     )  # fmt: skip

@@ -181,7 +181,11 @@ class Relay:
 
     def _connect(self, row: Row, connection: socket.socket, file: BinaryIO) -> None:
         actor = self._actor(row)
-        number = self.ray.get(actor.open.remote(row["command"]))
+        try:
+            number = self.ray.get(actor.open.remote(row["command"]), timeout=row["seconds"])
+        except self.ray.exceptions.GetTimeoutError as error:
+            what = f"Ray's node has not answered for {row['seconds']} s"
+            raise UsageError(what, hint="ray status tells which nodes Ray has") from error
         say(connection, ok=True)
         feeder = threading.Thread(target=self._feed, args=(actor, number, file), daemon=True)
         feeder.start()

@@ -48,7 +48,7 @@ KEYS: tuple[SiteKey, ...] = (
     SiteKey("paddle_init", "table", HOSTED, "variables PADDLE_INIT_NAME of the trainers, by NAME"),
     SiteKey("identity", "path", ("ssh",), "private key file, as ssh -i"),
     SiteKey("ssh_config", "path", HOSTED, "ssh configuration file, as ssh -F"),
-    SiteKey("connect_timeout", "int", ("ssh",), "seconds to wait for a host"),
+    SiteKey("connect_timeout", "int", ("ssh", "ray"), "seconds to wait for a host"),
     SiteKey("mpirun", "text", ("mpi",), "the mpirun to use, a name or a path"),
     SiteKey("mpirun_args", "texts", ("mpi",), "more words of mpirun's own, a list"),
     SiteKey("partition", "text", SLURM, "as sbatch --partition"),

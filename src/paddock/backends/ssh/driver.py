@@ -51,12 +51,12 @@ from paddock.watch.history import STANDS
 class Ssh:
     """The backend for hosts that the user's own ssh reaches.
 
-    target_kind: of the hosts. is_leased: the launchers end with the session that has started them,
+    target_kind: of the hosts. is_held: the launchers end with the session that has started them,
     also those of a detached job, whose sessions somebody keeps.
     """
 
     target_kind: type[Target] = Target
-    is_leased = False
+    is_held = False
 
     def plan(self, submission: Submission) -> SubmissionPlan:
         return plan_of(submission, self._targets(submission.site))
@@ -176,7 +176,8 @@ class Ssh:
                 file=submission.file,
                 cluster=cluster,
                 python=channel.target.python,
-                is_attached=self.is_leased or not submission.is_detached,
+                is_attached=self.is_held or not submission.is_detached,
+                is_held=self.is_held and submission.is_detached,
             )
 
         run.keep(may_run=[target.login for target in targets])

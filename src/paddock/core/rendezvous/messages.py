@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     # silent: its lease ended. closed: it ended its connection. cut: the connection broke.
     Ending = Literal["silent", "closed", "cut", "expelled", "cannot-run", "other-plan"]
     # The thing a launcher needs and has lost; "" of one that was told to end.
-    Loss = Literal["", "daemon", "submitter", "caller"]
+    Loss = Literal["", "daemon", "submitter", "caller", "holder"]
 
 ENDINGS = {
     "silent": "is silent for {} s (its lease is over)",
@@ -56,6 +56,7 @@ LOSSES: dict[Loss, str] = {
     "daemon": "is lost: the daemon of its job was killed",
     "submitter": "lost its connection to paddock submit",
     "caller": "lost the Python process that launched the job",
+    "holder": "lost its place on the Ray cluster: Ray has ended its actor, or the node",
 }
 
 

@@ -1,0 +1,140 @@
+"""A Ray cluster over the hosts: h1 has its controller, and the laptop is a node without processors.
+
+One cluster for all tests of a module: it takes ten seconds to start. A host that a test took away
+is started again for the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from conformance.hosts import Hosts
+from conformance.labs import Lab
+from local.jobs import wait_until
+
+if TYPE_CHECKING:
+    from conformance.hosts import Host
+
+PORT = 6379
+OBJECT_BYTES = 78643200  # the least that Ray takes
+QUIET = "--disable-usage-stats --include-log-monitor=false"
+# Ray finds a dead node by itself, 5 s after its last word.
+HEALTH = (
+    '{"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000,'
+    ' "health_check_failure_threshold": 4, "health_check_timeout_ms": 1000}'
+)
+START = """\
+(env -i {env} {python} -m ray.scripts.scripts start {quiet} \
+ --node-ip-address {address} --object-store-memory {object_bytes} {words} </dev/null \
+ >{log} 2>&1) {behind}
+"""
+
+
+def need_ray() -> None:
+    """Skip without Ray; in CI, fail."""
+    if find_spec("ray") is None:
+        message = "there is no ray: make .venv/.real installs it"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message, pytrace=False)
+        pytest.skip(message)
+
+
+class RayHosts:
+    """Hosts with Ray on each."""
+
+    def __init__(self) -> None:
+        self.hosts = Hosts(3)
+        try:
+            for host in (*self.hosts, self.hosts.laptop):
+                self._serve(host)
+                wait_until(lambda: self._is_ready(self.hosts[0]))
+            self.mend()
+        except BaseException:
+            self.hosts.close()
+            raise
+
+    def _serve(self, host: Host) -> None:
+        head = self.hosts[0]
+        words = f"--address {head.address}:{PORT} --num-cpus {2 if host in self.hosts else 0}"
+        if host is head:
+            words = f"--head --port {PORT} --num-cpus 2 --include-dashboard=false --no-monitor"
+            words += f" --system-config '{HEALTH}'"
+        is_laptop = host is self.hosts.laptop
+        python = sys.executable if is_laptop else f"{self.hosts.packages}/bin/python"
+        env = " ".join(f"{name}={text}" for name, text in host.env.items() if name != "PYTHONPATH")
+        log = self.hosts.folder / "log" / f"ray-{host.name}"
+        host.serve(
+            START.format(
+                env=env, python=python, quiet=QUIET, address=host.address, words=words,
+                object_bytes=OBJECT_BYTES, behind="" if is_laptop else "&", log=log,
+            )
+        )  # fmt: skip
+
+    def mend(self) -> None:
+        """Start what is gone, and wait until Ray has all nodes."""
+        for host in (*self.hosts, self.hosts.laptop):
+            if not host.up:
+                (self.hosts.folder / "log" / f"ray-{host.name}").unlink()
+                host.boot()
+        wait_until(lambda: all(self._is_ready(host) for host in (*self.hosts, self.hosts.laptop)))
+
+    def _is_ready(self, host: Host) -> bool:
+        log = self.hosts.folder / "log" / f"ray-{host.name}"
+        return log.exists() and "Ray runtime started" in log.read_text("utf-8", "replace")
+
+    def clean(self) -> None:
+        """Remove what the last test has left."""
+        for host in (*self.hosts, self.hosts.laptop):
+            for each in ("paddock", ".local", ".cache/paddock"):
+                shutil.rmtree(host.home / each, ignore_errors=True)
+
+
+@dataclass
+class RayLab(Lab):
+    """Ray chooses which nodes a job gets, and in which order."""
+
+    def node_name(self, index: int) -> str:
+        nodes = self.status()["nodes"]
+        return str(nodes[index]["name"])
+
+    def lose_node(self, index: int) -> tuple[str, ...]:
+        name = self.node_name(index)
+        (host,) = [host for host in self.hosts if host.name == name]
+        host.kill()
+        return name, f"node {index}"
+
+    def check_done(self, plan: dict[str, Any]) -> None:
+        """The launchers of the plan run; where, Ray has said since."""
+        steps = [step["argv"] for step in plan["steps"] if step["argv"]]
+        assert len(steps) == 3
+        for argv in steps:
+            words = [word.encode() for word in argv if not word.startswith("$") and ":" not in word]
+            found = [pid for pid in self.guests() if _has(pid, words[1:])]
+            assert found, argv
+
+
+def _has(pid: int, words: list[bytes]) -> bool:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return set(words) <= set(file.read().split(b"\0"))
+    except OSError:
+        return False
+
+
+def kill_raylet(host: Host) -> None:
+    """Kill Ray's process of a node, and nothing else: Ray's own death of a node."""
+    for pid in host.pids():
+        try:
+            name = os.readlink(f"/proc/{pid}/exe")
+        except OSError:
+            continue
+        if name.endswith("/raylet"):
+            subprocess.run(["kill", "-9", str(pid)], check=True)
