@@ -19,6 +19,7 @@ from paddock.errors import Problem, UsageError, extra_hint
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
 
 CALL, RESULTS = "call", "results"  # names in a run's directory
 CALL_BYTES_MAX = 1 << 28
@@ -58,7 +59,13 @@ def pack(
 
 def name_of(function: Callable[..., object]) -> str:
     """Return the name of a function for people."""
+    function = _inner(function)
     return str(getattr(function, "__qualname__", None) or repr(function)).replace("<locals>.", "")
+
+
+def _inner(function: Any) -> Any:
+    """Return the function of a functools.partial; else the function itself."""
+    return getattr(function, "func", function)
 
 
 def own_path() -> list[str]:
@@ -101,7 +108,7 @@ def _dumps(
 @contextlib.contextmanager
 def _by_value(function: Callable[..., object], roots: Sequence[str]) -> Iterator[None]:
     """Pickle the function's module by value if the ranks cannot import it, as those of pytest."""
-    module = sys.modules.get(getattr(function, "__module__", "") or "")
+    module = sys.modules.get(getattr(_inner(function), "__module__", "") or "")
     if module is None or module.__name__ == "__main__" or _is_below(module, roots):
         yield
         return
@@ -175,7 +182,7 @@ def _global_names(code: CodeType) -> set[str]:
 
 def _sources(function: object) -> dict[str, str]:
     """Return the text of the cell that a function was defined in, for its tracebacks."""
-    code = getattr(function, "__code__", None)
+    code = getattr(_inner(function), "__code__", None)
     if code is None or os.path.exists(code.co_filename):
         return {}
     lines = linecache.getlines(code.co_filename)

@@ -82,6 +82,8 @@ def launch(
     words = [*_env_flags(env or {}), *words]
     child_env = {**os.environ, **(env or {}), GIVEN_ID: entry.run_id}
     child_env[CALL_TEXT] = call_text(target, args, kwargs)
+    if not any(word.startswith(("--job-id", "--job_id")) for word in flags):
+        words += ["--job-id", entry.run_id]  # of the ranks, in PADDOCK_JOB_ID, as on a site
     words += command
     return start(words, entry.run_id, entry.folder, child_env, quiet=quiet, cell=cell)
 

@@ -57,6 +57,7 @@ class Run:
         self._readers = tuple(readers)
         self._cell = cell
         self._lock = Lock()
+        self._is_stopped = False  # by us
         if child is not None:
             _alive[run_id] = self
 
@@ -279,6 +280,7 @@ class Run:
         import signal
 
         assert self._child is not None
+        self._is_stopped = True
         for name in names:
             self._child.send_signal(getattr(signal, name))
 
@@ -313,8 +315,8 @@ class Run:
         code = self._child.poll() if self._child is not None else EXIT_OWN_FAULT
         if code is None:
             return JobStatus("starting", time())
-        state = "succeeded" if code == 0 else "failed"
-        return JobStatus(state, time(), self._reason(), code)  # type: ignore[arg-type]  # both are
+        state = "cancelled" if self._is_stopped else "succeeded" if code == 0 else "failed"
+        return JobStatus(state, time(), self._reason(), code)  # type: ignore[arg-type]  # all are
 
     def _failure(self, status: JobStatus) -> RunFailedError:
         from paddock.cli.job_status import exit_code

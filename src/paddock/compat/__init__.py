@@ -1,1 +1,4 @@
-"""Interfaces of other launchers, for code that was written for them."""
+"""Interfaces of other launchers, for code that was written for them.
+
+submitit    submitit 1.5: executors and jobs; `import paddock.compat.submitit as submitit`
+"""

@@ -1,0 +1,132 @@
+"""paddock.compat.submitit: submitit's interface on this machine. Slurm: tests/conformance."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import partial
+from operator import add
+from pathlib import Path
+
+import pytest
+
+import paddock
+from paddock.compat import submitit
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are recorded below it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def executor(tmp_path: Path) -> submitit.AutoExecutor:
+    """Of this machine, with a folder for each job."""
+    return submitit.LocalExecutor(folder=tmp_path / "logs" / "%j")
+
+
+def test_the_readme_of_submitit_runs_with_another_import(tmp_path: Path) -> None:
+    """Its cluster is found: this machine, where Slurm knows no controller."""
+    script = ROOT / "examples" / "libraries" / "submitit_add.py"
+    env = {"PATH": "/nowhere", "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, script], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=30
+    )
+    job_id, output = done.stdout.split()
+    assert (job_id[:4], output, done.stderr) == ("add-", "12", "")
+
+
+def test_tasks_have_results_logs_and_an_environment(executor: submitit.AutoExecutor) -> None:
+    """One job of two ranks; a task is a job of its own."""
+
+    def describe(scale: int) -> tuple[str, int, int, int]:
+        env = submitit.JobEnvironment()
+        print("task", env.global_rank)
+        return env.job_id, env.global_rank, env.local_rank, env.num_tasks * scale
+
+    executor.update_parameters(tasks_per_node=2, timeout_min=1, name="described", slurm_qos="high")
+    job = executor.submit(describe, scale=10)
+    assert job.results() == [(job.job_id, 0, 0, 20), (job.job_id, 1, 1, 20)]
+    assert (job.done(), job.state, job.num_tasks, job.exception()) == (True, "COMPLETED", 2, None)
+    assert job.job_id.startswith("described-")
+    assert job.task(1).result()[1] == 1
+    assert job.task(1).stdout() == "task 1\n" == job.task(1).paths.stdout.read_text()
+    assert job.paths.folder.name == job.job_id
+    with pytest.raises(AssertionError, match="use results"):
+        job.result()
+
+
+def test_a_failure_has_the_trace_of_the_task(executor: submitit.AutoExecutor) -> None:
+    """The text is submitit's, and the exception of the function is its cause."""
+
+    def fail() -> None:
+        raise ValueError("the batch is empty")
+
+    job = executor.submit(fail)
+    with pytest.raises(submitit.FailedJobError, match=r"\(task=0\) failed .*with trace") as caught:
+        job.result()
+    assert "ValueError: the batch is empty" in str(caught.value)
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert job.state == "FAILED"
+    assert "ValueError" in (job.stderr() or "")
+
+
+def test_arrays_and_batches_are_jobs(executor: submitit.AutoExecutor) -> None:
+    """In the block a job is not submitted yet."""
+    jobs = executor.map_array(add, [1, 2], [10, 20])
+    with executor.batch():
+        jobs.append(executor.submit(pow, 2, exp=3))
+        with pytest.raises(AttributeError, match="when the block ends"):
+            jobs[2].job_id  # noqa: B018  # a property
+        with pytest.raises(RuntimeError, match="when the block ends"):
+            executor.update_parameters(nodes=1)
+    jobs += executor.submit_array([partial(add, 1, 1)])
+    ended = [*submitit.helpers.as_completed(jobs, timeout=25)]
+    assert sorted(job.result() for job in ended) == [2, 8, 11, 22]
+
+
+def test_a_job_is_cancelled(executor: submitit.AutoExecutor) -> None:
+    """Its run is stopped, and its result raises."""
+
+    def wait() -> None:
+        import threading
+
+        threading.Event().wait()
+
+    job = executor.submit(wait)
+    job.cancel()
+    with pytest.raises(submitit.UncompletedJobError):
+        job.result()
+    assert job.state == "CANCELLED"
+
+
+def test_what_only_submitit_has_is_told(executor: submitit.AutoExecutor) -> None:
+    """All parameters at once, and what Paddock takes."""
+    with pytest.raises(
+        NameError, match=r"slurm_setup: unknown.*\n.*\nPaddock takes name"
+    ) as caught:
+        executor.update_parameters(slurm_setup=["module load"], tasks_per_node="2")
+    assert "tasks_per_node='2'" in str(caught.value)
+    with pytest.raises(ValueError, match="one node"):
+        executor.update_parameters(nodes=2)
+    with pytest.raises(RuntimeError, match="runs in a job"):
+        submitit.JobEnvironment()
+
+    class Trained(submitit.helpers.Checkpointable):  # type: ignore[misc, name-defined]
+        def __call__(self) -> int:
+            return paddock.attempt()
+
+    with pytest.warns(UserWarning, match=r"does not call checkpoint\(\)"):
+        assert executor.submit(Trained()).result() == 0
+
+
+def test_a_command_is_a_function(executor: submitit.AutoExecutor) -> None:
+    """It returns what the command prints, and raises with its standard error."""
+    job = executor.submit(submitit.helpers.CommandFunction(["echo"]), "a", b="c")
+    assert job.result() == "a --b=c"
+    with pytest.raises(submitit.FailedJobError, match="false exited with 1"):
+        submitit.helpers.CommandFunction(["false"])()
