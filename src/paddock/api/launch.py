@@ -257,7 +257,13 @@ def start(
             assert stream is not None
             readers.append(threading.Thread(target=_show, args=(stream, to), daemon=True))
             readers[-1].start()
-    return Run(run_id, folder, child=child, held_fd=ours, readers=readers, cell=cell)
+    run = Run(run_id, folder, child=child, held_fd=ours, readers=readers, cell=cell)
+    if cell is not None and is_shown:
+        from paddock.api.cell import is_notebook, tell_others
+
+        if is_notebook():
+            tell_others(run)
+    return run
 
 
 def _cell() -> tuple[str, int] | None:
