@@ -14,6 +14,7 @@ from paddock.local.report.text import spans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from paddock.api.run import Run
 
@@ -32,11 +33,7 @@ def tell_others(run: Run) -> None:
 
 
 def _tell(run: Run) -> None:
-    from IPython.display import TextDisplayObject, display
-
-    class Line(TextDisplayObject):
-        def __repr__(self) -> str:
-            return str(self.data)
+    from IPython.display import display
 
     shown, handle = "", None
     while not run.is_done():
@@ -45,9 +42,18 @@ def _tell(run: Run) -> None:
         if (text := others_text(_steps(run))) and text != shown:
             shown = text
             if handle is None:
-                handle = display(Line(text), display_id=True)
+                handle = display(_Line(text), display_id=True)
             else:
-                handle.update(Line(text))
+                handle.update(_Line(text))
+
+
+class _Line(str):
+    """A text that a notebook shows without quotes."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: Any, _is_cycle: bool) -> None:
+        printer.text(str(self))
 
 
 def others_text(steps: Mapping[int, int]) -> str:
