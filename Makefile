@@ -191,7 +191,7 @@ $(VENV)/.docs: $(VENV)/.python pyproject.toml constraints.txt
 
 # All three frameworks live together in one environment. On Linux the torch of the public index
 # brings its CUDA libraries (CONTRIBUTING.md has the sizes, and how to use a smaller build).
-REAL_EXTRAS := dev,demo,torch,jax,mpi,ray,libraries
+REAL_EXTRAS := dev,demo,torch,jax,mpi,ray,libraries,tools
 $(VENV)/.real: $(VENV)/.python pyproject.toml constraints.txt
 	$(call install,PaddlePaddle PyTorch JAX and mpi4py,-e '.[$(REAL_EXTRAS)]')
 	@touch $(FRAMEWORKS:%=$(VENV)/.demo-%) $(VENV)/.dev
