@@ -55,6 +55,9 @@ def test_what_the_cluster_cannot_give_is_refused(lab: RayLab) -> None:
     done = lab.paddock("submit", *lab.words[:-1], 4, "--nproc_per_node", 2, script)
     assert done.returncode == 2
     assert "the job needs 4 nodes with 2 CPU each, and Ray has 3 such nodes: " in done.stderr
+    done = lab.paddock("submit", "-b", "ray,address=h1:1", script)
+    assert done.returncode == 2
+    assert "h1:1 cannot be reached: [Errno 111] Connection refused" in done.stderr
     folder = lab.laptop.home / "other"
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(VERSION, "utf-8")

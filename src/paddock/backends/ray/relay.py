@@ -34,6 +34,7 @@ from paddock.errors import PaddockError, UsageError
 
 NAMESPACE = "paddock"
 IDLE_SECONDS = 60.0
+CONNECT_SECONDS = 10
 ROUND_SECONDS = 1.0
 NAME_SECONDS = 3.0  # of a holder whose job has ended
 VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
@@ -234,7 +235,11 @@ def connect(cluster: str) -> Any:
     except ImportError as error:
         hint = f"{sys.executable} -m pip install 'paddock-train[ray]'"
         raise UsageError("there is no ray in the Python of paddock", hint=hint) from error
+    address = os.environ.get("RAY_ADDRESS", "") if cluster == "auto" else cluster
+    host, _, port = address.rpartition(":")
     try:
+        if port.isdigit() and "://" not in host:  # Ray itself would try for a minute
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         ray.init(
             address=cluster, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR,
             configure_logging=False,
