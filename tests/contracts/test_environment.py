@@ -320,6 +320,23 @@ def test_a_virtual_local_rank_sees_its_own_device_as_the_first() -> None:
     assert (one["CUDA_VISIBLE_DEVICES"], two["CUDA_VISIBLE_DEVICES"]) == ("4", "5")
     assert (one["FLAGS_selected_gpus"], two["FLAGS_selected_gpus"]) == ("0", "0")
     assert (one["RANK"], two["RANK"]) == ("0", "1")
+    # DeepSpeed stops where these differ: runtime/engine.py, _configure_with_arguments.
+    assert two["OMPI_COMM_WORLD_LOCAL_RANK"] == two["MPI_LOCALRANKID"] == two["LOCAL_RANK"]
+    assert two["OMPI_COMM_WORLD_RANK"] == "1"
+
+
+def test_accelerate_is_told_of_a_job_without_devices() -> None:
+    """Else each rank trains alone, without a word; said only where the user said cpu."""
+    name = "ACCELERATE_USE_CPU"
+    said = (replace(JOB, devices=("cpu",)), replace(JOB, device_kind="cpu"))
+    assert [env_of({}, work).env.get(name) for work in (JOB, *said)] == [None, "true", "true"]
+    assert env_of({name: "false"}, said[0]).env[name] == "false"
+    assert name not in env_of({}, replace(said[0], framework="jax")).env
+
+
+def test_the_ranks_of_an_outer_jsrun_are_not_ours() -> None:
+    """Lightning takes JSM_NAMESPACE_RANK for its rank where torch's is absent."""
+    assert inherited({"JSM_NAMESPACE_RANK": "3", "LSB_JOBID": "7"}) == {"LSB_JOBID": "7"}
 
 
 def test_a_virtual_local_rank_needs_a_device_that_can_be_hidden() -> None:

@@ -76,6 +76,7 @@ DROPPED_PREFIXES = (
     "HYDI_",
     "I_MPI_INFO_",
     "MV2_COMM_WORLD_",
+    "JSM_NAMESPACE_",  # jsrun of LSF; read by Lightning, fabric/utilities/rank_zero.py
 )
 # PADDOCK_PS_ACK and its like are the user's choices for servers and their clients.
 # An attempt that an operator counts is of pods, of which this launcher sees one.
@@ -102,6 +103,11 @@ SERVER_STATE = "PADDOCK_PS_STATE"
 # torch/distributed/elastic/multiprocessing/errors: @record writes the rank's error there.
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 OF_TORCH = ("auto", "torch")
+# --virtual-local-rank: by these JAX and Accelerate choose a device where LOCAL_RANK is absent, and
+# DeepSpeed (runtime/engine.py) stops if the first differs from it.
+DEVICE_NUMBERS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+# accelerate/state.py: without it and without a GPU, each rank trains alone and says nothing.
+ACCELERATE_ON_CPU = "ACCELERATE_USE_CPU"
 # Paddle can also read it from a file (distributed/backup_env.py, role_maker.py).
 BACKED_UP = "PADDLE_TRAINER_ENDPOINTS"
 ENV_LIMIT_DEFAULT = 48_000  # characters; PADDLE_ENV_LIMIT_LEN, launch/utils/process_context.py
@@ -169,6 +175,8 @@ def shared_env(
     kept["PADDOCK_RUN_DIR"] = run_dir
     if job.debug_ranks:
         kept = {DEBUG_VARIABLE: "1", **FLIGHT_RECORDER, **kept}
+    if job.framework in OF_TORCH and "cpu" in (job.device_kind, *(job.devices or ())):
+        kept.setdefault(ACCELERATE_ON_CPU, "true")
     if plan.uid:
         kept["PADDOCK_JOB_UID"] = plan.uid
     last = {name: base[name] for name in USER_WINS if name in base}
@@ -212,6 +220,7 @@ def proc_env(shared: SharedEnv, proc: Proc) -> tuple[dict[str, str], Backup]:
         contract["PADDLE_BACKUP_ENV_PATH"] = path
     if shared.is_virtual and proc.role == "worker":
         contract["LOCAL_RANK"] = "0"
+        contract.update((name, "0") for name in DEVICE_NUMBERS if name in contract)
         names = HIDES_OTHERS.get(proc.device_kind, ()) if proc.device_labels else ()
         contract.update(dict.fromkeys(names, ",".join(proc.device_labels)))
     if shared.error_files and proc.role == "worker":

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from real.libraries.conftest import RestartOf
 
 
+@pytest.mark.limit(240)  # two starts: on a busy machine imports take a minute
 def test_accelerate_resumes_with_one_model_after_a_killed_rank(restart_of: RestartOf) -> None:
     """Accelerate finds the ranks without `accelerate config`; its checkpoint brings back all."""
     job = restart_of("accelerate", ["accelerate"])
