@@ -126,7 +126,7 @@ def test_host_files_are_relative_to_where_they_are_named(find: Find, tmp_path: P
     profile = '[site.m]\nbackend = "mpi"\nhostfile = "machines"\n'
     assert find("m", profile).texts("hosts") == ("a slots=2",)
     assert find("mpi,hostfile=machines").texts("hosts") == ("b slots=4",)
-    assert find("ssh,hosts=machines").texts("hosts") == ("b",)
+    assert find("ssh,hosts=machines").texts("hosts") == ("b slots=4",)
     assert find("m,hosts=c", profile).texts("hosts") == ("c",)
 
 

@@ -99,7 +99,8 @@ def _with_inline(site: Site, inline: Mapping[str, str], base: str, env: Mapping[
         options["hostfile"], sources["hostfile"] = file, "PBS_NODEFILE"
     found = _read_hosts(options, sources)
     if site.backend == "ssh":
-        found = tuple(replace(each, slots=0) for each in found)  # launch counts processes itself
+        # PBS lists a host once for each core: only slots= says how many processes to start.
+        found = tuple(replace(each, slots=0) if each.listed > 1 else each for each in found)
     if found:
         options["hosts"] = tuple(str(each) for each in found)
     _require(site, options)

@@ -2,7 +2,8 @@
 
     h1    user@h1:2222    [fe80::1]:22    h1=10.0.0.1    h1 slots=2
 
-A file is Open MPI's host file (mpirun(1), HOST FILES): a host a line, `slots=`, comments after `#`;
+A file is Open MPI's host file (mpirun(1), HOST FILES), or DeepSpeed's, which looks alike
+(_parse_hostfile of its launcher): a host a line, `slots=`, comments after `#`;
 or the file PBS names in PBS_NODEFILE, where a host stands once for each of its slots.
 """
 
@@ -26,7 +27,7 @@ class HostLine:
 
     target: name or address, also an alias of the ssh configuration. user "" and port 0: as ssh has
     them. address: where other hosts reach it, the target unless said otherwise. slots: the
-    number of processes for it, 0 if not given.
+    number of processes for it, 0 if not given. listed: how often a list or file names the host.
 
     >>> str(HostLine("h1", "me", 2222, "10.0.0.1", 2))
     'me@h1:2222=10.0.0.1 slots=2'
@@ -37,6 +38,7 @@ class HostLine:
     port: int = 0
     address: str = ""
     slots: int = 0
+    listed: int = 1
 
     def __str__(self) -> str:
         name = f"[{self.target}]" if ":" in self.target else self.target
@@ -54,7 +56,7 @@ def parse_host(text: str) -> HostLine:
     """Parse a host as people write it. Raises UsageError with every problem.
 
     >>> parse_host("me@h1:2222 slots=4")
-    HostLine(target='h1', user='me', port=2222, address='', slots=4)
+    HostLine(target='h1', user='me', port=2222, address='', slots=4, listed=1)
     """
     problems: list[Problem] = []
     name, *words = text.split()
@@ -125,7 +127,8 @@ def _parse_each(words: Iterable[tuple[str, object]], name: str) -> tuple[HostLin
         before = found.get(key)
         slots = line.slots if before is None else max(before.slots, 1) + max(line.slots, 1)
         address = line.address or (before.address if before else "")
-        found[key] = replace(line, slots=slots, address=address)
+        listed = before.listed + 1 if before else 1
+        found[key] = replace(line, slots=slots, address=address, listed=listed)
     if not found and not problems:
         problems.append(Problem(f"{name} names no host", HINT))
     refuse(problems)

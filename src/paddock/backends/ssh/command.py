@@ -29,7 +29,7 @@ FIND_PYTHON = (
 class Target:
     """The host that ssh connects to. address: by which other hosts reach it, "" to ask it.
 
-    has_ps: its archive contains the parameter server.
+    has_ps: its archive contains the parameter server. slots: processes on it, 0 for one per device.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Target:
     python: str = ""
     connect_seconds: int = CONNECT_SECONDS
     has_ps: bool = False
+    slots: int = 0
 
     @property
     def login(self) -> str:

@@ -32,6 +32,7 @@ def targets_of(site: Site) -> tuple[Target, ...]:
                 user=host.user,
                 port=host.port,
                 address=host.address,
+                slots=host.slots,
                 identity=site.text("identity"),
                 config=site.text("ssh_config"),
                 python=site.text("interpreter"),
@@ -72,8 +73,20 @@ def launch_args(submission: Submission, targets: Sequence[Target], index: int) -
         words += ["--host", targets[index].address or f"$ADDRESS_{index}"]
     else:
         words += ["--nnodes", "1"]
+    if counts := _counts(submission, targets):
+        words += ["--nproc_per_node", str(counts[index])] if counts[index] else []
+        words += ["--allow_uneven"] if len(set(counts)) > 1 else []
     words += ["--job_id", submission.run_id, "--log_dir", "$JOB/log", "--record", "$JOB/.paddock"]
     return (*words, *(("-f", JOB_FILE) if submission.file else ()))
+
+
+def _counts(submission: Submission, targets: Sequence[Target]) -> tuple[int, ...]:
+    """Return the processes that a host file wants on each host; () if the job says how many."""
+    job = submission.job
+    is_free = [(role.name, role.count) for role in job.roles] == [("worker", None)]
+    is_free = is_free and not submission.file and job.devices in (None, ("cpu",))
+    counts = tuple(target.slots for target in targets)
+    return counts if is_free and any(counts) else ()
 
 
 def user_args(submission: Submission) -> tuple[str, ...]:
@@ -86,6 +99,8 @@ def plan_of(submission: Submission, targets: Sequence[Target]) -> SubmissionPlan
     targets = chosen(submission, targets)
     devices = ",".join(submission.job.devices or ()) or submission.job.device_kind or "found there"
     rows = rows_of(submission, [target.login for target in targets], devices)
+    counts = _counts(submission, targets) or (0,) * len(targets)
+    rows = tuple((n, h, str(c or p), d) for (n, h, p, d), c in zip(rows, counts, strict=True))
     directory = f"{root_of(submission.site)}/{submission.run_id}"
     steps = []
     for target in targets:
