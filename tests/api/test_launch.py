@@ -326,3 +326,14 @@ def test_the_wall_clock_of_a_wait_is_bounded() -> None:
         with pytest.raises(TimeoutError, match=r"has not ended within 0\.01 s"):
             run.results(0.01)
         assert time.monotonic() - began < 60
+
+
+def test_a_function_is_run_again_by_the_command() -> None:
+    """With results of its own; the list shows it as the call that it is."""
+    first = quietly(functions.who, nproc=2)
+    first.wait()
+    _python("from paddock.cli.main import main; main(['rerun', 'last'])")
+    again = paddock.Run.find("last")
+    assert again.id != first.id
+    assert again.results() == first.results() == [(0, 2), (1, 2)]
+    assert [run.entry and run.entry.command for run in paddock.Run.all()] == ["who()"] * 2

@@ -12,7 +12,8 @@ from paddock.agent.view import STATES
 from paddock.jobfile.masked import masked_args, shown_command
 from paddock.local.loop import READ
 from paddock.local.output.lock import process_text, uptime_seconds
-from paddock.local.runs.entry import CALL_TEXT, KEPT_RUNS, prune
+from paddock.local.runs.entry import CALL_TEXT, CALLER_FD, GIVEN_ID, KEPT_RUNS, prune
+from paddock.local.runs.record import TERMINATION_LOG
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class RunRecord:
 
     def begin(self, env: Mapping[str, str], guardian_pid: int) -> None:
         """Collect the facts of the launch; keep(), which the caller calls next, writes them."""
-        names = sorted(env)[:NAMES_MAX]
+        names = sorted(env.keys() - {GIVEN_ID, CALLER_FD, CALL_TEXT, TERMINATION_LOG})[:NAMES_MAX]
         pid, words = os.getpid(), self._words
         try:
             cwd = os.getcwd()

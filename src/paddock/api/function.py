@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
-CALL, RESULTS = "call", "results"  # names in a run's directory
+RESULTS = "results"  # a directory in that of a run
 CALL_BYTES_MAX = 1 << 28
 RESULT_BYTES_MAX = 1 << 28
 

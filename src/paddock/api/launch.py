@@ -9,8 +9,8 @@ import sys
 import threading
 
 from paddock.api.run import Run, running_in
-from paddock.errors import Problem, UsageError
-from paddock.local.runs.entry import CALL_TEXT, CALLER_FD, GIVEN_ID, as_name, take_entry
+from paddock.errors import Problem, UsageError, refuse
+from paddock.local.runs.entry import CALL, CALL_TEXT, CALLER_FD, GIVEN_ID, as_name, take_entry
 from paddock.local.runs.record import TERMINATION_LOG
 
 TYPE_CHECKING = False
@@ -73,11 +73,10 @@ def launch(
     problems = [] if callable(target) or not kwargs else [no_keywords(kwargs)]
     words = [*launch_flags(nproc, devices, elastic, max_restarts, timeout, warm, problems), *flags]
     name = as_name(name or name_of_target(target))
+    refuse(problems)
     entry = take_entry(os.environ, name, run_id)
     if not entry.folder:
-        problems.append(Problem(f"a run cannot be recorded: {entry.problem}"))
-    if problems:
-        raise UsageError.of(problems)
+        raise UsageError(f"a run cannot be recorded: {entry.problem}")
     command = _command(target, args, kwargs, entry.folder, result_bytes_max)
     words = [*_env_flags(env or {}), *words]
     child_env = {**os.environ, **(env or {}), GIVEN_ID: entry.run_id}
@@ -197,7 +196,7 @@ def _command(
     except BaseException:
         os.rmdir(folder)
         raise
-    path = os.path.join(folder, function.CALL)
+    path = os.path.join(folder, CALL)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
         file.write(content)

@@ -57,6 +57,7 @@ class Run:
         self._readers = tuple(readers)
         self._cell = cell
         self._lock = Lock()
+        self._pid = os.getpid()
         self._is_stopped = False  # by us
         if child is not None:
             _alive[run_id] = self
@@ -415,10 +416,11 @@ def _at_exit() -> None:
     A thread of concurrent.futures is waited for in the same way.
     """
     is_over = hasattr(sys, "ps1") or "ipykernel" in sys.modules or hasattr(sys, "last_value")
-    for run in [*_alive.values()]:
+    ours = [run for run in _alive.values() if run._pid == os.getpid()]  # not of one that forked us
+    for run in ours:
         if is_over:
             run.stop()
-    for run in [*_alive.values()]:
+    for run in ours:
         with suppress(PaddockError, KeyboardInterrupt):
             run.wait(check=False)
 

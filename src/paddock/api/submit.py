@@ -25,7 +25,7 @@ from paddock.backends.backend import find_backend
 from paddock.backends.registry import new_id
 from paddock.cli.submit import read_args, read_submission, start
 from paddock.errors import Problem, refuse
-from paddock.local.runs.entry import as_name
+from paddock.local.runs.entry import CALL, as_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _sent(
         try:
             _write_call(folder, target, args, kwargs, result_bytes_max)
             name = folder.name
-            yield [f"{name}/call.py", f"{name}/{function.CALL}", RESULTS_THERE]
+            yield [f"{name}/call.py", f"{name}/{CALL}", RESULTS_THERE]
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -140,7 +140,7 @@ def _write_call(
         roots=[str(folder.parent), *function.installed_path()],
         result_bytes_max=result_bytes_max or function.RESULT_BYTES_MAX,
     )  # fmt: skip
-    (folder / function.CALL).write_bytes(content)
+    (folder / CALL).write_bytes(content)
     shutil.copyfile(call.__file__, folder / "call.py")
     ours = Path(call.__file__).parent.parent
     for name in FOR_RANKS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +20,9 @@ from paddock.cli.job_status import one_of
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.core.secrets import HIDDEN
 from paddock.errors import Problem, UsageError
+from paddock.local.runs.entry import CALL, CALL_TEXT, GIVEN_ID, take_entry
 
+SENT_CALL = "paddock-call-"  # a directory that was sent with a package, and removed (api/submit.py)
 # Of a terminal, a shell or a session; what a job needs has other names.
 OF_SESSION = ("SSH_", "XDG_", "TERM", "SHLVL", "_", "OLDPWD", "PWD", "WINDOW", "TMUX", "STY", "PS1",
               "COLUMNS", "LINES", "DBUS_", "DISPLAY", "INVOCATION_ID", "LS_COLORS")  # fmt: skip
@@ -47,10 +50,26 @@ def _run(args: ParsedCommand) -> int:
         from paddock.cli import launch, main
 
         main.let_ctrl_c_end_us()
-        return launch.run(words)
+        return launch.run(_with_own_call(run, words))
+    if any(word.startswith(SENT_CALL) for word in words):
+        hint = "call paddock.submit() again"
+        raise UsageError(f"the function of {run.run_id} is not kept here", hint=hint)
     from paddock.cli import submit
 
     return submit.run(words)
+
+
+def _with_own_call(run: RegisteredJob, words: list[str]) -> list[str]:
+    """The arguments; of a function, with a copy of its call file, and results of its own."""
+    if not (run.folder / CALL).exists():
+        return words
+    entry = take_entry(os.environ, run.name)
+    if not entry.folder:
+        raise UsageError(f"a run cannot be recorded: {entry.problem}")
+    shutil.copyfile(run.folder / CALL, os.path.join(entry.folder, CALL))
+    os.environ |= {GIVEN_ID: entry.run_id, CALL_TEXT: run.command}
+    before, now = f"{run.folder}{os.sep}", f"{entry.folder}{os.sep}"
+    return [now + w[len(before) :] if w.startswith(before) else w for w in words]
 
 
 def recorded_args(run: RegisteredJob) -> tuple[list[str], list[str]]:

@@ -30,8 +30,9 @@ KEPT_RUNS = 1000
 REMOVED_AT_ONCE = 20
 NOWHERE = "/dev/null/no-home"  # where nothing can be made, by root neither
 # Of paddock.launch (api/launch.py): the entry that it made; a pipe that ends when its process does;
-# a function, as people read it.
+# a function, as people read it. CALL: the file in an entry that has the function.
 GIVEN_ID, CALLER_FD, CALL_TEXT = "PADDOCK_RUN_ID", "PADDOCK_CALLER_FD", "PADDOCK_CALL"
+CALL = "call"
 CONTROL = "control"  # the name of the control socket
 DRAWS = 8  # of an id, until an unused one is found
 NAME_CHARACTERS_MAX = 40
