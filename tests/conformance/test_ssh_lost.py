@@ -155,3 +155,16 @@ def test_a_log_that_is_lost_on_another_host_is_told(hosts: Hosts) -> None:
     assert status["state"] == "succeeded"
     assert "some output of rank 2 is lost" in status["nodes"][1]["note"]
     assert status["nodes"][0]["note"] == ""
+
+
+def test_a_sweep_starts_a_run_again_whose_node_was_lost(hosts: Hosts) -> None:
+    """And no run that failed: its program would fail again."""
+    lab = Lab("ssh", hosts, ("-b", "ssh,hosts=h1,h2,h3,connect_timeout=2"))
+    text = "lr = os.environ['PADDOCK_SWEEP_LR']\ntime.sleep(2)\nsys.exit(lr == '2')\n"
+    words = ("--nproc_per_node", 1, "--retry", "lost=2", "--sweep", "lr=1,2", lab.script(text))
+    sweep = lab.laptop.start(lab.command("submit", *lab.words, *words), env=lab.env)
+    wait_until(lambda: len(lab.ranks_alive()) == 3)
+    hosts[1].run(["pkill", "-9", "-f", "nnodes"])  # the launcher and its guardian there
+    wait_until(lambda: sweep.process.poll() is not None)
+    points = json.loads(lab.paddock("sweep", "--json").stdout)["points"]
+    assert [(each["state"], each["tries"]) for each in points] == [("succeeded", 2), ("failed", 1)]

@@ -10,7 +10,7 @@ import pytest
 
 from paddock.backends.sweeps.machine import Sweep, SweepPoint, with_loss
 from paddock.backends.sweeps.results import rows_of, table_lines, write_csv
-from paddock.backends.types import JobStatus, NodeStatus, RankStatus
+from paddock.backends.types import Culprit, JobStatus, NodeStatus, RankStatus
 from paddock.errors import UsageError
 
 POINTS = (
@@ -69,6 +69,9 @@ def test_csv_names_each_column_once() -> None:
         ({"nodes": (NodeStatus("h1", "failed", (RANK,)), LOST), "code": 137}, "ssh", "failed"),
         ({"nodes": (NodeStatus("h1", "cancelled"), LOST), "code": 1}, "ssh", "lost"),
         ({"nodes": (LOST,), "code": 1}, "kubernetes", "failed"),
+        ({"culprit": Culprit("node", -1, "h2", 125, "node-lost")}, "kubernetes", "lost"),
+        ({"culprit": Culprit("worker", 1, "h2", 1), "nodes": (LOST,)}, "ssh", "failed"),
+        ({"culprit": Culprit("worker", 1, "h2", 137, "oom"), "code": 137}, "local", "failed"),
         ({"code": 137}, "local", "lost"),
         ({"code": 137, "nodes": (NodeStatus("h1", "failed", (RANK,)),)}, "local", "failed"),
         ({"code": 124}, "local", "failed"),

@@ -132,23 +132,29 @@ def resumed(sweep: Sweep) -> Sweep:
 def with_loss(status: JobStatus, backend: str) -> JobStatus:
     """The status with the state lost where a host or the launcher was lost, and no rank failed.
 
-    the job is                                                 it is
-    ---------------------------------------------------------  -----------------
-    failed, a rank of it has failed                            failed
-    failed, a host was lost; not on Kubernetes, where a host   lost
-    whose pod is gone is lost
-    failed, Slurm says that a node was lost, or did not boot   lost
-    failed with 137, no rank has failed: the launcher was      lost
-    killed
-    else                                                       what it was
+    the job has failed, and                                    it is
+    ---------------------------------------------------------  ------
+    its root cause is the loss of a node                       lost
+    it has another root cause, or a rank of it has failed      failed
+    a host was lost; not on Kubernetes, where a host is lost   lost
+    whose pod is gone
+    Slurm says that a node was lost, or did not boot           lost
+    its launcher was killed: code 137                          lost
+    else                                                       failed
     """
-    ranks = [rank.state for node in status.nodes for rank in node.ranks]
-    if status.state != "failed" or status.culprit is not None or "failed" in ranks:
+    if status.state != "failed":
         return status
-    is_host = backend != "kubernetes" and any(node.state == "lost" for node in status.nodes)
-    is_slurm = backend == "slurm" and status.why in (NODE_LOST, NOT_BOOTED)
-    is_launcher = backend != "kubernetes" and status.code == EXIT_SIGNAL_BASE + 9
-    return replace(status, state="lost") if is_host or is_slurm or is_launcher else status
+    if status.culprit is not None:
+        is_lost = status.culprit.cause == "node-lost"
+    elif any(rank.state == "failed" for node in status.nodes for rank in node.ranks):
+        is_lost = False
+    elif backend == "slurm" and status.why in (NODE_LOST, NOT_BOOTED):
+        is_lost = True
+    else:
+        is_gone = status.code == EXIT_SIGNAL_BASE + 9
+        is_gone |= any(node.state == "lost" for node in status.nodes)
+        is_lost = is_gone and backend != "kubernetes"
+    return replace(status, state="lost") if is_lost else status
 
 
 def read_retry(text: str) -> int:
