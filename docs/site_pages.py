@@ -32,7 +32,10 @@ OURS = ("CONTRIBUTING.md", "CHANGELOG.md")
 NOT_PAGES = (".pyc", "/chinese.txt")
 # The home page says what the README says.
 HOMES = {"README.md": "docs/index.md", "README.zh.md": "docs/index.zh.md"}
-LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".toml": "toml", ".sh": "bash"}
+LANGUAGES = {
+    ".py": "python", ".yaml": "yaml", ".json": "json", ".ipynb": "json", ".toml": "toml",
+    ".sh": "bash",
+}  # fmt: skip
 FENCE = re.compile(r"^(`{3,})[^`\n]*\n.*?^\1$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"(^`{3,}[^`\n]*\n.*?^`{3,}$|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?!\w+:)(?P<file>[^)#\s]*)(?P<anchor>#[^)\s]*)?\)")
