@@ -75,6 +75,18 @@ def test_a_failure_has_the_trace_of_the_task(executor: submitit.AutoExecutor) ->
     assert "ValueError" in (job.stderr() or "")
 
 
+def test_a_site_of_paddock_toml_is_a_cluster(tmp_path: Path) -> None:
+    """The job is submitted there, and its results come back."""
+    (tmp_path / "paddock.toml").write_text(
+        f'[site.here]\nbackend = "local"\nroot = "{tmp_path}/jobs"\n'
+    )
+    executor = submitit.AutoExecutor(folder="logs", cluster="here")
+    executor.update_parameters(tasks_per_node=2, timeout_min=1)
+    job = executor.submit(max, 5, 7)
+    assert job.results() == [7, 7]
+    assert job.run.handle.startswith("local://here/max-")
+
+
 def test_arrays_and_batches_are_jobs(executor: submitit.AutoExecutor) -> None:
     """In the block a job is not submitted yet."""
     jobs = executor.map_array(add, [1, 2], [10, 20])

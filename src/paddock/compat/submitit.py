@@ -11,6 +11,7 @@ Source: submitit 1.5.4, its modules core.core, core.job_environment, auto.auto a
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import shutil
@@ -43,6 +44,7 @@ SHARED = {
 IGNORED = ("slurm_max_num_timeout", "slurm_array_parallelism", "stderr_to_stdout")
 STATES = {"pending": "PENDING", "starting": "PENDING", "succeeded": "COMPLETED"}
 PREFIX = re.compile(r"\[\S+ rank \d+\] ")  # of a line of `paddock logs`
+LINE = "----------------------"
 IN_BATCH = "the jobs of executor.batch() are submitted when the block ends"
 
 
@@ -92,7 +94,6 @@ class Job:
     def __init__(self, folder: Path, num_tasks: int, task_id: int | None = None) -> None:
         self._folder, self.num_tasks, self._task_id = folder, num_tasks, task_id
         self._run: paddock.Run | None = None
-        self._logs: Path | None = None
 
     @property
     def run(self) -> paddock.Run:
@@ -152,14 +153,11 @@ class Job:
         try:
             self.run.wait()
         except paddock.RankFailedError as error:
-            text = "\n----------------------\n".join(
-                [
-                    f"Job (task={error.rank}) failed during processing with trace:",
-                    error.traceback.rstrip() or error.message,
-                    f"You can check full logs with 'job.task({error.rank}).stderr()'",
-                ]
+            failure = FailedJobError(
+                f"Job (task={error.rank}) failed during processing with trace:\n{LINE}\n"
+                f"{error.traceback.rstrip() or error.message}\n{LINE}\n"
+                f"You can check full logs with 'job.task({error.rank}).stderr()'"
             )
-            failure = FailedJobError(text)
             failure.__cause__ = error.__cause__ or error
             return failure
         except paddock.RunFailedError as error:
@@ -171,10 +169,6 @@ class Job:
         """PENDING, RUNNING, COMPLETED, FAILED or CANCELLED, as Slurm's; else UNKNOWN."""
         state = self.run.status.state
         return STATES.get(state, "UNKNOWN" if state == "lost" else state.upper())
-
-    def get_info(self, mode: str = "force") -> dict[str, str]:
-        """Return the state as a dictionary."""
-        return {"jobState": self.state}
 
     def cancel(self, check: bool = True) -> None:
         """Stop the job, with its grace."""
@@ -241,12 +235,10 @@ class AutoExecutor:
             raise NameError("\n".join([*wrong, f"Paddock takes {hint}; sites take sbatch_lines"]))
         if self.cluster == "local" and given.get("nodes", 1) > 1:
             raise ValueError("a local job has one node: nodes=1")
-        own = f"{self.cluster}_"
-        kept = {key for key in given if key in SHARED or key.startswith(own)}
-        named = {key.removeprefix(own): given[key] for key in sorted(kept)}
-        self.parameters.update(
-            {**named, **{k: given[k] for k in kept if k in named and k[:6] == own}}
-        )
+        own = "local_" if self.cluster == "local" else "slurm_"  # these win
+        self.parameters.update({key: given[key] for key in given if key in SHARED})
+        own_given = {key.removeprefix(own): given[key] for key in given if key.startswith(own)}
+        self.parameters.update(own_given)
 
     @contextlib.contextmanager
     def batch(self, allow_implicit_submissions: bool = False) -> Iterator[None]:
@@ -283,8 +275,11 @@ class AutoExecutor:
         return [self.submit(fn) for fn in fns]
 
     def _start(self, job: Job, call: partial[Any]) -> None:
-        given = self.parameters
+        given = dict(self.parameters)
         minutes = given.get("timeout_min")
+        if minutes and self.cluster == "slurm":  # Slurm ends it, with the time for its grace
+            given.setdefault("time", math.ceil(minutes))
+            minutes = None
         options: dict[str, Any] = {
             "nproc": given.get("tasks_per_node", 1),
             "name": given.get("name") or name_of(call.func),
@@ -301,9 +296,7 @@ class AutoExecutor:
             for task in range(job.num_tasks):
                 job.task(task).paths.stdout.symlink_to(logs / f"workerlog.{task}")
             return
-        flags = [
-            w for name, flag in SLURM.items() if name in given for w in (flag, str(given[name]))
-        ]
+        flags = [word for key in SLURM if key in given for word in (SLURM[key], str(given[key]))]
         if "mem_gb" in given:
             flags += ["--memory", f"{given['mem_gb']:g}G"]
         if gpus := given.get("gpus_per_node"):
