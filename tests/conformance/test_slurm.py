@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import tomllib
 
+from conformance.hosts import BASE
 from conformance.labs import Lab, secrets_in
 from local.jobs import wait_until
 
@@ -22,6 +23,27 @@ signal.signal(signal.SIGTERM, save)
 say("up", os.environ.get("SLURM_RESTART_COUNT", "0"))
 """
 FAR = "time.sleep(3600)\n"
+SUBMITIT = """
+import sys
+import paddock.compat.submitit as submitit
+
+def task():
+    import os
+    names = ("RANK", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE", "NNODES")
+    return [int(os.environ[f"PADDOCK_{name}"]) for name in names]
+
+executor = submitit.AutoExecutor(folder="logs/%j", slurm_python=sys.argv[1])
+assert executor.cluster == "slurm"
+executor.update_parameters(nodes=2, tasks_per_node=2, cpus_per_task=1, timeout_min=5)
+job = executor.submit(task)
+print(job.results())
+print(job.state)
+executor.update_parameters(slurm_partition="nowhere")
+try:
+    executor.submit(task)
+except Exception as error:
+    print("invalid partition" in str(error))
+"""
 
 
 @pytest.fixture
@@ -208,3 +230,13 @@ def test_init_writes_the_sites_that_answer_and_they_work_at_once(lab: Lab, slurm
     lab.words = ("-b", "hosts")
     lab.submitted(lab.script("say('up')\n"))
     assert lab.until("succeeded")["backend"] == "ssh"
+
+
+def test_submitit_code_runs_on_slurm(lab: Lab, slurm: Slurm) -> None:
+    """paddock.compat.submitit: two tasks on each of two nodes, and a job beyond the partition."""
+    site = f'[site.slurm]\nbackend = "slurm"\nroot = "{slurm.hosts.shared}/jobs"\n'
+    (lab.project / "paddock.toml").write_text(site, "utf-8")
+    done = lab.python(SUBMITIT, BASE / "bin" / "python3")
+    assert done.returncode == 0, done.stderr
+    expected = [[rank, rank // 2, rank % 2, 4, 2] for rank in range(4)]
+    assert done.stdout.splitlines() == [str(expected), "COMPLETED", "True"]

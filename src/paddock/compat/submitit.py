@@ -194,7 +194,7 @@ class AutoExecutor:
     """Submits functions to Slurm where srun is found, else to this machine.
 
     folder: for links to the logs; %j is the job's id. cluster: local, slurm, or a site of
-    paddock.toml. Other keywords are submitit's, such as slurm_max_num_timeout.
+    paddock.toml. slurm_python: the interpreter there. Other keywords of submitit are ignored.
     """
 
     def __init__(self, folder: str | Path, cluster: str | None = None, **kwargs: Any) -> None:
@@ -203,6 +203,7 @@ class AutoExecutor:
         self.folder = Path(folder).expanduser().absolute()
         self.cluster = cluster or self.which()
         self.parameters: dict[str, Any] = {}
+        self._python = kwargs.get("slurm_python")
         self._batch: list[tuple[Job, partial[Any]]] | None = None
 
     @staticmethod
@@ -304,7 +305,8 @@ class AutoExecutor:
         cpus = given.get("cpus_per_task")
         site = f"{self.cluster},cpus={cpus * options['nproc']}" if cpus else self.cluster
         nodes = given.get("nodes", 1)
-        job._run = paddock.submit(call, site=site, nodes=nodes, flags=flags, **options)
+        options |= {"site": site, "nodes": nodes, "python": self._python}
+        job._run = paddock.submit(call, flags=flags, **options)
 
 
 class LocalExecutor(AutoExecutor):
