@@ -39,7 +39,9 @@ printf 'Job Id: %s\\n    Job_Name = train\\n    job_state = %s\\n' "$job" "$stat
 cd "$(dirname "$0")" || exit 1
 n=${1%%.*}
 [ -e "$n.pid" ] || { echo "qdel: Unknown Job Id $1" >&2; exit 153; }
-kill -TERM -"$(cat "$n.pid")"
+pid=$(cat "$n.pid")
+# Its session may not have begun: setsid(1) is about to.
+until kill -TERM -"$pid" 2>/dev/null; do kill -0 "$pid" || exit; done
 """,
 }
 PROFILE = r"""
