@@ -23,7 +23,7 @@ import types
 from paddock import ps
 from paddock.rec import worker
 from paddock.rec.learner import Item, Lot, Opened
-from paddock.rec.settings import Contract, Reading, Run, Strategy, Task
+from paddock.rec.settings import Contract, Reading, Strategy, Task, TrainingRun
 
 BATCHES, EPOCHS = 30, 2
 PLAIN, ZEROS = ps.OptimizerSpec("sgd", 1.0), ps.InitialSpec("zeros")
@@ -64,7 +64,7 @@ sys.modules["counting"] = types.ModuleType("counting")
 sys.modules["counting"].open_model = open_model
 worker.OPENINGS[Contract.BUNDLED] = "counting"
 reading = Reading(("x",), 1, assignment=os.environ["ASSIGNMENT"])
-run = Run("test", Task.TRAIN, Contract.BUNDLED, ".", "x", reading=reading,
+run = TrainingRun("test", Task.TRAIN, Contract.BUNDLED, ".", "x", reading=reading,
           epochs=EPOCHS, strategy=Strategy(os.environ["STRATEGY"], 4), print_interval=1)
 
 def check(team, finish=worker.Served.finish):
