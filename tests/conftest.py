@@ -155,6 +155,16 @@ def no_outer_job(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
+@pytest.fixture(autouse=True)
+def no_connection_stays() -> Iterator[None]:
+    """Close what this process has connected: the next test may have another home."""
+    yield
+    if pool := sys.modules.get("paddock.backends.ssh.pool"):
+        for channel in pool.ConnectionPool._open.values():
+            channel.close()
+        pool.ConnectionPool._open.clear()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """End a test that takes longer than its limit, with a traceback of where it was."""
