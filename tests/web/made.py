@@ -9,9 +9,9 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from paddock.backends.registry import RegisteredJob, Registry
+from paddock.backends.status import ask_all
 from paddock.backends.table import LAUNCH
 from paddock.backends.types import Handle
-from paddock.cli.job_status import ask_all
 from paddock.web.app import make_app
 from paddock.web.runs import RunSource
 

@@ -68,7 +68,7 @@ class Run:
 
         Raises UsageError when none is recorded.
         """
-        from paddock.cli.job_status import one_of
+        from paddock.backends.status import one_of
 
         run = one_of([word])
         return _alive.get(run.run_id) or cls(run.run_id, str(run.folder))
@@ -85,7 +85,7 @@ class Run:
     @property
     def status(self) -> JobStatus:
         """The status now, as `paddock status --json` has it: state, why, code, nodes, ranks."""
-        from paddock.cli.job_status import ask
+        from paddock.backends.status import ask
 
         entry = self.entry
         if entry is None:
@@ -320,7 +320,7 @@ class Run:
         return JobStatus(state, time(), self._reason(), code)  # type: ignore[arg-type]  # all are
 
     def _failure(self, status: JobStatus) -> RunFailedError:
-        from paddock.cli.job_status import exit_code
+        from paddock.backends.status import exit_code
 
         code, culprit = exit_code(status), status.culprit
         if culprit is None:

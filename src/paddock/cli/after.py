@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from paddock.backends.registry import RegisteredJob, Registry
+from paddock.backends.status import POLL_SECONDS, ask, runs_of, shown_name
 from paddock.backends.types import JobStatus, parse_handle, split_list
 from paddock.cli.family import say
-from paddock.cli.job_status import POLL_SECONDS, ask, runs_of, shown_name
 from paddock.errors import PaddockError, Problem, UsageError, refuse
 
 ENDS = ("ok", "any")

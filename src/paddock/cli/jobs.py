@@ -21,26 +21,22 @@ from paddock.backends.merge import around, matching, read_query, tail_of
 from paddock.backends.node.store import size_text
 from paddock.backends.registry import RegisteredJob, Registry, remove_damaged
 from paddock.backends.sites.find import find_site
-from paddock.backends.sweeps.follow import find_sweep_of, stop_sweep
-from paddock.backends.text import clean, word_of
-from paddock.backends.types import JobStatus
-from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named, say
-from paddock.cli.job_status import (
+from paddock.backends.status import (
     AT_ONCE,
     POLL_SECONDS,
     ask,
     ask_all,
     exit_code,
-    keep_histories,
     one_of,
     runs_of,
     seen_end,
-    show,
-    show_list,
-    shown,
     shown_name,
-    watch,
 )
+from paddock.backends.sweeps.follow import find_sweep_of, stop_sweep
+from paddock.backends.text import clean, word_of
+from paddock.backends.types import JobStatus
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named, say
+from paddock.cli.job_status import keep_histories, show, show_list, shown, watch
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import flag
 from paddock.errors import PaddockError, Problem, UsageError

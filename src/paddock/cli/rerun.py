@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from paddock.backends.registry import RegisteredJob
+from paddock.backends.status import one_of
 from paddock.backends.table import LAUNCH
 from paddock.cli.family import CliCommand, Operand, ParsedCommand, named, say
-from paddock.cli.job_status import one_of
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.core.secrets import HIDDEN
 from paddock.errors import Problem, UsageError

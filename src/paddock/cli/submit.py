@@ -29,10 +29,11 @@ from paddock.backends.registry import (
 )
 from paddock.backends.sites.find import find_site
 from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
+from paddock.backends.status import ask
 from paddock.backends.table import BACKENDS
 from paddock.backends.types import Handle, Site, Submission, SubmissionPlan
 from paddock.cli.family import say
-from paddock.cli.job_status import ask, stay, watch
+from paddock.cli.job_status import stay, watch
 from paddock.contracts.environment import inherited
 from paddock.core.job import Job
 from paddock.errors import HelpAsked, PaddockError, Problem, UsageError

@@ -18,6 +18,7 @@ from paddock.backends.backend import find_backend
 from paddock.backends.flags import TABLE, SubmitArgs, split_args
 from paddock.backends.registry import RegisteredJob, Registry
 from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
+from paddock.backends.status import ask_all
 from paddock.backends.sweeps import grid, machine
 from paddock.backends.sweeps.follow import SweepFolder, follow, make_sweep, the_sweep
 from paddock.backends.sweeps.machine import Sweep, SweepPoint
@@ -26,7 +27,6 @@ from paddock.backends.table import HOSTED
 from paddock.backends.types import DEFAULT_ROOT, JobStatus, Submission
 from paddock.cli.after import Dependency, read_after, wait_for
 from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named, say
-from paddock.cli.job_status import ask_all
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.cli.main import answered
 from paddock.cli.rerun import recorded_words

@@ -20,10 +20,10 @@ from typing import Any
 
 from paddock.backends.node.store import size_text
 from paddock.backends.registry import RegisteredJob
+from paddock.backends.status import ask_all, runs_of
 from paddock.backends.text import age, clean, news_lines, word_of
 from paddock.backends.types import JobStatus, process_name
 from paddock.cli.family import say
-from paddock.cli.job_status import ask_all, runs_of
 from paddock.errors import extra_hint
 from paddock.local.report.text import count
 from paddock.local.report.width import cut, fitted

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from paddock.backends.backend import find_backend
+from paddock.backends.status import one_of, shown_name
 from paddock.backends.text import clean
 from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, say
-from paddock.cli.job_status import one_of, shown_name
 from paddock.command_line import flag
 from paddock.errors import UsageError
 from paddock.local.report.text import count

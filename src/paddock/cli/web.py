@@ -11,8 +11,8 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
+from paddock.backends.status import ask_all, one_of
 from paddock.cli.family import CliCommand, Operand, ParsedCommand, say
-from paddock.cli.job_status import ask_all, one_of
 from paddock.command_line import flag
 from paddock.errors import UsageError
 from paddock.local.output.console import write_all

@@ -139,7 +139,7 @@ def _key(run: RegisteredJob) -> tuple[str, float]:
 class RunSource:
     """All that pages show of runs. Threads of several pages use it at once.
 
-    ask: states of runs, as cli.job_status.ask_all.
+    ask: states of runs, as backends.status.ask_all.
     ask_cluster: PaddleJobs that were not submitted from here; None without a cluster.
     first_seconds: of waiting for first answers from elsewhere.
     read_share: a history is read at most 1/read_share of the time.
