@@ -52,6 +52,12 @@ class PaddockError(Exception):
     def __str__(self) -> str:
         return f"{self.message} (hint: {self.hint})" if self.hint else self.message
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let a pool of processes return it: __init__ has keywords, which pickle does not know."""
+        from copyreg import __newobj__  # type: ignore[attr-defined]  # typeshed lacks it
+
+        return __newobj__, (type(self), *self.args), self.__dict__
+
 
 class HelpAsked(Exception):
     """The user asks for the help of a command. args: its arguments.

@@ -17,6 +17,40 @@ class Report:
     loss: float
 
 
+class Unloadable:
+    """A result that cannot be unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return int, ("no number",)
+
+
+class TwoArgumentsError(Exception):
+    """It cannot be unpickled: it is made of one argument then."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+class NoTextError(Exception):
+    """It has no text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+class OwnBaseError(BaseException):
+    """As those of pytest, it is no Exception."""
+
+
+def raise_one(kind: str) -> None:
+    """Raise one of these."""
+    raise {
+        "TwoArgumentsError": TwoArgumentsError(1, 2),
+        "NoTextError": NoTextError(),
+        "OwnBaseError": OwnBaseError(),
+    }[kind]
+
+
 def factorial(n: int) -> int:
     """A function that calls itself, by its name among the globals."""
     return 1 if n == 0 else n * factorial(n - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -168,8 +169,57 @@ def test_a_result_that_is_too_large_is_refused() -> None:
 
 
 def test_a_rank_that_leaves_without_result_is_told() -> None:
-    with pytest.raises(paddock.PaddockError, match=r"ranks \[0\] exited without a result"):
-        quietly(lambda: functions.who()[0] or os._exit(0), nproc=2).results()
+    for rank in (0, 1):
+        with pytest.raises(paddock.PaddockError, match=f"rank {rank} exited without a result"):
+            quietly(lambda rank=rank: functions.who()[0] != rank or os._exit(0), nproc=2).results()
+    with pytest.raises(paddock.PaddockError, match="returned no results"):
+        quietly(sys.exit, 0, nproc=1).results()
+
+
+def test_results_of_an_earlier_attempt_are_not_returned() -> None:
+    """Rank 0 returned in attempt 0 only, and the restart left without a result."""
+
+    def train() -> str:
+        if paddock.attempt():
+            os._exit(0)
+        if paddock.rank():
+            wait_until(lambda: any(name.endswith(".result") for name in os.listdir(results)))
+            raise ValueError
+        return "old"
+
+    run_id = "earlier"
+    results = f"{os.environ['XDG_STATE_HOME']}/paddock/runs/{run_id}/results"
+    run = quietly(train, nproc=2, max_restarts=1, run_id=run_id)
+    with pytest.raises(paddock.PaddockError, match="returned no results"):
+        run.results()
+    assert run.status.attempt == 1
+
+
+def test_a_result_that_cannot_go_back_is_told() -> None:
+    """Neither as a traceback of Paddock in a rank, nor as an error of pickle here."""
+    with pytest.raises(paddock.RankFailedError, match=r"result of .* is a _thread\.lock, which"):
+        quietly(lambda: threading.Lock(), nproc=1).results()
+    with pytest.raises(paddock.PaddockError, match=r"rank 0 of .* cannot be unpickled here: Value"):
+        quietly(functions.Unloadable, nproc=1).results()
+
+
+@pytest.mark.parametrize("kind", ["TwoArgumentsError", "NoTextError", "OwnBaseError"])
+def test_any_exception_of_a_function_is_told(kind: str) -> None:
+    """One that cannot be unpickled, one whose __str__ raises, one that is no Exception."""
+    with pytest.raises(paddock.RankFailedError, match=rf"with code 1: {kind}") as caught:
+        quietly(functions.raise_one, kind, nproc=1).wait()
+    assert caught.value.traceback.count("File ") == 1  # the line of the function
+    again = pickle.loads(pickle.dumps(caught.value))  # as a pool of processes does
+    assert (type(again), str(again), again.rank) == (paddock.RankFailedError, str(caught.value), 0)
+
+
+def test_a_function_may_change_its_directory_and_environment(own_place: Path) -> None:
+    def train() -> int:
+        os.chdir("/")
+        os.environ.clear()
+        return 5
+
+    assert quietly(train, nproc=1).result == 5
 
 
 def test_a_run_is_stopped(own_place: Path) -> None:

@@ -2,8 +2,8 @@
 
 It is executed as a script, also on hosts without Paddock: it imports the standard library only. The
 call file (function.py): a header by marshal, then a pickle of (function, args, kwargs). RESULTS is
-a directory: the rank writes its result there as ATTEMPT.RANK.result, or its exception as
-ATTEMPT.RANK.error.
+a directory: the rank writes its result there as ATTEMPT.ROLE.RANK.SIZE.result, or its exception as
+ATTEMPT.ROLE.RANK.SIZE.error.
 """
 
 from __future__ import annotations
@@ -28,18 +28,22 @@ def main(call_path: str, results: str) -> None:
         content = file.read()
     header = marshal.loads(content)  # what follows it is not read
     _check_python(header)
+    attempt = os.environ["PADDOCK_ATTEMPT"]  # read before the function changes them
+    place = [attempt, *(os.environ[f"PADDOCK_{key}"] for key in ("ROLE", "RANK", "WORLD_SIZE"))]
+    own = os.path.join(os.path.abspath(results), ".".join(place))
+    if attempt != "0":
+        _remove_older(os.path.dirname(own), int(attempt))
     first, last = (list(map(os.path.abspath, header[key])) for key in ("path", "path_end"))
     sys.path[:] = [*first, *(each for each in sys.path[1:] if each not in first), *last]
     sys.argv[:] = [header["name"]]
     try:
         function, args, kwargs = _loads(content[header["size"] :])
         value = function(*args, **kwargs)
-        data = dumps(value)
-        if len(data) > header["result_bytes_max"]:
-            _too_large(header, len(data))
-        _write(results, "result", data)
-    except Exception as error:  # noqa: BLE001  # the user's own, of any kind
-        _fail(error, header, results)
+        _write(f"{own}.result", _result(value, header))
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001  # the user's own, of any kind
+        _fail(error, header, own)
 
 
 def _check_python(header: Mapping[str, Any]) -> None:
@@ -135,37 +139,56 @@ def _pickle_module() -> Any:
     return _pickle
 
 
+def _result(value: object, header: Mapping[str, Any]) -> bytes:
+    """Pickle a result. Raises TypeError if it cannot be pickled, ValueError if it is too large."""
+    name, limit, kind = header["name"], header["result_bytes_max"], type(value)
+    try:
+        data = dumps(value)
+    except Exception as error:  # noqa: BLE001  # by the kind of the value
+        what = f"the result of {name} is a {kind.__module__}.{kind.__qualname__}"
+        raise TypeError(f"{what}, which cannot be pickled ({error})") from None
+    if len(data) > limit:
+        raise ValueError(
+            f"the result of {name} has {len(data):,} bytes, and at most {limit:,} are returned: "
+            "save it to a file and return its path, or raise result_bytes_max"
+        )
+    return data
+
+
 def dumps(value: object) -> bytes:
     """Pickle a result; by cloudpickle what pickle cannot do, such as a class of a notebook."""
     try:
         return bytes(_pickle_module().dumps(value, 5))
-    except Exception:  # noqa: BLE001  # PicklingError, TypeError, AttributeError: by its kind
-        import cloudpickle
-
+    except Exception as error:  # noqa: BLE001  # PicklingError, TypeError, AttributeError
+        try:
+            import cloudpickle
+        except ImportError:
+            raise error from None
         return bytes(cloudpickle.dumps(value, 5))
 
 
-def _too_large(header: Mapping[str, Any], size: int) -> NoReturn:
-    limit = header["result_bytes_max"]
-    raise ValueError(
-        f"the result of {header['name']} has {size:,} bytes, and at most {limit:,} are returned: "
-        "save it to a file and return its path, or raise result_bytes_max"
-    )
+def _remove_older(results: str, attempt: int) -> None:
+    """Remove the results of earlier attempts: they are no part of what this one returns."""
+    for name in os.listdir(results) if os.path.isdir(results) else ():
+        if name.endswith(".result") and int(name.partition(".")[0]) < attempt:
+            try:
+                os.unlink(os.path.join(results, name))
+            except FileNotFoundError:
+                continue  # another rank was faster
 
 
-def _write(results: str, kind: str, data: bytes) -> None:
+def _write(path: str, data: bytes) -> None:
     """Write a file of this rank as a whole or not at all; 0600."""
-    attempt, rank = os.environ["PADDOCK_ATTEMPT"], os.environ["PADDOCK_RANK"]
-    os.makedirs(results, 0o700, exist_ok=True)
-    path = os.path.join(results, f"{attempt}.{rank}.{kind}")
+    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
     fd = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
         file.write(data)
     os.replace(f"{path}.part", path)
 
 
-def _fail(error: Exception, header: Mapping[str, Any], results: str) -> NoReturn:
+def _fail(error: BaseException, header: Mapping[str, Any], own: str) -> NoReturn:
     """Write the exception and its traceback, show it as Python would, and exit with 1."""
+    import contextlib
     import linecache
     import traceback
 
@@ -178,15 +201,14 @@ def _fail(error: Exception, header: Mapping[str, Any], results: str) -> NoReturn
     ):
         frames = frames.tb_next  # begin at the user's own line
     text = "".join(traceback.format_exception(type(error), error, frames))
-    row = {"type": type(error).__name__, "text": str(error), "traceback": text}
+    row: dict[str, object] = {"type": type(error).__name__, "text": "", "traceback": text}
+    with contextlib.suppress(Exception):  # its __str__ raises; there is a lock or a socket in it
+        row["text"] = str(error)
+        row["error"] = dumps(error.with_traceback(None))
     try:
-        data = dumps({**row, "error": error.with_traceback(None)})
-    except Exception:  # noqa: BLE001  # there is a lock or a socket in it
-        data = dumps(row)
-    try:
-        _write(results, "error", data)
+        _write(f"{own}.error", dumps(row))
     except OSError as problem:
-        text += f"paddock: warning: {results} cannot be written: {problem.strerror}\n"
+        text += f"paddock: warning: {own}.error cannot be written: {problem.strerror}\n"
     sys.stdout.flush()
     sys.stderr.write(text)
     sys.stderr.flush()

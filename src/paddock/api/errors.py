@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from paddock.errors import PaddockError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class RunFailedError(PaddockError):
     """A run failed, was stopped or was lost, and no rank failed first.
@@ -47,11 +51,11 @@ class RankFailedError(RunFailedError):
 
     def __str__(self) -> str:
         others = self.consequences
-        because = f"\nstopped or failed because of it: {_ranks(others)}" if others else ""
+        because = f"\nstopped or failed because of it: {ranks_text(others)}" if others else ""
         return f"{self.message}\n{self.traceback.rstrip()}{because}".rstrip()
 
 
-def _ranks(numbers: tuple[int, ...]) -> str:
+def ranks_text(numbers: Sequence[int]) -> str:
     from paddock.local.report.text import spans
 
     return f"rank{'s' * (len(numbers) > 1)} {spans(sorted(numbers))}"

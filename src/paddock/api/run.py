@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from threading import Lock
 
-from paddock.api.errors import RankFailedError, RunFailedError
+from paddock.api.errors import RankFailedError, RunFailedError, ranks_text
 from paddock.errors import EXIT_OWN_FAULT, EXIT_USAGE, PaddockError, UsageError
 
 TYPE_CHECKING = False
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import JobStatus
+    from paddock.backends.types import Culprit, JobStatus
 
 POLL_SECONDS = 0.5
 RESULTS_THERE = "output/paddock-results"  # of ranks of a submitted job, in its directory
@@ -326,14 +326,14 @@ class Run:
         if culprit is None:
             what = f"{self.id} {status.state}" + f": {status.why}" * bool(status.why)
             return RunFailedError(what, run_id=self.id, state=status.state, exit_code=code)
-        row = self._raised(status.attempt, culprit.rank) if culprit.role == "worker" else {}
+        row = self._raised(status.attempt, culprit)
         others = {
             rank.rank for node in status.nodes for rank in node.ranks
             if rank.role == culprit.role and rank.state != "succeeded"
         }  # fmt: skip
         message = f"{self.id}: {status.why}"
         if row:
-            message += f": {row['type']}: {row['text']}"
+            message += f": {row['type']}" + f": {row['text']}" * bool(row["text"])
         failure = RankFailedError(
             message, run_id=self.id, exit_code=code, rank=culprit.rank, host=culprit.host,
             role=culprit.role, traceback=str(row.get("traceback") or culprit.tail),
@@ -342,32 +342,50 @@ class Run:
         failure.__cause__ = row.get("error")
         return failure
 
-    def _raised(self, attempt: int, rank: int) -> dict[str, Any]:
+    def _raised(self, attempt: int, culprit: Culprit) -> dict[str, Any]:
         """Return what the function of a rank raised, as call.py wrote it."""
+        import pickle
+
         try:
-            found = _load(os.path.join(self._results_folder(), f"{attempt}.{rank}.error"))
-            assert isinstance(found, dict)
-            return found
-        except Exception:  # noqa: BLE001  # a class that cannot be imported here, for one
-            return {}
+            folder = self._results_folder()
+            names = os.listdir(folder)
+        except (OSError, PaddockError):
+            return {}  # it was no function; its hosts cannot be reached
+        for name in names:
+            own = f"{attempt}.{culprit.role}.{culprit.rank}."
+            if name.startswith(own) and name.endswith(".error"):
+                row: dict[str, Any] = _load(os.path.join(folder, name))
+                try:
+                    row["error"] = pickle.loads(row["error"])
+                except Exception:  # noqa: BLE001  # its class cannot be imported here, for one
+                    row.pop("error", None)
+                return row
+        return {}
 
     def _read_results(self) -> list[Any]:
         folder = self._results_folder()
-        numbers = sorted(
-            (int(attempt), int(rank))
-            for name in (os.listdir(folder) if os.path.isdir(folder) else ())
-            if name.endswith(".result")
-            for attempt, rank, _ in [name.split(".")]
-        )
-        if not numbers:
-            what = f"{self.id} returned no results"
-            raise PaddockError(what, hint="only functions do: paddock.launch(function)")
-        last = numbers[-1][0]
-        ranks = [rank for attempt, rank in numbers if attempt == last]
-        if missing := sorted({*range(max(ranks) + 1)} - {*ranks}):
-            what = f"{self.id}: ranks {missing} exited without a result (os._exit, exec)"
+        found: dict[tuple[int, int], dict[int, str]] = {}  # by attempt and size
+        for name in os.listdir(folder) if os.path.isdir(folder) else ():
+            if name.endswith(".result"):
+                number, role, rank, among, _ = name.split(".")
+                if role == "worker":  # parameter servers return nothing
+                    found.setdefault((int(number), int(among)), {})[int(rank)] = name
+        if not found:
+            hint = "only functions do, paddock.launch(function), and not after sys.exit or exec"
+            raise PaddockError(f"{self.id} returned no results", hint=hint)
+        (_attempt, size), names = max(found.items())
+        if missing := sorted({*range(size)} - {*names}):
+            what = f"{self.id}: {ranks_text(missing)} exited without a result (os._exit, exec)"
             raise PaddockError(what, hint="let the function return in every rank")
-        return [_load(os.path.join(folder, f"{last}.{rank}.result")) for rank in ranks]
+        return [self._result_of(rank, os.path.join(folder, names[rank])) for rank in range(size)]
+
+    def _result_of(self, rank: int, path: str) -> Any:
+        try:
+            return _load(path)
+        except Exception as error:  # a class that cannot be imported here; its own __setstate__
+            what = f"the result of rank {rank} of {self.id} cannot be unpickled here"
+            hint = "import what it needs, or return plain values"
+            raise PaddockError(f"{what}: {type(error).__name__}: {error}", hint=hint) from error
 
     def _results_folder(self) -> str:
         """Return the directory of the results; those of a submitted run are copied there first."""
