@@ -19,6 +19,7 @@ import pytest
 import paddock
 from api import functions
 from local.jobs import wait_until
+from paddock.local.runs.entry import registry_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +58,9 @@ def test_closures_lambdas_and_classes_go_both_ways() -> None:
 
 def test_a_module_and_its_function_are_named_by_text() -> None:
     assert quietly("math:sqrt", 9, nproc=1).result == 3
+    run = quietly("math:prod", [2, 3], start=4, nproc=1)
+    assert run.result == 24
+    assert (run.entry or pytest.fail("no record")).command == "prod(list, start=4)"
 
 
 def test_a_script_gets_its_arguments_as_texts(own_place: Path) -> None:
@@ -108,11 +112,13 @@ def test_a_run_is_found_again_with_its_results() -> None:
     """Also by another process; the id is the one that the registry has."""
     run = quietly(functions.who, nproc=1)
     run.wait()
-    for word in ("last", run.id, run.id[:-1]):
-        assert paddock.Run.find(word).id == run.id
+    again = quietly(functions.who, nproc=1)
+    again.wait()
+    for word, found in ((run.id, run), (run.id[:-1], run), ("last", again), ("who", again)):
+        assert paddock.Run.find(word).id == found.id
     code = "import paddock; print(paddock.Run.find('last').result)"
     assert _python(code).stdout == "(0, 1)\n"
-    assert [each.id for each in paddock.Run.all()] == [run.id]
+    assert [each.id for each in paddock.Run.all()] == [run.id, again.id]
 
 
 def test_what_cannot_be_pickled_is_named() -> None:
@@ -147,7 +153,7 @@ def test_the_launchers_own_usage_error_is_raised() -> None:
         quietly("nope.py").wait()
     with pytest.raises(paddock.UsageError, match="nproc"):
         quietly(functions.who, nproc=-1).wait()
-    assert paddock.Run.all() == []
+    assert os.listdir(registry_folder(os.environ)) == []  # and no damaged record is left
 
 
 def test_a_function_of_no_module_is_told() -> None:

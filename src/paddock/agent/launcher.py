@@ -208,7 +208,7 @@ class LauncherProcess(Launcher):
 
             self.metrics_listener = open_port(job.metrics_port)
         self._entry = entry = (
-            take_entry(env, job_name(job)) if is_recorded(job, env) else RunEntry("", "")
+            take_entry(env, job_name(job, env)) if is_recorded(job, env) else RunEntry("", "")
         )
         context = LaunchContext(env, cores, _pod_name(), entry.run_id, entry.folder, kept)
         self._node = node = NodeRunner(job, context, loop, output)
@@ -352,7 +352,7 @@ class LauncherProcess(Launcher):
                 folder = RecordFolder(self._entry.folder, self.output, "the record")
                 self.record = RunRecord(
                     folder, self.loop, self.output, view, run_id=self._entry.run_id,
-                    name=job_name(job), words=words, nnodes=job.nnodes_max,
+                    name=job_name(job, self.env), words=words, nnodes=job.nnodes_max,
                     began_at=self._began_at,
                 )  # fmt: skip
                 self.record.begin(self.env, guardian_pid)

@@ -70,6 +70,8 @@ def launch(
     if run := running_in(cell):
         hint = f"wait for it, or end it: paddock.Run.find('{run.id}').stop()"
         raise UsageError(f"{run.id}, which this cell has launched before, still runs", hint=hint)
+    if isinstance(target, str) and MODULE.fullmatch(target):
+        target = load_function(target)
     problems = [] if callable(target) or not kwargs else [no_keywords(kwargs)]
     words = [*launch_flags(nproc, devices, elastic, max_restarts, timeout, warm, problems), *flags]
     name = as_name(name or name_of_target(target))
@@ -179,8 +181,6 @@ def _command(
     result_bytes_max: int | None,
 ) -> list[str]:
     """Return the words of the script and its arguments; a function gets its call file there."""
-    if isinstance(target, str) and MODULE.fullmatch(target):
-        target = load_function(target)
     if isinstance(target, str):
         return ["--", target, *map(str, args)]
     if not callable(target):

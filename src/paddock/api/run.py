@@ -59,6 +59,7 @@ class Run:
         self._lock = Lock()
         self._pid = os.getpid()
         self._is_stopped = False  # by us
+        self._refusal = ""  # of its launcher
         if child is not None:
             _alive[run_id] = self
 
@@ -266,7 +267,10 @@ class Run:
             sleep(POLL_SECONDS)
 
     def _close(self, code: int) -> None:
-        """Release what is held for the child. Raises the launcher's own usage error."""
+        """Release what is held for the child. Raises the launcher's own usage error.
+
+        A job that was refused leaves no record.
+        """
         _alive.pop(self.id, None)
         with self._lock:
             if self._held_fd >= 0:
@@ -275,7 +279,11 @@ class Run:
         for reader in self._readers:
             reader.join(SHOWN_SECONDS)
         if code == EXIT_USAGE and self.entry is None:
-            raise UsageError(self._reason() or "the job could not be started")
+            self._refusal = self._reason()
+            from shutil import rmtree
+
+            rmtree(self._folder, ignore_errors=True)
+            raise UsageError(self._refusal or "the job could not be started")
 
     def _signal(self, *names: str) -> None:
         import signal
@@ -289,7 +297,7 @@ class Run:
         path = os.path.join(self._folder, "reason")
         with suppress(OSError), open(path, encoding="utf-8") as file:
             return file.read().strip()
-        return ""
+        return self._refusal
 
     @property
     def entry(self) -> RegisteredJob | None:

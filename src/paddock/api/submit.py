@@ -71,9 +71,9 @@ def submit(
     Raises UsageError with all problems, PaddockError when the site refuses the job.
     """
     refuse_in_rank("submit")
-    problems: list[Problem] = [] if callable(target) or not kwargs else [no_keywords(kwargs)]
     if isinstance(target, str) and MODULE.fullmatch(target):
         target = load_function(target)
+    problems: list[Problem] = [] if callable(target) or not kwargs else [no_keywords(kwargs)]
     words = launch_flags(nproc, devices, elastic, max_restarts, timeout, warm, problems)
     refuse(problems)
     own = {

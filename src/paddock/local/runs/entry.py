@@ -68,9 +68,14 @@ def as_name(text: str) -> str:
     return "-".join(dashed.split())[:NAME_CHARACTERS_MAX].strip("-") or "job"
 
 
-def job_name(job: Job) -> str:
-    """The name of a launched job: its --job-id, else that of its script, module or program."""
+def job_name(job: Job, env: Mapping[str, str]) -> str:
+    """The name of a launched job: its --job-id, else that of its script, module or program.
+
+    The --job-id of paddock.launch is the run's id: its name is without the four hex digits.
+    """
     source = job.sources.get("job_id")
+    if job.job_id == env.get(GIVEN_ID) and job.job_id[-5:-4] == "-":
+        return job.job_id[:-5]
     if source is not None and source.kind != "default":
         return as_name(job.job_id)
     program = job.command.program
