@@ -77,3 +77,9 @@ def stay(seconds: float, path: str = "") -> None:
             file.write(str(os.getpid()))
     # sleep: the rank has nothing to do
     time.sleep(seconds)
+
+
+def names_here() -> tuple[int, list[str]]:
+    """The number of paddock-call-* in the working directory, and all names in it."""
+    names = os.listdir()
+    return sum(name.startswith("paddock-call-") for name in names), names

@@ -57,6 +57,60 @@ def test_a_script_is_submitted_and_fetched(own_place: Path) -> None:
     assert [path.read_text() for path in folder.glob("output/**/a.txt")] == ["secret"]
 
 
+def test_a_function_in_an_ignored_directory_is_sent_and_no_other_one(own_place: Path) -> None:
+    """One that a killed process has left behind has arguments that are none of this job's."""
+    left = own_place / "paddock-call-0123abcd"
+    left.mkdir()
+    (left / "call.py").write_text("# of another submission\n")
+    old = own_place / "paddock-call-89abcdef"
+    old.mkdir()
+    (old / "call.py").write_text("")
+    os.utime(old / "call.py", (0, 0))
+    (own_place / ".paddockignore").write_text("*\n!*.toml\n")
+    run = paddock.submit(functions.names_here, site="here", nproc=1)
+    calls, names = run.results(60)[0]
+    assert calls == 1 and "paddock.toml" in names and left.name not in names
+    assert left.exists() and not old.exists()
+
+
+def test_a_package_that_cannot_take_the_function_is_told(own_place: Path) -> None:
+    (own_place / "file").touch()
+    for package in ("nope", "file"):
+        with pytest.raises(paddock.UsageError, match=f"the package .*/{package}: "):
+            paddock.submit(functions.who, site="here", package=package)
+    with pytest.raises(paddock.UsageError, match="cannot be sent to --workspace /tmp"):
+        paddock.submit(functions.who, site="here", flags=["--workspace", "/tmp"])
+
+
+def test_another_version_of_python_is_told_before_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The hosts say theirs when they are connected to."""
+    monkeypatch.setattr("paddock.api.submit.OUR_PYTHON", "3.1")  # not the beginning of 3.1x
+    here = "{}.{}.{}".format(*sys.version_info)
+    with pytest.raises(paddock.UsageError, match=f"is Python {here}, and the function is .* 3.1"):
+        paddock.submit(functions.who, site="here")
+    assert paddock.Run.all() == []
+
+
+def test_flags_that_would_start_something_else_are_refused() -> None:
+    """They were ignored: one run started, without --sweep, and at once."""
+    flags = ["--sweep", "lr=1,2", "--dry-run", "--watch"]
+    with pytest.raises(paddock.UsageError) as caught:
+        paddock.submit("train.py", site="here", flags=flags)
+    assert [each.message for each in caught.value.problems] == [
+        "submit() takes no --sweep", "submit() takes no --dry-run", "submit() takes no --watch",
+    ]  # fmt: skip
+    assert paddock.Run.all() == []
+
+
+def test_a_run_after_another_waits_for_it(own_place: Path) -> None:
+    first = paddock.submit(functions.stay, 0.5, str(own_place / "up"), site="here", nproc=1)
+    second = paddock.submit(functions.who, site="here", flags=["--after", first.id])
+    assert first.status.state == "succeeded"
+    assert second.wait(60).state == "succeeded"
+
+
 def test_what_is_wrong_is_told_before_anything_is_sent() -> None:
     with pytest.raises(paddock.UsageError, match="nosuchsite"):
         paddock.submit(functions.who, site="nosuchsite")

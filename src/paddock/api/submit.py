@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
@@ -23,8 +24,11 @@ from paddock.api.launch import (
 from paddock.api.run import RESULTS_THERE, Run
 from paddock.backends.backend import find_backend
 from paddock.backends.registry import new_id
+from paddock.backends.sites.find import find_site
+from paddock.backends.types import CALL_PYTHON
+from paddock.cli.after import wait_for
 from paddock.cli.submit import read_args, read_submission, start
-from paddock.errors import Problem, refuse
+from paddock.errors import Problem, UsageError, refuse
 from paddock.local.runs.entry import CALL, as_name
 
 TYPE_CHECKING = False
@@ -33,8 +37,16 @@ if TYPE_CHECKING:
 
     from paddock.api.launch import Target
 
-# Sites whose hosts see this Python: this machine, and clusters with a shared file system.
+# Backends whose hosts see this Python: this machine, and clusters with a shared file system.
 SAME_PYTHON = ("local", "slurm", "mpi", "script")
+# Flags of `paddock submit` for which Python has something else, and what.
+ELSEWHERE = {
+    "sweep": "paddock.sweep(target, {'lr': [0.1, 0.2]}, site=...)",
+    "dry_run": "paddock.explain(job)",
+    "watch": "run.logs(follow=True)",
+}
+OUR_PYTHON = "{}.{}".format(*sys.version_info)
+CALL_SECONDS_MAX = 86400.0  # a submission takes less
 # The part of Paddock that a rank's code may use, for hosts where it is not installed.
 FOR_RANKS = ("__init__.py", "api/__init__.py", "api/ranks.py", "watch/__init__.py", "watch/rank.py")
 
@@ -79,7 +91,7 @@ def submit(
     own = {
         "--site": site, "--hosts": hosts if isinstance(hosts, str) else ",".join(hosts or ()),
         "--np-nodes": str(nodes or ""), "--package": os.fspath(package or ""),
-        "--interpreter": python or _python_for(target, site),
+        "--interpreter": python or (_python_for(site) if callable(target) else ""),
     }  # fmt: skip
     words += [word for key, text in own.items() if text for word in (key, text)]
     words += [word for key, text in (env or {}).items() for word in ("--env", f"{key}={text}")]
@@ -87,10 +99,22 @@ def submit(
     folder = Path(package or ".")
     with _sent(target, args, kwargs, folder, result_bytes_max) as command:
         split = read_args([*words, "--detach", "--json", *flags, "--", *command])
+        given = {**split.own, **({"sweep": ""} if split.sweep else {})}
+        refuse([
+            Problem(f"submit() takes no --{key.replace('_', '-')}", f"Python has {instead}")
+            for key, instead in ELSEWHERE.items() if key in given
+        ])  # fmt: skip
         submission = read_submission(split)
+        if callable(target) and submission.workspace:
+            hint = "let package= name a directory, or submit a script that is there"
+            raise UsageError(f"a function cannot be sent to {submission.source('workspace')}",
+                             hint=hint)  # fmt: skip
         short = submission.name if name else as_name(name_of_target(target))
         submission = replace(submission, name=short, run_id=run_id or new_id(short))
+        if callable(target):
+            submission = replace(submission, extra={**submission.extra, CALL_PYTHON: OUR_PYTHON})
         plan = find_backend(submission.site.backend).plan(submission)
+        wait_for(split.waits)
         entry, _code = start(split, submission, plan)
     if text := call_text(target, args, kwargs):
         entry.command = text
@@ -98,9 +122,13 @@ def submit(
     return Run(entry.run_id, str(entry.folder))
 
 
-def _python_for(target: Target, site: str) -> str:
+def _python_for(site: str) -> str:
     """Return the interpreter for a function: ours, where the hosts see it."""
-    return sys.executable if callable(target) and site.partition(",")[0] in SAME_PYTHON else ""
+    with suppress(UsageError):  # read_submission tells it
+        found = find_site(site, env=os.environ, cwd=os.getcwd())
+        if found.backend in SAME_PYTHON and not found.text("interpreter"):
+            return sys.executable
+    return ""
 
 
 @contextmanager
@@ -117,11 +145,19 @@ def _sent(
     elif not callable(target):
         yield [*map(str, target), *map(str, args)]
     else:
-        folder = package / f"paddock-call-{token_hex(4)}"
-        folder.mkdir(0o700)
+        for old in package.glob("paddock-call-????????/call.py"):  # its process was killed
+            if time.time() - old.stat().st_mtime > CALL_SECONDS_MAX:
+                shutil.rmtree(old.parent, ignore_errors=True)
+        name = f"paddock-call-{token_hex(4)}"
+        folder = package / name
         try:
-            _write_call(folder, target, args, kwargs, result_bytes_max)
-            name = folder.name
+            try:
+                folder.mkdir(0o700)
+                _write_call(folder, target, args, kwargs, result_bytes_max)
+            except OSError as error:
+                what = f"the function cannot be put into the package {package.absolute()}"
+                hint = "let package= name a directory of yours; it is sent as a whole"
+                raise UsageError(f"{what}: {error.strerror}", hint=hint) from error
             yield [f"{name}/call.py", f"{name}/{CALL}", RESULTS_THERE]
         finally:
             shutil.rmtree(folder, ignore_errors=True)

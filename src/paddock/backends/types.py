@@ -21,6 +21,8 @@ State = Literal[
 FINAL: tuple[State, ...] = ("succeeded", "failed", "cancelled", "lost")
 ALIVE: tuple[State, ...] = ("starting", "running", "stopping")  # launchers are up
 DEFAULT_ROOT = "~/paddock/jobs"  # where jobs have their directories
+# In Submission.extra: the minor version of Python that a function needs, such as 3.11.
+CALL_PYTHON = "call_python"
 FETCHED = ("log", "output")  # of a job's directory
 
 
@@ -108,7 +110,7 @@ class Submission:
     while the job runs. package: a directory whose content becomes the working directory, or "".
     workspace: a directory that is there already. data: a glob below package whose numbered files
     are dealt out. is_detached: the job outlives its submitter. has_ps: it uses paddock.ps.
-    extra: the options that only one backend knows (image, account, ...), by name.
+    extra: the options that only one backend knows (image, account, ...), by name; and CALL_PYTHON.
     """
 
     run_id: str

@@ -99,8 +99,9 @@ class FolderBackend(ABC):
                 meter = code_meter(submission)
                 with meter:
                     package = scan(
-                        submission.package, os.environ, data=submission.data, has_logs=True
-                    )
+                        submission.package, os.environ, program=submission.job.command.program,
+                        data=submission.data, has_logs=True,
+                    )  # fmt: skip
                 say(f"code: {package}, to {folder}")
                 meter.begin("copying code", package.manifest.total_bytes)
 

@@ -4,9 +4,9 @@
     deliver(ask, package, package.manifest, there)     to a host that answers node/files.py
 
 Files that git and .paddockignore name (ignore.py), .git, .paddock at the top, the logs of jobs that
-ran there, the records of all runs, and the files that our own output goes to are left out. A file
-that grows meanwhile is sent as it was listed: its first bytes. One that another program changes is
-an error.
+ran there, the records of all runs, the files that our own output goes to and the functions of other
+submissions (paddock-call-*) are left out. A file that grows meanwhile is sent as it was listed: its
+first bytes. One that another program changes is an error.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ ROUNDS = 3  # of placing: before, after, and once more if a host trimmed its sto
 OLD_LOGS = re.compile(
     rb"log/(\.paddock|(worker|server|heter)log\.\d+(\.times)?|console(-\d+)?\.log|endpoints\.log)"
 )
+CALL_FOLDER = re.compile(rb"paddock-call-[0-9a-f]{8}")  # of a function that paddock.submit sends
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -126,11 +127,13 @@ def scan(
     directory: str,
     env: Mapping[str, str],
     *,
+    program: str = "",
     data: str = "",
     has_logs: bool = False,
 ) -> Package:
     """Read a directory. Raises UsageError with every entry that cannot be sent.
 
+    program: of the job; if it is in a paddock-call-*, this one is sent although it is ignored.
     data: a glob; files that it matches are sent although they are ignored. has_logs: the package
     becomes the job's directory, in which log/ is a directory.
     """
@@ -138,7 +141,7 @@ def scan(
     if not os.path.isdir(root):
         what = "is no directory" if os.path.exists(root) else "does not exist"
         raise UsageError(f"the package {shown(directory)} {what}")
-    walk = _Walk(root, env, _data_patterns(data))
+    walk = _Walk(root, env, _data_patterns(data), os.fsencode(program.partition("/")[0]))
     walk.run()
     found = walk.found
     _check_limits(directory, found)
@@ -213,6 +216,7 @@ class _Walk:
     root: bytes
     env: Mapping[str, str]
     data: list[re.Pattern[bytes]]
+    program: bytes = b""  # the first name of its path
     found: Entries = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     left_out: int = 0
@@ -248,6 +252,8 @@ class _Walk:
                 is_ignored = is_passed or rules.verdict(path, is_directory=is_directory)
                 if is_ignored is None:
                     is_ignored = (path + b"/" if is_directory else path) in self.by_git
+                if CALL_FOLDER.fullmatch(path.partition(b"/")[0]):
+                    is_ignored = path.partition(b"/")[0] != self.program
                 is_data = self._may_be_data(path, is_directory=is_directory)
                 if OLD_LOGS.fullmatch(path) or (is_ignored and not is_data):
                     self.left_out += not is_passed

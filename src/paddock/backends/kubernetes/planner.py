@@ -62,7 +62,9 @@ def _sent(submission: Submission, options: KubernetesOptions) -> dict[str, bytes
 
     return {
         "program.zip": build(has_ps=submission.has_ps) if options.program == "sent" else b"",
-        "work.tar.gz": pack(submission.package, os.environ) if submission.package else b"",
+        "work.tar.gz": pack(submission.package, os.environ, submission.job.command.program)
+        if submission.package
+        else b"",
         "job.json": submission.file.encode(),
     }
 
@@ -76,14 +78,14 @@ def _patch(path: str) -> dict[str, object]:
         raise UsageError(f"pod_patch: {error.message}", hint=hint) from error
 
 
-def pack(directory: str, env: Mapping[str, str]) -> bytes:
+def pack(directory: str, env: Mapping[str, str], program: str = "") -> bytes:
     """Return the package of a directory as a .tar.gz: for Python's tarfile, an image may lack tar.
 
-    The same files give the same bytes.
+    program: of the job, as of scan(). The same files give the same bytes.
 
     Raises UsageError for entries that cannot be sent, and when a ConfigMap cannot hold it.
     """
-    package = scan(directory, env)
+    package = scan(directory, env, program=program)
     if package.manifest.total_bytes > READ_BYTES_MAX:
         raise _too_large(directory, str(package))
     found = gzip.compress(_archive(package), 9, mtime=0)

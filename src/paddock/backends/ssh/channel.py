@@ -56,6 +56,7 @@ class Channel:
         self._lock = threading.Lock()
         self._why: HostError | None = None  # once the connection has broken
         self._is_up = False
+        self.version = ""  # of the host's Python, such as 3.11.2
         # A file: the master connection that ssh leaves behind keeps its stderr open.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - close() does
         command = boot_command(program.digest(has_ps=target.has_ps), target.python)
@@ -81,6 +82,7 @@ class Channel:
             row, _ = found
             if row.get("error"):
                 raise self._fault(str(row["error"]), str(row.get("hint", "")))
+            self.version = str(row.get("python", ""))
             if row.get("need"):
                 archive = program.build(has_ps=self.target.has_ps)
                 head = f"{hashlib.sha256(archive).hexdigest()}{len(archive):012}"

@@ -35,6 +35,7 @@ from paddock.backends.ssh.pool import ConnectionPool, HostGroup, all_or_none, at
 from paddock.backends.ssh.state import checked, found_jobs, status_of
 from paddock.backends.types import (
     ALIVE,
+    CALL_PYTHON,
     FETCHED,
     Handle,
     JobStatus,
@@ -44,7 +45,7 @@ from paddock.backends.types import (
     Submission,
     SubmissionPlan,
 )
-from paddock.errors import PaddockError, Problem
+from paddock.errors import PaddockError, Problem, refuse
 from paddock.watch.history import STANDS
 
 
@@ -100,6 +101,7 @@ class Ssh:
                 )
             )  # fmt: skip
             try:
+                _refuse_other_python(group, submission.extra.get(CALL_PYTHON, ""))
                 self._start(submission, group, hellos, run, say)
                 requests = [self._base(run, index) for index in range(len(targets))]
                 if submission.is_detached:
@@ -387,6 +389,18 @@ def _status_of(
         for row in rows
     ]
     return status_of([target.login for target in targets], known, time.time())
+
+
+def _refuse_other_python(group: HostGroup, sent: str) -> None:
+    """Raise UsageError for hosts that cannot read a function of this version, such as 3.11."""
+    refuse([
+        Problem(
+            f"{each.target.login}: {each.target.python or 'python3'} is Python {each.version}, and "
+            f"the function is sent by Python {sent}",
+            "name another with --interpreter (in Python: python=), or submit a script",
+        )
+        for each in group.channels if sent and not f"{each.version}.".startswith(f"{sent}.")
+    ])  # fmt: skip
 
 
 def _own_output(parts: Sequence[str], workspaces: Sequence[str]) -> list[int]:

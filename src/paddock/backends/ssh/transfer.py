@@ -35,7 +35,10 @@ def send_package(
     """Send the package into the job's directory on every host; into a shared one once."""
     meter = code_meter(submission)
     with meter, run.telling(lambda: "reading code"):
-        package = scan(submission.package, os.environ, data=submission.data, has_logs=True)
+        package = scan(
+            submission.package, os.environ, program=submission.job.command.program,
+            data=submission.data, has_logs=True,
+        )  # fmt: skip
     manifests = [package.manifest] * len(group.channels)
     if submission.data:
         from paddock.backends.files.data import shares
