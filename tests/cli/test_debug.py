@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -34,6 +35,8 @@ if "native" in sys.argv and rank == 1:
     sum(itertools.repeat(0))
 if "breakpoint" in sys.argv:
     breakpoint()
+elif "set_trace" in sys.argv and rank == 1:
+    __import__("pdb").set_trace()
 print("done", rank)
 """
 
@@ -87,7 +90,7 @@ def test_ctrl_c_interrupts_the_rank(terminal: Terminal, folder: Path) -> None:
 
     It is traced: another breakpoint is set.
     """
-    answer(terminal, "b 16")
+    answer(terminal, "b 18")
     terminal.type("c")
     terminal.until("step 2 total 6")
     terminal.type("\x03")
@@ -95,10 +98,12 @@ def test_ctrl_c_interrupts_the_rank(terminal: Terminal, folder: Path) -> None:
     assert "Program interrupted" in printed
     assert "train.py(1" in printed
     assert answer(terminal, "p step") == "2"
-    terminal.type("\x03")
+    # readline misses a signal that comes after its prompt and before its select().
+    while not select.select([terminal.master], [], [], 1.0)[0]:
+        terminal.type("\x03")
     terminal.until("(Pdb rank 1) ")
     (folder / "go").touch()
-    assert "train.py(16)" in answer(terminal, "c")
+    assert "train.py(18)" in answer(terminal, "c")
     terminal.type("c")
     assert terminal.end() == 0
 
@@ -116,9 +121,32 @@ def test_ctrl_c_typed_twice_ends_a_job_whose_rank_is_in_native_code(terminal: Te
 
 @pytest.mark.parametrize("terminal", ["train.py"], indirect=True)
 def test_quit_ends_the_job(terminal: Terminal) -> None:
+    """No rank can be started again alone."""
+    assert "a rank does not start again alone" in answer(terminal, "restart")
     terminal.type("q")
     assert terminal.end() == 130
     assert "stopped" in terminal.text
+
+
+@pytest.mark.parametrize("terminal", ["train.py"], indirect=True)
+def test_a_terminal_that_is_closed_ends_the_job(terminal: Terminal, folder: Path) -> None:
+    os.dup2(os.open(os.devnull, os.O_RDWR), terminal.master)
+    assert terminal.process.wait(SECONDS) != 0
+    assert "Traceback" not in (folder / "log" / "workerlog.1").read_text()
+
+
+def test_commands_come_from_a_pipe_and_tmpdir_may_be_deep(folder: Path) -> None:
+    """A socket's name has 107 bytes at most. The end of the commands ends the job."""
+    deep = folder / ("x" * 120)
+    deep.mkdir()
+    words = ("--rank", "1", "--nproc-per-node", "2", "train.py")
+    done = subprocess.run(
+        [*DEBUG, *words], cwd=folder, env={**os.environ, "TMPDIR": str(deep)}, input="b 6\nc\n",
+        capture_output=True, text=True, check=False, timeout=SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 130, done.stderr
+    assert "train.py(6)" in done.stdout
+    assert list(deep.iterdir()) == []
 
 
 @pytest.mark.parametrize("terminal", ["train.py fail"], indirect=True)
@@ -134,12 +162,15 @@ def test_an_uncaught_exception_ends_in_pdb_where_it_was_raised(terminal: Termina
     assert "rank 1" in terminal.text
 
 
-@pytest.mark.parametrize("terminal", ["train.py breakpoint"], indirect=True)
+@pytest.mark.parametrize("terminal", ["train.py breakpoint", "train.py set_trace"], indirect=True)
 def test_breakpoint_stops_the_debugged_rank_alone(terminal: Terminal) -> None:
-    """The other rank has no terminal: its breakpoint() does nothing. With another one set."""
+    """The other rank has no terminal: its breakpoint() does nothing. With another one set.
+
+    pdb.set_trace() does the same in the debugged rank.
+    """
     answer(terminal, "b 3")
     answer(terminal, "c")
-    assert "train.py(16)" in answer(terminal, "c")
+    assert "train.py(1" in answer(terminal, "c")  # from Python 3.13 at the call, before behind it
     assert answer(terminal, "p step") == "2"
     terminal.type("c")
     assert terminal.end() == 0
@@ -181,7 +212,16 @@ def test_an_editor_attaches_to_the_rank(folder: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    words = ("--rank", "1", "--debugpy", str(port), "--nproc-per-node", "2", "train.py")
+    words = (
+        "--rank",
+        "1",
+        "--debugpy",
+        str(port),
+        "--nproc-per-node",
+        "2",
+        "train.py",
+        "set_trace",
+    )
     job = subprocess.Popen(
         [*DEBUG, *words],
         cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -205,6 +245,8 @@ def test_an_editor_attaches_to_the_rank(folder: Path) -> None:
         assert (frame["line"], editor.until("evaluate")["result"]) == (6, "(1, 1)")
         editor.ask("setBreakpoints", source={"path": path}, breakpoints=[])
         editor.ask("continue", threadId=thread)
+        editor.until("stopped")  # at set_trace()
+        editor.ask("continue", threadId=thread)
         editor.until("terminated")
         out, errors = job.communicate(timeout=SECONDS)
         editor.socket.close()
@@ -214,6 +256,13 @@ def test_an_editor_attaches_to_the_rank(folder: Path) -> None:
     assert "done 1" in out
 
 
+def test_a_dry_run_shows_the_plan(folder: Path) -> None:
+    words = ("--rank", "1", "--nproc-per-node", "2", "--dry-run", "train.py")
+    out = subprocess.check_output([*DEBUG, *words], cwd=folder, stdin=subprocess.DEVNULL, text=True)
+    assert "2 processes" in out
+    assert not (folder / "log").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "errors"),
     [
@@ -221,6 +270,7 @@ def test_an_editor_attaches_to_the_rank(folder: Path) -> None:
         ("--rank x --debugpy 70000 nosuch.py",
          ["--rank x: not a rank", "--debugpy 70000: not a port", "script 'nosuch.py' does not"]),
         ("train.py", ["--rank is not given"]),
+        ("--rank 0,1 --debugpy 0 train.py", ["--rank 0,1: not a rank", "--debugpy 0: not a port"]),
         ("--rank 0 bash -c true", ["'bash' is not run by Python: there is nothing to debug"]),
         ("--rank 0", ["no script is given", "write paddock debug [flags] train.py"]),
     ],

@@ -18,9 +18,11 @@ import sys
 import tempfile
 import termios
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 
 from paddock.cli import launch
+from paddock.cli.explain import show_plan
 from paddock.cli.family import CliCommand, Operand, named, say
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.cli.main import answered
@@ -35,6 +37,7 @@ from paddock.jobfile.flags import FOREIGN
 from paddock.jobfile.parse import ParsedLaunch
 from paddock.local.facts.devices import find_devices
 from paddock.local.guardian import PR_SET_PDEATHSIG, find_prctl
+from paddock.local.runs.control import short_path
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "checks", "debugged_rank.py")
 PORT = "5678"  # that editors propose
@@ -43,7 +46,7 @@ DEBUGPY = flag("debugpy", "PORT", "listen on 127.0.0.1 for an editor, instead of
                f"terminal; {PORT} if no port is given", bare=PORT)  # fmt: skip
 FLAGS = (RANK, DEBUGPY)
 # Flags of launch that a debugged job takes; --rank is --node-rank there.
-MORE = tuple(one for one in LAUNCH if one.name not in ("rank", "dry_run", "warm"))
+MORE = tuple(one for one in LAUNCH if one.name not in ("rank", "warm"))
 TABLE = FlagTable("debug", (*FLAGS, *LAUNCH), FOREIGN)
 OF_LAUNCH = FlagTable("debug", LAUNCH, FOREIGN)
 FOREVER_SECONDS = 7 * 86400.0
@@ -67,6 +70,9 @@ def run(argv: Sequence[str]) -> int:
     """Debug one rank of a job; returns the job's exit code."""
     launch.open_standard_files()
     parsed, words, rank, port = read(argv)
+    if "dry_run" in parsed.values:
+        show_plan(parsed)
+        return 0
     if _is_of_torch(parsed.job):
         say(OF_TORCH)
     if port:
@@ -74,7 +80,8 @@ def run(argv: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="paddock-debug-") as folder:
         place = os.path.join(folder, "socket")
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(place)
+            with short_path(place) as short:
+                listener.bind(short)
             listener.listen()
             return _launch(debugged(parsed, rank, place), words, listener, rank)
 
@@ -90,15 +97,16 @@ def read(argv: Sequence[str]) -> tuple[ParsedLaunch, list[str], int, int]:
     problems = line.problems
     own = {one.flag.key: one.text for one in line.flags if one.flag in FLAGS}
     words = [word for one in line.flags if one.flag not in FLAGS for word in one.words]
-    rank, port = to_integer(own.get("rank", "0")), to_integer(own.get("debugpy", "0"))
+    is_pdb = "debugpy" not in own
+    rank, port = to_integer(own.get("rank", "0")), to_integer(own.get("debugpy", PORT))
     if "rank" not in own:
         problems.append(Problem("--rank is not given", "write the rank to debug: --rank 0"))
     elif rank is None or rank < 0:
-        problems.append(Problem(f"--rank {own['rank']}: not a rank", "write --rank 0"))
-    if port is None or not 0 <= port < 65536:
+        problems.append(Problem(f"--rank {own['rank']}: not a rank", "write one rank: --rank 0"))
+    if port is None or not 0 < port < 65536:
         what = f"--debugpy {own['debugpy']}: not a port"
         problems.append(Problem(what, f"write --debugpy {PORT}, or --debugpy alone"))
-    elif port:
+    elif not is_pdb:
         problems += _debugpy_problems(port)
     parsed = None
     try:
@@ -106,12 +114,12 @@ def read(argv: Sequence[str]) -> tuple[ParsedLaunch, list[str], int, int]:
         problems += _job_problems(parsed.job, rank or 0)
     except UsageError as error:
         problems += error.problems
-    if not port and not _is_in_foreground():
+    if is_pdb and not _is_in_foreground():
         problems.append(Problem("pdb needs this terminal, and runs in its background",
                                 "run it in the foreground, or with --debugpy"))  # fmt: skip
     refuse(problems)
     assert parsed is not None and rank is not None and port is not None
-    return parsed, [*words, *line.rest], rank, port
+    return parsed, [*words, *line.rest], rank, 0 if is_pdb else port
 
 
 def _job_problems(job: Job, rank: int) -> list[Problem]:
@@ -211,7 +219,8 @@ def _launch(parsed: ParsedLaunch, words: Sequence[str], listener: socket.socket,
         LentTerminal(terminal, pid, rank).serve(listener, signals)
     finally:
         if before is not None:
-            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+            with suppress(termios.error):  # it was closed
+                termios.tcsetattr(terminal, termios.TCSADRAIN, before)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return EXIT_SIGNAL_BASE - code if code < 0 else code
 
@@ -235,7 +244,8 @@ class LentTerminal:
         self._was_interrupted = not self._is_asking
         if self._was_interrupted:
             say("interrupted; Ctrl-C again ends the job")
-        os.kill(self._rank_pid, signal.SIGINT)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(self._rank_pid, signal.SIGINT)
 
     def serve(self, listener: socket.socket, signals: int) -> None:
         """Lend the terminal to each rank that asks, until the job has ended.

@@ -28,7 +28,7 @@ import socket
 import termios
 import time
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import ModuleType
 
 TYPE_CHECKING = False
@@ -92,6 +92,20 @@ class RankPdb(pdb.Pdb):
             frame = frame.f_back
         self.set_trace(frame)
 
+    def do_run(self, arg: str) -> bool | None:
+        """Refuse pdb's `run` and `restart`: the other ranks would go on with their old peer."""
+        self.error("a rank does not start again alone; q ends the job")
+        return None
+
+    do_restart = do_run
+
+    def do_EOF(self, _arg: str) -> bool:
+        """Quit, also where the terminal has been closed: then nothing can be printed on it."""
+        with suppress(OSError):
+            self.message("")
+        self.set_quit()
+        return True
+
     def set_quit(self) -> None:
         """End the job, and this process with it; after a failure, this process alone."""
         if self.is_post_mortem:
@@ -139,18 +153,21 @@ def run_under_debugpy(rank: str, port: int, code: CodeType, main: ModuleType) ->
     debugpy.listen(("127.0.0.1", port))
     print(f"rank {rank} waits for an editor at 127.0.0.1:{port}", file=sys.stderr, flush=True)
     debugpy.wait_for_client()
+    pdb.set_trace = sys.breakpointhook
     exec(code, main.__dict__)
 
 
 def run_under_pdb(rank: str, place: str, code: CodeType, main: ModuleType) -> None:
     """Run the program until it ends, fails or is quit."""
     link = socket.socket(socket.AF_UNIX)
-    link.connect(place)
+    folder, name = os.path.split(place)
+    # Short, however deep the directory lies: 107 bytes at most, unix(7).
+    link.connect(f"/proc/self/fd/{os.open(folder, os.O_PATH)}/{name}")
     terminal = socket.recv_fds(link, 1, 1)[1][0]
     os.dup2(terminal, 0)
     debugger = RankPdb(rank, link, terminal if os.isatty(terminal) else -1)
     signal.signal(signal.SIGINT, debugger.sigint_handler)
-    sys.breakpointhook = lambda *_, **__: debugger.stop_at(sys._getframe(1))
+    pdb.set_trace = sys.breakpointhook = lambda *_, **__: debugger.stop_at(sys._getframe(1))
     try:
         debugger.run(code, main.__dict__)
     except Exception as error:  # noqa: BLE001  # the user's own
