@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SCALE = 3
 
@@ -49,6 +53,31 @@ def raise_one(kind: str) -> None:
         "NoTextError": NoTextError(),
         "OwnBaseError": OwnBaseError(),
     }[kind]
+
+
+class Nameless:
+    """A function without a name or a text."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+    def __call__(self) -> int:
+        return 5
+
+
+async def later() -> None:
+    """A function of which a call makes a coroutine."""
+
+
+def count() -> Iterator[int]:
+    """A function of which a call makes a generator."""
+    yield 1
+
+
+def talk(characters: int) -> int:
+    """Print more than a pipe takes."""
+    print("x" * characters, flush=True)
+    return characters
 
 
 def factorial(n: int) -> int:

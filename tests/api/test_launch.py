@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import math
 import os
 import pickle
@@ -12,14 +13,14 @@ import sys
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import paddock
 from api import functions
 from local.jobs import wait_until
-from paddock.local.runs.entry import registry_folder
+from paddock.local.runs.entry import prune, registry_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,11 +149,74 @@ def test_all_that_is_wrong_is_told_before_anything_starts() -> None:
     assert "nproc" in caught.value.problems[0].hint
 
 
+WRONG: dict[str, object] = {
+    "nproc": 1.5, "devices": 5, "max_restarts": [1], "timeout": True, "warm": 1, "name": 5,
+    "run_id": "../up", "flags": "--grace 5s", "result_bytes_max": 0,
+    "env": {"A": 1, "B=": "x", "SECRET": "s3cret\0"},
+}  # fmt: skip
+
+
+def test_keywords_of_a_wrong_kind_are_told_together() -> None:
+    """By launch, submit and sweep; the value of a variable is not shown."""
+    submit = {**WRONG, "site": 5, "hosts": 5, "nodes": "x", "package": 5, "python": 5}
+    sweep = {**WRONG, "at_once": "x", "retry_lost": 0.5}
+    for verb, given in (("launch", WRONG), ("submit", submit), ("sweep", sweep)):
+        args = ["train.py", {"lr": [1]}][: 1 + (verb == "sweep")]
+        with pytest.raises(paddock.UsageError) as caught:
+            getattr(paddock, verb)(*args, **given)
+        texts = sorted(problem.message for problem in caught.value.problems)
+        names = sorted([*given, "env", "env"])
+        assert [text.replace(":", "=").split("=")[0].split()[0] for text in texts] == names
+        assert "s3cret" not in str(caught.value)
+    assert paddock.Run.all() == []
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "text"),
+    [
+        (5, (), "the target has the type int"),
+        ([], (), "the target is empty"),
+        ("train.py", ("a\0b",), r"'a\\x00b' has characters that no argument can have"),
+        ((each for each in "ab"), (), "has the type generator"),
+        (functions.later, (), "later is an async function: its call does not run it"),
+        (functions.count, (), "count is a generator function"),
+    ],
+)
+def test_a_target_that_cannot_run_is_refused(target: Any, args: Any, text: str) -> None:
+    with pytest.raises(paddock.UsageError, match=text):
+        quietly(target, *args)
+
+
+def test_a_flag_that_starts_no_job_is_refused() -> None:
+    with pytest.raises(paddock.UsageError, match="flags: --help starts no job"):
+        quietly(functions.who, flags=["--help"])
+
+
+def test_a_function_is_for_one_machine() -> None:
+    with pytest.raises(paddock.UsageError, match="on this machine only") as caught:
+        quietly(functions.who, elastic=(1, 2))
+    assert "paddock.submit" in caught.value.hint
+
+
+def test_a_script_may_be_a_path(own_place: Path) -> None:
+    (own_place / "train.py").write_text("print(5)")
+    run = quietly(own_place / "train.py", nproc=1)
+    assert run.wait().state == "succeeded"
+    assert run.id.startswith("train-")
+
+
+def test_an_object_that_has_no_text_is_a_function() -> None:
+    assert quietly(functions.Nameless(), nproc=1).result == 5
+
+
 def test_the_launchers_own_usage_error_is_raised() -> None:
     with pytest.raises(paddock.UsageError, match=r"script 'nope\.py' does not exist"):
         quietly("nope.py").wait()
-    with pytest.raises(paddock.UsageError, match="nproc"):
-        quietly(functions.who, nproc=-1).wait()
+    run = quietly(functions.who, nproc=-1)
+    for _ in range(2):
+        with pytest.raises(paddock.UsageError, match="nproc") as caught:
+            run.wait()
+        assert caught.value.hint == "leave it out for one process per device"
     assert os.listdir(registry_folder(os.environ)) == []  # and no damaged record is left
 
 
@@ -242,6 +306,52 @@ def test_a_run_is_stopped(own_place: Path) -> None:
     assert run.is_done()
 
 
+def test_a_run_is_looked_at_before_its_record_is_there(own_place: Path) -> None:
+    """Its launcher writes it when the ranks have started."""
+    run = quietly(lambda: print("hello"), nproc=1)
+    assert paddock.Run.find(run.id) is run
+    assert [line.rpartition(" ")[2] for line in run.logs(follow=True)] == ["hello"]
+    run.wait()
+    run.delete()
+    for look in (run.results, run.fetch, lambda: list(run.logs())):
+        with pytest.raises(paddock.PaddockError, match="has no record"):
+            look()
+
+
+def test_a_run_goes_to_another_process() -> None:
+    again = pickle.loads(pickle.dumps(quietly(functions.who, nproc=1)))
+    assert again.results(60) == [(0, 1)]
+
+
+def test_a_run_that_nobody_waits_for_is_let_go() -> None:
+    """A process that launches a thousand of them has descriptors left."""
+    run = quietly(functions.who, nproc=1)
+    assert run._held_fd >= 0
+    wait_until(run.is_done)
+    assert run._held_fd == -1
+    assert run.result == (0, 1)
+
+
+def test_a_launcher_that_is_killed_is_lost(own_place: Path) -> None:
+    run = quietly(functions.stay, 60, str(own_place / "up"), nproc=1)
+    wait_until(lambda: (own_place / "up.0").exists() and run.entry is not None)
+    assert run._child is not None
+    run._child.kill()
+    with pytest.raises(paddock.RunFailedError, match="launcher was killed") as caught:
+        run.results()
+    assert caught.value.state == "lost"
+
+
+def test_results_that_nobody_has_read_are_not_pruned() -> None:
+    """With a small PADDOCK_KEEP_RUNS another launch would remove them."""
+    runs = [quietly(functions.who, nproc=1) for _ in range(2)]
+    wait_until(lambda: all(run.is_done() for run in runs))
+    prune(os.path.dirname(runs[0]._folder), 1)
+    assert [run.result for run in runs] == [(0, 1)] * 2
+    prune(os.path.dirname(runs[0]._folder), 1)
+    assert len(paddock.Run.all()) == 1
+
+
 def test_leaving_with_ends_the_run(own_place: Path) -> None:
     with quietly(functions.stay, 60, str(own_place / "up"), nproc=1) as run:
         wait_until(lambda: (own_place / "up.0").exists())
@@ -273,6 +383,14 @@ def test_output_of_rank_0_goes_to_a_replaced_stdout(capsys: pytest.CaptureFixtur
     """As that of a notebook's cell."""
     paddock.launch(lambda: print("step 1 of rank", os.environ["RANK"]), nproc=2).wait()
     assert capsys.readouterr().out == "step 1 of rank 0\n"
+
+
+def test_a_closed_stdout_does_not_hold_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait for a pipe that nobody reads."""
+    with io.StringIO() as cell:
+        monkeypatch.setattr(sys, "stdout", cell)
+        run = paddock.launch(functions.talk, 1 << 20, nproc=1)
+    assert run.result == 1 << 20
 
 
 MAIN = """
@@ -330,8 +448,20 @@ def test_a_killed_caller_leaves_no_rank(own_place: Path) -> None:
 
 def test_a_script_that_ends_waits_for_its_run(own_place: Path) -> None:
     with _script(own_place, "", seconds=0.2) as script:
+        _, err = script.communicate(timeout=60)
+    run = paddock.Run.find("last")
+    assert run.status.state == "succeeded"
+    assert f"paddock: waiting for {run.id}: Ctrl-C stops it\n" in err
+    assert "Traceback" not in err
+
+
+def test_a_forked_process_has_the_run_of_its_parent(own_place: Path) -> None:
+    """The launcher is no child of it."""
+    last = "pid = os.fork()\nwith open(f'{pid > 0}', 'w') as file: file.write(run.wait().state)"
+    with _script(own_place, last, seconds=1) as script:
         script.communicate(timeout=60)
-    assert paddock.Run.find("last").status.state == "succeeded"
+    wait_until((own_place / "False").exists)
+    assert [(own_place / name).read_text() for name in ("True", "False")] == ["succeeded"] * 2
 
 
 def test_a_script_that_fails_ends_its_run(own_place: Path) -> None:

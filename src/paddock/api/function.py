@@ -12,6 +12,7 @@ import marshal
 import os
 import pickle
 import sys
+from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
 from paddock.errors import Problem, UsageError, extra_hint
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
-RESULTS = "results"  # a directory in that of a run
 CALL_BYTES_MAX = 1 << 28
 RESULT_BYTES_MAX = 1 << 28
 
@@ -59,18 +59,25 @@ def pack(
 
 def name_of(function: Callable[..., object]) -> str:
     """Return the name of a function for people."""
-    function = _inner(function)
-    return str(getattr(function, "__qualname__", None) or repr(function)).replace("<locals>.", "")
+    function = inner(function)
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return str(name).replace("<locals>.", "")
 
 
-def _inner(function: Any) -> Any:
+def inner(function: Any) -> Any:
     """Return the function of a functools.partial; else the function itself."""
-    return getattr(function, "func", function)
+    while isinstance(function, partial):
+        function = function.func
+    return function
 
 
 def own_path() -> list[str]:
     """Return sys.path with absolute entries, for ranks on this machine."""
-    return [os.path.abspath(each) for each in sys.path]
+    try:
+        here = os.getcwd()
+    except OSError:
+        here = os.devnull  # it is gone, and so are modules of it
+    return [os.path.join(here, each) for each in sys.path]
 
 
 def installed_path() -> list[str]:
@@ -88,7 +95,7 @@ def _dumps(
     try:
         import cloudpickle
     except ImportError as error:
-        if function.__module__ == "__main__":
+        if getattr(inner(function), "__module__", "") == "__main__":
             what = "a function of a notebook or of the main script needs cloudpickle"
             raise UsageError(what, hint=extra_hint("python")) from error
         dumps: Callable[[object], bytes] = pickle.dumps
@@ -108,7 +115,7 @@ def _dumps(
 @contextlib.contextmanager
 def _by_value(function: Callable[..., object], roots: Sequence[str]) -> Iterator[None]:
     """Pickle the function's module by value if the ranks cannot import it, as those of pytest."""
-    module = sys.modules.get(getattr(_inner(function), "__module__", "") or "")
+    module = sys.modules.get(getattr(inner(function), "__module__", "") or "")
     if module is None or module.__name__ == "__main__" or _is_below(module, roots):
         yield
         return
@@ -158,7 +165,8 @@ def _unpicklable(
 
 def _names_used(function: object, seen: set[int]) -> Iterator[tuple[str, object]]:
     """Yield the globals and closed-over values of a function that is pickled by value."""
-    function = getattr(function, "func", getattr(function, "__func__", function))
+    function = inner(function)
+    function = getattr(function, "__func__", function)
     if not isinstance(function, FunctionType) or id(function) in seen:
         return
     seen.add(id(function))
@@ -182,7 +190,7 @@ def _global_names(code: CodeType) -> set[str]:
 
 def _sources(function: object) -> dict[str, str]:
     """Return the text of the cell that a function was defined in, for its tracebacks."""
-    code = getattr(_inner(function), "__code__", None)
+    code = getattr(inner(function), "__code__", None)
     if code is None or os.path.exists(code.co_filename):
         return {}
     lines = linecache.getlines(code.co_filename)

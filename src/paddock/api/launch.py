@@ -7,10 +7,22 @@ import re
 import subprocess
 import sys
 import threading
+from contextlib import suppress
+from errno import EDQUOT, ENOSPC
 
-from paddock.api.run import Run, running_in
+from paddock.api.check import wrong_keywords, wrong_target
+from paddock.api.run import RESULTS, Run, running_in
 from paddock.errors import Problem, UsageError, refuse
-from paddock.local.runs.entry import CALL, CALL_TEXT, CALLER_FD, GIVEN_ID, as_name, take_entry
+from paddock.local.output.lock import process_text
+from paddock.local.runs.entry import (
+    CALL,
+    CALL_TEXT,
+    CALLER,
+    CALLER_FD,
+    GIVEN_ID,
+    as_name,
+    take_entry,
+)
 from paddock.local.runs.record import TERMINATION_LOG
 
 TYPE_CHECKING = False
@@ -18,9 +30,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import IO
 
-    Target = str | Sequence[str] | Callable[..., object]
+    Target = str | os.PathLike[str] | Sequence[str] | Callable[..., object]
 
 MODULE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # package.module:function
+STATE_HINT = "make room there, or set XDG_STATE_HOME to a directory of yours"
+NOT_ELASTIC = Problem(
+    "elastic: paddock.launch runs a function on this machine only, and other nodes have not got it",
+    "paddock.submit(function, elastic=(1, 2)) sends it to all nodes of a site",
+)
+NO_JOB = ("--", "-h", "--help", "--help-all", "--dry-run")  # flags that start none
 REASON = "reason"  # the file in which the launcher says why it could not start
 # The launcher is this Paddock, whatever a file in the working directory is called.
 CODE = "import sys; sys.path[0] = {!r}; from paddock.cli.main import main; main()"
@@ -70,23 +88,52 @@ def launch(
     if run := running_in(cell):
         hint = f"wait for it, or end it: paddock.Run.find('{run.id}').stop()"
         raise UsageError(f"{run.id}, which this cell has launched before, still runs", hint=hint)
-    if isinstance(target, str) and MODULE.fullmatch(target):
-        target = load_function(target)
-    problems = [] if callable(target) or not kwargs else [no_keywords(kwargs)]
-    words = [*launch_flags(nproc, devices, elastic, max_restarts, timeout, warm, problems), *flags]
-    name = as_name(name or name_of_target(target))
+    if isinstance(target, os.PathLike):
+        target = os.fspath(target)
+    problems = check_all(
+        target, args, kwargs, env=env, name=name, run_id=run_id, flags=flags,
+        result_bytes_max=result_bytes_max,
+    )  # fmt: skip
+    words = [*launch_flags(nproc, devices, elastic, max_restarts, timeout, warm, problems)]
+    if elastic and is_function(target):
+        problems.append(NOT_ELASTIC)
     refuse(problems)
-    entry = take_entry(os.environ, name, run_id)
+    refuse([Problem(f"flags: {flag} starts no job") for flag in NO_JOB if flag in flags])
+    if isinstance(target, str) and is_function(target):
+        target = load_function(target)
+    content = _packed(target, args, kwargs, result_bytes_max) if callable(target) else b""
+    entry = take_entry(os.environ, as_name(name or name_of_target(target)), run_id)
     if not entry.folder:
-        raise UsageError(f"a run cannot be recorded: {entry.problem}")
-    command = _command(target, args, kwargs, entry.folder, result_bytes_max)
-    words = [*_env_flags(env or {}), *words]
+        raise UsageError(f"a run cannot be recorded: {entry.problem}", hint=STATE_HINT)
+    words = [*_env_flags(env or {}), *words, *flags]
     child_env = {**os.environ, **(env or {}), GIVEN_ID: entry.run_id}
     child_env[CALL_TEXT] = call_text(target, args, kwargs)
     if not any(word.startswith(("--job-id", "--job_id")) for word in flags):
         words += ["--job-id", entry.run_id]  # of the ranks, in PADDOCK_JOB_ID, as on a site
-    words += command
-    return start(words, entry.run_id, entry.folder, child_env, quiet=quiet, cell=cell)
+    try:
+        words += ["--", *_command(target, args, content, entry.folder)]
+        return start(words, entry.run_id, entry.folder, child_env, quiet=quiet, cell=cell)
+    except BaseException as error:
+        import shutil
+
+        shutil.rmtree(entry.folder, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
+            what = f"a run cannot be recorded: {entry.folder}: {error.strerror}"
+            raise UsageError(what, hint=STATE_HINT) from error
+        raise
+
+
+def is_function(target: Target) -> bool:
+    """Return True for a function, and for a text that names one."""
+    return callable(target) or (isinstance(target, str) and MODULE.fullmatch(target) is not None)
+
+
+def check_all(
+    target: Target, args: Sequence[object], kwargs: Mapping[str, object], **keywords: object
+) -> list[Problem]:
+    """Return what is wrong with a target, its arguments and keywords."""
+    problems = [] if is_function(target) or not kwargs else [no_keywords(kwargs)]
+    return [*problems, *wrong_target(target, args), *wrong_keywords(keywords)]
 
 
 def refuse_in_rank(verb: str) -> None:
@@ -106,9 +153,13 @@ def launch_flags(
     problems: list[Problem],
 ) -> list[str]:
     """Return the flags of `paddock launch` for these keywords; what is wrong goes to problems."""
+    problems += wrong_keywords({
+        "nproc": nproc, "devices": devices, "max_restarts": max_restarts, "timeout": timeout,
+        "warm": warm,
+    })  # fmt: skip
     given: dict[str, object] = {
         "--nproc-per-node": nproc,
-        "--devices": devices if isinstance(devices, str) or devices is None
+        "--devices": devices if devices is None or isinstance(devices, (str, int))
         else ",".join(map(str, devices)),
         "--max-restarts": max_restarts,
         "--timeout": timeout,
@@ -151,7 +202,7 @@ def name_of_target(target: Target) -> str:
         from paddock.api.function import name_of
 
         return name_of(target).rpartition(".")[2]
-    word = target if isinstance(target, str) else next(iter(target), "")
+    word = target if isinstance(target, (str, os.PathLike)) else next(iter(target), "")
     return os.path.basename(str(word)).rpartition(":")[2].removesuffix(".py")
 
 
@@ -173,34 +224,34 @@ def call_text(target: Target, args: Sequence[object], kwargs: Mapping[str, objec
     return f"{name_of(target)}({', '.join(shown)})"
 
 
-def _command(
-    target: Target,
+def _packed(
+    target: Callable[..., object],
     args: Sequence[object],
     kwargs: Mapping[str, object],
-    folder: str,
     result_bytes_max: int | None,
-) -> list[str]:
-    """Return the words of the script and its arguments; a function gets its call file there."""
-    if isinstance(target, str):
-        return ["--", target, *map(str, args)]
-    if not callable(target):
-        return ["--", *map(str, target), *map(str, args)]
-    from paddock.api import call, function
+) -> bytes:
+    from paddock.api import function
 
+    path = function.own_path()
     limit = result_bytes_max or function.RESULT_BYTES_MAX
-    try:
-        content = function.pack(
-            target, args, kwargs, path=function.own_path(), roots=function.own_path(),
-            result_bytes_max=limit,
-        )  # fmt: skip
-    except BaseException:
-        os.rmdir(folder)
-        raise
+    return function.pack(target, args, kwargs, path=path, roots=path, result_bytes_max=limit)
+
+
+def _command(target: Target, args: Sequence[object], content: bytes, folder: str) -> list[str]:
+    """Return the words of the script and its arguments. content: of a function's call file."""
+    if isinstance(target, (str, os.PathLike)):
+        return [str(target), *map(str, args)]
+    if not callable(target):
+        return [*map(str, target), *map(str, args)]
+    from paddock.api import call
+
     path = os.path.join(folder, CALL)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
         file.write(content)
-    return ["--", call.__file__, path, os.path.join(folder, function.RESULTS)]
+    with open(os.path.join(folder, CALLER), "x", encoding="ascii") as text:
+        text.write(process_text(os.getpid()))
+    return [call.__file__, path, os.path.join(folder, RESULTS)]
 
 
 def load_function(text: str) -> Callable[..., object]:
@@ -281,5 +332,6 @@ def _show(stream: IO[bytes], to: IO[str]) -> None:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     with stream:
         while data := stream.read1():  # type: ignore[attr-defined]  # a BufferedReader has it
-            to.write(decoder.decode(data))
-            to.flush()
+            with suppress(Exception):  # it may be closed; the launcher must be read on
+                to.write(decoder.decode(data))
+                to.flush()

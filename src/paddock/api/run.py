@@ -9,23 +9,29 @@ from contextlib import suppress
 from threading import Lock
 
 from paddock.api.errors import RankFailedError, RunFailedError, ranks_text
-from paddock.errors import EXIT_OWN_FAULT, EXIT_USAGE, PaddockError, UsageError
+from paddock.errors import EXIT_SIGNAL_BASE, EXIT_USAGE, PaddockError, Problem, UsageError
+from paddock.local.runs.entry import CALLER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from threading import Thread
     from types import TracebackType
-    from typing import Any
+    from typing import Any, TypeVar
 
     from paddock.backends.registry import RegisteredJob
     from paddock.backends.types import Culprit, JobStatus
 
+    T = TypeVar("T")
+
 POLL_SECONDS = 0.5
+RECORD_SECONDS = 0.02
+RESULTS = "results"  # of ranks of a launched job, in its entry
 RESULTS_THERE = "output/paddock-results"  # of ranks of a submitted job, in its directory
 SHOWN_SECONDS = 2.0  # for the last lines of a run that has ended
+KILLED_SECONDS = 10.0  # for the ranks of a launcher that was killed
 _alive: dict[str, Run] = {}  # launched by this process, and not known to have ended
 
 
@@ -57,9 +63,9 @@ class Run:
         self._readers = tuple(readers)
         self._cell = cell
         self._lock = Lock()
-        self._pid = os.getpid()
         self._is_stopped = False  # by us
-        self._refusal = ""  # of its launcher
+        self._why = ""  # of a run that never began
+        self._problem: UsageError | None = None
         if child is not None:
             _alive[run_id] = self
 
@@ -71,6 +77,10 @@ class Run:
         """
         from paddock.backends.status import one_of
 
+        if word in _alive:
+            return _alive[word]  # it may have no record yet
+        if not isinstance(word, str):
+            raise UsageError(f"no run is called {word!r:.80}", hint="paddock.Run.find('last')")
         run = one_of([word])
         return _alive.get(run.run_id) or cls(run.run_id, str(run.folder))
 
@@ -101,9 +111,12 @@ class Run:
 
     def is_done(self) -> bool:
         """Return True if the run has ended, however it did."""
-        if self._child is not None:
-            return self._child.poll() is not None
-        return self.status.is_final
+        if self._child is None:
+            return self.status.is_final
+        if self._child.poll() is None:
+            return False
+        self._release()
+        return True
 
     def logs(
         self, *, rank: int | None = None, follow: bool = False, tail: int | None = None
@@ -162,18 +175,20 @@ class Run:
 
     async def wait_async(self, timeout: float | None = None, *, check: bool = True) -> JobStatus:
         """Wait as wait() does, in a coroutine. A task that is cancelled meanwhile ends the run."""
-        from asyncio import CancelledError, to_thread
-
-        try:
-            return await to_thread(self.wait, timeout, check=check)
-        except CancelledError:
-            self.stop()
-            raise
+        return await self._in_thread(lambda: self.wait(timeout, check=check))
 
     async def results_async(self, timeout: float | None = None) -> list[Any]:
         """Return what results() does, in a coroutine. A task that is cancelled ends the run."""
-        await self.wait_async(timeout)
-        return self.results()
+        return await self._in_thread(lambda: self.results(timeout))
+
+    async def _in_thread(self, wait: Callable[[], T]) -> T:
+        from asyncio import CancelledError, to_thread
+
+        try:
+            return await to_thread(wait)
+        except CancelledError:
+            self.stop()
+            raise
 
     # --------------------------------------------------------------------- end it
 
@@ -227,6 +242,10 @@ class Run:
     def __repr__(self) -> str:
         return f"<Run {self.id}>"
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let another process have it, as Run.find does."""
+        return type(self), (self.id, self._folder)
+
     # --------------------------------------------------------------------- inside
 
     def _wait(self, timeout: float | None) -> None:
@@ -267,23 +286,49 @@ class Run:
             sleep(POLL_SECONDS)
 
     def _close(self, code: int) -> None:
-        """Release what is held for the child. Raises the launcher's own usage error.
-
-        A job that was refused leaves no record.
-        """
-        _alive.pop(self.id, None)
-        with self._lock:
-            if self._held_fd >= 0:
-                os.close(self._held_fd)
-                self._held_fd = -1
+        """Release what is held for the child. Raises the launcher's own usage error."""
+        self._release()
         for reader in self._readers:
             reader.join(SHOWN_SECONDS)
-        if code == EXIT_USAGE and self.entry is None:
-            self._refusal = self._reason()
-            from shutil import rmtree
+        if code < 0:  # it was killed: its launcher ends the ranks meanwhile
+            with suppress(TimeoutError):
+                self._poll(KILLED_SECONDS)
+        if self._problem is not None:
+            raise self._problem
 
-            rmtree(self._folder, ignore_errors=True)
-            raise UsageError(self._refusal or "the job could not be started")
+    def _release(self) -> None:
+        """Let go of a child that has ended; of one that never began, nothing is left."""
+        assert self._child is not None
+        with self._lock:
+            if self._held_fd < 0:
+                return
+            os.close(self._held_fd)
+            self._held_fd = -1
+            _alive.pop(self.id, None)
+            names = os.listdir(self._folder) if os.path.isdir(self._folder) else []
+            # Killed: its launcher may write the record now. A full disk: there may be results.
+            if self._child.returncode != -9 and not {"run.json", RESULTS} & {*names}:
+                import shutil
+
+                self._why = self._reason()
+                if self._child.returncode == EXIT_USAGE:
+                    self._problem = self._read_problem()
+                shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _read_problem(self) -> UsageError:
+        import json
+
+        with suppress(OSError), open(f"{self._folder}/reason.json", encoding="utf-8") as file:
+            return UsageError.of([Problem(*each) for each in json.load(file)])
+        return UsageError(self._why or "the job could not be started")
+
+    def _disown(self) -> None:
+        """In a process that was forked: the launcher is its parent's child, and ends with that."""
+        with suppress(OSError):  # the parent may have closed it just now
+            os.close(self._held_fd)
+        if self._child is not None:
+            self._child.returncode = 0  # Popen asks no more
+        self._held_fd, self._child, self._readers, self._lock = -1, None, (), Lock()
 
     def _signal(self, *names: str) -> None:
         import signal
@@ -297,7 +342,7 @@ class Run:
         path = os.path.join(self._folder, "reason")
         with suppress(OSError), open(path, encoding="utf-8") as file:
             return file.read().strip()
-        return self._refusal
+        return self._why
 
     @property
     def entry(self) -> RegisteredJob | None:
@@ -311,19 +356,41 @@ class Run:
         return None
 
     def _recorded(self) -> RegisteredJob:
-        entry = self.entry
-        if entry is None:
-            raise PaddockError(f"{self.id} is still starting", hint="try again in a moment")
-        return entry
+        """Return its entry, waiting for the launcher to write it. Raises PaddockError."""
+        from time import sleep
+
+        while True:
+            is_going_on = self._child is not None and self._child.poll() is None
+            if (entry := self.entry) is not None:
+                return entry
+            if not is_going_on:
+                raise self._no_record()
+            # sleep: nothing tells that a file is written
+            sleep(RECORD_SECONDS)
+
+    def _no_record(self) -> PaddockError:
+        if self._child is None and os.path.isdir(self._folder):
+            return PaddockError(f"{self.id} is still starting", hint="try again in a moment")
+        hint = "it was deleted, or it never began: paddock list shows all runs"
+        return PaddockError(f"{self.id} has no record", hint=hint)
 
     def _before_its_record(self) -> JobStatus:
         from time import time
 
         from paddock.backends.types import JobStatus
 
-        code = self._child.poll() if self._child is not None else EXIT_OWN_FAULT
+        if self._child is None:
+            from pathlib import Path
+
+            from paddock.backends.registry import is_abandoned
+
+            is_new = os.path.isdir(self._folder) and not is_abandoned(Path(self._folder))
+            return JobStatus("starting" if is_new else "lost", time(), self._no_record().message)
+        code = self._child.poll()
         if code is None:
             return JobStatus("starting", time())
+        if code < 0:
+            code = EXIT_SIGNAL_BASE - code
         state = "cancelled" if self._is_stopped else "succeeded" if code == 0 else "failed"
         return JobStatus(state, time(), self._reason(), code)  # type: ignore[arg-type]  # all are
 
@@ -378,6 +445,8 @@ class Run:
                 number, role, rank, among, _ = name.split(".")
                 if role == "worker":  # parameter servers return nothing
                     found.setdefault((int(number), int(among)), {})[int(rank)] = name
+        if not found and not os.path.isdir(self._folder):
+            raise self._no_record()
         if not found:
             hint = "only functions do, paddock.launch(function), and not after sys.exit or exec"
             raise PaddockError(f"{self.id} returned no results", hint=hint)
@@ -385,7 +454,10 @@ class Run:
         if missing := sorted({*range(size)} - {*names}):
             what = f"{self.id}: {ranks_text(missing)} exited without a result (os._exit, exec)"
             raise PaddockError(what, hint="let the function return in every rank")
-        return [self._result_of(rank, os.path.join(folder, names[rank])) for rank in range(size)]
+        results = [self._result_of(rank, os.path.join(folder, names[rank])) for rank in range(size)]
+        with suppress(OSError):
+            os.unlink(os.path.join(self._folder, CALLER))
+        return results
 
     def _result_of(self, rank: int, path: str) -> Any:
         try:
@@ -399,7 +471,7 @@ class Run:
         """Return the directory of the results; those of a submitted run are copied there first."""
         from paddock.backends.table import LAUNCH
 
-        folder = os.path.join(self._folder, "results")
+        folder = os.path.join(self._folder, RESULTS)
         entry = self.entry
         if os.path.isdir(folder) or entry is None or entry.handle.backend == LAUNCH:
             return folder
@@ -419,9 +491,9 @@ class Run:
 
 def running_in(cell: tuple[str, int] | None) -> Run | None:
     """Return the run that an earlier execution of the same cell launched, if it still runs."""
-    for run in _alive.values():
+    for run in [run for run in [*_alive.values()] if not run.is_done()]:
         if cell and run._cell and run._cell[0] == cell[0] and run._cell[1] != cell[1]:
-            return None if run.is_done() else run
+            return run
     return None
 
 
@@ -442,13 +514,30 @@ def _at_exit() -> None:
     A thread of concurrent.futures is waited for in the same way.
     """
     is_over = hasattr(sys, "ps1") or "ipykernel" in sys.modules or hasattr(sys, "last_value")
-    ours = [run for run in _alive.values() if run._pid == os.getpid()]  # not of one that forked us
-    for run in ours:
-        if is_over:
+    left = [run for run in [*_alive.values()] if not run.is_done()]
+    if is_over:
+        for run in left:
             run.stop()
-    for run in ours:
-        with suppress(PaddockError, KeyboardInterrupt):
-            run.wait(check=False)
+    elif left:
+        text = ", ".join(run.id for run in left)
+        sys.stderr.write(
+            f"paddock: waiting for {text}: Ctrl-C stops {'them' if left[1:] else 'it'}\n"
+        )
+    for run in left:
+        try:
+            run._wait(None)
+        except KeyboardInterrupt:
+            for each in left:
+                each.stop()
+        except (PaddockError, RuntimeError):  # no thread can be started for its status
+            continue
+
+
+def _after_fork() -> None:
+    for run in _alive.values():
+        run._disown()
+    _alive.clear()
 
 
 atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_after_fork)

@@ -13,12 +13,12 @@ from secrets import token_hex
 
 from paddock.api import call, function
 from paddock.api.launch import (
-    MODULE,
     call_text,
+    check_all,
+    is_function,
     launch_flags,
     load_function,
     name_of_target,
-    no_keywords,
     refuse_in_rank,
 )
 from paddock.api.run import RESULTS_THERE, Run
@@ -83,11 +83,17 @@ def submit(
     Raises UsageError with all problems, PaddockError when the site refuses the job.
     """
     refuse_in_rank("submit")
-    if isinstance(target, str) and MODULE.fullmatch(target):
-        target = load_function(target)
-    problems: list[Problem] = [] if callable(target) or not kwargs else [no_keywords(kwargs)]
+    if isinstance(target, os.PathLike):
+        target = os.fspath(target)
+    problems = check_all(
+        target, args, kwargs, site=site, hosts=hosts, nodes=nodes, env=env, name=name,
+        run_id=run_id, package=package, python=python, flags=flags,
+        result_bytes_max=result_bytes_max,
+    )  # fmt: skip
     words = launch_flags(nproc, devices, elastic, max_restarts, timeout, warm, problems)
     refuse(problems)
+    if isinstance(target, str) and is_function(target):
+        target = load_function(target)
     own = {
         "--site": site, "--hosts": hosts if isinstance(hosts, str) else ",".join(hosts or ()),
         "--np-nodes": str(nodes or ""), "--package": os.fspath(package or ""),
@@ -140,8 +146,8 @@ def _sent(
     result_bytes_max: int | None,
 ) -> Iterator[list[str]]:
     """Yield the words of the script and its arguments. A function is in the package meanwhile."""
-    if isinstance(target, str):
-        yield [target, *map(str, args)]
+    if isinstance(target, (str, os.PathLike)):
+        yield [str(target), *map(str, args)]
     elif not callable(target):
         yield [*map(str, target), *map(str, args)]
     else:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from paddock.api.check import wrong_keywords, wrong_target
 from paddock.api.launch import launch, name_of_target, refuse_in_rank
 from paddock.api.run import Run
 from paddock.api.submit import submit
@@ -23,7 +24,7 @@ from paddock.backends.sweeps.machine import SweepPoint
 from paddock.backends.sweeps.results import rows_of, sorted_rows, table_lines, write_csv
 from paddock.backends.types import JobStatus
 from paddock.cli.sweep import last_values
-from paddock.errors import PaddockError, UsageError
+from paddock.errors import PaddockError, UsageError, refuse
 from paddock.local.runs.entry import as_name, registry_folder
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ def sweep(
     [({'exp': 2, 'base': 10}, 100), ({'exp': 3, 'base': 10}, 1000)]
     """
     refuse_in_rank("sweep")
+    if isinstance(target, os.PathLike):
+        target = os.fspath(target)
+    own = {"at_once": at_once, "retry_lost": retry_lost, "name": name, "site": site}
+    refuse([*wrong_target(target, args), *wrong_keywords({**options, **own})])
     if at_once < 1:
         raise UsageError(f"at_once={at_once}: at least 1 run is needed", hint="at_once=4")
     words = () if callable(target) or isinstance(target, str) else tuple(target)
@@ -131,6 +136,7 @@ class _SweptRuns:
     ) -> None:
         self.values: dict[str, dict[str, object]] = {}
         self.returned: dict[str, object] = {}
+        assert not isinstance(target, os.PathLike)
         self._target, self._args, self._site, self._options = target, args, site, dict(options)
         self._runs: dict[str, Run] = {}
 

@@ -45,6 +45,7 @@ ABANDONED_SECONDS = 60.0  # an entry gets its run.json before
 OURS = re.compile(
     r"\.?((run|sending|status|plan)\.json|events\.jsonl|git\.txt|try)(\..+)?|control|\.paddock"
     r"|(workerlog|serverlog|heterlog|stacks)\..+|(launcher|endpoints)\.log|history(\.jsonl)?"
+    r"|call|caller|reason(\.json)?"  # of paddock.launch; what functions returned is not among it
 )
 
 
@@ -241,7 +242,7 @@ class Registry:
             try:
                 found.append(read_entry(folder))
             except FileNotFoundError:
-                self.damaged += [name] if _is_abandoned(folder) else []
+                self.damaged += [name] if is_abandoned(folder) else []
             except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError,
                     OverflowError):  # fmt: skip
                 self.damaged.append(name)
@@ -325,7 +326,7 @@ def _began_at() -> Callable[[RegisteredJob], float]:
     return began_at
 
 
-def _is_abandoned(folder: Path) -> bool:
+def is_abandoned(folder: Path) -> bool:
     """Return True if an entry without run.json is older than one that is just being written."""
     try:
         return time.time() - folder.stat().st_mtime > ABANDONED_SECONDS

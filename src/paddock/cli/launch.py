@@ -42,11 +42,13 @@ def run(argv: Sequence[str]) -> int:
         return _run(argv)
     except PaddockError as error:  # before there is a launcher
         from paddock.jobfile.args import record_of
-        from paddock.local.runs.record import drop_error, keep_error
+        from paddock.local.runs.record import drop_error, keep_error, keep_problems
 
         if record := record_of(argv):
             drop_error(record)
         keep_error(record, error.message)
+        if isinstance(error, UsageError):
+            keep_problems(error.problems)
         raise
 
 

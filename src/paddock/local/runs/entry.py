@@ -30,9 +30,10 @@ KEPT_RUNS = 1000
 REMOVED_AT_ONCE = 20
 NOWHERE = "/dev/null/no-home"  # where nothing can be made, by root neither
 # Of paddock.launch (api/launch.py): the entry that it made; a pipe that ends when its process does;
-# a function, as people read it. CALL: the file in an entry that has the function.
+# a function, as people read it. Files of an entry: CALL has the function; CALLER the process that
+# has not read its results yet.
 GIVEN_ID, CALLER_FD, CALL_TEXT = "PADDOCK_RUN_ID", "PADDOCK_CALLER_FD", "PADDOCK_CALL"
-CALL = "call"
+CALL, CALLER = "call", "caller"
 CONTROL = "control"  # the name of the control socket
 DRAWS = 8  # of an id, until an unused one is found
 NAME_CHARACTERS_MAX = 40
@@ -187,6 +188,11 @@ def _remove_ended(folder: str) -> bool:
         with open(os.path.join(folder, "run.json"), encoding="utf-8") as file:
             row = json.load(file)
         is_over = end is not None or is_gone(row["details"]["process"])  # killed
+        try:
+            with open(os.path.join(folder, CALLER), encoding="ascii") as file:
+                is_over = is_over and is_gone(file.read()) is not False
+        except FileNotFoundError:
+            pass  # its results have been read, or it was no function
         if not is_over or not row["handle"].startswith("launch:"):
             return False
         directory = str(row["details"].get("directory") or "")

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 
 from paddock.errors import UsageError
-from paddock.local.runs.entry import json_text
+from paddock.local.runs.entry import CALLER_FD, json_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from paddock.errors import Problem
     from paddock.local.output.streams import OutputThread
 
 FILE_MODE = 0o600
@@ -155,6 +156,17 @@ def keep_reason(text: str) -> None:
         return  # no pod of Kubernetes
     with open(fd, "w", encoding="utf-8", errors="replace") as file:
         file.write(" ".join(text.split())[:REASON_CHARACTERS])
+
+
+def keep_problems(problems: Sequence[Problem]) -> None:
+    """Write what is wrong with a launch, with the hints, for paddock.launch, which reads it."""
+    if CALLER_FD in os.environ:
+        path = f"{os.environ.get(TERMINATION_LOG)}.json"
+        try:
+            with open(path, "x", encoding="utf-8") as file:
+                file.write(json_text([[each.message, each.hint] for each in problems]))
+        except OSError:
+            return  # a full disk: the reason is there, without hints
 
 
 def keep_error(path: str, text: str) -> None:
