@@ -22,7 +22,7 @@ DOCS = Path(__file__).resolve().parent
 PAGES = (
     "concepts/state-machines.md",
     *(f"reference/{name}.md" for name in ("commands", "environment", "exit-codes", "flags")),
-    *(f"reference/{name}.md" for name in ("models", "paddlejob", "pserver")),
+    *(f"reference/{name}.md" for name in ("models", "paddlejob", "pserver", "python")),
 )
 # Their tables stay English: they are what the pictures say.
 ENGLISH_TABLES = ("concepts/state-machines.md",)

@@ -370,6 +370,15 @@ def test_the_script_of_the_readme_is_the_example_that_is_run(page: str) -> None:
     assert script in [b.body for b in blocks_of(ROOT / page) if b.language == "python"]
 
 
+def test_pages_name_extras_for_the_clone() -> None:
+    """On no index there is a paddock-train: README alone says where that name works."""
+    named = [p.relative_to(ROOT) for p in PAGES if "paddock-train[" in p.read_text("utf-8")]
+    assert [str(page) for page in named if not page.match("docs/decisions/*")] == [
+        "README.md",
+        "README.zh.md",
+    ]
+
+
 def test_the_ten_lines_are_those_of_the_example() -> None:
     """What the pages show is the script that is tested, to the letter."""
     script = TEN_LINES.read_text("utf-8").partition('"""\n\n')[2]

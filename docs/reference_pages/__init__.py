@@ -2,7 +2,7 @@
 
 `make reference` writes them (__main__.py); a test compares them. launching.py: flags, environment
 and exit codes; paddlejob.py: the fields of a PaddleJob; schemas.py: the JSON Schemas;
-paddock_toml.py: that of paddock.toml.
+paddock_toml.py: that of paddock.toml; python.py: the names of `import paddock`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from paddock.cli.main import COMMANDS as NAMES
 from paddock.ps.server import options
 from paddock.rec.config.places import World
 from paddock.rec.models import reference as models
-from reference_pages import launching, paddock_toml
+from reference_pages import launching, paddock_toml, python
 from reference_pages.paddlejob import reference_text
 from reference_pages.schemas import schemas
 
@@ -45,6 +45,7 @@ def pages() -> dict[str, str]:
         "commands.md": page(),
         **launching.pages(),
         "paddlejob.md": reference_text(),
+        "python.md": python.page(),
         "pserver.md": options.page(),
         "models.md": models.markdown(World("/", {})),
         "paddock-toml.schema.json": paddock_toml.schema(),

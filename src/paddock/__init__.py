@@ -1,7 +1,15 @@
 """Paddock starts, supervises and scales distributed training jobs.
 
-From Python: `paddock.launch(train, nproc=2)` (api/__init__.py says where the rest is). `import
-paddock` imports none of it: a name comes from its module once it is used. __init__.pyi has types.
+launch, submit, sweep      start a job here, on a site, or once for each point of a grid
+Run                        what they return: wait for it, its results, status and logs; stop it
+make_job, explain          a job (Job) and its plan (Plan) as values; nothing starts
+RankFailedError, ...       the rank that failed first, where, and why
+rank, world_size, report   and others: for code that runs in a rank
+
+    paddock.launch(train, 0.1, nproc=2).result    # of rank 0
+
+`import paddock` imports none of it: a name comes from its module (api/) once it is used.
+__init__.pyi has types.
 """
 
 __version__ = "0.1.0"

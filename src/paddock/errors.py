@@ -30,6 +30,9 @@ CONTROLS = dict.fromkeys({*range(32), *range(127, 160)} - {9, 10}, "?")
 class PaddockError(Exception):
     """A failure the user can act on.
 
+    message: what failed, the value, the limit, where. hint: the next command, or "". exit_code: of
+    the command that it ends. retryable: the same call may succeed later.
+
     Examples:
         >>> str(PaddockError("log_dir '/x' is not writable", hint="choose another with --log-dir"))
         "log_dir '/x' is not writable (hint: choose another with --log-dir)"

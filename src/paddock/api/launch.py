@@ -67,17 +67,19 @@ def launch(
     A function runs in every rank with `args` and `kwargs`, after the environment of its framework
     is set: MASTER_ADDR, RANK and so on. Other targets take `args` as their arguments.
 
-    nproc: processes; one for each device by default. devices: such as "0,1". elastic: minimum and
-    maximum of nodes. env: variables for the ranks. timeout: of the job, in seconds. warm: True
-    imports the framework once and forks the ranks; "keep" also for the next launch. name: of the
-    run. run_id: its id, for tools that choose it; by default its name and four digits. flags:
-    more flags of `paddock launch`. quiet: show no output; the logs have it. result_bytes_max: of
-    the result of each rank.
+    nproc: processes; one for each device by default. devices: such as "0,1" or [0, 1]. elastic:
+    minimum and maximum of nodes. max_restarts: after failures, 0 by default. env: variables for
+    the ranks. timeout: of the job, in seconds; then its exit code is 124. warm: True imports the
+    framework once and forks the ranks; "keep" also for the next launch. name: of the run. run_id:
+    its id, for tools that choose it; by default its name and four digits. flags: more flags of
+    `paddock launch`. quiet: show no output; the logs have it. result_bytes_max: of the result of
+    each rank, in bytes; 256 MiB by default.
 
     The output of rank 0 is shown in this notebook's cell or on this terminal. The job ends with
     this process, and with `with paddock.launch(...) as run:`. No live process is forked.
 
     Raises UsageError with all problems: of the arguments, and a function that cannot be pickled.
+    What fails later is raised by wait(), results() and result: RankFailedError, RunFailedError.
 
     >>> import paddock
     >>> paddock.launch(pow, 2, 10, nproc=2, quiet=True).results()

@@ -30,7 +30,7 @@ from paddock.command_line import FlagTable, flag, read_line
 from paddock.core.hosts import LOOPBACK, host_of
 from paddock.core.job import Entrypoint, Job
 from paddock.core.value import replace
-from paddock.errors import EXIT_SIGNAL_BASE, HelpAsked, Problem, UsageError, refuse
+from paddock.errors import EXIT_SIGNAL_BASE, HelpAsked, Problem, UsageError, extra_hint, refuse
 from paddock.jobfile.args import to_integer
 from paddock.jobfile.flags import FLAGS as LAUNCH
 from paddock.jobfile.flags import FOREIGN
@@ -142,7 +142,7 @@ def _job_problems(job: Job, rank: int) -> list[Problem]:
 def _debugpy_problems(port: int) -> list[Problem]:
     """The problems of listening for an editor at this port."""
     if find_spec("debugpy") is None:
-        hint = "pip install debugpy, or 'paddock-train[debug]'; without --debugpy it is pdb"
+        hint = f"{extra_hint('debug')}; without --debugpy it is pdb"
         return [Problem("--debugpy needs the package debugpy, which is not installed", hint)]
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

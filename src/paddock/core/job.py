@@ -268,6 +268,7 @@ class Job:
         return self.is_elastic or self.restart.max_restarts > 0
 
     def role(self, name: RoleName) -> Role | None:
+        """Return the role of this name; None if the job has none."""
         for role in self.roles:
             if role.name == name:
                 return role
@@ -294,6 +295,7 @@ class Job:
         return self.rendezvous.lease_seconds if self.nnodes_max > 1 else 0.0
 
     def command_of(self, name: RoleName, rank: int = -1) -> Entrypoint:
+        """Return the command of a role, or of one rank of it."""
         own = self.servers.command if name == "ps" else None
         own = self.rank_commands.get(rank) if name == "worker" else own
         return own or self.command

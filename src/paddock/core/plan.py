@@ -88,10 +88,12 @@ class Plan:
         return tuple(found)
 
     def on_node(self, node_rank: int) -> tuple[Proc, ...]:
+        """The processes of a node, in starting order."""
         return tuple(p for p in self.procs if p.node_rank == node_rank)
 
     @property
     def world_size(self) -> int:
+        """The number of ranks of the job: processes of the role worker."""
         return sum(1 for p in self.procs if p.role == "worker")
 
 

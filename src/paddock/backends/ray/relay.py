@@ -30,7 +30,7 @@ from typing import Any, BinaryIO
 from paddock.backends.ray import actor as actors
 from paddock.backends.ray.client import CHUNK_BYTES, HEAD_BYTES, socket_path
 from paddock.backends.ray.plan import lack, resources_text
-from paddock.errors import PaddockError, UsageError
+from paddock.errors import PaddockError, UsageError, extra_hint
 
 NAMESPACE = "paddock"
 IDLE_SECONDS = 60.0
@@ -233,7 +233,7 @@ def connect(cluster: str) -> Any:
     try:
         import ray
     except ImportError as error:
-        hint = f"{sys.executable} -m pip install 'paddock-train[ray]'"
+        hint = f"{sys.executable} -m {extra_hint('ray')}"
         raise UsageError("there is no ray in the Python of paddock", hint=hint) from error
     address = os.environ.get("RAY_ADDRESS", "") if cluster == "auto" else cluster
     host, _, port = address.rpartition(":")
