@@ -68,6 +68,8 @@ def plain(line: str) -> str:
     line = STAMP.sub("", COLOUR.sub("", line)).rstrip()
     line = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "node-a", line)
     line = re.sub(r"\d+ (min|h) (\d+ \w+)", "0.0 s", line)  # a slow machine's seconds
+    # A rank whose peer has gone either fails in its all-reduce or is stopped: what comes first.
+    line = line.replace("paddock: failed after it: ", "paddock: stopped as a result: ")
     return re.sub("[ \t]+", " ", VARYING.sub("0", line))
 
 
