@@ -9,7 +9,7 @@ debug                             ``paddock debug``: one rank under pdb or an ed
 explain                           ``paddock explain``: the plan of a job as text and JSON
 explain_kubernetes, operator      the objects of a PaddleJob; install and run the operator
 submit, jobs, job_status, rerun   submit a job; list, stop, fetch runs; their status; rerun
-after, sweep                      wait for runs before a submission; the runs of a grid
+sweep                             the runs of a grid
 watch, top, top_app               stacks and bill of a run; the live board, plain and with textual
 web                               see runs in a browser, or as one file
 ps, ps_text                       parameter servers: query and control; texts

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from paddock.backends.registry import RegisteredJob, Registry
 from paddock.backends.status import POLL_SECONDS, ask, runs_of, shown_name
 from paddock.backends.types import JobStatus, parse_handle, split_list
-from paddock.cli.family import say
 from paddock.errors import PaddockError, Problem, UsageError, refuse
+from paddock.local.report.width import say
 
 ENDS = ("ok", "any")
 EXIT_NOT_SUBMITTED = 1

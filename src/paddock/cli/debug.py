@@ -23,7 +23,7 @@ from importlib.util import find_spec
 
 from paddock.cli import launch
 from paddock.cli.explain import show_plan
-from paddock.cli.family import CliCommand, Operand, named, say
+from paddock.cli.family import CliCommand, Operand, named
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.cli.main import answered
 from paddock.command_line import FlagTable, flag, read_line
@@ -37,6 +37,7 @@ from paddock.jobfile.flags import FOREIGN
 from paddock.jobfile.parse import ParsedLaunch
 from paddock.local.facts.devices import find_devices
 from paddock.local.guardian import PR_SET_PDEATHSIG, find_prctl
+from paddock.local.report.width import say
 from paddock.local.runs.control import short_path
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "checks", "debugged_rank.py")

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, named, say
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, named
 from paddock.command_line import flag
 from paddock.errors import UsageError
+from paddock.local.report.width import say
 
 if TYPE_CHECKING:
     from paddock.kube.client import Manifest

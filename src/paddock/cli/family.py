@@ -6,7 +6,6 @@ a ParsedCommand: an attribute for each value, of the type that its metavar tells
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
 
 from paddock.command_line import (
@@ -25,6 +24,7 @@ from paddock.command_line import (
 from paddock.core.value import value
 from paddock.errors import HelpAsked, Problem, UsageError
 from paddock.jobfile.args import to_integer
+from paddock.local.report.width import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -161,14 +161,6 @@ def parse_command(command: CliCommand, line: ParsedLine) -> ParsedCommand:
     for note in line.notes:
         say(f"warning: {note}")
     return ParsedCommand(**found)
-
-
-def say(text: str) -> None:
-    """Print a line for people on stderr, within the terminal; stdout is for the result."""
-    from paddock.local.report.reporter import fit_terminal
-
-    sys.stderr.write(fit_terminal(f"paddock: {text}\n"))
-    sys.stderr.flush()
 
 
 def usage_of(command: CliCommand) -> str:

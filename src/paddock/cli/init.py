@@ -21,12 +21,13 @@ from paddock.backends.sites.find import find_site
 from paddock.backends.sites.keys import keys_of
 from paddock.backends.sites.profile import PROJECT_FILE
 from paddock.backends.types import split_list
-from paddock.cli.family import CliCommand, ParsedCommand, named, say
+from paddock.cli.family import CliCommand, ParsedCommand, named
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import flag
 from paddock.core.job import Entrypoint, Job
 from paddock.errors import UsageError, problem_text
 from paddock.local.facts.devices import find_devices
+from paddock.local.report.width import say
 
 Sites = dict[str, dict[str, object]]
 Ask = Callable[[str, str], str]  # question, default -> answer; "-" leaves something out

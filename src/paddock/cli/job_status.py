@@ -18,10 +18,9 @@ from paddock.backends.registry import RegisteredJob
 from paddock.backends.status import POLL_SECONDS, ask, ask_all, exit_code, shown_name
 from paddock.backends.text import age, clean, coloured, list_lines, status_lines, word_of
 from paddock.backends.types import FINAL, JobStatus, LogChunk, LogQuery
-from paddock.cli.family import say
 from paddock.errors import PaddockError
 from paddock.local.output.console import write_all
-from paddock.local.report.width import terminal_width
+from paddock.local.report.width import say, terminal_width
 
 KEEP_SECONDS = 10.0
 LAST_LINES_SECONDS = 10.0

@@ -35,13 +35,14 @@ from paddock.backends.status import (
 from paddock.backends.sweeps.follow import find_sweep_of, stop_sweep
 from paddock.backends.text import clean, word_of
 from paddock.backends.types import JobStatus
-from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named, say
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named
 from paddock.cli.job_status import keep_histories, show, show_list, shown, watch
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.command_line import flag
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.local.output.console import write_all
 from paddock.local.report.text import count
+from paddock.local.report.width import say
 from paddock.watch.meter import ProgressMeter
 
 DAMAGED_SHOWN = 4

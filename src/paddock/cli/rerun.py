@@ -16,10 +16,11 @@ from typing import Any
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.status import one_of
 from paddock.backends.table import LAUNCH
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, named, say
+from paddock.cli.family import CliCommand, Operand, ParsedCommand, named
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.core.secrets import HIDDEN
 from paddock.errors import Problem, UsageError
+from paddock.local.report.width import say
 from paddock.local.runs.entry import CALL, CALL_TEXT, GIVEN_ID, take_entry
 
 SENT_CALL = "paddock-call-"  # a directory that was sent with a package, and removed (api/submit.py)

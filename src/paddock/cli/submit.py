@@ -32,7 +32,6 @@ from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
 from paddock.backends.status import ask
 from paddock.backends.table import BACKENDS
 from paddock.backends.types import Handle, Site, Submission, SubmissionPlan
-from paddock.cli.family import say
 from paddock.cli.job_status import stay, watch
 from paddock.contracts.environment import inherited
 from paddock.core.job import Job
@@ -41,7 +40,7 @@ from paddock.jobfile.masked import command_text, masked_args
 from paddock.jobfile.parse import parse
 from paddock.jobfile.servers import uses_ps
 from paddock.local.output.console import write_all
-from paddock.local.report.width import fitted, terminal_width
+from paddock.local.report.width import fitted, say, terminal_width
 from paddock.local.runs.entry import as_name
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")

@@ -26,7 +26,7 @@ from paddock.backends.sweeps.results import rows_of, table_lines, write_csv
 from paddock.backends.table import HOSTED
 from paddock.backends.types import DEFAULT_ROOT, JobStatus, Submission
 from paddock.cli.after import Dependency, read_after, wait_for
-from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named, say
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.cli.main import answered
 from paddock.cli.rerun import recorded_words
@@ -42,7 +42,7 @@ from paddock.errors import (
 )
 from paddock.jobfile.args import to_integer
 from paddock.jobfile.masked import masked_args
-from paddock.local.report.width import terminal_width
+from paddock.local.report.width import say, terminal_width
 from paddock.watch.history import last_rows
 
 # Of the sweep, and not of its runs.

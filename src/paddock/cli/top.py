@@ -23,10 +23,9 @@ from paddock.backends.registry import RegisteredJob
 from paddock.backends.status import ask_all, runs_of
 from paddock.backends.text import age, clean, news_lines, word_of
 from paddock.backends.types import JobStatus, process_name
-from paddock.cli.family import say
 from paddock.errors import extra_hint
 from paddock.local.report.text import count
-from paddock.local.report.width import cut, fitted
+from paddock.local.report.width import cut, fitted, say
 from paddock.watch.servers import COUNTED
 from paddock.watch.view import RankView, RunView, ServerView
 from paddock.web.runs import RunSource, rank_texts

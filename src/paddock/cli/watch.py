@@ -8,11 +8,11 @@ from typing import Any
 from paddock.backends.backend import find_backend
 from paddock.backends.status import one_of, shown_name
 from paddock.backends.text import clean
-from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, say
+from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand
 from paddock.command_line import flag
 from paddock.errors import UsageError
 from paddock.local.report.text import count
-from paddock.local.report.width import fitted, terminal_width
+from paddock.local.report.width import fitted, say, terminal_width
 from paddock.watch.bill import Bill, bill_line, bill_of
 from paddock.watch.history import VERSION, HistoryRows, read_history
 from paddock.watch.slow import slow_text

@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from paddock.backends.status import ask_all, one_of
-from paddock.cli.family import CliCommand, Operand, ParsedCommand, say
+from paddock.cli.family import CliCommand, Operand, ParsedCommand
 from paddock.command_line import flag
 from paddock.errors import UsageError
 from paddock.local.output.console import write_all
+from paddock.local.report.width import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

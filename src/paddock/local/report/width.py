@@ -1,4 +1,4 @@
-"""The width of this terminal, and texts and tables fitted to it.
+"""The width of this terminal, texts and tables fitted to it, and what commands say there.
 
 No word is broken: words go to the next line, and a table's last column is cut.
 """
@@ -116,3 +116,11 @@ def cut(text: str, room: int) -> str:
     ('python t…', 'train.py')
     """
     return text if len(text) <= room else text[: max(room - 1, 1)] + "…"
+
+
+def say(text: str) -> None:
+    """Print a line for people on stderr, within the terminal; stdout is for the result."""
+    from paddock.local.report.reporter import fit_terminal
+
+    sys.stderr.write(fit_terminal(f"paddock: {text}\n"))
+    sys.stderr.flush()
