@@ -22,11 +22,11 @@ from paddock.api.launch import (
     refuse_in_rank,
 )
 from paddock.api.run import RESULTS_THERE, Run
+from paddock.backends.after import wait_for
 from paddock.backends.backend import find_backend
 from paddock.backends.registry import new_id
 from paddock.backends.sites.find import find_site
 from paddock.backends.types import CALL_PYTHON
-from paddock.cli.after import wait_for
 from paddock.cli.submit import read_args, read_submission, start
 from paddock.errors import Problem, UsageError, refuse
 from paddock.local.runs.entry import CALL, as_name

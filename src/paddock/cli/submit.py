@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
         for sentence in plan.cannot:
             say(f"warning: {sentence}")
         if split.waits:
-            from paddock.cli.after import wait_for
+            from paddock.backends.after import wait_for
 
             wait_for(split.waits)
         retries, retry = _retries(split), 0
@@ -264,7 +264,7 @@ def read_submission(split: SubmitArgs) -> Submission:
     try:
         _retries(split)
         if "after" in own:
-            from paddock.cli.after import read_after
+            from paddock.backends.after import read_after
 
             for_slurm, split.waits = read_after(own["after"], site.backend)
             own = {**own, "after": for_slurm}

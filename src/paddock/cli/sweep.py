@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
+from paddock.backends.after import Dependency, read_after, wait_for
 from paddock.backends.backend import find_backend
 from paddock.backends.flags import TABLE, SubmitArgs, split_args
 from paddock.backends.registry import RegisteredJob, Registry
@@ -25,7 +26,6 @@ from paddock.backends.sweeps.machine import Sweep, SweepPoint
 from paddock.backends.sweeps.results import rows_of, table_lines, write_csv
 from paddock.backends.table import HOSTED
 from paddock.backends.types import DEFAULT_ROOT, JobStatus, Submission
-from paddock.cli.after import Dependency, read_after, wait_for
 from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.cli.main import answered
