@@ -56,8 +56,7 @@ def make_job(
 
 
 def _read(words: Sequence[str], problems: list[Problem]) -> Job:
-    from paddock.cli.launch import resolved
-    from paddock.jobfile.parse import parse
+    from paddock.jobfile.parse import parse, resolved
 
     try:
         parsed = parse(words, os.environ, python=sys.executable)

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from paddock.cli.launch import resolved
 from paddock.command_line import FlagTable, flag, read_line, spelled
 from paddock.contracts.environment import proc_env, shared_env
 from paddock.core.hosts import LOOPBACK, Devices, Host, host_of
@@ -27,7 +26,7 @@ from paddock.jobfile.args import DEFAULT, is_set
 from paddock.jobfile.flags import FLAGS as LAUNCH
 from paddock.jobfile.flags import NO_FLAG
 from paddock.jobfile.nodes import hosts_of
-from paddock.jobfile.parse import ParsedLaunch, crowd_note, parse, usable_cores
+from paddock.jobfile.parse import ParsedLaunch, crowd_note, parse, resolved, usable_cores
 from paddock.local.facts.devices import find_devices
 from paddock.local.output.logs import RUNS, has_own_folder
 from paddock.local.report.text import count

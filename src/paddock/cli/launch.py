@@ -10,7 +10,6 @@ import os
 import sys
 
 from paddock.command_line import nearest
-from paddock.core.value import replace
 from paddock.errors import (
     EXIT_NOT_EXECUTABLE,
     EXIT_NOT_FOUND,
@@ -22,7 +21,7 @@ from paddock.errors import (
     problem_text,
 )
 from paddock.jobfile.flags import LAUNCH
-from paddock.jobfile.parse import crowd_note, parse, usable_cores
+from paddock.jobfile.parse import parse, resolved, usable_cores
 from paddock.local.runs.entry import profiles_path
 
 TYPE_CHECKING = False
@@ -165,28 +164,6 @@ def run_here(
         text = f"paddock: error: {why}\n{traceback.format_exc()}"
         last_words(text, parsed.job.record, why)
         return EXIT_OWN_FAULT
-
-
-def resolved(parsed: ParsedLaunch) -> ParsedLaunch:
-    """Complete the job from files: its hosts, a job file, the script, the servers' command."""
-    if not parsed.file and any(word.startswith("--") for word in parsed.job.command.args):
-        from paddock.jobfile.misplaced import misplaced_note
-
-        parsed = replace(parsed, notes=(*parsed.notes, *misplaced_note(parsed.job.command)))
-    if parsed.job.rendezvous.hostfile:
-        from paddock.jobfile.dialects.allocation import resolve_hosts
-
-        parsed = replace(parsed, job=resolve_hosts(parsed.job))
-    if parsed.file:
-        from paddock.jobfile.dialects.paddlejob import resolve_file
-
-        parsed = resolve_file(parsed)
-    job = parsed.job
-    if job.role("ps") is not None:
-        from paddock.jobfile.servers import decide_servers
-
-        job = decide_servers(job)
-    return replace(parsed, job=job, notes=(*parsed.notes, *crowd_note(job, usable_cores())))
 
 
 def _has_pidfd() -> bool:

@@ -340,7 +340,7 @@ def _read_job(split: SubmitArgs, nnodes: str, python: str) -> tuple[Job, str]:
         words += ["-f", split.file]
     if split.script or "from" in split.own:  # which runs what is in that directory
         words += ["--", *(split.script or ("job.sh",))]
-    from paddock.cli.launch import resolved
+    from paddock.jobfile.parse import resolved
 
     parsed = resolved(parse(words, {}, python=python))
     if not split.file:

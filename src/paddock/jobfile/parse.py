@@ -1,7 +1,8 @@
 """Command line and environment -> ParsedLaunch, which has the Job.
 
-The one entry is ``parse(argv, env, python=...)``. No I/O here, and no module that the launch path
-has to pay for. Everything that can be checked without looking at the machine is.
+The entry is ``parse(argv, env, python=...)``, without I/O: it checks everything that can be checked
+without looking at the machine. ``resolved`` completes the job from the files that it names. No
+module is loaded here that the launch path would have to pay for.
 """
 
 from __future__ import annotations
@@ -104,6 +105,28 @@ def parse(
     if problems:
         raise UsageError.of(problems)
     return ParsedLaunch(job, tuple(notes), file, values=values, env_args=tuple(words.env))
+
+
+def resolved(parsed: ParsedLaunch) -> ParsedLaunch:
+    """Complete the job from files: its hosts, a job file, the script, the servers' command."""
+    if not parsed.file and any(word.startswith("--") for word in parsed.job.command.args):
+        from paddock.jobfile.misplaced import misplaced_note
+
+        parsed = replace(parsed, notes=(*parsed.notes, *misplaced_note(parsed.job.command)))
+    if parsed.job.rendezvous.hostfile:
+        from paddock.jobfile.dialects.allocation import resolve_hosts
+
+        parsed = replace(parsed, job=resolve_hosts(parsed.job))
+    if parsed.file:
+        from paddock.jobfile.dialects.paddlejob import resolve_file
+
+        parsed = resolve_file(parsed)
+    job = parsed.job
+    if job.role("ps") is not None:
+        from paddock.jobfile.servers import decide_servers
+
+        job = decide_servers(job)
+    return replace(parsed, job=job, notes=(*parsed.notes, *crowd_note(job, usable_cores())))
 
 
 def _command_problems(words: LaunchArgs) -> list[Problem]:
