@@ -88,7 +88,7 @@ def explain(job: Job, *, hosts: Sequence[str] = ()) -> Plan:
     """
     import socket
 
-    from paddock.cli.explain import imagined_plan
+    from paddock.jobfile.imagined import imagined_plan
     from paddock.local.facts.devices import find_devices
 
     return imagined_plan(job, find_devices(job, os.environ), socket.gethostname(), hosts)

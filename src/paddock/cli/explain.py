@@ -16,16 +16,16 @@ from itertools import groupby
 
 from paddock.command_line import FlagTable, flag, read_line, spelled
 from paddock.contracts.environment import proc_env, shared_env
-from paddock.core.hosts import LOOPBACK, Devices, Host, host_of
+from paddock.core.hosts import Devices
 from paddock.core.job import Job
-from paddock.core.plan import Plan, Proc, make_plan
+from paddock.core.plan import Plan, Proc
 from paddock.core.secrets import shown_value
 from paddock.core.value import fields_of
 from paddock.errors import HelpAsked, UsageError
 from paddock.jobfile.args import DEFAULT, is_set
 from paddock.jobfile.flags import FLAGS as LAUNCH
 from paddock.jobfile.flags import NO_FLAG
-from paddock.jobfile.nodes import hosts_of
+from paddock.jobfile.imagined import imagined_plan
 from paddock.jobfile.parse import ParsedLaunch, crowd_note, parse, resolved, usable_cores
 from paddock.local.facts.devices import find_devices
 from paddock.local.output.logs import RUNS, has_own_folder
@@ -42,7 +42,6 @@ TABLE = FlagTable("explain", (*FLAGS, *LAUNCH))
 OF_SUBMIT = frozenset(("site", "hosts", "hostfile", "conf"))  # -b, --hosts and the like
 MAX_ROWS = 16  # a longer table is not readable; --json has all
 MAX_TEXT = 160
-UID = "<run>"  # of a run that has not begun
 ROLES = {"server": "ps", "trainer": "worker"}
 OF_COMMAND = ("command.kind",)  # told by the command itself
 # Every field of a job that is shown, with where its value came from.
@@ -133,36 +132,6 @@ def show_plan(
         print(json.dumps(_as_json(parsed, plan, envs), indent=2))
     else:
         print("\n".join(_environment_lines(plan, envs, env_of)))
-
-
-def imagined_plan(job: Job, devices: Devices, name: str, asked: Sequence[str] = ()) -> Plan:
-    """Return the plan of a job before the rendezvous. asked: its hosts, where they are known.
-
-    devices, name: of this machine, which all others are taken to look like.
-    """
-    return make_plan(job, _imagined_hosts(job, devices, name, asked), 0, UID)
-
-
-def _imagined_hosts(
-    job: Job, devices: Devices, name: str, asked: Sequence[str]
-) -> tuple[Host, ...]:
-    """The hosts of a job before the rendezvous: known addresses, else node0, node1, ..."""
-    meeting = job.rendezvous
-    own_rank = meeting.node_rank or 0
-    known = tuple(asked) or meeting.ips or (() if meeting.kind == "alone" else hosts_of(job.roles))
-    hosts = []
-    for node_rank in range(len(asked) or job.nnodes_min):
-        is_own = node_rank == own_rank and not (meeting.ips or asked)
-        address = f"node{node_rank}"
-        if node_rank < len(known):
-            address = known[node_rank]
-        elif is_own and (meeting.own_host or meeting.kind == "alone"):
-            address = meeting.own_host or LOOPBACK
-        # Who gives one node its rank gives all of them theirs.
-        rank = node_rank if meeting.node_rank is not None else 0
-        own_name = name if is_own else address
-        hosts.append(host_of(job, devices, name=own_name, address=address, node_rank=rank))
-    return tuple(hosts)
 
 
 def _environments(
