@@ -60,9 +60,7 @@ def test_the_job_of_another_is_left_alone_when_ids_meet(lab: Lab) -> None:
     theirs = lab.hosts[0].home / "paddock" / "jobs" / "train-aaaa"
     theirs.mkdir(parents=True)
     (theirs / "result").write_text("dear")
-    text = (
-        "import paddock.cli.submit as s, paddock.cli.main as m; s.new_id = lambda _: 'train-aaaa'"
-    )
+    text = "import paddock.backends.submit as s, paddock.cli.main as m; s.new_id = lambda _: 'train-aaaa'"
     (lab.project / "meet.py").write_text(f"import sys\n{text}\nm.main(sys.argv[1:])\n")
     lab.script(FAR)
     line = "cd ~/我的* && exec python meet.py submit --hosts h1,h2,h3 -d train.py"
@@ -78,7 +76,7 @@ def test_an_id_that_another_has_is_drawn_again(lab: Lab) -> None:
     for host, name in zip(lab.hosts, ("train-bbbb", "train-cccc"), strict=False):
         (host.home / "paddock/jobs" / name).mkdir(parents=True)
     text = "ids = iter('abcd')\ns.new_id = lambda _: f'train-{next(ids) * 4}'"
-    line = "import paddock.cli.submit as s, paddock.cli.main as m"
+    line = "import paddock.backends.submit as s, paddock.cli.main as m"
     (lab.project / "meet.py").write_text(f"import sys\n{line}\n{text}\nm.main(sys.argv[1:])\n")
     lab.script("say('rank-is-up')\n")
     line = "cd ~/我的* && exec python meet.py submit --hosts h1,h2,h3 -d train.py"

@@ -26,8 +26,8 @@ from paddock.backends.after import wait_for
 from paddock.backends.backend import find_backend
 from paddock.backends.registry import new_id
 from paddock.backends.sites.find import find_site
+from paddock.backends.submit import read_args, read_submission, start
 from paddock.backends.types import CALL_PYTHON
-from paddock.cli.submit import read_args, read_submission, start
 from paddock.errors import Problem, UsageError, refuse
 from paddock.local.runs.entry import CALL, as_name
 

@@ -5,6 +5,7 @@
     backend      the interface that every backend implements
     registry     the entries of this user's runs: handles, details, events
     status       find the runs that words name, and ask their backends how they are
+    submit       read a submission from its arguments, and start it
     after        find and wait for the runs of `paddock submit --after`
     flags        the flags of `paddock submit` beside launch's own; #PADDOCK lines of a script
     merge        log chunks of many processes -> one stream in order of time

@@ -105,7 +105,7 @@ class SubmitArgs:
     """The parsed command line of `paddock submit`. own: by Flag.key, switches are "1".
 
     env: every --env, which is in no other list: its values may be secret. sweep: every --sweep.
-    waits: the runs to wait for here (cli/after.py).
+    waits: the runs to wait for here (after.py).
     """
 
     own: dict[str, str] = field(default_factory=dict)

@@ -78,7 +78,8 @@ def _run_submission(argv: Sequence[str]) -> int:
     """``paddock explain -b``: the dry run of a submission and its plan, or a rank's environment."""
     from paddock.backends.backend import find_backend
     from paddock.backends.flags import TABLE as SUBMIT
-    from paddock.cli.submit import read_args, read_submission, show_dry_run
+    from paddock.backends.submit import read_args, read_submission
+    from paddock.cli.submit import show_dry_run
 
     line = read_line(argv, FlagTable("explain", (*FLAGS, *SUBMIT.flags)), has_script=True)
     asked = [one for one in line.flags if one.flag.key == "env_of"]

@@ -19,9 +19,9 @@ def _run(words: Sequence[str]) -> int:
 def _check_submission(words: Sequence[str]) -> None:
     """Check the arguments of a submission, offline. Raises UsageError as `paddock submit` would."""
     from paddock.backends.backend import find_backend
-    from paddock.cli import submit
+    from paddock.backends.submit import read_args, read_submission
 
-    submission = submit.read_submission(submit.read_args(words))
+    submission = read_submission(read_args(words))
     find_backend(submission.site.backend).plan(submission)
 
 

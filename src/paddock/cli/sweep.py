@@ -20,6 +20,7 @@ from paddock.backends.flags import TABLE, SubmitArgs, split_args
 from paddock.backends.registry import RegisteredJob, Registry
 from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
 from paddock.backends.status import ask_all
+from paddock.backends.submit import read_submission, start_run
 from paddock.backends.sweeps import grid, machine
 from paddock.backends.sweeps.follow import SweepFolder, follow, make_sweep, the_sweep
 from paddock.backends.sweeps.machine import Sweep, SweepPoint
@@ -30,7 +31,7 @@ from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.cli.main import answered
 from paddock.cli.rerun import recorded_words
-from paddock.cli.submit import answers_alone, read_submission, start_run
+from paddock.cli.submit import answers_alone
 from paddock.command_line import flag, read_line
 from paddock.errors import (
     EXIT_OWN_FAULT,

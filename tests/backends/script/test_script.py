@@ -242,7 +242,7 @@ def test_stop_that_is_lost_is_asked_for_again_where_a_name_is_taken_over(
     qdel.write_text("".join([first, lost, *rest]))
     monkeypatch.chdir(place.project)
     monkeypatch.setenv("XDG_STATE_HOME", str(place.folder / "state"))
-    monkeypatch.setattr("paddock.cli.submit.STOP_MARGIN_SECONDS", 0.0)
+    monkeypatch.setattr("paddock.backends.submit.STOP_MARGIN_SECONDS", 0.0)
     words = ["submit", "-b", "pbs", "--root", str(place.folder / "j"), "-d", "--name", "mine"]
     assert main([*words, "--grace", "0.5", "train.py", "600", "0"]) == 0
     assert main([*words, "--replace", "train.py", "0", "0"]) == 0

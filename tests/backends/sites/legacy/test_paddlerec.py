@@ -11,7 +11,7 @@ import yaml
 from paddock.backends.backend import find_backend
 from paddock.backends.flags import split_args
 from paddock.backends.sites.find import find_site
-from paddock.cli.submit import read_submission
+from paddock.backends.submit import read_submission
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:
