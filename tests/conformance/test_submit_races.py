@@ -60,7 +60,8 @@ def test_the_job_of_another_is_left_alone_when_ids_meet(lab: Lab) -> None:
     theirs = lab.hosts[0].home / "paddock" / "jobs" / "train-aaaa"
     theirs.mkdir(parents=True)
     (theirs / "result").write_text("dear")
-    text = "import paddock.backends.submit as s, paddock.cli.main as m; s.new_id = lambda _: 'train-aaaa'"
+    line = "import paddock.backends.submit as s, paddock.cli.main as m"
+    text = f"{line}; s.new_id = lambda _: 'train-aaaa'"
     (lab.project / "meet.py").write_text(f"import sys\n{text}\nm.main(sys.argv[1:])\n")
     lab.script(FAR)
     line = "cd ~/我的* && exec python meet.py submit --hosts h1,h2,h3 -d train.py"

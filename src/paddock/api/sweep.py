@@ -19,11 +19,10 @@ from paddock.api.submit import submit
 from paddock.backends.registry import IdTakenError
 from paddock.backends.sweeps import grid as grids
 from paddock.backends.sweeps import machine
-from paddock.backends.sweeps.follow import SweepFolder, follow, make_sweep
+from paddock.backends.sweeps.follow import SweepFolder, follow, last_values, make_sweep
 from paddock.backends.sweeps.machine import SweepPoint
 from paddock.backends.sweeps.results import rows_of, sorted_rows, table_lines, write_csv
 from paddock.backends.types import JobStatus
-from paddock.cli.sweep import last_values
 from paddock.errors import PaddockError, UsageError, refuse
 from paddock.local.runs.entry import as_name, registry_folder
 

@@ -11,18 +11,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
 from typing import TypeVar
 
 from paddock.backends.after import Dependency, read_after, wait_for
 from paddock.backends.backend import find_backend
 from paddock.backends.flags import TABLE, SubmitArgs, split_args
-from paddock.backends.registry import RegisteredJob, Registry
+from paddock.backends.registry import Registry
 from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
 from paddock.backends.status import ask_all
 from paddock.backends.submit import read_submission, start_run
 from paddock.backends.sweeps import grid, machine
-from paddock.backends.sweeps.follow import SweepFolder, follow, make_sweep, the_sweep
+from paddock.backends.sweeps.follow import SweepFolder, follow, last_values, make_sweep, the_sweep
 from paddock.backends.sweeps.machine import Sweep, SweepPoint
 from paddock.backends.sweeps.results import rows_of, table_lines, write_csv
 from paddock.backends.table import HOSTED
@@ -44,13 +43,11 @@ from paddock.errors import (
 from paddock.jobfile.args import to_integer
 from paddock.jobfile.masked import masked_args
 from paddock.local.report.width import say, terminal_width
-from paddock.watch.history import last_rows
 
 # Of the sweep, and not of its runs.
 OF_SWEEP = (
     "sweep", "at_once", "retry", "name", "detach", "watch", "json", "dry_run", "replace", "after",
 )  # fmt: skip
-ROWS_MAX = 1000  # of a history, that are looked at for the last values
 Result = TypeVar("Result")
 INTERRUPTED = EXIT_SIGNAL_BASE + signal.SIGINT
 
@@ -105,18 +102,6 @@ class SubmittedRuns:
     def results(self, run_id: str) -> Mapping[str, float]:
         run = Registry(os.environ).get(run_id)
         return {} if run is None else last_values(run)
-
-
-def last_values(run: RegisteredJob) -> dict[str, float]:
-    """The last value of each number that the lowest rank reported. Raises PaddockError."""
-    found: dict[int, dict[str, float]] = {}
-    for path in find_backend(run.handle.backend).history(run):
-        for row in islice(last_rows(path, ("progress",)), ROWS_MAX):
-            if row.get("role", "worker") == "worker":
-                told = {"step": row.get("step"), "epoch": row.get("epoch"), **row.get("values", {})}
-                of_rank = found.setdefault(row["rank"], {})
-                of_rank |= {n: v for n, v in told.items() if v is not None and n not in of_rank}
-    return found[min(found)] if found else {}
 
 
 # ---------------------------------------------------------------------------- start one

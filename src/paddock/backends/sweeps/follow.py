@@ -18,11 +18,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from paddock.backends.backend import find_backend
 from paddock.backends.node.jobdir import read_json, write_json
-from paddock.backends.registry import Registry, new_id
+from paddock.backends.registry import RegisteredJob, Registry, new_id
 from paddock.backends.sweeps import machine
 from paddock.backends.sweeps.machine import Sweep, SweepPoint
 from paddock.backends.text import word_of
@@ -30,6 +32,8 @@ from paddock.backends.types import JobStatus
 from paddock.command_line import nearest
 from paddock.errors import PaddockError, UsageError
 from paddock.local.runs.entry import registry_folder
+
+ROWS_MAX = 1000  # of a history, that are looked at for the last values
 
 VERSION = 1
 FILE = "sweep.json"
@@ -285,3 +289,17 @@ class _Follower:
                 self._runs.stop(self._sweep.points[at].run_id, now=now)
             except PaddockError as error:
                 self._say(f"warning: {error.message}")
+
+
+def last_values(run: RegisteredJob) -> dict[str, float]:
+    """The last value of each number that the lowest rank reported. Raises PaddockError."""
+    from paddock.watch.history import last_rows  # not for those who only look for a sweep
+
+    found: dict[int, dict[str, float]] = {}
+    for path in find_backend(run.handle.backend).history(run):
+        for row in islice(last_rows(path, ("progress",)), ROWS_MAX):
+            if row.get("role", "worker") == "worker":
+                told = {"step": row.get("step"), "epoch": row.get("epoch"), **row.get("values", {})}
+                of_rank = found.setdefault(row["rank"], {})
+                of_rank |= {n: v for n, v in told.items() if v is not None and n not in of_rank}
+    return found[min(found)] if found else {}
