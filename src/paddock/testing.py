@@ -13,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import inspect
+import os
 import shutil
 import sys
 import tempfile
@@ -29,7 +31,7 @@ REWRITE = "@pytest_ar"  # in a module whose assertions pytest has rewritten (ass
 
 
 def ranks(
-    nproc: int, *, timeout: float = TIMEOUT_SECONDS, **options: Any
+    nproc: int | str, *, timeout: float = TIMEOUT_SECONDS, **options: Any
 ) -> Callable[[Callable[..., object]], Callable[..., None]]:
     """Return a decorator that runs a test in so many ranks, on this machine.
 
@@ -48,7 +50,17 @@ def ranks(
     >>> test_every_rank_knows_its_number()
     """
 
+    if not isinstance(nproc, (int, str)):
+        raise TypeError(f"ranks({nproc!r}): not a number of ranks; write @ranks(2)")
+    if wrong := [name for name in options if name not in (paddock.launch.__kwdefaults__ or {})]:
+        raise TypeError(f"ranks() has no option {', '.join(wrong)}, and neither has paddock.launch")
+
     def decorate(test: Callable[..., object]) -> Callable[..., None]:
+        if isinstance(test, type):
+            raise TypeError(f"@ranks({nproc}) is for a test; write it above each of {test}")
+        if inspect.isgeneratorfunction(test) or inspect.isasyncgenfunction(test):
+            raise TypeError(f"{test.__qualname__} yields, so its body would not run")
+
         @functools.wraps(test)
         def run_in_ranks(*args: object, **kwargs: object) -> None:
             __tracebackhide__ = True
@@ -61,6 +73,10 @@ def ranks(
 
 def _run(test: Callable[..., object], args: Any, kwargs: Any, options: dict[str, Any]) -> None:
     __tracebackhide__ = True
+    from paddock.api.launch import SHOWN
+
+    if rank := os.environ.get("PADDOCK_RANK"):
+        raise RuntimeError(f"{test.__name__} is a test for ranks, and was called in rank {rank}")
     if args and hasattr(args[0], "_outcome"):  # of a unittest.TestCase: it holds open files
         args = (copy.copy(args[0]), *args[1:])
         vars(args[0]).update({"_outcome": None, test.__name__: None})
@@ -68,15 +84,15 @@ def _run(test: Callable[..., object], args: Any, kwargs: Any, options: dict[str,
     flags = ["--log-dir", logs, *options.pop("flags", ())]
     try:
         with _by_value(test):
-            run = paddock.launch(
-                _body, test, args, kwargs, name=test.__name__, flags=flags, **options
-            )
+            body = functools.partial(_body, test, args, kwargs)
+            setattr(body, SHOWN, test.__qualname__)
+            run = paddock.launch(body, name=test.__name__, flags=flags, **options)
         endings = [each for each in run.results() if each is not None]
     except paddock.UsageError as error:
         kind, reason = "Failed", "\n".join(_unpicklable(kwargs)) or str(error)
     except paddock.RankFailedError as error:
         kind, reason = "Failed", _text(error)
-    except paddock.RunFailedError as error:
+    except paddock.PaddockError as error:  # a time-out; or it exited with 0, and did not return
         kind, reason = "Failed", str(error)
     else:
         run.delete()
@@ -91,7 +107,11 @@ def _body(test: Callable[..., object], args: Any, kwargs: Any) -> tuple[str, str
     """Run the test in a rank. Returns how it ended where that is no failure: kind and reason."""
     __tracebackhide__ = True
     try:
-        test(*args, **kwargs)
+        pending = test(*args, **kwargs)
+        if inspect.iscoroutine(pending):
+            import asyncio
+
+            asyncio.run(pending)
     except BaseException as error:
         kind = type(error).__name__
         if kind in ("Skipped", "SkipTest", "XFailed"):  # of pytest and unittest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,7 @@ import paddock
 from paddock.testing import ranks
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 SUITE = """
 import os
@@ -62,6 +63,21 @@ def test_exits():
     os._exit(3)
 
 @ranks(2)
+def test_returns_early():
+    raise SystemExit(0)
+
+@ranks(2)
+async def test_async():
+    import asyncio
+    await asyncio.sleep(0)
+    assert paddock.world_size() == 3, "the coroutine ran"
+
+@ranks(2)
+@ranks(2)
+def test_nested():
+    pass
+
+@ranks(2)
 def test_interpreter():
     import sys
     assert "_pytest" not in sys.modules
@@ -99,7 +115,7 @@ def test_a_failure_has_the_traceback_of_the_rank_that_failed_first(tmp_path: Pat
     text, _, summary = done.stdout.rpartition(LAST)
     for line in (
         "no such device", "not here", "XFAIL test_suite.py::test_expected",
-        "PASSED test_suite.py::test_interpreter", "6 failed, 1 passed, 2 skipped, 1 xfailed",
+        "PASSED test_suite.py::test_interpreter", "9 failed, 1 passed, 2 skipped, 1 xfailed",
 
     ):  # fmt: skip
         assert line in summary, done.stdout
@@ -113,9 +129,42 @@ def test_a_failure_has_the_traceback_of_the_rank_that_failed_first(tmp_path: Pat
         "the job's time limit of 1 s is over (--timeout); still running: rank 1 on",
         "failed first: AssertionError: because of that",
         "exited with code 3",
+        "AssertionError: the coroutine ran",
+        "RuntimeError: test_nested is a test for ranks, and was called in rank",
+        "test-returns-early-",
     ):
         assert line in text, f"{line}\n\n{done.stdout}"
-    assert "paddock/testing.py" not in text, done.stdout
+    assert "paddock/testing.py" not in text and "api/run.py" not in text, done.stdout
+
+
+def test_what_would_pass_without_a_run_is_refused() -> None:
+    """A body that yields, a class that is not collected, a forgotten (2), a word that is wrong."""
+
+    def yields() -> Iterator[int]:
+        yield 1
+
+    for wrong, what in (
+        (lambda: ranks(2)(yields), "yields, so its body"),
+        (lambda: ranks(2)(Path), "is for a test"),
+        (lambda: ranks(yields), "write @ranks"),  # type: ignore[arg-type]
+        (lambda: ranks(2, device_list="cpu"), "no option device_list"),
+    ):
+        with pytest.raises(TypeError, match=what):
+            wrong()
+
+
+def test_a_failed_test_is_listed_by_its_name() -> None:
+    """Not by what the ranks run for it."""
+
+    def fails() -> None:
+        raise AssertionError
+
+    with pytest.raises(pytest.fail.Exception):
+        ranks(1)(fails)()
+    run = paddock.Run.find("fails")
+    assert run.entry is not None
+    assert run.entry.command.endswith("fails")
+    run.delete()
 
 
 def test_runs_that_succeed_leave_no_record() -> None:

@@ -39,6 +39,7 @@ NOT_ELASTIC = Problem(
     "paddock.submit(function, elastic=(1, 2)) sends it to all nodes of a site",
 )
 NO_JOB = ("--", "-h", "--help", "--help-all", "--dry-run")  # flags that start none
+SHOWN = "__paddock_call__"  # of a target: what `paddock list` shows in place of its call
 REASON = "reason"  # the file in which the launcher says why it could not start
 # The launcher is this Paddock, whatever a file in the working directory is called.
 CODE = "import sys; sys.path[0] = {!r}; from paddock.cli.main import main; main()"
@@ -216,7 +217,12 @@ def call_text(target: Target, args: Sequence[object], kwargs: Mapping[str, objec
     """
     if not callable(target):
         return ""
+    if text := getattr(target, SHOWN, ""):
+        return str(text)
     from paddock.api.function import name_of
+
+    args = (*getattr(target, "args", ()), *args)  # of a functools.partial
+    kwargs = {**getattr(target, "keywords", {}), **kwargs}
 
     def short(value: object) -> str:
         is_plain = isinstance(value, (int, float, bool)) or value is None
