@@ -7,6 +7,7 @@ does so before the module has its name in sys.modules: annotations of the datacl
 import logging
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from time import sleep
 from typing import Any, Dict, List, Optional  # noqa: UP035  # OmegaConf reads them
 
@@ -63,6 +64,8 @@ class PaddockLauncher(Launcher):  # type: ignore[misc]  # Hydra is not here wher
     """Starts the points in order, at_once of them; ends what is left when it is interrupted."""
 
     def __init__(self, at_once: int, **options: Any) -> None:
+        if at_once < 1:
+            raise ValueError(f"hydra.launcher.at_once={at_once}: at least one point runs at a time")
         self.at_once, self.options = at_once, options
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
@@ -80,7 +83,7 @@ class PaddockLauncher(Launcher):  # type: ignore[misc]  # Hydra is not here wher
                 while sum(not run.is_done() for run, _ in started) >= self.at_once:
                     sleep(POLL_SECONDS)
                 config = self._config(overrides, number)
-                run = self._start(config)
+                run = self._start(config, overrides)
                 log.info(f"\t#{number} : {' '.join(filter_overrides(overrides))} : {run.id}")
                 started.append((run, config))
             return [_job_return(run, config) for run, config in started]
@@ -97,19 +100,22 @@ class PaddockLauncher(Launcher):  # type: ignore[misc]  # Hydra is not here wher
             config.hydra.job.id = config.hydra.job.num = number
         return config
 
-    def _start(self, config: Any) -> "Run":
+    def _start(self, config: Any, overrides: "Sequence[str]") -> "Run":
         import paddock
+        from paddock.api.launch import SHOWN
 
-        options = {key: value for key, value in self.options.items() if value}
+        options = {key: value for key, value in self.options.items() if value not in (None, "")}
         flags = [*options.pop("flags", ())]
         options["env"] = dict(options.pop("env", {}))
         options["name"] = str(config.hydra.job.name)
         args = (self.hydra_context, self.task_function, config, Singleton.get_state())
+        point = partial(_run_point, *args)
+        setattr(point, SHOWN, " ".join([options["name"], *filter_overrides(overrides)]))
         if "site" in options:
-            return paddock.submit(_run_point, *args, flags=flags, **options)
+            return paddock.submit(point, flags=flags, **options)
         sweep = config.hydra.sweep
         flags += ["--log-dir", os.path.join(str(sweep.dir), str(sweep.subdir), "log")]
-        return paddock.launch(_run_point, *args, flags=flags, quiet=self.at_once > 1, **options)
+        return paddock.launch(point, flags=flags, quiet=self.at_once > 1, **options)
 
 
 def _run_point(context: Any, function: Any, config: Any, state: Any) -> Any:
