@@ -105,12 +105,13 @@ def test_fixtures_and_parameters_are_sent(number: int, tmp_path: Path) -> None:
     assert tmp_path.is_dir()
 
 
+@pytest.mark.limit(120)  # fourteen runs
 def test_a_failure_has_the_traceback_of_the_rank_that_failed_first(tmp_path: Path) -> None:
     """The values of a rewritten assertion, the line, and what to type for the logs."""
     (tmp_path / "test_suite.py").write_text(SUITE)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "test_suite.py"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        cwd=tmp_path, capture_output=True, text=True, timeout=110,
     )  # fmt: skip
     text, _, summary = done.stdout.rpartition(LAST)
     for line in (

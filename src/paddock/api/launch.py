@@ -214,15 +214,20 @@ def call_text(target: Target, args: Sequence[object], kwargs: Mapping[str, objec
 
     >>> call_text(pow, (2, [1] * 99), {"mod": 3})
     'pow(2, list, mod=3)'
+    >>> import functools
+    >>> call_text(functools.partial(pow, 2), (8,), {})
+    'pow(2, 8)'
     """
     if not callable(target):
         return ""
     if text := getattr(target, SHOWN, ""):
         return str(text)
+    from functools import partial
+
     from paddock.api.function import name_of
 
-    args = (*getattr(target, "args", ()), *args)  # of a functools.partial
-    kwargs = {**getattr(target, "keywords", {}), **kwargs}
+    if isinstance(target, partial):
+        args, kwargs = (*target.args, *args), {**target.keywords, **kwargs}
 
     def short(value: object) -> str:
         is_plain = isinstance(value, (int, float, bool)) or value is None
