@@ -342,6 +342,15 @@ def test_a_launcher_that_is_killed_is_lost(own_place: Path) -> None:
     assert caught.value.state == "lost"
 
 
+def test_a_run_that_cannot_be_recorded_says_so() -> None:
+    """As on a full disk: why it failed cannot be kept either, and its exit code is the job's."""
+    folder = f"{registry_folder(os.environ)}/lost"
+    run = quietly(["sh", "-c", f"rm -r {folder}; touch {folder}; exit 3"], nproc=1, run_id="lost")
+    with pytest.raises(paddock.RunFailedError, match=f"could be written to {folder}") as caught:
+        run.wait()
+    assert caught.value.exit_code == 3
+
+
 def test_results_that_nobody_has_read_are_not_pruned() -> None:
     """With a small PADDOCK_KEEP_RUNS another launch would remove them."""
     runs = [quietly(functions.who, nproc=1) for _ in range(2)]

@@ -122,6 +122,8 @@ def test_a_pod_is_told_in_a_sentence_why_its_launcher_failed(world: World) -> No
     assert reason.read_text().endswith(" exited with code 7")
     assert world.run("--nproc_per_node", "many", fails, env=env).code == 2
     assert "many" in reason.read_text() and "rank" not in reason.read_text()
+    full = {TERMINATION_LOG: "/dev/full"}
+    assert world.run("--nproc_per_node", 2, fails, env=full).code == 7, "not that of a fault"
     for end, told in ((signal.SIGTERM, "stopped by SIGTERM"), (signal.SIGKILL, "killed by signal")):
         running = world.start(world.script(f"tell('{end.name}')\nforever()"), env=env)
         world.events.wait(end.name)

@@ -346,12 +346,12 @@ class Run:
 
     @property
     def entry(self) -> RegisteredJob | None:
-        """The registry entry of the run; None before its launcher has made one."""
+        """The registry entry of the run; None before its launcher has made one, or if damaged."""
         from pathlib import Path
 
         from paddock.backends.registry import read_entry
 
-        with suppress(FileNotFoundError):
+        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
             return read_entry(Path(self._folder))
         return None
 
@@ -392,7 +392,10 @@ class Run:
         if code < 0:
             code = EXIT_SIGNAL_BASE - code
         state = "cancelled" if self._is_stopped else "succeeded" if code == 0 else "failed"
-        return JobStatus(state, time(), self._reason(), code)  # type: ignore[arg-type]  # all are
+        why = self._reason()
+        if state == "failed" and not why:
+            why = f"no record of it could be written to {self._folder}: is the disk full?"
+        return JobStatus(state, time(), why, code)  # type: ignore[arg-type]  # all are
 
     def _failure(self, status: JobStatus) -> RunFailedError:
         from paddock.backends.status import exit_code

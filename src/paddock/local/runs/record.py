@@ -152,10 +152,10 @@ def keep_reason(text: str) -> None:
     """
     try:
         fd = os.open(os.environ[TERMINATION_LOG], os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        with open(fd, "w", encoding="utf-8", errors="replace") as file:
+            file.write(" ".join(text.split())[:REASON_CHARACTERS])
     except (KeyError, OSError):
-        return  # no pod of Kubernetes
-    with open(fd, "w", encoding="utf-8", errors="replace") as file:
-        file.write(" ".join(text.split())[:REASON_CHARACTERS])
+        return  # no pod of Kubernetes; a full disk
 
 
 def keep_problems(problems: Sequence[Problem]) -> None:
@@ -175,11 +175,12 @@ def keep_error(path: str, text: str) -> None:
     Blocks, as the launcher ends, perhaps before its output thread starts. path: "" for none.
     """
     keep_reason(text)
+    if not path:
+        return
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        fd = os.open(os.path.join(path, ERROR), flags, FILE_MODE) if path else -1
-    except OSError:
-        return  # another launcher was faster, or there is no directory
-    if fd >= 0:
+        fd = os.open(os.path.join(path, ERROR), flags, FILE_MODE)
         with open(fd, "w", encoding="utf-8", errors="replace") as file:
             file.write(f"{text}\n")
+    except OSError:
+        return  # another launcher was faster, or there is no directory, or no room in it
