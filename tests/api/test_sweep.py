@@ -9,9 +9,11 @@ import pytest
 import paddock
 from api import functions
 from local.jobs import wait_until
+from paddock.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
 
 
 def test_a_sweep_of_a_function_ends_with_a_table() -> None:
@@ -56,6 +58,61 @@ def test_what_is_wrong_with_a_grid_is_told_at_once() -> None:
         paddock.sweep(pow, {"x": [1]}, at_once=0)
     with pytest.raises(paddock.UsageError, match=r"\{lr\}"):
         paddock.sweep("train.py", {"x": [1]}, "--lr={lr}")
+
+
+@pytest.mark.parametrize(
+    ("grid", "problem"),
+    [
+        ({}, "the grid is empty"), ([("x", [1])], "the grid is a list"),
+        ({"x": 0.1}, "the values of x are no list: 0.1"), ({"x": "abc"}, "no list: 'abc'"),
+        ({1: [2]}, "'1' is not a name"), ({"name": [1]}, "'name' is a keyword of paddock.launch"),
+    ],
+)  # fmt: skip
+def test_a_grid_of_another_kind_is_refused(
+    grid: Any, problem: str, tmp_path: Path
+) -> None:  # fmt: skip
+    """With a dict as the example; nothing is recorded."""
+    with pytest.raises(paddock.UsageError, match=problem) as caught:
+        paddock.sweep(pow, grid)
+    assert "--sweep" not in str(caught.value)
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_wrong_call_starts_no_point_and_leaves_no_sweep(tmp_path: Path) -> None:
+    with pytest.raises(paddock.UsageError, match="no keyword 'momentum'"):
+        paddock.sweep("train.py", {"x": [1, 2]}, momentum=0.9)
+    for at_once in ("4", 2.5):
+        with pytest.raises(paddock.UsageError, match="at_once"):
+            paddock.sweep(pow, {"x": [1]}, at_once=at_once)  # type: ignore[arg-type]
+    assert [*(tmp_path / "state" / "paddock" / "sweeps").iterdir()] == []
+
+
+def test_values_may_come_from_a_generator_for_a_function_that_is_named(own_place: Path) -> None:
+    (own_place / "train_this.py").write_text("def train(x):\n    return x * 2\n")
+    table = paddock.sweep("train_this:train", {"x": (n for n in (1, 2))}, at_once=2, nproc=1)
+    assert [row["result"] for row in table] == [2, 4]
+
+
+def test_paddock_stop_interrupts_the_program_and_lets_it_go_on(
+    own_place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As Ctrl-C: a notebook's kernel survives."""
+    import subprocess
+    import sys
+
+    (own_place / "train.py").write_text("import time; time.sleep(60)")
+    code = (
+        "import paddock\ntry:\n    paddock.sweep('train.py', {'x': [1, 2]})\n"
+        "except KeyboardInterrupt:\n    print('interrupted')\n"
+    )
+    program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        wait_until(lambda: any(run.status.state == "running" for run in paddock.Run.all()))
+        assert main.run(["stop", "train"]) == 0
+        assert program.communicate(timeout=60)[0] == "interrupted\n"
+    finally:
+        program.kill()
+    assert "follows it" in capsys.readouterr().err
 
 
 def test_a_point_that_cannot_start_is_a_failed_row(own_place: Path) -> None:

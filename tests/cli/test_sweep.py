@@ -88,6 +88,8 @@ def states(project: Path) -> list[object]:
         ("--sweep lr=1 --retry failed=3 train.py", ["'failed' is no cause to start again"]),
         ("--sweep np=1,x --nproc-per-node {np} train.py", ["--nproc-per-node x"]),
         ("--sweep a=1:40:1 --sweep b=1:40:1 train.py", ["1600 points, the limit is 1000"]),
+        ("--sweep lr=1 --root /data/{lr} train.py", ["--root /data/{lr}: it is one for all"]),
+        ("--after= train.py", ["--after names no run"]),
         ("--at-once 2 train.py", ["--at-once is for a sweep"]),
         ("--retry lost=x train.py", ["'x' is no number of retries"]),
         ("-d --retry lost=3 train.py", ["--retry needs this command to stay"]),
@@ -147,14 +149,39 @@ def test_a_killed_follower_leaves_its_runs_and_another_goes_on(project: Path) ->
     assert states(project) == ["running"] * 2 + ["waiting"] * 6
     before = [row["run"] for row in table(project)[:2]]
     gate.touch()
-    done = paddock(project, "sweep", "--resume", "--at-once", "4")
+    done = paddock(project, "sweep", "--resume", "--at-once", "4", "--csv", "--sort=-lr")
     assert done.returncode == 1, done.stderr  # the seventh exits with 3
+    assert [row["lr"] for row in csv.DictReader(io.StringIO(done.stdout))] == list("87654321")
     rows = table(project)
     assert [row["run"] for row in rows[:2]] == before
     assert [row["state"] for row in rows] == ["succeeded"] * 6 + ["failed", "succeeded"]
     assert [row["tries"] for row in rows] == [1] * 8
     assert len(json.loads(paddock(project, "list", "--json").stdout)) == 8
     assert "exited with code 3" in str(rows[6]["why"])
+
+
+def test_a_point_whose_start_was_cut_off_starts_again(project: Path) -> None:
+    """It has a record, but no launcher was started: it is neither lost nor run twice."""
+    gate = project.parent / "gate"
+    follower = following(project, "--sweep", "lr=1,2", "train.py", f"--gate={gate}")
+    wait_until(lambda: bool(running(project)))
+    follower.kill()
+    follower.communicate()
+    gate.touch()
+    state = project.parent / "home" / ".local" / "state" / "paddock"
+    (file,) = state.glob("sweeps/*/sweep.json")
+    sweep = json.loads(file.read_text())
+    (run,) = state.glob("runs/train-lr1-*")
+    cut_off = run.with_name("train-lr2-0000")
+    cut_off.mkdir()
+    row = json.loads((run / "run.json").read_text())
+    row |= {"id": cut_off.name, "handle": f"local://local/{cut_off.name}", "details": {}}
+    (cut_off / "run.json").write_text(json.dumps(row))
+    sweep["points"][1] |= {"state": "running", "run_id": cut_off.name, "tries": 1}
+    file.write_text(json.dumps(sweep))
+    done = paddock(project, "sweep", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert [row["tries"] for row in table(project)] == [1, 1]
 
 
 def at_home(project: Path, mark: bytes = b"") -> list[int]:
@@ -239,6 +266,9 @@ def test_a_sweep_in_the_background_is_stopped_and_deleted_by_its_name(project: P
     wait_until(lambda: len(running(project)) == 1)
     assert "follows it" in paddock(project, "sweep", "bg").stderr
     assert "follows bg-" in paddock(project, "sweep", "bg", "--resume").stderr
+    assert "has not ended: process" in paddock(project, "delete", "bg").stderr
+    done = submit(project, "--after", "bg", "train.py")
+    assert done.returncode == 2 and "is a sweep that has not ended" in done.stderr
     assert paddock(project, "stop", "bg").returncode == 0
     wait_until(lambda: states(project) == ["cancelled"] * 2)
     wait_until(lambda: "nobody" not in paddock(project, "sweep", "bg").stderr)

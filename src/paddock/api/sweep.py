@@ -6,14 +6,16 @@ import csv
 import io
 import itertools
 import os
+import shutil
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from paddock.api.check import wrong_keywords, wrong_target
-from paddock.api.launch import launch, name_of_target, refuse_in_rank
+from paddock.api.launch import MODULE, launch, load_function, name_of_target, refuse_in_rank
 from paddock.api.run import Run
 from paddock.api.submit import submit
 from paddock.backends.registry import IdTakenError
@@ -23,13 +25,17 @@ from paddock.backends.sweeps.follow import SweepFolder, follow, last_values, mak
 from paddock.backends.sweeps.machine import SweepPoint
 from paddock.backends.sweeps.results import rows_of, sorted_rows, table_lines, write_csv
 from paddock.backends.types import JobStatus
-from paddock.errors import PaddockError, UsageError, refuse
+from paddock.errors import PaddockError, Problem, UsageError, refuse
 from paddock.local.runs.entry import as_name, registry_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from paddock.api.launch import Target
+
+
+EXAMPLE = "write {'lr': [1e-3, 1e-4], 'bs': [32, 64]}"
+OURS = ("name", "run_id", "target")  # a function's parameters, which launch has as well
 
 
 def sweep(
@@ -49,8 +55,8 @@ def sweep(
     again whose node or launcher was lost; one that failed is not. site: as in paddock.submit; runs
     of this machine without it. options: keywords of paddock.launch or paddock.submit.
 
-    Runs that fail are rows of the table, and raise nothing. Ctrl-C stops what runs.
-    Raises UsageError with all problems of the grid.
+    Runs that fail are rows of the table, and raise nothing. Ctrl-C stops what runs, and so does
+    `paddock stop NAME`. Raises UsageError with all problems of the grid.
 
     >>> import paddock
     >>> table = paddock.sweep(pow, {"exp": [2, 3], "base": [10]}, at_once=2)
@@ -61,14 +67,26 @@ def sweep(
     if isinstance(target, os.PathLike):
         target = os.fspath(target)
     own = {"at_once": at_once, "retry_lost": retry_lost, "name": name, "site": site}
-    refuse([*wrong_target(target, args), *wrong_keywords({**options, **own})])
-    if at_once < 1:
-        raise UsageError(f"at_once={at_once}: at least 1 run is needed", hint="at_once=4")
+    problems = [*wrong_target(target, args), *wrong_keywords({**options, **own})]
+    problems += [
+        Problem(f"{key}={number}: at least {least} is needed", f"{key}=4")
+        for key, number, least in (("at_once", at_once, 1), ("retry_lost", retry_lost, 0))
+        if not wrong_keywords({key: number}) and number < least
+    ]
+    if isinstance(target, str) and MODULE.fullmatch(target):
+        target = load_function(target)
+    values = _values_of(grid, problems)
+    problems += [
+        Problem(f"'{key}' is a keyword of paddock.launch, and no value of the grid",
+                f"give it another name: {{'my_{key}': [...]}}")
+        for key in values if callable(target) and key in OURS
+    ]  # fmt: skip
+    refuse(problems)
     words = () if callable(target) or isinstance(target, str) else tuple(target)
-    grids.check_places(map(str, (*words, *args)), grid)
+    grids.check_places(map(str, (*words, *args)), values)
     name = as_name(name or name_of_target(target))
-    points = grids.points_of(grid, name)
-    chosen = [dict(zip(grid, each, strict=True)) for each in itertools.product(*grid.values())]
+    points = grids.points_of(values, name, EXAMPLE)
+    chosen = [dict(zip(values, each, strict=True)) for each in itertools.product(*values.values())]
     waiting = tuple(SweepPoint(point.name, point.values) for point in points)
     runs = _SweptRuns(target, args, site, options)
     runs.values = {point.name: each for point, each in zip(points, chosen, strict=True)}
@@ -76,10 +94,30 @@ def sweep(
         os.environ, name, machine.Sweep(waiting, at_once, retry_lost),
         {"cwd": os.getcwd()},
     )  # fmt: skip
-    found = follow(folder, runs, _say)
+    try:
+        found = follow(folder, runs, _say)
+    except UsageError:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise
     if found.is_stopping:
         raise KeyboardInterrupt
     return SweepResults(folder, runs)
+
+
+def _values_of(grid: object, problems: list[Problem]) -> dict[str, list[object]]:
+    """Return the values of a grid as lists; what is no list of values goes to problems."""
+    if not isinstance(grid, Mapping):
+        problems.append(Problem(f"the grid is a {type(grid).__name__}, and no dict", EXAMPLE))
+        return {}
+    found = {}
+    for key, values in grid.items():
+        try:
+            if isinstance(values, (str, bytes)):
+                raise TypeError
+            found[str(key)] = list(values)
+        except TypeError:  # a number, one text
+            problems.append(Problem(f"the values of {key} are no list: {values!r:.40}", EXAMPLE))
+    return found
 
 
 class SweepResults:
@@ -160,7 +198,15 @@ class _SweptRuns:
         self._runs[run_id] = verb(target, *args, name=point.name, run_id=run_id, **options)
 
     def ask(self, run_ids: Sequence[str]) -> list[JobStatus | None]:
-        return [self._ask(self._runs[each]) if each in self._runs else None for each in run_ids]
+        runs = map(self._known, run_ids)
+        return [None if run is None else self._ask(run) for run in runs]
+
+    def _known(self, run_id: str) -> Run | None:
+        """Return a run that was started; also one whose start was interrupted, once recorded."""
+        if run_id not in self._runs:
+            with suppress(UsageError):
+                self._runs[run_id] = Run.find(run_id)
+        return self._runs.get(run_id)
 
     def _ask(self, run: Run) -> JobStatus:
         try:
@@ -175,10 +221,12 @@ class _SweptRuns:
         return machine.with_loss(status, run.handle.partition(":")[0])
 
     def stop(self, run_id: str, *, now: bool) -> None:
-        self._runs[run_id].stop(now=now)
+        if (run := self._known(run_id)) is not None:
+            run.stop(now=now)
 
     def results(self, run_id: str) -> Mapping[str, float]:
-        entry = self._runs[run_id].entry
+        run = self._known(run_id)
+        entry = None if run is None else run.entry
         return {} if entry is None else last_values(entry)
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from paddock.backends.registry import RegisteredJob, Registry
 from paddock.backends.status import POLL_SECONDS, ask, runs_of, shown_name
+from paddock.backends.sweeps.follow import find_sweep_of
 from paddock.backends.types import JobStatus, parse_handle, split_list
 from paddock.errors import PaddockError, Problem, UsageError, refuse
 from paddock.local.report.width import say
@@ -33,6 +34,8 @@ def read_after(text: str, backend: str) -> tuple[str, list[Dependency]]:
     for_slurm: list[str] = []
     waits: list[Dependency] = []
     problems: list[Problem] = []
+    if not split_list(text):
+        problems.append(Problem("--after names no run", "write RUN, RUN:ok or RUN:any"))
     for word in split_list(text):
         name, _, end = word.rpartition(":")
         if end not in ENDS:
@@ -41,6 +44,10 @@ def read_after(text: str, backend: str) -> tuple[str, list[Dependency]]:
         if name.count(":") > (handle is not None):
             hint = "write RUN, RUN:ok or RUN:any"
             problems.append(Problem(f"--after {word}: its end is neither ok nor any", hint))
+            continue
+        if (sweep := find_sweep_of(name)) and not sweep.sweep.has_ended:
+            what = f"--after {word}: {sweep.sweep_id} is a sweep that has not ended"
+            problems.append(Problem(what, f"name one of its runs: paddock sweep {sweep.sweep_id}"))
             continue
         is_number = name.isdecimal() or (handle is not None and handle.backend == "slurm")
         is_of_slurm = backend == "slurm" and is_number

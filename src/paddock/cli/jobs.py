@@ -240,8 +240,12 @@ def _delete(args: ParsedCommand) -> int:
         raise UsageError("JOB is not given", hint=hint)
     words = [word for word in args.jobs if all(word != run.run_id for run in damaged)]
     sweeps = [sweep for word in words if (sweep := find_sweep_of(word))]
+    for sweep in sweeps:
+        if pid := sweep.follower():
+            what = f"{sweep.sweep_id} has not ended: process {pid} follows it"
+            raise UsageError(what, hint=f"paddock stop {sweep.sweep_id}")
     code = _each(args, damaged + (runs_of(words) if words else []), delete)
-    for sweep in sweeps:  # all their runs are gone
+    for sweep in sweeps if code == 0 else ():  # all their runs are gone
         shutil.rmtree(sweep.path, ignore_errors=True)
     return code
 

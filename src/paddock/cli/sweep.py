@@ -16,14 +16,21 @@ from typing import TypeVar
 from paddock.backends.after import Dependency, read_after, wait_for
 from paddock.backends.backend import find_backend
 from paddock.backends.flags import TABLE, SubmitArgs, split_args
-from paddock.backends.registry import Registry
+from paddock.backends.registry import RegisteredJob, Registry
 from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
 from paddock.backends.status import ask_all
 from paddock.backends.submit import read_submission, start_run
 from paddock.backends.sweeps import grid, machine
 from paddock.backends.sweeps.follow import SweepFolder, follow, last_values, make_sweep, the_sweep
 from paddock.backends.sweeps.machine import Sweep, SweepPoint
-from paddock.backends.sweeps.results import rows_of, table_lines, write_csv
+from paddock.backends.sweeps.results import (
+    Row,
+    json_rows,
+    rows_of,
+    sorted_rows,
+    table_lines,
+    write_csv,
+)
 from paddock.backends.table import HOSTED
 from paddock.backends.types import DEFAULT_ROOT, JobStatus, Submission
 from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named
@@ -87,7 +94,10 @@ class SubmittedRuns:
 
     def ask(self, run_ids: Sequence[str]) -> list[JobStatus | None]:
         registry = Registry(os.environ)
-        runs = {run_id: run for run_id in run_ids if (run := registry.get(run_id)) is not None}
+        runs = {
+            run_id: run for run_id in run_ids
+            if (run := registry.get(run_id)) is not None and _may_run(run)
+        }  # fmt: skip
         statuses = ask_all(list(runs.values()), is_brief=True)
         found = {
             run_id: machine.with_loss(status, run.handle.backend)
@@ -102,6 +112,11 @@ class SubmittedRuns:
     def results(self, run_id: str) -> Mapping[str, float]:
         run = Registry(os.environ).get(run_id)
         return {} if run is None else last_values(run)
+
+
+def _may_run(run: RegisteredJob) -> bool:
+    """Return False for a run whose submitter was killed before a launcher of it was started."""
+    return run.handle.backend not in ("local", "ssh") or bool(run.details.get("may_run"))
 
 
 # ---------------------------------------------------------------------------- start one
@@ -145,8 +160,11 @@ def read_sweep(split: SubmitArgs) -> tuple[str, Sweep, SubmittedRuns, str]:
     if room < 1:
         what = f"--at-once {own['at_once']}: at least 1 run is needed"
         problems.append(Problem(what, "a whole number from 1 on"))
+    if grid.places([own.get("root", "")]):
+        what = f"--root {own['root']}: it is one for all points"
+        problems.append(Problem(what, "each point has a directory of its own below it"))
     retries = tried(lambda: machine.read_retry(own.get("retry", ""))) or 0
-    if waits := tried(lambda: read_after(own.get("after", ""), "")):
+    if "after" in own and (waits := tried(lambda: read_after(own["after"], ""))):
         split.waits = waits[1]
     values = tried(lambda: grid.read_grid(split.sweep)) or {}
     name = own.get("name", "x")
@@ -188,7 +206,13 @@ def _show_points(sweep: Sweep, runs: SubmittedRuns, *, is_json: bool) -> int:
 
 
 def _follow(
-    folder: SweepFolder, runs: SubmittedRuns, waits: Sequence[Dependency], *, is_json: bool
+    folder: SweepFolder,
+    runs: SubmittedRuns,
+    waits: Sequence[Dependency],
+    *,
+    is_json: bool,
+    is_csv: bool = False,
+    sort: str = "",
 ) -> int:
     """Follow a sweep to its end, and print its table; returns the exit code."""
 
@@ -199,9 +223,14 @@ def _follow(
     with answers_alone(is_json) as answer:
         wait_for(waits)
         sweep = follow(folder, runs, say)
-        answer({"id": folder.sweep_id, "points": rows_of(sweep, time.time())})
+        rows = rows_of(sweep, time.time())
+        try:
+            rows = sorted_rows(rows, sort) if sort else rows
+        except UsageError as error:  # which results there are is known now
+            say(f"warning: {error}")
+        answer({"id": folder.sweep_id, "points": json_rows(rows)})
         if not is_json:
-            print(*table_lines(rows_of(sweep, time.time()), terminal_width()), sep="\n")
+            _show(rows, is_csv=is_csv)
     if sweep.is_stopping:
         say(f"stopped; paddock sweep {folder.sweep_id} --resume starts what is left")
         return INTERRUPTED
@@ -245,16 +274,23 @@ def _run(args: ParsedCommand) -> int:
     sweep = _asked(folder.sweep)
     rows = rows_of(sweep, time.time(), args.sort or "")
     if args.json:
-        print(json.dumps({"id": folder.sweep_id, "points": rows}))
-    elif args.csv:
+        print(json.dumps({"id": folder.sweep_id, "points": json_rows(rows)}))
+    else:
+        _show(rows, is_csv=args.csv)
+    if not folder.sweep.has_ended:
+        pid = folder.follower()
+        left = "nobody follows it"
+        if folder.is_of_command:
+            left += f": paddock sweep {folder.sweep_id} --resume"
+        say(f"{folder.sweep_id}: " + (f"process {pid} follows it" if pid else left))
+    return 0
+
+
+def _show(rows: Sequence[Row], *, is_csv: bool) -> None:
+    if is_csv:
         write_csv(rows, sys.stdout)
     else:
         print(*table_lines(rows, terminal_width()), sep="\n")
-    if not folder.sweep.has_ended:
-        pid = folder.follower()
-        left = f"nobody follows it: paddock sweep {folder.sweep_id} --resume"
-        say(f"{folder.sweep_id}: " + (f"process {pid} follows it" if pid else left))
-    return 0
 
 
 def _asked(sweep: Sweep) -> Sweep:
@@ -271,7 +307,7 @@ def _asked(sweep: Sweep) -> Sweep:
 
 def _resume(folder: SweepFolder, args: ParsedCommand) -> int:
     """Go on with a sweep, in its directory: what has ended well or failed stays as it is."""
-    if "argv" not in folder.line:
+    if not folder.is_of_command:
         raise UsageError(f"{folder.sweep_id} was started by a program", hint="call it there again")
     words, missing = recorded_words(folder.line)
     if missing:
@@ -289,7 +325,9 @@ def _resume(folder: SweepFolder, args: ParsedCommand) -> int:
     runs.sweep_id = folder.sweep_id
     at_once = sweep.at_once if args.at_once is not None else folder.sweep.at_once
     folder.sweep = machine.resumed(replace(folder.sweep, at_once=at_once))
-    return _follow(folder, runs, (), is_json=args.json)
+    return _follow(
+        folder, runs, (), is_json=args.json, is_csv=args.csv, sort=args.sort or ""
+    )  # fmt: skip
 
 
 COMMANDS = named(

@@ -132,6 +132,17 @@ def test_text_with_colons_is_a_value() -> None:
     assert read_grid(texts) == {"data": ("s3://a:b/c", "http://h:80")}
 
 
+def test_a_text_in_double_quotes_is_one_value() -> None:
+    """Commas, times and quotes; a quote that begins no value is its own."""
+    texts = ['at="12:30","a,b","say ""hi""","",7:8:1,x"y', 'q="a"b,"c']
+    assert read_grid(texts) == {
+        "at": ("12:30", "a,b", 'say "hi"', "", "7", "8", 'x"y'), "q": ('"a"b', '"c'),
+    }  # fmt: skip
+    with pytest.raises(UsageError) as caught:
+        read_grid(["t=10:30"])
+    assert '"10:30", in double quotes' in caught.value.hint
+
+
 def test_a_name_that_no_sweep_gives_is_refused() -> None:
     """With the nearest one, and how to write the braces themselves."""
     with pytest.raises(UsageError, match="lrr") as caught:

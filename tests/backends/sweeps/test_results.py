@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from paddock.backends.sweeps.machine import Sweep, SweepPoint, with_loss
-from paddock.backends.sweeps.results import rows_of, table_lines, write_csv
+from paddock.backends.sweeps.results import json_rows, rows_of, table_lines, write_csv
 from paddock.backends.types import Culprit, JobStatus, NodeStatus, RankStatus
 from paddock.errors import UsageError
 
@@ -28,7 +29,7 @@ LOST = NodeStatus("h2", "lost")
 @pytest.mark.parametrize(
     ("sort", "names"),
     [("lr", "cbad"), ("-lr", "dabc"), ("loss", "dabc"), ("-loss", "adbc"), ("state", "bdac"),
-     ("time", "adbc"), ("", "abcd")],
+     ("-state", "cadb"), ("time", "adbc"), ("", "abcd")],
 )  # fmt: skip
 def test_rows_are_sorted_by_numbers(sort: str, names: str) -> None:
     """Numbers as numbers, whatever their spelling; without one, and nan, last in both orders."""
@@ -52,6 +53,13 @@ def test_the_table_shows_retries_and_reasons() -> None:
         "1e-3  z     waiting    -     0      nan   -",
         "7     z     running    10s   1      1     d-1",
     ]
+
+
+def test_json_has_null_for_nan() -> None:
+    """RFC 8259 has no other word for it, and jq refuses NaN."""
+    rows = json_rows(rows_of(SWEEP, 70.0))
+    assert json.loads(json.dumps(rows, allow_nan=False))[2]["results"] == {"loss": None}
+    assert rows[0]["results"] == {"loss": 2.0}
 
 
 def test_csv_names_each_column_once() -> None:

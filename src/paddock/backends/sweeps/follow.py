@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from paddock.backends.backend import find_backend
 from paddock.backends.node.jobdir import read_json, write_json
@@ -31,12 +32,16 @@ from paddock.backends.text import word_of
 from paddock.backends.types import JobStatus
 from paddock.command_line import nearest
 from paddock.errors import PaddockError, UsageError
+from paddock.local.output.lock import is_gone, process_text
 from paddock.local.runs.entry import registry_folder
 
 ROWS_MAX = 1000  # of a history, that are looked at for the last values
 
 VERSION = 1
 FILE = "sweep.json"
+STATES = get_args(machine.PointState)
+KEPT_SWEEPS = 200  # records of sweeps that have ended; the oldest go first
+LOOKS, LOOK_SECONDS = 20, 0.05  # for the lock, which `paddock sweep` holds for a moment
 REFUSED_MAX = 3  # starts that fail one after the other, until the follower gives up
 PAUSE_SECONDS, PAUSE_MAX, PAUSE_SHARE = 0.2, 2.0, 4.0  # between two rounds; times what a round took
 
@@ -88,32 +93,66 @@ class SweepFolder:
     def followed(self) -> Iterator[None]:
         """Hold the lock: one process follows a sweep. Raises UsageError while another does."""
         with open(self.path / "lock", "a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                hint = f"paddock sweep {self.sweep_id} shows it; paddock stop {self.sweep_id}"
-                pid = self.follower()
-                raise UsageError(f"process {pid} follows {self.sweep_id}", hint=hint) from error
-            kept = _points_of(read_json(str(self.path / FILE)) or {"points": ()})
+            for left in reversed(range(LOOKS)):
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError as error:
+                    pid = self.follower()
+                    if pid or not left:
+                        hint = (
+                            f"paddock sweep {self.sweep_id} shows it; paddock stop {self.sweep_id}"
+                        )
+                        what = f"process {pid} follows {self.sweep_id}"
+                        raise UsageError(what, hint=hint) from error
+                # sleep: another process looks whether the sweep is followed
+                time.sleep(LOOK_SECONDS)
+            found = read_sweep_file(self.path)
+            kept = found.sweep.points if found else ()
             if repr(kept) != repr(self._kept):  # nan is not equal to itself
                 what = f"another process has just followed {self.sweep_id}"
                 raise UsageError(what, hint="type it again")
             file.truncate(0)
-            file.write(str(os.getpid()))
+            file.write(process_text(os.getpid()))
             file.flush()
             yield
 
     def follower(self) -> int:
         """The process that follows the sweep now; 0 where none does."""
+        words = self._holder().split()
+        return int(words[2]) if len(words) == 4 else 0
+
+    def interrupt(self) -> int:
+        """Tell the process that follows the sweep to stop it; returns its pid, 0 without one.
+
+        Raises UsageError for a process of another machine.
+        """
+        if not (pid := self.follower()):
+            return 0
+        if is_gone(self._holder()) is None:  # the directory is on a shared file system
+            what = f"process {pid} of another machine or container follows {self.sweep_id}"
+            raise UsageError(what, hint=f"type it there: paddock stop {self.sweep_id}")
+        # A program, such as a notebook, survives as after Ctrl-C. Ours in the background of a
+        # script would ignore that signal.
+        os.kill(pid, signal.SIGTERM if self.is_of_command else signal.SIGINT)
+        return pid
+
+    @property
+    def is_of_command(self) -> bool:
+        """`paddock submit --sweep` started it, and no program."""
+        return "argv" in self.line
+
+    def _holder(self) -> str:
+        """The process that holds the lock (local/output/lock.py process_text); "" where none."""
         try:
             with open(self.path / "lock", encoding="utf-8") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except OSError:
-                    return int(file.read() or 0)
+                    return file.read()
         except (OSError, ValueError):
             pass  # nobody has followed it so far
-        return 0
+        return ""
 
 
 def sweeps_folder(env: Mapping[str, str]) -> Path:
@@ -136,32 +175,53 @@ def make_sweep(
         raise PaddockError(f"{error.filename}: {error.strerror}") from error
     folder = SweepFolder(path, name, sweep, line, time.time())
     folder.keep(sweep)
+    _prune(above)
     return folder
+
+
+def _prune(above: Path) -> None:
+    """Remove the oldest records of sweeps that have ended, down to KEPT_SWEEPS; no run goes."""
+    times = {}
+    for path in above.iterdir():
+        with suppress(OSError):  # it was just removed
+            times[path] = path.stat().st_mtime
+    for path in sorted(times, key=lambda each: times[each])[:-KEPT_SWEEPS]:
+        if (found := read_sweep_file(path)) and found.sweep.has_ended:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def find_sweep(env: Mapping[str, str], word: str = "") -> SweepFolder | None:
     """The sweep with this id or name, of several the latest; "": the latest of all."""
-    found = []
-    for path in sweeps_folder(env).glob(f"*/{FILE}"):
-        with suppress(KeyError, TypeError, ValueError, IndexError):
-            row = read_json(str(path)) or {}
-            if word in ("", row["id"], row["name"]):
-                sweep = Sweep(_points_of(row), max(1, int(row["at_once"])), int(row["retries"]))
-                found.append(SweepFolder(
-                    path.parent, row["name"], sweep, row["line"], float(row["created_at"])
-                ))  # fmt: skip
+    read = (read_sweep_file(path.parent) for path in sweeps_folder(env).glob(f"*/{FILE}"))
+    found = [each for each in read if each and word in ("", each.sweep_id, each.name)]
     exact = [each for each in found if each.sweep_id == word]
     return max(exact or found, key=lambda each: each.created_at, default=None)
 
 
-def _points_of(row: Mapping[str, Any]) -> tuple[SweepPoint, ...]:
-    return tuple(SweepPoint(**each) for each in row["points"])
+def read_sweep_file(path: Path) -> SweepFolder | None:
+    """The sweep that a directory records; None where its file is damaged or gone."""
+    try:
+        row = read_json(str(path / FILE)) or {}
+        points = tuple(SweepPoint(**each) for each in row["points"])
+        sweep = Sweep(points, max(1, int(row["at_once"])), int(row["retries"]))
+        line, created_at = dict(row["line"]), float(row["created_at"])
+        is_whole = bool(points) and all(
+            each.state in STATES and {**each.values, **each.results}.keys() >= each.values.keys()
+            and float(each.began_at) >= 0 and float(each.ended_at) >= 0
+            for each in points
+        )  # fmt: skip
+        return SweepFolder(path, str(row["name"]), sweep, line, created_at) if is_whole else None
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
 
 
 def the_sweep(env: Mapping[str, str], word: str = "") -> SweepFolder:
     """The sweep that a word names. Raises UsageError."""
     if (found := find_sweep(env, word)) is not None:
         return found
+    if word and "/" not in word and (path := sweeps_folder(env) / word / FILE).exists():
+        raise UsageError(f"the record of {word} is damaged: {path}",
+                         hint=f"its runs are in paddock list; rm -r {path.parent}")  # fmt: skip
     known = [path.parent.name for path in sweeps_folder(env).glob(f"*/{FILE}")]
     what = f"no sweep '{word}' is recorded here" if word else "no sweep is recorded here"
     raise UsageError(what, hint=nearest(word, known, "start one: paddock submit --sweep lr=1,2"))
@@ -182,8 +242,7 @@ def stop_sweep(folder: SweepFolder) -> str:
     """
     if folder.sweep.has_ended:
         return f"{folder.sweep_id} has already ended"
-    if pid := folder.follower():
-        os.kill(pid, signal.SIGTERM)
+    if pid := folder.interrupt():
         return f"stopping {folder.sweep_id}: process {pid} follows it"
     folder.keep(machine.stopped(folder.sweep))
     return f"stopping {folder.sweep_id}"
@@ -242,8 +301,12 @@ class _Follower:
             if self._runs.ask([run_id]) == [None]:  # nothing of it was left behind
                 self._sweep = before
                 self._folder.keep(before)
+            is_new = not any(each.tries for each in self._sweep.points)
+            if is_new and isinstance(error, UsageError) and not self._folder.is_of_command:
+                raise  # the call is wrong
             if self._refused == REFUSED_MAX:
                 hint = f"paddock sweep {self._folder.sweep_id} --resume starts what is left"
+                hint = hint if self._folder.is_of_command else "the runs that have started go on"
                 what = f"{REFUSED_MAX} starts failed one after the other, the last: {error.message}"
                 raise PaddockError(what, hint=hint) from error
             self._say(f"warning: {point.name} could not be started: {error.message}")

@@ -3,6 +3,7 @@
 lr=1e-3,1e-4      two values
 bs=32:128:32      32, 64, 96 and 128: from START to STOP, STOP too where a step meets it
 seed=1:3:1,17     ranges and values may be mixed
+at="12:30","a,b"  texts in double quotes are taken as they are; "" in them is a quote
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ VARIABLE = "PADDOCK_SWEEP_"
 SLOT = "slot"  # the lowest number that no other running point has, from 0
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 PLACE = re.compile(r"\{(\{?)([A-Za-z_][A-Za-z0-9_.-]*)\}(\}?)")
+QUOTED = re.compile(r'"((?:[^"]|"")*)"(,|$)')  # as in CSV (RFC 4180)
 EXAMPLE = "write --sweep lr=1e-3,1e-4 or --sweep bs=32:128:32"
 
 
@@ -58,7 +60,14 @@ def read_grid(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 def _values(text: str, listed: str, problems: list[Problem]) -> Iterable[str]:
     """The values in one --sweep; what is wrong with it is added to the problems."""
-    for part in listed.split(","):
+    left: str | None = listed
+    while left is not None:
+        if quoted := QUOTED.match(left):
+            left = left[quoted.end() :] if quoted[2] else None
+            yield quoted[1].replace('""', '"')
+            continue
+        part, comma, rest = left.partition(",")
+        left = rest if comma else None
         numbers = [_number(each) for each in part.split(":")]
         if len(numbers) == 1 or numbers[0] is None:
             yield part
@@ -66,7 +75,7 @@ def _values(text: str, listed: str, problems: list[Problem]) -> Iterable[str]:
         start, stop, step = (
             (*numbers, None, None)[:3] if all(map(_is_sound, numbers)) else [None] * 3
         )
-        hint = "a range is START:STOP:STEP, as 32:128:32 or 1:0:-0.25"
+        hint = f'a range is START:STOP:STEP, as 32:128:32; a text is "{part}", in double quotes'
         if len(numbers) != 3 or start is None or stop is None or step is None:
             problems.append(Problem(f"--sweep {text}: '{part}' is not a range", hint))
         elif not step or (stop - start) / step < 0:
@@ -90,8 +99,12 @@ def _is_sound(number: Decimal | None) -> bool:
     return number is not None and number.is_finite() and abs(number.adjusted()) < VALUE_MAX
 
 
-def points_of(grid: Mapping[str, Sequence[object]], name: str) -> tuple[GridPoint, ...]:
+def points_of(
+    grid: Mapping[str, Sequence[object]], name: str, example: str = EXAMPLE
+) -> tuple[GridPoint, ...]:
     """All points of a grid, the last name's values change first. name: of the sweep.
+
+    example: how to give values.
 
     Raises UsageError with all problems: no value, two that are the same, too many points.
 
@@ -111,7 +124,7 @@ def points_of(grid: Mapping[str, Sequence[object]], name: str) -> tuple[GridPoin
             what = f"sweep: {other} and {key} have the same variable {variable_of(key)}"
             problems.append(Problem(what, "give one of them another name"))
         if not values or "" in values:
-            problems.append(Problem(f"sweep: {key} has no value, or an empty one", EXAMPLE))
+            problems.append(Problem(f"sweep: {key} has no value, or an empty one", example))
         for value in dict.fromkeys(values):
             if len(value) > VALUE_MAX or not (value.isprintable() or not value):
                 what = f"sweep: a value of {key} is too long or unprintable: {value[:20]!r}"
@@ -123,7 +136,7 @@ def points_of(grid: Mapping[str, Sequence[object]], name: str) -> tuple[GridPoin
         what = f"sweep: the grid has {size} points, the limit is {POINTS_MAX}"
         problems.append(Problem(what, "leave values out, or make several sweeps"))
     if not texts:
-        problems.append(Problem("sweep: the grid is empty", EXAMPLE))
+        problems.append(Problem("sweep: the grid is empty", example))
     refuse(problems)
     found: dict[str, GridPoint] = {}
     for at, chosen in enumerate(itertools.product(*texts.values()), 1):

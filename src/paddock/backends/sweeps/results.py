@@ -24,7 +24,9 @@ def rows_of(sweep: Sweep, now: float, sort: str = "") -> list[Row]:
     """The points as rows: name, values, state, seconds, tries, run, why, results.
 
     now: seconds since 1970. sort: a value, a result, state or time; with a dash before it the
-    largest comes first. A row without the number comes last. Raises UsageError for an unknown one.
+    largest comes first. Numbers come before texts, and rows without either last.
+
+    Raises UsageError for an unknown one.
     """
     rows = [
         {
@@ -47,16 +49,27 @@ def sorted_rows(rows: Sequence[Row], sort: str) -> list[Row]:
         raise UsageError(f"--sort {sort}: no point has '{column}'", hint=nearest(column, known))
     place = "results" if column in results else "values" if column in keys else ""
 
-    def key(row: Row) -> tuple[bool, float, str]:
+    def key(row: Row) -> tuple[int, float, str]:
         own = {"state": row["state"], "time": row["seconds"]}
         found = (row[place] if place else own).get(column)
         try:
             number = float("nan" if found is None else found)
         except (TypeError, ValueError):
-            return (False, 0.0, str(found))
-        return (math.isnan(number), -number if is_down else number, "")
+            return (1, 0.0, str(found))
+        return (2, 0.0, "") if math.isnan(number) else (0, number, "")
 
-    return sorted(rows, key=key)
+    found = sorted(rows, key=key, reverse=is_down)
+    return sorted(found, key=lambda row: key(row)[0])
+
+
+def json_rows(rows: Sequence[Row]) -> list[Row]:
+    """The rows for JSON, which has no number for nan and inf (RFC 8259): they are null."""
+    return [
+        {**row, "results": {
+            name: value if math.isfinite(value) else None for name, value in row["results"].items()
+        }}
+        for row in rows
+    ]  # fmt: skip
 
 
 def _results(rows: Sequence[Row]) -> list[str]:

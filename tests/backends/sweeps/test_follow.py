@@ -1,0 +1,70 @@
+"""The records of sweeps: damaged ones, old ones, and who follows one."""
+
+from __future__ import annotations
+
+import fcntl
+from typing import TYPE_CHECKING
+
+import pytest
+
+from paddock.backends.sweeps import follow, machine
+from paddock.backends.sweeps.follow import SweepFolder, find_sweep, make_sweep, the_sweep
+from paddock.backends.sweeps.machine import Sweep, SweepPoint
+from paddock.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SWEEP = Sweep((SweepPoint("t-lr1", {"lr": "1"}),), 1)
+ENDED = machine.stopped(SWEEP)
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_STATE_HOME": str(tmp_path)}
+
+
+def made(env: dict[str, str], sweep: Sweep = SWEEP) -> SweepFolder:
+    return make_sweep(env, "demo", sweep, {"cwd": "/", "argv": [], "env": []})
+
+
+@pytest.mark.parametrize(
+    ("whole", "damaged"),
+    [
+        ('"points"', '"pints"'), ('"waiting"', '"later"'), ('{"lr": "1"}', '["lr"]'),
+        ('"began_at": 0.0', '"began_at": "x"'), ("}", ""), ('"at_once": 1', '"at_once": 1e999'),
+    ],
+)  # fmt: skip
+def test_a_damaged_record_is_told(env: dict[str, str], whole: str, damaged: str) -> None:
+    """Other sweeps are found as before."""
+    other, broken = made(env), made(env)
+    file = broken.path / "sweep.json"
+    assert whole in file.read_text()
+    file.write_text(file.read_text().replace(whole, damaged))
+    with pytest.raises(UsageError, match=f"the record of {broken.sweep_id} is damaged"):
+        the_sweep(env, broken.sweep_id)
+    found = find_sweep(env, "demo")
+    assert found is not None and found.sweep_id == other.sweep_id
+
+
+def test_the_oldest_records_of_ended_sweeps_are_removed(
+    env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has not ended stays, however old."""
+    monkeypatch.setattr(follow, "KEPT_SWEEPS", 2)
+    going, *ended = made(env), made(env, ENDED), made(env, ENDED), made(env, ENDED)
+    assert [each.path.exists() for each in (going, *ended)] == [True, False, True, True]
+
+
+def test_a_follower_of_another_machine_is_told_and_no_process_of_this_one_is(
+    env: dict[str, str],
+) -> None:
+    """On a shared home the process has another number here."""
+    folder = made(env)
+    with open(folder.path / "lock", "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write("another-boot pid:[1] 1 17\n")
+        file.flush()
+        assert folder.follower() == 1
+        with pytest.raises(UsageError, match="of another machine or container follows demo-"):
+            follow.stop_sweep(folder)
