@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import pickle
 import subprocess
 import sys
 from functools import partial
@@ -121,19 +123,58 @@ def test_what_only_submitit_has_is_told(executor: submitit.AutoExecutor) -> None
     with pytest.raises(
         NameError, match=r"slurm_setup: unknown.*\n.*\nPaddock takes name"
     ) as caught:
-        executor.update_parameters(slurm_setup=["module load"], tasks_per_node="2")
+        submitit.SlurmExecutor("logs").update_parameters(slurm_setup=["true"], tasks_per_node="2")
     assert "tasks_per_node='2'" in str(caught.value)
+    executor.update_parameters(slurm_setup=["module load"], partition="dev")  # of Slurm only
+    with pytest.raises(ValueError, match="there is no site or backend 'slrum'"):
+        submitit.AutoExecutor("logs", cluster="slrum")
+    with pytest.raises(TypeError, match="no keyword slurm_pyton"):
+        submitit.AutoExecutor("logs", cluster="local", slurm_pyton="python3", max_num_timeout=1)
     with pytest.raises(ValueError, match="one node"):
         executor.update_parameters(nodes=2)
     with pytest.raises(RuntimeError, match="runs in a job"):
         submitit.JobEnvironment()
 
-    class Trained(submitit.helpers.Checkpointable):  # type: ignore[misc, name-defined]
+    class Trained(submitit.helpers.Checkpointable):
         def __call__(self) -> int:
             return paddock.attempt()
 
     with pytest.warns(UserWarning, match=r"does not call checkpoint\(\)"):
         assert executor.submit(Trained()).result() == 0
+
+
+def test_a_job_is_found_again(executor: submitit.AutoExecutor) -> None:
+    """Pickled, as many scripts keep their jobs; or by its folder and id, as submitit documents."""
+    executor.update_parameters(tasks_per_node=2)
+    job = executor.submit(add, 1, 2)
+    assert job.task(1).task(0).task_id == 1
+    assert asyncio.run(job.awaitable().results()) == [3, 3]
+    again = pickle.loads(pickle.dumps(job))
+    assert (again.job_id, again.results(), again.done()) == (job.job_id, [3, 3], True)
+    assert again.task(1).paths.stdout.exists()
+    assert submitit.Job(executor.folder, job.job_id).result() == 3
+
+
+def test_what_runs_in_a_job_finds_its_helpers(executor: submitit.AutoExecutor) -> None:
+    """Imports of submitit's modules work, and torch's variables are those of the ranks."""
+
+    def describe() -> tuple[object, ...]:
+        from paddock.compat.submitit.helpers import TorchDistributedEnvironment
+
+        torch = TorchDistributedEnvironment().export(set_cuda_visible_devices=False)
+        return torch.rank, torch.world_size, len(submitit.JobEnvironment().hostnames)
+
+    executor.update_parameters(tasks_per_node=2)
+    assert executor.submit(describe).results() == [(0, 2, 1), (1, 2, 1)]
+    sequence = submitit.helpers.FunctionSequence()
+    sequence.add(add, 1, 2)
+    sequence.add(pow, 2, exp=3)
+    assert (sequence(), len(sequence), [each.done() for each in sequence]) == (
+        [3, 8],
+        2,
+        [True] * 2,
+    )
+    assert submitit.core.utils.FailedJobError is submitit.FailedJobError
 
 
 def test_a_command_is_a_function(executor: submitit.AutoExecutor) -> None:
@@ -142,3 +183,5 @@ def test_a_command_is_a_function(executor: submitit.AutoExecutor) -> None:
     assert job.result() == "a --b=c"
     with pytest.raises(submitit.FailedJobError, match="false exited with 1"):
         submitit.helpers.CommandFunction(["false"])()
+    with pytest.raises(TypeError, match="a list of words"):
+        submitit.helpers.CommandFunction("echo a")  # type: ignore[arg-type]

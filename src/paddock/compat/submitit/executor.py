@@ -1,12 +1,4 @@
-"""submitit's executors and jobs (submitit 1.5), each job a run of Paddock.
-
-    import paddock.compat.submitit as submitit
-
-cluster="local" is paddock.launch; "slurm", or a site of paddock.toml, is paddock.submit. Missing:
-the debug executor, requeue with checkpoint(), and array jobs (map_array submits one by one).
-
-Source: submitit 1.5.4, its modules core.core, core.job_environment, auto.auto and helpers.
-"""
+"""submitit's executors and jobs: AutoExecutor, which submits functions, and Job."""
 
 from __future__ import annotations
 
@@ -15,9 +7,7 @@ import math
 import os
 import re
 import shutil
-import socket
 import subprocess
-import time
 import types
 import warnings
 from functools import partial
@@ -26,6 +16,8 @@ from secrets import token_hex
 
 import paddock
 from paddock.api.function import name_of
+from paddock.backends.sites.find import find_site
+from paddock.compat.submitit.core.utils import FailedJobError, UncompletedJobError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,76 +33,56 @@ SHARED = {
     "name": str, "timeout_min": (int, float), "mem_gb": (int, float), "nodes": int,
     "cpus_per_task": int, "gpus_per_node": int, "tasks_per_node": int, "stderr_to_stdout": bool,
 }  # fmt: skip
+# More of submitit's slurm_*: refused on Slurm, and without effect on this machine.
+LEFT_OUT = (
+    "additional_parameters", "comment", "cpus_per_gpu", "dependency", "exclude", "exclusive",
+    "gpus_per_task", "mail_type", "mail_user", "mem_per_cpu", "mem_per_gpu", "nodelist",
+    "num_gpus", "setup", "srun_args", "teardown", "use_srun", "wckey",
+)  # fmt: skip
 IGNORED = ("slurm_max_num_timeout", "slurm_array_parallelism", "stderr_to_stdout")
+KEYWORDS = ("python", "max_num_timeout", "max_pickle_size_gb")
 STATES = {"pending": "PENDING", "starting": "PENDING", "succeeded": "COMPLETED"}
 PREFIX = re.compile(r"\[\S+ rank \d+\] ")  # of a line of `paddock logs`
 LINE = "----------------------"
 IN_BATCH = "the jobs of executor.batch() are submitted when the block ends"
 
 
-class UncompletedJobError(RuntimeError):
-    """The job was stopped or lost, or has not ended."""
-
-
-class FailedJobError(UncompletedJobError):
-    """The function of the job raised, or its process failed."""
-
-
-DelayedSubmission = partial  # a function and its arguments
-
-
-class Checkpointable:
-    """A base of callables with checkpoint(), which Paddock does not call; submit() says so."""
-
-    def checkpoint(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what submitit submits again after a time-out or preemption."""
-        raise NotImplementedError
-
-
-class CommandFunction:
-    """A command as a function that returns its output. Raises FailedJobError if it fails."""
-
-    def __init__(
-        self, command: list[str], verbose: bool = True, cwd: str | None = None,
-        env: dict[str, str] | None = None,
-    ) -> None:  # fmt: skip
-        self.command, self.verbose, self.cwd, self.env = command, verbose, cwd, env
-
-    def __call__(self, *args: object, **kwargs: object) -> str:
-        """Run it with more arguments; keywords become --key=value."""
-        words = [*self.command, *map(str, args), *(f"--{k}={v}" for k, v in kwargs.items())]
-        env = {**os.environ, **(self.env or {})}
-        done = subprocess.run(words, cwd=self.cwd, env=env, capture_output=True, text=True)
-        if self.verbose:
-            os.write(1, done.stdout.encode())
-        if done.returncode:
-            raise FailedJobError(f"{words[0]} exited with {done.returncode}:\n{done.stderr}")
-        return done.stdout.strip()
-
-
 class Job:
     """A submitted function. submitit.Job, of one or several tasks (ranks)."""
 
-    def __init__(self, folder: Path, num_tasks: int, task_id: int | None = None) -> None:
-        self._folder, self.num_tasks, self._task_id = folder, num_tasks, task_id
+    def __init__(
+        self, folder: str | Path, job_id: str = "", tasks: Sequence[int] = (0,)
+    ) -> None:  # fmt: skip
+        """job_id: of a run that is recorded here; without it, submit() starts one."""
+        self._folder, self._job_id, self._tasks = Path(folder).absolute(), job_id, tuple(tasks)
         self._run: paddock.Run | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_job_id": self.job_id, "_run": None}  # found again by its id
 
     @property
     def run(self) -> paddock.Run:
         """The run of Paddock. Raises AttributeError while it waits for the end of a batch."""
         if self._run is None:
-            raise AttributeError(IN_BATCH)
+            if not self._job_id:
+                raise AttributeError(IN_BATCH)
+            self._run = paddock.Run.find(self._job_id)
         return self._run
 
     @property
     def job_id(self) -> str:
         """The id of the run, for `paddock status`, `logs` and `stop`."""
-        return self.run.id
+        return self._job_id or self.run.id
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of tasks."""
+        return len(self._tasks)
 
     @property
     def task_id(self) -> int | None:
         """The number of the task; None for a job of several."""
-        return self._task_id if self._task_id is not None or self.num_tasks > 1 else 0
+        return None if self.num_tasks > 1 else self._tasks[0]
 
     @property
     def paths(self) -> types.SimpleNamespace:
@@ -123,7 +95,9 @@ class Job:
         """Return a task as a job. Raises ValueError if there is none of that number."""
         if not 0 <= task_id < self.num_tasks:
             raise ValueError(f"task_id {task_id} must be between 0 and {self.num_tasks - 1}")
-        job = Job(self._folder, 1, task_id)
+        if self.num_tasks == 1:
+            return self
+        job = Job(self._folder, self.job_id, self._tasks[task_id : task_id + 1])
         job._run = self.run
         return job
 
@@ -140,7 +114,7 @@ class Job:
         if error := self.exception():
             raise error
         found = self.run.results()
-        return found if self._task_id is None else [found[self._task_id]]
+        return [found[task] for task in self._tasks]
 
     def result(self) -> Any:
         """Wait, and return the result of a job of one task. Raises what exception() returns."""
@@ -184,26 +158,60 @@ class Job:
 
     stderr = stdout
 
+    def awaitable(self) -> AsyncJobProxy:
+        """Return the methods that wait, as coroutines."""
+        return AsyncJobProxy(self)
+
     def __repr__(self) -> str:
-        if self._run is None:
+        if self._run is None and not self._job_id:
             return "Job<in a batch>"
         return f'Job<job_id={self.job_id}, task_id={self.task_id}, state="{self.state}">'
+
+
+class AsyncJobProxy:
+    """The methods of a job that wait, as coroutines. poll_interval: not used, there is no poll."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    async def wait(self, poll_interval: float = 1) -> None:
+        """Wait for the end of the job."""
+        await self.job.run.wait_async(check=False)
+
+    async def result(self, poll_interval: float = 1) -> Any:
+        """Wait, and return the result of a job of one task."""
+        await self.wait()
+        return self.job.result()
+
+    async def results(self, poll_interval: float = 1) -> list[Any]:
+        """Wait, and return the results of all tasks."""
+        await self.wait()
+        return self.job.results()
 
 
 class AutoExecutor:
     """Submits functions to Slurm where srun is found, else to this machine.
 
     folder: for links to the logs; %j is the job's id. cluster: local, slurm, or a site of
-    paddock.toml. slurm_python: the interpreter there. Other keywords of submitit are ignored.
+    paddock.toml. slurm_python: the interpreter there. max_num_timeout and max_pickle_size_gb, also
+    with a prefix, are ignored. Raises ValueError for another cluster, TypeError for other keywords.
     """
 
     def __init__(self, folder: str | Path, cluster: str | None = None, **kwargs: Any) -> None:
         if cluster == "debug":
             raise ValueError('cluster="debug" is not supported: call the function, or use "local"')
+        if cluster not in (None, "local", "slurm"):
+            try:
+                find_site(cluster or "", env=os.environ, cwd=os.getcwd())
+            except paddock.UsageError as error:
+                raise ValueError(str(error)) from error
         self.folder = Path(folder).expanduser().absolute()
         self.cluster = cluster or self.which()
         self.parameters: dict[str, Any] = {}
         self._python = kwargs.get("slurm_python")
+        allowed = {f"{cluster}_{key}" for cluster in ("local", "slurm") for key in KEYWORDS}
+        if wrong := [key for key in kwargs if key not in allowed | {*KEYWORDS[1:]}]:
+            raise TypeError(f"AutoExecutor() has no keyword {', '.join(wrong)}")
         self._batch: list[tuple[Job, partial[Any]]] | None = None
 
     @staticmethod
@@ -223,13 +231,15 @@ class AutoExecutor:
         if self._batch is not None:
             raise RuntimeError(f"parameters cannot be changed: {IN_BATCH}")
         given = {key: value for key, value in kwargs.items() if value is not None}
-        wrong = []
+        wrong, known = [], {*SLURM, *(LEFT_OUT if self.cluster == "local" else ())}
+        for key in [key for key in given if key in SLURM]:  # as SlurmExecutor has them
+            given[f"slurm_{key}"] = given.pop(key)
         for key, value in given.items():
             cluster, _, name = key.partition("_")
             kinds = SHARED.get(key) or (SHARED.get(name) if cluster in ("local", "slurm") else None)
             if kinds is not None and not isinstance(value, kinds):  # type: ignore[arg-type]
                 wrong.append(f"{key}={value!r}: not a {kinds}")
-            elif kinds is None and key not in IGNORED and (cluster != "slurm" or name not in SLURM):
+            elif kinds is None and key not in IGNORED and (cluster != "slurm" or name not in known):
                 wrong.append(f"{key}: unknown, or only submitit has it")
         if wrong:
             hint = ", ".join([*SHARED, *(f"slurm_{name}" for name in SLURM)])
@@ -260,7 +270,7 @@ class AutoExecutor:
             what = "Paddock does not call checkpoint(): save when paddock.should_stop() is true"
             warnings.warn(what, stacklevel=2)
         tasks = self.parameters.get("nodes", 1) * self.parameters.get("tasks_per_node", 1)
-        job, call = Job(self.folder, tasks), partial(fn, *args, **kwargs)
+        job, call = Job(self.folder, tasks=range(tasks)), partial(fn, *args, **kwargs)
         if self._batch is not None:
             self._batch.append((job, call))
         else:
@@ -313,52 +323,15 @@ class LocalExecutor(AutoExecutor):
     """Submits functions to this machine."""
 
     def __init__(self, folder: str | Path, **kwargs: Any) -> None:
-        super().__init__(folder, "local", **kwargs)
+        super().__init__(folder, "local", **{f"local_{key}": each for key, each in kwargs.items()})
 
 
 class SlurmExecutor(AutoExecutor):
     """Submits functions to Slurm."""
 
     def __init__(self, folder: str | Path, **kwargs: Any) -> None:
-        super().__init__(folder, "slurm", **kwargs)
-
-
-class JobEnvironment:
-    """The task that runs: job_id, ranks and sizes. Raises RuntimeError outside of a job."""
-
-    def __init__(self) -> None:
-        if "PADDOCK_RANK" not in os.environ:
-            raise RuntimeError("JobEnvironment() is for a function that runs in a job")
-        number = {key: int(os.environ[f"PADDOCK_{key}"]) for key in
-                  ("RANK", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "NNODES")}  # fmt: skip
-        self.cluster = "paddock"
-        self.job_id = self.raw_job_id = os.environ.get("PADDOCK_JOB_ID", "")
-        self.global_rank, self.local_rank = number["RANK"], number["LOCAL_RANK"]
-        self.num_tasks, self.num_nodes = number["WORLD_SIZE"], number["NNODES"]
-        self.node = number["NODE_RANK"]
-        self.hostname = socket.gethostname()
-
-    def __repr__(self) -> str:
-        return f"JobEnvironment({', '.join(f'{k}={v}' for k, v in vars(self).items())})"
-
-
-def as_completed(
-    jobs: Sequence[Job], timeout: float | None = None, poll_frequency: float = 0.5
-) -> Iterator[Job]:
-    """Yield the jobs as they end. Raises TimeoutError after so many seconds."""
-    left, began = list(jobs), time.monotonic()
-    while left:
-        ended = [job for job in left if job.done()]
-        yield from ended
-        left = [job for job in left if job not in ended]
-        if timeout is not None and time.monotonic() - began > timeout:
-            raise TimeoutError(f"{len(left)} jobs have not ended within {timeout:g} s")
-        if left and not ended:
-            time.sleep(poll_frequency)
+        super().__init__(folder, "slurm", **{f"slurm_{key}": each for key, each in kwargs.items()})
 
 
 Executor = AutoExecutor
-helpers = types.SimpleNamespace(
-    CommandFunction=CommandFunction, Checkpointable=Checkpointable, as_completed=as_completed,
-    DelayedSubmission=DelayedSubmission,
-)  # fmt: skip
+LocalJob = SlurmJob = Job

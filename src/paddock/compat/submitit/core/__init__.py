@@ -1,0 +1,4 @@
+"""The names of submitit.core.
+
+utils       UncompletedJobError, FailedJobError
+"""
