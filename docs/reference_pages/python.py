@@ -24,17 +24,22 @@ English | [中文](python.zh.md)
 All names of `import paddock`, and the types of what they return, with their docstrings.
 The [guide](../guide/python.md) has examples.
 """
-RETURNED = {"JobStatus": "paddock.backends.types", "SweepResults": "paddock.api.sweep"}
+OTHERS = {
+    "paddock.testing.ranks": "paddock.testing",
+    "JobStatus": "paddock.backends.types",
+    "SweepResults": "paddock.api.sweep",
+}
 
 
 def page() -> str:
     """The content of docs/reference/python.md."""
     modules = vars(paddock)["_MODULES"].items()
-    ours = [_section(f"paddock.{name}", name, of) for name, of in modules]
-    return "\n".join([HEAD, *ours, *(_section(name, name, of) for name, of in RETURNED.items())])
+    names = {f"paddock.{name}": module for name, module in modules} | OTHERS
+    return "\n".join([HEAD, *(_section(name, module) for name, module in names.items())])
 
 
-def _section(heading: str, name: str, module: str) -> str:
+def _section(heading: str, module: str) -> str:
+    name = heading.rpartition(".")[2]
     path = Path(paddock.__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
     text = path.read_text("utf-8")
     (node,) = (each for each in ast.parse(text).body if getattr(each, "name", "") == name)
