@@ -257,6 +257,7 @@ def test_an_interrupt_stops_what_runs(project: Path) -> None:
     assert "--resume starts what is left" in told
 
 
+@pytest.mark.limit(90)
 def test_a_sweep_in_the_background_is_stopped_and_deleted_by_its_name(project: Path) -> None:
     """--detach: a process of its own follows it; stop tells that one, too."""
     words = ("-d", "--name", "bg", "--sweep", "lr=1,2", "train.py", "--gate=/nowhere")
@@ -272,8 +273,24 @@ def test_a_sweep_in_the_background_is_stopped_and_deleted_by_its_name(project: P
     assert paddock(project, "stop", "bg").returncode == 0
     wait_until(lambda: states(project) == ["cancelled"] * 2)
     wait_until(lambda: "nobody" not in paddock(project, "sweep", "bg").stderr)
+    done = submit(project, "--after", "bg", "train.py")
+    assert done.returncode == 2 and "2 of its 2 points have not succeeded" in done.stderr
     assert paddock(project, "delete", "bg").returncode == 0
     assert "no sweep is recorded" in paddock(project, "sweep").stderr
+
+
+def test_wait_waits_for_the_runs_that_a_sweep_has_not_started_yet(project: Path) -> None:
+    gate = project.parent / "gate"
+    submit(project, "-d", "--name", "bg", "--sweep", "lr=1,2", "train.py", f"--gate={gate}")
+    wait_until(lambda: len(running(project)) == 1)
+    with subprocess.Popen(
+        [sys.executable, "-m", "paddock", "wait", "bg", "--json"], cwd=project,
+        env=home_of(project), text=True, stdout=subprocess.PIPE,
+    ) as wait:  # fmt: skip
+        gate.touch()
+        text, _ = wait.communicate(timeout=50)
+    assert wait.returncode == 0
+    assert [row["state"] for row in json.loads(text)] == ["succeeded"] * 2
 
 
 def test_a_run_waits_for_another(project: Path) -> None:

@@ -45,9 +45,15 @@ def read_after(text: str, backend: str) -> tuple[str, list[Dependency]]:
             hint = "write RUN, RUN:ok or RUN:any"
             problems.append(Problem(f"--after {word}: its end is neither ok nor any", hint))
             continue
-        if (sweep := find_sweep_of(name)) and not sweep.sweep.has_ended:
-            what = f"--after {word}: {sweep.sweep_id} is a sweep that has not ended"
-            problems.append(Problem(what, f"name one of its runs: paddock sweep {sweep.sweep_id}"))
+        if sweep := find_sweep_of(name):
+            points = sweep.sweep.points
+            if not sweep.sweep.has_ended:
+                what = f"--after {word}: {sweep.sweep_id} is a sweep that has not ended"
+                hint = f"name one of its runs: paddock sweep {sweep.sweep_id}"
+                problems.append(Problem(what, hint))
+            elif end == "ok" and (bad := sum(each.state != "succeeded" for each in points)):
+                what = f"--after {word}: {bad} of its {len(points)} points have not succeeded"
+                problems.append(Problem(what, f"after it all the same: --after {name}:any"))
             continue
         is_number = name.isdecimal() or (handle is not None and handle.backend == "slurm")
         is_of_slurm = backend == "slurm" and is_number

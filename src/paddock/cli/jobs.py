@@ -152,19 +152,24 @@ def _wait(args: ParsedCommand) -> int:
     deadline = None if limit is None else time.monotonic() + limit
     ended: dict[str, JobStatus] = {}
     due = 0.0
+    is_growing = any(map(find_sweep_of, args.jobs))  # its follower starts more
     with ProgressMeter("waiting", "runs ended", is_quiet=args.json) as meter:
         while True:
+            if is_growing:
+                sweeps = map(find_sweep_of, args.jobs)
+                is_growing = any(sweep.follower() for sweep in sweeps if sweep)
+                runs = runs_of(args.jobs)
             left = [run for run in runs if run.run_id not in ended]
             asked = list(zip(left, ask_all(left), strict=True))
             ended |= {run.run_id: status for run, status in asked if status.is_final}
-            if len(ended) == len(runs):
+            if not is_growing and all(run.run_id in ended for run in runs):
                 break
             if deadline is not None and time.monotonic() > deadline:
-                what = f"{len(runs) - len(ended)} jobs have not ended within {limit:g} s"
+                what = f"{len(left)} jobs have not ended within {limit:g} s"
                 raise PaddockError(what, exit_code=124)
             meter.text = waited_for(asked)
             if len(runs) > 1:
-                meter(len(ended), len(runs))
+                meter(len(runs) - len(left), len(runs))
             due = keep_histories(left, due)
             # sleep: see watch
             time.sleep(POLL_SECONDS)

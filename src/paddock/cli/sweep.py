@@ -21,7 +21,15 @@ from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
 from paddock.backends.status import ask_all
 from paddock.backends.submit import read_submission, start_run
 from paddock.backends.sweeps import grid, machine
-from paddock.backends.sweeps.follow import SweepFolder, follow, last_values, make_sweep, the_sweep
+from paddock.backends.sweeps.follow import (
+    LOOK_SECONDS,
+    LOOKS,
+    SweepFolder,
+    follow,
+    last_values,
+    make_sweep,
+    the_sweep,
+)
 from paddock.backends.sweeps.machine import Sweep, SweepPoint
 from paddock.backends.sweeps.results import (
     Row,
@@ -247,6 +255,11 @@ def _detach(
     sys.stdout.flush()
     sys.stderr.flush()
     if pid := os.fork():
+        for _ in range(0 if waits else LOOKS):  # who asks next finds it followed
+            if folder.follower():
+                break
+            # sleep: until the process has the lock
+            time.sleep(LOOK_SECONDS)
         print(json.dumps({"id": folder.sweep_id}) if is_json else folder.sweep_id)
         say(f"process {pid} follows it; paddock sweep {folder.sweep_id} shows the table")
         return 0
