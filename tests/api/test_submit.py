@@ -10,6 +10,8 @@ import pytest
 
 import paddock
 from api import functions
+from paddock.api.run import RESULTS_THERE
+from paddock.backends.backend import find_backend
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +36,26 @@ def test_results_of_a_submitted_function_come_back(own_place: Path) -> None:
     assert run.handle == f"local://here/{run.id}"
     assert [path.name for path in own_place.iterdir()] == ["paddock.toml"]
     assert paddock.Run.find(run.id).result == (0, 1.0, run.id)
+
+
+def test_results_come_without_the_rest_of_the_output(tmp_path: Path) -> None:
+    """Which may be a checkpoint of a hundred GB."""
+
+    def train() -> None:
+        os.makedirs("output", exist_ok=True)
+        with open("output/checkpoint", "w", encoding="utf-8") as file:
+            file.write("large")
+
+    run = paddock.submit(train, site="here", nproc=1)
+    assert run.results(60) == [None]
+    assert run.entry is not None
+    told: list[str] = []
+    backend = find_backend(run.entry.handle.backend)
+    backend.fetch(run.entry, tmp_path / "to", told.append, lambda _: None, [RESULTS_THERE])
+    names = sorted(path.name for path in (tmp_path / "to").rglob("*") if path.is_file())
+    assert names == ["0.worker.0.1.result"]
+    run.fetch(tmp_path / "all")
+    assert list((tmp_path / "all").glob("output/**/checkpoint"))
 
 
 def test_a_submitted_failure_names_rank_host_and_exception() -> None:

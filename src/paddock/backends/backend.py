@@ -65,8 +65,14 @@ class RunBackend(Protocol):
         Raises NotAllReachedError when some hosts were asked, and others could not be.
         """
 
-    def fetch(self, run: RegisteredJob, to: Path, say: Say, received: Received) -> None:
-        """Copy logs and `output/` to the folder `to`. received: told the bytes of each part."""
+    def fetch(
+        self, run: RegisteredJob, to: Path, say: Say, received: Received,
+        parts: Sequence[str] = ...,
+    ) -> None:  # fmt: skip
+        """Copy logs and `output/` to the folder `to`. received: told the bytes of each part.
+
+        parts: directories below the job's, in the place of these two.
+        """
 
     def delete(self, run: RegisteredJob) -> None:
         """Remove the files that an ended job has left on its hosts."""

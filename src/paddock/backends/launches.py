@@ -18,7 +18,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from paddock.backends.common.news import noted
 from paddock.backends.node import logs
 from paddock.backends.node.jobdir import read_json
 from paddock.backends.registry import RegisteredJob
-from paddock.backends.types import JobStatus, LogChunk, LogQuery
+from paddock.backends.types import FETCHED, JobStatus, LogChunk, LogQuery
 from paddock.errors import PaddockError, UsageError
 from paddock.local.output.lock import is_gone, process_text
 from paddock.local.output.logs import LAUNCHER_LOG, RUNS
@@ -117,7 +117,10 @@ class LocalLaunches:
                     hint=hint,
                 )
 
-    def fetch(self, run: RegisteredJob, to: Path, say: Say, received: Received) -> None:
+    def fetch(
+        self, run: RegisteredJob, to: Path, say: Say, received: Received,
+        parts: Sequence[str] = FETCHED,
+    ) -> None:  # fmt: skip
         place = Path(str(run.details["logs"]))
         names = {name for name, _ in logs.launch_logs(str(run.details["directory"]), str(place))}
         found = [place / name for name in sorted({*names, LAUNCHER_LOG, "endpoints.log"})]

@@ -12,7 +12,7 @@ import shutil
 import stat
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -175,12 +175,15 @@ class FolderBackend(ABC):
         parts = self.tasks(folder) or [folder]
         return ask_folders(run.run_id, [part / INNER for part in parts], native=native)
 
-    def fetch(self, run: RegisteredJob, to: Path, say: Say, received: Received) -> None:
+    def fetch(
+        self, run: RegisteredJob, to: Path, say: Say, received: Received,
+        parts: Sequence[str] = FETCHED,
+    ) -> None:  # fmt: skip
         """Copy the logs (of an array, each task's) and `output/` of the working directory."""
         folder = Path(run.details["folder"])
-        copied = copy(folder, Path(run.details.get("cwd") or folder), to, received)
+        copied = copy(folder, Path(run.details.get("cwd") or folder), to, received, parts)
         for part in self.tasks(folder):
-            copy(part, part, to / part.name, received)
+            copy(part, part, to / part.name, received, parts)
         say("fetched " + ", ".join(copied))
 
     def delete(self, run: RegisteredJob) -> None:
@@ -251,7 +254,9 @@ def line_in(path: Path) -> str:
         return ""
 
 
-def copy(folder: Path, cwd: Path, to: Path, received: Received) -> list[str]:
+def copy(
+    folder: Path, cwd: Path, to: Path, received: Received, parts: Sequence[str] = FETCHED
+) -> list[str]:
     """Copy log/ of the job's directory and output/ of the working directory, less our own files.
 
     received: told the bytes of each file. Raises UsageError with the files that could not be
@@ -259,12 +264,13 @@ def copy(folder: Path, cwd: Path, to: Path, received: Received) -> list[str]:
     """
     copied: list[str] = []
     problems: list[Problem] = []
-    for name, place in zip(FETCHED, (folder, cwd), strict=True):
-        if (place / name).is_dir() and (name == "output" or not (place / name).is_symlink()):
+    for name in parts:
+        place = folder if name == "log" else cwd
+        if (place / name).is_dir() and (name != "log" or not (place / name).is_symlink()):
             problems += _copied(place / name, to / name, received)
             copied.append(str(to / name))
     refuse(problems)
-    if not copied:
+    if not copied and "log" in parts:
         raise PaddockError(f"{folder} has neither logs nor output")
     return copied
 

@@ -17,6 +17,7 @@ from paddock.backends.kubernetes.objects import ANNOTATION, is_held, plan_of, to
 from paddock.backends.kubernetes.planner import planned
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.types import (
+    FETCHED,
     Handle,
     JobStatus,
     LogChunk,
@@ -140,8 +141,13 @@ class Kubernetes:
         run.keep(is_stopped=True)
         self._ask(run, lambda client: api.end(client, seen, run.handle.place, now=now))
 
-    def fetch(self, run: RegisteredJob, to: Path, say: Say, received: Received) -> None:
+    def fetch(
+        self, run: RegisteredJob, to: Path, say: Say, received: Received,
+        parts: Sequence[str] = FETCHED,
+    ) -> None:  # fmt: skip
         """Copy the pods' logs. Output of a job is on its volumes, or gone with its pods."""
+        if "log" not in parts:
+            return
         with suppress(PaddockError):
             self.history(run)
         names, folder = set(newest_pods(self._look(run))), to / "log"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from paddock.backends.script.render import again, fill, plan_of
 from paddock.backends.sites.keys import SECRET_HINT
 from paddock.backends.text import clean
 from paddock.backends.types import (
+    FETCHED,
     Handle,
     JobStatus,
     LogChunk,
@@ -174,14 +175,17 @@ class Script(FolderBackend):
         _checked(run, name)
         write(Path(run.details["folder"]) / INNER / "stop", f"{time.time()}\n")
 
-    def fetch(self, run: RegisteredJob, to: Path, say: Say, received: Received) -> None:
+    def fetch(
+        self, run: RegisteredJob, to: Path, say: Say, received: Received,
+        parts: Sequence[str] = FETCHED,
+    ) -> None:  # fmt: skip
         place = Path(run.details["folder"])
-        if "logs" in run.details["site"]["commands"]:
+        if "log" in parts and "logs" in run.details["site"]["commands"]:
             write(to / "log" / "job.log", _checked(run, "logs"))
             say(f"fetched {to / 'log' / 'job.log'}")
             if not (place / "log").is_dir():
                 return
-        super().fetch(run, to, say, received)
+        super().fetch(run, to, say, received, parts)
 
     def found(
         self, folder: Path, job: Mapping[str, Any], site: Site

@@ -286,21 +286,26 @@ class Ssh:
                 [Problem(f"{row.message}; it is not told to end", hint) for row in silent]
             )
 
-    def fetch(self, run: RegisteredJob, to: Path, say: Say, received: Received) -> None:
+    def fetch(
+        self, run: RegisteredJob, to: Path, say: Say, received: Received,
+        parts: Sequence[str] = FETCHED,
+    ) -> None:  # fmt: skip
         """Copy log/HOST/ of every host, and output/; into output/HOST/ where several have one."""
         from paddock.backends.ssh.transfer import fetch_into
 
         targets = self._run_targets(run)
-        names = [target.name for target in targets]
+        called = [target.name for target in targets]
         hosts = [
-            (name if names.count(name) == 1 else f"{name}.{index}") or os.uname().nodename
-            for index, name in enumerate(names)
+            (name if called.count(name) == 1 else f"{name}.{index}") or os.uname().nodename
+            for index, name in enumerate(called)
         ]
         own = run.details.get("own_output") or [0]
 
         def fetch(pair: tuple[int, Target]) -> str:
             index, target = pair
-            wanted = FETCHED if index in own else FETCHED[:1]
+            wanted = [name for name in parts if name == "log" or index in own]
+            if not wanted:
+                return "nothing to fetch"
             request = {**self._base(run, index), "names": wanted, "cwd": run.details["cwd"]}
             output = "output" if len(own) == 1 else f"output/{hosts[index]}"
             places = {"log": f"log/{hosts[index]}", "output": output}

@@ -121,6 +121,7 @@ def fetch_into(
             return data
 
     source, host = Source(), channel.target.login
+    tops = [str(name).partition("/")[0] for name in request["names"]]
     left_out: list[str] = []
     sizes: dict[str, list[int]] = {}
     try:
@@ -132,7 +133,7 @@ def fetch_into(
                 entry.name = _placed(entry.name, places)
                 if entry.islnk():
                     entry.linkname = _placed(entry.linkname, places)
-                if fault := _fault(entry, request["names"], folder):
+                if fault := _fault(entry, tops, folder):
                     left_out.append(clean(fault))
                     continue
                 (folder / entry.name).parent.mkdir(parents=True, exist_ok=True)  # others do, too
