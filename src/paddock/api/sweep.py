@@ -7,7 +7,6 @@ import io
 import itertools
 import os
 import shutil
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,11 +20,12 @@ from paddock.api.submit import submit
 from paddock.backends.registry import IdTakenError
 from paddock.backends.sweeps import grid as grids
 from paddock.backends.sweeps import machine
-from paddock.backends.sweeps.follow import SweepFolder, follow, last_values, make_sweep
+from paddock.backends.sweeps.follow import SweepFolder, follow, make_sweep
 from paddock.backends.sweeps.machine import SweepPoint
 from paddock.backends.sweeps.results import rows_of, sorted_rows, table_lines, write_csv
 from paddock.backends.types import JobStatus
 from paddock.errors import PaddockError, Problem, UsageError, refuse
+from paddock.local.report.width import say
 from paddock.local.runs.entry import as_name, registry_folder
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def sweep(
         {"cwd": os.getcwd()},
     )  # fmt: skip
     try:
-        found = follow(folder, runs, _say)
+        found = follow(folder, runs, say)
     except UsageError:
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
@@ -223,12 +223,3 @@ class _SweptRuns:
     def stop(self, run_id: str, *, now: bool) -> None:
         if (run := self._known(run_id)) is not None:
             run.stop(now=now)
-
-    def results(self, run_id: str) -> Mapping[str, float]:
-        run = self._known(run_id)
-        entry = None if run is None else run.entry
-        return {} if entry is None else last_values(entry)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"paddock: {text}\n")

@@ -8,8 +8,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -26,9 +25,9 @@ from paddock.backends.sweeps.follow import (
     LOOKS,
     SweepFolder,
     follow,
-    last_values,
     make_sweep,
     the_sweep,
+    with_results,
 )
 from paddock.backends.sweeps.machine import Sweep, SweepPoint
 from paddock.backends.sweeps.results import (
@@ -50,7 +49,6 @@ from paddock.command_line import flag, read_line
 from paddock.errors import (
     EXIT_OWN_FAULT,
     EXIT_SIGNAL_BASE,
-    PaddockError,
     Problem,
     UsageError,
     refuse,
@@ -116,10 +114,6 @@ class SubmittedRuns:
     def stop(self, run_id: str, *, now: bool) -> None:
         if (run := Registry(os.environ).get(run_id)) is not None:
             find_backend(run.handle.backend).stop(run, now=now)
-
-    def results(self, run_id: str) -> Mapping[str, float]:
-        run = Registry(os.environ).get(run_id)
-        return {} if run is None else last_values(run)
 
 
 def _may_run(run: RegisteredJob) -> bool:
@@ -312,9 +306,7 @@ def _asked(sweep: Sweep) -> Sweep:
     statuses = runs.ask([sweep.points[at].run_id for at in running])
     for at, status in zip(running, statuses, strict=True):
         sweep = machine.seen(sweep, at, status) if status is not None else sweep
-        with suppress(PaddockError):
-            results = dict(runs.results(sweep.points[at].run_id))
-            sweep = sweep.with_point(at, replace(sweep.points[at], results=results))
+        sweep = with_results(sweep, at)
     return sweep
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.core.hosts import LOOPBACK, Devices, Host, host_of
+from paddock.core.hosts import LOOPBACK, Devices, host_of
 from paddock.core.job import Job
 from paddock.core.plan import Plan, make_plan
 from paddock.jobfile.nodes import hosts_of
@@ -17,15 +17,9 @@ UID = "<run>"  # of a run that has not begun
 def imagined_plan(job: Job, devices: Devices, name: str, asked: Sequence[str] = ()) -> Plan:
     """Return the plan of a job before the rendezvous. asked: its hosts, where they are known.
 
-    devices, name: of this machine, which all others are taken to look like.
+    Hosts have the addresses that are known, else node0, node1, ... devices, name: of this machine,
+    which all others are taken to look like.
     """
-    return make_plan(job, _imagined_hosts(job, devices, name, asked), 0, UID)
-
-
-def _imagined_hosts(
-    job: Job, devices: Devices, name: str, asked: Sequence[str]
-) -> tuple[Host, ...]:
-    """The hosts of a job before the rendezvous: known addresses, else node0, node1, ..."""
     meeting = job.rendezvous
     own_rank = meeting.node_rank or 0
     known = tuple(asked) or meeting.ips or (() if meeting.kind == "alone" else hosts_of(job.roles))
@@ -41,4 +35,4 @@ def _imagined_hosts(
         rank = node_rank if meeting.node_rank is not None else 0
         own_name = name if is_own else address
         hosts.append(host_of(job, devices, name=own_name, address=address, node_rank=rank))
-    return tuple(hosts)
+    return make_plan(job, tuple(hosts), 0, UID)

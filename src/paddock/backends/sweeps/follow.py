@@ -58,9 +58,6 @@ class SweepRuns(Protocol):
     def stop(self, run_id: str, *, now: bool) -> None:
         """Ask a run to end. now: without grace."""
 
-    def results(self, run_id: str) -> Mapping[str, float]:
-        """Return the last numbers that a run reported."""
-
 
 class SweepFolder:
     """The directory of a sweep. line: what started it, for a later follower, without secrets."""
@@ -334,11 +331,8 @@ class _Follower:
         if sweep is self._sweep:
             return
         point = sweep.points[at]
-        with suppress(PaddockError):
-            results = dict(self._runs.results(point.run_id))
-            sweep = sweep.with_point(at, replace(point, results=results))
-        self._sweep = sweep
-        self._folder.keep(sweep)
+        self._sweep = with_results(sweep, at)
+        self._folder.keep(self._sweep)
         state = "lost, and starts again" if point.state == "waiting" else word_of(point.state)
         why = f": {status.why}" if status.why and point.state != "succeeded" else ""
         self._say(f"{point.name} {state}{why}")
@@ -354,7 +348,16 @@ class _Follower:
                 self._say(f"warning: {error.message}")
 
 
-def last_values(run: RegisteredJob) -> dict[str, float]:
+def with_results(sweep: Sweep, at: int) -> Sweep:
+    """The sweep with the last numbers that a point's run reported, where they can be read."""
+    point = sweep.points[at]
+    with suppress(PaddockError):
+        if (run := Registry(os.environ).get(point.run_id)) is not None:
+            return sweep.with_point(at, replace(point, results=_last_values(run)))
+    return sweep
+
+
+def _last_values(run: RegisteredJob) -> dict[str, float]:
     """The last value of each number that the lowest rank reported. Raises PaddockError."""
     from paddock.watch.history import last_rows  # not for those who only look for a sweep
 
