@@ -7,8 +7,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -163,3 +163,19 @@ def stay(run: RegisteredJob) -> int:
     if reader is not None:
         reader.join(LAST_LINES_SECONDS)
     return exit_code(status)
+
+
+@contextmanager
+def answers_alone(is_json: bool) -> Iterator[Callable[[dict[str, object]], None]]:
+    """With --json, keep stdout for the answer alone: the job's output goes to stderr."""
+    if not is_json:
+        yield lambda _answer: None
+        return
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield lambda answer: write_all(stdout, f"{json.dumps(answer)}\n".encode())
+    finally:
+        sys.stdout.flush()
+        os.dup2(stdout, 1)
+        os.close(stdout)

@@ -10,23 +10,18 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
-from typing import Any
 
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.status import one_of
 from paddock.backends.table import LAUNCH
 from paddock.cli.family import CliCommand, Operand, ParsedCommand, named
 from paddock.cli.main import COMMANDS as NAMES
-from paddock.core.secrets import HIDDEN
-from paddock.errors import Problem, UsageError
+from paddock.errors import UsageError
+from paddock.jobfile.masked import recorded_words
 from paddock.local.report.width import say
 from paddock.local.runs.entry import CALL, CALL_TEXT, GIVEN_ID, take_entry
 
 SENT_CALL = "paddock-call-"  # a directory that was sent with a package, and removed (api/submit.py)
-# Of a terminal, a shell or a session; what a job needs has other names.
-OF_SESSION = ("SSH_", "XDG_", "TERM", "SHLVL", "_", "OLDPWD", "PWD", "WINDOW", "TMUX", "STY", "PS1",
-              "COLUMNS", "LINES", "DBUS_", "DISPLAY", "INVOCATION_ID", "LS_COLORS")  # fmt: skip
 
 
 def _run(args: ParsedCommand) -> int:
@@ -83,35 +78,6 @@ def recorded_args(run: RegisteredJob) -> tuple[list[str], list[str]]:
         hint = "it was found with --discover, or an earlier version of Paddock started it"
         raise UsageError(f"the command line of {run.run_id} is not recorded", hint=hint)
     return recorded_words(line)
-
-
-def recorded_words(line: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """As recorded_args, of a line as records keep it: argv without secrets, env by name."""
-    words: list[str] = []
-    lacking: list[Problem] = []
-    flag, again = "", f"type the line again: {' '.join(line['argv'])}"
-    for word in line["argv"]:
-        name, equals, _ = word.rpartition("=")
-        variable = name.removeprefix("--env=")
-        # A word of the script may have had more than the value: bash -c "TOKEN=x python train.py".
-        is_variable = (flag == "--env" or name != variable) and variable.isidentifier()
-        if HIDDEN not in word and "://***@" not in word:
-            words.append(word)
-        elif is_variable and variable in os.environ:
-            words.append(f"{name}={os.environ[variable]}")
-        else:
-            what = variable if equals else flag if flag[:1] == "-" else word
-            hint = f"set the variable {variable}" if is_variable else again
-            text = f"the value of {what} is a secret, which is not recorded"
-            lacking.append(Problem(text, hint))
-        flag = word
-    if lacking:
-        raise UsageError.of(lacking)
-    missing = [
-        name for name in line["env"]
-        if name not in os.environ and not name.startswith(OF_SESSION)
-    ]  # fmt: skip
-    return words, missing
 
 
 COMMANDS = named(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from paddock.backends.backend import find_backend
@@ -15,9 +13,8 @@ from paddock.backends.registry import RegisteredJob
 from paddock.backends.status import ask
 from paddock.backends.submit import read_args, read_submission, retries_of, start, with_new_id
 from paddock.backends.types import Submission, SubmissionPlan
-from paddock.cli.job_status import stay, watch
+from paddock.cli.job_status import answers_alone, stay, watch
 from paddock.errors import HelpAsked
-from paddock.local.output.console import write_all
 from paddock.local.report.width import fitted, say, terminal_width
 
 
@@ -80,22 +77,6 @@ def _follow(
     if code is None and "watch" in split.own:
         code = watch(entry)
     return code
-
-
-@contextmanager
-def answers_alone(is_json: bool) -> Iterator[Callable[[dict[str, object]], None]]:
-    """With --json, keep stdout for the answer alone: the job's output goes to stderr."""
-    if not is_json:
-        yield lambda _answer: None
-        return
-    stdout = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield lambda answer: write_all(stdout, f"{json.dumps(answer)}\n".encode())
-    finally:
-        sys.stdout.flush()
-        os.dup2(stdout, 1)
-        os.close(stdout)
 
 
 def show_dry_run(submission: Submission, plan: SubmissionPlan, *, is_json: bool) -> None:

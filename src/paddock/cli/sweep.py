@@ -41,10 +41,9 @@ from paddock.backends.sweeps.results import (
 from paddock.backends.table import HOSTED
 from paddock.backends.types import DEFAULT_ROOT, JobStatus, Submission
 from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, named
+from paddock.cli.job_status import answers_alone
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.cli.main import answered
-from paddock.cli.rerun import recorded_words
-from paddock.cli.submit import answers_alone
 from paddock.command_line import flag, read_line
 from paddock.errors import (
     EXIT_OWN_FAULT,
@@ -54,7 +53,7 @@ from paddock.errors import (
     refuse,
 )
 from paddock.jobfile.args import to_integer
-from paddock.jobfile.masked import masked_args
+from paddock.jobfile.masked import masked_args, recorded_words
 from paddock.local.report.width import say, terminal_width
 
 # Of the sweep, and not of its runs.

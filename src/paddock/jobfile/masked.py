@@ -1,21 +1,28 @@
-"""Arguments of a command line without their secrets: masked for records, or for people to copy."""
+"""Arguments of a command line without secrets: for records and back, and for people to copy."""
 
 from __future__ import annotations
+
+import os
 
 from paddock.core.endpoint import without_login
 from paddock.core.secrets import HIDDEN, is_secret
 from paddock.core.value import value
+from paddock.errors import Problem, UsageError
 from paddock.jobfile.args import LaunchArgs
 from paddock.jobfile.flags import LAUNCH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
 NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 COMMAND_MAX = 200  # characters
 NAME_MAX = 80  # characters of a name that are looked at
 QUOTES = ('"', "'", "")
+# Of a terminal, a shell or a session; what a job needs has other names.
+OF_SESSION = ("SSH_", "XDG_", "TERM", "SHLVL", "_", "OLDPWD", "PWD", "WINDOW", "TMUX", "STY", "PS1",
+              "COLUMNS", "LINES", "DBUS_", "DISPLAY", "INVOCATION_ID", "LS_COLORS")  # fmt: skip
 
 
 def masked_args(words: Sequence[str], of_script: int = -1) -> list[str]:
@@ -153,3 +160,35 @@ def shown_args(words: Sequence[str]) -> ShownLine:
         is_env = at < count and names_env and not equals and not is_env
         shown.append(shlex.quote(word))
     return ShownLine(" ".join(shown), tuple(dict.fromkeys(needs)))
+
+
+def recorded_words(line: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The arguments of a recorded line, and the variables that were set then and are not now.
+
+    line: argv without secrets, env by name. Raises UsageError for secrets that are not set now.
+    """
+    words: list[str] = []
+    lacking: list[Problem] = []
+    flag, again = "", f"type the line again: {' '.join(line['argv'])}"
+    for word in line["argv"]:
+        name, equals, _ = word.rpartition("=")
+        variable = name.removeprefix("--env=")
+        # A word of the script may have had more than the value: bash -c "TOKEN=x python train.py".
+        is_variable = (flag == "--env" or name != variable) and variable.isidentifier()
+        if HIDDEN not in word and "://***@" not in word:
+            words.append(word)
+        elif is_variable and variable in os.environ:
+            words.append(f"{name}={os.environ[variable]}")
+        else:
+            what = variable if equals else flag if flag[:1] == "-" else word
+            hint = f"set the variable {variable}" if is_variable else again
+            text = f"the value of {what} is a secret, which is not recorded"
+            lacking.append(Problem(text, hint))
+        flag = word
+    if lacking:
+        raise UsageError.of(lacking)
+    missing = [
+        name for name in line["env"]
+        if name not in os.environ and not name.startswith(OF_SESSION)
+    ]  # fmt: skip
+    return words, missing
