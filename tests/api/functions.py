@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +20,12 @@ class Report:
 
     rank: int
     loss: float
+
+
+@cache
+def fibonacci(n: int) -> int:
+    """A function with a cache, which calls itself through it."""
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
 
 
 class Unloadable:

@@ -48,6 +48,8 @@ def test_what_is_wrong_is_told_at_once() -> None:
         "no script is given",
         "--nproc-per-node 0: not in 1..10000",
     ]
+    with pytest.raises(paddock.UsageError, match="env: A has the type int"):
+        paddock.make_job("train.py", env={"A": 1})  # type: ignore[dict-item]  # the test
     with pytest.raises(paddock.UsageError, match="--help is no job"):
         paddock.make_job(flags=["--help"])
 

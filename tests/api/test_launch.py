@@ -57,6 +57,14 @@ def test_closures_lambdas_and_classes_go_both_ways() -> None:
     assert quietly(lambda: math.factorial(5), nproc=1).result == 120
 
 
+def test_a_function_with_a_cache_goes_to_the_ranks() -> None:
+    """By itself, and as a name that another function uses; cloudpickle sends its name only."""
+    assert quietly(functions.fibonacci, 30, nproc=1).result == 832040
+    cached = functions.fibonacci
+    calls = quietly(lambda: (cached(30), cached.cache_info().misses), nproc=1)
+    assert calls.result == (832040, 31)
+
+
 def test_a_module_and_its_function_are_named_by_text() -> None:
     assert quietly("math:sqrt", 9, nproc=1).result == 3
     run = quietly("math:prod", [2, 3], start=4, nproc=1)

@@ -7,12 +7,13 @@ those of importable modules by name. So both sides need the same minor version o
 from __future__ import annotations
 
 import contextlib
+import io
 import linecache
 import marshal
 import os
 import pickle
 import sys
-from functools import partial
+from functools import _CacheInfo, _lru_cache_wrapper, partial
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
 from paddock.errors import Problem, UsageError, extra_hint
@@ -93,14 +94,14 @@ def _dumps(
     roots: Sequence[str],
 ) -> bytes:
     try:
-        import cloudpickle
+        import cloudpickle  # noqa: F401  # is it there?
     except ImportError as error:
         if getattr(inner(function), "__module__", "") == "__main__":
             what = "a function of a notebook or of the main script needs cloudpickle"
             raise UsageError(what, hint=extra_hint("python")) from error
         dumps: Callable[[object], bytes] = pickle.dumps
     else:
-        dumps = cloudpickle.dumps
+        dumps = _dumps_by_value
     value = (function, tuple(args), dict(kwargs))
     with _by_value(function, roots):
         try:
@@ -110,6 +111,30 @@ def _dumps(
             if not found:
                 found = [Problem(f"{name_of(function)} cannot be pickled: {error}")]
             raise UsageError.of(found) from error
+
+
+def _dumps_by_value(value: object) -> bytes:
+    """Pickle by cloudpickle, and what functools.cache made of a function as that function is.
+
+    cloudpickle names the cached function, and no rank finds it in a module that it lacks
+    (cloudpickle 3.1; functools has _lru_cache_wrapper.__reduce__).
+    """
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+        def reducer_override(self, each: Any) -> Any:
+            if type(each) is not _lru_cache_wrapper or not _is_sent(each):
+                return super().reducer_override(each)
+            size, typed = each.cache_parameters().values()
+            return _lru_cache_wrapper, (each.__wrapped__, size, typed, _CacheInfo)
+
+    def _is_sent(each: Any) -> bool:
+        sent = ("__main__", *cloudpickle.list_registry_pickle_by_value())
+        return each.__module__ in sent or "<locals>" in each.__qualname__
+
+    file = io.BytesIO()
+    Pickler(file).dump(value)
+    return file.getvalue()
 
 
 @contextlib.contextmanager

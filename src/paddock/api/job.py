@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from paddock.api.check import wrong_keywords
 from paddock.api.launch import MODULE, launch_flags
 from paddock.errors import Problem, UsageError
 
@@ -43,6 +44,8 @@ def make_job(
     """
     problems: list[Problem] = []
     words = [*launch_flags(nproc, devices, elastic, max_restarts, timeout, warm, problems)]
+    if wrong := wrong_keywords({"env": env, "flags": flags}):
+        raise UsageError.of([*problems, *wrong])
     words += [f"--env={name}={text}" for name, text in (env or {}).items()]
     words += [*flags, *(["-f", os.fspath(file)] if file is not None else ())]
     given: object = target
