@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,8 @@ if "fail" in sys.argv and rank == 1:
 if "wait" in sys.argv:
     while not os.path.exists("go"):
         time.sleep(0.01)
+if "all" in sys.argv:
+    raise ValueError(f"wrong total {total}")
 if "native" in sys.argv and rank == 1:
     sum(itertools.repeat(0))
 if "breakpoint" in sys.argv:
@@ -90,7 +94,7 @@ def test_ctrl_c_interrupts_the_rank(terminal: Terminal, folder: Path) -> None:
 
     It is traced: another breakpoint is set.
     """
-    answer(terminal, "b 18")
+    answer(terminal, "b 20")
     terminal.type("c")
     terminal.until("step 2 total 6")
     terminal.type("\x03")
@@ -103,7 +107,7 @@ def test_ctrl_c_interrupts_the_rank(terminal: Terminal, folder: Path) -> None:
         terminal.type("\x03")
     terminal.until("(Pdb rank 1) ")
     (folder / "go").touch()
-    assert "train.py(18)" in answer(terminal, "c")
+    assert "train.py(20)" in answer(terminal, "c")
     terminal.type("c")
     assert terminal.end() == 0
 
@@ -117,6 +121,16 @@ def test_ctrl_c_typed_twice_ends_a_job_whose_rank_is_in_native_code(terminal: Te
     terminal.until("Ctrl-C again ends the job")
     terminal.type("\x03")
     assert terminal.end() == 130
+
+
+@contextmanager
+def open_pidfd(pid: int) -> Iterator[int]:
+    """A descriptor that is ready once the process has ended."""
+    fd = os.pidfd_open(pid)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 @pytest.mark.parametrize("terminal", ["train.py"], indirect=True)
@@ -149,6 +163,31 @@ def test_commands_come_from_a_pipe_and_tmpdir_may_be_deep(folder: Path) -> None:
     assert list(deep.iterdir()) == []
 
 
+@pytest.mark.parametrize("terminal", ["train.py wait all"], indirect=True)
+@pytest.mark.parametrize("way", ["q", "SIGTERM", "SIGKILL"])
+def test_the_prompt_outlives_the_failure_of_another_rank(
+    terminal: Terminal, folder: Path, way: str
+) -> None:
+    """An error that all ranks have can be looked at; then the job ends as it would have.
+
+    The end of the launcher ends the rank, too.
+    """
+    (folder / "go").touch()
+    terminal.until("`q` ends it")
+    terminal.until("(Pdb rank 1) ")
+    rank = int(answer(terminal, "import os; os.getpid()"))
+    assert "ValueError: wrong total 6" in answer(terminal, "c")
+    if way == "q":
+        terminal.type("q")
+        assert terminal.end() == 1
+        assert "first failure: rank 0" in terminal.text
+        return
+    with open_pidfd(rank) as ended:
+        terminal.process.send_signal(signal.Signals[way])
+        assert select.select([ended], [], [], SECONDS)[0]
+        terminal.end()
+
+
 @pytest.mark.parametrize("terminal", ["train.py fail"], indirect=True)
 def test_an_uncaught_exception_ends_in_pdb_where_it_was_raised(terminal: Terminal) -> None:
     """The frames are the script's own, and the job then fails as it would have without pdb."""
@@ -170,7 +209,7 @@ def test_breakpoint_stops_the_debugged_rank_alone(terminal: Terminal) -> None:
     """
     answer(terminal, "b 3")
     answer(terminal, "c")
-    assert "train.py(1" in answer(terminal, "c")  # from Python 3.13 at the call, before behind it
+    assert "train.py(" in answer(terminal, "c")  # from Python 3.13 at the call, before behind it
     assert answer(terminal, "p step") == "2"
     terminal.type("c")
     assert terminal.end() == 0

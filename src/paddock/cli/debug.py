@@ -51,6 +51,7 @@ MORE = tuple(one for one in LAUNCH if one.name not in ("rank", "warm"))
 TABLE = FlagTable("debug", (*FLAGS, *LAUNCH), FOREIGN)
 OF_LAUNCH = FlagTable("debug", LAUNCH, FOREIGN)
 FOREVER_SECONDS = 7 * 86400.0
+PROMPT_SECONDS = 86400.0  # that pdb's prompt outlives the failure of another rank
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 WAITING = {
     # torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp: a collective over its time ends nothing.
@@ -179,6 +180,7 @@ def debugged(parsed: ParsedLaunch, rank: int, way: str) -> ParsedLaunch:
     job, command = parsed.job, parsed.job.command
     under = (str(rank), way, command.kind, command.program, *command.args)
     env = tuple((name, text) for name, text in WAITING.items() if name not in os.environ)
+    is_kept = way.isdigit() or "grace_seconds" in job.sources
     job = replace(
         job,
         rank_commands={rank: Entrypoint("script", PROGRAM, under, command.python)},
@@ -187,6 +189,7 @@ def debugged(parsed: ParsedLaunch, rank: int, way: str) -> ParsedLaunch:
         timeout_seconds=0.0,
         stall_after_seconds=0.0,
         on_stall="report",
+        grace_seconds=job.grace_seconds if is_kept else PROMPT_SECONDS,
         restart=replace(job.restart, max_restarts=0),
         rendezvous=replace(job.rendezvous, join_timeout_seconds=FOREVER_SECONDS),
         extra_env=(*env, *job.extra_env),
@@ -233,14 +236,17 @@ class LentTerminal:
         self._rank = rank
         self._terminal = terminal
         self._job_pid = job_pid
+        self._link: socket.socket | None = None
         self._rank_pid = 0  # of the rank that has the terminal; it is alive
         self._is_asking = False
         self._was_interrupted = False
+        self._is_ending = False
+        self._has_stayed = False  # a SIGTERM came to the rank at its prompt
 
     def _interrupt(self) -> None:
         """Hand Ctrl-C to the rank; to the job where the rank has not answered the last one."""
         if not self._rank_pid or self._was_interrupted:
-            os.kill(self._job_pid, signal.SIGINT)
+            self._end_job(signal.SIGINT)
             return
         self._was_interrupted = not self._is_asking
         if self._was_interrupted:
@@ -248,50 +254,82 @@ class LentTerminal:
         with suppress(ProcessLookupError):  # it has just ended
             os.kill(self._rank_pid, signal.SIGINT)
 
+    def _end_job(self, number: int) -> None:
+        """Hand a signal to the job; a rank that has stayed after a SIGTERM gets no other one."""
+        self._is_ending = True
+        os.kill(self._job_pid, number)
+        if self._has_stayed:
+            self._take_back()
+
+    def _take_back(self) -> None:
+        """Close the link to the rank, which kills it if it has not ended."""
+        if self._link is not None:
+            self._link.close()
+        self._link, self._rank_pid, self._has_stayed = None, 0, False
+
     def serve(self, listener: socket.socket, signals: int) -> None:
         """Lend the terminal to each rank that asks, until the job has ended.
 
         signals: a descriptor that tells the signals to this process (set_wakeup_fd).
         """
         ended = os.pidfd_open(self._job_pid)
-        link: socket.socket | None = None
         while True:
-            wanted = [ended, signals, listener.fileno(), *((link.fileno(),) if link else ())]
-            ready = select.select(wanted, [], [])[0]
+            link = (self._link.fileno(),) if self._link is not None else ()
+            ready = select.select([ended, signals, listener.fileno(), *link], [], [])[0]
             # What the rank says comes first: it tells what a Ctrl-C means.
-            if link is not None and link.fileno() in ready and not self._hear(link):
-                link = None
+            if self._link is not None and self._link.fileno() in ready:
+                self._hear(self._link)
             if listener.fileno() in ready:
-                link = listener.accept()[0]
-                say(f"rank {self._rank} is under pdb here, the others wait for it; `q` ends the "
-                    "job, Ctrl-C interrupts the rank")  # fmt: skip
-                socket.send_fds(link, [b"t"], [self._terminal])
-                peer = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4)
-                self._rank_pid = int.from_bytes(peer, sys.byteorder)  # struct ucred, unix(7)
+                self._lend(listener.accept()[0])
             for number in os.read(signals, 64) if signals in ready else b"":
                 if number == signal.SIGINT:
                     self._interrupt()
                 else:
-                    os.kill(self._job_pid, number)
+                    self._end_job(number)
             if ended in ready:
                 return
 
-    def _hear(self, link: socket.socket) -> bool:
-        """Read what the rank says; False when it has ended."""
+    def _lend(self, link: socket.socket) -> None:
+        """Give a rank the terminal, unless the job is about to end."""
+        self._take_back()
+        if self._is_ending:
+            link.close()
+            return
+        say(f"rank {self._rank} is under pdb here, the others wait for it; `q` ends the job, "
+            "Ctrl-C interrupts the rank")  # fmt: skip
+        socket.send_fds(link, [b"t"], [self._terminal])
+        peer = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4)
+        self._link = link
+        self._rank_pid = int.from_bytes(peer, sys.byteorder)  # struct ucred, unix(7)
+
+    def _hear(self, link: socket.socket) -> None:
+        """Read what the rank says; it may have ended."""
         try:
             told = link.recv(64)
         except ConnectionError:
             told = b""
         if not told:
-            link.close()
-            self._rank_pid = 0
-        elif told.endswith(b"q"):
-            self._rank_pid = 0
-            os.kill(self._job_pid, signal.SIGINT)
-        else:
-            self._is_asking = told.endswith(b"p")
-            self._was_interrupted = self._was_interrupted and b"p" not in told
-        return bool(told)
+            self._take_back()
+        for letter in told.decode():
+            if letter == "q":
+                self._rank_pid = 0
+                self._end_job(signal.SIGINT)
+            elif letter == "s":
+                self._stay()
+            else:
+                self._is_asking = letter == "p"
+                self._was_interrupted = self._was_interrupted and letter != "p"
+
+    def _stay(self) -> None:
+        """Leave the rank at its prompt, unless its end was asked for here."""
+        self._has_stayed = True
+        if self._is_ending:
+            self._take_back()
+            return
+        say("another rank has failed, or the job was told to stop; "
+            f"rank {self._rank} stays for you, `q` ends it")  # fmt: skip
+        if os.isatty(self._terminal):
+            os.write(self._terminal, f"(Pdb rank {self._rank}) ".encode())
 
 
 COMMANDS = named(

@@ -4,14 +4,20 @@
 
 pdb: the socket's other end (cli/debug.py) has the terminal. It sends a descriptor of it, and is
 told of each prompt (p), of its end (c) and of `quit` (q), which ends the job and so this process.
+A SIGTERM at a prompt ends nothing, and is told (s): most often another rank has failed. Once the
+other end of the socket is closed, the kernel kills this process.
+
 The rank's output goes to its log, as that of every rank: descriptor 1 is the terminal only while
 pdb asks. debugpy: an editor is waited for at the port.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 
+if not sys.argv[2].isdigit():  # pdb takes it once it asks: see RankPdb
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
 if sys.argv[3] == "script":  # before other imports: none is found beside this file
     sys.path[0] = sys.argv[4].rpartition("/")[0] or "."
 else:
@@ -23,7 +29,6 @@ import importlib
 import importlib.util
 import os
 import pdb
-import signal
 import socket
 import termios
 import time
@@ -33,8 +38,10 @@ from types import ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
+
+    Handler = Callable[[int, FrameType | None], object] | int | None
 
 DRAIN_SECONDS = 0.5  # until the launcher has read what the rank printed before a prompt
 SHOW_SECONDS = 0.03  # until it has shown that
@@ -66,6 +73,10 @@ class RankPdb(pdb.Pdb):
             _wait_until_read(fd)
         time.sleep(SHOW_SECONDS)
         kept = os.dup(1)
+        before: Handler = None
+        with suppress(ValueError):  # not the main thread
+            before = signal.signal(signal.SIGTERM, self._stay)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
         sys.stdin, sys.stdout = self._own
         if self._output >= 0:
             os.dup2(self._output, 1)
@@ -78,6 +89,12 @@ class RankPdb(pdb.Pdb):
             os.dup2(kept, 1)
             os.close(kept)
             sys.stdin, sys.stdout = replaced
+            if before is not None:
+                signal.signal(signal.SIGTERM, before)
+
+    def _stay(self, _number: int, _frame: FrameType | None) -> None:
+        """Stay at the prompt: another rank has failed, or the job was told to stop."""
+        self._link.send(b"s")
 
     def sigint_handler(self, number: int, frame: FrameType | None) -> None:
         if self.allow_kbdint:  # type: ignore[attr-defined]  # of pdb.Pdb
@@ -111,6 +128,8 @@ class RankPdb(pdb.Pdb):
         if self.is_post_mortem:
             super().set_quit()
             return
+        with suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._link.send(b"q")
         while True:
             time.sleep(60)  # the launcher's SIGTERM ends it
@@ -164,6 +183,10 @@ def run_under_pdb(rank: str, place: str, code: CodeType, main: ModuleType) -> No
     # Short, however deep the directory lies: 107 bytes at most, unix(7).
     link.connect(f"/proc/self/fd/{os.open(folder, os.O_PATH)}/{name}")
     terminal = socket.recv_fds(link, 1, 1)[1][0]
+    # Once the launcher closes it, or has ended: fcntl(2), O_ASYNC and F_SETSIG.
+    fcntl.fcntl(link, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(link, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(link, fcntl.F_SETFL, os.O_ASYNC)
     os.dup2(terminal, 0)
     debugger = RankPdb(rank, link, terminal if os.isatty(terminal) else -1)
     signal.signal(signal.SIGINT, debugger.sigint_handler)
@@ -171,6 +194,7 @@ def run_under_pdb(rank: str, place: str, code: CodeType, main: ModuleType) -> No
     try:
         debugger.run(code, main.__dict__)
     except Exception as error:  # noqa: BLE001  # the user's own
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))  # until the prompt
         debugger.is_post_mortem = True
         # Frames of pdb itself, and this one, are no part of the program.
         own = error.__traceback__
