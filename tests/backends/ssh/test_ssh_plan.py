@@ -12,6 +12,7 @@ from paddock.backends.ssh.plan import plan_of, targets_of
 from paddock.backends.types import Submission
 from paddock.core.job import Role
 from paddock.core.value import replace
+from paddock.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +47,21 @@ def test_slots_are_the_processes_of_a_host(tmp_path: Path) -> None:
 def test_a_host_without_slots_has_a_process_per_device(tmp_path: Path, text: str) -> None:
     """PBS lists a host once for each core, which is no number of ranks."""
     assert counts_of(tmp_path, text) == "one per device; one per device"
+
+
+def test_a_host_that_is_listed_twice_with_slots_has_the_sum(tmp_path: Path) -> None:
+    """As mpirun adds them; the file may begin with the mark that editors of Windows write."""
+    said = "5 --nproc_per_node 5 --allow_uneven; 2 --nproc_per_node 2 --allow_uneven"
+    assert counts_of(tmp_path, "\ufeffh1 slots=2\r\nh2 slots=2\r\nh1 slots=3\r\n") == said
+
+
+def test_every_bad_line_of_a_hostfile_is_told(tmp_path: Path) -> None:
+    """Also slots= without a number, which would start one rank per device."""
+    with pytest.raises(UsageError) as caught:
+        counts_of(tmp_path, "h1 slots=\nh2 slots=2\nh3 slots=two\nh4 slots=0 x=1\n")
+    told = [each.message.partition("hostfile, ")[2] for each in caught.value.problems]
+    assert [text.partition(":")[0] for text in told] == ["line 1", "line 3", "line 4", "line 4"]
+    assert told[0] == "line 1: 'slots=' after 'h1' is not known"
 
 
 def test_what_the_user_says_of_processes_wins_over_slots(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ class HostLine:
 
     target: name or address, also an alias of the ssh configuration. user "" and port 0: as ssh has
     them. address: where other hosts reach it, the target unless said otherwise. slots: the
-    number of processes for it, 0 if not given. listed: how often a list or file names the host.
+    number of processes for it, 0 if not given. listed: how often a list or file names the host
+    without slots; once at least.
 
     >>> str(HostLine("h1", "me", 2222, "10.0.0.1", 2))
     'me@h1:2222=10.0.0.1 slots=2'
@@ -77,9 +78,9 @@ def parse_host(text: str) -> HostLine:
             if not is_host(value) or value.startswith("-"):
                 problems.append(Problem(f"'{value}' is not an address", HINT))
             line = replace(line, address=value)
-        elif key in SLOTS and equals:
+        elif key in SLOTS and value:
             line = replace(line, slots=_number(value, 1 << 20, f"{key} of '{target}'", problems))
-        elif key == "port" and equals:
+        elif key == "port" and value:
             line = replace(line, port=_number(value, 65535, f"port of '{target}'", problems))
         elif key not in IGNORED or not equals:
             problems.append(Problem(f"'{word}' after '{target}' is not known", HINT))
@@ -104,7 +105,10 @@ def parse_hostfile(text: str, name: str) -> tuple[HostLine, ...]:
     >>> [str(each) for each in parse_hostfile("# ours\\nh1 slots=2\\nh2\\n", "machines")]
     ['h1 slots=2', 'h2']
     """
-    lines = [(n, line.partition("#")[0].strip()) for n, line in enumerate(text.splitlines(), 1)]
+    lines = [
+        (n, line.partition("#")[0].strip())
+        for n, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1)
+    ]
     return _parse_each(((f"{name}, line {n}", line) for n, line in lines if line), name)
 
 
@@ -127,7 +131,7 @@ def _parse_each(words: Iterable[tuple[str, object]], name: str) -> tuple[HostLin
         before = found.get(key)
         slots = line.slots if before is None else max(before.slots, 1) + max(line.slots, 1)
         address = line.address or (before.address if before else "")
-        listed = before.listed + 1 if before else 1
+        listed = before.listed + (not line.slots) if before else 1
         found[key] = replace(line, slots=slots, address=address, listed=listed)
     if not found and not problems:
         problems.append(Problem(f"{name} names no host", HINT))
