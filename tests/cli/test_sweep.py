@@ -257,6 +257,19 @@ def test_an_interrupt_stops_what_runs(project: Path) -> None:
     assert "--resume starts what is left" in told
 
 
+def test_results_that_cannot_be_copied_end_no_sweep(project: Path) -> None:
+    """The copy of a history on a full disk, for one: the points go on."""
+    gate = project.parent / "gate"
+    follower = following(project, "--sweep", "lr=1,2", "train.py", f"--gate={gate}")
+    wait_until(lambda: bool(running(project)))
+    (run,) = (project.parent / "home" / ".local" / "state" / "paddock" / "runs").glob("train-*")
+    (run / "history").touch()
+    gate.touch()
+    told, _ = follower.communicate(timeout=50)
+    assert follower.returncode == 0, told
+    assert [len(row["results"]) for row in table(project)] == [0, 3]  # type: ignore[arg-type]
+
+
 @pytest.mark.limit(90)
 def test_a_sweep_in_the_background_is_stopped_and_deleted_by_its_name(project: Path) -> None:
     """--detach: a process of its own follows it; stop tells that one, too."""

@@ -10,7 +10,7 @@ import pytest
 from paddock.backends.sweeps import follow, machine
 from paddock.backends.sweeps.follow import SweepFolder, find_sweep, make_sweep, the_sweep
 from paddock.backends.sweeps.machine import Sweep, SweepPoint
-from paddock.errors import UsageError
+from paddock.errors import PaddockError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +45,14 @@ def test_a_damaged_record_is_told(env: dict[str, str], whole: str, damaged: str)
         the_sweep(env, broken.sweep_id)
     found = find_sweep(env, "demo")
     assert found is not None and found.sweep_id == other.sweep_id
+
+
+def test_a_lock_that_cannot_be_made_is_told(env: dict[str, str]) -> None:
+    """As on a full disk: a sentence, and no traceback."""
+    folder = made(env)
+    (folder.path / "lock").mkdir()
+    with pytest.raises(PaddockError, match="lock: Is a directory"), folder.followed():
+        pass
 
 
 def test_the_oldest_records_of_ended_sweeps_are_removed(

@@ -81,15 +81,16 @@ class SweepFolder:
             "created_at": self.created_at, "line": dict(self.line), "at_once": sweep.at_once,
             "retries": sweep.retries, "points": [asdict(point) for point in sweep.points],
         }  # fmt: skip
-        try:
+        with _told(self.path / FILE):
             write_json(str(self.path / FILE), row)
-        except OSError as error:
-            raise PaddockError(f"{self.path / FILE}: {error.strerror}") from error
 
     @contextmanager
     def followed(self) -> Iterator[None]:
         """Hold the lock: one process follows a sweep. Raises UsageError while another does."""
-        with open(self.path / "lock", "a+", encoding="utf-8") as file:
+        lock = self.path / "lock"
+        with _told(lock):
+            file = open(lock, "ab", buffering=0)  # noqa: SIM115  # right below
+        with file:
             for left in reversed(range(LOOKS)):
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -109,9 +110,9 @@ class SweepFolder:
             if repr(kept) != repr(self._kept):  # nan is not equal to itself
                 what = f"another process has just followed {self.sweep_id}"
                 raise UsageError(what, hint="type it again")
-            file.truncate(0)
-            file.write(process_text(os.getpid()))
-            file.flush()
+            with _told(lock):
+                file.truncate(0)
+                file.write(process_text(os.getpid()).encode())
             yield
 
     def follower(self) -> int:
@@ -150,6 +151,15 @@ class SweepFolder:
         except (OSError, ValueError):
             pass  # nobody has followed it so far
         return ""
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Raise the system's refusals, such as a full disk, as PaddockError."""
+    try:
+        yield
+    except OSError as error:
+        raise PaddockError(f"{error.filename or path}: {error.strerror}") from error
 
 
 def sweeps_folder(env: Mapping[str, str]) -> Path:
@@ -362,7 +372,9 @@ def _last_values(run: RegisteredJob) -> dict[str, float]:
     from paddock.watch.history import last_rows  # not for those who only look for a sweep
 
     found: dict[int, dict[str, float]] = {}
-    for path in find_backend(run.handle.backend).history(run):
+    with _told(run.folder):
+        paths = find_backend(run.handle.backend).history(run)
+    for path in paths:
         for row in islice(last_rows(path, ("progress",)), ROWS_MAX):
             if row.get("role", "worker") == "worker":
                 told = {"step": row.get("step"), "epoch": row.get("epoch"), **row.get("values", {})}
