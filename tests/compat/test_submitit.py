@@ -130,6 +130,8 @@ def test_what_only_submitit_has_is_told(executor: submitit.AutoExecutor) -> None
         submitit.AutoExecutor("logs", cluster="slrum")
     with pytest.raises(TypeError, match="no keyword slurm_pyton"):
         submitit.AutoExecutor("logs", cluster="local", slurm_pyton="python3", max_num_timeout=1)
+    with pytest.raises(TypeError, match="no keyword local_python"):
+        submitit.LocalExecutor("logs", python="python3.9")
     with pytest.raises(ValueError, match="one node"):
         executor.update_parameters(nodes=2)
     with pytest.raises(RuntimeError, match="runs in a job"):

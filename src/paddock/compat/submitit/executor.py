@@ -210,6 +210,8 @@ class AutoExecutor:
         self.parameters: dict[str, Any] = {}
         self._python = kwargs.get("slurm_python")
         allowed = {f"{cluster}_{key}" for cluster in ("local", "slurm") for key in KEYWORDS}
+        if self.cluster == "local":
+            allowed.remove("local_python")  # the ranks of this machine have this Python
         if wrong := [key for key in kwargs if key not in allowed | {*KEYWORDS[1:]}]:
             raise TypeError(f"AutoExecutor() has no keyword {', '.join(wrong)}")
         self._batch: list[tuple[Job, partial[Any]]] | None = None
