@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -226,6 +226,21 @@ def test_the_launchers_own_usage_error_is_raised() -> None:
             run.wait()
         assert caught.value.hint == "leave it out for one process per device"
     assert os.listdir(registry_folder(os.environ)) == []  # and no damaged record is left
+
+
+def test_arguments_that_a_function_does_not_take_are_told_at_once() -> None:
+    """No rank starts for a misspelt keyword; a decorated function takes what its wrapper does."""
+    with pytest.raises(paddock.UsageError, match=r"keyword argument 'npoc' .*mean 'nproc'"):
+        quietly(functions.stay, 0, npoc=2)
+    with pytest.raises(paddock.UsageError, match=r"stay\(\): missing .*'seconds' .*stay\(seconds"):
+        quietly(functions.stay)
+
+    @wraps(pow)
+    def squared(base: int) -> int:
+        return base**2
+
+    assert quietly(squared, 3, nproc=1).result == 9
+    assert quietly(max, 3, 4, nproc=1).result == 4
 
 
 def test_a_function_of_no_module_is_told() -> None:

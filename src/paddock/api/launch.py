@@ -136,6 +136,8 @@ def check_all(
 ) -> list[Problem]:
     """Return what is wrong with a target, its arguments and keywords."""
     problems = [] if is_function(target) or not kwargs else [no_keywords(kwargs)]
+    if callable(target):
+        problems = wrong_arguments(target, args, kwargs)
     return [*problems, *wrong_target(target, args), *wrong_keywords(keywords)]
 
 
@@ -197,6 +199,29 @@ def no_keywords(kwargs: Mapping[str, object]) -> Problem:
             "give a script its arguments as texts: launch('train.py', '--lr=1')",
         ),
     )
+
+
+def wrong_arguments(
+    function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
+) -> list[Problem]:
+    """Return why a function cannot be called so, perhaps for a misspelt keyword of launch."""
+    import inspect
+
+    from paddock.api.function import name_of
+    from paddock.command_line import nearest
+
+    try:
+        taken = inspect.signature(function, follow_wrapped=False)  # of a decorated one, its wrapper
+    except ValueError:  # some builtins do not say what they take
+        return []
+    try:
+        taken.bind(*args, **kwargs)
+    except TypeError as error:
+        name, known = name_of(function), launch.__kwdefaults__ or ()
+        others = [nearest(each, known, " ") for each in kwargs if each not in taken.parameters]
+        hint = next(filter(str.strip, others), f"it is {name}{taken}")
+        return [Problem(f"{name}(): {error}", hint)]
+    return []
 
 
 def name_of_target(target: Target) -> str:
