@@ -341,6 +341,14 @@ def test_a_run_is_looked_at_before_its_record_is_there(own_place: Path) -> None:
             look()
 
 
+def test_a_run_without_a_record_leaves_nothing() -> None:
+    """PADDOCK_KEEP_RUNS=0: its results are there as long as the process that can read them."""
+    code = "import os, paddock; os.environ['PADDOCK_KEEP_RUNS'] = '0'\n"
+    code += "run = paddock.launch(pow, 2, 3, nproc=1, quiet=True); print(run.result, run.result)"
+    assert _python(code).stdout == "8 8\n"
+    assert os.listdir(registry_folder(os.environ)) == []
+
+
 def test_a_run_goes_to_another_process() -> None:
     again = pickle.loads(pickle.dumps(quietly(functions.who, nproc=1)))
     assert again.results(60) == [(0, 1)]

@@ -32,6 +32,7 @@ RESULTS = "results"  # of ranks of a launched job, in its entry
 RESULTS_THERE = "output/paddock-results"  # of ranks of a submitted job, in its directory
 SHOWN_SECONDS = 2.0  # for the last lines of a run that has ended
 KILLED_SECONDS = 10.0  # for the ranks of a launcher that was killed
+_unrecorded: list[str] = []  # their directories have results, which only this process finds
 _alive: dict[str, Run] = {}  # launched by this process, and not known to have ended
 
 
@@ -306,8 +307,10 @@ class Run:
             self._held_fd = -1
             _alive.pop(self.id, None)
             names = os.listdir(self._folder) if os.path.isdir(self._folder) else []
-            # Killed: its launcher may write the record now. A full disk: there may be results.
-            if self._child.returncode != -9 and not {"run.json", RESULTS} & {*names}:
+            # Killed: its launcher may write the record now. Without a record there may be results.
+            if "run.json" not in names and RESULTS in names:
+                _unrecorded.append(self._folder)
+            elif self._child.returncode != -9 and "run.json" not in names:
                 import shutil
 
                 self._why = self._reason()
@@ -541,12 +544,18 @@ def _at_exit() -> None:
                 each.stop()
         except (PaddockError, RuntimeError):  # no thread can be started for its status
             continue
+    for folder in _unrecorded:
+        import shutil
+
+        if not os.path.exists(os.path.join(folder, "run.json")):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _after_fork() -> None:
     for run in _alive.values():
         run._disown()
     _alive.clear()
+    _unrecorded.clear()
 
 
 atexit.register(_at_exit)
