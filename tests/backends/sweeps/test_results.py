@@ -38,7 +38,7 @@ def test_rows_are_sorted_by_numbers(sort: str, names: str) -> None:
 
 def test_an_unknown_column_names_the_nearest() -> None:
     """Exit code 2."""
-    with pytest.raises(UsageError, match="no point has 'los'") as caught:
+    with pytest.raises(UsageError, match="cannot sort by 'los'") as caught:
         rows_of(SWEEP, 70.0, "los")
     assert "loss" in caught.value.hint
 

@@ -46,7 +46,7 @@ def sorted_rows(rows: Sequence[Row], sort: str) -> list[Row]:
     column, is_down = sort.removeprefix("-"), sort.startswith("-")
     keys, results = list(rows[0]["values"]), _results(rows)
     if column not in (known := [*keys, *results, "state", "time"]):
-        raise UsageError(f"--sort {sort}: no point has '{column}'", hint=nearest(column, known))
+        raise UsageError(f"cannot sort by '{column}': no point has it", hint=nearest(column, known))
     place = "results" if column in results else "values" if column in keys else ""
 
     def key(row: Row) -> tuple[int, float, str]:
