@@ -57,6 +57,20 @@ def test_closures_lambdas_and_classes_go_both_ways() -> None:
     assert quietly(lambda: math.factorial(5), nproc=1).result == 120
 
 
+def test_the_users_own_modules_are_found(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one named as a file of Paddock, and where Python adds no directory of scripts."""
+    (own_place / "call.py").write_text("NAME = 'mine'")
+    monkeypatch.syspath_prepend(str(own_place))
+
+    def names() -> str:
+        import call
+
+        return str(call.NAME)
+
+    for safe in ("", "1"):
+        assert quietly(names, nproc=1, env={"PYTHONSAFEPATH": safe}).result == "mine"
+
+
 def test_a_function_with_a_cache_goes_to_the_ranks() -> None:
     """By itself, and as a name that another function uses; cloudpickle sends its name only."""
     assert quietly(functions.fibonacci, 30, nproc=1).result == 832040

@@ -281,15 +281,14 @@ def _command(target: Target, args: Sequence[object], content: bytes, folder: str
         return [str(target), *map(str, args)]
     if not callable(target):
         return [*map(str, target), *map(str, args)]
-    from paddock.api import call
-
     path = os.path.join(folder, CALL)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
         file.write(content)
     with open(os.path.join(folder, CALLER), "x", encoding="ascii") as text:
         text.write(process_text(os.getpid()))
-    return [call.__file__, path, os.path.join(folder, RESULTS)]
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank.py")
+    return [script, path, os.path.join(folder, RESULTS)]
 
 
 def load_function(text: str) -> Callable[..., object]:
