@@ -11,14 +11,14 @@ from paddock.rec.config.keys import Given, Key, Reader, Settings, mapped, neares
 
 BACKENDS = {
     "k8s": "kubernetes", "kubernetes": "kubernetes", "paddlecloud": "paddlecloud", "mpi": "mpi",
-    "slurm": "slurm", "ssh": "ssh", "local": "local", "script": "script",
+    "slurm": "slurm", "ssh": "ssh", "ray": "ray", "local": "local", "script": "script",
 }  # fmt: skip
 QUEUE = "that queue is not public: -b mpi runs mpirun; for qsub write a site of backend script"
 SECRET = "export it, and name the variable in credentials of the site; docs/guide/submit-script.md"
 VALUE = "a value for the commands of a site of backend script"
 # fmt: off
 TOP: tuple[Key, ...] = (
-    Key("backend", "text", "backend", "k8s, PaddleCloud, MPI; or slurm, ssh, local, script"),
+    Key("backend", "text", "backend", "k8s, PaddleCloud, MPI; or slurm, ssh, ray, local, script"),
     Key("job_name", "text", "cluster.job_name", "what paddock status, logs and stop call it"),
     Key("form", "text", "form", "volcano-job, paddlejob or job", default="volcano-job"),
     Key("options.*", "any", "options",
@@ -47,7 +47,7 @@ SUBMIT: tuple[Key, ...] = (
     Key("memory", "text", "cluster.memory", "of each pod, as 4Gi"),
     Key("storage", "text", "cluster.storage", "ephemeral storage of each pod, as 10Gi"),
     Key("log_level", "count or 0", "cluster.log_level", "GLOG_v"),
-    Key("nodes", "count", "nodes", "nodes of mpi, slurm or ssh: a server and a worker on each"),
+    Key("nodes", "count", "nodes", "nodes of mpi, slurm, ssh or ray: a server and worker on each"),
     mapped("start_cmd", "the worker program is started with the same words"),
     mapped("files", "the folder of config.yaml travels with the job"),
     *(mapped(name, VALUE) for name in ("priority", "group", "version", "cluster", "config")),
