@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
+import signal
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,10 +28,10 @@ if TYPE_CHECKING:
 PORT = 6379
 OBJECT_BYTES = 78643200  # the least that Ray takes
 QUIET = "--disable-usage-stats --include-log-monitor=false"
-# Ray finds a dead node by itself, 5 s after its last word.
+# Ray finds a dead node by itself, 4 to 16 s after its last word: a busy machine is no death.
 HEALTH = (
     '{"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000,'
-    ' "health_check_failure_threshold": 4, "health_check_timeout_ms": 1000}'
+    ' "health_check_failure_threshold": 4, "health_check_timeout_ms": 3000}'
 )
 START = """\
 (env -i {env} {python} -m ray.scripts.scripts start {quiet} \
@@ -111,30 +113,11 @@ class RayLab(Lab):
         host.kill()
         return name, f"node {index}"
 
-    def check_done(self, plan: dict[str, Any]) -> None:
-        """The launchers of the plan run; where, Ray has said since."""
-        steps = [step["argv"] for step in plan["steps"] if step["argv"]]
-        assert len(steps) == 3
-        for argv in steps:
-            words = [word.encode() for word in argv if not word.startswith("$") and ":" not in word]
-            found = [pid for pid in self.guests() if _has(pid, words[1:])]
-            assert found, argv
 
-
-def _has(pid: int, words: list[bytes]) -> bool:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return set(words) <= set(file.read().split(b"\0"))
-    except OSError:
-        return False
-
-
-def kill_raylet(host: Host) -> None:
-    """Kill Ray's process of a node, and nothing else: Ray's own death of a node."""
+def kill_processes(host: Host, name: bytes) -> None:
+    """Kill the processes of a host whose program has this in its name."""
     for pid in host.pids():
-        try:
-            name = os.readlink(f"/proc/{pid}/exe")
-        except OSError:
-            continue
-        if name.endswith("/raylet"):
-            subprocess.run(["kill", "-9", str(pid)], check=True)
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if name in words[0]:
+                os.kill(pid, signal.SIGKILL)

@@ -1,18 +1,32 @@
-"""What holds on every backend, on a Ray cluster of three nodes; and what only Ray can get wrong."""
+"""What Ray's own code is for, on a Ray cluster of three nodes; and what only Ray can get wrong.
+
+Of the properties those are left out that pass the code of the backend ssh only, where they are
+tested: what is sent, secrets, the environment, stacks, verdicts, Ctrl-C and a dry run.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from conformance.hosts import SSH
-from conformance.properties import *  # noqa: F403 - one text of each property
-from conformance.properties import FAR, UP
-from conformance.ray_cluster import PORT, RayHosts, RayLab, kill_raylet, need_ray
+from conformance.properties import (  # noqa: F401 - collected here
+    FAR,
+    UP,
+    test_a_detached_job_outlives_the_laptop,
+    test_a_lost_host_ends_the_job,
+    test_a_name_in_use_is_refused,
+    test_an_attached_job_ends_with_its_submitter,
+    test_every_rank_gets_its_place,
+    test_nothing_is_left_after_delete,
+    test_stop_ends_every_rank,
+)
+from conformance.ray_cluster import PORT, RayHosts, RayLab, kill_processes, need_ray
 from local.jobs import wait_until
 from real.hosts import need_hosts
 
@@ -84,6 +98,39 @@ def test_ranks_know_nothing_of_ray_and_resources_are_waited_for(lab: RayLab) -> 
     # As nice as Ray itself: its workers are nicer.
     lines = [line.partition("] ")[2] for line in lab.logs("second") if "] rank " in line]
     assert sorted(lines) == [f"rank {rank} [] {os.nice(0)} False" for rank in range(6)]
+    for host in lab.hosts:  # as for lack of memory: those that have answered logs
+        kill_processes(host, b"ray::NodeActor")
+    assert lab.status("second")["state"] == "succeeded"
+
+
+RELAY = """\
+import json, os, socket, sys, threading, time
+from paddock.backends.ray import actor, relay
+
+actor.UNKEPT_SECONDS = 3.0
+made = relay.Relay(sys.argv[1])
+ours, theirs = socket.socketpair()
+threading.Thread(target=made.answer, args=(theirs,), daemon=True).start()
+row = {"op": "reserve", "id": "lost", "name": "", "count": 3, "bundle": {"CPU": 2.0},
+       "strategy": "STRICT_SPREAD", "waits": 0, "is_detached": True}
+ours.sendall(json.dumps(row).encode() + b"\\n")
+lines = ours.makefile()
+while "waiting" in json.loads(lines.readline()):
+    pass
+# sleep: longer than a holder waits for a call
+time.sleep(5)
+table = made.ray.util.placement_group_table(made.ray.util.get_placement_group("lost"))
+print(table["state"], flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_relay_that_is_killed_leaves_no_resources_reserved(lab: RayLab) -> None:
+    """Before the job has kept them: then nobody else knows of the placement group."""
+    done = lab.laptop.run([sys.executable, "-c", RELAY, f"h1:{PORT}"], env=lab.env)
+    assert done.stdout == "CREATED\n", done.stderr
+    assert lab.submit(lab.script("")).returncode == 0  # waits for all processors
+    assert lab.paddock("wait").returncode == 0
 
 
 def test_a_killed_raylet_ends_the_job(lab: RayLab) -> None:
@@ -92,7 +139,7 @@ def test_a_killed_raylet_ends_the_job(lab: RayLab) -> None:
     lab.until_up(6)
     name = lab.node_name(1)
     (host,) = [host for host in lab.hosts if host.name == name]
-    kill_raylet(host)
+    kill_processes(host, b"/raylet")
     status = lab.until("failed")
     assert f"node {name} lost its place on the Ray cluster: Ray has ended its" in status["why"]
     wait_until(lambda: not lab.ranks_alive())

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.backends.ray.plan import bundle_of, lack, plan_of, strategy_of, targets_of
+from paddock.backends.ray.plan import (
+    address_of,
+    bundle_of,
+    lack,
+    plan_of,
+    strategy_of,
+    targets_of,
+)
 from paddock.backends.ray.relay import refusal
 from paddock.backends.types import Site, Submission
 from paddock.errors import UsageError
@@ -44,6 +51,11 @@ def test_keys_that_mean_nothing_are_refused_with_what_would() -> None:
     with pytest.raises(UsageError, match="placement = 'tight'") as caught:
         strategy_of(Site("lab", "ray", {"placement": "tight"}))
     assert "spread or pack" in caught.value.problems[0].hint
+    for text in ("local", "h1", "ray://h1"):  # `local` would start a Ray of its own
+        with pytest.raises(UsageError, match=f"address = '{text}'") as caught:
+            address_of(Site("lab", "ray", {"address": text}))
+        assert "HOST:PORT" in caught.value.problems[0].hint
+    assert address_of(Site("lab", "ray", {"address": "ray://h1:10001"})) == "ray://h1:10001"
 
 
 def test_a_cluster_that_can_never_give_it_is_told_from_a_busy_one() -> None:
@@ -55,7 +67,9 @@ def test_a_cluster_that_can_never_give_it_is_told_from_a_busy_one() -> None:
         "the job needs 3 nodes with 2 CPU, 2 GPU each, and Ray has 2 such nodes: h1 with 8 CPU,"
         " 4 GPU; h2 with 8 CPU, 4 GPU; login with 0 CPU, 0 GPU"
     )
-    assert lack({"CPU": 1.0}, 1, "PACK", []).endswith("0 such places: no node")
+    assert lack({"CPU": 1.0}, 1, "PACK", []) == (
+        "the job needs 1 place with 1 CPU, and Ray has 0 such places: no node"
+    )
 
 
 def test_the_plan_says_what_ray_is_asked_for_and_holds_no_secret() -> None:

@@ -14,6 +14,8 @@ import os
 import re
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +23,7 @@ CHUNK_BYTES = 1 << 20
 READ_SECONDS = 20.0  # of one call
 END_SECONDS = 5.0
 ROUND_SECONDS = 0.5
+UNKEPT_SECONDS = 120.0  # of a holder that nobody calls
 ERRORS_BYTES = 1 << 14
 ALIVE = ("starting", "running", "stopping")  # as in types.py: this file travels alone
 # Names that Ray sets for the devices it has given. Where none were asked for, it sets nothing.
@@ -79,15 +82,23 @@ class HeldProgram:
 class NodeActor:
     """The sessions on one node; a holder has but one."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: str = "") -> None:
+        """group: the placement group of a detached job, which is removed unless keep() is called.
+
+        hello() puts that off: its caller may still start the job.
+        """
+        self._called_at = time.monotonic()
         self._sessions: list[HeldProgram | None] = []
         self._request: dict[str, Any] = {}
         self._is_over = False
         self._asking = asyncio.Lock()
         _be_as_the_raylet()
+        if group:
+            threading.Thread(target=self._release, args=(group,), daemon=True).start()
 
     async def hello(self) -> str:
         """Return the Python of Ray's workers here."""
+        self._called_at = time.monotonic()
         return sys.executable
 
     async def open(self, command: str) -> int:
@@ -148,9 +159,22 @@ class NodeActor:
             with contextlib.suppress(ValueError, ray.exceptions.RayError):
                 while not await ray.get_actor(name).is_over.remote():
                     await asyncio.sleep(ROUND_SECONDS)
-        with contextlib.suppress(ValueError):  # another was first
-            # Its holders end with it.
-            ray.util.remove_placement_group(ray.util.get_placement_group(group))
+        _remove(group)
+
+    def _release(self, group: str) -> None:
+        while (left := self._called_at + UNKEPT_SECONDS - time.monotonic()) > 0:
+            # sleep: no event tells that the submitter has gone
+            time.sleep(left)
+        if not self._request:
+            _remove(group)
+
+
+def _remove(group: str) -> None:
+    """Remove a placement group; its holders end with it."""
+    import ray
+
+    with contextlib.suppress(ValueError):  # another was first
+        ray.util.remove_placement_group(ray.util.get_placement_group(group))
 
 
 def environment() -> dict[str, str]:

@@ -12,42 +12,64 @@ import fcntl
 import hashlib
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from paddock import __version__
+from paddock.backends.ray.plan import cluster_text
 from paddock.backends.ssh.channel import own_folder
 from paddock.errors import PaddockError, UsageError
 from paddock.local.output.console import write_all
 
 HEAD_BYTES = 4
 CHUNK_BYTES = 1 << 18
+START_SECONDS = 30  # Ray's own limit is a minute or more
+ANSWER_SECONDS = 30
+HELLO_SECONDS = 60  # until an actor has begun
 
 
 class RelayConnection:
     """A connection to the relay of a cluster. Raises UsageError if Ray cannot be reached."""
 
     def __init__(self, cluster: str) -> None:
-        path = socket_path(cluster)
-        with open(f"{path}.lock", "w", encoding="utf-8") as lock:
+        path, since = socket_path(cluster), time.time()
+        with open(f"{path}.lock", "a+", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # of several commands one starts it
             try:
                 self.socket = _connected(path)
             except OSError:
-                _start(cluster, path)
+                lock.seek(0)
+                # Another that has tried meanwhile has left its error.
+                said = lock.read() if os.fstat(lock.fileno()).st_mtime > since else ""
+                row = json.loads(said) if said else _start(cluster, path)
+                if "error" in row:
+                    lock.truncate(0)
+                    lock.write(json.dumps(row))
+                    raise UsageError(row["error"], hint=row.get("hint", "")) from None
                 self.socket = _connected(path)
         self.file: BinaryIO = self.socket.makefile("rb")
 
     def send(self, row: dict[str, Any]) -> None:
         self.socket.sendall(json.dumps(row).encode() + b"\n")
 
-    def receive(self) -> dict[str, Any]:
-        """Return the next line. Raises UsageError: the error that it tells, or the relay's end."""
-        line = self.file.readline()
+    def receive(self, seconds: int | None = None) -> dict[str, Any]:
+        """Return the next line. Raises UsageError: the error that it tells, or the relay's end.
+
+        seconds: its time limit.
+        """
+        self.socket.settimeout(seconds)
+        try:
+            line = self.file.readline()
+        except TimeoutError as error:
+            what = f"Ray has not answered for {seconds} s"
+            raise UsageError(what, hint="ray status must work here") from error
+        self.socket.settimeout(None)
         if not line:
             raise PaddockError("the connection to Ray was lost", hint="ray status")
         row: dict[str, Any] = json.loads(line)
@@ -65,7 +87,7 @@ def ask(cluster: str, row: dict[str, Any]) -> dict[str, Any]:
     relay = RelayConnection(cluster)
     try:
         relay.send(row)
-        return relay.receive()
+        return relay.receive(ANSWER_SECONDS)
     finally:
         relay.close()
 
@@ -89,8 +111,8 @@ def _connected(path: str) -> socket.socket:
     return found
 
 
-def _start(cluster: str, path: str) -> None:
-    """Start the relay, which outlives us. Raises UsageError with what it says."""
+def _start(cluster: str, path: str) -> dict[str, Any]:
+    """Start the relay, which outlives us; return what it says."""
     import paddock
 
     parts = (str(Path(paddock.__file__).parents[1]), os.environ.get("PYTHONPATH", ""))
@@ -103,10 +125,14 @@ def _start(cluster: str, path: str) -> None:
         )  # fmt: skip
     assert process.stdout is not None
     with process.stdout:
+        if not select.select([process.stdout], [], [], START_SECONDS)[0]:
+            process.kill()
+            process.wait()
+            return {"error": f"{cluster_text(cluster)} has not answered for {START_SECONDS} s",
+                    "hint": "ray status must work here"}  # fmt: skip
         line = process.stdout.readline()
-    row = json.loads(line) if line else {"error": f"Ray's program ended: {path}.log"}
-    if "error" in row:
-        raise UsageError(row["error"], hint=row.get("hint", ""))
+    row: dict[str, Any] = json.loads(line) if line else {"error": f"Ray ended: {path}.log"}
+    return row
 
 
 def main(argv: list[str]) -> int:
@@ -117,7 +143,7 @@ def main(argv: list[str]) -> int:
     try:
         relay = RelayConnection(cluster)
         relay.send(row)
-        relay.receive()
+        relay.receive(int(seconds) + 2)  # the relay has its own limit
         threading.Thread(target=_send_input, args=(relay.socket,), daemon=True).start()
         while size := int.from_bytes(_read(relay.file, HEAD_BYTES), "big"):
             write_all(1, _read(relay.file, size))

@@ -8,7 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 from paddock.backends.backend import Say
-from paddock.backends.ray.client import RelayConnection, ask
+from paddock.backends.ray.client import (
+    ANSWER_SECONDS,
+    HELLO_SECONDS,
+    RelayConnection,
+    ask,
+)
 from paddock.backends.ray.plan import (
     RayTarget,
     address_of,
@@ -107,7 +112,7 @@ def _reserved(
         )
         said = ""
         with run.telling(lambda: said or "waiting for Ray"):
-            while "waiting" in (answer := relay.receive()):
+            while "waiting" in (answer := relay.receive(HELLO_SECONDS + ANSWER_SECONDS)):
                 if not said:
                     say(answer["waiting"])
                 said = answer["waiting"]

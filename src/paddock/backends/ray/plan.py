@@ -17,6 +17,8 @@ AUTO = "auto"  # RAY_ADDRESS, or the cluster that this machine is a node of
 STRATEGIES = {"spread": "STRICT_SPREAD", "pack": "PACK"}
 DEVICES = re.compile(r"(?:([\w./-]+)=)?(\d+)", re.ASCII)
 WHERE = "Ray's node {}"
+ADDRESS = re.compile(r"(ray://)?[^\s/]+:\d+", re.ASCII)
+ADDRESS_HINT = "write HOST:PORT, ray://HOST:10001, or auto"
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,24 @@ class RayTarget(Target):
 
 
 def address_of(site: Site) -> str:
-    return site.text("address") or AUTO
+    """Return the cluster's address. Raises UsageError: `local` would start a Ray of its own."""
+    text = site.text("address") or AUTO
+    if not is_address(text):
+        refuse([Problem(f"address = {text!r}", ADDRESS_HINT)])
+    return text
+
+
+def is_address(text: str) -> bool:
+    """Return True for an address of a Ray cluster that is there.
+
+    >>> [is_address(text) for text in ("auto", "h1:6379", "ray://h1:10001", "h1", "local")]
+    [True, True, True, False, False]
+    """
+    return text == AUTO or ADDRESS.fullmatch(text) is not None
+
+
+def cluster_text(cluster: str) -> str:
+    return "the Ray cluster of this machine" if cluster == AUTO else cluster
 
 
 def seconds_of(site: Site) -> int:
@@ -110,8 +129,9 @@ def lack(
     )
     each = "node" if strategy == STRATEGIES["spread"] else "place"
     return (
-        f"the job needs {count} {each}s with {resources_text(bundle)} each, and Ray has {found}"
-        f" such {each}{'s' * (found != 1)}: {shown or 'no node'}"
+        f"the job needs {count} {each}{'s' * (count != 1)} with {resources_text(bundle)}"
+        f"{' each' * (count != 1)}, and Ray has {found} such {each}{'s' * (found != 1)}:"
+        f" {shown or 'no node'}"
     )
 
 

@@ -20,16 +20,23 @@ import json
 import logging
 import os
 import re
+import select
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from paddock.backends.ray import actor as actors
-from paddock.backends.ray.client import CHUNK_BYTES, HEAD_BYTES, socket_path
-from paddock.backends.ray.plan import lack, resources_text
+from paddock.backends.ray.client import CHUNK_BYTES, HEAD_BYTES, HELLO_SECONDS, socket_path
+from paddock.backends.ray.plan import (
+    ADDRESS_HINT,
+    cluster_text,
+    is_address,
+    lack,
+    resources_text,
+)
 from paddock.errors import PaddockError, UsageError, extra_hint
 
 NAMESPACE = "paddock"
@@ -57,7 +64,7 @@ class Relay:
     def answer(self, connection: socket.socket) -> None:
         """Answer the request of a connection, until one side ends it."""
         file = connection.makefile("rb")
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError):
             try:
                 row = json.loads(file.readline())
                 operation = {"nodes": self._tell_nodes, "reserve": self._reserve,
@@ -65,7 +72,7 @@ class Relay:
                 operation(row, connection, file)
             except PaddockError as error:
                 say(connection, error=error.message, hint=error.hint)
-            except self.ray.exceptions.RayError as error:
+            except (self.ray.exceptions.RayError, ValueError) as error:
                 say(connection, error=f"Ray: {_first_line(error)}", hint="ray status")
 
     # -------------------------------------------------------------------- nodes
@@ -93,10 +100,8 @@ class Relay:
 
     def _reserve(self, row: Row, connection: socket.socket, file: BinaryIO) -> None:
         """Make a placement group, with an actor in each bundle that holds its resources."""
-        count, bundle = int(row["count"]), row["bundle"]
-        if not row["waits"] and (why := lack(bundle, count, row["strategy"], self.nodes())):
-            hint = "ask for less, or, of a cluster that grows, wait = SECONDS in the site"
-            raise UsageError(why, hint=hint)
+        count, bundle, since = int(row["count"]), row["bundle"], time.monotonic()
+        self._lack(row, since)
         lifetime = "detached" if row["is_detached"] else None
         group = self.ray.util.placement_group(
             [bundle] * count, strategy=row["strategy"], name=row["id"], lifetime=lifetime
@@ -104,21 +109,25 @@ class Relay:
         is_kept = False
         try:
             holders = self._holders(row, group, lifetime)
-            since = time.monotonic()
             while not group.wait(ROUND_SECONDS):
-                if row["waits"] and time.monotonic() > since + row["waits"]:
-                    raise UsageError(f"Ray has not given the resources within {row['waits']} s")
-                say(connection, waiting=self._wanted(bundle, count))
+                why = self._lack(row, since) or self._wanted(bundle, count)
+                say(connection, waiting=f"waiting for Ray: {why}")
                 if _has_ended(connection):
                     return
-            pythons = self.ray.get([holder.hello.remote() for holder in holders.values()])
             given = self.ray.util.placement_group_table(group)["bundles_to_node_id"]
             nodes = {node["node"]: node for node in self.nodes()}
+            pythons = self._hellos(holders, [nodes[given[index]]["name"] for index in range(count)])
             found = [
                 {**nodes[given[index]], "holder": holder, "python": python}
                 for index, (holder, python) in enumerate(zip(holders, pythons, strict=True))
             ]
             say(connection, cluster=self.cluster, nodes=found)
+            while (
+                row["is_detached"]
+                and not select.select([connection], [], [], actors.UNKEPT_SECONDS / 6)[0]
+            ):
+                for holder in holders.values():
+                    holder.hello.remote()
             line = file.readline()
             if line:
                 requests = json.loads(line)["requests"]
@@ -131,6 +140,25 @@ class Relay:
         finally:
             if not is_kept:
                 self.ray.util.remove_placement_group(group)
+
+    def _lack(self, row: Row, since: float) -> str:
+        """Return why the cluster, as it is, can never give it. Raises UsageError: for too long."""
+        why = lack(row["bundle"], int(row["count"]), row["strategy"], self.nodes())
+        if why and time.monotonic() >= since + row["waits"]:
+            hint = "ask for less, or, of a cluster that grows, wait = SECONDS in the site"
+            raise UsageError(why, hint=hint)
+        return why
+
+    def _hellos(self, holders: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+        """Return the Python of each holder's node. Raises UsageError: a node starts no actor."""
+        asked = [holder.hello.remote() for holder in holders.values()]
+        done, _ = self.ray.wait(asked, num_returns=len(asked), timeout=HELLO_SECONDS)
+        silent = [name for name, ref in zip(names, asked, strict=True) if ref not in done]
+        if silent:
+            what = f"Ray has started no actor on {', '.join(silent)} for {HELLO_SECONDS} s"
+            raise UsageError(what, hint="ray status; and raylet.out there, in /tmp/ray/*/logs")
+        found: list[str] = self.ray.get(asked)
+        return found
 
     def _holders(self, row: Row, group: Any, lifetime: str | None) -> dict[str, Any]:
         """Return the actors by name; the first has the job's name. Raises UsageError: in use."""
@@ -152,7 +180,8 @@ class Relay:
             deadline = time.monotonic() + NAME_SECONDS
             while True:
                 try:
-                    found[name] = self._kind.options(**options).remote()
+                    kept = (row["id"],) if row["is_detached"] else ()
+                    found[name] = self._kind.options(**options).remote(*kept)
                     break
                 except ValueError as error:
                     if self._is_held(name) or time.monotonic() > deadline:
@@ -176,14 +205,19 @@ class Relay:
     def _wanted(self, bundle: Mapping[str, float], count: int) -> str:
         free = self.ray.available_resources()
         shown = resources_text({name: free.get(name, 0.0) for name in bundle})
-        return f"waiting for Ray: {count} x {resources_text(bundle)}; free now in all: {shown}"
+        return f"{count} x {resources_text(bundle)}; free now in all: {shown}"
 
     # -------------------------------------------------------------------- connect
 
     def _connect(self, row: Row, connection: socket.socket, file: BinaryIO) -> None:
-        actor = self._actor(row)
         try:
-            number = self.ray.get(actor.open.remote(row["command"]), timeout=row["seconds"])
+            try:
+                actor, number = self._opened(row)
+            except self.ray.exceptions.RayActorError:
+                if row["holder"]:
+                    raise
+                self._readers.clear()  # one was killed; those in use stay
+                actor, number = self._opened(row)
         except self.ray.exceptions.GetTimeoutError as error:
             what = f"Ray's node has not answered for {row['seconds']} s"
             raise UsageError(what, hint="ray status tells which nodes Ray has") from error
@@ -200,6 +234,11 @@ class Relay:
             code, errors = 2, f"Ray: {_first_line(error)}\tray status"
         connection.sendall(bytes(HEAD_BYTES))
         say(connection, code=code, errors=errors)
+
+    def _opened(self, row: Row) -> tuple[Any, int]:
+        """Start the command of a row; return the actor and its session."""
+        actor = self._actor(row)
+        return actor, self.ray.get(actor.open.remote(row["command"]), timeout=row["seconds"])
 
     def _feed(self, actor: Any, number: int, file: BinaryIO) -> None:
         with contextlib.suppress(OSError, ValueError, self.ray.exceptions.RayError):
@@ -236,15 +275,17 @@ def connect(cluster: str) -> Any:
         hint = f"{sys.executable} -m {extra_hint('ray')}"
         raise UsageError("there is no ray in the Python of paddock", hint=hint) from error
     address = os.environ.get("RAY_ADDRESS", "") if cluster == "auto" else cluster
-    host, _, port = address.rpartition(":")
+    if address and not is_address(address):
+        raise UsageError(f"RAY_ADDRESS = {address!r}", hint=ADDRESS_HINT)
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
-        if port.isdigit() and "://" not in host:  # Ray itself would try for a minute
+        if port.isdigit():  # Ray itself would try for a minute
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         ray.init(
             address=cluster, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR,
             configure_logging=False,
         )  # fmt: skip
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except (RuntimeError, ValueError, OSError, ImportError) as error:
         raise refusal(cluster, str(error)) from error
     return ray
 
@@ -264,9 +305,8 @@ def refusal(cluster: str, said: str) -> UsageError:
             f" Python {our_python}",
             hint=f"both must be the same: install paddock in a Python {python} with ray=={ray}",
         )
-    where = "the Ray cluster of this machine" if cluster == "auto" else cluster
     return UsageError(
-        f"{where} cannot be reached: {_first_line(said)}",
+        f"{cluster_text(cluster)} cannot be reached: {_first_line(said)}",
         hint="ray status must work here; or name it: address = HOST:PORT in the site",
     )
 
@@ -297,7 +337,8 @@ def _answered(relay: Relay, path: str) -> Iterator[None]:
     running: list[threading.Thread] = []
     idle_since, is_last = time.monotonic(), False
     yield
-    while not is_last or running:
+    # By ray:// the head's end, or a cut of 30 s, leaves us without one; else Ray ends us.
+    while (not is_last or running) and relay.ray.is_initialized():
         if time.monotonic() > idle_since + IDLE_SECONDS:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
@@ -322,6 +363,8 @@ def _serve(relay: Relay, connection: socket.socket) -> None:
 def main(argv: list[str]) -> None:
     """Connect to Ray, tell so on stdout, and serve."""
     cluster, path = argv
+    told = os.dup(1)
+    os.dup2(2, 1)  # Ray may print
     answer: Row = {"ok": True}
     rounds: Iterator[None] = iter(())
     try:
@@ -334,8 +377,8 @@ def main(argv: list[str]) -> None:
             os.symlink(path, alias)
     except PaddockError as error:
         answer = {"error": error.message, "hint": error.hint}
-    os.write(1, json.dumps(answer).encode() + b"\n")
-    os.dup2(2, 1)
+    os.write(told, json.dumps(answer).encode() + b"\n")
+    os.close(told)
     for _ in rounds:
         pass
     os._exit(0)  # what is left of Ray's threads
