@@ -136,6 +136,7 @@ def test_a_run_after_another_waits_for_it(own_place: Path) -> None:
 def test_what_is_wrong_is_told_before_anything_is_sent() -> None:
     with pytest.raises(paddock.UsageError, match="nosuchsite"):
         paddock.submit(functions.who, site="nosuchsite")
-    with pytest.raises(paddock.UsageError, match="no keyword 'lr'"):
-        paddock.submit("train.py", site="here", lr=0.1)
+    with pytest.raises(paddock.UsageError, match=r"submit\(\) has no keyword 'sites'") as caught:
+        paddock.submit("train.py", sites="here")
+    assert "'site'" in str(caught.value.hint)
     assert paddock.Run.all() == []

@@ -27,7 +27,7 @@ from paddock.local.runs.record import TERMINATION_LOG
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import IO
 
     Target = str | os.PathLike[str] | Sequence[str] | Callable[..., object]
@@ -94,7 +94,7 @@ def launch(
     if isinstance(target, os.PathLike):
         target = os.fspath(target)
     problems = check_all(
-        target, args, kwargs, env=env, name=name, run_id=run_id, flags=flags,
+        launch, target, args, kwargs, env=env, name=name, run_id=run_id, flags=flags,
         result_bytes_max=result_bytes_max,
     )  # fmt: skip
     words = [*launch_flags(nproc, devices, elastic, max_restarts, timeout, warm, problems)]
@@ -132,12 +132,17 @@ def is_function(target: Target) -> bool:
 
 
 def check_all(
-    target: Target, args: Sequence[object], kwargs: Mapping[str, object], **keywords: object
+    verb: Callable[..., object],
+    target: Target,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    **keywords: object,
 ) -> list[Problem]:
-    """Return what is wrong with a target, its arguments and keywords."""
-    problems = [] if is_function(target) or not kwargs else [no_keywords(kwargs)]
+    """Return what is wrong with a target, its arguments and keywords. verb: launch or submit."""
+    known = verb.__kwdefaults__ or ()
+    problems = [] if is_function(target) or not kwargs else [no_keywords(verb, known, kwargs)]
     if callable(target):
-        problems = wrong_arguments(target, args, kwargs)
+        problems = wrong_arguments(target, known, args, kwargs)
     return [*problems, *wrong_target(target, args), *wrong_keywords(keywords)]
 
 
@@ -187,24 +192,29 @@ def _env_flags(env: Mapping[str, str]) -> list[str]:
     return [word for name in sorted(left) for word in ("--env", f"{name}={env[name]}")]
 
 
-def no_keywords(kwargs: Mapping[str, object]) -> Problem:
+def no_keywords(
+    verb: Callable[..., object], known: Iterable[str], kwargs: Mapping[str, object]
+) -> Problem:
     from paddock.command_line import nearest
 
     (name, *_) = kwargs
     return Problem(
-        f"launch() has no keyword '{name}', and only a function takes others",
+        f"{verb.__name__}() has no keyword '{name}', and only a function takes others",
         nearest(
             name,
-            launch.__kwdefaults__ or (),
-            "give a script its arguments as texts: launch('train.py', '--lr=1')",
+            known,
+            f"give a script its arguments as texts: {verb.__name__}('train.py', '--lr=1')",
         ),
     )
 
 
 def wrong_arguments(
-    function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
+    function: Callable[..., object],
+    known: Iterable[str],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
 ) -> list[Problem]:
-    """Return why a function cannot be called so, perhaps for a misspelt keyword of launch."""
+    """Return why a function cannot be called so, perhaps for a misspelt one of known keywords."""
     import inspect
 
     from paddock.api.function import name_of
@@ -217,7 +227,7 @@ def wrong_arguments(
     try:
         taken.bind(*args, **kwargs)
     except TypeError as error:
-        name, known = name_of(function), launch.__kwdefaults__ or ()
+        name = name_of(function)
         others = [nearest(each, known, " ") for each in kwargs if each not in taken.parameters]
         hint = next(filter(str.strip, others), f"it is {name}{taken}")
         return [Problem(f"{name}(): {error}", hint)]

@@ -86,7 +86,7 @@ def submit(
     if isinstance(target, os.PathLike):
         target = os.fspath(target)
     problems = check_all(
-        target, args, kwargs, site=site, hosts=hosts, nodes=nodes, env=env, name=name,
+        submit, target, args, kwargs, site=site, hosts=hosts, nodes=nodes, env=env, name=name,
         run_id=run_id, package=package, python=python, flags=flags,
         result_bytes_max=result_bytes_max,
     )  # fmt: skip
