@@ -295,7 +295,8 @@ def test_a_job_goes_on_from_its_checkpoint_with_other_servers(
         job.train([], [])
         whole = job.trained()
     count = 3 if strategy == "sync" else 2
-    is_open = assignment == "dynamic" and strategy != "sync"
+    # Worker 0 saves; the other one may have been dealt nearly all.
+    is_open = assignment == "dynamic" and strategy != "sync" and any(tmp_path.iterdir())
     with fleet(count, "--num_gradient_servers=2", kind=DataFleet) as servers:
         job = Job(servers, strategy, saving, assignment, resume=True)
         job.train([9.0, 15.0], [12.0])
