@@ -118,21 +118,32 @@ class SweepFolder:
     def follower(self) -> int:
         """The process that follows the sweep now; 0 where none does."""
         words = self._holder().split()
-        return int(words[2]) if len(words) == 4 else 0
+        pid = words[2] if len(words) == 4 else "".join(words)  # alone, as an older Paddock wrote it
+        return int(pid) if pid.isdigit() else 0
 
     def interrupt(self) -> int:
         """Tell the process that follows the sweep to stop it; returns its pid, 0 without one.
 
         Raises UsageError for a process of another machine.
         """
-        if not (pid := self.follower()):
+        for _ in range(LOOKS):
+            pid, is_over = self.follower(), is_gone(self._holder())
+            if not pid or not is_over:
+                break
+            # sleep: the next one has the lock, and writes now that it has
+            time.sleep(LOOK_SECONDS)
+        if not pid or is_over:
             return 0
-        if is_gone(self._holder()) is None:  # the directory is on a shared file system
+        if is_over is None:  # the directory is on a shared file system
             what = f"process {pid} of another machine or container follows {self.sweep_id}"
             raise UsageError(what, hint=f"type it there: paddock stop {self.sweep_id}")
-        # A program, such as a notebook, survives as after Ctrl-C. Ours in the background of a
-        # script would ignore that signal.
-        os.kill(pid, signal.SIGTERM if self.is_of_command else signal.SIGINT)
+        # A program, such as a notebook, survives as after Ctrl-C. In the background of a script a
+        # process ignores that signal.
+        is_kept = not self.is_of_command and not _ignores_interrupts(pid)
+        try:
+            os.kill(pid, signal.SIGINT if is_kept else signal.SIGTERM)
+        except ProcessLookupError:  # it has ended just now
+            return 0
         return pid
 
     @property
@@ -151,6 +162,15 @@ class SweepFolder:
         except (OSError, ValueError):
             pass  # nobody has followed it so far
         return ""
+
+
+def _ignores_interrupts(pid: int) -> bool:
+    """Source: proc(5), SigIgn of /proc/pid/status, bit n - 1 for signal n."""
+    with suppress(OSError), open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if line.startswith("SigIgn:"):
+                return bool(int(line.split()[1], 16) >> (signal.SIGINT - 1) & 1)
+    return False
 
 
 @contextmanager
