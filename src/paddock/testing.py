@@ -97,6 +97,9 @@ def _run(test: Callable[..., object], args: Any, kwargs: Any, options: dict[str,
     else:
         run.delete()
         kind, reason = max(endings, default=("", ""))  # XFailed before Skipped
+    finally:
+        with contextlib.suppress(OSError):  # there are logs in it
+            os.rmdir(logs)
     if kind != "Failed":  # its logs stay
         shutil.rmtree(logs, ignore_errors=True)
     if kind:

@@ -154,6 +154,15 @@ def test_what_would_pass_without_a_run_is_refused() -> None:
             wrong()
 
 
+def test_a_test_that_never_began_leaves_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(pytest.fail.Exception, match="not a number of restarts"):
+        ranks(1, max_restarts=0.5)(lambda: None)()
+    assert list(tmp_path.glob("paddock-test-*")) == []
+
+
 def test_a_failed_test_is_listed_by_its_name() -> None:
     """Not by what the ranks run for it."""
 
