@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -93,6 +93,16 @@ def test_a_function_in_an_ignored_directory_is_sent_and_no_other_one(own_place: 
     calls, names = run.results(60)[0]
     assert calls == 1 and "paddock.toml" in names and left.name not in names
     assert left.exists() and not old.exists()
+
+
+def test_a_submission_that_ends_meanwhile_disturbs_no_other_one(own_place: Path) -> None:
+    """It removes its function while another looks for old ones: here its file leads nowhere."""
+    left = own_place / "paddock-call-0123abcd"
+    left.mkdir()
+    (left / "call.py").symlink_to("gone")
+    nothing: Any = None  # as other keywords: the only site, no flags
+    run = paddock.submit(functions.who, site=nothing, nproc=1, flags=nothing)
+    assert run.results(60) == [(0, 1)]
 
 
 def test_a_package_that_cannot_take_the_function_is_told(own_place: Path) -> None:

@@ -85,6 +85,7 @@ def submit(
     refuse_in_rank("submit")
     if isinstance(target, os.PathLike):
         target = os.fspath(target)
+    site, flags = site or "", flags or ()  # None, as other keywords
     problems = check_all(
         submit, target, args, kwargs, site=site, hosts=hosts, nodes=nodes, env=env, name=name,
         run_id=run_id, package=package, python=python, flags=flags,
@@ -152,8 +153,9 @@ def _sent(
         yield [*map(str, target), *map(str, args)]
     else:
         for old in package.glob("paddock-call-????????/call.py"):  # its process was killed
-            if time.time() - old.stat().st_mtime > CALL_SECONDS_MAX:
-                shutil.rmtree(old.parent, ignore_errors=True)
+            with suppress(OSError):  # another submission has removed its own just now
+                if time.time() - old.stat().st_mtime > CALL_SECONDS_MAX:
+                    shutil.rmtree(old.parent, ignore_errors=True)
         name = f"paddock-call-{token_hex(4)}"
         folder = package / name
         try:
