@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from functools import partial, wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,8 +24,6 @@ from local.jobs import wait_until
 from paddock.local.runs.entry import prune, registry_folder
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from paddock import Run
 
 quietly = partial(paddock.launch, quiet=True)
@@ -77,6 +76,20 @@ def test_a_function_with_a_cache_goes_to_the_ranks() -> None:
     cached = functions.fibonacci
     calls = quietly(lambda: (cached(30), cached.cache_info().misses), nproc=1)
     assert calls.result == (832040, 31)
+
+
+def test_a_rank_that_imports_cloudpickle_has_all_of_it() -> None:
+    """Also while its function is unpickled, when a part of it stands in for the whole."""
+
+    class Imports:
+        def __reduce__(self) -> tuple[object, ...]:
+            parts = "('', '.cloudpickle_fast')"
+            return eval, (f"[__import__('cloudpickle' + it).__version__ for it in {parts}]",)
+
+    import cloudpickle
+
+    found = quietly(lambda it: it, Imports(), nproc=1).result
+    assert found == [cloudpickle.__version__] * 2
 
 
 def test_a_module_and_its_function_are_named_by_text() -> None:
@@ -142,6 +155,20 @@ def test_a_run_is_found_again_with_its_results() -> None:
     code = "import paddock; print(paddock.Run.find('last').result)"
     assert _python(code).stdout == "(0, 1)\n"
     assert [each.id for each in paddock.Run.all()] == [run.id, again.id]
+    for wrong in ([], None, 3):
+        with pytest.raises(paddock.UsageError, match="no run is called"):
+            paddock.Run.find(wrong)  # type: ignore[arg-type]
+
+
+def test_results_of_an_older_paddock_are_told_as_such() -> None:
+    """Their names were ATTEMPT.RANK.result."""
+    run = quietly(functions.who, nproc=1, flags=None)  # type: ignore[arg-type]  # as other keywords
+    run.wait()
+    (file,) = Path(registry_folder(os.environ), run.id, "results").iterdir()
+    file.rename(file.with_name("0.0.result"))
+    with pytest.raises(paddock.PaddockError, match="are of an older Paddock") as told:
+        run.results()
+    assert str(file.parent) in told.value.hint
 
 
 def test_what_cannot_be_pickled_is_named() -> None:

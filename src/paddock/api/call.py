@@ -65,15 +65,15 @@ LIGHT = ("cloudpickle", "cloudpickle.cloudpickle")
 
 
 class _LightCloudpickle(types.ModuleType):
-    """Stands in for cloudpickle.cloudpickle: what it lacks is taken from the real one."""
+    """Stands in for cloudpickle and its module: what it lacks is taken from the real one."""
 
     def __getattr__(self, name: str) -> object:
-        if name.startswith("__"):  # the import system asks for __path__
+        if name.startswith("__") and self.__name__ == LIGHT[1]:  # each import asks for __path__
             raise AttributeError(name)
         self.remove()
         from importlib import import_module
 
-        return getattr(import_module(LIGHT[1]), name)
+        return getattr(import_module(self.__name__), name)
 
     @classmethod
     def remove(cls) -> None:

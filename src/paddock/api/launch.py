@@ -93,6 +93,7 @@ def launch(
         raise UsageError(f"{run.id}, which this cell has launched before, still runs", hint=hint)
     if isinstance(target, os.PathLike):
         target = os.fspath(target)
+    flags = flags or ()  # None, as other keywords
     problems = check_all(
         launch, target, args, kwargs, env=env, name=name, run_id=run_id, flags=flags,
         result_bytes_max=result_bytes_max,

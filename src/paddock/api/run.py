@@ -78,10 +78,10 @@ class Run:
         """
         from paddock.backends.status import one_of
 
-        if word in _alive:
-            return _alive[word]  # it may have no record yet
         if not isinstance(word, str):
             raise UsageError(f"no run is called {word!r:.80}", hint="paddock.Run.find('last')")
+        if word in _alive:
+            return _alive[word]  # it may have no record yet
         run = one_of([word])
         return _alive.get(run.run_id) or cls(run.run_id, str(run.folder))
 
@@ -448,7 +448,11 @@ class Run:
         found: dict[tuple[int, int], dict[int, str]] = {}  # by attempt and size
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             if name.endswith(".result"):
-                number, role, rank, among, _ = name.split(".")
+                parts = name.split(".")
+                if len(parts) != 5:
+                    what = f"the results of {self.id} are of an older Paddock"
+                    raise PaddockError(what, hint=f"pickle.load reads the files of {folder}")
+                number, role, rank, among, _ = parts
                 if role == "worker":  # parameter servers return nothing
                     found.setdefault((int(number), int(among)), {})[int(rank)] = name
         if not found and not os.path.isdir(self._folder):
