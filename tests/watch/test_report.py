@@ -19,6 +19,16 @@ from paddock.watch.progress import read_reports
 from schemas import SCHEMAS, mistakes
 from watched import launched
 
+SLOW_IMPORT = """\
+import sys, time
+class Finder:
+    @staticmethod
+    def find_spec(name, path, target=None):
+        if name == "paddock.watch.looks":
+            open("slow", "w").close()
+            time.sleep(3)  # sleep: the imports are slow here
+sys.meta_path.insert(0, Finder)
+"""
 REPORTS = """\
 import time, paddock
 for step in range(600):
@@ -92,6 +102,21 @@ def test_reports_reach_the_history_and_the_commands(tmp_path: Path) -> None:
         assert run.rows("stacks")[0]["why"] == "asked"
         history = Draft202012Validator(SCHEMAS["history.json"])  # a kind may have more fields
         assert [e.message for row in run.rows() for e in history.iter_errors(row)] == []
+
+
+@pytest.mark.limit(90)
+def test_the_reports_of_a_short_job_are_kept_on_a_busy_machine(tmp_path: Path) -> None:
+    """Its watch begins when it has ended; the imports of that take seconds under load."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW_IMPORT)
+    (tmp_path / "train.py").write_text("import paddock\npaddock.report(step=1, loss=0.5)\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": path}
+    argv = [sys.executable, "-m", "paddock", "launch", "--nproc-per-node", "1", "train.py"]
+    subprocess.run(argv, cwd=tmp_path, env=env, check=True)
+    assert (tmp_path / "slow").exists()
+    (history,) = tmp_path.glob("log/runs/*/history.jsonl")
+    rows = [json.loads(line) for line in history.read_text().splitlines()]
+    assert [row["values"] for row in rows if row["kind"] == "progress"] == [{"loss": 0.5}]
 
 
 @pytest.mark.limit(90)

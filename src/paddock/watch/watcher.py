@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.4  # at logs and reports
 LOOK_SHARE = 0.03  # of a core at most; with many ranks the looks are rarer
-END_SECONDS = 2.0
+END_SECONDS = 15.0  # the imports of a short job's watch take seconds on a busy machine
 STOP_SECONDS = 1.0  # for which a stop waits, at most,
 STOP_SHARE = 0.25  # and so much of --grace: SIGTERM comes with the most of it left
 
