@@ -32,6 +32,7 @@ def test_a_sweep_of_a_function_ends_with_a_table() -> None:
     assert [row["state"] for row in table] == ["succeeded", "failed", "succeeded", "failed"]
     assert [row["result"] for row in table] == [1.0, None, 2.0, None]
     assert "exited with code 1" in table[1]["why"]
+    assert repr(table) == str(table)  # what `python -i` shows
     assert str(table).splitlines()[0].split()[:4] == ["lr", "bs", "state", "time"]
     assert table.to_csv().splitlines()[0].startswith("name,lr,bs,")
     assert table._repr_html_().count("<tr>") == 5

@@ -74,9 +74,10 @@ def submit(
 ) -> Run:
     """Submit a job to a site; returns once it is on its way. It outlives this process.
 
-    site: ssh, slurm, mpi, kubernetes, script, local, or a site of paddock.toml. hosts: of ssh and
-    mpi. nodes: how many; elastic: minimum and maximum of them. package: the directory that is sent
-    and becomes the working directory, the current one by default. python: the interpreter there.
+    site: ssh, slurm, mpi, kubernetes, ray, script, local, or a site of paddock.toml. hosts: of ssh
+    and mpi. nodes: how many; elastic: minimum and maximum of them. package: the directory that is
+    sent and becomes the working directory, the current one by default. python: the interpreter
+    there. The output of the ranks is not shown: see Run.logs.
     flags: more flags of `paddock submit`. The others are as in paddock.launch; nproc is for each
     node. A function needs the same minor version of Python there; cloudpickle is sent with it.
 

@@ -158,6 +158,8 @@ class SweepResults:
         rows = [{**row, "values": text} for row, text in zip(self._rows, texts, strict=True)]
         return "\n".join(table_lines(rows))
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
         rows = csv.reader(io.StringIO(self.to_csv()))
