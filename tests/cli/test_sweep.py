@@ -149,6 +149,10 @@ def test_a_killed_follower_leaves_its_runs_and_another_goes_on(project: Path) ->
     assert states(project) == ["running"] * 2 + ["waiting"] * 6
     before = [row["run"] for row in table(project)[:2]]
     gate.touch()
+    sweep_id = json.loads(paddock(project, "sweep", "--json").stdout)["id"]
+    waited = paddock(project, "wait", sweep_id)
+    assert waited.returncode == 125, waited.stderr
+    assert f"6 points of {sweep_id} wait, and nobody follows it" in waited.stderr
     done = paddock(project, "sweep", "--resume", "--at-once", "4", "--csv", "--sort=-lr")
     assert done.returncode == 1, done.stderr  # the seventh exits with 3
     assert [row["lr"] for row in csv.DictReader(io.StringIO(done.stdout))] == list("87654321")

@@ -177,7 +177,13 @@ def _wait(args: ParsedCommand) -> int:
     if not args.json:
         statuses = [replace(status, nodes=()) for status in statuses]
     show(runs, statuses, is_json=args.json, is_list=len(runs) != 1)
-    return next((code for code in map(exit_code, statuses) if code), 0)
+    if code := next((code for code in map(exit_code, statuses) if code), 0):
+        return code
+    for sweep in filter(None, map(find_sweep_of, args.jobs)):
+        if waiting := sum(point.state == "waiting" for point in sweep.sweep.points):
+            what = f"{waiting} points of {sweep.sweep_id} wait, and nobody follows it"
+            raise PaddockError(what, hint=f"paddock sweep {sweep.sweep_id}")
+    return 0
 
 
 def waited_for(asked: Sequence[tuple[RegisteredJob, JobStatus]]) -> str:
