@@ -385,9 +385,16 @@ def test_a_run_is_looked_at_before_its_record_is_there(own_place: Path) -> None:
 def test_a_run_without_a_record_leaves_nothing() -> None:
     """PADDOCK_KEEP_RUNS=0: its results are there as long as the process that can read them."""
     code = "import os, paddock; os.environ['PADDOCK_KEEP_RUNS'] = '0'\n"
-    code += "run = paddock.launch(pow, 2, 3, nproc=1, quiet=True); print(run.result, run.result)"
-    assert _python(code).stdout == "8 8\n"
+    code += "run = paddock.launch(pow, 2, 3, nproc=1, quiet=True); print(run.result, run.result)\n"
+    code += "run.stop(); print(run.wait().state)"  # it has ended, and stays as it is
+    assert _python(code).stdout == "8 8\nsucceeded\n"
     assert os.listdir(registry_folder(os.environ)) == []
+
+
+def test_an_id_that_another_run_has_is_told() -> None:
+    assert quietly(functions.who, nproc=1, run_id="demo-17").results() == [(0, 1)]
+    with pytest.raises(paddock.UsageError, match="run_id='demo-17': another run has it"):
+        quietly(functions.who, nproc=1, run_id="demo-17")
 
 
 def test_a_run_goes_to_another_process() -> None:

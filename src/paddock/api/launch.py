@@ -21,6 +21,7 @@ from paddock.local.runs.entry import (
     CALLER_FD,
     GIVEN_ID,
     as_name,
+    registry_folder,
     take_entry,
 )
 from paddock.local.runs.record import TERMINATION_LOG
@@ -108,6 +109,8 @@ def launch(
     content = _packed(target, args, kwargs, result_bytes_max) if callable(target) else b""
     entry = take_entry(os.environ, as_name(name or name_of_target(target)), run_id)
     if not entry.folder:
+        if run_id and os.path.exists(os.path.join(registry_folder(os.environ), run_id)):
+            raise UsageError(f"run_id='{run_id}': another run has it", hint="leave run_id out")
         raise UsageError(f"a run cannot be recorded: {entry.problem}", hint=STATE_HINT)
     words = [*_env_flags(env or {}), *words, *flags]
     child_env = {**os.environ, **(env or {}), GIVEN_ID: entry.run_id}

@@ -337,7 +337,7 @@ class Run:
         import signal
 
         assert self._child is not None
-        self._is_stopped = True
+        self._is_stopped = self._is_stopped or self._child.poll() is None
         for name in names:
             self._child.send_signal(getattr(signal, name))
 
