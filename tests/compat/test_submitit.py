@@ -89,6 +89,16 @@ def test_a_site_of_paddock_toml_is_a_cluster(tmp_path: Path) -> None:
     assert job.run.handle.startswith("local://here/max-")
 
 
+def test_the_folder_of_local_jobs_can_be_sent_to_a_site(
+    executor: submitit.AutoExecutor, tmp_path: Path
+) -> None:
+    """The links to their logs do not lead outside of the directory that is sent."""
+    assert executor.submit(add, 5, 7).result() == 12
+    flags = ["--root", str(tmp_path / "jobs")]
+    run = paddock.submit(add, 5, 7, site="local", nproc=1, package=tmp_path / "logs", flags=flags)
+    assert run.result == 12
+
+
 def test_arrays_and_batches_are_jobs(executor: submitit.AutoExecutor) -> None:
     """In the block a job is not submitted yet."""
     jobs = executor.map_array(add, [1, 2], [10, 20])

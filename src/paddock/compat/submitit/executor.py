@@ -306,8 +306,9 @@ class AutoExecutor:
             flags = ["--log-dir", str(logs)]
             job._run = paddock.launch(call, quiet=True, flags=flags, **options)
             job.paths.folder.mkdir(parents=True, exist_ok=True)
+            to = Path(os.path.relpath(logs, job.paths.folder))  # may be sent to a site
             for task in range(job.num_tasks):
-                job.task(task).paths.stdout.symlink_to(logs / f"workerlog.{task}")
+                job.task(task).paths.stdout.symlink_to(to / f"workerlog.{task}")
             return
         flags = [word for key in SLURM if key in given for word in (SLURM[key], str(given[key]))]
         if "mem_gb" in given:
