@@ -277,14 +277,17 @@ def test_a_cache_that_is_damaged_or_not_writable_does_no_harm(root: Path, tmp_pa
 
 def test_logs_of_a_job_that_ran_here_stay_here(root: Path, env: dict[str, str]) -> None:
     """There they would be told as the new job's; what else is called log is the user's."""
-    for name in ("log/workerlog.0", "log/.paddock/lock", "log/serverlog.3", "log/parse.py"):
+    old = ("log/workerlog.0", "log/.paddock/lock", "log/serverlog.3", "log/launcher.log",
+           "log/runs/train-3f2a/workerlog.0", "log/runs/train-3f2a/own.txt")  # fmt: skip
+    for name in (*old, "log/parse.py", "log/runs/Nov27_host/events"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("x")
+    (root / "log/latest").symlink_to("runs/train-3f2a")
     package = scan(str(root), env)
     assert [entry.path for entry in package.manifest.files if "log" in entry.path] == [
-        "log/parse.py"
-    ]
-    assert package.left_out >= 3
+        "log/parse.py", "log/runs/Nov27_host/events",
+    ]  # fmt: skip
+    assert package.left_out >= 6
 
 
 def test_a_file_where_the_logs_go_is_refused_and_may_be_ignored(

@@ -59,7 +59,8 @@ LARGEST_SHOWN = 5
 ROUNDS = 3  # of placing: before, after, and once more if a host trimmed its store in between
 # Logs of a job that ran here: there they would be told as the new job's own.
 OLD_LOGS = re.compile(
-    rb"log/(\.paddock|(worker|server|heter)log\.\d+(\.times)?|console(-\d+)?\.log|endpoints\.log)"
+    rb"log/(\.paddock|(worker|server|heter)log\.\d+(\.times)?|console(-\d+)?\.log"
+    rb"|(endpoints|launcher)\.log|latest|runs/[a-z0-9-]+-[0-9a-f]{4})"
 )
 CALL_FOLDER = re.compile(rb"paddock-call-[0-9a-f]{8}")  # of a function that paddock.submit sends
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
