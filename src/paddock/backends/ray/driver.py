@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 from paddock.backends.backend import Say
-from paddock.backends.ray.client import (
-    ANSWER_SECONDS,
-    HELLO_SECONDS,
-    RelayConnection,
-    ask,
-)
+from paddock.backends.ray.client import ANSWER_SECONDS, HELLO_SECONDS, RelayConnection, ask
 from paddock.backends.ray.plan import (
     RayTarget,
     address_of,
@@ -21,6 +16,7 @@ from paddock.backends.ray.plan import (
     plan_of,
     seconds_of,
     strategy_of,
+    target_of,
     targets_of,
 )
 from paddock.backends.registry import RegisteredJob
@@ -66,11 +62,8 @@ class Ray(Ssh):
         def look(target: RayTarget) -> list[dict[str, Any]]:
             with Channel(target) as channel:
                 answer = channel.ask("discover", root=root_of(site))
-            return [
-                row
-                for row in found_jobs(answer, targets)
-                if row["details"]["targets"][0]["name"] == target.name
-            ]
+            rows = found_jobs(answer, targets)
+            return [row for row in rows if row["details"]["targets"][0]["name"] == target.name]
 
         rows = [row for found in all_or_none(at_all(targets, look)) for row in found]
         return [(Handle(site.backend, site.name, row["id"]), row) for row in rows]
@@ -79,15 +72,8 @@ class Ray(Ssh):
         return [RayTarget(**{**asdict(t), "holder": ""}) for t in super()._run_targets(run)]
 
     def _targets(self, site: Site) -> tuple[RayTarget, ...]:
-        answer = ask(address_of(site), {"op": "nodes"})
-        return tuple(_target(row, answer["cluster"], seconds_of(site)) for row in answer["nodes"])
-
-
-def _target(row: Mapping[str, Any], cluster: str, seconds: int) -> RayTarget:
-    return RayTarget(
-        row["name"], address=row["address"], cluster=cluster, node=row["node"],
-        connect_seconds=seconds,
-    )  # fmt: skip
+        answer, seconds = ask(address_of(site), {"op": "nodes"}), seconds_of(site)
+        return tuple(target_of(row, answer["cluster"], seconds) for row in answer["nodes"])
 
 
 @contextmanager
@@ -98,18 +84,13 @@ def _reserved(
     site = submission.site
     relay = RelayConnection(address_of(site))
     try:
-        relay.send(
-            {
-                "op": "reserve",
-                "id": submission.run_id,
-                "name": submission.name if submission.takes_name else "",
-                "count": submission.job.nnodes_max,
-                "bundle": bundle_of(submission),
-                "strategy": strategy_of(site),
-                "waits": int(site.text("wait") or 0),
-                "is_detached": submission.is_detached,
-            }
-        )
+        relay.send({
+            "op": "reserve", "id": submission.run_id,
+            "name": submission.name if submission.takes_name else "",
+            "count": submission.job.nnodes_max, "bundle": bundle_of(submission),
+            "strategy": strategy_of(site), "waits": int(site.text("wait") or 0),
+            "is_detached": submission.is_detached,
+        })  # fmt: skip
         said = ""
         with run.telling(lambda: said or "waiting for Ray"):
             while "waiting" in (answer := relay.receive(HELLO_SECONDS + ANSWER_SECONDS)):

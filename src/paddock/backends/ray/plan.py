@@ -139,15 +139,17 @@ def targets_of(
     submission: Submission, cluster: str, rows: Sequence[Mapping[str, Any]]
 ) -> tuple[RayTarget, ...]:
     """Return the nodes that Ray has given. rows: of the relay's answer."""
-    python = submission.site.text("interpreter")
+    python, seconds = submission.site.text("interpreter"), seconds_of(submission.site)
+    found = [target_of(row, cluster, seconds) for row in rows]
     return tuple(
-        RayTarget(
-            row["name"], address=row["address"], python=python or row["python"],
-            connect_seconds=seconds_of(submission.site), has_ps=submission.has_ps,
-            cluster=cluster, node=row["node"], holder=row["holder"],
-        )
-        for row in rows
-    )  # fmt: skip
+        replace(each, python=python or each.python, has_ps=submission.has_ps) for each in found
+    )
+
+
+def target_of(row: Mapping[str, Any], cluster: str, seconds: int) -> RayTarget:
+    """Return a node as a target. row: of the relay's answer."""
+    names = ("name", "address", "python", "node", "holder")
+    return RayTarget(**{n: row[n] for n in names}, cluster=cluster, connect_seconds=seconds)
 
 
 def plan_of(submission: Submission) -> SubmissionPlan:

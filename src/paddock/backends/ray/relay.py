@@ -26,17 +26,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from paddock.backends.ray import actor as actors
 from paddock.backends.ray.client import CHUNK_BYTES, HEAD_BYTES, HELLO_SECONDS, socket_path
-from paddock.backends.ray.plan import (
-    ADDRESS_HINT,
-    cluster_text,
-    is_address,
-    lack,
-    resources_text,
-)
+from paddock.backends.ray.plan import ADDRESS_HINT, cluster_text, is_address, lack, resources_text
 from paddock.errors import PaddockError, UsageError, extra_hint
 
 NAMESPACE = "paddock"
@@ -122,14 +117,11 @@ class Relay:
                 for index, (holder, python) in enumerate(zip(holders, pythons, strict=True))
             ]
             say(connection, cluster=self.cluster, nodes=found)
-            while (
-                row["is_detached"]
-                and not select.select([connection], [], [], actors.UNKEPT_SECONDS / 6)[0]
-            ):
+            seconds = actors.UNKEPT_SECONDS / 6
+            while row["is_detached"] and not select.select([connection], [], [], seconds)[0]:
                 for holder in holders.values():
                     holder.hello.remote()
-            line = file.readline()
-            if line:
+            if line := file.readline():
                 requests = json.loads(line)["requests"]
                 self.ray.get([
                     holder.keep.remote(request, [n for n in holders if n != name], row["id"])
@@ -164,9 +156,8 @@ class Relay:
         """Return the actors by name; the first has the job's name. Raises UsageError: in use."""
         found: dict[str, Any] = {}
         for index in range(int(row["count"])):
-            name = f"{row['id']}/{index}"
-            if row["name"] and index == 0:
-                name = f"name {row['name']}"
+            is_named = row["name"] and index == 0
+            name = f"name {row['name']}" if is_named else f"{row['id']}/{index}"
             bundle = dict(row["bundle"])
             options = {
                 "name": name,
@@ -258,12 +249,10 @@ class Relay:
             raise UsageError(f"Ray has lost the node {row['name']}", hint="ray status")
         with self._lock:
             if found[0] not in self._readers:
-                there = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-                    found[0], soft=False
-                )
-                self._readers[found[0]] = self._kind.options(
-                    num_cpus=0, scheduling_strategy=there
-                ).remote()
+                kinds = self.ray.util.scheduling_strategies
+                there = kinds.NodeAffinitySchedulingStrategy(found[0], soft=False)
+                options = {"num_cpus": 0, "scheduling_strategy": there}
+                self._readers[found[0]] = self._kind.options(**options).remote()
             return self._readers[found[0]]
 
 
@@ -328,8 +317,7 @@ def _has_ended(connection: socket.socket) -> bool:
 
 def _answered(relay: Relay, path: str) -> Iterator[None]:
     """Take connections until nobody has asked for a minute; yields after each round."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+    Path(path).unlink(missing_ok=True)
     server = socket.socket(socket.AF_UNIX)
     server.bind(path)
     server.listen(128)
@@ -340,8 +328,7 @@ def _answered(relay: Relay, path: str) -> Iterator[None]:
     # By ray:// the head's end, or a cut of 30 s, leaves us without one; else Ray ends us.
     while (not is_last or running) and relay.ray.is_initialized():
         if time.monotonic() > idle_since + IDLE_SECONDS:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+            Path(path).unlink(missing_ok=True)
             is_last = True  # whoever has come before that is still answered
         with contextlib.suppress(TimeoutError):
             connection, _ = server.accept()
@@ -372,8 +359,7 @@ def main(argv: list[str]) -> None:
         rounds = _answered(relay, path)
         next(rounds)
         if (alias := socket_path(relay.cluster)) != path:  # later commands ask by the full address
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(alias)
+            Path(alias).unlink(missing_ok=True)
             os.symlink(path, alias)
     except PaddockError as error:
         answer = {"error": error.message, "hint": error.hint}
