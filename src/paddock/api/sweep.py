@@ -87,13 +87,10 @@ def sweep(
     name = as_name(name or name_of_target(target))
     points = grids.points_of(values, name, EXAMPLE)
     chosen = [dict(zip(values, each, strict=True)) for each in itertools.product(*values.values())]
-    waiting = tuple(SweepPoint(point.name, point.values) for point in points)
     runs = _SweptRuns(target, args, site, options)
     runs.values = {point.name: each for point, each in zip(points, chosen, strict=True)}
-    folder = make_sweep(
-        os.environ, name, machine.Sweep(waiting, at_once, retry_lost),
-        {"cwd": os.getcwd()},
-    )  # fmt: skip
+    sweep = machine.Sweep(points, at_once, retry_lost)
+    folder = make_sweep(os.environ, name, sweep, {"cwd": os.getcwd()})
     try:
         found = follow(folder, runs, say)
     except UsageError:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from paddock.backends.after import read_after
 from paddock.backends.backend import EndUnknownError, NotAllReachedError, find_backend
 from paddock.backends.common.planned import taken
-from paddock.backends.flags import SubmitArgs, split_args
+from paddock.backends.flags import SubmitArgs, read_directives, split_args
 from paddock.backends.registry import (
     DRAWS,
     IdTakenError,
@@ -28,13 +29,14 @@ from paddock.backends.registry import (
 from paddock.backends.sites.find import find_site
 from paddock.backends.sites.keys import BY_NAME as SITE_KEYS
 from paddock.backends.status import ask
+from paddock.backends.sweeps.machine import read_retry
 from paddock.backends.table import BACKENDS
 from paddock.backends.types import Handle, Site, Submission, SubmissionPlan
 from paddock.contracts.environment import inherited
 from paddock.core.job import Job
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.jobfile.masked import command_text, masked_args
-from paddock.jobfile.parse import parse
+from paddock.jobfile.parse import parse, resolved
 from paddock.jobfile.servers import uses_ps
 from paddock.local.report.width import say
 from paddock.local.runs.entry import as_name
@@ -65,8 +67,6 @@ def retries_of(split: SubmitArgs) -> int:
     """How often a lost run is started again. Raises UsageError."""
     if "retry" not in split.own:
         return 0
-    from paddock.backends.sweeps.machine import read_retry
-
     if "detach" in split.own:
         hint = "leave --detach out"
         raise UsageError("--retry needs this command to stay with the run", hint=hint)
@@ -130,8 +130,6 @@ def _directives(split: SubmitArgs) -> list[str]:
     """The arguments in #PADDOCK lines of the script, if it can be read."""
     if not split.script:
         return []
-    from paddock.backends.flags import read_directives
-
     try:
         text = Path(split.own.get("package", ""), split.script[0]).read_text("utf-8")
     except (OSError, ValueError):  # a program, or it is on the hosts only
@@ -143,13 +141,11 @@ def read_submission(split: SubmitArgs) -> Submission:
     """The submission of these arguments. Raises UsageError with all problems."""
     own, problems = split.own, list(split.problems)
     try:
+        said = {name: text for name, text in own.items() if name in SITE_KEYS}
         site = find_site(
-            own.get("site", ""),
-            env=os.environ,
-            cwd=os.getcwd(),
+            own.get("site", ""), env=os.environ, cwd=os.getcwd(), said=said,
             conf=own.get("conf", ""),
-            said={name: text for name, text in own.items() if name in SITE_KEYS},
-        )
+        )  # fmt: skip
     except UsageError as error:
         problems += error.problems
         site = Site("", "ssh")
@@ -183,8 +179,6 @@ def read_submission(split: SubmitArgs) -> Submission:
     try:
         retries_of(split)
         if "after" in own:
-            from paddock.backends.after import read_after
-
             for_slurm, split.waits = read_after(own["after"], site.backend)
             own = {**own, "after": for_slurm}
     except UsageError as error:
@@ -259,8 +253,6 @@ def _read_job(split: SubmitArgs, nnodes: str, python: str) -> tuple[Job, str]:
         words += ["-f", split.file]
     if split.script or "from" in split.own:  # which runs what is in that directory
         words += ["--", *(split.script or ("job.sh",))]
-    from paddock.jobfile.parse import resolved
-
     parsed = resolved(parse(words, {}, python=python))
     if not split.file:
         return parsed.job, ""

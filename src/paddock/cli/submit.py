@@ -7,11 +7,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from paddock.backends.after import wait_for
 from paddock.backends.backend import find_backend
 from paddock.backends.flags import SubmitArgs
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.status import ask
 from paddock.backends.submit import read_args, read_submission, retries_of, start, with_new_id
+from paddock.backends.sweeps.machine import with_loss
+from paddock.backends.text import plan_lines
 from paddock.backends.types import Submission, SubmissionPlan
 from paddock.cli.job_status import answers_alone, stay, watch
 from paddock.errors import HelpAsked
@@ -38,15 +41,14 @@ def run(argv: Sequence[str]) -> int:
             sys.stderr.write(f"{line}\n")
         for sentence in plan.cannot:
             say(f"warning: {sentence}")
-        if split.waits:
-            from paddock.backends.after import wait_for
-
-            wait_for(split.waits)
+        wait_for(split.waits)
         retries, retry = retries_of(split), 0
         while True:
             entry, code = start(split, submission, plan)
             code = _follow(split, submission, entry, code)
-            if retry == retries or code is None or not _is_lost(entry):
+            if retry == retries or code is None:
+                break
+            if with_loss(ask(entry), entry.handle.backend).state != "lost":
                 break
             retry += 1
             say(f"{entry.handle} was lost and starts again (retry {retry} of {retries})")
@@ -55,12 +57,6 @@ def run(argv: Sequence[str]) -> int:
     if code is None:
         _show_next(entry)
     return code or 0
-
-
-def _is_lost(run: RegisteredJob) -> bool:
-    from paddock.backends.sweeps.machine import with_loss
-
-    return with_loss(ask(run), run.handle.backend).state == "lost"
 
 
 def _follow(
@@ -84,8 +80,6 @@ def show_dry_run(submission: Submission, plan: SubmissionPlan, *, is_json: bool)
     if is_json:
         print(json.dumps({"id": submission.run_id, **asdict(plan)}, ensure_ascii=False, indent=1))
         return
-    from paddock.backends.text import plan_lines
-
     print("\n".join(plan_lines(plan)))
 
 

@@ -45,13 +45,7 @@ from paddock.cli.job_status import answers_alone
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.cli.main import answered
 from paddock.command_line import flag, read_line
-from paddock.errors import (
-    EXIT_OWN_FAULT,
-    EXIT_SIGNAL_BASE,
-    Problem,
-    UsageError,
-    refuse,
-)
+from paddock.errors import EXIT_OWN_FAULT, EXIT_SIGNAL_BASE, Problem, UsageError, refuse
 from paddock.jobfile.args import to_integer
 from paddock.jobfile.masked import masked_args, recorded_words
 from paddock.local.report.width import say, terminal_width
@@ -182,23 +176,22 @@ def read_sweep(split: SubmitArgs) -> tuple[str, Sweep, SubmittedRuns, str]:
     name, backend = found.name, found.site.backend
     if backend in SITE_KEYS["root"].backends:
         runs.root = found.option("root") or DEFAULT_ROOT
-    waiting = [SweepPoint(each.name, each.values) for each in grid.points_of(values, name)]
-    for point in waiting[1:] if grid.places(flags) else ():  # each may be wrong in its own way
+    points = grid.points_of(values, name)
+    for point in points[1:] if grid.places(flags) else ():  # each may be wrong in its own way
         tried(lambda point=point: runs.submission(point, ""))  # type: ignore[misc]
     refuse(problems)
     for sentence in find_backend(backend).plan(found).cannot:
         say(f"warning: {sentence}")
     if "at_once" not in own and backend not in (*HOSTED, "local"):
         room = len(points)
-    return name, Sweep(tuple(waiting), room, retries), runs, backend
+    return name, Sweep(points, room, retries), runs, backend
 
 
 def _show_points(sweep: Sweep, runs: SubmittedRuns, *, is_json: bool) -> int:
     words = {each.name: list(runs.split(each).words) for each in sweep.points}
     if is_json:
         print(json.dumps([{"name": name, "argv": argv} for name, argv in words.items()]))
-        return 0
-    for name, argv in words.items():
+    for name, argv in () if is_json else words.items():
         print(f"{name}: {shlex.join(['paddock', 'submit', *argv])}")
     return 0
 
@@ -285,10 +278,9 @@ def _run(args: ParsedCommand) -> int:
         _show(rows, is_csv=args.csv)
     if not folder.sweep.has_ended:
         pid = folder.follower()
-        left = "nobody follows it"
-        if folder.is_of_command:
-            left += f": paddock sweep {folder.sweep_id} --resume"
-        say(f"{folder.sweep_id}: " + (f"process {pid} follows it" if pid else left))
+        again = f": paddock sweep {folder.sweep_id} --resume" if folder.is_of_command else ""
+        say(f"{folder.sweep_id}: " + (f"process {pid} follows it" if pid
+                                      else f"nobody follows it{again}"))  # fmt: skip
     return 0
 
 
@@ -329,9 +321,7 @@ def _resume(folder: SweepFolder, args: ParsedCommand) -> int:
     runs.sweep_id = folder.sweep_id
     at_once = sweep.at_once if args.at_once is not None else folder.sweep.at_once
     folder.sweep = machine.resumed(replace(folder.sweep, at_once=at_once))
-    return _follow(
-        folder, runs, (), is_json=args.json, is_csv=args.csv, sort=args.sort or ""
-    )  # fmt: skip
+    return _follow(folder, runs, (), is_json=args.json, is_csv=args.csv, sort=args.sort or "")
 
 
 COMMANDS = named(

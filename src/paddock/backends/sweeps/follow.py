@@ -98,11 +98,9 @@ class SweepFolder:
                 except OSError as error:
                     pid = self.follower()
                     if pid or not left:
-                        hint = (
-                            f"paddock sweep {self.sweep_id} shows it; paddock stop {self.sweep_id}"
-                        )
-                        what = f"process {pid} follows {self.sweep_id}"
-                        raise UsageError(what, hint=hint) from error
+                        own = self.sweep_id
+                        hint = f"paddock sweep {own} shows it; paddock stop {own}"
+                        raise UsageError(f"process {pid} follows {own}", hint=hint) from error
                 # sleep: another process looks whether the sweep is followed
                 time.sleep(LOOK_SECONDS)
             found = read_sweep_file(self.path)
@@ -192,14 +190,12 @@ def make_sweep(
 ) -> SweepFolder:
     """Make the directory of a new sweep. Raises PaddockError."""
     above = sweeps_folder(env)
-    try:
+    with _told(above):
         above.mkdir(parents=True, exist_ok=True, mode=0o700)
         while True:
             with suppress(FileExistsError):
                 (path := above / new_id(name)).mkdir(mode=0o700)
                 break
-    except OSError as error:
-        raise PaddockError(f"{error.filename}: {error.strerror}") from error
     folder = SweepFolder(path, name, sweep, line, time.time())
     folder.keep(sweep)
     _prune(above)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
+from paddock.backends.sweeps.machine import SweepPoint
 from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError, refuse
 from paddock.local.runs.entry import as_name
@@ -27,14 +27,6 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 PLACE = re.compile(r"\{(\{?)([A-Za-z_][A-Za-z0-9_.-]*)\}(\}?)")
 QUOTED = re.compile(r'"((?:[^"]|"")*)"(,|$)')  # as in CSV (RFC 4180)
 EXAMPLE = "write --sweep lr=1e-3,1e-4 or --sweep bs=32:128:32"
-
-
-@dataclass(frozen=True)
-class GridPoint:
-    """A point of a grid. name: of its run, no other point of the sweep has it."""
-
-    name: str
-    values: Mapping[str, str]
 
 
 def read_grid(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -101,7 +93,7 @@ def _is_sound(number: Decimal | None) -> bool:
 
 def points_of(
     grid: Mapping[str, Sequence[object]], name: str, example: str = EXAMPLE
-) -> tuple[GridPoint, ...]:
+) -> tuple[SweepPoint, ...]:
     """All points of a grid, the last name's values change first. name: of the sweep.
 
     example: how to give values.
@@ -138,13 +130,13 @@ def points_of(
     if not texts:
         problems.append(Problem("sweep: the grid is empty", example))
     refuse(problems)
-    found: dict[str, GridPoint] = {}
+    found: dict[str, SweepPoint] = {}
     for at, chosen in enumerate(itertools.product(*texts.values()), 1):
         pairs = dict(zip(texts, chosen, strict=True))
         full = "-".join([name, *(as_name(key + value) for key, value in pairs.items())])
         if len(full) > RUN_NAME_MAX or full in found:
             full = f"{full[: RUN_NAME_MAX - 5].rstrip('-')}-{at}"
-        found[full] = GridPoint(full, pairs)
+        found[full] = SweepPoint(full, pairs)
     return tuple(found.values())
 
 

@@ -36,7 +36,7 @@ AGAIN = ("lost", "cancelled")  # what a resumed sweep starts again
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """A point of a sweep. name: of its run. values: by name, as text.
+    """A point of a sweep. name: of its run, no other point has it. values: by name, as text.
 
     run_id: of its latest run, "" before the first. tries: runs so far. slot: its place among those
     that run at once, from 0. began_at, ended_at: of the latest run, seconds since 1970, 0.0
