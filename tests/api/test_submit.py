@@ -10,7 +10,7 @@ import pytest
 
 import paddock
 from api import functions
-from paddock.api.run import RESULTS_THERE
+from paddock.api.results import RESULTS_THERE
 from paddock.backends.backend import find_backend
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ submit    paddock.submit: the same job on a site
 job       make_job, explain: a job and its plan as values
 sweep     paddock.sweep: a run for each point of a grid, and a table
 run       Run: wait for it, its results, status and logs; stop it
+results   what the function of a run returned or raised, read from the files of its ranks
 check     whether targets and keywords are of the right kinds
 cell      the line below a notebook's cell: how far the other ranks are
 errors    RankFailedError, RunFailedError: which rank failed first, where, and why

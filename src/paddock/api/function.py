@@ -35,7 +35,7 @@ def pack(
     path: Sequence[str],
     path_end: Sequence[str] = (),
     roots: Sequence[str],
-    result_bytes_max: int = RESULT_BYTES_MAX,
+    result_bytes_max: int | None = None,
 ) -> bytes:
     """Return the content of a call file. path, path_end: what sys.path of the ranks begins and
     ends with; relative entries are of their working directory. roots: directories here whose
@@ -51,7 +51,8 @@ def pack(
     header = {
         "python": list(sys.version_info[:2]), "path": list(path),
         "path_end": list(path_end), "name": name_of(function),
-        "size": 0, "result_bytes_max": result_bytes_max, "sources": _sources(function),
+        "size": 0, "result_bytes_max": result_bytes_max or RESULT_BYTES_MAX,
+        "sources": _sources(function),
     }  # fmt: skip
     for _ in range(2):  # its size is a number of the same length in both rounds
         header["size"] = len(marshal.dumps(header, 2))

@@ -6,7 +6,7 @@ import os
 import sys
 
 from paddock.api.check import wrong_keywords
-from paddock.api.launch import MODULE, launch_flags
+from paddock.api.launch import MODULE, launch_flags, words_of
 from paddock.errors import Problem, UsageError
 
 TYPE_CHECKING = False
@@ -53,8 +53,7 @@ def make_job(
         hint = "paddock.launch and paddock.submit run functions"
         problems.append(Problem("make_job() takes a script or a command, and no function", hint))
     elif target is not None:
-        command = [target] if isinstance(target, str) else target
-        words += ["--", *map(str, (*command, *args))]
+        words += ["--", *words_of(target, args)]
     return _read(words, problems)
 
 

@@ -11,7 +11,8 @@ from contextlib import suppress
 from errno import EDQUOT, ENOSPC
 
 from paddock.api.check import wrong_keywords, wrong_target
-from paddock.api.run import RESULTS, Run, running_in
+from paddock.api.results import RESULTS
+from paddock.api.run import Run, running_in
 from paddock.errors import Problem, UsageError, refuse
 from paddock.local.output.lock import process_text
 from paddock.local.runs.entry import (
@@ -106,7 +107,14 @@ def launch(
     refuse([Problem(f"flags: {flag} starts no job") for flag in NO_JOB if flag in flags])
     if isinstance(target, str) and is_function(target):
         target = load_function(target)
-    content = _packed(target, args, kwargs, result_bytes_max) if callable(target) else b""
+    content = b""
+    if callable(target):
+        from paddock.api import function
+
+        path = function.own_path()
+        content = function.pack(
+            target, args, kwargs, path=path, roots=path, result_bytes_max=result_bytes_max
+        )
     entry = take_entry(os.environ, as_name(name or name_of_target(target)), run_id)
     if not entry.folder:
         if run_id and os.path.exists(os.path.join(registry_folder(os.environ), run_id)):
@@ -201,15 +209,10 @@ def no_keywords(
 ) -> Problem:
     from paddock.command_line import nearest
 
-    (name, *_) = kwargs
-    return Problem(
-        f"{verb.__name__}() has no keyword '{name}', and only a function takes others",
-        nearest(
-            name,
-            known,
-            f"give a script its arguments as texts: {verb.__name__}('train.py', '--lr=1')",
-        ),
-    )
+    name, word = next(iter(kwargs)), verb.__name__
+    hint = f"give a script its arguments as texts: {word}('train.py', '--lr=1')"
+    what = f"{word}() has no keyword '{name}', and only a function takes others"
+    return Problem(what, nearest(name, known, hint))
 
 
 def wrong_arguments(
@@ -276,25 +279,17 @@ def call_text(target: Target, args: Sequence[object], kwargs: Mapping[str, objec
     return f"{name_of(target)}({', '.join(shown)})"
 
 
-def _packed(
-    target: Callable[..., object],
-    args: Sequence[object],
-    kwargs: Mapping[str, object],
-    result_bytes_max: int | None,
-) -> bytes:
-    from paddock.api import function
-
-    path = function.own_path()
-    limit = result_bytes_max or function.RESULT_BYTES_MAX
-    return function.pack(target, args, kwargs, path=path, roots=path, result_bytes_max=limit)
+def words_of(target: Target, args: Sequence[object]) -> list[str]:
+    """Return the words of a script or a command, and its arguments."""
+    assert not callable(target)
+    first = (target,) if isinstance(target, (str, os.PathLike)) else target
+    return [*map(str, (*first, *args))]
 
 
 def _command(target: Target, args: Sequence[object], content: bytes, folder: str) -> list[str]:
     """Return the words of the script and its arguments. content: of a function's call file."""
-    if isinstance(target, (str, os.PathLike)):
-        return [str(target), *map(str, args)]
     if not callable(target):
-        return [*map(str, target), *map(str, args)]
+        return words_of(target, args)
     path = os.path.join(folder, CALL)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:

@@ -8,9 +8,9 @@ import sys
 from contextlib import suppress
 from threading import Lock
 
-from paddock.api.errors import RankFailedError, RunFailedError, ranks_text
+from paddock.api.errors import RankFailedError, RunFailedError
+from paddock.api.results import RESULTS, ignore, raised, read_results
 from paddock.errors import EXIT_SIGNAL_BASE, EXIT_USAGE, PaddockError, Problem, UsageError
-from paddock.local.runs.entry import CALLER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,14 +22,12 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from paddock.backends.registry import RegisteredJob
-    from paddock.backends.types import Culprit, JobStatus
+    from paddock.backends.types import JobStatus
 
     T = TypeVar("T")
 
 POLL_SECONDS = 0.5
 RECORD_SECONDS = 0.02
-RESULTS = "results"  # of ranks of a launched job, in its entry
-RESULTS_THERE = "output/paddock-results"  # of ranks of a submitted job, in its directory
 SHOWN_SECONDS = 2.0  # for the last lines of a run that has ended
 KILLED_SECONDS = 10.0  # for the ranks of a launcher that was killed
 _unrecorded: list[str] = []  # their directories have results, which only this process finds
@@ -99,16 +97,12 @@ class Run:
         """The status now, as `paddock status --json` has it: state, why, code, nodes, ranks."""
         from paddock.backends.status import ask
 
-        entry = self.entry
-        if entry is None:
-            return self._before_its_record()
-        return ask(entry)
+        return ask(entry) if (entry := self.entry) is not None else self._before_its_record()
 
     @property
     def handle(self) -> str:
         """The address of the job: `launch://host/train-3f2a`, `slurm://cluster/1234`."""
-        entry = self.entry
-        return str(entry.handle) if entry is not None else f"launch:///{self.id}"
+        return str(entry.handle) if (entry := self.entry) is not None else f"launch:///{self.id}"
 
     def is_done(self) -> bool:
         """Return True if the run has ended, however it did."""
@@ -131,8 +125,7 @@ class Run:
         from paddock.backends.types import LogQuery
 
         entry = self._recorded()
-        ranks = () if rank is None else (rank,)
-        query = LogQuery(ranks=ranks, follow=follow, tail=tail)
+        query = LogQuery(ranks=() if rank is None else (rank,), follow=follow, tail=tail)
         pieces = find_backend(entry.handle.backend).logs(entry, query)
         if tail is not None and not follow:
             pieces = tail_of(pieces, tail)
@@ -141,8 +134,7 @@ class Run:
 
     def events(self) -> list[dict[str, Any]]:
         """Return the states that it was seen in, the oldest first: at, state, why, code."""
-        entry = self.entry
-        return [*reversed([*entry.events])] if entry is not None else []
+        return [*entry.events][::-1] if (entry := self.entry) is not None else []
 
     # --------------------------------------------------------------- wait for it
 
@@ -167,7 +159,9 @@ class Run:
             status = self.status
             if status.state != "succeeded":
                 raise self._failure(status)
-        return self._read_results()
+        if not os.path.isdir(self._folder):
+            raise self._no_record()
+        return read_results(self.id, self._folder, self.entry)
 
     @property
     def result(self) -> Any:
@@ -216,7 +210,7 @@ class Run:
         folder = Path(to or self.id)
         folder.mkdir(parents=True, exist_ok=True)
         entry = self._recorded()
-        find_backend(entry.handle.backend).fetch(entry, folder, _ignore, _ignore)
+        find_backend(entry.handle.backend).fetch(entry, folder, ignore, ignore)
         return folder
 
     def delete(self) -> None:
@@ -407,7 +401,7 @@ class Run:
         if culprit is None:
             what = f"{self.id} {status.state}" + f": {status.why}" * bool(status.why)
             return RunFailedError(what, run_id=self.id, state=status.state, exit_code=code)
-        row = self._raised(status.attempt, culprit)
+        row = raised(self._folder, self.entry, status.attempt, culprit)
         others = {
             rank.rank for node in status.nodes for rank in node.ranks
             if rank.role == culprit.role and rank.state != "succeeded"
@@ -423,88 +417,6 @@ class Run:
         failure.__cause__ = row.get("error")
         return failure
 
-    def _raised(self, attempt: int, culprit: Culprit) -> dict[str, Any]:
-        """Return what the function of a rank raised, as call.py wrote it."""
-        import pickle
-
-        try:
-            folder = self._results_folder()
-            names = os.listdir(folder)
-        except (OSError, PaddockError):
-            return {}  # it was no function; its hosts cannot be reached
-        for name in names:
-            own = f"{attempt}.{culprit.role}.{culprit.rank}."
-            if name.startswith(own) and name.endswith(".error"):
-                row: dict[str, Any] = _load(os.path.join(folder, name))
-                try:
-                    row["error"] = pickle.loads(row["error"])
-                except Exception:  # noqa: BLE001  # its class cannot be imported here, for one
-                    row.pop("error", None)
-                return row
-        return {}
-
-    def _read_results(self) -> list[Any]:
-        folder = self._results_folder()
-        found: dict[tuple[int, int], dict[int, str]] = {}  # by attempt and size
-        for name in os.listdir(folder) if os.path.isdir(folder) else ():
-            if name.endswith(".result"):
-                parts = name.split(".")
-                if len(parts) != 5:
-                    what = f"the results of {self.id} are of an older Paddock"
-                    raise PaddockError(what, hint=f"pickle.load reads the files of {folder}")
-                number, role, rank, among, _ = parts
-                if role == "worker":  # parameter servers return nothing
-                    found.setdefault((int(number), int(among)), {})[int(rank)] = name
-        if not found and not os.path.isdir(self._folder):
-            raise self._no_record()
-        if not found:
-            hint = "only functions do, paddock.launch(function), and not after sys.exit or exec"
-            raise PaddockError(f"{self.id} returned no results", hint=hint)
-        (_attempt, size), names = max(found.items())
-        if missing := sorted({*range(size)} - {*names}):
-            what = f"{self.id}: {ranks_text(missing)} exited without a result (os._exit, exec)"
-            raise PaddockError(what, hint="let the function return in every rank")
-        results = [self._result_of(rank, os.path.join(folder, names[rank])) for rank in range(size)]
-        with suppress(OSError):
-            os.unlink(os.path.join(self._folder, CALLER))
-        return results
-
-    def _result_of(self, rank: int, path: str) -> Any:
-        try:
-            return _load(path)
-        except Exception as error:  # a class that cannot be imported here; its own __setstate__
-            what = f"the result of rank {rank} of {self.id} cannot be unpickled here"
-            hint = "import what it needs, or return plain values"
-            raise PaddockError(f"{what}: {type(error).__name__}: {error}", hint=hint) from error
-
-    def _results_folder(self) -> str:
-        """Return the directory of the results; those of a submitted run are copied there first."""
-        from paddock.backends.table import LAUNCH
-
-        folder = os.path.join(self._folder, RESULTS)
-        entry = self.entry
-        if os.path.isdir(folder) or entry is None or entry.handle.backend == LAUNCH:
-            return folder
-        import shutil
-        from pathlib import Path
-        from tempfile import TemporaryDirectory
-
-        from paddock.backends.backend import find_backend
-
-        with TemporaryDirectory(dir=self._folder, prefix=".fetch-") as place:
-            fetched = Path(place)
-            find_backend(entry.handle.backend).fetch(
-                entry, fetched, _ignore, _ignore, [RESULTS_THERE]
-            )
-            part = os.path.join(place, RESULTS)
-            os.mkdir(part, 0o700)
-            name = os.path.basename(RESULTS_THERE)
-            for path in fetched.glob(f"output/**/{name}/*"):
-                shutil.move(path, os.path.join(part, path.name))
-            with suppress(OSError):  # another thread or process was faster
-                os.rename(part, folder)
-        return folder
-
 
 def running_in(cell: tuple[str, int] | None) -> Run | None:
     """Return the run that an earlier execution of the same cell launched, if it still runs."""
@@ -512,17 +424,6 @@ def running_in(cell: tuple[str, int] | None) -> Run | None:
         if cell and run._cell and run._cell[0] == cell[0] and run._cell[1] != cell[1]:
             return run
     return None
-
-
-def _load(path: str) -> Any:
-    import pickle
-
-    with open(path, "rb") as file:
-        return pickle.load(file)
-
-
-def _ignore(_told: object) -> None:
-    """Show no progress."""
 
 
 def _at_exit() -> None:

@@ -20,8 +20,10 @@ from paddock.api.launch import (
     load_function,
     name_of_target,
     refuse_in_rank,
+    words_of,
 )
-from paddock.api.run import RESULTS_THERE, Run
+from paddock.api.results import RESULTS_THERE
+from paddock.api.run import Run
 from paddock.backends.after import wait_for
 from paddock.backends.backend import find_backend
 from paddock.backends.registry import new_id
@@ -148,10 +150,8 @@ def _sent(
     result_bytes_max: int | None,
 ) -> Iterator[list[str]]:
     """Yield the words of the script and its arguments. A function is in the package meanwhile."""
-    if isinstance(target, (str, os.PathLike)):
-        yield [str(target), *map(str, args)]
-    elif not callable(target):
-        yield [*map(str, target), *map(str, args)]
+    if not callable(target):
+        yield words_of(target, args)
     else:
         for old in package.glob("paddock-call-????????/call.py"):  # its process was killed
             with suppress(OSError):  # another submission has removed its own just now
@@ -182,8 +182,7 @@ def _write_call(
     """Write all that a rank needs to run the function, on a host without Paddock."""
     content = function.pack(
         target, args, kwargs, path=[""], path_end=[folder.name],
-        roots=[str(folder.parent), *function.installed_path()],
-        result_bytes_max=result_bytes_max or function.RESULT_BYTES_MAX,
+        roots=[str(folder.parent), *function.installed_path()], result_bytes_max=result_bytes_max,
     )  # fmt: skip
     (folder / CALL).write_bytes(content)
     shutil.copyfile(call.__file__, folder / "call.py")

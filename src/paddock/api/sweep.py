@@ -14,7 +14,14 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from paddock.api.check import wrong_keywords, wrong_target
-from paddock.api.launch import MODULE, launch, load_function, name_of_target, refuse_in_rank
+from paddock.api.launch import (
+    MODULE,
+    launch,
+    load_function,
+    name_of_target,
+    refuse_in_rank,
+    words_of,
+)
 from paddock.api.run import Run
 from paddock.api.submit import submit
 from paddock.backends.registry import IdTakenError
@@ -172,7 +179,6 @@ class _SweptRuns:
     ) -> None:
         self.values: dict[str, dict[str, object]] = {}
         self.returned: dict[str, object] = {}
-        assert not isinstance(target, os.PathLike)
         self._target, self._args, self._site, self._options = target, args, site, dict(options)
         self._runs: dict[str, Run] = {}
 
@@ -183,9 +189,8 @@ class _SweptRuns:
         if callable(target):
             options |= self.values[point.name]
         else:
-            words = (target,) if isinstance(target, str) else tuple(target)
             slots = {**point.values, grids.SLOT: str(point.slot)}
-            first, *rest = grids.script_args([*words, *map(str, args)], (), slots)
+            first, *rest = grids.script_args(words_of(target, args), (), slots)
             target, args = [first], rest
         env = {grids.variable_of(key): text for key, text in point.values.items()}
         options["env"] = {**env, **(options.get("env") or {})}

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 0.5  # until the launcher has read what the rank printed before a prompt
 SHOW_SECONDS = 0.03  # until it has shown that
-READABLE = bytearray(4)
 
 
 class RankPdb(pdb.Pdb):
