@@ -151,10 +151,9 @@ def check_all(
     **keywords: object,
 ) -> list[Problem]:
     """Return what is wrong with a target, its arguments and keywords. verb: launch or submit."""
-    known = verb.__kwdefaults__ or ()
-    problems = [] if is_function(target) or not kwargs else [no_keywords(verb, known, kwargs)]
+    problems = [] if is_function(target) or not kwargs else [no_keywords(verb, kwargs)]
     if callable(target):
-        problems = wrong_arguments(target, known, args, kwargs)
+        problems = wrong_arguments(target, verb.__kwdefaults__ or (), args, kwargs)
     return [*problems, *wrong_target(target, args), *wrong_keywords(keywords)]
 
 
@@ -204,15 +203,13 @@ def _env_flags(env: Mapping[str, str]) -> list[str]:
     return [word for name in sorted(left) for word in ("--env", f"{name}={env[name]}")]
 
 
-def no_keywords(
-    verb: Callable[..., object], known: Iterable[str], kwargs: Mapping[str, object]
-) -> Problem:
+def no_keywords(verb: Callable[..., object], kwargs: Mapping[str, object]) -> Problem:
     from paddock.command_line import nearest
 
     name, word = next(iter(kwargs)), verb.__name__
     hint = f"give a script its arguments as texts: {word}('train.py', '--lr=1')"
     what = f"{word}() has no keyword '{name}', and only a function takes others"
-    return Problem(what, nearest(name, known, hint))
+    return Problem(what, nearest(name, verb.__kwdefaults__ or (), hint))
 
 
 def wrong_arguments(

@@ -93,13 +93,11 @@ class JobEnvironment:
     def __init__(self) -> None:
         if "PADDOCK_RANK" not in os.environ:
             raise RuntimeError("JobEnvironment() is for a function that runs in a job")
-        number = {key: int(os.environ[f"PADDOCK_{key}"]) for key in
-                  ("RANK", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "NNODES")}  # fmt: skip
+        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "NNODES", "NODE_RANK")
+        numbers = (int(os.environ[f"PADDOCK_{name}"]) for name in names)
         self.cluster = "paddock"
         self.job_id = self.raw_job_id = os.environ.get("PADDOCK_JOB_ID", "")
-        self.global_rank, self.local_rank = number["RANK"], number["LOCAL_RANK"]
-        self.num_tasks, self.num_nodes = number["WORLD_SIZE"], number["NNODES"]
-        self.node = number["NODE_RANK"]
+        self.global_rank, self.local_rank, self.num_tasks, self.num_nodes, self.node = numbers
         self.hostname = socket.gethostname()
         ends = os.environ.get("PADDLE_TRAINER_ENDPOINTS", "").split(",")
         self.hostnames = [*dict.fromkeys(end.rpartition(":")[0] for end in ends)]
@@ -113,13 +111,11 @@ class TorchDistributedEnvironment:
     """The variables of torch.distributed in a job. Paddock has set them: export() changes none."""
 
     def __init__(self) -> None:
-        number = {key: int(os.environ[key]) for key in
-                  ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}  # fmt: skip
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+        numbers = (int(os.environ[name]) for name in names)
         self.master_addr = os.environ["MASTER_ADDR"]
         self.master_port = int(os.environ["MASTER_PORT"])
-        self.rank, self.world_size = number["RANK"], number["WORLD_SIZE"]
-        self.local_rank = number["LOCAL_RANK"]
-        self.local_world_size = number["LOCAL_WORLD_SIZE"]
+        self.rank, self.world_size, self.local_rank, self.local_world_size = numbers
 
     def export(
         self, set_cuda_visible_devices: bool = True, overwrite: bool = False
