@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import math
 import os
@@ -437,6 +438,18 @@ def test_results_that_nobody_has_read_are_not_pruned() -> None:
     prune(os.path.dirname(runs[0]._folder), 1)
     assert [run.result for run in runs] == [(0, 1)] * 2
     prune(os.path.dirname(runs[0]._folder), 1)
+    assert len(paddock.Run.all()) == 1
+
+
+def test_runs_that_nobody_holds_are_pruned_unread() -> None:
+    """Else a process that launches without end would fill the disk."""
+    runs = [quietly(functions.who, nproc=1) for _ in range(2)]
+    folder = os.path.dirname(runs[0]._folder)
+    for run in runs:
+        run.wait()
+    del run, runs
+    gc.collect()
+    prune(folder, 1)
     assert len(paddock.Run.all()) == 1
 
 

@@ -127,7 +127,7 @@ def launch(
         words += ["--job-id", entry.run_id]  # of the ranks, in PADDOCK_JOB_ID, as on a site
     try:
         words += ["--", *_command(target, args, content, entry.folder)]
-        return start(words, entry.run_id, entry.folder, child_env, quiet=quiet, cell=cell)
+        run = start(words, entry.run_id, entry.folder, child_env, quiet=quiet, cell=cell)
     except BaseException as error:
         import shutil
 
@@ -136,6 +136,19 @@ def launch(
             what = f"a run cannot be recorded: {entry.folder}: {error.strerror}"
             raise UsageError(what, hint=STATE_HINT) from error
         raise
+    if content:
+        import weakref
+
+        mark = os.path.join(entry.folder, CALLER)
+        weakref.finalize(run, _let_be_pruned, mark, os.getpid()).atexit = False
+    return run
+
+
+def _let_be_pruned(path: str, caller_pid: int) -> None:
+    """Remove the mark of a run that nobody holds: its results will not be read."""
+    if os.getpid() == caller_pid:  # a forked process has copies of runs
+        with suppress(OSError):
+            os.unlink(path)
 
 
 def is_function(target: Target) -> bool:
