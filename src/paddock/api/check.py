@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-CO_COROUTINE, CO_GENERATORS = 0x80, 0x20 | 0x200  # of code.co_flags; inspect has them
 
 
 def _is_text(value: Any) -> bool:
@@ -124,11 +123,13 @@ def wrong_target(target: Any, args: Sequence[object]) -> list[Problem]:
 
 
 def _wrong_function(function: Callable[..., object]) -> list[Problem]:
+    from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+
     from paddock.api.function import inner, name_of
 
     code = getattr(inner(function), "__code__", None)
     flags = code.co_flags if isinstance(code, CodeType) else 0
-    if not flags & (CO_COROUTINE | CO_GENERATORS):
+    if not flags & (CO_COROUTINE | CO_GENERATOR | CO_ASYNC_GENERATOR):
         return []
     name = name_of(function)
     kind, runs = ("an async", "asyncio.run") if flags & CO_COROUTINE else ("a generator", "list")

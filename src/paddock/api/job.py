@@ -6,7 +6,7 @@ import os
 import sys
 
 from paddock.api.check import wrong_keywords
-from paddock.api.launch import MODULE, launch_flags, words_of
+from paddock.api.launch import is_function, launch_flags, words_of
 from paddock.errors import Problem, UsageError
 
 TYPE_CHECKING = False
@@ -48,8 +48,7 @@ def make_job(
         raise UsageError.of([*problems, *wrong])
     words += [f"--env={name}={text}" for name, text in (env or {}).items()]
     words += [*flags, *(["-f", os.fspath(file)] if file is not None else ())]
-    given: object = target
-    if callable(given) or (isinstance(given, str) and MODULE.fullmatch(given)):
+    if is_function(target):
         hint = "paddock.launch and paddock.submit run functions"
         problems.append(Problem("make_job() takes a script or a command, and no function", hint))
     elif target is not None:

@@ -30,8 +30,9 @@ from paddock.local.runs.record import TERMINATION_LOG
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import IO
+    from typing import IO, TypeVar
 
+    T = TypeVar("T")
     Target = str | os.PathLike[str] | Sequence[str] | Callable[..., object]
 
 MODULE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # package.module:function
@@ -105,8 +106,7 @@ def launch(
         problems.append(NOT_ELASTIC)
     refuse(problems)
     refuse([Problem(f"flags: {flag} starts no job") for flag in NO_JOB if flag in flags])
-    if isinstance(target, str) and is_function(target):
-        target = load_function(target)
+    target = loaded(target)
     content = b""
     if callable(target):
         from paddock.api import function
@@ -151,7 +151,7 @@ def _let_be_pruned(path: str, caller_pid: int) -> None:
             os.unlink(path)
 
 
-def is_function(target: Target) -> bool:
+def is_function(target: object) -> bool:
     """Return True for a function, and for a text that names one."""
     return callable(target) or (isinstance(target, str) and MODULE.fullmatch(target) is not None)
 
@@ -310,11 +310,16 @@ def _command(target: Target, args: Sequence[object], content: bytes, folder: str
     return [script, path, os.path.join(folder, RESULTS)]
 
 
-def load_function(text: str) -> Callable[..., object]:
-    """Return the function that "package.module:function" names. Raises UsageError."""
+def loaded(target: T) -> T | Callable[..., object]:
+    """Return the function that "package.module:function" names, else the target as it is.
+
+    Raises UsageError.
+    """
+    if not isinstance(target, str) or not is_function(target):
+        return target
     from importlib import import_module
 
-    module, _, names = text.partition(":")
+    module, _, names = target.partition(":")
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does
     try:
@@ -322,9 +327,9 @@ def load_function(text: str) -> Callable[..., object]:
         for name in names.split("."):
             found = getattr(found, name)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"'{text}' cannot be imported: {error}") from error
+        raise UsageError(f"'{target}' cannot be imported: {error}") from error
     if not callable(found):
-        raise UsageError(f"'{text}' is a {type(found).__name__}, and no function")
+        raise UsageError(f"'{target}' is a {type(found).__name__}, and no function")
     return found
 
 

@@ -15,9 +15,8 @@ from paddock.api import call, function
 from paddock.api.launch import (
     call_text,
     check_all,
-    is_function,
     launch_flags,
-    load_function,
+    loaded,
     name_of_target,
     refuse_in_rank,
     words_of,
@@ -96,8 +95,7 @@ def submit(
     )  # fmt: skip
     words = launch_flags(nproc, devices, elastic, max_restarts, timeout, warm, problems)
     refuse(problems)
-    if isinstance(target, str) and is_function(target):
-        target = load_function(target)
+    target = loaded(target)
     own = {
         "--site": site, "--hosts": hosts if isinstance(hosts, str) else ",".join(hosts or ()),
         "--np-nodes": str(nodes or ""), "--package": os.fspath(package or ""),

@@ -14,14 +14,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from paddock.api.check import wrong_keywords, wrong_target
-from paddock.api.launch import (
-    MODULE,
-    launch,
-    load_function,
-    name_of_target,
-    refuse_in_rank,
-    words_of,
-)
+from paddock.api.launch import launch, loaded, name_of_target, refuse_in_rank, words_of
 from paddock.api.run import Run
 from paddock.api.submit import submit
 from paddock.backends.registry import IdTakenError
@@ -80,8 +73,7 @@ def sweep(
         for key, number, least in (("at_once", at_once, 1), ("retry_lost", retry_lost, 0))
         if not wrong_keywords({key: number}) and number < least
     ]
-    if isinstance(target, str) and MODULE.fullmatch(target):
-        target = load_function(target)
+    target = loaded(target)
     values = _values_of(grid, problems)
     problems += [
         Problem(f"'{key}' is a keyword of paddock.launch, and no value of the grid",
