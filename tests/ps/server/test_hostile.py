@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from paddock.ps.spec import (
     SparseSpec,
     check_spec,
 )
-from paddock.ps.stream import Closed
+from paddock.ps.stream import Closed, Stream
 from ps.client.running import fleet
 
 WORDS = SparseSpec("words", 2)
@@ -162,8 +163,19 @@ def test_barriers_hold_in_a_second_run() -> None:
             second.close()
 
 
-def test_a_new_connection_is_served_when_the_one_before_has_ended() -> None:
+def test_a_new_connection_is_served_when_the_one_before_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Two threads that carry out the same pushes could change their order."""
+    send = Stream.send
+    # sleep: a server's thread is held up behind a link's second welcome, over the Unix socket
+    delays = [0.2, 0.0]
+
+    def slow_welcome(stream: Stream, header: Header, *body: bytes) -> None:
+        send(stream, header, *body)
+        if header.op == Op.HELLO and header.flags & Flag.ANSWER and delays:
+            time.sleep(delays.pop())  # sleep: as above
+
     with fleet(1) as one, one.client() as ps:
         ps.create(WORDS)
         identity, held = ps.peers[0].identity, one.servers[0].store.by_name["words"]
@@ -175,6 +187,7 @@ def test_a_new_connection_is_served_when_the_one_before_has_ended() -> None:
             )  # fmt: skip
             link.send(header, np.array([7], np.int64).tobytes(), np.ones(2, np.float32).tobytes())
 
+        monkeypatch.setattr(Stream, "send", slow_welcome)
         links = [Link(one.endpoints, identity, "push", 5.0)]
         try:
             with held.lock:

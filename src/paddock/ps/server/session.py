@@ -152,18 +152,22 @@ class Session:
                 raise Refusal("auth", "the first frame must be a greeting")
             hello = greeting_from(Hello, body)
             challenge = os.urandom(NONCE_BYTES).hex() if self.server.token else ""
-            welcome = self.server.welcome(hello, challenge)
-            self.stream.send(answer_to(header), to_body(welcome))
+            welcome = answer_to(header), to_body(self.server.welcome(hello, challenge))
             if self.server.token:
-                self._expect_proof(hello, challenge)
-            self.hello = hello  # Known from here on, not before it has proved itself.
+                self.stream.send(*welcome)
+                welcome = self._proven(hello, challenge), b""
+            # Known from here on: not before it has proved itself, and not after it may go on, for
+            # the connection that comes next must find this one (Server.end_former).
+            self.hello = hello
+            self.stream.send(*welcome)
             return True
         except Refusal as refusal:
             self.server.say(f"{self.where}: refused: {refusal.message}")
             self._refuse(header, refusal)
             return False
 
-    def _expect_proof(self, hello: Hello, challenge: str) -> None:
+    def _proven(self, hello: Hello, challenge: str) -> Header:
+        """Wait for the proof; the head of the answer to it. Raises Refusal."""
         try:
             header, body = self.stream.receive(GREETING_BYTES)
         except (Closed, Silent):
@@ -177,7 +181,7 @@ class Session:
                 "the token is not this server's",
                 hint="use the file that --token-file names there",
             )
-        self.stream.send(answer_to(header))
+        return answer_to(header)
 
     # ------------------------------------------------------------------------------------- frames
 
