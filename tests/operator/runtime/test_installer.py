@@ -176,6 +176,24 @@ def test_installing_again_changes_nothing() -> None:
     assert cluster.server.store.version == before
 
 
+def test_a_status_written_meanwhile_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deployment's controller goes on while the installer works."""
+    cluster = Cluster()
+    cluster.install()
+    patch = cluster.server.patch
+
+    def with_a_status(resource: Any, namespace: str, name: str, *rest: Any, **how: Any) -> Any:
+        if resource is DEPLOYMENTS and how.get("kind") == "apply":
+            status = {"readyReplicas": 1}
+            patch(resource, namespace, name, {"status": status}, subresource="status")
+        return patch(resource, namespace, name, *rest, **how)
+
+    monkeypatch.setattr(cluster.server, "patch", with_a_status)
+    before = cluster.server.store.version
+    assert "deployment paddle-controller-manager: unchanged" in cluster.install()
+    assert cluster.server.store.version == before + 1
+
+
 def test_a_server_without_the_policy_is_installed_without_it() -> None:
     """Kubernetes before 1.30: the rest is the same."""
     cluster = Cluster()

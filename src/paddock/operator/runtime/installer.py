@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from paddock.kube.client import Client, Manifest, Resource
-    from paddock.kube.objects import Pod
+    from paddock.kube.objects import Meta, Pod
     from paddock.operator.runtime.clock import Clock
 
 LOOK_SECONDS = 0.5  # between two looks: three kinds of object are waited for, once
@@ -222,10 +222,10 @@ class Installer:
     async def _apply(self, manifest: Manifest) -> str:
         resource = KINDS[str(manifest["kind"])]
         namespace, name = _namespace(manifest), _name(manifest)
-        before = await self._version(resource, namespace, name)
+        before = (await self._found(resource, namespace, name)).metadata
         try:
             found = await self._client.patch(resource, namespace, name, manifest, kind="apply")
-            if before and resource is DEPLOYMENTS:
+            if before.resourceVersion and resource is DEPLOYMENTS:
                 spec: Any = manifest["spec"]
                 template: list[object] = [
                     {"op": "replace", "path": "/spec/template", "value": spec["template"]}
@@ -233,9 +233,9 @@ class Installer:
                 found = await self._client.patch(resource, namespace, name, template, kind="json")
         except KubeError as error:
             raise _refused(f"{resource.kind} {name} is not applied", error) from error
-        if not before:
+        if not before.resourceVersion:
             return "created"
-        return "unchanged" if found.metadata.resourceVersion == before else "changed"
+        return "unchanged" if _is_same(before, found.metadata, manifest) else "changed"
 
     async def _version(self, resource: Resource[Any], namespace: str, name: str) -> str:
         """resourceVersion of an object, "" when it is not there."""
@@ -448,6 +448,22 @@ def _metadata(manifest: Manifest) -> dict[str, Any]:
 
 def _name(manifest: Manifest) -> str:
     return str(_metadata(manifest)["name"])
+
+
+def _is_same(before: Meta, now: Meta, manifest: Manifest) -> bool:
+    """Whether applying it has changed nothing.
+
+    A controller that writes the status at the same time makes a new resourceVersion, too; whatever
+    has a status counts its generations.
+    """
+    if not now.generation:
+        return now.resourceVersion == before.resourceVersion
+    wanted: Any = manifest["metadata"]
+    return now.generation == before.generation and all(
+        (getattr(before, what) or {}).get(name) == value
+        for what in ("labels", "annotations")
+        for name, value in (wanted.get(what) or {}).items()
+    )
 
 
 def _namespace(manifest: Manifest) -> str:
