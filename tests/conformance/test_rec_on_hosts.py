@@ -12,7 +12,7 @@ import pytest
 from conformance.hosts import MPI, Hosts
 from conformance.labs import Lab
 from conformance.slurm import PROGRAMS, Slurm
-from paddock.ps.durable.checkpoint import open_checkpoint
+from paddock.ps.storage.checkpoint import open_checkpoint
 from real.conftest import need_module
 from real.hosts import need_hosts
 

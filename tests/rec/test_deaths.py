@@ -25,7 +25,7 @@ from paddock import ps
 from paddock.data.feed import flat
 from paddock.errors import UsageError
 from paddock.ps.client.peer import Peer
-from paddock.ps.durable.checkpoint import list_checkpoints, open_checkpoint
+from paddock.ps.storage.checkpoint import list_checkpoints, open_checkpoint
 from paddock.rec import loop
 from paddock.rec.learner import Item, Lot, Opened, Place
 from paddock.rec.report import Report

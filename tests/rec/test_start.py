@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.durable.checkpoint import MANIFEST
+from paddock.ps.storage.checkpoint import MANIFEST
 from paddock.rec import saver
 from paddock.rec.settings import Contract, Saving, Task, TrainingRun
 from paddock.rec.start import Start

@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks.ps.ours.timing import say
 from paddock.ps.client.client import Client
-from paddock.ps.protocol.frames import Op
 from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec
+from paddock.ps.wire.frames import Op
 
 DIM = 16
 STEP = 212_992  # keys of one push

@@ -29,7 +29,7 @@ from paddock.watch.meter import ProgressMeter
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.ps.client.admin import Admin, Seen
-    from paddock.ps.durable.checkpoint import Checkpoint
+    from paddock.ps.storage.checkpoint import Checkpoint
 
 FORMATS = ("npz", "safetensors", "paddle")
 TIMEOUT_SECONDS = 10.0
@@ -133,7 +133,7 @@ def _metered(args: ParsedCommand, what: str, noun: str = "servers") -> Iterator[
 def _checkpoint(args: ParsedCommand, near: Path, what: str) -> Iterator[Checkpoint]:
     """The checkpoint of --checkpoint, or a temporary one of the servers' tables."""
     from paddock.ps.client.transfer import temporary_checkpoint
-    from paddock.ps.durable.checkpoint import open_checkpoint
+    from paddock.ps.storage.checkpoint import open_checkpoint
 
     if args.checkpoint:
         with ProgressMeter(what, is_quiet=args.json):
@@ -305,7 +305,7 @@ def _spec_file(name: str | None) -> dict[str, Any]:
 
 
 def _publish(args: ParsedCommand) -> int:
-    from paddock.ps.durable.serving import publish
+    from paddock.ps.storage.serving import publish
 
     out = Path(args.directory)
     _check_keep(args)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from paddock.data.chunks import MANIFEST
 from paddock.errors import PaddockError, Problem, UsageError
-from paddock.ps.durable.files import hash_of, remove_tree, sync_files, sync_path, writing
+from paddock.ps.storage.files import hash_of, remove_tree, sync_files, sync_path, writing
 
 VERSION = 1
 

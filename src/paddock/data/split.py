@@ -31,7 +31,7 @@ from paddock.data.manifest import (
     write_manifest,
 )
 from paddock.errors import PaddockError, Problem, UsageError
-from paddock.ps.durable.files import remove_tree
+from paddock.ps.storage.files import remove_tree
 from paddock.ps.xxh3 import xxh3
 
 RULES = ("lines", "bytes", "rows", "key")

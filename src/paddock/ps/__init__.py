@@ -10,16 +10,16 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.ps.client.client import Client as Client
-    from paddock.ps.durable.serving import Serving as Serving
     from paddock.ps.in_process import local as local
-    from paddock.ps.protocol.refusals import Refusal as Refusal
     from paddock.ps.spec import AccessorSpec as AccessorSpec
     from paddock.ps.spec import DenseSpec as DenseSpec
     from paddock.ps.spec import InitialSpec as InitialSpec
     from paddock.ps.spec import OptimizerSpec as OptimizerSpec
     from paddock.ps.spec import ScheduleSpec as ScheduleSpec
     from paddock.ps.spec import SparseSpec as SparseSpec
+    from paddock.ps.storage.serving import Serving as Serving
     from paddock.ps.trainer_init import init as init
+    from paddock.ps.wire.errors import RequestError as RequestError
 
 _HOMES = {
     "AccessorSpec": "paddock.ps.spec",
@@ -27,9 +27,9 @@ _HOMES = {
     "DenseSpec": "paddock.ps.spec",
     "InitialSpec": "paddock.ps.spec",
     "OptimizerSpec": "paddock.ps.spec",
-    "Refusal": "paddock.ps.protocol.refusals",
+    "RequestError": "paddock.ps.wire.errors",
     "ScheduleSpec": "paddock.ps.spec",
-    "Serving": "paddock.ps.durable.serving",
+    "Serving": "paddock.ps.storage.serving",
     "SparseSpec": "paddock.ps.spec",
     "init": "paddock.ps.trainer_init",
     "local": "paddock.ps.in_process",

@@ -14,14 +14,16 @@ from pathlib import Path
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.endpoint import split_endpoint
-from paddock.ps.protocol.frames import (
+from paddock.ps.stream import ERROR, ConnectionClosed, Stream, connect, connect_unix, os_reason
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import (
     Buffer,
     DamageError,
     FrameError,
     Header,
     Op,
 )
-from paddock.ps.protocol.handshake import (
+from paddock.ps.wire.handshake import (
     NONCE_BYTES,
     Hello,
     Welcome,
@@ -29,9 +31,7 @@ from paddock.ps.protocol.handshake import (
     proof_of,
     same,
 )
-from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.protocol.values import to_body
-from paddock.ps.stream import ERROR, Closed, Stream, connect, connect_unix, os_reason
+from paddock.ps.wire.values import to_body
 
 # Answers on their way back, of frames that are posted: as many fit any socket's buffer.
 ANSWERS_MAX = 64
@@ -60,7 +60,7 @@ class Link:
         try:
             sock = connect(host, int(port), seconds)
         except OSError as error:
-            raise Closed(f"cannot reach server {endpoint}: {os_reason(error)}") from error
+            raise ConnectionClosed(f"cannot reach server {endpoint}: {os_reason(error)}") from error
         self.stream, self.welcome = self._greet(sock, identity, purpose, seconds)
         if self.welcome.unix and host in ("127.0.0.1", "localhost", "::1") and not identity.tls_ca:
             self._shorten(identity, purpose, seconds)
@@ -84,9 +84,9 @@ class Link:
         try:
             return context.wrap_socket(sock)
         except (ConnectionError, TimeoutError, ssl.SSLEOFError) as error:
-            raise Closed(f"server {self.endpoint}: no TLS: {os_reason(error)}") from error
+            raise ConnectionClosed(f"server {self.endpoint}: no TLS: {os_reason(error)}") from error
         except (ssl.SSLError, OSError) as error:
-            raise Refusal(
+            raise RequestError(
                 "auth",
                 f"server {self.endpoint}: no TLS: {error}",
                 hint=f"is it started with --tls-cert, and signed by {ca}?",
@@ -101,14 +101,14 @@ class Link:
         try:
             header, body = stream.receive()
         except DamageError as error:
-            raise Closed(error.message) from error
+            raise ConnectionClosed(error.message) from error
         if header.flags & ERROR:
-            raise Refusal.from_body(body)
+            raise RequestError.from_body(body)
         welcome = greeting_from(Welcome, body)
         if welcome.challenge:
             self._prove(stream, identity.token, nonce, welcome)
         elif identity.token:
-            raise Refusal(
+            raise RequestError(
                 "auth",
                 f"server {self.endpoint} asks for no token, but one is set here",
                 hint="start it with --token-file, or do without here",
@@ -118,17 +118,17 @@ class Link:
     def _prove(self, stream: Stream, token: bytes, nonce: str, welcome: Welcome) -> None:
         wrong = f"server {self.endpoint}: the token is not the server's"
         if not token:
-            raise Refusal(
+            raise RequestError(
                 "auth",
                 f"server {self.endpoint} asks for a token",
                 hint="Client(token_file=...), --token-file, or PADDOCK_PS_TOKEN_FILE",
             )
         if not same(welcome.proof, proof_of(token, "server", nonce, welcome.challenge)):
-            raise Refusal("auth", wrong, hint="use the file that --token-file names there")
+            raise RequestError("auth", wrong, hint="use the file that --token-file names there")
         stream.send(Header(Op.PROOF), proof_of(token, "trainer", nonce, welcome.challenge).encode())
         header, body = stream.receive()
         if header.flags & ERROR:
-            raise Refusal.from_body(body)
+            raise RequestError.from_body(body)
 
     def _shorten(self, identity: Identity, purpose: str, seconds: float) -> None:
         """Change to the server's Unix socket when it is there: half the time for large frames."""
@@ -164,27 +164,29 @@ class Link:
         try:
             answer = self.stream.receive()
         except FrameError as error:
-            raise Closed(error.message) from error
+            raise ConnectionClosed(error.message) from error
         self._awaited -= 1
         return answer
 
     def receive(self) -> tuple[Header, Buffer]:
-        """The next answer. Raises Refusal when it is a no."""
+        """The next answer. Raises RequestError when it is a no."""
         header, body = self._answers.popleft() if self._answers else self._read()
         if header.flags & ERROR:
             raise _no(body)
         return header, body
 
     def receive_into(self, view: memoryview) -> Header:
-        """The next answer, its body in `view`. Raises Refusal when it is a no."""
+        """The next answer, its body in `view`. Raises RequestError when it is a no."""
         try:
             header, body = self.stream.receive(into=view)
         except FrameError as error:
-            raise Closed(error.message) from error
+            raise ConnectionClosed(error.message) from error
         if header.flags & ERROR:
             raise _no(body)
         if header.length > view.nbytes:
-            raise Closed(f"an answer of {header.length} bytes where {view.nbytes} were expected")
+            raise ConnectionClosed(
+                f"an answer of {header.length} bytes where {view.nbytes} were expected"
+            )
         return header
 
     def close(self) -> None:
@@ -194,8 +196,8 @@ class Link:
 
 def _no(body: Buffer) -> PaddockError:
     """The error of a refused frame. Who is not the primary any more is as good as gone."""
-    refusal = Refusal.from_body(body)
-    return Closed(refusal.message) if refusal.code == "not-primary" else refusal
+    refusal = RequestError.from_body(body)
+    return ConnectionClosed(refusal.message) if refusal.code == "not-primary" else refusal
 
 
 def read_token(path: str) -> bytes:

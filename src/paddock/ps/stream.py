@@ -18,7 +18,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
-from paddock.ps.protocol.frames import (
+from paddock.ps.wire.frames import (
     BODY_MAX,
     HEADER_SIZE,
     Buffer,
@@ -45,11 +45,11 @@ KEEPALIVE = (15, 5, 3)
 FINISH_SECONDS = 1.0
 
 
-class Closed(PaddockError):
+class ConnectionClosed(PaddockError):
     """The other side has ended the connection."""
 
 
-class Silent(PaddockError):
+class ReadTimeout(PaddockError):
     """Nothing came within the deadline."""
 
 
@@ -120,9 +120,11 @@ class Stream:
                 pieces[0] = pieces[0][sent:]
                 sent = self._sock.sendmsg(pieces)
         except (BlockingIOError, TimeoutError):
-            raise Silent("the other side takes no data") from None
+            raise ReadTimeout("the other side takes no data") from None
         except OSError as error:
-            raise Closed(f"the connection broke while sending: {os_reason(error)}") from error
+            raise ConnectionClosed(
+                f"the connection broke while sending: {os_reason(error)}"
+            ) from error
 
     def receive_header(self) -> tuple[Header, memoryview]:
         """The next frame's header, and its bytes for verify(). The body is still to be read."""
@@ -165,7 +167,7 @@ class Stream:
         return header, body
 
     def read_into(self, view: memoryview) -> None:
-        """Fill `view` (of bytes). Raises Closed or Silent."""
+        """Fill `view` (of bytes). Raises ConnectionClosed or ReadTimeout."""
         size = view.nbytes
         done = min(size, self._end - self._start)
         if done:
@@ -179,16 +181,16 @@ class Stream:
         if self.deadline is not None:
             left = self.deadline - time.monotonic()
             if left <= 0:
-                raise Silent("it took too long")
+                raise ReadTimeout("it took too long")
             self.set_silence(max(left, 0.001))
         try:
             got = self._sock.recv_into(view, view.nbytes, flags)
         except (BlockingIOError, TimeoutError):
-            raise Silent("no answer came in time") from None
+            raise ReadTimeout("no answer came in time") from None
         except OSError as error:
-            raise Closed(f"the connection broke: {os_reason(error)}") from error
+            raise ConnectionClosed(f"the connection broke: {os_reason(error)}") from error
         if got == 0:
-            raise Closed("the other side closed the connection")
+            raise ConnectionClosed("the other side closed the connection")
         return got
 
     def wait_readable(self, seconds: float) -> bool:
@@ -198,7 +200,7 @@ class Stream:
         if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
             return True
         if self._sock.fileno() < 0:
-            raise Closed("the connection was closed")
+            raise ConnectionClosed("the connection was closed")
         return self._polled(select.POLLIN, seconds)
 
     def _polled(self, event: int, seconds: float = 0.0) -> bool:

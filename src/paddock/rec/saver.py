@@ -16,7 +16,7 @@ from typing import Any
 
 from paddock.data.manifest import aside
 from paddock.errors import UsageError
-from paddock.ps.durable.files import remove_tree, sync_files, sync_path, writing
+from paddock.ps.storage.files import remove_tree, sync_files, sync_path, writing
 from paddock.rec.settings import Saving
 
 LATEST = "LATEST"

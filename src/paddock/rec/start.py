@@ -13,7 +13,7 @@ from typing import Any
 from paddock import ps
 from paddock.errors import UsageError
 from paddock.ps.client.checkpoints import objection_to_resume
-from paddock.ps.durable.checkpoint import MANIFEST, Checkpoint, latest_name, open_checkpoint
+from paddock.ps.storage.checkpoint import MANIFEST, Checkpoint, latest_name, open_checkpoint
 from paddock.rec import saver
 from paddock.rec.deal import deal
 from paddock.rec.learner import Dealing, Learner, Source

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps import Refusal
+from paddock.ps import RequestError
 from paddock.ps.adapters.dense import FlatParameters, push_batch, ready_table
 from paddock.ps.adapters.given import as_optimizer, as_sparse_spec, check_offsets, check_pooling
 from paddock.ps.adapters.rows import Lookup, Rows
@@ -114,7 +114,7 @@ def test_finite_gradients_with_an_infinite_sum_refuse_the_batch() -> None:
     for rows, times in zip(tables, (1, 2), strict=True):
         for _ in range(times):
             rows.receive(found([1]), np.full((1, 3), 3e38, np.float32))
-    with pytest.raises(Refusal, match="key 1"):
+    with pytest.raises(RequestError, match="key 1"):
         push_batch(tables)
     assert client.pushes == []
     assert [rows.forget() for rows in tables] == [0, 0]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps import Client, OptimizerSpec, Refusal, SparseSpec
+from paddock.ps import Client, OptimizerSpec, RequestError, SparseSpec
 from ps.adapters.fake_client import FakeClient
 from ps.adapters.served import environment, finish, free_ports, servers
 
@@ -212,7 +212,7 @@ def test_a_batch_with_nan_is_refused_whole_and_training_goes_on(bad: str) -> Non
         return rows + dense * mlp(paddle.ones([1, 1])).sum()
 
     nan = float("nan")
-    with pytest.raises(Refusal, match="NaN"):
+    with pytest.raises(RequestError, match="NaN"):
         trainer.step(loss(1.0 if bad == "dense" else nan, 1.0 if bad == "table" else nan))
     assert (client.pushes, client.steps) == ([], 0)
     assert np.array_equal(trainer.dense.flat, before)

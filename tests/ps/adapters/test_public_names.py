@@ -12,7 +12,9 @@ from paddock import ps
 
 def test_every_public_name_has_its_home() -> None:
     """A name in the table without a module is an error at its first use only."""
-    assert {"AccessorSpec", "InitialSpec", "Refusal", "ScheduleSpec", "Serving"} <= {*ps.__all__}
+    assert {"AccessorSpec", "InitialSpec", "RequestError", "ScheduleSpec", "Serving"} <= {
+        *ps.__all__
+    }
     assert all(getattr(ps, name).__name__ == name for name in ps.__all__)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps import Client, OptimizerSpec, Refusal, SparseSpec
+from paddock.ps import Client, OptimizerSpec, RequestError, SparseSpec
 from paddock.ps.client.merged import TrainerThread
 from paddock.ps.translate import spec_of
 from ps.adapters.fake_client import FakeClient
@@ -251,7 +251,7 @@ def test_a_refused_batch_leaves_no_trace_in_the_buffers() -> None:
     client = FakeClient()
     model = torch.nn.BatchNorm1d(1)
     trainer = ps_torch.Trainer(client, model, optimizer=SGD)
-    with pytest.raises(Refusal, match="NaN"):
+    with pytest.raises(RequestError, match="NaN"):
         trainer.step(model(torch.full((2, 1), float("nan"))).sum())
     assert model.running_mean.tolist() == [0.0]
     trainer.step(model(torch.ones(2, 1)).sum())
@@ -282,7 +282,7 @@ def test_a_batch_with_nan_is_refused_whole_and_training_goes_on(bad: str) -> Non
         return rows + dense * model.mlp(torch.ones(1, 1)).sum()
 
     nan = float("nan")
-    with pytest.raises(Refusal, match="NaN"):
+    with pytest.raises(RequestError, match="NaN"):
         trainer.step(loss(1.0 if bad == "dense" else nan, 1.0 if bad == "table" else nan))
     assert (client.pushes, client.steps) == ([], 0)
     assert torch.equal(trainer.dense.flat, before)

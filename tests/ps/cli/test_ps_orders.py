@@ -15,10 +15,10 @@ import pytest
 
 from paddock.cli.main import run
 from paddock.ps.client.client import Client
-from paddock.ps.durable.checkpoint import list_checkpoints, open_checkpoint
-from paddock.ps.durable.export import read_npz, read_safetensors
-from paddock.ps.durable.serving import Serving
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec, to_json
+from paddock.ps.storage.checkpoint import list_checkpoints, open_checkpoint
+from paddock.ps.storage.export import read_npz, read_safetensors
+from paddock.ps.storage.serving import Serving
 from ps.client.running import Fleet, fleet, free_ports
 from schemas import mistakes
 

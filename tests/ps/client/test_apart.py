@@ -14,9 +14,9 @@ import pytest
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.checkpoints import check_save
-from paddock.ps.durable.checkpoint import latest_name, list_checkpoints, open_checkpoint
-from paddock.ps.protocol.frames import BODY_MAX
-from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.storage.checkpoint import latest_name, list_checkpoints, open_checkpoint
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import BODY_MAX
 from ps.client.running import fleet
 from ps.client.test_checkpoints import TABLES, WORDS, declare, train
 from ps.running import Job
@@ -147,7 +147,7 @@ def test_a_client_reads_and_writes_files_of_checkpoints_only(tmp_path: Path, fil
         peer = ps.peers[0]
         with pytest.raises(PaddockError):
             peer.write_file(file, 0, b"x")  # type: ignore[arg-type]
-        with pytest.raises((Refusal, UsageError, PaddockError)):
+        with pytest.raises((RequestError, UsageError, PaddockError)):
             peer.read_file(file, 0)  # type: ignore[arg-type]
         assert not list((tmp_path / "0").rglob("load-*/*"))
         assert ps.digest()

@@ -13,10 +13,10 @@ import pytest
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.client import Client
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.cut import Cut
 from paddock.ps.server.store import Store
 from paddock.ps.spec import AccessorSpec, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
+from paddock.ps.wire.errors import RequestError
 from ps.client.running import Fleet, fleet, free_ports
 
 WORDS = SparseSpec("words", 4, OptimizerSpec("sgd", 1.0))
@@ -96,12 +96,12 @@ def test_nan_names_table_and_key_and_applies_nothing(ps: Client) -> None:
     """At the latest at the next call; later pushes go through."""
     before = ps.digest()
     words = "table 'words': key 8 has a gradient or value that is NaN"
-    with pytest.raises(Refusal, match=words) as caught:
+    with pytest.raises(RequestError, match=words) as caught:
         ps.push("words", [7, 8], NAN)
         ps.flush()
     assert "clip_value cannot help" in caught.value.hint  # It is applied to what was let in.
     assert ps.digest() == before
-    with pytest.raises(Refusal, match="table 'bias': element 1 "):
+    with pytest.raises(RequestError, match="table 'bias': element 1 "):
         ps.push_dense("bias", np.array([0, np.inf, 0, 0, 0, 0], np.float32))
         ps.flush()
     ps.push("words", [7, 8], ROWS)
@@ -113,7 +113,7 @@ def test_nan_is_refused_under_sync_before_the_step(two: Fleet) -> None:
     """The step is not half done."""
     with fleet(1) as servers, servers.client(strategy="sync") as ps:
         ps.create(WORDS)
-        with pytest.raises(Refusal, match="NaN"):
+        with pytest.raises(RequestError, match="NaN"):
             ps.push("words", [7, 8], NAN)
             ps.step()
         ps.push("words", [7, 8], ROWS)
@@ -129,7 +129,7 @@ def test_statistics_are_refused_where_the_table_keeps_none(ps: Client) -> None:
 
 def test_a_refusal_survives_being_copied() -> None:
     """Other processes are told of it by pickling."""
-    refusal = Refusal("memory", "no room", hint="--memory-limit", facts={"rows": 3})
+    refusal = RequestError("memory", "no room", hint="--memory-limit", facts={"rows": 3})
     for other in (copy.copy(refusal), pickle.loads(pickle.dumps(refusal))):
         assert vars(other) == vars(refusal) and str(other) == str(refusal)
 
@@ -162,14 +162,14 @@ def test_a_memory_limit_refuses_rows_and_says_how_much() -> None:
         ps.create(SparseSpec("words", 64, OptimizerSpec("adagrad", 0.1)))
         ps.push("words", [1], np.ones((1, 64), np.float32))
         ps.flush()
-        with pytest.raises(Refusal, match="the limit is 1048576"):
+        with pytest.raises(RequestError, match="the limit is 1048576"):
             ps.push("words", np.arange(10_000), np.ones((10_000, 64), np.float32))
             ps.flush()
         before = ps.pull("words", [1])
         ps.push("words", [1], np.ones((1, 64), np.float32))
         ps.flush()
         assert (ps.pull("words", [1]) < before).all()
-        with pytest.raises(Refusal, match="table 'huge' takes 4000000 bytes"):
+        with pytest.raises(RequestError, match="table 'huge' takes 4000000 bytes"):
             ps.create(DenseSpec("huge", 1_000_000))
 
 
@@ -184,7 +184,7 @@ def test_a_push_has_the_memory_before_a_snapshot_has() -> None:
         ps.push("words", many, np.ones((6000, 64), np.float32))
         ps.push("words", many + 6000, np.ones((6000, 64), np.float32))
         ps.flush()
-        with pytest.raises(Refusal, match="not kept any more"):
+        with pytest.raises(RequestError, match="not kept any more"):
             cut.take("words", 0)
         assert Cut(engine, Store.progress).take("words", 0)["keys"].size > 4000
 
@@ -195,7 +195,7 @@ def test_max_rows_refuses_or_evicts_as_the_table_says() -> None:
         ps.create(SparseSpec("few", 4, max_rows=100, shards=1))
         ps.create(SparseSpec("lru", 4, max_rows=100, shards=1, eviction="lru"))
         many = np.arange(200)
-        with pytest.raises(Refusal, match="max_rows is 100"):
+        with pytest.raises(RequestError, match="max_rows is 100"):
             ps.push("few", many, np.ones((200, 4), np.float32))
             ps.flush()
         for start in range(0, 200, 50):
@@ -214,7 +214,7 @@ def test_a_server_that_is_not_there_is_named(two: Fleet) -> None:
 
 def test_servers_in_another_order_are_refused(two: Fleet) -> None:
     """Or keys would go to servers that do not own them."""
-    with pytest.raises(Refusal, match="is server 1 of 2, here it is listed as 0 of 2"):
+    with pytest.raises(RequestError, match="is server 1 of 2, here it is listed as 0 of 2"):
         Client(",".join(reversed(two.endpoints.split(","))), timeout=1.0)
 
 
@@ -238,7 +238,7 @@ def test_two_strategies_in_one_job_are_refused() -> None:
     with (
         fleet(1, "--num_gradient_servers=2") as servers,
         servers.client(trainers=2),
-        pytest.raises(Refusal, match=r"trainers follow async .*, this one asks for geo"),
+        pytest.raises(RequestError, match=r"trainers follow async .*, this one asks for geo"),
     ):
         servers.client(trainer=1, trainers=2, strategy="geo")
 

@@ -11,9 +11,9 @@ import pytest
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.checkpoints import check_save
 from paddock.ps.client.client import Client
-from paddock.ps.durable.checkpoint import latest_name, list_checkpoints, open_checkpoint
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
+from paddock.ps.storage.checkpoint import latest_name, list_checkpoints, open_checkpoint
+from paddock.ps.wire.errors import RequestError
 from ps.client.running import fleet
 
 ADAM = OptimizerSpec("adam", 0.01)
@@ -231,7 +231,7 @@ def test_a_load_in_the_middle_of_a_step_is_refused(tmp_path: Path) -> None:
         before = ps.digest()
         ps.save(tmp_path)
         ps.push("words", [1], np.ones((1, 8), np.float32))
-        with pytest.raises(Refusal, match="in the middle of a step"):
+        with pytest.raises(RequestError, match="in the middle of a step"):
             ps.load(tmp_path)
         ps.step()
         ps.load(tmp_path)
@@ -272,7 +272,9 @@ def test_a_load_without_a_snapshot_says_so(tmp_path: Path, monkeypatch: pytest.M
         wanted = ps.digest()
         train(ps, range(3, 5))
         monkeypatch.setattr("paddock.ps.server.recovery.save_snapshot", full)
-        with pytest.raises(Refusal, match=r"needs .* to start again: .* no space left") as refused:
+        with pytest.raises(
+            RequestError, match=r"needs .* to start again: .* no space left"
+        ) as refused:
             ps.load(tmp_path / "saved")
         assert "keep the checkpoint" in refused.value.hint
         snapshots = servers.servers[0].snapshots

@@ -12,8 +12,8 @@ import pytest
 
 from paddock.errors import PaddockError
 from paddock.ps.client.client import Client
-from paddock.ps.durable.checkpoint import latest_name
 from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec
+from paddock.ps.storage.checkpoint import latest_name
 from ps.client.running import fleet, processes
 
 pytestmark = pytest.mark.real

@@ -15,11 +15,11 @@ from paddock.errors import PaddockError
 from paddock.ps.client.admin import Admin, Settings
 from paddock.ps.client.client import Client
 from paddock.ps.client.peer import Peer
-from paddock.ps.durable import saving
-from paddock.ps.durable.checkpoint import Checkpoint, open_checkpoint
-from paddock.ps.protocol.frames import Op
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
+from paddock.ps.storage import saving
+from paddock.ps.storage.checkpoint import Checkpoint, open_checkpoint
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Op
 from ps.client.running import Fleet, fleet
 
 SGD = OptimizerSpec("sgd", 1.0)
@@ -180,7 +180,7 @@ def test_steps_go_on_when_the_one_that_saves_has_gone() -> None:
         ps.push("a", KEYS, -np.ones((len(KEYS), 1), np.float32))
         ps.step()
         assert set(ps.pull("a", KEYS).ravel().tolist()) == {1.0}
-        with pytest.raises(Refusal, match="hold for 100"):
+        with pytest.raises(RequestError, match="hold for 100"):
             ps.peers[0].ask(Op.CONTROL, {"do": "hold", "seconds": 100})
 
 

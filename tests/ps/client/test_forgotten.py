@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.main import make_server
 from paddock.ps.server.options import read_options
 from paddock.ps.spec import SparseSpec
+from paddock.ps.wire.errors import RequestError
 from ps.client.running import fleet, free_ports
 
 WORDS = SparseSpec("words", 2)
@@ -40,7 +40,7 @@ def test_a_sync_trainer_that_finished_its_steps_leaves_quietly() -> None:
 
 def test_a_trainer_that_counts_other_trainers_is_refused() -> None:
     """It would read a quarter of the data, or wait for trainers that never come."""
-    with fleet(1) as one, pytest.raises(Refusal, match="counts 4 trainers, the servers 1"):
+    with fleet(1) as one, pytest.raises(RequestError, match="counts 4 trainers, the servers 1"):
         one.client(trainer=0, trainers=4, strategy="sync")
 
 

@@ -11,8 +11,8 @@ from paddock.errors import PaddockError
 from paddock.ps.client.admin import Admin, Settings
 from paddock.ps.client.strategy import STRATEGIES
 from paddock.ps.link import Link
-from paddock.ps.protocol.frames import Buffer, Header, Op
 from paddock.ps.spec import AccessorSpec, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
+from paddock.ps.wire.frames import Buffer, Header, Op
 from ps.client.running import fleet
 
 SGD = OptimizerSpec("sgd", 1.0)

@@ -18,8 +18,8 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps import Client
 from paddock.ps.client.merged import TrainerThread
 from paddock.ps.client.strategy import STRATEGIES
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import AccessorSpec, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
+from paddock.ps.wire.errors import RequestError
 from ps.client.running import Fleet, fleet
 
 DIM = 3
@@ -198,7 +198,7 @@ def test_a_bad_gradient_is_the_error_of_its_own_thread() -> None:
 
     def act(ps: TrainerThread) -> None:
         if ps.thread == 1:
-            with pytest.raises(Refusal, match="key 1 has a gradient"):
+            with pytest.raises(RequestError, match="key 1 has a gradient"):
                 ps.push("words", [1], ONES * np.nan)
             with pytest.raises(UsageError, match="shape"):
                 ps.push("words", [1, 2], ONES)
@@ -215,7 +215,7 @@ def test_what_a_server_refuses_is_told_to_every_thread() -> None:
     """And the next round goes on, as with one thread."""
 
     def act(ps: TrainerThread) -> str:
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(RequestError) as refused:
             ps.push("few", np.arange(4) + 10 * ps.thread, np.ones((4, DIM)))
             ps.step()
         ps.push("few", [1], ONES)

@@ -11,9 +11,9 @@ import pytest
 from paddock.errors import UsageError
 from paddock.ps import Client, DenseSpec, OptimizerSpec, ScheduleSpec, SparseSpec
 from paddock.ps.optimizers.schedules import Rates
-from paddock.ps.protocol.frames import Op
-from paddock.ps.protocol.values import to_json, value_from
 from paddock.ps.spec import AccessorSpec, InitialSpec
+from paddock.ps.wire.frames import Op
+from paddock.ps.wire.values import to_json, value_from
 from ps.client.running import Fleet, fleet
 
 HALVES = ScheduleSpec("exponential", rate=0.5)

@@ -13,8 +13,8 @@ import pytest
 
 from paddock.ps.client.client import Client
 from paddock.ps.client.peer import Peer
-from paddock.ps.protocol.frames import Header
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
+from paddock.ps.wire.frames import Header
 from ps.client.running import Fleet, fleet
 
 SGD = OptimizerSpec("sgd", 1.0)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from paddock.ps.consistency import step_words as w
 from paddock.ps.consistency.steps import Chief, carry_out
-from paddock.ps.protocol.frames import Op
+from paddock.ps.wire.frames import Op
 from transcript import replayed
 
 if TYPE_CHECKING:

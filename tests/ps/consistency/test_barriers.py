@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from paddock.ps.consistency.barriers import BARRIERS_MAX, Barriers
 from paddock.ps.consistency.step_words import Opened, Reach
-from paddock.ps.protocol.values import value_from
+from paddock.ps.wire.values import value_from
 
 
 def waiting(barriers: Barriers, *trainers: int, name: str = "a", turn: int = 1) -> None:

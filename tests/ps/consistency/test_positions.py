@@ -17,7 +17,7 @@ from paddock.ps.consistency.positions import (
     lowest,
     position_objection,
 )
-from paddock.ps.protocol.values import value_from
+from paddock.ps.wire.values import value_from
 
 
 def test_a_position_of_an_uncommitted_step_does_not_count() -> None:

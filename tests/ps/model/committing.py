@@ -17,12 +17,12 @@ import numpy as np
 
 from paddock.ps.consistency import step_words as w
 from paddock.ps.consistency.steps import Chief
-from paddock.ps.protocol.frames import Flag, Header, Op
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks
 from paddock.ps.server.store import Store
 from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec, to_json
 from paddock.ps.table.sharding import shard_of
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Flag, Header, Op
 from ps.consistency.replay import carried_out
 from ps.model.waiting import frozen, thawed
 
@@ -102,7 +102,7 @@ def begun(setting: Setting) -> World:
 
 
 def written(world: World, server: int, header: Header, body: bytes) -> World:
-    """A server takes a record, or has it already. Raises Refusal."""
+    """A server takes a record, or has it already. Raises RequestError."""
     log = world.logs[server]
     store = store_of(server, log)
     checks.check(store, header, bytearray(body))
@@ -151,7 +151,7 @@ def joined(world: World, number: int, reply: w.Welcome) -> World:
         if reply.commit is not None:
             commit = json.dumps(w.record_to_json(reply.commit)[1]).encode()
             world = written(world, 1, Header(Op.COMMIT), commit)
-    except Refusal:
+    except RequestError:
         return having(world, number, trainer._replace(state="stopped"))
     return having(world, number, trainer._replace(state="pushes to 0", step=reply.step + 1))
 
@@ -174,7 +174,7 @@ def acted(setting: Setting, world: World, number: int) -> World:
             )
             return having(world, number, after)
         return pushed(world, number, int(trainer.state[-1]))
-    except Refusal:
+    except RequestError:
         return having(world, number, trainer._replace(state="stopped"))
 
 
@@ -184,11 +184,14 @@ def lr_of(step: int, life: int) -> float:
 
 
 def pushed(world: World, number: int, server: int) -> World:
-    """A rate and a push for a step, to a server that still is the one it was. Raises Refusal."""
+    """A rate and a push for a step, to a server that still is the one it was.
+
+    Raises RequestError.
+    """
     trainer = world.trainers[number]
     windows, sent = store_of(server, world.logs[server]).windows, trainer.acknowledged[server]
     if windows.newest(number, trainer.life) < sent or windows.incarnation_of(number) is None:
-        raise Refusal("lost", "Peer._recognise says so")
+        raise RequestError("lost", "Peer._recognise says so")
     keys = KEYS[server]
     header = Header(
         Op.RATE, flags=int(Flag.CONTRIBUTION), sequence=sent + 1, trainer=number,

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from paddock.ps.durable.arrays import encode_arrays
-from paddock.ps.protocol.frames import Header, Op
-from paddock.ps.protocol.identity import Verdict, Windows
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import handover
 from paddock.ps.server.handover import DELTA, LAST
 from paddock.ps.server.moves import PHASES, Leaving, Moves
 from paddock.ps.spec import OptimizerSpec, SparseSpec
+from paddock.ps.storage.arrays import encode_arrays
 from paddock.ps.table.sparse import SparseTable
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Header, Op
+from paddock.ps.wire.identity import Verdict, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -290,7 +290,7 @@ class Moving:
             if handover.is_done(held, record.header, record.body):
                 return world
             handover.check(held, record.header, record.body)
-        except Refusal:
+        except RequestError:
             return None
         return put(world, index, server._replace(log=(*server.log, record)))
 
@@ -355,7 +355,7 @@ class Moving:
             return
         try:
             self.held(world, at).moves.check_push(Header(Op.PUSH), SHARD)
-        except Refusal as refusal:
+        except RequestError as refusal:
             owners: Any = refusal.facts["owners"]
             yield "sent away", world._replace(trainer=used._replace(at=owners.get("0", at)))
             return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from paddock.ps.consistency.lease import Register, Reply, Request
 from paddock.ps.consistency.replication import Action, Member, Start
-from paddock.ps.protocol.identity import Verdict, Windows
+from paddock.ps.wire.identity import Verdict, Windows
 from ps.model.world import Bounds, Rules
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from paddock.ps.consistency.positions import Mark, Positions, Progress
-from paddock.ps.protocol.values import value_from
+from paddock.ps.wire.values import value_from
 
 # What a trainer does: a push of (batch, which) to a server, or a position, which goes to all.
 Push = tuple[int, int, int]

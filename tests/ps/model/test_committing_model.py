@@ -7,10 +7,10 @@ import json
 import pytest
 
 from paddock.ps.optimizers.schedules import Rates
-from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.server import checks
 from paddock.ps.server.bodies import Body
 from paddock.ps.server.store import Store
+from paddock.ps.wire.frames import Header, Op
 from ps.model import committing
 from ps.model.committing import Setting
 from ps.model.explorer import Outcome, searched

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from paddock.ps.protocol.frames import Header
 from paddock.ps.server.moves import PHASES, Arrival, Fate, Leaving, Moves, Shards
+from paddock.ps.wire.frames import Header
 from ps.model.explorer import Outcome, searched
 from ps.model.moving import Moving, Setting, World
 

@@ -10,7 +10,7 @@ import pytest
 from paddock.ps.consistency.barriers import Barriers
 from paddock.ps.consistency.step_words import Opened, Output, Reach, Record, Refuse
 from paddock.ps.consistency.steps import Chief
-from paddock.ps.protocol.refusals import Code
+from paddock.ps.wire.errors import Code
 from ps.model.explorer import Outcome, searched
 from ps.model.waiting import Setting, Waiting
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from paddock.ps.consistency import step_words as w
 from paddock.ps.consistency.barriers import Barriers
 from paddock.ps.consistency.steps import Chief
-from paddock.ps.protocol.values import value_from
+from paddock.ps.wire.values import value_from
 from ps.consistency.replay import carried_out
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from paddock.ps.consistency.replication import (
     Truncate,
     recovered,
 )
-from paddock.ps.protocol.identity import Verdict, Windows
+from paddock.ps.wire.identity import Verdict, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

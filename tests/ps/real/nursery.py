@@ -24,7 +24,6 @@ import numpy as np
 
 from paddock.errors import PaddockError
 from paddock.ps import Client, DenseSpec
-from paddock.ps.protocol.frames import Flag, Header, Op
 from paddock.ps.server import main
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.mover import Attempt, Mover
@@ -32,6 +31,7 @@ from paddock.ps.server.store import Store
 from paddock.ps.spec import to_json
 from paddock.ps.table.sharding import group, sum_by, unique
 from paddock.ps.table.warm import warm_server
+from paddock.ps.wire.frames import Flag, Header, Op
 from ps.real.work import ADS, TOP, WORDS, applied, train, train_merged
 from ps.running import Job, environment, eventually
 

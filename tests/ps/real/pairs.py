@@ -15,8 +15,8 @@ from typing import Any
 from paddock.errors import PaddockError
 from paddock.ps import Client
 from paddock.ps.link import Identity, Link, read_token
-from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.server.witness import serve_witness
+from paddock.ps.wire.frames import Header, Op
 from ps.running import Job, eventually, free_ports
 
 CAUGHT_UP_SECONDS = 30.0

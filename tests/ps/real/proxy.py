@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from paddock.ps.protocol.frames import HEADER_SIZE, Flag, Op, decode
+from paddock.ps.wire.frames import HEADER_SIZE, Flag, Op, decode
 
 Kind = Literal["cut", "cut in the middle", "delay", "damage", "silence"]
 Way = Literal["up", "down"]

@@ -10,7 +10,7 @@ import pytest
 
 from paddock.errors import PaddockError
 from paddock.ps import Client, OptimizerSpec, SparseSpec
-from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.wire.errors import RequestError
 from ps.real.pairs import PairJob, witnessed
 from ps.running import Job
 
@@ -42,7 +42,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
 def push_until_refused(client: Client, complete: Callable[[], None]) -> int:
     """How many pushes were carried out."""
     client.create(WORDS)
-    with pytest.raises(Refusal, match="gets no memory for more rows") as caught:
+    with pytest.raises(RequestError, match="gets no memory for more rows") as caught:
         for number in range(PUSHES_MAX):
             push(client, number)
             complete()
@@ -59,7 +59,7 @@ def test_a_push_without_memory_is_refused_and_the_server_serves(job: Job) -> Non
         known = np.arange(100)
         assert client.pull("words", known).any(), "it serves"
         for _ in range(3):
-            with pytest.raises(Refusal, match="gets no memory"):
+            with pytest.raises(RequestError, match="gets no memory"):
                 push(client, number)
                 client.flush()
         assert (client.status()[0]["rows"], client.digest()) == (rows, digest)

@@ -12,8 +12,8 @@ import pytest
 
 from paddock.errors import EXIT_USAGE, PaddockError, UsageError
 from paddock.ps import Client, DenseSpec, OptimizerSpec, SparseSpec
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import AccessorSpec, InitialSpec
+from paddock.ps.wire.errors import RequestError
 from ps.real.work import applied
 from ps.running import Job, free_ports, inside, running
 
@@ -71,11 +71,11 @@ WRONG: dict[str, tuple[Callable[[Client], Any], type[PaddockError], str]] = {
     "push to unknown": (lambda c: c.push("wurds", KEYS, ONES), UsageError, "'wurds'"),
     "declared otherwise": (
         lambda c: c.create(SparseSpec("words", 8, OptimizerSpec("adagrad", lr=0.1))),
-        Refusal, "dim is 4, asked 8",
+        RequestError, "dim is 4, asked 8",
     ),
     "other optimizer": (
         lambda c: c.create(SparseSpec("words", 4, OptimizerSpec("sgd"))),
-        Refusal, "optimizer.name is adagrad, asked sgd",
+        RequestError, "optimizer.name is adagrad, asked sgd",
     ),
     "dense as sparse": (lambda c: c.pull("top", KEYS), UsageError, "'top' is dense"),
     "sparse as dense": (lambda c: c.pull_dense("words"), UsageError, "'words' is sparse"),
@@ -94,19 +94,19 @@ WRONG: dict[str, tuple[Callable[[Client], Any], type[PaddockError], str]] = {
     "complex": (lambda c: c.push("words", KEYS, ONES * 1j), UsageError, "complex"),
     "text values": (lambda c: c.push("words", [1], [["a"] * 4]), UsageError, "values are"),
     "ragged values": (lambda c: c.push("words", [1, 2], [[1.0] * 4, [1.0]]), UsageError, "values"),
-    "NaN": (flushed(lambda c: c.push("words", KEYS, NAN)), Refusal, "'words': key 3 has"),
+    "NaN": (flushed(lambda c: c.push("words", KEYS, NAN)), RequestError, "'words': key 3 has"),
     "infinity": (
-        flushed(lambda c: c.push("words", KEYS, ONES * np.inf)), Refusal, "'words': key 0 has",
+        flushed(lambda c: c.push("words", KEYS, ONES * np.inf)), RequestError, "'words': key 0 has",
     ),
     "sum overflows": (
         flushed(lambda c: c.push("words", [7, 7], np.full((2, 4), 3e38, np.float32))),
-        Refusal, "'words': key 7 has",
+        RequestError, "'words': key 7 has",
     ),
-    "NaN set": (lambda c: c.set("words", KEYS, NAN), Refusal, "'words': key 3 has"),
+    "NaN set": (lambda c: c.set("words", KEYS, NAN), RequestError, "'words': key 3 has"),
     "NaN dense": (
-        flushed(lambda c: c.push_dense("top", np.full(100, np.nan))), Refusal, "'top'",
+        flushed(lambda c: c.push_dense("top", np.full(100, np.nan))), RequestError, "'top'",
     ),
-    "set dense Inf": (lambda c: c.set_dense("top", np.full(100, np.inf)), Refusal, "'top'"),
+    "set dense Inf": (lambda c: c.set_dense("top", np.full(100, np.inf)), RequestError, "'top'"),
     "dense size": (lambda c: c.push_dense("top", np.ones(99)), UsageError, r"wanted \[100\]"),
     "dense out": (
         lambda c: c.pull_dense("top", np.empty(100)), UsageError, r"out is float64\[100\]",
@@ -177,7 +177,7 @@ def test_of_a_push_with_one_nan_nothing_is_applied(strategy: str) -> None:
     with inside(2) as endpoints, Client(endpoints, trainer=0, strategy=strategy) as client:
         client.create(spec)
         grads[250_000, 7] = np.nan
-        with pytest.raises(Refusal, match="key 250000"):
+        with pytest.raises(RequestError, match="key 250000"):
             client.push("wide", keys, grads)
             client.flush()
         grads[250_000, 7] = 1.0
@@ -191,13 +191,13 @@ def test_trainers_of_one_job_must_agree() -> None:
     """On strategy, and on how many they are; the ones that are in go on."""
     with inside(1, 2) as endpoints, Client(endpoints, trainer=0, trainers=2) as zero:
         zero.create(WORDS)
-        with pytest.raises(Refusal, match=r"follow async .* asks for sync"):
+        with pytest.raises(RequestError, match=r"follow async .* asks for sync"):
             Client(endpoints, trainer=1, trainers=2, strategy="sync")
         with Client(endpoints, trainer=1, trainers=2) as one:
-            with pytest.raises(Refusal, match="dim is 4, asked 5"):
+            with pytest.raises(RequestError, match="dim is 4, asked 5"):
                 one.create(SparseSpec("words", 5, OptimizerSpec("adagrad", lr=0.1)))
             one.create(WORDS)
-            with pytest.raises(Refusal, match="has its 2 trainers; trainer 2 is one more"):
+            with pytest.raises(RequestError, match="has its 2 trainers; trainer 2 is one more"):
                 Client(endpoints, trainer=2)
             one.push("words", KEYS, ONES)
             zero.push("words", KEYS, ONES)
@@ -215,7 +215,7 @@ def test_a_second_process_of_a_trainer_puts_the_first_one_out() -> None:
         first.flush()
         with Client(endpoints, trainer=0) as second:
             second.create(WORDS)
-            with pytest.raises(Refusal, match="the server knows life") as caught:
+            with pytest.raises(RequestError, match="the server knows life") as caught:
                 first.push("words", KEYS, ONES)
                 first.flush()
             assert caught.value.code == "fenced"
@@ -233,11 +233,11 @@ def test_rows_beyond_a_limit_are_refused_and_the_rest_goes_on(tmp_path: Path) ->
         client.create(SparseSpec("big", 256, OptimizerSpec("adam")))
         client.push("few", np.arange(1000), np.ones((1000, 4)))
         client.flush()
-        with pytest.raises(Refusal, match="max_rows is 1000") as caught:
+        with pytest.raises(RequestError, match="max_rows is 1000") as caught:
             client.push("few", np.arange(990, 1010), np.ones((20, 4)))
             client.flush()
         assert caught.value.code == "memory"
-        with pytest.raises(Refusal, match="'big'") as caught:
+        with pytest.raises(RequestError, match="'big'") as caught:
             for start in range(0, 10**6, 1000):
                 client.push("big", np.arange(start, start + 1000), np.ones((1000, 256)))
                 client.flush()

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from paddock.ps.client.client import Client
-from paddock.ps.durable.export import read_npz
 from paddock.ps.spec import OptimizerSpec, SparseSpec
+from paddock.ps.storage.export import read_npz
 from ps.client.running import ROOT, processes
 
 pytestmark = pytest.mark.real

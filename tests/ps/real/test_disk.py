@@ -13,8 +13,8 @@ import pytest
 
 from paddock.errors import PaddockError
 from paddock.ps import Client, OptimizerSpec, SparseSpec
-from paddock.ps.protocol.frames import Op
-from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Op
 from ps.real.work import applied
 from ps.running import Job, running
 
@@ -75,7 +75,7 @@ def test_a_full_disk_refuses_pushes_and_loses_none(small_disk: Job, tmp_path: Pa
         filler = small_disk.disk / "filler"
         filler.write_bytes(bytes((DISK_MIB - 4) << 20))
         done: list[int] = []
-        with pytest.raises(Refusal, match=r"cannot append to the log .*") as caught:
+        with pytest.raises(RequestError, match=r"cannot append to the log .*") as caught:
             for number in range(1000):
                 push(client, number)
                 done.append(number)
@@ -83,7 +83,7 @@ def test_a_full_disk_refuses_pushes_and_loses_none(small_disk: Job, tmp_path: Pa
         assert len(done) > 10
         before = client.digest()
         for _ in range(3):
-            with pytest.raises(Refusal, match="cannot append to the log"):
+            with pytest.raises(RequestError, match="cannot append to the log"):
                 push(client, 999)
         assert client.digest() == before and applied(client, ["rows"]) == {"rows": len(done)}
         filler.unlink()

@@ -15,8 +15,8 @@ import pytest
 
 from paddock.ps import Client
 from paddock.ps.link import Identity, Link
-from paddock.ps.protocol.frames import Header, Op
-from paddock.ps.stream import Closed, raw
+from paddock.ps.stream import ConnectionClosed, raw
+from paddock.ps.wire.frames import Header, Op
 from ps.real.pairs import PairJob, paired, walled
 from ps.real.work import applied, batch, declare, train
 from ps.running import eventually, inside
@@ -137,7 +137,7 @@ def test_a_stopped_primary_wakes_up_as_a_replica(
             try:
                 link.receive()
                 answers.append("old values")
-            except Closed as error:
+            except ConnectionClosed as error:
                 answers.append(error.message)
 
         def wake() -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from paddock.errors import PaddockError
 from paddock.ps import Client, OptimizerSpec, SparseSpec
-from paddock.ps.protocol.frames import (
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import (
     HEADER_SIZE,
     VERSION,
     Flag,
@@ -22,7 +23,6 @@ from paddock.ps.protocol.frames import (
     checksum_of,
     encode,
 )
-from paddock.ps.protocol.refusals import Refusal
 from ps.real.proxy import read_frame
 from ps.running import inside, running
 
@@ -79,7 +79,7 @@ def test_a_wrong_or_missing_token_is_refused_at_once(token: Path, tmp_path: Path
     wrong.write_text("guess")
     with inside(1, 1, f"--token-file={token}") as endpoints:
         for given, words in ((str(wrong), "token is not the server's"), (None, "asks for a token")):
-            with pytest.raises(Refusal, match=words) as caught:
+            with pytest.raises(RequestError, match=words) as caught:
                 Client(endpoints, trainer=0, token_file=given)
             assert caught.value.code == "auth" and caught.value.exit_code == 2
         with Client(endpoints, trainer=0, token_file=str(token)) as client:
@@ -88,7 +88,7 @@ def test_a_wrong_or_missing_token_is_refused_at_once(token: Path, tmp_path: Path
 
 def test_a_server_without_the_token_is_not_trusted(token: Path) -> None:
     """One is set here, so whoever asks for none is not the server that is meant."""
-    with inside(1) as endpoints, pytest.raises(Refusal, match="asks for no token"):
+    with inside(1) as endpoints, pytest.raises(RequestError, match="asks for no token"):
         Client(endpoints, trainer=0, token_file=str(token))
 
 
@@ -130,7 +130,7 @@ def test_tls_works_and_knows_its_certificate(
              "-keyout", str(tmp_path / "k"), "-out", str(other)],
             check=True, capture_output=True,
         )  # fmt: skip
-        with pytest.raises(Refusal, match="no TLS") as caught:
+        with pytest.raises(RequestError, match="no TLS") as caught:
             Client(endpoints, tls_ca=str(other), **options)
         assert caught.value.code == "auth"
 
@@ -139,9 +139,9 @@ def test_without_tls_at_one_side_both_learn_why(certificate: tuple[Path, Path]) 
     """At once, not after the client's timeout."""
     cert, key = certificate
     flags = (f"--tls-cert={cert}", f"--tls-key={key}")
-    with inside(1, 1, *flags) as endpoints, pytest.raises(Refusal, match="speaks TLS only"):
+    with inside(1, 1, *flags) as endpoints, pytest.raises(RequestError, match="speaks TLS only"):
         Client(endpoints, trainer=0)
-    with inside(1) as endpoints, pytest.raises(Refusal, match="no TLS"):
+    with inside(1) as endpoints, pytest.raises(RequestError, match="no TLS"):
         Client(endpoints, trainer=0, tls_ca=str(cert))
 
 
@@ -225,7 +225,7 @@ def test_something_that_is_no_server_is_an_error() -> None:
 def test_a_trainer_of_another_job_is_refused() -> None:
     """Two jobs that were given one port."""
     with inside(1, 1, "--job=mine") as endpoints:
-        with pytest.raises(Refusal, match="serves job 'mine', trainer 0 is of job 'yours'"):
+        with pytest.raises(RequestError, match="serves job 'mine', trainer 0 is of job 'yours'"):
             Client(endpoints, trainer=0, job="yours")
         with Client(endpoints, trainer=0, job="mine") as client:
             assert works(client)
@@ -235,7 +235,7 @@ def test_a_wrong_list_of_servers_is_refused() -> None:
     """Too short, in another order, or one of another job's."""
     with inside(2) as (zero, one):
         for endpoints in ([zero], [one, zero], [one]):
-            with pytest.raises(Refusal) as caught:
+            with pytest.raises(RequestError) as caught:
                 Client(endpoints, trainer=0)
             assert caught.value.code == "usage" and "in the order" in caught.value.hint
         with Client([zero, one], trainer=0) as client:

@@ -14,8 +14,8 @@ import pytest
 from paddock.errors import PaddockError
 from paddock.ps.client.admin import Admin, read_settings
 from paddock.ps.link import Identity, Link
-from paddock.ps.protocol.frames import Header, Op
 from paddock.ps.server.moves import PHASES
+from paddock.ps.wire.frames import Header, Op
 from ps.real.nursery import GATE_FILE, REACHED, Nursery, forked
 from ps.real.work import TOP, applied, declare, train
 from ps.running import Job, eventually, running

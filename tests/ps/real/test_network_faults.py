@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paddock.ps import Client
-from paddock.ps.protocol.frames import Op
+from paddock.ps.wire.frames import Op
 from ps.real.proxy import Fault, Kind, Way, proxied
 from ps.real.work import applied, train
 from ps.running import inside

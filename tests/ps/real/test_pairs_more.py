@@ -18,10 +18,10 @@ from paddock.ps import Client, OptimizerSpec, SparseSpec
 from paddock.ps.client import checkpoints
 from paddock.ps.client.admin import Admin, read_settings
 from paddock.ps.client.peer import Peer
-from paddock.ps.protocol.frames import Op
 from paddock.ps.server.main import make_server
 from paddock.ps.server.options import read_options
 from paddock.ps.spec import InitialSpec
+from paddock.ps.wire.frames import Op
 from ps.real.pairs import PairJob, paired, witnessed
 from ps.real.work import applied, declare, train
 from ps.running import eventually, inside

@@ -18,8 +18,8 @@ import pytest
 
 from paddock.errors import PaddockError
 from paddock.ps import Client, OptimizerSpec, SparseSpec
-from paddock.ps.protocol.frames import Op
-from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Op
 from ps.real.work import applied, batch, declare, train
 from ps.running import Job, environment, inside, running
 
@@ -162,7 +162,7 @@ def test_with_fail_a_stopped_trainer_fails_the_job_and_is_named(tmp_path: Path) 
         for step in range(1, 6):
             batch(client, 3, 0, step, reads=True)
         other.send_signal(signal.SIGSTOP)
-        with pytest.raises(Refusal, match=r"trainer 1 was silent for 0\.3 s") as caught:
+        with pytest.raises(RequestError, match=r"trainer 1 was silent for 0\.3 s") as caught:
             for step in range(6, 1000):
                 batch(client, 3, 0, step, reads=True)
         assert caught.value.code == "failed"
@@ -229,11 +229,11 @@ def test_a_server_that_comes_back_empty_is_refused(
         job.kill(server)
         shutil.rmtree(job.data_dir(server))
         job.start(server)
-        with pytest.raises(Refusal, match=f"server {server} .* came back without its state"):
+        with pytest.raises(RequestError, match=f"server {server} .* came back without its state"):
             for step in range(4, 8):
                 batch(client, 3, 0, step, reads=False)
                 client.flush()
-        with pytest.raises(Refusal, match="came back without its state"):
+        with pytest.raises(RequestError, match="came back without its state"):
             client.pull("words", np.arange(100))
         client.__exit__(PaddockError, None, None)
 
@@ -258,7 +258,7 @@ def test_a_trainer_that_is_new_does_not_train_on_an_empty_server(
         job.data_dir(empty).rename(tmp_path / "aside")
         for server in (0, 1):
             job.start(server)
-        with pytest.raises(Refusal, match=f"server {empty} is not as it was") as caught:
+        with pytest.raises(RequestError, match=f"server {empty} is not as it was") as caught:
             job.client(strategy="sync")
         assert caught.value.code == "lost"
         job.kill(empty)
@@ -277,7 +277,7 @@ def test_without_a_data_directory_a_restarted_server_is_refused(tmp_path: Path) 
         client.push("words", [1], np.ones((1, 4)))
         client.flush()
         job.restart(0)
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(RequestError) as caught:
             client.push("words", [1], np.ones((1, 4)))
             client.flush()
         client.__exit__(PaddockError, None, None)

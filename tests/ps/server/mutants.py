@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from paddock.ps.protocol.frames import (
+from paddock.ps.wire.frames import (
     BODY_MAX,
     HEADER_SIZE,
     FrameError,

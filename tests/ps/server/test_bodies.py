@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paddock.ps.protocol.frames import Flag, Header, Op
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.bodies import dense_part, json_part, sparse_part
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Flag, Header, Op
 
 KEYS = np.array([5, -6], np.int64)
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -45,7 +45,7 @@ def test_rows_may_be_written_to(body: bytes | bytearray | memoryview) -> None:
 @pytest.mark.parametrize("dim", [1, 2, 4])
 def test_another_dim_is_refused(dim: int) -> None:
     """Both numbers of bytes are told, and what to look at."""
-    with pytest.raises(Refusal, match="40 bytes instead of") as caught:
+    with pytest.raises(RequestError, match="40 bytes instead of") as caught:
         sparse_part(Header(Op.PUSH, count=2), BODY, dim)
     assert caught.value.code == "value" and "same dim" in caught.value.hint
 
@@ -56,13 +56,13 @@ def test_a_dense_part_has_a_start() -> None:
         Header(Op.PUSH_DENSE, count=6), (7).to_bytes(8, "little") + BODY[16:]
     )
     assert start == 7 and values.tolist() == [0, 1, 2, 3, 4, 5]
-    with pytest.raises(Refusal):
+    with pytest.raises(RequestError):
         dense_part(Header(Op.PUSH_DENSE, count=5), BODY)
 
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b"nonsense", b"\xff\xfe\x00"])
 def test_what_is_no_json_object_is_refused(body: bytes) -> None:
     """An order is an object."""
-    with pytest.raises(Refusal, match="JSON"):
+    with pytest.raises(RequestError, match="JSON"):
         json_part(body)
     assert json_part(b'{"do": "x"}') == {"do": "x"}

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from paddock.ps.link import Identity, Link
-from paddock.ps.protocol.frames import Header, Op
-from paddock.ps.protocol.handshake import (
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Header, Op
+from paddock.ps.wire.handshake import (
     Hello,
     Welcome,
     greeting_from,
     proof_of,
     same,
 )
-from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.protocol.values import to_body
+from paddock.ps.wire.values import to_body
 from ps.client.running import fleet
 from ps.running import eventually
 
@@ -41,7 +41,7 @@ def test_a_newer_greeting_is_understood() -> None:
 def test_what_is_no_greeting_is_refused(body: bytes) -> None:
     """With the advice to install the same version."""
     for kind in (Hello, Welcome):
-        with pytest.raises(Refusal, match="greeting") as caught:
+        with pytest.raises(RequestError, match="greeting") as caught:
             greeting_from(kind, body)
         assert "install the same paddock" in caught.value.hint
 
@@ -62,8 +62,8 @@ def test_proofs_depend_on_everything_they_cover() -> None:
 @pytest.mark.parametrize("code", ["usage", "lost", "internal"])
 def test_a_refusal_travels_whole(code: str) -> None:
     """Code, sentence, hint, facts and exit code."""
-    sent = Refusal(code, "no", hint="do", facts={"n": 1})  # type: ignore[arg-type]
-    got = Refusal.from_body(sent.to_body())
+    sent = RequestError(code, "no", hint="do", facts={"n": 1})  # type: ignore[arg-type]
+    got = RequestError.from_body(sent.to_body())
     assert (got.code, got.message, got.hint, got.facts) == (code, "no", "do", {"n": 1})
     assert got.exit_code == (2 if code == "usage" else 125)
 
@@ -98,7 +98,7 @@ def test_a_wrong_token_is_kept_out(
 ) -> None:
     """The client sees that the server's proof is not by its token, and sends nothing."""
     with fleet(1, "--job=ads", f"--token-file={token_file}") as servers:
-        with pytest.raises(Refusal, match=message):
+        with pytest.raises(RequestError, match=message):
             link(servers.endpoints, token)
         said: list[str] = []
         told = "refused: it knows no token, or another one"
@@ -128,7 +128,7 @@ def test_a_token_where_the_server_has_none_is_an_error() -> None:
     """It might not be the server that was meant."""
     with (
         fleet(1, "--job=ads") as servers,
-        pytest.raises(Refusal, match="asks for no token"),
+        pytest.raises(RequestError, match="asks for no token"),
     ):
         link(servers.endpoints, b"secret")
 
@@ -136,23 +136,23 @@ def test_a_token_where_the_server_has_none_is_an_error() -> None:
 def test_a_trainer_of_another_job_is_refused() -> None:
     """Both jobs are named; an admin may look."""
     with fleet(1, "--job=ads") as servers:
-        with pytest.raises(Refusal, match="serves job 'ads', trainer 0 is of job 'news'"):
+        with pytest.raises(RequestError, match="serves job 'ads', trainer 0 is of job 'news'"):
             link(servers.endpoints, job="news")
         look = link(servers.endpoints, job="news", purpose="admin")
         look.send(Header(Op.CREATE), b"{}")
-        with pytest.raises(Refusal, match="this order is for job 'news'"):
+        with pytest.raises(RequestError, match="this order is for job 'news'"):
             look.receive()
         look.close()
 
 
 def test_an_order_before_the_greeting_is_refused() -> None:
     """The connection ends."""
-    from paddock.ps.stream import Closed, Stream, connect
+    from paddock.ps.stream import ConnectionClosed, Stream, connect
 
     with fleet(1) as servers:
         stream = Stream(connect("127.0.0.1", servers.ports[0], 5.0), 5.0)
         stream.send(Header(Op.STATUS), b"{}")
         assert json.loads(bytes(stream.receive()[1]))["code"] == "auth"
-        with pytest.raises(Closed):
+        with pytest.raises(ConnectionClosed):
             stream.receive()
         stream.close()

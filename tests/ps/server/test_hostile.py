@@ -14,8 +14,6 @@ import pytest
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.link import Link
-from paddock.ps.protocol.frames import Flag, Header, Op, encode
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.engine import Engine
 from paddock.ps.spec import (
     AccessorSpec,
@@ -25,7 +23,9 @@ from paddock.ps.spec import (
     SparseSpec,
     check_spec,
 )
-from paddock.ps.stream import Closed, Stream
+from paddock.ps.stream import ConnectionClosed, Stream
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Flag, Header, Op, encode
 from ps.client.running import fleet
 
 WORDS = SparseSpec("words", 2)
@@ -58,7 +58,7 @@ def declare(engine: Engine, start: threading.Barrier, lr: float) -> str:
     start.wait()
     try:
         engine.write(Header(Op.CREATE), json.dumps(spec).encode())
-    except Refusal as refusal:
+    except RequestError as refusal:
         return refusal.code
     return "made"
 
@@ -119,7 +119,7 @@ def test_only_the_chief_completes_a_step() -> None:
     """A trainer that tells it to would throw away what the others gave."""
     with fleet(1) as one, one.client(strategy="sync") as ps:
         ps.create(WORDS)
-        with pytest.raises(Refusal, match="the chief decides"):
+        with pytest.raises(RequestError, match="the chief decides"):
             ps.peers[0].ask(Op.COMMIT, {"step": 1, "members": []})
 
 
@@ -144,7 +144,7 @@ def test_a_log_that_lost_its_end_is_noticed(tmp_path: Path) -> None:
         with log.open("r+b") as file:
             file.truncate(log.stat().st_size - 60)
         one.restart(0)
-        with pytest.raises(Refusal, match="the end of its log is lost"), ps:
+        with pytest.raises(RequestError, match="the end of its log is lost"), ps:
             ps.push("words", [1], np.ones((1, 2)))
             ps.flush()
 
@@ -197,7 +197,7 @@ def test_a_new_connection_is_served_when_the_one_before_has_ended(
                     push(links[1], sequence)
             assert [links[1].receive()[0].sequence for _ in range(2)] == [1, 2]
             assert held.step == 2
-            with pytest.raises(Closed):
+            with pytest.raises(ConnectionClosed):
                 for _ in range(2):
                     links[0].receive()
         finally:
@@ -268,7 +268,7 @@ def test_a_record_of_nonsense_is_never_logged(op: Op, data: bytes, match: str) -
             link.send(Header(op, trainer=who.trainer, incarnation=who.incarnation), data)
             link.receive()
 
-        with pytest.raises(Refusal, match=match) as caught:
+        with pytest.raises(RequestError, match=match) as caught:
             ps.peers[1].retry("control", ask)
         assert caught.value.code != "internal" and two.servers[1].engine.lsn == before
 
@@ -281,7 +281,7 @@ def test_a_trainer_speaks_for_itself(op: Op) -> None:
             link = second.peers[0].link("control")
             who = first.peers[0].identity
             link.send(Header(op, trainer=who.trainer, incarnation=who.incarnation), b"{}")
-            with pytest.raises(Refusal, match="over another's connection"):
+            with pytest.raises(RequestError, match="over another's connection"):
                 link.receive()
         chief = one.servers[0].store.chief
         assert chief is not None and list(chief.everyone) == [0]
@@ -293,6 +293,6 @@ def test_a_server_knows_so_many_trainers_and_no_more(monkeypatch: pytest.MonkeyP
     with (
         fleet(1, "--num_gradient_servers=2") as one,
         one.client(trainers=2),
-        pytest.raises(Refusal, match="already knows 1 trainers"),
+        pytest.raises(RequestError, match="already knows 1 trainers"),
     ):
         one.client(trainer=1, trainers=2)

@@ -14,11 +14,11 @@ import pytest
 from paddock.errors import PaddockError
 from paddock.ps import Client
 from paddock.ps.client.admin import Admin, read_settings
-from paddock.ps.protocol.frames import Flag, Header, Op
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.moves import PHASES
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.sharding import shard_of
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Flag, Header, Op
 from ps.client.running import fleet
 from ps.server.test_moves import admin, after_each, is_at_rest
 
@@ -62,7 +62,7 @@ def test_a_part_that_comes_late_does_not_replace_a_shard_that_is_here(phase: str
 
         def after(done: str) -> None:
             if done == phase and phase != "own":
-                with pytest.raises(Refusal, match="of another attempt is here"):
+                with pytest.raises(RequestError, match="of another attempt is here"):
                     servers.servers[1].engine.write(late, bytes(8) + b"other")
             elif done == phase:
                 assert servers.servers[1].engine.write(late, bytes(8) + b"other").flags

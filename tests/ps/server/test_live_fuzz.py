@@ -22,13 +22,13 @@ import pytest
 
 from paddock.ps import Client, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.client.admin import Admin, Settings
-from paddock.ps.protocol.frames import FIRST_RECORD, Flag, Header, Op
-from paddock.ps.protocol.handshake import Hello
-from paddock.ps.protocol.refusals import Code, Refusal
-from paddock.ps.protocol.values import to_body
 from paddock.ps.server.session import FROM_CLIENTS
 from paddock.ps.spec import AccessorSpec, InitialSpec, ScheduleSpec
-from paddock.ps.stream import Closed, Stream
+from paddock.ps.stream import ConnectionClosed, Stream
+from paddock.ps.wire.errors import Code, RequestError
+from paddock.ps.wire.frames import FIRST_RECORD, Flag, Header, Op
+from paddock.ps.wire.handshake import Hello
+from paddock.ps.wire.values import to_body
 from ps.client.running import Fleet, fleet
 from ps.real.proxy import Proxy, proxied
 from ps.real.work import train
@@ -214,7 +214,7 @@ class Hostile:
                     header, body = self.answer(stream)
                     assert is_greeting or header.flags & ERROR, (made, header, bytes(body))
                     self.refused(body)
-        except (Closed, OSError):
+        except (ConnectionClosed, OSError):
             self.outcomes["ended"] += 1
             ends = True
         if is_greeting:
@@ -232,7 +232,7 @@ class Hostile:
 
     def refused(self, body: bytes | bytearray) -> str:
         """The code of a refusal, which must be one that users know."""
-        refusal = Refusal.from_body(body)
+        refusal = RequestError.from_body(body)
         assert refusal.code in CODES and refusal.message, refusal
         self.outcomes[refusal.code] += 1
         return refusal.code

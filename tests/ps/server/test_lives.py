@@ -10,11 +10,11 @@ import pytest
 
 from paddock.ps import OptimizerSpec, SparseSpec
 from paddock.ps.client.peer import Peer
-from paddock.ps.durable.files import read_json, write_json
 from paddock.ps.link import Identity, Link
-from paddock.ps.protocol.frames import Flag, Header, Op
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.store import Store
+from paddock.ps.storage.files import read_json, write_json
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Flag, Header, Op
 from ps.client.running import Fleet, fleet
 
 WORDS = SparseSpec("words", 2, OptimizerSpec("sgd", lr=1.0))
@@ -66,11 +66,11 @@ def test_a_stranger_cannot_put_a_trainer_out_for_good(server: int) -> None:
             (push, body),
         ):
             link.send(header, *pieces)
-            with pytest.raises(Refusal):
+            with pytest.raises(RequestError):
                 link.receive()
         link.close()
         peer = Peer(0, two.endpoints.split(",")[0], identity, 5.0)
-        with pytest.raises(Refusal, match="above"):
+        with pytest.raises(RequestError, match="above"):
             peer.ask(Op.JOIN, {"strategy": "async", "life": "y", "above": LARGEST})
         peer.end()
         assert begun(two) == 2
@@ -92,9 +92,9 @@ def test_of_two_processes_the_older_one_cannot_begin_again() -> None:
         first = two.client()
         first.create(WORDS)
         with two.client():
-            with pytest.raises(Refusal, match="is not its newest, 2 is"):
+            with pytest.raises(RequestError, match="is not its newest, 2 is"):
                 first.peers[1].ask(Op.FENCE, {"life": first.traffic.life})
-            with pytest.raises(Refusal, match="the server knows life"):
+            with pytest.raises(RequestError, match="the server knows life"):
                 first.close()
             assert two.servers[0].store.closed == set()
 

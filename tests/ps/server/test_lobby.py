@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from paddock.ps.client.client import Client
-from paddock.ps.protocol.frames import Header, Op, encode
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Header, Op, encode
 from ps.client.running import Fleet, fleet
 from ps.running import eventually
 
@@ -51,7 +51,7 @@ def test_a_refusal_and_a_broken_pull_wake_their_connection() -> None:
     with trainers(3) as (running, (one, two, three)):
         link = one.peers[0].link("pull")
         link.send(Header(Op.PULL, table=9, count=1), bytes(8))
-        with pytest.raises(Refusal, match="no table number 9"):
+        with pytest.raises(RequestError, match="no table number 9"):
             link.receive()
         stream = two.peers[0].link("pull").stream
         whole = encode(Header(Op.PULL, count=1), bytes(8)) + bytes(8)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paddock.ps.durable.files import Piece
-from paddock.ps.durable.log import Device
 from paddock.ps.server.cut import Cut
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
+from paddock.ps.storage.files import Piece
+from paddock.ps.storage.log import Device
 from ps.client.running import Fleet, fleet
 from ps.running import eventually
 

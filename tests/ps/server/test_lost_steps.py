@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from paddock.ps.client.client import Client
-from paddock.ps.durable.files import read_json, write_json
-from paddock.ps.protocol.frames import Op
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.identity import boot_id
 from paddock.ps.server.main import finish
 from paddock.ps.spec import SparseSpec
+from paddock.ps.storage.files import read_json, write_json
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Op
 from ps.client.running import Fleet, fleet
 
 WORDS = SparseSpec("words", 2)
@@ -64,7 +64,7 @@ def test_a_trainer_that_joins_is_told(job: tuple[Fleet, Client], index: int) -> 
     end(ps)
     set_back(servers, index)
     told = f"the newest step of server {index} is 3, the job is at 10 (server 1 says)"
-    with pytest.raises(Refusal, match="load a checkpoint") as caught:
+    with pytest.raises(RequestError, match="load a checkpoint") as caught:
         servers.client(strategy="sync")
     assert caught.value.code == "lost"
     assert told in caught.value.message
@@ -74,7 +74,7 @@ def test_a_commit_that_leaves_steps_out_is_refused(job: tuple[Fleet, Client]) ->
     """And repeats of those that are done are taken, without an effect."""
     servers, ps = job
     peer, store = ps.peers[1], servers.servers[1].store
-    with pytest.raises(Refusal, match="newest step of server 1 is 10, the job is at 12"):
+    with pytest.raises(RequestError, match="newest step of server 1 is 10, the job is at 12"):
         peer.ask(Op.COMMIT, {"step": 12, "members": []})
     peer.ask(Op.COMMIT, {"step": 4, "members": []})
     assert store.committed == 10

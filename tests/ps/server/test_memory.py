@@ -9,10 +9,10 @@ import pytest
 
 from paddock.errors import PaddockError
 from paddock.ps import DenseSpec, OptimizerSpec, SparseSpec
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.main import finish, make_server
 from paddock.ps.server.options import read_options
 from paddock.ps.table.memory import machine_bytes
+from paddock.ps.wire.errors import RequestError
 from ps.client.running import fleet
 
 WORDS = SparseSpec("words", 2, OptimizerSpec("sgd", lr=1.0))
@@ -35,7 +35,7 @@ def test_a_push_that_cannot_be_carried_out_is_never_refused(
             ps.push("words", [7], np.ones((1, 2)))
             with pytest.raises(PaddockError, match="has not answered") as caught:
                 ps.flush()
-            assert not isinstance(caught.value, Refusal)
+            assert not isinstance(caught.value, RequestError)
             with pytest.raises(PaddockError, match="has not answered"):
                 ps.pull("words", [7])  # What is half applied is shown to nobody.
         with pytest.raises(PaddockError, match="MemoryError") as ended:
@@ -105,7 +105,7 @@ def test_what_comes_otherwise_counts_against_the_limit_too() -> None:
         ps.flush()
         ps.create(DenseSpec("bias", 800_000, OptimizerSpec("sgd", lr=1.0)))
         keys = np.arange(8000)
-        with pytest.raises(Refusal, match="no row can be added to table 'words'"):
+        with pytest.raises(RequestError, match="no row can be added to table 'words'"):
             ps.push("words", keys, np.ones((8000, 64)))
             ps.flush()
         ps.push("words", [1], np.ones((1, 64)))

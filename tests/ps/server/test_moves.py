@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.admin import Admin, plan, read_settings
 from paddock.ps.client.client import Client
-from paddock.ps.durable.arrays import Arrays
 from paddock.ps.link import Identity, Link
-from paddock.ps.protocol.frames import Header, Op
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.checks import check
 from paddock.ps.server.cut import Cut
 from paddock.ps.server.mover import MOVES, Attempt, Mover
 from paddock.ps.server.moves import PHASES, Arrival, Moves
 from paddock.ps.server.store import Store
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
+from paddock.ps.storage.arrays import Arrays
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Header, Op
 from ps.client.running import Fleet, fleet
 from ps.running import eventually
 
@@ -302,7 +302,7 @@ def test_a_part_that_no_server_sent_is_refused(sequence: int, giver: int, messag
         store = servers.servers[0].store
         shard = next(n for n in range(8) if n not in store.tables[0].owned)
         header = Header(Op.ADOPT, count=1, step=1 << 32, sequence=sequence)
-        with pytest.raises(Refusal, match=message):
+        with pytest.raises(RequestError, match=message):
             check(store, header, shard.to_bytes(4, "little") + giver.to_bytes(4, "little"))
 
 
@@ -328,12 +328,12 @@ def test_only_what_is_here_as_a_whole_is_owned_and_only_what_is_frozen_is_given(
     with fleet(2) as servers, servers.client() as ps, admin(servers) as orders:
         declare(ps)
         give = b'{"shard": 0, "to": 1, "version": 5}'
-        with pytest.raises(Refusal, match="not frozen"):
+        with pytest.raises(RequestError, match="not frozen"):
             servers.servers[0].engine.write(Header(Op.MOVE), give)
-        with pytest.raises(Refusal, match="cannot move from server 0 to 7") as refused:
+        with pytest.raises(RequestError, match="cannot move from server 0 to 7") as refused:
             orders.peers[0].ask(Op.CONTROL, {"do": "move", "table": "words", "shard": 0, "to": 7})
         assert refused.value.hint == "the others are 1"
-        with pytest.raises(Refusal, match="not here as a whole"):
+        with pytest.raises(RequestError, match="not here as a whole"):
             own = {"shard": 0, "version": 1 << 32, "own": True, "step": 0}
             orders.peers[1].ask(Op.ADOPT, own, table=0)
         assert is_at_rest(servers)
@@ -347,19 +347,19 @@ def test_later_pushes_do_not_overtake_one_that_was_sent_away() -> None:
     first = Header(Op.PUSH, sequence=4, trainer=3, incarnation=9)
     later = first._replace(sequence=5)
     open_shard = np.array([0])
-    with pytest.raises(Refusal, match="shard 1 moves"):
+    with pytest.raises(RequestError, match="shard 1 moves"):
         moves.check_push(first, np.array([1]))
-    with pytest.raises(Refusal, match="push 5 waits for push 4"):
+    with pytest.raises(RequestError, match="push 5 waits for push 4"):
         moves.check_push(later, open_shard)
     moves.check_push(later._replace(trainer=4), open_shard)
     moves.skipped(first)
     moves.check_push(later, open_shard)
     moves.give(1, 2, version)
-    with pytest.raises(Refusal, match="shard 1 moves"):  # It may not be on the disk.
+    with pytest.raises(RequestError, match="shard 1 moves"):  # It may not be on the disk.
         moves.check_pull(np.array([1]))
     moves.stay(1, version)
     moves.check_pull(open_shard)
-    with pytest.raises(Refusal, match="is server 2's now") as caught:
+    with pytest.raises(RequestError, match="is server 2's now") as caught:
         moves.check_pull(np.array([0, 1, 3]))
     assert caught.value.facts == {"owners": {"1": 2}, "wait": True}
     assert moves.behind == {}
@@ -379,7 +379,7 @@ def test_what_comes_before_the_first_shard_of_all_waits_for_it(
 
         def after(step: str) -> None:
             if step == "move":
-                with pytest.raises(Refusal, match=f"table '{table}': shard 0 moves"):
+                with pytest.raises(RequestError, match=f"table '{table}': shard 0 moves"):
                     taker.check_pull(np.array([0]))
                 thread.start()
                 eventually(lambda: taker.behind, "a push waits at the taker")
@@ -473,7 +473,7 @@ def test_a_wrong_order_names_what_is_wrong() -> None:
     """Table, shard and server."""
     with fleet(2) as servers, servers.client() as ps, admin(servers) as orders:
         declare(ps)
-        with pytest.raises(Refusal, match="cannot move from server 0 to 2"):
+        with pytest.raises(RequestError, match="cannot move from server 0 to 2"):
             orders.move("words", 0, 2)
         with pytest.raises(UsageError, match="'words' has no shard 8"):
             orders.move("words", 8, 1)
@@ -488,7 +488,7 @@ def test_a_memory_limit_refuses_a_shard() -> None:
         ps.set("words", np.arange(20000), np.ones((20000, 4), np.float32))
         store = servers.servers[1].store
         store.memory_limit_bytes = store.nbytes + 100000
-        with pytest.raises(Refusal, match="it cannot take another shard"):
+        with pytest.raises(RequestError, match="it cannot take another shard"):
             for shard in range(4):
                 orders.move("words", shard, 1)
         ps.push("words", np.arange(100), np.ones((100, 4), np.float32))

@@ -11,12 +11,12 @@ import pytest
 
 from paddock.ps.client.client import Client
 from paddock.ps.consistency.step_words import Expelled
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.main import finish, make_server
 from paddock.ps.server.options import read_options
 from paddock.ps.server.serve import Server
 from paddock.ps.server.services import Desk
 from paddock.ps.spec import SparseSpec
+from paddock.ps.wire.errors import RequestError
 
 
 class Counter:
@@ -99,7 +99,7 @@ def test_loaded_checkpoint_has_the_notes_of_its_time(tmp_path: Path) -> None:
 def test_unknown_service_is_refused_by_name(tmp_path: Path) -> None:
     """A server of an older version says so at once."""
     server = start(tmp_path)
-    with client(server) as ps, pytest.raises(Refusal, match="no service 'data'"):
+    with client(server) as ps, pytest.raises(RequestError, match="no service 'data'"):
         ps.call("data", {})
     finish(server)
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from paddock.ps.protocol.frames import BODY_MAX, Header, Op, encode
 from paddock.ps.server.serve import STRANGERS_MAX
+from paddock.ps.wire.frames import BODY_MAX, Header, Op, encode
 from ps.client.running import fleet
 from ps.running import eventually
 

@@ -14,8 +14,8 @@ import pytest
 
 from paddock.errors import UsageError
 from paddock.ps.client.client import Client
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import SparseSpec
+from paddock.ps.wire.errors import RequestError
 from ps.client.running import Fleet, fleet
 
 SECONDS_MAX = 10.0
@@ -108,7 +108,7 @@ def test_a_lost_trainer_fails_the_job_by_name() -> None:
         for peer in one.peers:
             peer.close()  # As if it had been killed.
         zero.push("words", [1], ROW)
-        with pytest.raises(Refusal, match=r"trainer 1 was silent for 0.3 s"):
+        with pytest.raises(RequestError, match=r"trainer 1 was silent for 0.3 s"):
             zero.step()
         assert "trainer 1" in chief(servers)["failure"]
         for peer in zero.peers:
@@ -215,7 +215,7 @@ def test_a_barrier_hears_of_a_lost_trainer(strategy: str) -> None:
     with fleet(1, "--num_gradient_servers=2", "--trainer-timeout=0.3") as servers:
         zero, one = both(servers, strategy)
         alone(one)
-        with pytest.raises(Refusal, match=r"trainer 1 was silent for 0.3 s") as caught:
+        with pytest.raises(RequestError, match=r"trainer 1 was silent for 0.3 s") as caught:
             zero.barrier("read")
         assert caught.value.code == "failed" and "--on-lost-trainer" in caught.value.hint
         assert chief(servers)["barriers"] == {}
@@ -238,7 +238,7 @@ def test_a_barrier_says_who_has_not_come_in_time() -> None:
     with fleet(1, "--num_gradient_servers=3") as servers, ThreadPoolExecutor(1) as pool:
         zero, one, two = [servers.client(trainer=i, trainers=3) for i in range(3)]
         waits = pool.submit(two.barrier, "read")
-        with pytest.raises(Refusal, match=r"barrier 'read': trainer 1 has not come in 0.4 s"):
+        with pytest.raises(RequestError, match=r"barrier 'read': trainer 1 has not come in 0.4 s"):
             zero.barrier("read", timeout=0.4)
         with pytest.raises(UsageError, match="timeout is 0"):
             zero.barrier("read", timeout=0)
@@ -258,7 +258,7 @@ def test_trainers_that_all_wait_for_one_another_are_told_where() -> None:
             pool.submit(epochs, one, "step", "step", "end"),
         ]
         for end in ends:
-            with pytest.raises(Refusal) as caught:
+            with pytest.raises(RequestError) as caught:
                 end.result(SECONDS_MAX)
             assert "trainer 0 waits at barrier 'end'" in caught.value.message
             assert "trainer 1 waits at step 2" in caught.value.message

@@ -10,11 +10,11 @@ import pytest
 
 from paddock.errors import PaddockError
 from paddock.ps.consistency.lease import Ask, Reply, Request
-from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.protocol.values import value_from
 from paddock.ps.server import identity
 from paddock.ps.server.identity import MemberFile
 from paddock.ps.server.witness import Witness, request_body
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.values import value_from
 
 
 def order(ask: Ask, server: int, *, version: int = 0, **facts: Any) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def test_a_damaged_register_grants_nothing(tmp_path: Path) -> None:
 def test_what_is_no_request_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     """And leaves no file."""
     witness = Witness(tmp_path)
-    with pytest.raises(Refusal, match="no request"):
+    with pytest.raises(RequestError, match="no request"):
         witness.answer({**order(Ask.TAKE, 7, is_first=True), **change})
     assert not list(tmp_path.glob("witness-*.json"))
 

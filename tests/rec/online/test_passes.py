@@ -15,7 +15,7 @@ import pytest
 
 from paddock import ps
 from paddock.errors import EXIT_DEADLINE, PaddockError
-from paddock.ps.durable.checkpoint import list_checkpoints, open_checkpoint
+from paddock.ps.storage.checkpoint import list_checkpoints, open_checkpoint
 from paddock.rec import loop
 from paddock.rec.learner import Item
 from paddock.rec.online.keeping import PassDue, PassKeeper

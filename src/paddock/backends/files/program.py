@@ -33,7 +33,7 @@ PS_PACKAGES = ("ps", "data", "rec")
 LEFT_OUT = (
     "data/check.py", "data/declared.py", "data/ids.py", "data/split.py", "data/split_parquet.py",
     "ps/client/admin.py", "ps/client/transfer.py", "ps/consistency/explain.py",
-    "ps/durable/paddle_text.py", "rec/config/reference.py", "rec/models/reference.py",
+    "ps/storage/paddle_text.py", "rec/config/reference.py", "rec/models/reference.py",
     "watch/slow.py", "watch/view.py", "jobfile/dialects/written.py",
 )  # fmt: skip
 PS_MODULES = ("__main__.py", "cli/pserver.py")

@@ -20,7 +20,7 @@ def push_batch(parts: Sequence[Rows | Learned | Running]) -> None:
     """Sends the gradients of a batch: all of them, or none when one of them is not finite.
 
     Afterwards no gradient waits, whatever happened: the next batch begins with none of this one.
-    Raises Refusal.
+    Raises RequestError.
     """
     try:
         for part in parts:
@@ -109,7 +109,7 @@ class Tensors(FlatParameters):
         super().__init__(client, [framework.array(tensor) for tensor in tensors], **options)
 
     def hold(self, grads: Floats, used: list[bool]) -> None:
-        """Takes a gradient, to be pushed. Raises Refusal when it is not finite."""
+        """Takes a gradient, to be pushed. Raises RequestError when it is not finite."""
         check_finite(self.table, grads, None)
         self._grads, self._used = grads, used
 
@@ -238,6 +238,6 @@ class DenseBase:
     def push(self) -> None:
         """Sends the gradients of what was used as one vector, and clears them.
 
-        Raises Refusal, and clears them too, when one is not finite.
+        Raises RequestError, and clears them too, when one is not finite.
         """
         push_batch(self.parts)

@@ -114,7 +114,7 @@ class Rows(Table):
             self.push()
 
     def gather(self) -> None:
-        """Makes one gradient of those that wait. Raises Refusal when it is not finite."""
+        """Makes one gradient of those that wait. Raises RequestError when it is not finite."""
         if self._pieces:
             one = _merged(self._pieces)
             self._pieces = [one]

@@ -42,7 +42,7 @@ class TrainerBase:
     def step(self, loss: Any = None) -> None:
         """Ends a batch: backward of loss (where given), push, step, pull.
 
-        Raises Refusal when a gradient is not finite: nothing of the batch is sent then, its
+        Raises RequestError when a gradient is not finite: nothing of the batch is sent then, its
         gradients are dropped, and the next batch goes on as if this one had not been. Raises
         UsageError when loss is no tensor.
         """

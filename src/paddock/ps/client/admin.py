@@ -23,11 +23,11 @@ from paddock.ps.client.peer import OnProgress, Peer, no_progress
 from paddock.ps.client.pieces import Column, Known, cut, frames
 from paddock.ps.client.place import SERVERS, read_place
 from paddock.ps.client.redirect import shrink
-from paddock.ps.durable.checkpoint import Checkpoint
 from paddock.ps.link import Identity, Link, read_token
-from paddock.ps.protocol.frames import Header, Op
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import SparseSpec, from_json
+from paddock.ps.storage.checkpoint import Checkpoint
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Header, Op
 
 PURPOSE = "admin"
 # A shard that moves is asked for again after so long, and for so long. A step of sync that takes
@@ -142,7 +142,7 @@ class Admin:
         for peer in self.peers:
             try:
                 peer.link(PURPOSE)
-            except Refusal:
+            except RequestError:
                 raise
             except PaddockError as error:
                 raise _named(error, peer.endpoints[0]) from error
@@ -218,7 +218,7 @@ class Admin:
             raise UsageError(f"table {table!r} is dense", hint="sparse tables shrink")
         until = time.monotonic() + MOVING_SECONDS
 
-        def heed(refusal: Refusal) -> None:
+        def heed(refusal: RequestError) -> None:
             if refusal.code != "moved" or time.monotonic() > until:
                 raise refusal
             time.sleep(LOOK_SECONDS)
@@ -246,7 +246,7 @@ class Admin:
             try:
                 did = self.peers[source].ask(Op.CONTROL, order, wait=True)
                 return Moved(table, shard, source, to, did["bytes"], did["seconds"])
-            except Refusal as refusal:
+            except RequestError as refusal:
                 if refusal.code != "moved" or time.monotonic() > until:  # By somebody else.
                     raise
 
@@ -302,7 +302,7 @@ class Admin:
 
 def _named(error: PaddockError, endpoint: str) -> PaddockError:
     """The error with the server's endpoint in it."""
-    if isinstance(error, Refusal) or endpoint in error.message:
+    if isinstance(error, RequestError) or endpoint in error.message:
         return error
     return PaddockError(f"server {endpoint}: {error.message}", hint=error.hint)
 

@@ -14,16 +14,16 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.files import fetch, forget, send
 from paddock.ps.client.peer import OnProgress, Peer, no_progress, tell_all
 from paddock.ps.consistency.positions import is_exact, lowest
-from paddock.ps.durable.checkpoint import (
+from paddock.ps.spec import from_json, to_json
+from paddock.ps.storage.checkpoint import (
     Checkpoint,
     check_specs,
     latest_name,
     open_checkpoint,
 )
-from paddock.ps.durable.saving import abandon_checkpoint, begin_checkpoint, commit_checkpoint
-from paddock.ps.protocol.frames import Op
-from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.spec import from_json, to_json
+from paddock.ps.storage.saving import abandon_checkpoint, begin_checkpoint, commit_checkpoint
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Op
 
 MODES = ("full", "delta")
 # The chief completes no step for so long while a save begins.
@@ -62,7 +62,7 @@ def save(
     for left in reversed(range(SAVES_MAX)):
         try:
             return _save(peers, path, job, base, keep, progress)
-        except Refusal as refusal:
+        except RequestError as refusal:
             if refusal.code != "deadline" or not left:
                 raise  # Else a server does not keep its cut any more: it was started again, say.
     raise AssertionError("one of them has returned or raised")
@@ -116,7 +116,7 @@ def _take_cuts(peers: Sequence[Peer]) -> list[dict[str, Any]]:
     peers[0].ask(Op.CONTROL, {"do": "hold", "seconds": 0})
     if len({cut["committed"] for cut in cuts}) > 1:
         reason = f"a step was done while the save began: {HOLD_SECONDS:g} s were not enough"
-        raise Refusal("deadline", reason, hint="save again")
+        raise RequestError("deadline", reason, hint="save again")
     return cuts
 
 

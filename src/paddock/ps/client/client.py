@@ -36,10 +36,10 @@ from paddock.ps.client.traffic import Traffic, Wanted
 from paddock.ps.consistency.positions import Progress, position_objection
 from paddock.ps.link import Identity, read_token
 from paddock.ps.optimizers.rules import check_optimizer
-from paddock.ps.protocol.frames import Op
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec, to_json
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import deal, expand, sum_by, unique
+from paddock.ps.wire.frames import Op
 
 if TYPE_CHECKING:
     from paddock.ps.client.merged import TrainerThread
@@ -79,7 +79,7 @@ class Client:
 
     Raises:
         UsageError: with all that is missing or wrong.
-        Refusal: a server does not take this trainer.
+        RequestError: a server does not take this trainer.
         PaddockError: a server has not answered for `timeout` seconds.
     """
 
@@ -135,7 +135,7 @@ class Client:
 
         Raises:
             UsageError: with all that is wrong with the spec.
-            Refusal: the servers have a table of this name with another spec.
+            RequestError: the servers have a table of this name with another spec.
         """
         if not isinstance(spec, (SparseSpec, DenseSpec)):
             raise UsageError(
@@ -256,7 +256,7 @@ class Client:
 
         Raises:
             UsageError: a shape or a type is wrong; nothing was sent.
-            Refusal: a gradient is not finite; nothing was sent.
+            RequestError: a gradient is not finite; nothing was sent.
         """
         self._sparse(table)
         self.push_many({table: (keys, grads, shows, clicks)})
@@ -271,7 +271,7 @@ class Client:
     ) -> list[Column]:
         """What push() was given, checked, one row a key: distinct keys, gradients, statistics.
 
-        The arrays are the caller's to keep. Sends nothing. Raises UsageError, Refusal.
+        The arrays are the caller's to keep. Sends nothing. Raises UsageError, RequestError.
         """
         _, spec = self._sparse(table)
         asked = as_keys(table, keys)
@@ -433,7 +433,7 @@ class Client:
         """Wait for all trainers of the job, as long as none is lost; at most `timeout` seconds.
 
         Raises:
-            Refusal: names who is lost, has not come in time, or waits elsewhere.
+            RequestError: names who is lost, has not come in time, or waits elsewhere.
         """
         if timeout is not None and not timeout > 0:
             raise UsageError(f"barrier {name!r}: timeout is {timeout}", hint="seconds, or None")

@@ -1,7 +1,7 @@
 """A checkpoint's files over the wire, for servers that do not see the directory of this process.
 
 Piece by piece, a server after the other: a frame of memory here and there, and the time that the
-network needs for all of them. The other side of it is durable/spool.py.
+network needs for all of them. The other side of it is storage/spool.py.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from pathlib import Path
 
 from paddock.errors import PaddockError
 from paddock.ps.client.peer import Peer
-from paddock.ps.durable.checkpoint import MANIFEST, PART, SAME, Checkpoint
-from paddock.ps.durable.files import sync_files, sync_path, writing
-from paddock.ps.durable.spool import LOAD, SAVE
-from paddock.ps.protocol.frames import BODY_MAX, Op
+from paddock.ps.storage.checkpoint import MANIFEST, PART, SAME, Checkpoint
+from paddock.ps.storage.files import sync_files, sync_path, writing
+from paddock.ps.storage.spool import LOAD, SAVE
+from paddock.ps.wire.frames import BODY_MAX, Op
 
 PIECE = BODY_MAX // 2  # With the file's name it is a frame.
 

@@ -12,8 +12,8 @@ from paddock.ps.client.place import Place
 from paddock.ps.client.strategy import Strategy
 from paddock.ps.consistency.geo import GeoRows, GeoVector
 from paddock.ps.link import Link
-from paddock.ps.protocol.frames import BODY_MAX, Flag, Header, Op
 from paddock.ps.spec import DenseSpec
+from paddock.ps.wire.frames import BODY_MAX, Flag, Header, Op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

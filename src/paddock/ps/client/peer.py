@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.link import Identity, Link
-from paddock.ps.protocol.frames import Buffer, Header, Op
-from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.stream import Closed, Silent
+from paddock.ps.stream import ConnectionClosed, ReadTimeout
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Buffer, Header, Op
 
 T = TypeVar("T")
 # Unacknowledged frames of one server, whatever the batches: 256 MiB at most.
@@ -88,7 +88,7 @@ class Peer:
         # Numbers of refused frames: told to the server, so that its window has no gap.
         self._refused: list[int] = []
         # Frames that were refused because their shard is elsewhere, oldest first: of nobody's yet.
-        self.moved: deque[tuple[Unacknowledged, Refusal]] = deque()
+        self.moved: deque[tuple[Unacknowledged, RequestError]] = deque()
         self._is_mixed = False
         self._links: dict[str, Link] = {}
         self.is_ended = False
@@ -115,33 +115,36 @@ class Peer:
                     link.close()
                     raise
                 return link
-            except (Closed, Silent) as error:
+            except (ConnectionClosed, ReadTimeout) as error:
                 problem = error
                 self.endpoints.append(self.endpoints.pop(0))  # The other one of a pair is next.
         assert problem is not None
         raise problem
 
     def _recognise(self, link: Link) -> None:
-        """Raises Closed when another one of a pair serves, Refusal when the state is not ours."""
+        """Raises ConnectionClosed when another one of a pair serves, RequestError when its state
+        is not ours."""
         welcome = link.welcome
         if welcome.role != "primary" or welcome.epoch < self.epoch:
-            raise Closed(f"server {link.endpoint} is a {welcome.role} (epoch {welcome.epoch})")
+            raise ConnectionClosed(
+                f"server {link.endpoint} is a {welcome.role} (epoch {welcome.epoch})"
+            )
         if self.servers and (welcome.server, welcome.servers) != (self.index, self.servers):
-            raise Refusal(
+            raise RequestError(
                 "usage",
                 f"{link.endpoint} is server {welcome.server} of {welcome.servers}, here it is "
                 f"listed as {self.index} of {self.servers}",
                 hint="list all servers of the job, in the order that the servers were given",
             )
         if self.server_id and welcome.server_id != self.server_id:
-            raise Refusal(
+            raise RequestError(
                 "lost",
                 f"server {self.index} ({link.endpoint}) came back without its state: "
                 "its tables are gone, and training on would be training on new ones",
                 hint="give it back its --data-dir, or load a checkpoint and start the job again",
             )
         if welcome.newest < self._acknowledged:
-            raise Refusal(
+            raise RequestError(
                 "lost",
                 f"server {self.index} ({link.endpoint}) has this trainer's pushes up to number "
                 f"{welcome.newest}, but had acknowledged number {self._acknowledged}: the end of "
@@ -170,12 +173,12 @@ class Peer:
         while True:
             try:
                 return action(self.link(purpose))
-            except (Closed, Silent) as error:
+            except (ConnectionClosed, ReadTimeout) as error:
                 self.lost(purpose, error, deadline)
                 left = max(0.0, deadline - time.monotonic())
                 time.sleep(min(left, wait * (1.0 + 0.1 * random.random())))
                 wait = min(wait * factor, longest)
-            except Refusal:
+            except RequestError:
                 raise
             except BaseException:
                 self.drop(purpose)  # An answer that nobody has read would be taken for the next.
@@ -251,7 +254,7 @@ class Peer:
             return  # It could not be reached just now; reach tries again, and sends all of them.
         try:
             self.link("push").post(header, *body)
-        except (Closed, Silent):
+        except (ConnectionClosed, ReadTimeout):
             self.drop("push")
             self.reconnects += 1
 
@@ -272,14 +275,15 @@ class Peer:
     def settle(self, oldest_batch: int) -> None:
         """Wait until nothing of a batch before `oldest_batch` is unacknowledged, and not much else.
 
-        Raises Refusal, once for all, when the server refused frames: nothing of these was applied.
+        Raises RequestError, once for all, when the server refused frames: nothing of these was
+        applied.
         Frames of shards that have moved go to `moved`; then all others have been answered, too.
         """
         waiting = self.unacknowledged
         # They keep their place, the first, while others are answered: so that after a broken
         # connection all come again in their order.
-        moved: list[Refusal] = []
-        problem: Refusal | None = None
+        moved: list[RequestError] = []
+        problem: RequestError | None = None
         deadline = time.monotonic() + self.timeout
         while len(waiting) > len(moved) and (
             moved or len(waiting) >= FRAMES_MAX or self._oldest() < oldest_batch
@@ -293,12 +297,12 @@ class Peer:
             try:
                 answer, _ = link.receive()
                 if answer.sequence != sent.sequence:
-                    raise Closed("answers came out of order")
+                    raise ConnectionClosed("answers came out of order")
                 self._acknowledged = max(self._acknowledged, sent.sequence)
-            except (Closed, Silent) as error:
+            except (ConnectionClosed, ReadTimeout) as error:
                 self.lost("push", error, deadline)
                 continue
-            except Refusal as refusal:
+            except RequestError as refusal:
                 if refusal.code == "moved":
                     moved.append(refusal)
                     continue
@@ -332,7 +336,7 @@ class Peer:
         return self.retry(self.purpose, once)
 
     def read_file(self, file: str, offset: int) -> Buffer:
-        """A frame of a file that the server keeps for this side (durable/spool.py)."""
+        """A frame of a file that the server keeps for this side (storage/spool.py)."""
         return self.exchange(self._header(Op.READ), _json(file=file, offset=offset))
 
     def write_file(self, file: str, offset: int, content: Buffer) -> None:
@@ -369,7 +373,7 @@ class Peer:
                 link.stream.set_silence(0)
             try:
                 _, answer = link.receive()
-            except Silent:
+            except ReadTimeout:
                 if not again:
                     raise
                 self.drop(self.purpose)
@@ -418,6 +422,6 @@ def ask_once(
     except BaseException as error:
         for peer, purpose, *_ in asked:  # What nobody has read would be taken for the next answer.
             peer.drop(purpose)
-        if not isinstance(error, (Closed, Silent, Refusal)):
+        if not isinstance(error, (ConnectionClosed, ReadTimeout, RequestError)):
             raise
     return False

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.protocol.frames import BODY_MAX, Buffer, Flag, Header, Op
 from paddock.ps.spec import DenseSpec, TableSpec
 from paddock.ps.stream import raw
 from paddock.ps.table.sharding import group
+from paddock.ps.wire.frames import BODY_MAX, Buffer, Flag, Header, Op
 
 if TYPE_CHECKING:
     from paddock.ps.client.pulls import Pull

@@ -15,10 +15,10 @@ import numpy as np
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.pieces import Column, Keys, Known, Rows, cut_rows, cut_vector
 from paddock.ps.link import Link
-from paddock.ps.protocol.frames import BODY_MAX, HEADER_SIZE, Buffer, Header, Op
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import DENSE_SHARD_MAX, DenseSpec
-from paddock.ps.stream import Closed, Silent, raw
+from paddock.ps.stream import ConnectionClosed, ReadTimeout, raw
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import BODY_MAX, HEADER_SIZE, Buffer, Header, Op
 
 # What the kernel's buffers take even while nobody reads.
 AHEAD_BYTES = 256 << 10
@@ -41,7 +41,7 @@ class Request:
     header: Header
     body: Buffer
     into: memoryview
-    refusal: Refusal | None = None
+    refusal: RequestError | None = None
 
     @property
     def size(self) -> int:
@@ -96,7 +96,7 @@ class Pull:
         rows[self._order] = self._rows
         return rows
 
-    def moved(self) -> list[Refusal]:
+    def moved(self) -> list[RequestError]:
         """Why some of it did not come: its shards are another server's now."""
         return [request.refusal for request in self.requests if request.refusal is not None]
 
@@ -128,11 +128,11 @@ def _run(peer: Peer, requests: list[Request]) -> Generator[None, None, None]:
                 yield
                 link.receive_into(requests[received].into)
                 deadline = time.monotonic() + peer.timeout
-            except (Closed, Silent) as error:
+            except (ConnectionClosed, ReadTimeout) as error:
                 peer.lost("pull", error, deadline)
                 peer.retry("pull", lambda link: None)
                 continue
-            except Refusal as refusal:
+            except RequestError as refusal:
                 if refusal.code != "moved":
                     raise
                 requests[received].refusal = refusal
@@ -155,7 +155,7 @@ class Flight:
         self._turn()
 
     def land(self) -> None:
-        """Read all answers. Raises Refusal, but for shards that have moved; PaddockError."""
+        """Read all answers. Raises RequestError, but for shards that have moved; PaddockError."""
         while self._runs:
             self._turn()
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from paddock.ps.client.peer import OnProgress, Peer, Unacknowledged, no_progress
 from paddock.ps.client.pieces import DENSE_OPS, LAST, Column, Known, cut, frames
-from paddock.ps.protocol.frames import Flag, Op
-from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Flag, Op
 
 if TYPE_CHECKING:
     from paddock.ps.client.traffic import Traffic
@@ -38,7 +38,7 @@ class Patience:
         self._wait = WAIT_SECONDS[0]
         self._turns = 0
 
-    def pause_for(self, refusals: Sequence[Refusal]) -> None:
+    def pause_for(self, refusals: Sequence[RequestError]) -> None:
         """Wait a moment for a shard on its way. Raises a refusal after so many seconds.
 
         Two servers that name each other are between two steps of a move, so turns are counted.
@@ -55,12 +55,12 @@ class Patience:
         self._wait = min(self._wait * WAIT_SECONDS[1], WAIT_SECONDS[2])
 
 
-def learn(known: Known, refusal: Refusal) -> None:
+def learn(known: Known, refusal: RequestError) -> None:
     """Take over the owners that a refusal names."""
     owners = refusal.facts.get("owners")
     for shard, server in owners.items() if isinstance(owners, dict) else ():
         if int(server) >= len(known.numbers):
-            raise Refusal(
+            raise RequestError(
                 "moved",
                 f"shard {shard} of table {known.spec.name!r} is server {server}'s now, which "
                 "this trainer does not know",
@@ -69,7 +69,9 @@ def learn(known: Known, refusal: Refusal) -> None:
         known.owners[int(shard)] = int(server)
 
 
-def heed(traffic: Traffic, known: Known, refusals: Sequence[Refusal], patience: Patience) -> None:
+def heed(
+    traffic: Traffic, known: Known, refusals: Sequence[RequestError], patience: Patience
+) -> None:
     """A pull was refused: know more, or wait a moment. Raises one that is another no."""
     for refusal in refusals:
         if refusal.code != "moved":
@@ -131,7 +133,7 @@ def _again(traffic: Traffic, peer: Peer, frame: Unacknowledged) -> None:
 
 
 def shrink(
-    peers: Sequence[Peer], known: Known, heed: Callable[[Refusal], None],
+    peers: Sequence[Peer], known: Known, heed: Callable[[RequestError], None],
     progress: OnProgress = no_progress,
 ) -> int:  # fmt: skip
     """Have the owner of each shard shrink it; rows dropped. heed: a shard has moved: bring `known`
@@ -146,7 +148,7 @@ def shrink(
             order = {"shard": shard, "round": round_}
             try:
                 answer = peers[server].ask(Op.SHRINK, order, table=known.numbers[server])
-            except Refusal as refusal:
+            except RequestError as refusal:
                 heed(refusal)
         dropped += int(answer["dropped"])
     return dropped

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.peer import tell_all
 from paddock.ps.client.place import Place
-from paddock.ps.protocol.frames import Flag, Header, Op
-from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Flag, Header, Op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ class Strategy:
         for peer in traffic.peers:
             try:
                 peer.ask(Op.FENCE, {"states": states, "life": traffic.life, "step": done})
-            except Refusal as refusal:
+            except RequestError as refusal:
                 if "newest" not in refusal.facts:
                     raise
                 terms["above"] = refusal.facts["newest"]
@@ -179,7 +179,7 @@ class Sync(Clocked):
         """Wait for everything; a refusal spoils the step: it would be committed in parts."""
         try:
             traffic.settle(0)
-        except Refusal:
+        except RequestError:
             self.is_spoilt = True
             raise
 

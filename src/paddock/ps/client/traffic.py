@@ -19,9 +19,9 @@ from paddock.ps.client.pieces import LAST, Column, Keys, Known, Rows, Runs, cut,
 from paddock.ps.client.pulls import SMALL_BYTES, Flight, Pull
 from paddock.ps.client.redirect import Patience, heed, resume
 from paddock.ps.consistency.positions import Mark, Progress
-from paddock.ps.protocol.frames import Flag, Header, Op
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.spec import ScheduleSpec
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Flag, Header, Op
 
 STATISTICS, CONTRIBUTION = int(Flag.STATISTICS), int(Flag.CONTRIBUTION)
 PARTS_MAX = 0xFFFF  # Header.part
@@ -63,7 +63,7 @@ class Traffic:
         try:
             self.settle(behind)
         except PaddockError as error:
-            if isinstance(error, Refusal) or not error.retryable:
+            if isinstance(error, RequestError) or not error.retryable:
                 raise
             late = error
         yield
@@ -77,14 +77,14 @@ class Traffic:
 
         With 0, nothing is left unacknowledged.
         """
-        problem: Refusal | None = None
+        problem: RequestError | None = None
         patience = Patience(self.peers[0].timeout)
         while True:
             resume(self, patience)
             for peer in self.peers:
                 try:
                     peer.settle(self.batch + 1 - behind)
-                except Refusal as refusal:
+                except RequestError as refusal:
                     problem = problem or refusal
             if not any(peer.moved for peer in self.peers):
                 break  # Else what is sent again may be another server's once more.

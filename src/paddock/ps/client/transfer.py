@@ -20,18 +20,18 @@ from numpy.typing import NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.client.admin import Admin
-from paddock.ps.durable import export, paddle_text
-from paddock.ps.durable.arrays import Arrays
-from paddock.ps.durable.checkpoint import Checkpoint, open_checkpoint
-from paddock.ps.durable.saving import (
+from paddock.ps.optimizers.rules import check_optimizer
+from paddock.ps.optimizers.updater import Updater
+from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec
+from paddock.ps.storage import export, paddle_text
+from paddock.ps.storage.arrays import Arrays
+from paddock.ps.storage.checkpoint import Checkpoint, open_checkpoint
+from paddock.ps.storage.saving import (
     abandon_checkpoint,
     begin_checkpoint,
     commit_checkpoint,
     write_part,
 )
-from paddock.ps.optimizers.rules import check_optimizer
-from paddock.ps.optimizers.updater import Updater
-from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
 

@@ -17,8 +17,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.table.sharding import sum_by, unique
+from paddock.ps.wire.errors import RequestError
 
 # A trainer pushes step s + 1 after it has seen s committed, perhaps not by this server yet.
 STEPS_AHEAD_MAX = 2
@@ -69,16 +69,16 @@ class _Held(Generic[P]):
         self.nbytes = 0
         self._steps: dict[int, dict[int, tuple[int, dict[int, P]]]] = {}
 
-    def objection(self, step: int, more_bytes: int, limit_bytes: int) -> Refusal | None:
+    def objection(self, step: int, more_bytes: int, limit_bytes: int) -> RequestError | None:
         """Why a contribution cannot be taken now. limit_bytes: 0 is no limit."""
         if step > self.committed + STEPS_AHEAD_MAX:
-            return Refusal(
+            return RequestError(
                 "behind",
                 f"a contribution to step {step}, but step {self.committed} is the last one known",
                 facts={"step": self.committed},
             )
         if limit_bytes and self.nbytes + more_bytes > limit_bytes:
-            return Refusal(
+            return RequestError(
                 "memory",
                 f"contributions of a step take {self.nbytes + more_bytes} bytes, "
                 f"the limit is {limit_bytes}",

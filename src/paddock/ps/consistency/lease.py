@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from paddock.ps.protocol.values import value_from
+from paddock.ps.wire.values import value_from
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from paddock.errors import PaddockError
-from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.wire.errors import RequestError
 
 POSITION_BYTES_MAX = 4096
 # Of each trainer. Under sync at most one is of a step not committed yet.
@@ -30,7 +30,7 @@ POSITIONS_KEPT = 4
 UNKNOWN = -1
 
 
-def position_objection(position: object) -> Refusal | None:
+def position_objection(position: object) -> RequestError | None:
     """Why a data position cannot be kept; None when it can.
 
     >>> position_objection({"shard": 3, "offset": 4096}) is None
@@ -39,9 +39,9 @@ def position_objection(position: object) -> Refusal | None:
     try:
         size = len(json.dumps(position, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        return Refusal("usage", f"a data position must be JSON: {error}")
+        return RequestError("usage", f"a data position must be JSON: {error}")
     if size > POSITION_BYTES_MAX:
-        return Refusal(
+        return RequestError(
             "usage",
             f"a data position of {size} bytes, the limit is {POSITION_BYTES_MAX}",
             hint="keep shard and offset, not the data",

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from paddock.errors import Problem
-from paddock.ps.protocol.frames import Op
-from paddock.ps.protocol.refusals import Code
-from paddock.ps.protocol.values import value_from
+from paddock.ps.wire.errors import Code
+from paddock.ps.wire.frames import Op
+from paddock.ps.wire.values import value_from
 
 Strategy = Literal["sync", "half_async", "async", "geo", "staleness"]
 STRATEGIES: tuple[Strategy, ...] = ("sync", "half_async", "async", "geo", "staleness")

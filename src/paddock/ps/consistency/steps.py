@@ -86,7 +86,7 @@ from paddock.ps.consistency.step_words import (
     Welcome,
 )
 from paddock.ps.consistency.waits import NOBODY, Enrolled, Kept, Waits
-from paddock.ps.protocol.values import to_json, value_from
+from paddock.ps.wire.values import to_json, value_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -22,7 +22,7 @@ from paddock.ps.consistency.step_words import (
 )
 
 if TYPE_CHECKING:
-    from paddock.ps.protocol.refusals import Code
+    from paddock.ps.wire.errors import Code
 
 # A chief that got fewer ticks was itself stopped, and blames nobody for that time.
 TICKS_PER_DEADLINE = 4

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.ps.consistency.contributions import SparsePiece
-from paddock.ps.protocol.frames import Flag, Header
-from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Flag, Header
 
 Body = bytes | bytearray | memoryview
 DELTA, STATISTICS, CONTRIBUTION, LAST = (
@@ -29,7 +29,7 @@ def sparse_part(header: Header, body: Body, dim: int) -> SparsePiece:
     count = header.count
     wanted = count * (8 + 4 * dim) + (8 * count if header.flags & STATISTICS else 0)
     if len(body) != wanted:
-        raise Refusal(
+        raise RequestError(
             "value",
             f"a frame of {count} rows of dim {dim} has {len(body)} bytes instead of {wanted}",
             hint="do all trainers declare the table with the same dim?",
@@ -46,7 +46,7 @@ def sparse_part(header: Header, body: Body, dim: int) -> SparsePiece:
 def dense_part(header: Header, body: Body) -> tuple[int, NDArray[np.float32]]:
     """(start, values) of a dense frame's body."""
     if len(body) != 8 + 4 * header.count:
-        raise Refusal("value", f"a frame of {header.count} elements has {len(body)} bytes")
+        raise RequestError("value", f"a frame of {header.count} elements has {len(body)} bytes")
     return int.from_bytes(body[:8], "little"), _writable(np.frombuffer(body, np.float32, offset=8))
 
 
@@ -56,11 +56,13 @@ def _writable(array: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def json_part(body: Body) -> dict[str, Any]:
-    """The object in a JSON body. Raises Refusal."""
+    """The object in a JSON body. Raises RequestError."""
     try:
         data = json.loads(bytes(body))
     except (ValueError, RecursionError) as error:
-        raise Refusal("usage", f"a frame's body is not JSON: {error}") from error
+        raise RequestError("usage", f"a frame's body is not JSON: {error}") from error
     if not isinstance(data, dict):
-        raise Refusal("usage", f"a frame's body is a JSON {type(data).__name__}, not an object")
+        raise RequestError(
+            "usage", f"a frame's body is a JSON {type(data).__name__}, not an object"
+        )
     return data

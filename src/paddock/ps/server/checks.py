@@ -15,12 +15,7 @@ from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
 from paddock.ps.consistency.positions import position_objection
-from paddock.ps.durable.checkpoint import Checkpoint, check_specs, open_checkpoint
-from paddock.ps.durable.saving import see_checkpoint
-from paddock.ps.durable.spool import SAVE
 from paddock.ps.optimizers.updater import Updater
-from paddock.ps.protocol.frames import BODY_MAX, Header, Op
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import handover
 from paddock.ps.server.bodies import (
     CONTRIBUTION,
@@ -32,13 +27,18 @@ from paddock.ps.server.bodies import (
 )
 from paddock.ps.server.held import Held, HeldSparse
 from paddock.ps.spec import DenseSpec, from_json, to_json
+from paddock.ps.storage.checkpoint import Checkpoint, check_specs, open_checkpoint
+from paddock.ps.storage.saving import see_checkpoint
+from paddock.ps.storage.spool import SAVE
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.memory import machine_bytes
 from paddock.ps.table.sharding import deal, shard_of
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import BODY_MAX, Header, Op
 
 if TYPE_CHECKING:
-    from paddock.ps.durable.spool import Spool
     from paddock.ps.server.store import Store
+    from paddock.ps.storage.spool import Spool
 
 
 STEP_MAX = 1 << 62
@@ -56,10 +56,12 @@ AFTER_A_LOSS = (
 
 
 def check(store: Store, header: Header, body: Body) -> None:
-    """Raises Refusal when the frame cannot be applied. Changes no content."""
+    """Raises RequestError when the frame cannot be applied. Changes no content."""
     op = header.op
     if header.sequence and op not in NUMBERED:
-        raise Refusal("usage", f"frames of op {op} have no number, this one has {header.sequence}")
+        raise RequestError(
+            "usage", f"frames of op {op} have no number, this one has {header.sequence}"
+        )
     if op in (Op.PUSH, Op.SET):
         _check_sparse(store, header, body)
     elif op in (Op.PUSH_DENSE, Op.SET_DENSE):
@@ -67,7 +69,7 @@ def check(store: Store, header: Header, body: Body) -> None:
     elif op == Op.RATE:
         lr = json_part(body).get("lr")
         if not isinstance(lr, float) or not math.isfinite(lr) or lr < 0.0:
-            raise Refusal("value", f"the learning rate is {lr!r}", hint="a number, 0 or more")
+            raise RequestError("value", f"the learning rate is {lr!r}", hint="a number, 0 or more")
         _check_contribution(store, store.find(header.table), header, 0)
     elif op == Op.CREATE:
         _check_create(store, body)
@@ -92,7 +94,7 @@ def check(store: Store, header: Header, body: Body) -> None:
         shard = json_part(body).get("shard")
         held = store.sparse(header.table)
         if type(shard) is not int or not 0 <= shard < held.spec.shards:
-            raise Refusal("usage", f"shrink of shard {shard!r}")
+            raise RequestError("usage", f"shrink of shard {shard!r}")
         if held.moves.active:
             held.moves.check_push(header, np.array([shard]))
     elif op in (Op.MOVE, Op.ADOPT):
@@ -104,7 +106,7 @@ def check(store: Store, header: Header, body: Body) -> None:
         if op == Op.ADOPT and header.count:
             _, giver, _ = handover.part_of(body)
             if giver == store.server or giver >= store.servers:
-                raise Refusal("usage", f"server {giver} is not another one of {store.servers}")
+                raise RequestError("usage", f"server {giver} is not another one of {store.servers}")
         handover.check(table, header, body)
 
 
@@ -115,19 +117,21 @@ def check_life(store: Store, trainer: int, incarnation: object, life: object) ->
     """
     newest, known = store.lives.get(trainer, (0, ""))
     if not isinstance(life, str | None) or len(life or "") > LIFE_LENGTH_MAX:
-        raise Refusal(
+        raise RequestError(
             "usage", f"trainer {trainer}: a life's name has {LIFE_LENGTH_MAX} letters at most"
         )
     if trainer not in store.lives and len(store.lives) >= TRAINERS_MAX:
-        raise Refusal(
+        raise RequestError(
             "usage",
             f"trainer {trainer}: the server already knows {TRAINERS_MAX} trainers",
             hint="number trainers from 0; a restarted trainer keeps its number",
         )
     if not isinstance(incarnation, int) or incarnation > newest + LIVES_MAX:
-        raise Refusal("fenced", f"trainer {trainer}: no server gave it incarnation {incarnation!r}")
+        raise RequestError(
+            "fenced", f"trainer {trainer}: no server gave it incarnation {incarnation!r}"
+        )
     if incarnation < newest or (incarnation == newest and known != (life or "")):
-        raise Refusal(
+        raise RequestError(
             "fenced",
             f"trainer {trainer}: incarnation {incarnation} is not its newest, {newest} is",
             hint="is another process running as this trainer? each needs its own PADDLE_TRAINER_ID",
@@ -138,12 +142,12 @@ def check_life(store: Store, trainer: int, incarnation: object, life: object) ->
 def _check_states(store: Store, given: object) -> None:
     """given: the ids of all servers' states, as a trainer that joins has found them."""
     if given is not None and not isinstance(given, list):
-        raise Refusal("usage", f"the servers' states are {given!r}")
+        raise RequestError("usage", f"the servers' states are {given!r}")
     if given is None or not store.states or given == store.states:
         return
     pairs = list(zip(given, store.states, strict=False))
     lost = [str(i) for i, (here, known) in enumerate(pairs) if here != known]
-    raise Refusal(
+    raise RequestError(
         "lost",
         f"server {', '.join(lost) or 'list'} is not as it was when this job began: its tables "
         f"are gone (server {store.server} has known it with another state)",
@@ -160,7 +164,7 @@ def _check_sparse(store: Store, header: Header, body: Body) -> None:
         if column is not None:
             check_finite(held.spec.name, column, part.keys)
     if header.flags & STATISTICS and not held.spec.accessor.statistics:
-        raise Refusal(
+        raise RequestError(
             "usage",
             f"table {held.spec.name!r} keeps no statistics, but shows or clicks were pushed",
             hint="AccessorSpec(statistics=True)",
@@ -178,7 +182,7 @@ def _check_sparse(store: Store, header: Header, body: Body) -> None:
 
 
 def reserve(store: Store, header: Header, body: Body) -> None:
-    """Raises Refusal when there is no memory to carry out a record; its locks are held."""
+    """Raises RequestError when there is no memory to carry out a record; its locks are held."""
     if header.op in (Op.PUSH, Op.SET):
         held = store.sparse(header.table)
         keys = sparse_part(header, body, held.spec.dim).keys
@@ -209,9 +213,9 @@ def _reserve(store: Store, held: HeldSparse, header: Header, keys: NDArray[np.in
         raise _no_memory(store, what, error, ", or use max_rows with eviction='lru'") from error
 
 
-def _no_memory(store: Store, what: str, error: MemoryError, hint: str = "") -> Refusal:
+def _no_memory(store: Store, what: str, error: MemoryError, hint: str = "") -> RequestError:
     """The system gives none."""
-    return Refusal(
+    return RequestError(
         "memory",
         f"server {store.server} holds {store.nbytes} bytes and gets no memory for {what}: {error}",
         hint=f"raise the limit on its memory (ulimit -v, overcommit), add servers{hint}",
@@ -222,7 +226,7 @@ def _check_room(store: Store, held: HeldSparse, keys: NDArray[np.int64]) -> None
     """Nothing else is being carried out."""
     name, table = held.spec.name, held.table
     if not table.has_room(keys):
-        raise Refusal(
+        raise RequestError(
             "memory",
             f"table {name!r} has {table.rows} rows on server {store.server}, max_rows is "
             f"{held.spec.max_rows}: there is no room for {table.unknown(keys)} more",
@@ -235,10 +239,10 @@ def _check_room(store: Store, held: HeldSparse, keys: NDArray[np.int64]) -> None
         raise _full(store, what, "add servers, or use max_rows with eviction='lru'")
 
 
-def _full(store: Store, what: str, hint: str) -> Refusal:
+def _full(store: Store, what: str, hint: str) -> RequestError:
     """The memory limit is reached."""
     limit = store.memory_limit_bytes or machine_bytes()
-    return Refusal(
+    return RequestError(
         "memory",
         f"server {store.server} holds {store.nbytes} bytes, the limit is {limit}: {what}",
         hint=f"raise --memory-limit, {hint}",
@@ -253,7 +257,7 @@ def _check_dense(store: Store, header: Header, body: Body) -> None:
         held.moves.check_push(header, handover.dense_shards(held.spec, start, stop))
     check_finite(held.spec.name, values, None)
     if not held.table.holds_whole(start, stop):
-        raise Refusal(
+        raise RequestError(
             "value",
             f"table {held.spec.name!r}: elements {start} to {stop} are no whole shards of "
             f"server {store.server}",
@@ -277,14 +281,14 @@ def _check_create(store: Store, body: Body) -> None:
         spec = from_json(json_part(body))
         Updater(spec.optimizer, 1)
     except (ValueError, PaddockError) as error:
-        raise Refusal(
+        raise RequestError(
             "usage", getattr(error, "message", str(error)), hint=getattr(error, "hint", "")
         ) from error
     here = store.by_name.get(spec.name)
     if here is None and isinstance(spec, DenseSpec):
         _check_room_for_dense(store, spec)
     if here is not None and here.spec != spec:
-        raise Refusal(
+        raise RequestError(
             "spec",
             f"table {spec.name!r} was declared otherwise: "
             + ", ".join(differences(to_json(here.spec), to_json(spec))),
@@ -329,12 +333,12 @@ def _check_room_for_dense(store: Store, spec: DenseSpec) -> None:
 
 
 def check_load(store: Store, order: dict[str, Any]) -> None:
-    """Raises Refusal, UsageError or DamageError when the checkpoint cannot be loaded here."""
+    """Raises RequestError, UsageError or DamageError when the checkpoint cannot be loaded here."""
     checkpoint = open_ordered(order)
     missing = [spec.name for spec in checkpoint.specs if spec.name not in store.by_name]
     if missing:
         # Made before, so that their locks are held: a snapshot must not fall in between.
-        raise Refusal(
+        raise RequestError(
             "usage",
             f"server {store.server} has no table {missing[0]!r}, which the checkpoint has",
             hint="create the checkpoint's tables on every server, then load",
@@ -346,7 +350,7 @@ def check_load(store: Store, order: dict[str, Any]) -> None:
     check_specs(checkpoint, [held.spec for held in store.tables])
     _check_room_for(store, checkpoint)
     if any(held.contributions.nbytes for held in store.tables):
-        raise Refusal(
+        raise RequestError(
             "usage",
             "a checkpoint cannot be loaded in the middle of a step",
             hint="load before the first push of a step, from one trainer, then barrier()",
@@ -371,9 +375,9 @@ def _check_room_for(store: Store, checkpoint: Checkpoint) -> None:
         raise _full(store, what, "or add servers")
 
 
-def _lost_steps(store: Store, lost: int, newest: int, job: int) -> Refusal:
+def _lost_steps(store: Store, lost: int, newest: int, job: int) -> RequestError:
     """Server `lost` came back from a log that ends too early."""
-    return Refusal(
+    return RequestError(
         "lost",
         f"the newest step of server {lost} is {newest}, the job is at {job} (server "
         f"{store.server} says): the end of its log is lost",
@@ -383,14 +387,15 @@ def _lost_steps(store: Store, lost: int, newest: int, job: int) -> Refusal:
 
 
 def _check_commit(store: Store, data: dict[str, Any]) -> None:
-    """Raises Refusal when the body is not {"step": n, "members": [[trainer, incarnation], ...]}
-    of the next step, or of one that is done."""
+    """Raises RequestError when the body is not
+    {"step": n, "members": [[trainer, incarnation], ...]} of the next step, or of one
+    that is done."""
     step, members = data.get("step"), data.get("members")
     is_right = type(step) is int and 0 < step < STEP_MAX and isinstance(members, list)
     for member in members if isinstance(members, list) else ():
         is_right &= isinstance(member, list) and [type(part) for part in member] == [int, int]
     if not is_right or data.keys() != {"step", "members"}:
-        raise Refusal("usage", f"commit of step {step!r} by {members!r}")
+        raise RequestError("usage", f"commit of step {step!r} by {members!r}")
     newest: int = data["step"]
     if newest > store.committed + 1:
         raise _lost_steps(store, store.server, store.committed, newest)
@@ -403,7 +408,7 @@ def _check_lives(store: Store, step: int, members: dict[int, int]) -> None:
     for held in store.tables:
         for trainer, life in held.contributions.lives(step).items():
             if life > members.get(trainer, life):
-                raise Refusal(
+                raise RequestError(
                     "lost",
                     f"step {step} was committed before trainer {trainer} was started again, and "
                     "server 0 does not know of it: the end of its log is lost",
@@ -414,7 +419,7 @@ def _check_lives(store: Store, step: int, members: dict[int, int]) -> None:
 def check_save(store: Store, order: dict[str, Any], spool: Spool) -> dict[str, Any]:
     """Whether this server can write its part of a checkpoint: there, or else in its spool.
 
-    Raises Refusal or PaddockError.
+    Raises RequestError or PaddockError.
     """
     _check_texts(order, "directory", "name")
     if is_apart(order):
@@ -434,7 +439,7 @@ def is_apart(order: dict[str, Any]) -> bool:
 def check_ordered(store: Store, order: dict[str, Any], spool: Spool | None) -> dict[str, Any]:
     """As check_load; or {"into"}, where the files may be sent that are not to be seen here.
 
-    Raises Refusal, UsageError or DamageError.
+    Raises RequestError, UsageError or DamageError.
     """
     _check_texts(order, "directory", "name", "checksum")
     is_here = os.path.isdir(os.path.join(order["directory"], order["name"]))
@@ -447,15 +452,15 @@ def check_ordered(store: Store, order: dict[str, Any], spool: Spool | None) -> d
 def _check_texts(order: dict[str, Any], *names: str) -> None:
     for name in names:
         if not isinstance(order.get(name), str):
-            raise Refusal("usage", f"a checkpoint's {name} is {order.get(name)!r}")
+            raise RequestError("usage", f"a checkpoint's {name} is {order.get(name)!r}")
 
 
 def open_ordered(order: dict[str, Any]) -> Checkpoint:
-    """The checkpoint that an order names. Raises Refusal, UsageError or DamageError."""
+    """The checkpoint that an order names. Raises RequestError, UsageError or DamageError."""
     _check_texts(order, "directory", "name", "checksum")
     checkpoint = open_checkpoint(order["directory"], name=order["name"])
     if checkpoint.checksum != order["checksum"]:
-        raise Refusal(
+        raise RequestError(
             "value",
             f"checkpoint {checkpoint.path} is not the one that was asked for",
             hint="was it written anew meanwhile? load again",

@@ -42,12 +42,12 @@ from paddock.ps.consistency.step_words import (
 )
 from paddock.ps.consistency.steps import Chief, carry_out
 from paddock.ps.consistency.waits import STUCK
-from paddock.ps.protocol.frames import Header, Op
-from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.protocol.values import value_from
 from paddock.ps.server import checks
 from paddock.ps.server.engine import Engine
-from paddock.ps.stream import Closed
+from paddock.ps.stream import ConnectionClosed
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Header, Op
+from paddock.ps.wire.values import value_from
 
 TICK_SECONDS = 0.25
 # A trainer that waits is looked after: is its connection still there?
@@ -76,7 +76,7 @@ class Coordinator:
     # -------------------------------------------------------------------------------- questions
 
     def join(self, trainer: int, terms: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
-        """A trainer begins; waits until it is a member. Raises Refusal."""
+        """A trainer begins; waits until it is a member. Raises RequestError."""
         with self._changed:
             rules = self._asked_for(terms)
             if self.chief is None:
@@ -84,7 +84,7 @@ class Coordinator:
                 self.say(f"strategy {rules.strategy}, {rules.trainers} trainers")
             self._agree(rules, terms.get("trainers"))
             if is_gone():  # A later life of it may be here already.
-                raise Closed("the trainer has gone")
+                raise ConnectionClosed("the trainer has gone")
             incarnation = self._number(trainer, terms)
             reply = self._ask(Join(trainer, incarnation), is_gone)
         assert isinstance(reply, Welcome)
@@ -102,7 +102,7 @@ class Coordinator:
         newest, known = store.lives.get(trainer, (0, ""))
         is_right = isinstance(life, str) and life and isinstance(above, int)
         if not is_right or above > newest + checks.LIVES_MAX:
-            raise Refusal("usage", f"life {life!r} of trainer {trainer}, above {above!r}")
+            raise RequestError("usage", f"life {life!r} of trainer {trainer}, above {above!r}")
         if known == life and newest > above:
             return newest
         incarnation: int = max(newest, above) + 1
@@ -111,23 +111,23 @@ class Coordinator:
         return incarnation
 
     def check_number(self, trainer: int, incarnation: int) -> None:
-        """Raises Refusal on a number that the chief did not give."""
+        """Raises RequestError on a number that the chief did not give."""
         if incarnation > self.engine.store.lives.get(trainer, (0, ""))[0]:
-            raise Refusal("usage", "the chief numbers the lives of a trainer")
+            raise RequestError("usage", "the chief numbers the lives of a trainer")
 
     def _asked_for(self, terms: dict[str, Any]) -> Rules:
         strategy, staleness = terms.get("strategy", "async"), terms.get("staleness", 0)
         if not isinstance(staleness, int):
-            raise Refusal("usage", f"staleness is {staleness!r}")
+            raise RequestError("usage", f"staleness is {staleness!r}")
         rules = replace(self.rules, strategy=strategy, staleness=staleness)
         for problem in check_rules(rules):
-            raise Refusal("usage", problem.message, hint=problem.hint)
+            raise RequestError("usage", problem.message, hint=problem.hint)
         return rules
 
     def _agree(self, rules: Rules, trainers: object) -> None:
         """trainers: how many the trainer counts, None when nobody told it."""
         if trainers not in (None, rules.trainers):
-            raise Refusal(
+            raise RequestError(
                 "spec",
                 f"this trainer counts {trainers} trainers, the servers {rules.trainers}",
                 hint="PADDLE_TRAINERS_NUM here, --num_gradient_servers there",
@@ -135,7 +135,7 @@ class Coordinator:
         held = self.engine.store.rules
         assert held is not None
         if (rules.strategy, rules.staleness) != (held.strategy, held.staleness):
-            raise Refusal(
+            raise RequestError(
                 "spec",
                 f"this job's trainers follow {held.strategy} (staleness {held.staleness}), "
                 f"this one asks for {rules.strategy} (staleness {rules.staleness})",
@@ -144,7 +144,7 @@ class Coordinator:
             )
 
     def _ask(self, event: Join | Arrive | Reach, is_gone: IsGone) -> Reply:
-        """The machine's reply to this trainer; lock held. Raises Refusal."""
+        """The machine's reply to this trainer; lock held. Raises RequestError."""
         who = event.trainer, event.incarnation
         number = self._asked.get(who, 0) + 1
         self._asked[who] = number
@@ -152,19 +152,19 @@ class Coordinator:
         self._handle(event)
         while who not in self._replies:
             if self._stopped or self._asked[who] != number:
-                raise Closed("the server is ending, or the question was asked anew")
+                raise ConnectionClosed("the server is ending, or the question was asked anew")
             if is_gone():
                 if isinstance(event, Join):
                     self._handle(Leave(*who))  # Nobody would be there to take part.
                 elif isinstance(event, Reach):
                     self._handle(Gone(*who))
-                raise Closed("the trainer has gone")
+                raise ConnectionClosed("the trainer has gone")
             self._changed.wait(LOOK_SECONDS)
         reply = self._replies.pop(who)
         if isinstance(reply, Refuse):
             chief = self.chief
             strategy = chief.rules.strategy if chief is not None else ""
-            raise Refusal(reply.code, reply.reason, hint=_hint(event, reply, strategy))
+            raise RequestError(reply.code, reply.reason, hint=_hint(event, reply, strategy))
         return reply
 
     def _handle(self, event: Event) -> None:
@@ -172,7 +172,7 @@ class Coordinator:
         chief = self.chief
         if chief is None:
             if not isinstance(event, Tick):
-                raise Refusal("usage", "the trainer has not joined")
+                raise RequestError("usage", "the trainer has not joined")
             return
         for reply in carry_out(chief.handle(event, time.monotonic()), self._write):
             if isinstance(reply, Fail):
@@ -236,7 +236,7 @@ class Coordinator:
     def coordinate(self, header: Header, data: dict[str, Any], is_gone: IsGone) -> dict[str, Any]:
         """A Join, Leave or Arrive frame, also that of a barrier.
 
-        Waits until the trainer is a member, or may go on. Raises Refusal.
+        Waits until the trainer is a member, or may go on. Raises RequestError.
         """
         who = header.trainer, header.incarnation
         if header.op == Op.JOIN:
@@ -253,17 +253,17 @@ class Coordinator:
 
 
 def _reach(header: Header, data: dict[str, Any]) -> Reach:
-    """The trainer's question. Raises Refusal."""
+    """The trainer's question. Raises RequestError."""
     who = {"trainer": header.trainer, "incarnation": header.incarnation, "step": header.step}
     try:
         reach: Reach = value_from(Reach, {**data, **who})
     except ValueError as error:
-        raise Refusal("usage", f"this is no barrier: {error}") from error
+        raise RequestError("usage", f"this is no barrier: {error}") from error
     name = f"barrier {reach.name[:NAME_LENGTH_MAX]!r}"
     if not reach.seconds >= 0:
-        raise Refusal("usage", f"{name}: timeout is {reach.seconds}", hint="0 has no limit")
+        raise RequestError("usage", f"{name}: timeout is {reach.seconds}", hint="0 has no limit")
     if not 0 < len(reach.name) <= NAME_LENGTH_MAX or reach.turn < 1:
-        raise Refusal(
+        raise RequestError(
             "usage",
             f"{name}, turn {reach.turn}",
             hint=f"a name of 1 to {NAME_LENGTH_MAX} characters, turns from 1",

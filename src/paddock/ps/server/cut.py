@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paddock.ps.consistency.positions import Positions
-from paddock.ps.durable.checkpoint import open_checkpoint
-from paddock.ps.durable.saving import write_part
 from paddock.ps.optimizers.schedules import Rates
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.checks import is_apart, open_ordered
 from paddock.ps.server.held import HeldSparse
+from paddock.ps.storage.checkpoint import open_checkpoint
+from paddock.ps.storage.saving import write_part
+from paddock.ps.wire.errors import RequestError
 
 if TYPE_CHECKING:
-    from paddock.ps.durable.arrays import Arrays
-    from paddock.ps.durable.spool import Spool
     from paddock.ps.server.engine import Engine
     from paddock.ps.server.store import Store
     from paddock.ps.spec import TableSpec
+    from paddock.ps.storage.arrays import Arrays
+    from paddock.ps.storage.spool import Spool
 
 # A cut that nobody has begun to write for so long is given up.
 CUT_SECONDS = 60.0
@@ -53,7 +53,7 @@ class Cut:
         return [held.spec for held, _ in self._tables.values()]
 
     def take(self, table: str, shard: int) -> Arrays:
-        """A shard as it was, once. Raises Refusal."""
+        """A shard as it was, once. Raises RequestError."""
         held, cut = self._tables[table]
         with held.lock.rows:
             try:
@@ -128,9 +128,9 @@ class Save:
         return self._written
 
 
-def no_cut() -> Refusal:
+def no_cut() -> RequestError:
     """What is told when there is no cut to write, or none any more."""
-    return Refusal(
+    return RequestError(
         "deadline",
         "the state to be saved is not kept any more",
         hint="save again: another save began, a push needed memory, or the server was restarted",

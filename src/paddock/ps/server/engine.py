@@ -16,14 +16,14 @@ from typing import Any, Literal, NamedTuple
 
 from paddock.errors import PaddockError
 from paddock.ps.consistency.step_words import Output
-from paddock.ps.durable.log import Log
-from paddock.ps.protocol.frames import Flag, Header, Op
-from paddock.ps.protocol.identity import Verdict
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks
 from paddock.ps.server.bodies import Body
 from paddock.ps.server.store import Store
-from paddock.ps.stream import Closed
+from paddock.ps.storage.log import Log
+from paddock.ps.stream import ConnectionClosed
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Flag, Header, Op
+from paddock.ps.wire.identity import Verdict
 
 Ack = Literal["memory", "log", "disk", "replica"]
 REPEATED = int(Flag.REPEATED)
@@ -65,8 +65,9 @@ class Engine:
         self.clock = clock
         self.lsn = log.last if log is not None else 0
         # A server of a pair (pair.py). may_write: the epoch in which this server takes writes;
-        # raises Refusal while it is not the primary. appended: after each record, `order` held.
-        # replicated: waits until a record of an epoch is safe; raises Refusal when it is not to be.
+        # raises RequestError while it is not the primary. appended: after each record, `order`
+        # held. replicated: waits until a record of an epoch is safe; raises RequestError when it
+        # is not to be.
         self.may_write: Callable[[], int] | None = None
         self.appended: Callable[[], None] | None = None
         self.replicated: Callable[[int, int], None] | None = None
@@ -74,7 +75,7 @@ class Engine:
         self.broken = ""  # why the server must end
 
     def write(self, header: Header, body: Body) -> Written:
-        """Carry out a frame once. Raises Refusal when it is not: then nothing has changed."""
+        """Carry out a frame once. Raises RequestError when it is not: then nothing has changed."""
         self.check_whole()
         header = header._replace(stamp=self.clock())
         epoch = self._epoch()
@@ -98,9 +99,10 @@ class Engine:
         return written
 
     def check_whole(self) -> None:
-        """Raises Closed once a logged record could not be carried out: the server is ending."""
+        """Raises ConnectionClosed once a logged record could not be carried out: the server is
+        ending."""
         if self.broken:
-            raise Closed(self.broken)
+            raise ConnectionClosed(self.broken)
 
     def _epoch(self) -> int:
         return 0 if self.may_write is None else self.may_write()
@@ -123,7 +125,7 @@ class Engine:
         checks.check(self.store, header, body)
         with self.order:
             if self._epoch() != epoch:
-                raise Refusal("not-primary", "another server was the primary meanwhile")
+                raise RequestError("not-primary", "another server was the primary meanwhile")
             # What takes no table's lock (a skipped number, a new life, a table with this name)
             # may have come between.
             if header.sequence and self._is_repeat(header):
@@ -155,7 +157,7 @@ class Engine:
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             self.broken = f"record {self.lsn} (op {header.op}) could not be carried out: {what}"
-            raise Closed(self.broken) from error
+            raise ConnectionClosed(self.broken) from error
 
     def record(self, op: Op, data: dict[str, Any], *, step: int = 0) -> Written:
         """Write a record that this server makes itself."""
@@ -164,13 +166,15 @@ class Engine:
     def _is_repeat(self, header: Header) -> bool:
         newest = self.store.windows.incarnation_of(header.trainer)
         if newest is None or header.incarnation > newest:
-            raise Refusal("fenced", f"trainer {header.trainer} has not begun as this incarnation")
+            raise RequestError(
+                "fenced", f"trainer {header.trainer} has not begun as this incarnation"
+            )
         verdict = self.store.windows.check(header.trainer, header.incarnation, header.sequence)
         if verdict is Verdict.FRESH:
             return False
         if verdict is Verdict.REPEAT:
             return True
-        raise Refusal(
+        raise RequestError(
             "fenced",
             f"trainer {header.trainer}: push {header.sequence} of incarnation "
             f"{header.incarnation} is refused: {verdict.value}",
@@ -178,14 +182,14 @@ class Engine:
         )
 
     def append(self, header: Header, body: Body) -> int:
-        """The lsn of a record, now in the log; `order` is held. Raises Refusal."""
+        """The lsn of a record, now in the log; `order` is held. Raises RequestError."""
         if self.log is None:
             self.lsn += 1
             return self.lsn
         try:
             self.lsn = self.log.append(header, body)
         except PaddockError as error:
-            raise Refusal("disk", error.message, hint=error.hint) from error
+            raise RequestError("disk", error.message, hint=error.hint) from error
         return self.lsn
 
     def _keep(self, lsn: int, epoch: int) -> None:

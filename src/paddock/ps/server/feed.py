@@ -33,10 +33,10 @@ from paddock.ps.consistency.replication import (
     Tell,
     common_end,
 )
-from paddock.ps.durable.snapshot import Snapshot, newest_snapshot
-from paddock.ps.protocol.frames import BODY_MAX, Buffer, Flag, Header, Op, answer_to, encode, verify
-from paddock.ps.protocol.values import body_from, to_body
-from paddock.ps.stream import Closed, Silent, Stream
+from paddock.ps.storage.snapshot import Snapshot, newest_snapshot
+from paddock.ps.stream import ConnectionClosed, ReadTimeout, Stream
+from paddock.ps.wire.frames import BODY_MAX, Buffer, Flag, Header, Op, answer_to, encode, verify
+from paddock.ps.wire.values import body_from, to_body
 
 if TYPE_CHECKING:
     from paddock.ps.server.pair import Pair
@@ -51,7 +51,7 @@ SILENCE_SECONDS = 120.0
 
 
 def answer_from(body: Buffer) -> Start | Refuse:
-    """What the primary answered to Follow. Raises Refusal when it is no answer."""
+    """What the primary answered to Follow. Raises RequestError when it is no answer."""
     kind = Start if b'"common"' in bytes(body) else Refuse
     answer: Start | Refuse = body_from(kind, body, "answer of a primary")
     return answer
@@ -136,17 +136,17 @@ class Feed:
 
     def _hear(self, message: Follow, start: Start) -> None:
         if not self.stream.wait_readable(SILENCE_SECONDS):
-            raise Silent("the replica is silent")
+            raise ReadTimeout("the replica is silent")
         with self._turn:
             header, head = self.stream.receive_header()
             if header.op != Op.FOLLOW or header.length:
-                raise Closed("this is no word of a replica")
+                raise ConnectionClosed("this is no word of a replica")
             verify(head, header)
         pair = self.pair
         if header.flags & ERROR:
             refuse = Refuse(message.session, header.step)
             pair.handle(lambda member: member.refused(refuse))
-            raise Closed("the replica knows a newer primary")
+            raise ConnectionClosed("the replica knows a newer primary")
         ack = Ack(message.server, message.session, header.step, header.sequence)
         pair.handle(lambda member: member.acknowledged(ack, now=pair.clock()))
 
@@ -157,7 +157,7 @@ class Feed:
             if start.is_reset:
                 self._send_files(files)
             self._send_log(start)
-        except (Closed, Silent):
+        except (ConnectionClosed, ReadTimeout):
             pass
         except (PaddockError, OSError) as error:
             if self._is_current(start):

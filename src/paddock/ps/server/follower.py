@@ -30,26 +30,7 @@ from paddock.ps.consistency.replication import (
     Store,
     Truncate,
 )
-from paddock.ps.durable.files import (
-    DamageError,
-    remove_tree,
-    sync_files,
-    sync_path,
-    writing,
-)
-from paddock.ps.durable.log import Log
-from paddock.ps.durable.snapshot import (
-    Snapshot,
-    list_snapshots,
-    newest_snapshot,
-    open_snapshot,
-    snapshot_name,
-)
 from paddock.ps.link import Link
-from paddock.ps.protocol.frames import Flag, FrameError, Header, Op
-from paddock.ps.protocol.handshake import Welcome
-from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.protocol.values import to_body
 from paddock.ps.server import checks
 from paddock.ps.server.bodies import json_part
 from paddock.ps.server.feed import (
@@ -63,7 +44,26 @@ from paddock.ps.server.feed import (
 )
 from paddock.ps.server.identity import INCOMING, MemberFile, new_name, remove_log, remove_state
 from paddock.ps.server.recovery import Snapshots, fill
-from paddock.ps.stream import Closed
+from paddock.ps.storage.files import (
+    DamageError,
+    remove_tree,
+    sync_files,
+    sync_path,
+    writing,
+)
+from paddock.ps.storage.log import Log
+from paddock.ps.storage.snapshot import (
+    Snapshot,
+    list_snapshots,
+    newest_snapshot,
+    open_snapshot,
+    snapshot_name,
+)
+from paddock.ps.stream import ConnectionClosed
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Flag, FrameError, Header, Op
+from paddock.ps.wire.handshake import Welcome
+from paddock.ps.wire.values import to_body
 
 if TYPE_CHECKING:
     from paddock.ps.server.pair import Pair
@@ -168,7 +168,7 @@ class Follower:
                 while pair.member.stage is Stage.FOLLOWING and not pair.is_stopped:
                     self._take(link, session)
         except FrameError as error:
-            raise Closed(error.message) from error
+            raise ConnectionClosed(error.message) from error
         finally:
             with self._wake:
                 self._stream_of = None
@@ -189,7 +189,7 @@ class Follower:
         if theirs == self.snapshots.server:
             return
         if welcome.role != "primary":
-            raise Closed(f"it is a {welcome.role} now")
+            raise ConnectionClosed(f"it is a {welcome.role} now")
         if self.pair.member.end > 0:
             raise PaddockError(
                 f"{endpoint} has another state ({welcome.server_id}) than this server's data "
@@ -214,7 +214,7 @@ class Follower:
         answer = answer_from(body)
         if isinstance(answer, Refuse):
             pair.handle(lambda member: member.refused(answer))
-            raise Closed(f"it is not the primary (epoch {answer.epoch})")
+            raise ConnectionClosed(f"it is not the primary (epoch {answer.epoch})")
         with pair.holding():
             _, actions = pair.member.started(answer)
         incoming: Snapshot | None = None
@@ -230,7 +230,7 @@ class Follower:
             is_mine = member.stage is Stage.FOLLOWING and member.session == answer.session
             ack = Ack(member.server, member.session, member.epoch, member.end)
         if not is_mine:
-            raise Closed("a newer primary is known")
+            raise ConnectionClosed("a newer primary is known")
         pair.say_once("follow", "")
         pair.say(f"epoch {answer.epoch}: follows {endpoint} from record {answer.common}")
         self._tell(link, [ack])
@@ -240,7 +240,7 @@ class Follower:
         pair = self.pair
         with pair.holding():
             if pair.member.role is not Role.REPLICA:
-                raise Closed("this server is the primary now")
+                raise ConnectionClosed("this server is the primary now")
             _, actions = pair.member.started(start)
         if incoming is not None:
             self._restore(incoming, start.common)
@@ -257,7 +257,7 @@ class Follower:
         header, _ = link.receive()
         pair = self.pair
         if header.op != Op.FOLLOW or header.part not in (IDLE, RECORD):
-            raise Closed(f"op {header.op}, part {header.part} is no word of a primary")
+            raise ConnectionClosed(f"op {header.op}, part {header.part} is no word of a primary")
         if header.part == IDLE:
             member = pair.member
             if member.stage is Stage.FOLLOWING and member.session == session:
@@ -277,7 +277,7 @@ class Follower:
             with engine.holding(header):
                 try:
                     checks.reserve(store, header, body)
-                except Refusal as error:  # The primary goes on without it.
+                except RequestError as error:  # The primary goes on without it.
                     pair.fail(f"record {message.position} has no room: {error.message}")
                     raise
                 with engine.order:
@@ -299,7 +299,7 @@ class Follower:
             raise
         except Exception as error:
             pair.fail(f"bug: record {message.position} cannot be applied: {error!r}")
-            raise Closed(repr(error)) from error
+            raise ConnectionClosed(repr(error)) from error
         return [one.message for one in actions if hasattr(one, "message")]
 
     # ------------------------------------------------------------------- the state made anew
@@ -351,7 +351,7 @@ class Follower:
         log = engine.log
         assert log is not None
         if pair.member.role is not Role.REPLICA:
-            raise Closed("this server is the primary now")
+            raise ConnectionClosed("this server is the primary now")
         self.file.write(is_whole=False)
         log.abandon()
         remove_state(log.directory)
@@ -384,7 +384,7 @@ class Follower:
                 if header.part == FILES_END:
                     break
                 if header.part != FILE:
-                    raise Closed("this is no snapshot")
+                    raise ConnectionClosed("this is no snapshot")
                 told = json.loads(bytes(body))
                 total += self._receive_file(link, base / name, told)
         snapshot = open_snapshot(base / name)
@@ -397,12 +397,12 @@ class Follower:
     def _receive_file(self, link: Link, directory: Path, told: dict[str, object]) -> int:
         name, left = str(told["name"]), int(str(told["bytes"]))
         if Path(name).name != name:
-            raise Closed(f"a snapshot has no file {name!r}")
+            raise ConnectionClosed(f"a snapshot has no file {name!r}")
         with (directory / name).open("wb") as file:
             while left > 0:
                 header, body = link.receive()
                 if header.part != FILE_BYTES or len(body) > left:
-                    raise Closed("this is no file of a snapshot")
+                    raise ConnectionClosed("this is no file of a snapshot")
                 file.write(body)
                 left -= len(body)
         return int(str(told["bytes"]))

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.protocol.frames import Flag, Header, Op
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.bodies import Body, json_part
 from paddock.ps.server.moves import Arrival
 from paddock.ps.spec import DenseSpec
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Flag, Header, Op
 
 if TYPE_CHECKING:
     from paddock.ps.server.held import Held
@@ -81,7 +81,7 @@ def is_done(held: Held, header: Header, body: Body) -> bool:
 
 
 def check(held: Held, header: Header, body: Body) -> None:
-    """Raises Refusal when a MOVE or ADOPT cannot be carried out."""
+    """Raises RequestError when a MOVE or ADOPT cannot be carried out."""
     try:
         if is_done(held, header, body):
             return
@@ -96,13 +96,13 @@ def check(held: Held, header: Header, body: Body) -> None:
             int(order["step"])
             _check_own(held, shard, version)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise Refusal("usage", f"an order to move a shard is not whole: {error}") from error
+        raise RequestError("usage", f"an order to move a shard is not whole: {error}") from error
 
 
 def _check_own(held: Held, shard: int, version: int) -> None:
     one = held.moves.arrivals.get(shard)
     if one is None or one.version != version or not one.is_whole:
-        raise Refusal("deadline", f"shard {shard} is not here as a whole")
+        raise RequestError("deadline", f"shard {shard} is not here as a whole")
     for arrays in one.decode():
         held.table.check_state(shard, arrays)
 
@@ -143,9 +143,9 @@ def _load(held: Held, shard: int, arrival: Arrival, lsn: int) -> None:
 
 
 def check_load(held: Held) -> None:
-    """Raises Refusal while a shard is on its way: a checkpoint would miss it."""
+    """Raises RequestError while a shard is on its way: a checkpoint would miss it."""
     if not held.moves.is_idle:
-        raise Refusal(
+        raise RequestError(
             "usage",
             f"a shard of table {held.spec.name!r} is on its way between servers",
             hint="load again; if it lasts, is a server down? paddock ps status",

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from paddock.ps.durable.files import DamageError, read_json, remove_tree, write_json
-from paddock.ps.durable.segment import list_segments
-from paddock.ps.durable.snapshot import list_snapshots
-from paddock.ps.protocol.values import value_from
+from paddock.ps.storage.files import DamageError, read_json, remove_tree, write_json
+from paddock.ps.storage.segment import list_segments
+from paddock.ps.storage.snapshot import list_snapshots
+from paddock.ps.wire.values import value_from
 
 _FILE = "member.json"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")  # random(4)

@@ -21,11 +21,9 @@ from types import FrameType
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from paddock.errors import PaddockError, UsageError, extra_hint  # after the variable above
-from paddock.ps.durable.checkpoint import open_checkpoint
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.link import read_token
-from paddock.ps.protocol.frames import Op
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.options import Options, read_options
 from paddock.ps.server.pair import Pair, prepare_pair
@@ -35,8 +33,10 @@ from paddock.ps.server.services import NO_SERVICES, Service
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
+from paddock.ps.storage.checkpoint import open_checkpoint
 from paddock.ps.table.memory import memory_for_tables
 from paddock.ps.table.warm import warm_server
+from paddock.ps.wire.frames import Op
 from paddock.watch.metrics import MetricsServer, metrics_text, open_port, server_samples
 from paddock.watch.rank import LINE_BYTES_MAX, send_line
 from paddock.watch.servers import row_line, server_row

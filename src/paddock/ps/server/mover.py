@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.errors import PaddockError
 from paddock.ps.client.peer import Peer
-from paddock.ps.durable.arrays import encode_arrays
 from paddock.ps.link import Link
-from paddock.ps.protocol.frames import Header, Op
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.handover import DELTA, LAST
 from paddock.ps.server.held import Held, HeldSparse
 from paddock.ps.server.moves import PART_BYTES, PHASES
 from paddock.ps.spec import to_json
-from paddock.ps.stream import Closed
+from paddock.ps.storage.arrays import encode_arrays
+from paddock.ps.stream import ConnectionClosed
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Header, Op
 
 if TYPE_CHECKING:
     from paddock.ps.server.serve import Server
@@ -94,7 +94,7 @@ class Mover:
         if to not in others or not isinstance(seconds, int | float):
             way = f"from server {mine} to {to!r} within {seconds!r} s"
             there = "the others are " + ", ".join(map(str, others)) if others else "it is alone"
-            raise Refusal("usage", f"shard {shard} cannot move {way}", hint=there)
+            raise RequestError("usage", f"shard {shard} cannot move {way}", hint=there)
         until = time.monotonic() + min(ORDER_SECONDS_MAX, seconds)
         with self._leaves:
             while True:
@@ -109,9 +109,9 @@ class Mover:
     def _named(self, order: dict[str, Any]) -> tuple[Held, int]:
         held, shard = self.server.store.by_name.get(str(order.get("table"))), order.get("shard")
         if held is None:
-            raise Refusal("unknown-table", f"there is no table {order.get('table')!r}")
+            raise RequestError("unknown-table", f"there is no table {order.get('table')!r}")
         if not isinstance(shard, int) or not 0 <= shard < held.spec.shards:
-            raise Refusal("usage", f"table {held.spec.name!r} has no shard {shard!r}")
+            raise RequestError("usage", f"table {held.spec.name!r} has no shard {shard!r}")
         return held, shard
 
     def _give(self, held: Held, shard: int, to: int, until: float) -> dict[str, Any]:
@@ -123,7 +123,9 @@ class Mover:
             elif moves.given.get(shard, (-1, 0))[0] == to:
                 version, phases = moves.given[shard][1], PHASES[-1:]
             else:
-                raise Refusal("moved", f"shard {shard} of table {held.spec.name!r} is not here")
+                raise RequestError(
+                    "moved", f"shard {shard} of table {held.spec.name!r} is not here"
+                )
         one = Attempt(held, shard, version, self._peer(to, SERVER_SECONDS), until)
         try:
             one.table = int(one.peer.ask(Op.CREATE, to_json(held.spec))["table"])
@@ -143,7 +145,7 @@ class Mover:
 
     def _pause(self, seconds: float) -> None:
         if self._stopped.wait(seconds):
-            raise Closed("the server is ending")
+            raise ConnectionClosed("the server is ending")
 
     def _copy(self, one: Attempt) -> None:
         if isinstance(one.held, HeldSparse):  # Of a dense shard every push changes all.
@@ -168,11 +170,11 @@ class Mover:
                     Op.ADOPT, flags | last, one.table, number, count=1, step=one.version
                 )
                 link.post(header, head, whole[at : at + PART_BYTES])
-            problem: Refusal | None = None
+            problem: RequestError | None = None
             for _ in places:
                 try:
                     link.receive()
-                except Refusal as refusal:  # The others' answers come all the same.
+                except RequestError as refusal:  # The others' answers come all the same.
                     problem = problem or refusal
             if problem is not None:
                 raise problem
@@ -191,7 +193,7 @@ class Mover:
                 if held.moves.freeze(one.shard, one.version, busy=busy):
                     break
             if time.monotonic() >= one.until:
-                raise Refusal(
+                raise RequestError(
                     "deadline",
                     f"shard {one.shard} of table {held.spec.name!r} cannot move now: a step is "
                     "being gathered",
@@ -214,7 +216,7 @@ class Mover:
         try:
             one.peer.ask(Op.ADOPT, order, table=one.table)
         except PaddockError as error:
-            raise Refusal(
+            raise RequestError(
                 "deadline",
                 f"shard {one.shard} of table {one.held.spec.name!r} is server {one.peer.index}'s "
                 f"now, which has not taken it: {error.message}",

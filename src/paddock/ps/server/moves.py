@@ -29,9 +29,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.durable.arrays import Arrays, decode_arrays
-from paddock.ps.protocol.frames import BODY_MAX, Header
-from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.storage.arrays import Arrays, decode_arrays
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import BODY_MAX, Header
 
 PHASES = ("copy", "freeze", "rest", "move", "own")
 # What one ADOPT carries, after the numbers of the shard and of the giver.
@@ -126,7 +126,7 @@ class Moves:
     # ------------------------------------------------------------------------- pushes and pulls
 
     def check_pull(self, shards: Shards) -> None:
-        """Raises Refusal "moved" when one of these shards is not here. A frozen one is."""
+        """Raises RequestError "moved" when one of these shards is not here. A frozen one is."""
         if self._is_away[shards].any():
             raise self._refusal(shards, self._is_away)
 
@@ -136,7 +136,7 @@ class Moves:
         return here
 
     def check_push(self, header: Header, shards: Shards) -> None:
-        """Raises Refusal "moved" when one of these shards is not here, or frozen.
+        """Raises RequestError "moved" when one of these shards is not here, or frozen.
 
         Then the trainer's later pushes to the table are refused too, until this one comes again
         or is skipped: they must not overtake it.
@@ -145,7 +145,7 @@ class Moves:
         if first is not None and first[0] != header.incarnation:
             first = None
         if first is not None and header.sequence > first[1]:
-            raise Refusal(
+            raise RequestError(
                 "moved",
                 f"table {self.table!r}: push {header.sequence} waits for push {first[1]}",
                 facts={"owners": {}, "wait": False},
@@ -162,7 +162,7 @@ class Moves:
         if self.behind.get(header.trainer) == (header.incarnation, header.sequence):
             del self.behind[header.trainer]
 
-    def _refusal(self, shards: Shards, closed: NDArray[np.bool_]) -> Refusal:
+    def _refusal(self, shards: Shards, closed: NDArray[np.bool_]) -> RequestError:
         asked = [int(shard) for shard in np.unique(shards[closed[shards]])]
         owners = {
             str(shard): self.given[shard][0]
@@ -170,7 +170,7 @@ class Moves:
             if shard in self.given and self._is_away[shard] and shard not in self.leaving
         }
         where = f"is server {owners[str(asked[0])]}'s now" if str(asked[0]) in owners else "moves"
-        return Refusal(
+        return RequestError(
             "moved",
             f"table {self.table!r}: shard {asked[0]} {where} (server {self.server} was asked)",
             hint="if this lasts, is a server down? paddock ps status",
@@ -201,10 +201,10 @@ class Moves:
         self._changed()
 
     def check_give(self, shard: int, version: int) -> None:
-        """Raises Refusal when a shard may have changed since what this attempt has copied."""
+        """Raises RequestError when a shard may have changed since what this attempt has copied."""
         one = self.leaving.get(shard)
         if one is None or one.version != version or not one.is_frozen:
-            raise Refusal("deadline", f"shard {shard} is not frozen")
+            raise RequestError("deadline", f"shard {shard} is not frozen")
 
     def stay(self, shard: int, version: int) -> None:
         """An attempt is over, or its MOVE on the disk: trainers are told of the new owner."""
@@ -239,16 +239,20 @@ class Moves:
         return is_here or self.was_owned(shard, version)
 
     def check_part(self, shard: int, version: int, part: int) -> None:
-        """Raises Refusal when a part does not follow what came."""
+        """Raises RequestError when a part does not follow what came."""
         if shard in self.owned or not 0 <= shard < len(self._is_away):
-            raise Refusal("usage", f"shard {shard} of table {self.table!r} is not to come here")
+            raise RequestError(
+                "usage", f"shard {shard} of table {self.table!r} is not to come here"
+            )
         one = self.arrivals.get(shard)
         if one is None and part == 0:
             return
         if one is None or one.version != version:  # Another attempt: its giver is asked first.
-            raise Refusal("deadline", f"shard {shard} of another attempt is here")
+            raise RequestError("deadline", f"shard {shard} of another attempt is here")
         if part != one.count:
-            raise Refusal("deadline", f"part {part} of shard {shard} does not follow what came")
+            raise RequestError(
+                "deadline", f"part {part} of shard {shard} does not follow what came"
+            )
 
     def receive(self, shard: int, arrival: Arrival, data: bytes, *, adds: bool, ends: bool) -> None:
         """A part of a shard that comes. adds: to the states before its own; ends: its own.

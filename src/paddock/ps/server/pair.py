@@ -36,15 +36,15 @@ from paddock.ps.consistency.replication import (
 )
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.link import Identity, Link
-from paddock.ps.protocol.frames import Header, Op
-from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.protocol.values import body_from
 from paddock.ps.server.feed import Feed
 from paddock.ps.server.follower import Follower
 from paddock.ps.server.identity import MemberFile
 from paddock.ps.server.options import Options
 from paddock.ps.server.witness import boot_seconds, request_body
-from paddock.ps.stream import Closed, Stream
+from paddock.ps.stream import ConnectionClosed, Stream
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Header, Op
+from paddock.ps.wire.values import body_from
 
 if TYPE_CHECKING:
     from paddock.ps.server.serve import Server
@@ -151,7 +151,7 @@ class Pair:
         return member.may_serve(now=self.clock())
 
     def may_write(self) -> int:
-        """The epoch in which this server takes writes. Raises Refusal when it does not.
+        """The epoch in which this server takes writes. Raises RequestError when it does not.
 
         `engine.order` is held by who relies on it for longer than a moment.
         """
@@ -160,7 +160,7 @@ class Pair:
             raise self.refusal()
         return member.epoch
 
-    def refusal(self) -> Refusal:
+    def refusal(self) -> RequestError:
         """Why this server does not serve, and who does as far as it knows."""
         register, member = self.member.register, self.member
         endpoint = register.endpoint if register.holder != member.server else ""
@@ -168,7 +168,7 @@ class Pair:
             message = f"this server is cut off from its witness {self.witness}"
         else:
             message = "this server is a replica"
-        return Refusal(
+        return RequestError(
             "not-primary",
             f"{message}; the primary is {endpoint}" if endpoint else message,
             hint="list both servers of the pair: host:port|host:port",
@@ -181,7 +181,10 @@ class Pair:
             self.member, _ = self.member.appended(now=self.clock())
 
     def replicated(self, lsn: int, epoch: int) -> None:
-        """Wait until a record that was logged in `epoch` may be acknowledged. Raises Refusal."""
+        """Wait until a record that was logged in `epoch` may be acknowledged.
+
+        Raises RequestError.
+        """
         with self._changed:
             while True:
                 member = self.member
@@ -190,7 +193,7 @@ class Pair:
                 if member.acknowledges(lsn, now=self.clock()):
                     return
                 if self._stopped.is_set():
-                    raise Closed("the server is ending")
+                    raise ConnectionClosed("the server is ending")
                 self._changed.wait(LOOK_SECONDS)
 
     def keep_from(self) -> int:

@@ -12,19 +12,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.durable.files import read_json, write_json, writing
-from paddock.ps.durable.log import Log, read_identity
-from paddock.ps.durable.snapshot import (
+from paddock.ps.server.cut import Cut
+from paddock.ps.server.engine import Ack, Engine
+from paddock.ps.server.store import Store
+from paddock.ps.storage.files import read_json, write_json, writing
+from paddock.ps.storage.log import Log, read_identity
+from paddock.ps.storage.snapshot import (
     Snapshot,
     State,
     log_floor,
     newest_snapshot,
     save_snapshot,
 )
-from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.server.cut import Cut
-from paddock.ps.server.engine import Ack, Engine
-from paddock.ps.server.store import Store
+from paddock.ps.wire.errors import RequestError
 
 # Beside the log: which server of which job this is.
 PLACE = "place.json"
@@ -162,12 +162,12 @@ class Snapshots:
         self._is_asked = True
 
     def take_instead(self, checkpoint: str) -> None:
-        """Write one behind a record that names a checkpoint. Raises Refusal."""
+        """Write one behind a record that names a checkpoint. Raises RequestError."""
         try:
             self.take()
         except PaddockError as error:
             self.ask()
-            raise Refusal(
+            raise RequestError(
                 "disk",
                 f"the checkpoint is loaded, but this server needs {checkpoint} to start again: "
                 f"{error.message}",

@@ -17,12 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from paddock import __version__
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.consistency.step_words import Rules
-from paddock.ps.durable.spool import Spool
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.link import Identity
-from paddock.ps.protocol.frames import Header, Op
-from paddock.ps.protocol.handshake import Hello, Welcome, proof_of
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server import checks
 from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator
 from paddock.ps.server.cut import Save, no_cut
@@ -35,7 +31,11 @@ from paddock.ps.server.services import NO_SERVICES, Service, Services
 from paddock.ps.server.session import Lobby, Session
 from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
-from paddock.ps.stream import Closed, Stream, enlarge, keep_alive, os_reason
+from paddock.ps.storage.spool import Spool
+from paddock.ps.stream import ConnectionClosed, Stream, enlarge, keep_alive, os_reason
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Header, Op
+from paddock.ps.wire.handshake import Hello, Welcome, proof_of
 
 if TYPE_CHECKING:
     from paddock.ps.server.identity import MemberFile
@@ -281,7 +281,8 @@ class Server:
         """End the connections over which this life of a trainer pushed before; wait for that.
 
         What such a one has not answered comes again over the new one: two threads that carry out
-        the same pushes could change their order. Raises Closed when one does not end in time.
+        the same pushes could change their order. Raises ConnectionClosed when one does not end
+        in time.
         """
         if session.hello.purpose != "push":
             return
@@ -291,7 +292,9 @@ class Server:
         for one in former:
             one.stream.interrupt()
             if not one.ended.wait(FORMER_SECONDS):
-                raise Closed(f"trainer {session.hello.trainer}: its former connection lives on")
+                raise ConnectionClosed(
+                    f"trainer {session.hello.trainer}: its former connection lives on"
+                )
 
     def stop(self) -> None:
         """Accept nothing more and end every connection; what was acknowledged stays."""
@@ -317,10 +320,10 @@ class Server:
     # ------------------------------------------------------------------------- what sessions ask
 
     def welcome(self, hello: Hello, challenge: str) -> Welcome:
-        """The answer to a greeting. Raises Refusal."""
+        """The answer to a greeting. Raises RequestError."""
         job = self.options.job
         if hello.job != job and hello.purpose != "admin":
-            raise Refusal(
+            raise RequestError(
                 "auth",
                 f"this server serves job {job!r}, trainer {hello.trainer} is of job {hello.job!r}",
                 hint="two jobs on one port? check PADDLE_PSERVERS_IP_PORT_LIST and the job's id",
@@ -343,10 +346,10 @@ class Server:
     def check_admin(self, hello: Hello) -> None:
         """An admin connection may read from any job, and write to the one it names.
 
-        Raises Refusal.
+        Raises RequestError.
         """
         if hello.job != self.options.job:
-            raise Refusal(
+            raise RequestError(
                 "auth",
                 f"server {self.store.server} serves job {self.options.job!r}, this order is "
                 f"for job {hello.job!r}",
@@ -354,8 +357,8 @@ class Server:
             )
 
     def check_serving(self) -> None:
-        """Raises Refusal on a replica, and on a primary whose lease has run out; Closed on a
-        server that is ending, whose rows may be changed in part."""
+        """Raises RequestError on a replica, and on a primary whose lease has run out;
+        ConnectionClosed on a server that is ending, whose rows may be changed in part."""
         self.engine.check_whole()
         if self.pair is not None and not self.pair.may_serve():
             raise self.pair.refusal()
@@ -366,7 +369,7 @@ class Server:
         return lsn if self.pair is None else min(lsn, self.pair.member.safe)
 
     def feed(self, stream: Stream, header: Header, body: memoryview) -> None:
-        """Feed a replica until its connection ends. Raises Refusal."""
+        """Feed a replica until its connection ends. Raises RequestError."""
         hint = "start it with --witness HOST:PORT"
         self._part(self.pair, "has no replica", hint).feed(stream, header, body)
 
@@ -399,7 +402,7 @@ class Server:
         }
 
     def control(self, hello: Hello, order: dict[str, Any]) -> dict[str, Any]:
-        """An order that is no record. Raises Refusal."""
+        """An order that is no record. Raises RequestError."""
         what = order.get("do")
         if what == "lease":
             hint = "name a server that was started with --data-dir, or paddock ps witness"
@@ -425,7 +428,7 @@ class Server:
         if what == "hold":
             seconds = order.get("seconds")
             if not isinstance(seconds, (int, float)) or not 0 <= seconds <= HOLD_SECONDS_MAX:
-                raise Refusal("usage", f"the chief is to hold for {seconds!r} s")
+                raise RequestError("usage", f"the chief is to hold for {seconds!r} s")
             return self.chief().hold(seconds)
         if what == "cut":
             return self._take_cut()
@@ -441,12 +444,14 @@ class Server:
             return {}
         if what == "snapshot":
             return {"lsn": self._part(self.snapshots, "keeps no log", "--data-dir DIR").take()}
-        raise Refusal("usage", f"order {what!r} is unknown")
+        raise RequestError("usage", f"order {what!r} is unknown")
 
     def _take_cut(self) -> dict[str, Any]:
         """Have the state of this moment kept, to be saved next."""
         if not self._saving.acquire(blocking=False):
-            raise Refusal("deadline", "another save is being written", hint="save again after it")
+            raise RequestError(
+                "deadline", "another save is being written", hint="save again after it"
+            )
         try:
             if self._save is not None:
                 self._save.end()
@@ -466,13 +471,13 @@ class Server:
             )
 
     def chief(self) -> Coordinator:
-        """Who coordinates the trainers. Raises Refusal when that is another server."""
+        """Who coordinates the trainers. Raises RequestError when that is another server."""
         hint = "do all trainers list the servers in the same order?"
         return self._part(self.coordinator, "does not coordinate, server 0 does", hint)
 
     def _part(self, part: Part | None, lacks: str, hint: str) -> Part:
         if part is None:
-            raise Refusal("usage", f"server {self.store.server} {lacks}", hint=hint)
+            raise RequestError("usage", f"server {self.store.server} {lacks}", hint=hint)
         return part
 
 

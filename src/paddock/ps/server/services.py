@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paddock.ps.consistency.step_words import CLOCKED
-from paddock.ps.protocol.frames import Header, Op
-from paddock.ps.protocol.handshake import Hello
-from paddock.ps.protocol.refusals import Refusal
 from paddock.ps.server.cut import LOADED
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Header, Op
+from paddock.ps.wire.handshake import Hello
 
 if TYPE_CHECKING:
     from paddock.ps.server.serve import Server
@@ -77,12 +77,12 @@ class Services:
             self._missed[hello.trainer] = time.monotonic()
 
     def answer(self, hello: Hello, question: dict[str, Any]) -> dict[str, Any]:
-        """What a service says. Raises Refusal, PaddockError."""
+        """What a service says. Raises RequestError, PaddockError."""
         self._server.chief()  # Refuses on servers other than 0.
         name = str(question.get("service"))
         service = self._services.get(name)
         if service is None:
-            raise Refusal(
+            raise RequestError(
                 "usage",
                 f"this server hosts no service {name!r}",
                 hint="start it as `paddock pserver`, of the same version as the trainers'",

@@ -1,7 +1,7 @@
 """One connection of a server: greets, proves, then answers frames in order until it ends.
 
 A frame that is no frame ends this connection and nothing else. What a trainer may not do is
-answered with a Refusal, and the connection goes on.
+answered with a RequestError, and the connection goes on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paddock.errors import PaddockError
-from paddock.ps.protocol.frames import (
+from paddock.ps.server import handover
+from paddock.ps.server.bodies import json_part
+from paddock.ps.server.engine import OVERLAPPING
+from paddock.ps.stream import SMALL_BYTES, ConnectionClosed, ReadTimeout, Stream, raw
+from paddock.ps.table.sharding import shard_of
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import (
     BODY_MAX,
     MAGIC,
     Flag,
@@ -31,20 +37,14 @@ from paddock.ps.protocol.frames import (
     answer_to,
     verify,
 )
-from paddock.ps.protocol.handshake import (
+from paddock.ps.wire.handshake import (
     NONCE_BYTES,
     Hello,
     greeting_from,
     proof_of,
     same,
 )
-from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.protocol.values import to_body
-from paddock.ps.server import handover
-from paddock.ps.server.bodies import json_part
-from paddock.ps.server.engine import OVERLAPPING
-from paddock.ps.stream import SMALL_BYTES, Closed, Silent, Stream, raw
-from paddock.ps.table.sharding import shard_of
+from paddock.ps.wire.values import to_body
 
 if TYPE_CHECKING:
     from paddock.ps.server.serve import Server
@@ -110,7 +110,7 @@ class Session:
                     if self._is_small and self.stream.is_empty:
                         self.server.lobby.rest(self)
                 raise self._problem
-        except (Closed, Silent):
+        except (ConnectionClosed, ReadTimeout):
             pass  # The client keeps what was not acknowledged, and comes back.
         except FrameError as error:
             self.server.say(f"{self.where}: connection ended: {error.message}")
@@ -135,7 +135,7 @@ class Session:
         self.server.say(f"{self.where}: refused: it speaks without TLS")
         what = f"server {self.server.store.server} speaks TLS only"
         hint = "Client(tls_ca=...), --tls-ca, or PADDOCK_PS_TLS_CA"
-        self._refuse(Header(Op.HELLO), Refusal("auth", what, hint=hint))
+        self._refuse(Header(Op.HELLO), RequestError("auth", what, hint=hint))
         self.stream.finish()
         return False
 
@@ -144,12 +144,12 @@ class Session:
             header, body = self.stream.receive(GREETING_BYTES)
         except FrameError as error:
             what = f"server {self.server.store.server} cannot read the greeting: {error.message}"
-            self._refuse(Header(Op.HELLO), Refusal("usage", what, hint=error.hint))
+            self._refuse(Header(Op.HELLO), RequestError("usage", what, hint=error.hint))
             self.stream.finish()
             raise
         try:
             if header.op != Op.HELLO:
-                raise Refusal("auth", "the first frame must be a greeting")
+                raise RequestError("auth", "the first frame must be a greeting")
             hello = greeting_from(Hello, body)
             challenge = os.urandom(NONCE_BYTES).hex() if self.server.token else ""
             welcome = answer_to(header), to_body(self.server.welcome(hello, challenge))
@@ -161,22 +161,22 @@ class Session:
             self.hello = hello
             self.stream.send(*welcome)
             return True
-        except Refusal as refusal:
+        except RequestError as refusal:
             self.server.say(f"{self.where}: refused: {refusal.message}")
             self._refuse(header, refusal)
             return False
 
     def _proven(self, hello: Hello, challenge: str) -> Header:
-        """Wait for the proof; the head of the answer to it. Raises Refusal."""
+        """Wait for the proof; the head of the answer to it. Raises RequestError."""
         try:
             header, body = self.stream.receive(GREETING_BYTES)
-        except (Closed, Silent):
+        except (ConnectionClosed, ReadTimeout):
             self.server.say(f"{self.where}: refused: it knows no token, or another one")
             raise
         wanted = proof_of(self.server.token, "trainer", hello.nonce, challenge)
         given = bytes(body).decode("latin-1")  # Which any bytes are.
         if header.op != Op.PROOF or not same(given, wanted):
-            raise Refusal(
+            raise RequestError(
                 "auth",
                 "the token is not this server's",
                 hint="use the file that --token-file names there",
@@ -198,19 +198,19 @@ class Session:
         try:
             action = _DOES.get(header.op)
             if action is None:
-                raise Refusal("usage", f"frames of op {header.op} are not served")
+                raise RequestError("usage", f"frames of op {header.op} are not served")
             action(self, header, body)
-        except Refusal as refusal:
+        except RequestError as refusal:
             self._refuse(header, refusal if header.op in _OF_ANY_ROLE else self._judged(refusal))
-        except (Closed, Silent, FrameError):
+        except (ConnectionClosed, ReadTimeout, FrameError):
             raise
         except PaddockError as error:
-            self._refuse(header, Refusal("usage", error.message, hint=error.hint))
+            self._refuse(header, RequestError("usage", error.message, hint=error.hint))
         except Exception as error:  # noqa: BLE001  # A bug: told to both sides; others are served.
             at = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
             self.server.say(f"{self.where}: bug in op {header.op}: {what}")
-            told = Refusal("internal", f"server {self.server.store.server}: {what}")
+            told = RequestError("internal", f"server {self.server.store.server}: {what}")
             self._refuse(header, told)
 
     def answer_small(self) -> bool:
@@ -227,15 +227,15 @@ class Session:
             return False
         return self.stream.is_empty
 
-    def _judged(self, refusal: Refusal) -> Refusal:
+    def _judged(self, refusal: RequestError) -> RequestError:
         """A server that is the primary no longer judges nothing: its state may be older."""
         try:
             self.server.check_serving()
-        except Refusal as instead:
+        except RequestError as instead:
             return instead
         return refusal
 
-    def _refuse(self, header: Header, refusal: Refusal) -> None:
+    def _refuse(self, header: Header, refusal: RequestError) -> None:
         self.stream.send(answer_to(header, flags=ERROR), refusal.to_body())
 
     def _say(self, header: Header, answer: dict[str, Any] | None, flags: int = 0) -> None:
@@ -245,7 +245,9 @@ class Session:
 
     def _floats(self, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
         if count * 4 > BODY_MAX:
-            raise Refusal("usage", f"an answer of {count} floats is over the limit of {BODY_MAX} B")
+            raise RequestError(
+                "usage", f"an answer of {count} floats is over the limit of {BODY_MAX} B"
+            )
         if self._rows.size < count:
             self._rows = np.empty(min(1 << (count - 1).bit_length(), BODY_MAX // 4), np.float32)
         return self._rows[:count]
@@ -254,10 +256,12 @@ class Session:
         """A frame is the connection's own trainer's. Only who begins may be new here."""
         who, lives = (header.trainer, header.incarnation), self.server.store.lives
         if who != self.who:
-            raise Refusal("usage", f"a frame of trainer {header.trainer} over another's connection")
+            raise RequestError(
+                "usage", f"a frame of trainer {header.trainer} over another's connection"
+            )
         known = lives.get(who[0], (0, ""))[0]
         if header.op not in (Op.JOIN, Op.FENCE) and known != who[1]:
-            raise Refusal(
+            raise RequestError(
                 "fenced",
                 f"this process is life {who[1]} of trainer {who[0]}, the server knows life {known}",
                 hint="is another process running as this trainer? each needs its own "
@@ -270,7 +274,7 @@ class Session:
         else:
             self._check_who(header)
         if header.op == Op.COMMIT and self.server.coordinator is not None:
-            raise Refusal("usage", "the chief decides when a step is complete")
+            raise RequestError("usage", "the chief decides when a step is complete")
         if header.op == Op.FENCE and self.server.coordinator is not None:
             self.server.coordinator.check_number(header.trainer, header.incarnation)
         written = self.server.engine.write(header, body)
@@ -285,7 +289,7 @@ class Session:
         self.server.check_serving()
         held = self.server.store.sparse(header.table)
         if len(body) != 8 * header.count:
-            raise Refusal("value", f"a pull of {header.count} keys has {len(body)} bytes")
+            raise RequestError("value", f"a pull of {header.count} keys has {len(body)} bytes")
         keys = np.frombuffer(body, np.int64)
         dim = held.spec.dim
         rows = self._floats(header.count * dim).reshape(header.count, dim)
@@ -306,7 +310,7 @@ class Session:
             if held.moves.active:
                 held.moves.check_pull(handover.dense_shards(held.spec, start, stop))
             if len(body) != 8 or not held.table.holds(start, stop):
-                raise Refusal(
+                raise RequestError(
                     "value",
                     f"table {held.spec.name!r}: elements {start} to {stop} are not all on server "
                     f"{self.server.store.server}",
@@ -345,7 +349,7 @@ class Session:
     def _follow(self, header: Header, body: memoryview) -> None:
         """A replica: this connection is its own from here on."""
         self.server.feed(self.stream, header, body)
-        raise Closed("the replica has gone, or this server is not its primary")
+        raise ConnectionClosed("the replica has gone, or this server is not its primary")
 
     def _coordinate(self, header: Header, body: memoryview) -> None:
         self._check_who(header)

@@ -23,10 +23,6 @@ from paddock.ps.consistency.step_words import RECORDS, Output, Rules, record_fro
 from paddock.ps.consistency.steps import Chief
 from paddock.ps.optimizers.schedules import Rates, learning_rate
 from paddock.ps.optimizers.updater import Updater
-from paddock.ps.protocol.frames import Header, Op
-from paddock.ps.protocol.identity import Windows
-from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.protocol.values import to_json, value_from
 from paddock.ps.server import handover
 from paddock.ps.server.bodies import (
     CONTRIBUTION,
@@ -44,6 +40,10 @@ from paddock.ps.spec import SparseSpec, TableSpec, from_json
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sharding import deal
 from paddock.ps.table.sparse import SparseTable
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Header, Op
+from paddock.ps.wire.identity import Windows
+from paddock.ps.wire.values import to_json, value_from
 
 OF_ONE_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK, Op.MOVE, Op.ADOPT, Op.RATE)
 
@@ -90,27 +90,29 @@ class Store:
     # ------------------------------------------------------------------------------ what is here
 
     def find(self, number: int) -> Held:
-        """The table with this number. Raises Refusal."""
+        """The table with this number. Raises RequestError."""
         if number < len(self.tables):
             return self.tables[number]
-        raise Refusal(
+        raise RequestError(
             "unknown-table",
             f"server {self.server} has no table number {number}",
             hint="create it first: client.create(SparseSpec(...))",
         )
 
     def sparse(self, number: int) -> HeldSparse:
-        """The sparse table with this number. Raises Refusal."""
+        """The sparse table with this number. Raises RequestError."""
         held = self.find(number)
         if isinstance(held, HeldDense):
-            raise Refusal("usage", f"table {held.spec.name!r} is dense: it has no keys")
+            raise RequestError("usage", f"table {held.spec.name!r} is dense: it has no keys")
         return held
 
     def dense(self, number: int) -> HeldDense:
-        """The dense table with this number. Raises Refusal."""
+        """The dense table with this number. Raises RequestError."""
         held = self.find(number)
         if isinstance(held, HeldSparse):
-            raise Refusal("usage", f"table {held.spec.name!r} is sparse: rows are asked by key")
+            raise RequestError(
+                "usage", f"table {held.spec.name!r} is sparse: rows are asked by key"
+            )
         return held
 
     @property

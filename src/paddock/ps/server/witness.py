@@ -19,9 +19,9 @@ from urllib.parse import quote
 
 from paddock.errors import PaddockError
 from paddock.ps.consistency.lease import Register, Request, restored
-from paddock.ps.durable.files import read_json, write_json, writing
-from paddock.ps.protocol.refusals import Refusal
-from paddock.ps.protocol.values import value_from
+from paddock.ps.storage.files import read_json, write_json, writing
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.values import value_from
 
 GROUPS_MAX = 10_000
 GROUP_LENGTH_MAX = 200
@@ -42,14 +42,14 @@ def request_body(group: str, request: Request) -> bytes:
 
 
 def request_from(order: dict[str, Any]) -> tuple[str, Request]:
-    """(group, request) of an order. Raises Refusal when it is none."""
+    """(group, request) of an order. Raises RequestError when it is none."""
     group = order.get("group")
     try:
         if not isinstance(group, str) or not 0 < len(group) <= GROUP_LENGTH_MAX:
             raise ValueError(f"group is {group!r:.40}")
         return group, value_from(Request, order)
     except ValueError as error:
-        raise Refusal("usage", f"this is no request for a lease: {error}") from error
+        raise RequestError("usage", f"this is no request for a lease: {error}") from error
 
 
 class Witness:
@@ -70,7 +70,7 @@ class Witness:
     def answer(self, order: dict[str, Any]) -> dict[str, Any]:
         """The answer to an order "lease"; a changed register is on the disk before.
 
-        Raises Refusal or PaddockError: then nothing was granted.
+        Raises RequestError or PaddockError: then nothing was granted.
         """
         group, request = request_from(order)
         with self._lock:
@@ -95,7 +95,7 @@ class Witness:
         if found is not None:
             return found
         if len(self._registers) >= GROUPS_MAX:
-            raise Refusal("usage", f"this witness has {GROUPS_MAX} pairs already")
+            raise RequestError("usage", f"this witness has {GROUPS_MAX} pairs already")
         path = self._path(group)
         if not path.exists():
             return Register()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.ps.jit import HAVE_NUMBA, kernel
-from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.wire.errors import RequestError
 
 _EXPONENT = np.uint32(0x7F800000)  # IEEE 754 binary32: all exponent bits set is Inf or NaN.
 
@@ -41,12 +41,12 @@ def first_bad(values: NDArray[np.float32]) -> int:
 
 
 def check_finite(table: str, values: NDArray[np.float32], keys: NDArray[np.int64] | None) -> None:
-    """Raises Refusal that names the first NaN or infinity."""
+    """Raises RequestError that names the first NaN or infinity."""
     if not values.size or all_finite(values):
         return
     at = first_bad(values)
     where = f"key {int(keys[at])}" if keys is not None else f"element {at}"
-    raise Refusal(
+    raise RequestError(
         "value",
         f"table {table!r}: {where} has a gradient or value that is NaN or infinite; "
         "nothing of it was applied",

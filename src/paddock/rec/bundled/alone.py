@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import UsageError
-from paddock.ps.durable.checkpoint import check_specs, open_checkpoint
-from paddock.ps.durable.saving import abandon_checkpoint, begin_checkpoint, commit_checkpoint
-from paddock.ps.durable.saving import write_part as write_tables
 from paddock.ps.optimizers.rules import check_optimizer
 from paddock.ps.optimizers.schedules import Rates, learning_rate
 from paddock.ps.optimizers.updater import Updater
-from paddock.ps.protocol.values import to_json
 from paddock.ps.spec import DenseSpec, TableSpec, check_spec
+from paddock.ps.storage.checkpoint import check_specs, open_checkpoint
+from paddock.ps.storage.saving import abandon_checkpoint, begin_checkpoint, commit_checkpoint
+from paddock.ps.storage.saving import write_part as write_tables
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
+from paddock.ps.wire.values import to_json
 
 Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]

@@ -283,7 +283,10 @@ class Served:
             self.client.prefetch(table, keys)
 
     def step(self, loss: Any) -> None:
-        """backward, push, the strategy's wait, pull. Raises Refusal: not finite, nothing sent."""
+        """backward, push, the strategy's wait, pull.
+
+        Raises RequestError when a gradient is not finite; nothing is sent then.
+        """
         parts = [*(table.rows for table in self.tables), *self.dense]
         self.steps += 1
         try:

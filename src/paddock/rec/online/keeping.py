@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paddock import ps
-from paddock.ps.durable.checkpoint import CHAIN_MAX, latest_name, open_checkpoint
+from paddock.ps.storage.checkpoint import CHAIN_MAX, latest_name, open_checkpoint
 from paddock.rec.loop import Keeper
 from paddock.rec.online.schedule import Online
 from paddock.rec.saver import Due

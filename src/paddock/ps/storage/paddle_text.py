@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import Problem, UsageError
-from paddock.ps.durable.files import DamageError, writing
+from paddock.ps.storage.files import DamageError, writing
 
 Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from paddock.errors import PaddockError
-from paddock.ps.durable.arrays import Arrays, Written, open_arrays, write_arrays
-from paddock.ps.durable.files import (
+from paddock.ps.spec import TableSpec, from_json, to_json
+from paddock.ps.storage.arrays import Arrays, Written, open_arrays, write_arrays
+from paddock.ps.storage.files import (
     DamageError,
     new_directory,
     read_json,
@@ -23,7 +24,6 @@ from paddock.ps.durable.files import (
     sync_files,
     write_json,
 )
-from paddock.ps.spec import TableSpec, from_json, to_json
 
 FORMAT = 2
 _MANIFEST = "manifest.json"

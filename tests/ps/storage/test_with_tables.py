@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddock.ps.durable.checkpoint import Checkpoint
-from paddock.ps.durable.saving import begin_checkpoint, commit_checkpoint, write_part
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import AccessorSpec, OptimizerSpec, SparseSpec
+from paddock.ps.storage.checkpoint import Checkpoint
+from paddock.ps.storage.saving import begin_checkpoint, commit_checkpoint, write_part
 from paddock.ps.table.sparse import SparseTable
 
 SPEC = SparseSpec(

@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import UsageError
-from paddock.ps.durable.arrays import Arrays, Written, open_arrays, write_arrays
-from paddock.ps.durable.checkpoint import Checkpoint
-from paddock.ps.durable.delta import KEYS, VALUES
-from paddock.ps.durable.export import weights_of
-from paddock.ps.durable.files import (
+from paddock.ps.spec import SparseSpec, TableSpec, from_json, to_json
+from paddock.ps.storage.arrays import Arrays, Written, open_arrays, write_arrays
+from paddock.ps.storage.checkpoint import Checkpoint
+from paddock.ps.storage.delta import KEYS, VALUES
+from paddock.ps.storage.export import weights_of
+from paddock.ps.storage.files import (
     DamageError,
     new_directory,
     read_json,
@@ -30,7 +31,6 @@ from paddock.ps.durable.files import (
     write_json,
     writing,
 )
-from paddock.ps.spec import SparseSpec, TableSpec, from_json, to_json
 
 CURRENT = "CURRENT"
 _MANIFEST = "manifest.json"

@@ -28,11 +28,12 @@ Code = Literal[
 _EXIT_USAGE = ("usage", "unknown-table", "spec", "value", "auth")
 
 
-class Refusal(PaddockError):
+class RequestError(PaddockError):
     """A server's no. Nothing of the frame was applied.
 
     Examples:
-        >>> Refusal.from_body(Refusal("memory", "no room", hint="--memory-limit").to_body()).code
+        >>> error = RequestError("memory", "no room", hint="--memory-limit")
+        >>> RequestError.from_body(error.to_body()).code
         'memory'
     """
 
@@ -54,7 +55,7 @@ class Refusal(PaddockError):
         ).encode()
 
     @classmethod
-    def from_body(cls, body: bytes | bytearray | memoryview) -> Refusal:
+    def from_body(cls, body: bytes | bytearray | memoryview) -> RequestError:
         """The refusal in an error answer's body."""
         data = json.loads(bytes(body))
         return cls(data["code"], data["message"], hint=data["hint"], facts=data.get("facts"))

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.errors import PaddockError
-from paddock.ps.durable.log import Log
-from paddock.ps.protocol.frames import Header, Op
+from paddock.ps.storage.log import Log
+from paddock.ps.wire.frames import Header, Op
 
 SEGMENT = 700  # a few records each
 

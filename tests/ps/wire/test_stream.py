@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.ps.protocol.frames import HEADER_SIZE, Header, Op, encode
-from paddock.ps.stream import READ_AHEAD_BYTES, SMALL_BYTES, Closed, Silent, Stream, raw
+from paddock.ps.stream import (
+    READ_AHEAD_BYTES,
+    SMALL_BYTES,
+    ConnectionClosed,
+    ReadTimeout,
+    Stream,
+    raw,
+)
+from paddock.ps.wire.frames import HEADER_SIZE, Header, Op, encode
 
 AHEAD = READ_AHEAD_BYTES - HEADER_SIZE
 LENGTHS = st.sampled_from([0, 1, 60, AHEAD - 1, AHEAD, AHEAD + 1, SMALL_BYTES + 1, 1 << 18])
@@ -89,7 +96,7 @@ def test_an_answer_that_ends_in_the_middle_is_a_closed_connection(
     near.sendall(whole(0, 10) + whole(1, 5000)[:3000])
     near.close()
     assert stream.receive()[0].count == 0
-    with pytest.raises(Closed):
+    with pytest.raises(ConnectionClosed):
         stream.receive()
 
 
@@ -99,5 +106,5 @@ def test_a_silent_side_is_told_from_a_closed_one(
     """Half a header, and nothing more within the limit."""
     stream = Stream(ends[1], 0.05)
     ends[0].sendall(whole(0, 0)[:20])
-    with pytest.raises(Silent):
+    with pytest.raises(ReadTimeout):
         stream.receive_header()

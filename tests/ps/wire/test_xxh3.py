@@ -18,7 +18,7 @@ CONTENT = bytes(range(256)) * 4200
 SERVES = """\
 import sys
 sys.modules["xxhash"] = sys.modules["numba"] = None
-from paddock.ps.protocol.frames import Header, Op, checksum_of, encode
+from paddock.ps.wire.frames import Header, Op, checksum_of, encode
 print(encode(Header(Op.PULL), bytes(5000)).hex(), checksum_of(bytes(64), b"x"))
 """
 

@@ -18,16 +18,16 @@ from itertools import pairwise
 from pathlib import Path
 
 from paddock.errors import PaddockError
-from paddock.ps.durable import segment
-from paddock.ps.durable.files import (
+from paddock.ps.storage import segment
+from paddock.ps.storage.files import (
     Piece,
     replacing,
     sync_path,
     write_error,
     writing,
 )
-from paddock.ps.durable.segment import HEAD_SIZE, Head, LogDamage, Segment
-from paddock.ps.protocol import frames
+from paddock.ps.storage.segment import HEAD_SIZE, Head, LogDamage, Segment
+from paddock.ps.wire import frames
 
 SEGMENT_BYTES = 256 << 20
 RESERVE_BYTES = 16 << 20

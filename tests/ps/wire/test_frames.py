@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.ps.protocol.frames import (
+from paddock.ps.stream import ConnectionClosed, Stream
+from paddock.ps.wire.frames import (
     BODY_MAX,
     HEADER_SIZE,
     Flag,
@@ -21,7 +22,6 @@ from paddock.ps.protocol.frames import (
     encode,
     verify,
 )
-from paddock.ps.stream import Closed, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,6 +128,6 @@ def test_mutated_frames_are_errors_or_frames() -> None:
                     assert frame(header, bytes(body)) in good
             except FrameError:
                 errors += 1
-            except Closed:
+            except ConnectionClosed:
                 pass
     assert errors > 1000

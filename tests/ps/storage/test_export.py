@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.durable import paddle_text
-from paddock.ps.durable.export import (
+from paddock.ps.spec import DenseSpec
+from paddock.ps.storage import paddle_text
+from paddock.ps.storage.export import (
     Tensor,
     read_npz,
     read_safetensors,
@@ -24,9 +25,8 @@ from paddock.ps.durable.export import (
     write_npz,
     write_safetensors,
 )
-from paddock.ps.durable.files import DamageError
-from paddock.ps.spec import DenseSpec
-from ps.durable.shards import make_job, save
+from paddock.ps.storage.files import DamageError
+from ps.storage.shards import make_job, save
 
 JOB = make_job(4)
 KEYS = np.concatenate([JOB["wide", n]["keys"] for n in range(8)])

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import UsageError
-from paddock.ps.durable.arrays import Array, ArrayFile, Arrays, bytes_of, head_of
-from paddock.ps.durable.checkpoint import Checkpoint
-from paddock.ps.durable.delta import VALUES
-from paddock.ps.durable.files import DamageError, replacing, writing
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec
+from paddock.ps.storage.arrays import Array, ArrayFile, Arrays, bytes_of, head_of
+from paddock.ps.storage.checkpoint import Checkpoint
+from paddock.ps.storage.delta import VALUES
+from paddock.ps.storage.files import DamageError, replacing, writing
 
 
 class Tensor(NamedTuple):

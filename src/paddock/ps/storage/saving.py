@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.durable import delta
-from paddock.ps.durable.arrays import Arrays, Written, encode_arrays, write_arrays
-from paddock.ps.durable.checkpoint import (
+from paddock.ps.spec import TableSpec, to_json
+from paddock.ps.storage import delta
+from paddock.ps.storage.arrays import Arrays, Written, encode_arrays, write_arrays
+from paddock.ps.storage.checkpoint import (
     CHAIN_MAX,
     FORMAT,
     LATEST,
@@ -28,7 +29,7 @@ from paddock.ps.durable.checkpoint import (
     open_checkpoint,
     read_part,
 )
-from paddock.ps.durable.files import (
+from paddock.ps.storage.files import (
     DamageError,
     remove_tree,
     replacing,
@@ -37,7 +38,6 @@ from paddock.ps.durable.files import (
     write_json,
     writing,
 )
-from paddock.ps.spec import TableSpec, to_json
 
 
 def begin_checkpoint(directory: Path | str, step: int) -> str:

@@ -17,24 +17,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.durable import delta
-from paddock.ps.durable.arrays import Arrays
-from paddock.ps.durable.checkpoint import (
+from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec
+from paddock.ps.storage import delta
+from paddock.ps.storage.arrays import Arrays
+from paddock.ps.storage.checkpoint import (
     Checkpoint,
     check_specs,
     list_checkpoints,
     open_checkpoint,
 )
-from paddock.ps.durable.files import DamageError
-from paddock.ps.durable.saving import (
+from paddock.ps.storage.files import DamageError
+from paddock.ps.storage.saving import (
     abandon_checkpoint,
     begin_checkpoint,
     commit_checkpoint,
     write_part,
 )
-from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.sharding import deal
-from ps.durable.shards import (
+from ps.storage.shards import (
     SPECS,
     WIDE,
     Job,
@@ -176,7 +176,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path[:0] = sys.argv[3:]
-from ps.durable.shards import make_job, save
+from ps.storage.shards import make_job, save
 directory, countdown = Path(sys.argv[1]), int(sys.argv[2])
 checkpoint = save(directory, make_job(1), keep=1)
 

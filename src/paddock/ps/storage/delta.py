@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.durable.arrays import Array, Arrays
+from paddock.ps.storage.arrays import Array, Arrays
 
 KEYS = "keys"
 VERSIONS = "version"

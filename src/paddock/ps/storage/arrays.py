@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.durable.files import DamageError, Piece, hash_of, write_file
+from paddock.ps.storage.files import DamageError, Piece, hash_of, write_file
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]

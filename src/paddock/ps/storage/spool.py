@@ -17,9 +17,9 @@ import threading
 from pathlib import Path
 
 from paddock.errors import PaddockError
-from paddock.ps.durable.files import remove_tree, writing
-from paddock.ps.protocol.frames import BODY_MAX
-from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.storage.files import remove_tree, writing
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import BODY_MAX
 
 NAME = "parts"
 SAVE, LOAD = "save", "load-"
@@ -72,14 +72,14 @@ class Spool:
         return path
 
     def read(self, file: object, offset: object) -> bytes:
-        """At most one frame of a file, from `offset` on. Raises Refusal."""
+        """At most one frame of a file, from `offset` on. Raises RequestError."""
         path = self._path(file)
         try:
             with path.open("rb") as opened:
                 opened.seek(_checked(offset))
                 return opened.read(BODY_MAX)
         except FileNotFoundError as error:
-            raise Refusal(
+            raise RequestError(
                 "deadline",
                 f"{path} is not kept any more",
                 hint="save again: another save has begun, or the server was restarted",
@@ -88,10 +88,13 @@ class Spool:
             raise PaddockError(f"{path} cannot be read: {error.strerror}") from error
 
     def write(self, file: object, offset: object, content: memoryview) -> None:
-        """A piece of a file of a checkpoint that is loaded; it may come twice. Raises Refusal."""
+        """A piece of a file of a checkpoint that is loaded; it may come twice.
+
+        Raises RequestError.
+        """
         path = self._path(file)
         if not re.match(f"{LOAD}[^/]+/.+/", str(file)):
-            raise Refusal("usage", f"{file!r} is not for a client to write")
+            raise RequestError("usage", f"{file!r} is not for a client to write")
         with writing("cannot keep the files of a checkpoint", self.root):
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -111,11 +114,11 @@ class Spool:
     def _path(self, file: object) -> Path:
         steps = str(file).split("/")
         if len(steps) > STEPS_MAX or not all(STEP.fullmatch(step) for step in steps):
-            raise Refusal("usage", f"{file!r} is no file of a checkpoint")
+            raise RequestError("usage", f"{file!r} is no file of a checkpoint")
         return self.root.joinpath(*steps)
 
 
 def _checked(offset: object) -> int:
     if type(offset) is not int or not 0 <= offset < 1 << 62:
-        raise Refusal("usage", f"an offset of {offset!r}")
+        raise RequestError("usage", f"an offset of {offset!r}")
     return offset

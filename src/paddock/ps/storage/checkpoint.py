@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from paddock.errors import Problem, UsageError
-from paddock.ps.durable import delta
-from paddock.ps.durable.arrays import Arrays, Written, open_arrays
-from paddock.ps.durable.files import DamageError, read_json
 from paddock.ps.spec import TableSpec, from_json, to_json
+from paddock.ps.storage import delta
+from paddock.ps.storage.arrays import Arrays, Written, open_arrays
+from paddock.ps.storage.files import DamageError, read_json
 
 FORMAT = 2
 MANIFEST = "manifest.json"

@@ -14,8 +14,8 @@ from functools import lru_cache
 from types import UnionType
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
-from paddock.ps.protocol.frames import Buffer
-from paddock.ps.protocol.refusals import Refusal
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Buffer
 
 _hints: Callable[[Any], dict[str, Any]] = lru_cache(get_type_hints)
 
@@ -61,8 +61,8 @@ def value_from(kind: Any, data: Any, where: str = "it") -> Any:
 
 
 def body_from(kind: Any, body: Buffer, what: str, hint: str = "") -> Any:
-    """The value in a frame's body. what: should be in it. Raises Refusal."""
+    """The value in a frame's body. what: should be in it. Raises RequestError."""
     try:
         return value_from(kind, json.loads(bytes(body)))
     except (ValueError, RecursionError) as error:
-        raise Refusal("usage", f"this is no {what}: {error}", hint=hint) from error
+        raise RequestError("usage", f"this is no {what}: {error}", hint=hint) from error

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from paddock.ps.protocol.identity import AHEAD_MAX, Verdict, Windows
+from paddock.ps.wire.identity import AHEAD_MAX, Verdict, Windows
 
 
 def test_a_repeat_is_told_from_a_new_push() -> None:

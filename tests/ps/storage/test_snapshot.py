@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.durable.arrays import Arrays, decode_arrays, open_arrays, write_arrays
-from paddock.ps.durable.export import read_safetensors
-from paddock.ps.durable.files import DamageError
-from paddock.ps.durable.snapshot import (
+from paddock.ps.storage.arrays import Arrays, decode_arrays, open_arrays, write_arrays
+from paddock.ps.storage.export import read_safetensors
+from paddock.ps.storage.files import DamageError
+from paddock.ps.storage.snapshot import (
     State,
     list_snapshots,
     log_floor,
@@ -23,8 +23,8 @@ from paddock.ps.durable.snapshot import (
     open_snapshot,
     save_snapshot,
 )
-from ps.durable.shards import ALL, SPECS, equal, make_job
-from ps.durable.shards import save_snap as save
+from ps.storage.shards import ALL, SPECS, equal, make_job
+from ps.storage.shards import save_snap as save
 
 
 def test_a_snapshot_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path[:0] = sys.argv[3:]
-from ps.durable.shards import save_snap as save
+from ps.storage.shards import save_snap as save
 directory, countdown = Path(sys.argv[1]), int(sys.argv[2])
 save(directory, 1, 100)
 

@@ -11,8 +11,8 @@ import hmac
 from dataclasses import dataclass
 from typing import TypeVar
 
-from paddock.ps.protocol.frames import Buffer
-from paddock.ps.protocol.values import body_from
+from paddock.ps.wire.frames import Buffer
+from paddock.ps.wire.values import body_from
 
 NONCE_BYTES = 16
 
@@ -71,7 +71,7 @@ def same(a: str, b: str) -> bool:
 
 
 def greeting_from(kind: type[G], body: Buffer) -> G:
-    """The Hello or Welcome in a body. Raises Refusal when it is not one."""
+    """The Hello or Welcome in a body. Raises RequestError when it is not one."""
     hint = "install the same paddock on trainers and servers"
     greeting: G = body_from(kind, body, "greeting that this version understands", hint)
     return greeting

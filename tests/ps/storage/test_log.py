@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.durable.log import Device, Log, read_identity
-from paddock.ps.durable.segment import HEAD_SIZE, LogDamage
-from paddock.ps.protocol.frames import Flag, Header, Op
+from paddock.ps.storage.log import Device, Log, read_identity
+from paddock.ps.storage.segment import HEAD_SIZE, LogDamage
+from paddock.ps.wire.frames import Flag, Header, Op
 
 SERVER = 0xABCDEF
 
@@ -239,8 +239,8 @@ def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
 def test_a_really_full_disk_keeps_what_was_logged(tmp_path: Path) -> None:
     """The same with a real file system of 1 MiB."""
     program = (
-        "import sys; from paddock.ps.durable.log import Log\n"
-        "from paddock.ps.protocol.frames import Header, Op\n"
+        "import sys; from paddock.ps.storage.log import Log\n"
+        "from paddock.ps.wire.frames import Header, Op\n"
         "from paddock.errors import PaddockError\n"
         "log = Log(sys.argv[1], server=1)\n"
         "try:\n"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps.durable.files import DamageError
-from paddock.ps.durable.serving import Serving, publish
-from ps.durable.shards import make_job, save
+from paddock.ps.storage.files import DamageError
+from paddock.ps.storage.serving import Serving, publish
+from ps.storage.shards import make_job, save
 
 
 def test_a_version_answers_pulls_of_any_keys(tmp_path: Path) -> None:

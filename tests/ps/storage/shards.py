@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from paddock.ps.durable.arrays import Arrays
-from paddock.ps.durable.checkpoint import Checkpoint
-from paddock.ps.durable.saving import begin_checkpoint, commit_checkpoint, write_part
-from paddock.ps.durable.snapshot import Snapshot, State, save_snapshot
 from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec
+from paddock.ps.storage.arrays import Arrays
+from paddock.ps.storage.checkpoint import Checkpoint
+from paddock.ps.storage.saving import begin_checkpoint, commit_checkpoint, write_part
+from paddock.ps.storage.snapshot import Snapshot, State, save_snapshot
 from paddock.ps.table.sharding import deal
 
 WIDE = SparseSpec("wide", 3, OptimizerSpec("adagrad", 0.1), shards=8)

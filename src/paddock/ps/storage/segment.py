@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from paddock.ps.durable.files import DamageError
-from paddock.ps.protocol import frames
+from paddock.ps.storage.files import DamageError
+from paddock.ps.wire import frames
 from paddock.ps.xxh3 import xxh3
 
 HEAD_SIZE = 64
