@@ -11,20 +11,20 @@ from benchmarks.rec.bench import RecBench, epochs_of
 from benchmarks.rec.strategies import last_area
 from benchmarks.rec.training import rate_of
 
-from paddock.rec.report import Report, words
+from paddock.rec.report import TrainingReport, format_numbers
 
 
 def test_rates_and_areas_are_read_from_a_reports_own_lines() -> None:
     """A line that is worded anew would otherwise measure nothing, and say so only in an hour."""
     out, now = io.StringIO(), 0.0
-    report = Report(out, 1000, lambda: now)
+    report = TrainingReport(out, 1000, lambda: now)
     for epoch in range(2):
         report.begin()
         now += 2.0 + 2.0 * epoch
         numbers = {"loss": 0.6, "auc": 0.7 + epoch / 10}
         report.end(epoch, numbers, 8000, 0, report.seconds())
     best = "the best possible auc on these examples: 0.8205"
-    report.line(f"test, {words({'loss': 0.5, 'auc': 0.81})} ({best})")
+    report.line(f"test, {format_numbers({'loss': 0.5, 'auc': 0.81})} ({best})")
     found = epochs_of(out.getvalue())
     assert [line.get("auc") for line in found] == [0.7, 0.8, 0.81]
     assert rate_of([found]) == found[1]["rate"] == 2000.0

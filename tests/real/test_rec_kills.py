@@ -11,7 +11,7 @@ import pytest
 
 from paddock.rec.config.words import Request
 from paddock.rec.engines import command
-from paddock.rec.settings import Cluster, Engine, Recipe
+from paddock.rec.settings import Cluster, EngineKind, Recipe
 from real.conftest import need_module
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def test_a_killed_worker_goes_on_and_each_batch_is_trained_once(
 ) -> None:
     """As `paddock rec` starts them they are started again, and find what they have to read."""
     need_module("numpy")
-    recipe = Recipe(Engine.LOCAL_CLUSTER, (), Cluster(servers=1, workers=2))
+    recipe = Recipe(EngineKind.LOCAL_CLUSTER, (), Cluster(servers=1, workers=2))
     chosen = command(recipe, Request("c.yaml"), "c.yaml", "python")
     words = chosen.words
     running = world.start(

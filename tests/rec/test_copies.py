@@ -14,12 +14,12 @@ import pytest
 from paddock import ps
 from paddock.errors import PaddockError, UsageError
 from paddock.rec import saver
-from paddock.rec.copies import Copied, Copies
-from paddock.rec.deal import Dealt
-from paddock.rec.learner import Item, Place
+from paddock.rec.copies import DataParallelTables, DataParallelWorkers
+from paddock.rec.deal import ReshardedSource
+from paddock.rec.learner import SourceBatch, WorkerRank
 from paddock.rec.settings import Contract, Saving, Task, TrainingRun
-from paddock.rec.start import Start
-from paddock.rec.team import Alone, Position, beginning
+from paddock.rec.start import RunStart
+from paddock.rec.worker_group import SingleWorker, WorkerOffset, beginning
 
 LIMIT_SECONDS = 20.0
 
@@ -46,13 +46,13 @@ class Threads:
         return add
 
 
-def together(size: int, work: Callable[[Copies], Any]) -> list[Any]:
+def together(size: int, work: Callable[[DataParallelWorkers], Any]) -> list[Any]:
     """What each worker's work gives."""
     group = Threads(size)
 
     def run(rank: int) -> Any:
         try:
-            return work(Copies(Copied(group.of(rank))))
+            return work(DataParallelWorkers(DataParallelTables(group.of(rank))))
         except BaseException:
             group.barrier.abort()
             raise
@@ -66,16 +66,16 @@ def together(size: int, work: Callable[[Copies], Any]) -> list[Any]:
         return [one.result() for one in running]
 
 
-def table(copies: Copies, parts: tuple[int, ...] = ()) -> None:
+def table(copies: DataParallelWorkers, parts: tuple[int, ...] = ()) -> None:
     """Four numbers that sgd with rate 1 updates."""
     copies.tables.create(ps.DenseSpec("dense", 4, ps.OptimizerSpec("sgd", 1.0), parts=parts))
 
 
-def train(copies: Copies, epoch: int, count: int) -> list[dict[str, Position]]:
+def train(copies: DataParallelWorkers, epoch: int, count: int) -> list[dict[str, WorkerOffset]]:
     """So many batches, each with a gradient of ones; what the first worker saves from the second
     batch on."""
     here = beginning(epoch, 0)
-    saved: list[dict[str, Position]] = []
+    saved: list[dict[str, WorkerOffset]] = []
     for number in range(count):
         done = number + 1
         here = {**here, "step": done, "at": done, "batches": done, "examples": 10 * done}
@@ -91,7 +91,7 @@ def train(copies: Copies, epoch: int, count: int) -> list[dict[str, Position]]:
 def test_a_batch_is_the_mean_of_all_workers_gradients() -> None:
     """1 and 3 are 2, for each of the copies."""
 
-    def work(copies: Copies) -> list[float]:
+    def work(copies: DataParallelWorkers) -> list[float]:
         table(copies)
         grads = np.full(4, 1.0 + 2 * copies.worker, np.float32)
         copies.tables.push_dense("dense", grads)
@@ -104,7 +104,7 @@ def test_a_batch_is_the_mean_of_all_workers_gradients() -> None:
 def test_who_has_fewer_batches_waits_for_nobody() -> None:
     """3 batches, 1 and none: all have made 3 steps, and the means divide by all."""
 
-    def work(copies: Copies) -> tuple[int, list[float]]:
+    def work(copies: DataParallelWorkers) -> tuple[int, list[float]]:
         table(copies)
         for epoch in range(2):
             train(copies, epoch, (3, 1, 0)[copies.worker])
@@ -119,7 +119,7 @@ def test_who_has_fewer_batches_waits_for_nobody() -> None:
 def test_a_part_is_left_alone_only_where_nobody_used_it() -> None:
     """The optimizer of a part that one worker used moves it for all."""
 
-    def work(copies: Copies) -> list[float]:
+    def work(copies: DataParallelWorkers) -> list[float]:
         table(copies, (1, 1, 2))
         used = [True, copies.worker == 1, False]
         copies.tables.push_dense("dense", np.full(4, 2.0 * copies.worker, np.float32), used=used)
@@ -132,7 +132,7 @@ def test_a_part_is_left_alone_only_where_nobody_used_it() -> None:
 def test_counts_are_added_up_and_meetings_are_of_all() -> None:
     """Metrics are over the examples of all workers."""
 
-    def work(copies: Copies) -> list[float]:
+    def work(copies: DataParallelWorkers) -> list[float]:
         copies.meet("judged", 0)
         return copies.total("test", 0, np.array([1.0, copies.worker])).tolist()
 
@@ -157,12 +157,12 @@ def run_of(directory: Path) -> TrainingRun:
 class Share:
     """Batches 100 * worker + 0, 1, 2 ... of 4."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: WorkerRank) -> None:
         self.first = 100 * place.worker
 
-    def open(self, epoch: int, position: Any) -> Iterator[Item]:
+    def open(self, epoch: int, position: Any) -> Iterator[SourceBatch]:
         for number in range(position or 0, 4):
-            yield Item(self.first + number, 1, number + 1)
+            yield SourceBatch(self.first + number, 1, number + 1)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -171,7 +171,7 @@ def test_a_checkpoint_goes_on_where_all_were_with_any_number_of_workers(
 ) -> None:
     """The first worker asks, at its next batch all say where they are: nothing is read twice."""
 
-    def begin(copies: Copies) -> list[Position]:
+    def begin(copies: DataParallelWorkers) -> list[WorkerOffset]:
         table(copies)
         return train(copies, 0, 3 - copies.worker)
 
@@ -183,15 +183,15 @@ def test_a_checkpoint_goes_on_where_all_were_with_any_number_of_workers(
         str(tmp_path), "step-3", 1, lambda aside: saver.write_state(aside, {"positions": saved[0]})
     )
 
-    def go_on(team: Alone) -> tuple[list[int], int, int]:
-        source = Dealt(Share, Place(team.worker, team.workers))
-        start = Start(run_of(tmp_path), None, team)
+    def go_on(team: SingleWorker) -> tuple[list[int], int, int]:
+        source = ReshardedSource(Share, WorkerRank(team.worker, team.workers))
+        start = RunStart(run_of(tmp_path), None, team)
         position = start.choose(Loads(), source, can_deal=True)
         assert position is not None
         left = [item.batch for item in source.open(0, position["at"])]
         return left, position["batches"], position["examples"]
 
-    found = together(workers, go_on) if workers > 1 else [go_on(Alone())]
+    found = together(workers, go_on) if workers > 1 else [go_on(SingleWorker())]
     assert sorted(one for left, *_ in found for one in left) == [3, 102, 103]
     assert [sum(counts) for counts in list(zip(*found, strict=True))[1:]] == [5, 50]
 
@@ -199,7 +199,7 @@ def test_a_checkpoint_goes_on_where_all_were_with_any_number_of_workers(
 def test_copies_that_do_not_begin_alike_are_refused() -> None:
     """A host with another checkpoint would train another model, and nobody would see it."""
 
-    def work(copies: Copies) -> None:
+    def work(copies: DataParallelWorkers) -> None:
         table(copies)
         copies.tables.set_dense("dense", np.full(4, float(copies.worker), np.float32))
         copies.start(lambda: None)
@@ -210,7 +210,7 @@ def test_copies_that_do_not_begin_alike_are_refused() -> None:
 
 def test_rows_by_id_are_refused_without_servers() -> None:
     """Each worker would have its own; the hint says what can."""
-    copied = Copied(Threads(2).of(0))
+    copied = DataParallelTables(Threads(2).of(0))
     with pytest.raises(UsageError, match="2 workers, no servers, and table 'rows'") as caught:
         copied.create(ps.SparseSpec("rows", 3))
     assert "server_num: 1" in caught.value.hint
@@ -219,7 +219,7 @@ def test_rows_by_id_are_refused_without_servers() -> None:
 def test_a_copy_is_saved_as_a_model_alone_is(tmp_path: Path) -> None:
     """So one worker can go on with it, and servers can."""
 
-    def work(copies: Copies) -> str:
+    def work(copies: DataParallelWorkers) -> str:
         table(copies)
         train(copies, 0, 2)
         if copies.worker == 0:
@@ -228,7 +228,7 @@ def test_a_copy_is_saved_as_a_model_alone_is(tmp_path: Path) -> None:
 
     first, second = together(2, work)
     assert first == second
-    other = Copied(Threads(1).of(0))
+    other = DataParallelTables(Threads(1).of(0))
     other.create(ps.DenseSpec("dense", 4, ps.OptimizerSpec("sgd", 1.0)))
     other.load(tmp_path)
     assert other.digest()["dense"] == first

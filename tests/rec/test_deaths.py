@@ -27,14 +27,14 @@ from paddock.errors import UsageError
 from paddock.ps.client.peer import Peer
 from paddock.ps.storage.checkpoint import list_checkpoints, open_checkpoint
 from paddock.rec import loop
-from paddock.rec.learner import Item, Lot, Opened, Place
-from paddock.rec.report import Report
-from paddock.rec.resume import cut_of
-from paddock.rec.saver import Due
-from paddock.rec.settings import Contract, Reading, Saving, Strategy, Task, TrainingRun
-from paddock.rec.start import Start
-from paddock.rec.team import NEVER, Served
-from paddock.rec.worker import OnServers, source_of
+from paddock.rec.learner import ChunkSet, Opened, SourceBatch, WorkerRank
+from paddock.rec.report import TrainingReport
+from paddock.rec.resume import resume_point
+from paddock.rec.saver import SaveSchedule
+from paddock.rec.settings import Contract, Reading, Saving, StrategySpec, Task, TrainingRun
+from paddock.rec.start import RunStart
+from paddock.rec.worker import ServerCheckpoints, source_of
+from paddock.rec.worker_group import NEVER, PsWorkers
 from ps.client.running import Fleet, fleet
 
 EPOCHS = 3
@@ -112,7 +112,7 @@ class Share:
     workers: int = 2
     bad: ClassVar[int] = -1  # a record that nobody can read
 
-    def open(self, epoch: int, position: Any) -> Iterator[Item]:
+    def open(self, epoch: int, position: Any) -> Iterator[SourceBatch]:
         if self.workers == 2:
             mine = [10 * self.worker + number for number in range(SIZES[self.worker][epoch])]
         else:
@@ -120,9 +120,9 @@ class Share:
             every = [10 * worker + n for worker, sizes in both for n in range(sizes[epoch])]
             mine = every[self.worker :: self.workers]
         for number in range(position or 0, len(mine)):
-            yield Item([100 * epoch + mine[number]], 1, number + 1)
+            yield SourceBatch([100 * epoch + mine[number]], 1, number + 1)
 
-    def lot(self) -> Lot:
+    def chunk_set(self) -> ChunkSet:
         """Chunks of up to three of those numbers, batches of up to two."""
 
         def read(epoch: int, chunk: int, skip: int) -> Iterator[list[int]]:
@@ -132,7 +132,7 @@ class Share:
                     raise UsageError(f"part-{chunk}:{number}: no number")
                 yield [number]
 
-        return Lot("d", 3, 2, str, read, lambda parts: (flat(parts), len(flat(parts))))
+        return ChunkSet("d", 3, 2, str, read, lambda parts: (flat(parts), len(flat(parts))))
 
 
 def every_batch() -> list[int]:
@@ -181,28 +181,28 @@ def run_of(strategy: str, assignment: str, **more: Any) -> TrainingRun:
     """A run of our learner."""
     return TrainingRun("test", Task.TRAIN, Contract.BUNDLED, ".", "model.py", epochs=EPOCHS,
                reading=Reading(("x",), 2, assignment=assignment),
-               strategy=Strategy(strategy, GEO_STEP), **more)  # fmt: skip
+               strategy=StrategySpec(strategy, GEO_STEP), **more)  # fmt: skip
 
 
 def live(
     client: ps.Client, run: TrainingRun, out: io.StringIO, number: int = 0
 ) -> Mapping[str, float]:
     """What paddock.rec.worker does with a client. out: what it tells."""
-    team = Served(client, run=number, geo_step=GEO_STEP)
-    report = Report(out, 1, lambda: 0.0)
+    team = PsWorkers(client, run=number, geo_step=GEO_STEP)
+    report = TrainingReport(out, 1, lambda: 0.0)
     if team.is_over():
         return {}
-    start = Start(run, client, team, number, say=report.line)
+    start = RunStart(run, client, team, number, say=report.line)
     team.prepare(start.load)
     learner = Adding(client)
-    place = Place(team.worker, team.workers, 1)
+    place = WorkerRank(team.worker, team.workers, 1)
     share = lambda reading, one: Share(one.worker, one.workers)  # noqa: E731
     opened = Opened(learner, lambda reading: share(reading, place), share)
     assert run.reading is not None
     source = source_of(run.reading, run, opened, team, report, place)
     position = team.start(lambda: start.choose(learner, source, can_deal=True))
-    keeper = OnServers(run, learner, team) if team.worker == 0 else None
-    due = Due(run.saving, lambda: 0.0)
+    keeper = ServerCheckpoints(run, learner, team) if team.worker == 0 else None
+    due = SaveSchedule(run.saving, lambda: 0.0)
     numbers = loop.train(run, learner, source, team, report, due, keeper, position=position)
     team.finish()
     return numbers
@@ -321,7 +321,7 @@ def test_another_number_of_workers_takes_over_what_is_left(
         job.train([], [])
     names = list_checkpoints(tmp_path)
     (tmp_path / "LATEST").write_text(names[0])
-    cut = cut_of(open_checkpoint(tmp_path).positions)
+    cut = resume_point(open_checkpoint(tmp_path).positions)
     assert len(cut.ats) == 2 and cut.trained["examples"]
     words = f"--num_gradient_servers={workers}", "--trainer-timeout=0.5"
     with fleet(2, *words, kind=DataFleet) as servers:

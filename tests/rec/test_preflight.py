@@ -12,7 +12,7 @@ from paddock.rec.preflight import gone_with_pods, preflight
 from paddock.rec.settings import (
     Cluster,
     Contract,
-    Engine,
+    EngineKind,
     Reading,
     Recipe,
     Saving,
@@ -30,7 +30,9 @@ def run(tmp_path: Path) -> TrainingRun:
     return TrainingRun("r", Task.TRAIN, Contract.BUNDLED, ".", "model.py", reading=reading)
 
 
-def recipe(*runs: TrainingRun, engine: Engine = Engine.LOCAL_CLUSTER, workers: int = 2) -> Recipe:
+def recipe(
+    *runs: TrainingRun, engine: EngineKind = EngineKind.LOCAL_CLUSTER, workers: int = 2
+) -> Recipe:
     """Of those runs."""
     return Recipe(engine, runs, Cluster(workers=workers))
 
@@ -95,7 +97,7 @@ def test_data_on_demand_needs_servers_and_all_of_the_data(run: TrainingRun, tmp_
     dynamic = replace(run, reading=replace(run.reading, assignment="dynamic"))
     preflight(recipe(dynamic, workers=9))
     with pytest.raises(UsageError, match="dynamic, and there are no servers"):
-        preflight(recipe(dynamic, engine=Engine.SINGLE))
+        preflight(recipe(dynamic, engine=EngineKind.SINGLE))
     online = replace(dynamic, config={"runner.days": "20191001"})
     with pytest.raises(UsageError, match="learns pass by pass"):
         preflight(recipe(online))
@@ -106,7 +108,7 @@ def test_paths_of_a_cluster_are_those_of_its_hosts(run: TrainingRun) -> None:
     wrong = replace(run, warm_start="nowhere")
     with pytest.raises(UsageError, match="warm_start: no checkpoint"):
         preflight(recipe(wrong))
-    preflight(recipe(wrong, engine=Engine.CLUSTER, workers=9))
+    preflight(recipe(wrong, engine=EngineKind.CLUSTER, workers=9))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_what_a_pod_saves_for_itself_is_told_before_it_is_made(
     """A model that took hours was gone with the pod of the worker that wrote it."""
     saves = replace(run, saving=Saving(directory))
     for backend in ("kubernetes", "ssh"):
-        found = Recipe(Engine.CLUSTER, (saves,), Cluster(backend, options=options))
+        found = Recipe(EngineKind.CLUSTER, (saves,), Cluster(backend, options=options))
         lines = gone_with_pods(found)
         assert bool(lines) == (is_lost and backend == "kubernetes")
         assert not lines or lines[0].startswith(f"{directory}: worker 0's pod writes this")

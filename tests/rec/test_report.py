@@ -9,7 +9,7 @@ import pytest
 
 from paddock.data.manifest import Manifest, Shard, write_manifest
 from paddock.rec.known import examples
-from paddock.rec.report import Report
+from paddock.rec.report import TrainingReport
 from paddock.rec.settings import Reading
 
 CLEAR = "\r\x1b[K"
@@ -29,7 +29,7 @@ def test_a_terminal_has_one_line_with_what_is_left_of_the_epoch(
     monkeypatch.setenv("TERM", "xterm")
     now = [0.0]
     out = Terminal()
-    report = Report(out, 1, lambda: now[0])
+    report = TrainingReport(out, 1, lambda: now[0])
     for epoch in range(2):
         report.begin(0, f"epoch {epoch}")
         for number in range(4):
@@ -55,7 +55,7 @@ def test_a_pipe_has_a_line_for_every_so_many_batches() -> None:
     """Programs read them: they are as they were."""
     now = [0.0]
     out = io.StringIO()
-    report = Report(out, 2, lambda: now[0])
+    report = TrainingReport(out, 2, lambda: now[0])
     for number in range(4):
         now[0] += 1
         report.batch(0, number, 10, lambda: {"loss": 0.5})
@@ -67,7 +67,7 @@ def test_a_pipe_has_a_line_for_every_so_many_batches() -> None:
 def test_what_is_left_of_an_epoch_is_told_at_the_pace_since_the_restart() -> None:
     """Examples of a life before took none of the seconds of this one."""
     now = [0.0]
-    report = Report(Terminal(), 1, lambda: now[0])
+    report = TrainingReport(Terminal(), 1, lambda: now[0])
     report.expected = 100
     report.begin(50)
     now[0] = 5.0

@@ -11,8 +11,8 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.storage.checkpoint import MANIFEST
 from paddock.rec import saver
 from paddock.rec.settings import Contract, Saving, Task, TrainingRun
-from paddock.rec.start import Start
-from paddock.rec.team import Alone, Served
+from paddock.rec.start import RunStart
+from paddock.rec.worker_group import PsWorkers, SingleWorker
 from ps.client.running import fleet
 from rec.test_loop import Counter, Numbers
 
@@ -30,10 +30,10 @@ class Loaded(Counter):
         self.path = directory
 
 
-def start_in(root: Path, told: list[str]) -> Start:
+def start_in(root: Path, told: list[str]) -> RunStart:
     run = TrainingRun("train", Task.TRAIN, Contract.BUNDLED, ".", "model.py")
     run = replace(run, saving=Saving(str(root)), resume=True)
-    return Start(run, None, Alone(), say=told.append)
+    return RunStart(run, None, SingleWorker(), say=told.append)
 
 
 def test_a_bundled_model_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ def test_an_attempt_whose_servers_began_anew_says_what_it_lost(
     for attempts in ((0, 1), (2,)):  # The third has new servers.
         with fleet(1) as servers, servers.client(**SLOW) as client:
             for attempt in attempts:
-                team = Served(client, run=0)
-                team.prepare(Start(run, client, team, say=told.append, attempt=attempt).load)
+                team = PsWorkers(client, run=0)
+                team.prepare(RunStart(run, client, team, say=told.append, attempt=attempt).load)
     nothing = [f"nothing to resume in {tmp_path}: starts afresh"] if resume else []
     hint = "there was no checkpoint" if resume else "resume=true goes on at the newest checkpoint"
     lost = f"attempt 2 begins at batch 0: the servers' tables are new; {hint}"
@@ -83,7 +83,7 @@ def test_a_worker_without_the_checkpoint_goes_on_where_the_servers_have_it(tmp_p
     run = TrainingRun("train", Task.TRAIN, Contract.BUNDLED, ".", "model.py", resume=True)
     sees, blind = (replace(run, saving=Saving(str(tmp_path / name))) for name in ("a", "b"))
     with fleet(1) as servers, servers.client(**SLOW) as client:
-        team = Served(client, run=0)
+        team = PsWorkers(client, run=0)
         team.prepare(lambda: None)
         assert not team.has_resumed()
         team.start(lambda: None)
@@ -91,10 +91,10 @@ def test_a_worker_without_the_checkpoint_goes_on_where_the_servers_have_it(tmp_p
         client.step()
         team.save(str(tmp_path / "a"), 3)
     with fleet(1) as servers, servers.client(**SLOW) as client:
-        team = Served(client, run=0)
-        team.prepare(Start(sees, client, team).load)
+        team = PsWorkers(client, run=0)
+        team.prepare(RunStart(sees, client, team).load)
         assert team.has_resumed()
-        start = Start(blind, client, team)
+        start = RunStart(blind, client, team)
         wanted = {"epoch": 1, "step": 9, "at": 4}
         assert start.choose(Loaded(), Numbers(1), can_deal=False) == wanted
         team.workers = 2

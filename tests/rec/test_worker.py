@@ -9,15 +9,15 @@ import pytest
 
 from paddock.errors import UsageError
 from paddock.rec import saver
-from paddock.rec.settings import Contract, Saving, Strategy, Task, TrainingRun
-from paddock.rec.team import Served
+from paddock.rec.settings import Contract, Saving, StrategySpec, Task, TrainingRun
 from paddock.rec.worker import kept, of_one_strategy
+from paddock.rec.worker_group import PsWorkers
 from ps.client.running import fleet
 
 
 def run(name: str, task: Task, strategy: str) -> TrainingRun:
     """A run that does nothing."""
-    return TrainingRun(name, task, Contract.BUNDLED, ".", "x", strategy=Strategy(strategy))
+    return TrainingRun(name, task, Contract.BUNDLED, ".", "x", strategy=StrategySpec(strategy))
 
 
 def test_a_run_that_judges_takes_the_strategy_of_the_one_that_trains() -> None:
@@ -52,7 +52,7 @@ def test_each_run_of_a_job_begins_at_its_own_beginning(strategy: str) -> None:
     with fleet(1) as servers:
         for number in range(2):
             with servers.client(strategy=strategy, trainers=1) as client:
-                team = Served(client, run=number)
+                team = PsWorkers(client, run=number)
                 assert not team.is_over()
                 team.prepare(lambda: 0)
                 assert (team.start(lambda: None) or {"epoch": 0})["epoch"] == 0
@@ -61,6 +61,6 @@ def test_each_run_of_a_job_begins_at_its_own_beginning(strategy: str) -> None:
                 team.after_step(here)
                 team.finish()
         with servers.client(strategy=strategy, trainers=1) as client:
-            assert [Served(client, run=number).is_over() for number in range(3)] == [
+            assert [PsWorkers(client, run=number).is_over() for number in range(3)] == [
                 True, True, False,
             ]  # fmt: skip

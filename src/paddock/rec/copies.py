@@ -27,10 +27,10 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.spec import TableSpec
 from paddock.rec.bundled.alone import Alone as Tables
 from paddock.rec.bundled.alone import Floats
-from paddock.rec.team import Alone, Position
+from paddock.rec.worker_group import SingleWorker, WorkerOffset
 
 
-class Group(Protocol):
+class AllReduceGroup(Protocol):
     """Processes that add up arrays; all of them make the same calls."""
 
     rank: int
@@ -50,10 +50,10 @@ class AllSync:
     name: str = "sync"
 
 
-class Copied(Tables):
+class DataParallelTables(Tables):
     """Dense tables of this process, alike in all of a group."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: AllReduceGroup) -> None:
         super().__init__()
         self.group, self.strategy = group, AllSync()
         self.asks = self.is_asked = False  # for a checkpoint: this worker; any
@@ -107,15 +107,15 @@ class Copied(Tables):
         return True
 
 
-class Copies(Alone):
+class DataParallelWorkers(SingleWorker):
     """The workers that train copies. Checkpoints are written by the first of them."""
 
-    def __init__(self, tables: Copied) -> None:
+    def __init__(self, tables: DataParallelTables) -> None:
         self.tables, self.group = tables, tables.group
         self.worker, self.workers = self.group.rank, self.group.size
-        self._step, self._positions = -1, dict[str, Position]()
+        self._step, self._positions = -1, dict[str, WorkerOffset]()
 
-    def start(self, choose: Callable[[], Position | None]) -> Position | None:
+    def start(self, choose: Callable[[], WorkerOffset | None]) -> WorkerOffset | None:
         """What it chooses. Raises PaddockError where the copies are not alike."""
         position = choose()
         if len(set(self._told(self.tables.digest()))) > 1:
@@ -125,23 +125,23 @@ class Copies(Alone):
             )
         return position
 
-    def after_step(self, position: Position) -> None:
+    def after_step(self, position: WorkerOffset) -> None:
         """Where the first worker has asked, all say where they are."""
         if self.tables.is_asked:
             self._gather(position)
 
-    def is_even(self, position: Position) -> bool:
+    def is_even(self, position: WorkerOffset) -> bool:
         """Whether all have said where they are; if not they are asked to."""
         self.tables.asks = self._step != position["step"]
         return not self.tables.asks
 
-    def end_epoch(self, position: Position) -> None:
+    def end_epoch(self, position: WorkerOffset) -> None:
         """With batches of zeros until nobody has others."""
         while self.tables.idle():
             self.after_step(position)
         self._gather(position)
 
-    def positions(self, position: Position) -> dict[str, Position]:
+    def positions(self, position: WorkerOffset) -> dict[str, WorkerOffset]:
         """Of all workers, as they were told last."""
         return self._positions
 
@@ -155,7 +155,7 @@ class Copies(Alone):
         """All add something."""
         self.group.add(np.zeros(1))
 
-    def _gather(self, position: Position) -> None:
+    def _gather(self, position: WorkerOffset) -> None:
         told = self._told({**position, "workers": self.workers})
         self._step = position["step"]
         self._positions = {str(worker): json.loads(text) for worker, text in enumerate(told)}

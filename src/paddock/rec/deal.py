@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paddock.rec.learner import Item, Place, Source
+from paddock.rec.learner import Source, SourceBatch, WorkerRank
 
 LEFT = "left"  # [[worker, workers, position], ...]: a position of what was taken over
 
 
-def deal(positions: Sequence[Any], worker: int, workers: int) -> dict[str, list[list[Any]]]:
+def reshard(positions: Sequence[Any], worker: int, workers: int) -> dict[str, list[list[Any]]]:
     """What this worker takes over. positions: of those before, in order; None: all of a share.
 
-    >>> deal([{"chunk": 4}, None, {"chunk": 2}], 0, 2)
+    >>> reshard([{"chunk": 4}, None, {"chunk": 2}], 0, 2)
     {'left': [[0, 3, {'chunk': 4}], [2, 3, {'chunk': 2}]]}
-    >>> deal([{"left": [[0, 3, 7], [2, 3, None]]}, {"left": []}], 1, 3)
+    >>> reshard([{"left": [[0, 3, 7], [2, 3, None]]}, {"left": []}], 1, 3)
     {'left': [[2, 3, None]]}
     """
     left: list[list[Any]] = []
@@ -34,13 +34,13 @@ def deal(positions: Sequence[Any], worker: int, workers: int) -> dict[str, list[
 
 
 @dataclass(frozen=True)
-class Dealt:
-    """A worker's Source that also goes on where deal() says. share: that of any worker."""
+class ReshardedSource:
+    """A worker's Source that also goes on where reshard() says. share: that of any worker."""
 
-    share: Callable[[Place], Source]
-    place: Place
+    share: Callable[[WorkerRank], Source]
+    place: WorkerRank
 
-    def open(self, epoch: int, position: object | None) -> Iterator[Item]:
+    def open(self, epoch: int, position: object | None) -> Iterator[SourceBatch]:
         """See Source."""
         if not isinstance(position, dict) or LEFT not in position:
             yield from self.share(self.place).open(epoch, position)

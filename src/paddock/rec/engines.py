@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from paddock.errors import Problem, UsageError
 from paddock.rec.config.secret import is_secret
 from paddock.rec.config.words import Request
-from paddock.rec.settings import Cluster, Engine, Recipe
+from paddock.rec.settings import Cluster, EngineKind, Recipe
 
 WORKER = "paddock.rec.worker"
 # Where servers remember how far everybody is. PADDLE_MAX_RESTART goes before it, as in launch.
@@ -36,11 +36,11 @@ class Command:
 def command(recipe: Recipe, request: Request, config: str, python: str) -> Command:
     """The command of a recipe. config: the config.yaml, as a path of this machine."""
     # A cluster without -b passes only inside of one (config/resolve.py).
-    is_inside = recipe.engine is Engine.CLUSTER and recipe.cluster.backend is None
-    if recipe.engine is Engine.SINGLE or request.role == "WORKER" or is_inside:
+    is_inside = recipe.engine is EngineKind.CLUSTER and recipe.cluster.backend is None
+    if recipe.engine is EngineKind.SINGLE or request.role == "WORKER" or is_inside:
         words = worker_words(request, request.model)
         return Command((python, "-u", "-m", WORKER, *words), _threads(recipe))
-    if recipe.engine is Engine.LOCAL_CLUSTER:
+    if recipe.engine is EngineKind.LOCAL_CLUSTER:
         words = worker_words(request, request.model)
         counts = _counts(recipe.cluster)
         if recipe.cluster.max_restart is None and recipe.cluster.servers:
@@ -72,7 +72,7 @@ def threads_of(recipe: Recipe) -> int:
 def _threads(recipe: Recipe) -> dict[str, str]:
     """Workers beside one another share the cores: frameworks would each take them all."""
     threads = threads_of(recipe)
-    is_alone = recipe.engine is Engine.SINGLE
+    is_alone = recipe.engine is EngineKind.SINGLE
     return {} if is_alone and threads == 1 else {"OMP_NUM_THREADS": str(threads)}
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from paddock.rec.metrics import Metric
+from paddock.rec.metrics import MergeableMetric
 from paddock.rec.settings import Reading
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerRank:
     """Which worker this is. servers: 0 where parameters are in this process."""
 
     worker: int = 0
@@ -25,7 +25,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Item:
+class SourceBatch:
     """A batch on its way to a learner: its size, and where its reader is behind it (JSON).
 
     used: called when it was trained.
@@ -38,21 +38,21 @@ class Item:
 
 
 # Of a source that goes on when all that it gave was trained.
-PAUSE = Item(None, 0, None)
+FLUSH = SourceBatch(None, 0, None)
 
 
 class Source(Protocol):
     """The batches of one epoch for this worker."""
 
-    def open(self, epoch: int, position: object | None) -> Iterator[Item]:
+    def open(self, epoch: int, position: object | None) -> Iterator[SourceBatch]:
         """Batches from `position` on (None: all); `position` is an Item's, of the same epoch."""
 
 
 @runtime_checkable
-class Dealing(Source, Protocol):
+class ReshardableSource(Source, Protocol):
     """A source that itself can go on after another number of workers; else see Opened.share."""
 
-    def dealt(self, epoch: int, positions: Sequence[object | None]) -> object:
+    def resharded(self, epoch: int, positions: Sequence[object | None]) -> object:
         """This worker's position in its share of what those before have left of the epoch.
 
         positions: of each of them, an Item's; None: it had read nothing.
@@ -60,7 +60,7 @@ class Dealing(Source, Protocol):
 
 
 @dataclass(frozen=True)
-class Lot:
+class ChunkSet:
     """Data in chunks, each of which any worker may read. digest: equal for equal chunks.
 
     size: records of a batch. name: of a chunk, for people. read: (epoch, chunk, records to skip)
@@ -77,17 +77,17 @@ class Lot:
 
 
 @runtime_checkable
-class Leasable(Source, Protocol):
+class ChunkedSource(Source, Protocol):
     """A source whose chunks can go to whichever worker is free: `assignment: dynamic`."""
 
-    def lot(self) -> Lot:
+    def chunk_set(self) -> ChunkSet:
         """Its chunks, of all workers."""
 
 
 class Learner(Protocol):
     """A model with its optimizer."""
 
-    metrics: Mapping[str, Metric]
+    metrics: Mapping[str, MergeableMetric]
 
     def prefetch(self, batch: Any) -> None:
         """Ask for the rows of the next batch while this one computes; may do nothing."""
@@ -122,4 +122,4 @@ class Opened:
 
     learner: Learner
     source: Callable[[Reading], Source]
-    share: Callable[[Reading, Place], Source] | None = None
+    share: Callable[[Reading, WorkerRank], Source] | None = None

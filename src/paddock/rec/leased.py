@@ -1,7 +1,8 @@
 """Data on demand (`assignment: dynamic`): chunks go to whichever worker is free.
 
 The dispatcher is with server 0 (`paddock.data.dispatch`), and where a worker is belongs to the
-team's position of each step: so what is leased, what is trained and the tables are of one moment.
+worker group's position of each step: so what is leased, what is trained and the tables are of
+one moment.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from paddock.data.dispatcher import SERVICE
 from paddock.data.feed import Feed
 from paddock.data.feed_ports import Shared
 from paddock.errors import PaddockError
-from paddock.rec.learner import PAUSE, Item, Learner, Lot
+from paddock.rec.learner import FLUSH, ChunkSet, Learner, SourceBatch
 from paddock.rec.settings import TrainingRun
-from paddock.rec.team import Served
+from paddock.rec.worker_group import PsWorkers
 
 
 def stream_name(run: int) -> str:
@@ -30,33 +31,33 @@ def forget(client: ps.Client, run: int) -> None:
     client.call(SERVICE, {"do": "forget", "stream": stream_name(run)})
 
 
-class TeamPort(Shared):
-    """The way to the dispatcher. Positions are the team's to note, with the step."""
+class LeasePort(Shared):
+    """The way to the dispatcher. Positions are the worker group's to note, with the step."""
 
-    def __init__(self, team: Served) -> None:
-        super().__init__(team.client, stream_name(team.run))
-        self.team = team
+    def __init__(self, group: PsWorkers) -> None:
+        super().__init__(group.client, stream_name(group.run))
+        self.group = group
         self.is_stale = False  # others may have learned since this worker's last batch
 
     def _marks(self, trainer: int | None) -> tuple[Any, Any]:
         least, most = (
-            found["at"] if found is not None and found.get("run") == self.team.run else None
+            found["at"] if found is not None and found.get("run") == self.group.run else None
             for found in super()._marks(trainer)
         )
         return least, most
 
     def resume(self, *, exactly: bool) -> None:
-        """The team has asked for the position; where other batches follow nothing is left out."""
+        """The group has asked for the position; where other batches follow nothing is left out."""
         if not exactly:
-            traffic = self.team.client.traffic
+            traffic = self.group.client.traffic
             traffic.progress.begin(traffic.marks(), again=False)
 
     def note(self, position: dict[str, Any]) -> None:
-        """The team has noted it."""
+        """The worker group has noted it."""
 
     def keep(self, *, wanted: bool) -> bool:
-        """See Served.keep."""
-        return self.team.keep(wanted=wanted)
+        """See PsWorkers.keep."""
+        return self.group.keep(wanted=wanted)
 
     def idle(self, turn: int) -> None:
         """In sync an empty step."""
@@ -64,18 +65,23 @@ class TeamPort(Shared):
         super().idle(turn)
 
 
-class Leased:
+class LeasedSource:
     """A Source of what is leased to this worker. say: takes a line for the user."""
 
     def __init__(
-        self, run: TrainingRun, lot: Lot, team: Served, learner: Learner, say: Callable[[str], None]
+        self,
+        run: TrainingRun,
+        lot: ChunkSet,
+        group: PsWorkers,
+        learner: Learner,
+        say: Callable[[str], None],
     ) -> None:
         assert run.reading is not None
         seed = run.seed if run.reading.shuffle else None
-        self._team, self._lot, self._learner, self._say = team, lot, learner, say
+        self._group, self._lot, self._learner, self._say = group, lot, learner, say
         self._epoch = 0
         self._told = 0
-        self._port = TeamPort(team)
+        self._port = LeasePort(group)
         self._feed = Feed(
             self._port,
             Plan(lot.digest, lot.chunks, run.epochs, seed, aside=run.reading.aside_max),
@@ -85,7 +91,7 @@ class Leased:
             name=lot.name,
         )
 
-    def open(self, epoch: int, position: object | None) -> Iterator[Item]:
+    def open(self, epoch: int, position: object | None) -> Iterator[SourceBatch]:
         """See Source; where this worker is the servers know."""
         self._epoch, feed = epoch, self._feed
         feed.begin()
@@ -97,15 +103,15 @@ class Leased:
         if feed.pass_ == epoch and not feed.is_ended:  # Else an earlier life has read its part.
             for item in feed.items():
                 if item is None:
-                    yield PAUSE
+                    yield FLUSH
                     continue
                 if self._port.is_stale:
                     self._learner.refresh()
                     self._port.is_stale = False
                 used = lambda item=item: feed.use(item)  # noqa: E731
                 batch, size = item.batch
-                yield Item(batch, size, item.position, used)
-        if self._team.worker == 0:
+                yield SourceBatch(batch, size, item.position, used)
+        if self._group.worker == 0:
             self._tell()
 
     def _tell(self) -> None:

@@ -2,8 +2,8 @@
 
     open the epoch's batches -> train one after the other -> print -> save -> end the epoch together
 
-The loop decides when; a Learner knows how a model learns, a Team who else does, a Source what is
-read, a Keeper where a checkpoint goes.
+The loop decides when; a Learner knows how a model learns, a WorkerGroup who else does, a Source
+what is read, a CheckpointWriter where a checkpoint goes.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from paddock.errors import PaddockError, UsageError
-from paddock.rec.learner import PAUSE, Item, Learner, Source
-from paddock.rec.report import Report
-from paddock.rec.saver import Due
+from paddock.rec.learner import FLUSH, Learner, Source, SourceBatch
+from paddock.rec.report import TrainingReport
+from paddock.rec.saver import SaveSchedule
 from paddock.rec.settings import TrainingRun
-from paddock.rec.team import Position, Team, beginning
+from paddock.rec.worker_group import WorkerGroup, WorkerOffset, beginning
 
 
-class Keeper(Protocol):
+class CheckpointWriter(Protocol):
     """Where checkpoints go."""
 
-    def save(self, position: Position) -> None:
+    def save(self, position: WorkerOffset) -> None:
         """Write one: the model, and the position that belongs to it."""
 
     def export(self, epoch: int) -> None:
@@ -37,12 +37,12 @@ def train(
     run: TrainingRun,
     learner: Learner,
     source: Source,
-    team: Team,
-    report: Report,
-    due: Due,
-    keeper: Keeper | None,
+    group: WorkerGroup,
+    report: TrainingReport,
+    due: SaveSchedule,
+    keeper: CheckpointWriter | None,
     events: Events | None = None,
-    position: Position | None = None,
+    position: WorkerOffset | None = None,
 ) -> Mapping[str, float]:
     """Train the run's epochs; returns the last one's numbers, over all workers.
 
@@ -64,9 +64,9 @@ def train(
                 "batches": number + 1,
                 "examples": here["examples"] + item.size,
             }
-            team.before_step(here)
+            group.before_step(here)
             found = _batch(learner, item, run.name, epoch, number)
-            team.after_step(here)
+            group.after_step(here)
             item.used()
             losses += found.get("loss", 0.0) * item.size
             report.batch(epoch, number, item.size, lambda f=found: {**f, **values(learner)})  # type: ignore[misc]
@@ -75,13 +75,13 @@ def train(
                 for name, value in shown.items():
                     events(f"train/{name}", value, here["step"])
             is_due = due.after_step(here["step"]) or is_due
-            if keeper is not None and is_due and team.is_even(here):
+            if keeper is not None and is_due and group.is_even(here):
                 keeper.save(here)
                 due.saved()
                 is_due = False
-        team.end_epoch(here)
+        group.end_epoch(here)
         examples, seconds = here["examples"] - before, report.seconds()
-        whole = together(team, learner, "train", epoch, losses, examples, before, seconds)
+        whole = sum_over_workers(group, learner, "train", epoch, losses, examples, before, seconds)
         # A checkpoint made at the end of an epoch goes on there; the end has been told.
         if whole is not None:
             numbers = whole.numbers
@@ -101,9 +101,17 @@ def train(
 
 
 def evaluate(
-    learner: Learner, source: Source, team: Team, report: Report, kind: str, number: int
+    learner: Learner,
+    source: Source,
+    group: WorkerGroup,
+    report: TrainingReport,
+    kind: str,
+    number: int,
 ) -> Mapping[str, float]:
-    """The metrics of a model over all workers' parts of the data. kind, number: Team.total."""
+    """The metrics of a model over all workers' parts of the data.
+
+    kind, number: see WorkerGroup.total.
+    """
     report.begin(what="evaluating")
     losses, examples = math.nan, 0
     for metric in learner.metrics.values():
@@ -114,13 +122,13 @@ def evaluate(
             losses = (0.0 if math.isnan(losses) else losses) + found["loss"] * item.size
         examples += item.size
         report.judged(item.size)
-    whole = together(team, learner, kind, number, losses, examples)
+    whole = sum_over_workers(group, learner, kind, number, losses, examples)
     if whole is None:
         raise PaddockError("there was nothing to judge by: the data has no examples")
     return whole.numbers
 
 
-class Whole(NamedTuple):
+class EpochTotals(NamedTuple):
     """Of all workers. numbers: loss and metrics over so many examples, which took so many seconds.
     before: examples of the epoch that workers trained before they were restarted.
     """
@@ -131,10 +139,10 @@ class Whole(NamedTuple):
     seconds: float
 
 
-def together(
-    team: Team, learner: Learner, kind: str, number: int,
+def sum_over_workers(
+    group: WorkerGroup, learner: Learner, kind: str, number: int,
     losses: float, examples: int, before: int = 0, seconds: float = 0.0,
-) -> Whole | None:  # fmt: skip
+) -> EpochTotals | None:  # fmt: skip
     """What all workers' counts add up to, as no mean of their values would be; None where nobody
     had an example. losses: NaN of a model without.
     """
@@ -143,7 +151,7 @@ def together(
     states = [metric.state() for metric in learner.metrics.values()]
     has_loss = not math.isnan(losses)
     head = [losses if has_loss else 0.0, examples, examples if has_loss else 0, before, seconds]
-    whole = team.total(kind, number, np.concatenate([np.array(head, np.float64), *states]))
+    whole = group.total(kind, number, np.concatenate([np.array(head, np.float64), *states]))
     if not whole[1]:
         return None
     numbers = {"loss": float(whole[0] / whole[2])} if whole[2] else {}
@@ -151,7 +159,7 @@ def together(
     for (title, metric), state in zip(learner.metrics.items(), states, strict=True):
         numbers[title] = metric.value(whole[at : at + len(state)])
         at += len(state)
-    return Whole(numbers, round(whole[1]), round(whole[3]), whole[4] / team.workers)
+    return EpochTotals(numbers, round(whole[1]), round(whole[3]), whole[4] / group.workers)
 
 
 def values(learner: Learner) -> dict[str, float]:
@@ -169,20 +177,22 @@ def exports(run: TrainingRun, epoch: int) -> bool:
     return is_last or bool(every and (epoch + 1) % every == 0)
 
 
-def _ahead(items: Iterator[Item], learner: Learner) -> Iterator[Item]:
-    """Each item, after its follower's rows were asked for; before a PAUSE there is none."""
-    current = PAUSE
+def _ahead(items: Iterator[SourceBatch], learner: Learner) -> Iterator[SourceBatch]:
+    """Each item, after its follower's rows were asked for; before a FLUSH there is none."""
+    current = FLUSH
     for following in items:
-        if current is not PAUSE:
-            if following is not PAUSE:
+        if current is not FLUSH:
+            if following is not FLUSH:
                 learner.prefetch(following.batch)
             yield current
         current = following
-    if current is not PAUSE:
+    if current is not FLUSH:
         yield current
 
 
-def _batch(learner: Learner, item: Item, name: str, epoch: int, number: int) -> Mapping[str, float]:
+def _batch(
+    learner: Learner, item: SourceBatch, name: str, epoch: int, number: int
+) -> Mapping[str, float]:
     """One batch trained. Raises PaddockError that says which, whatever is wrong with it."""
     where = f"run {name!r}, batch {number} of epoch {epoch}"
     try:

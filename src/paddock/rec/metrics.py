@@ -15,7 +15,7 @@ Counts = NDArray[np.float64]
 BUCKETS = 4096  # As PaddleRec's click models: paddle.metric.Auc of 4095 thresholds.
 
 
-class Metric(Protocol):
+class MergeableMetric(Protocol):
     """A number over all examples since the last clear, mergeable over workers."""
 
     def update(self, scores: NDArray[np.floating], labels: NDArray[np.floating]) -> None:
@@ -31,7 +31,7 @@ class Metric(Protocol):
         """Forget all examples."""
 
 
-class Counted:
+class CountMetric:
     """A metric from two functions: what a batch adds to the counts, and what the counts say.
 
     >>> ctr = METRICS["actual_ctr"]()
@@ -90,7 +90,7 @@ def _area(state: Counts) -> float:
     return _ratio(float((clicks * (below + others / 2)).sum()), others.sum() * clicks.sum())
 
 
-def auc(buckets: int = BUCKETS) -> Counted:
+def auc(buckets: int = BUCKETS) -> CountMetric:
     """The share of (click, no click) pairs in order, from a histogram of scores for each label.
 
     Two scores closer than 1 / buckets may count as a tie. A bucket's number is that of
@@ -102,25 +102,25 @@ def auc(buckets: int = BUCKETS) -> Counted:
         both = bucket + np.where(labels > 0.5, buckets, 0)
         return np.asarray(np.bincount(both, minlength=2 * buckets), np.float64)
 
-    return Counted(2 * buckets, count, _area)
+    return CountMetric(2 * buckets, count, _area)
 
 
-def _mean(of: Callable[[Numbers, Numbers], Numbers]) -> Callable[[], Counted]:
-    return lambda: Counted(
+def _mean(of: Callable[[Numbers, Numbers], Numbers]) -> Callable[[], CountMetric]:
+    return lambda: CountMetric(
         2, lambda scores, labels: (of(scores, labels).sum(), len(labels)), lambda s: _ratio(*s)
     )
 
 
-def _rmse() -> Counted:
+def _rmse() -> CountMetric:
     def count(scores: Numbers, labels: Numbers) -> tuple[float, int]:
         return ((scores - labels) ** 2).sum(), len(labels)
 
-    return Counted(2, count, lambda state: float(np.sqrt(_ratio(*state))))
+    return CountMetric(2, count, lambda state: float(np.sqrt(_ratio(*state))))
 
 
-def _copc() -> Counted:
+def _copc() -> CountMetric:
     """Clicks over predicted clicks: 1 where predictions are calibrated."""
-    return Counted(2, lambda scores, labels: (labels.sum(), scores.sum()), lambda s: _ratio(*s))
+    return CountMetric(2, lambda scores, labels: (labels.sum(), scores.sum()), lambda s: _ratio(*s))
 
 
 def _log_loss(scores: Numbers, labels: Numbers) -> Numbers:
@@ -141,7 +141,7 @@ def _is_among_five(scores: Numbers, labels: Numbers) -> Numbers:
 
 
 # By the name that is printed. Those of classes (accuracy, acc5) take scores (examples, classes).
-METRICS: dict[str, Callable[[], Metric]] = {
+METRICS: dict[str, Callable[[], MergeableMetric]] = {
     "auc": auc,
     "mae": _mean(lambda scores, labels: np.abs(scores - labels)),
     "rmse": _rmse,

@@ -18,7 +18,7 @@ from paddock.errors import Problem, UsageError
 from paddock.rec.config.keys import nearest
 from paddock.rec.events import check_events
 from paddock.rec.online.schedule import online_of
-from paddock.rec.settings import Contract, Engine, Reading, Recipe, Task, TrainingRun
+from paddock.rec.settings import Contract, EngineKind, Reading, Recipe, Task, TrainingRun
 
 HEAD_BYTES = 1 << 16
 LINES_MAX = 100
@@ -26,13 +26,13 @@ LINES_MAX = 100
 
 def preflight(recipe: Recipe) -> list[str]:
     """What is odd about the data. Raises UsageError with all problems."""
-    has_servers = recipe.engine is not Engine.SINGLE and recipe.cluster.servers > 0
+    has_servers = recipe.engine is not EngineKind.SINGLE and recipe.cluster.servers > 0
     refused = [no for run in recipe.runs if (no := not_dynamic(run, has_servers=has_servers))]
     if refused:
         raise UsageError.of(refused)
-    if recipe.engine is Engine.CLUSTER:
+    if recipe.engine is EngineKind.CLUSTER:
         return []
-    workers = 1 if recipe.engine is Engine.SINGLE else recipe.cluster.workers
+    workers = 1 if recipe.engine is EngineKind.SINGLE else recipe.cluster.workers
     found: list[Problem] = []
     written: list[str] = []  # where a run before it may have made what a run begins with
     for run in recipe.runs:
@@ -47,7 +47,7 @@ def preflight(recipe: Recipe) -> list[str]:
 def gone_with_pods(recipe: Recipe) -> list[str]:
     """That what worker 0 saves is removed with its pod."""
     cluster = recipe.cluster
-    if recipe.engine is not Engine.CLUSTER or cluster.backend != "kubernetes":
+    if recipe.engine is not EngineKind.CLUSTER or cluster.backend != "kubernetes":
         return []
     volumes = cluster.options.get("volumes")
     texts = list(map(str, volumes)) if isinstance(volumes, list) else str(volumes or "").split(";")

@@ -18,7 +18,7 @@ from paddock.watch.meter import ProgressMeter
 LOOK_SECONDS = 1.0  # the meter has numbers of batches no older than that
 
 
-class Report:
+class TrainingReport:
     """Counts examples, and says so every `interval` batches. meter: shows that between lines.
 
     now: seconds, of a clock that never goes back. expected: examples of this worker in an epoch, as
@@ -59,7 +59,7 @@ class Report:
         if not is_due and now - self.looked < LOOK_SECONDS:
             return
         self.looked = now
-        text = words(numbers())
+        text = format_numbers(numbers())
         self.meter.text = f"{text}, batch {number}"
         self.meter(self.trained, self.expected)
         if is_due:
@@ -77,11 +77,11 @@ class Report:
     def end(
         self, epoch: int, numbers: Mapping[str, float], examples: int, before: int, seconds: float
     ) -> None:
-        """An epoch has ended. The rest: see loop.Whole."""
+        """An epoch has ended. The rest: see loop.EpochTotals."""
         self.expected = self.trained
         whole = f"{before + examples:,} examples; since the restart " if before else ""
         self.line(
-            f"{self.name(epoch)} done, {whole}{words(numbers)}, {examples:,} examples"
+            f"{self.name(epoch)} done, {whole}{format_numbers(numbers)}, {examples:,} examples"
             f" in {seconds:.1f} s ({examples / max(seconds, 1e-9):,.0f} examples/s)"
         )
 
@@ -92,20 +92,20 @@ class Report:
             self.out.flush()
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """A line of a worker."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def sayer(worker: int) -> Callable[[str], None]:
+def printer_of(worker: int) -> Callable[[str], None]:
     """Who says what all workers would."""
-    return say if worker == 0 else lambda line: None
+    return print_line if worker == 0 else lambda line: None
 
 
-def words(numbers: Mapping[str, float]) -> str:
+def format_numbers(numbers: Mapping[str, float]) -> str:
     """
-    >>> words({"loss": 0.43121, "auc": 0.5})
+    >>> format_numbers({"loss": 0.43121, "auc": 0.5})
     'loss 0.4312, auc 0.5000'
     """
     return ", ".join(

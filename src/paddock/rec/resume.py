@@ -16,7 +16,7 @@ READY = ".ready"  # paddock.ps.adapters.dense: of a table that a table has besid
 
 
 @dataclass(frozen=True)
-class Cut:
+class ResumePoint:
     """Where all workers of a job were. ats: their sources', in order; None: all of the epoch.
     trained: batches and examples of the epoch, of all of them.
     """
@@ -27,25 +27,26 @@ class Cut:
     trained: Mapping[str, int] = field(default_factory=dict)
 
 
-def cut_of(positions: Mapping[str, Mapping[str, Any] | None]) -> Cut:
+def resume_point(positions: Mapping[str, Mapping[str, Any] | None]) -> ResumePoint:
     """Of a checkpoint's positions, by worker.
 
     Nobody begins an epoch before all have ended the one before: so who is an epoch behind has
     nothing left of it, and has not begun the next.
 
-    >>> cut_of({"0": {"epoch": 1, "step": 9, "at": 4, "workers": 3, "batches": 4, "examples": 40},
-    ...         "1": {"epoch": 0, "step": 7, "at": 7, "workers": 3, "batches": 7, "examples": 70}})
-    Cut(epoch=1, step=9, ats=(4, None, None), trained={'batches': 4, 'examples': 40})
+    >>> here = {"epoch": 1, "step": 9, "at": 4, "workers": 3, "batches": 4, "examples": 40}
+    >>> behind = {"epoch": 0, "step": 7, "at": 7, "workers": 3, "batches": 7, "examples": 70}
+    >>> resume_point({"0": here, "1": behind})
+    ResumePoint(epoch=1, step=9, ats=(4, None, None), trained={'batches': 4, 'examples': 40})
     """
     found = {int(worker): one for worker, one in positions.items() if one}
     if not found:
-        return Cut(0, 0, ())
+        return ResumePoint(0, 0, ())
     newest = max(found.values(), key=lambda one: one["epoch"])
     epoch = newest["epoch"]
     there = {worker: one for worker, one in found.items() if one["epoch"] == epoch}
     ats = [there[n]["at"] if n in there else None for n in range(newest["workers"])]
     trained = {n: sum(one.get(n, 0) for one in there.values()) for n in ("batches", "examples")}
-    return Cut(epoch, max(one["step"] for one in found.values()), tuple(ats), trained)
+    return ResumePoint(epoch, max(one["step"] for one in found.values()), tuple(ats), trained)
 
 
 def is_leased(at: object) -> bool:
@@ -57,10 +58,10 @@ def is_leased(at: object) -> bool:
     return isinstance(at, dict) and "open" in at
 
 
-def check_assignment(where: str, cut: Cut, assignment: str) -> None:
+def check_assignment(where: str, cut: ResumePoint, assignment: str) -> None:
     """Raises UsageError when a checkpoint's data were given out in another way.
 
-    >>> check_assignment("out", Cut(0, 3, ({"chunk": 1, "done": 5},)), "dynamic")
+    >>> check_assignment("out", ResumePoint(0, 3, ({"chunk": 1, "done": 5},)), "dynamic")
     Traceback (most recent call last):
     ...
     paddock.errors.UsageError: checkpoint out is of a run with another assignment than dynamic \

@@ -27,7 +27,7 @@ MINUTE = 60.0
 
 
 @dataclass
-class Due:
+class SaveSchedule:
     """Whether a checkpoint is due. now: seconds of a clock that never goes back."""
 
     saving: Saving

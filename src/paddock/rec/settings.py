@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 
-class Engine(Enum):
+class EngineKind(Enum):
     """Where a recipe runs."""
 
     SINGLE = "single"  # one process, no servers
@@ -77,7 +77,7 @@ class Saving:
 
 
 @dataclass(frozen=True)
-class Strategy:
+class StrategySpec:
     """How workers and servers agree: the names of the parameter server's strategies."""
 
     name: str = "sync"  # sync | async | half_async | geo
@@ -107,7 +107,7 @@ class TrainingRun:
     print_interval: int = 20
     device: str = "cpu"
     seed: int = 12345
-    strategy: Strategy = Strategy()
+    strategy: StrategySpec = StrategySpec()
     saving: Saving = Saving()
     warm_start: str | None = None
     warm_start_missing: str = "fail"  # fail | init | zero: what of the model is not there
@@ -138,7 +138,7 @@ class Cluster:
 class Recipe:
     """All that one `paddock rec` does: where, how many, and the runs in order."""
 
-    engine: Engine
+    engine: EngineKind
     runs: tuple[TrainingRun, ...]
     cluster: Cluster = Cluster()
     workspace: str = "."

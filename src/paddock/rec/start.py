@@ -15,24 +15,24 @@ from paddock.errors import UsageError
 from paddock.ps.client.checkpoints import objection_to_resume
 from paddock.ps.storage.checkpoint import MANIFEST, Checkpoint, latest_name, open_checkpoint
 from paddock.rec import saver
-from paddock.rec.deal import deal
-from paddock.rec.learner import Dealing, Learner, Source
+from paddock.rec.deal import reshard
+from paddock.rec.learner import Learner, ReshardableSource, Source
 from paddock.rec.leased import forget
-from paddock.rec.resume import check_assignment, check_tables, cut_of
+from paddock.rec.resume import check_assignment, check_tables, resume_point
 from paddock.rec.settings import Task, TrainingRun
-from paddock.rec.team import Position, Team, beginning
+from paddock.rec.worker_group import WorkerGroup, WorkerOffset, beginning
 
 
-class Start:
+class RunStart:
     """Of one run, for one of its workers; `load` is called before its model is opened, `choose`
     afterwards, and neither where an earlier life of this worker has begun.
     """
 
     def __init__(
-        self, run: TrainingRun, client: ps.Client | None, team: Team, number: int = 0, *,
+        self, run: TrainingRun, client: ps.Client | None, group: WorkerGroup, number: int = 0, *,
         say: Callable[[str], None] = lambda line: None, attempt: int = 0,
     ) -> None:  # fmt: skip
-        self.run, self.client, self.team, self.number, self.say = run, client, team, number, say
+        self.run, self.client, self.group, self.number, self.say = run, client, group, number, say
         self.attempt = attempt  # of the job; in 1 and more servers may have lost their tables
 
     @property
@@ -55,8 +55,8 @@ class Start:
         if checkpoint is None or self.client is None:
             return None
         load(self.client, str(checkpoint.path))
-        cut = cut_of(checkpoint.positions)
-        is_dealt = self.is_leased or len(cut.ats) not in (0, self.team.workers)
+        cut = resume_point(checkpoint.positions)
+        is_dealt = self.is_leased or len(cut.ats) not in (0, self.group.workers)
         if self.run.strategy.name != "sync" and (
             is_dealt or objection_to_resume(checkpoint, len(self.client.peers))
         ):
@@ -82,8 +82,10 @@ class Start:
                 + ("afresh" if warm is None else f"from {warm}")
             )
 
-    def choose(self, learner: Learner, source: Source, *, can_deal: bool) -> Position | None:
-        """Where this worker goes on; None: from the beginning. can_deal: whether source is Dealt.
+    def choose(self, learner: Learner, source: Source, *, can_deal: bool) -> WorkerOffset | None:
+        """Where this worker goes on; None: from the beginning.
+
+        can_deal: whether the model shares its sources.
 
         Raises UsageError.
         """
@@ -94,21 +96,21 @@ class Start:
             where, mine = str(checkpoint.path), self.client.traffic.tables
             check_tables(where, [spec.name for spec in checkpoint.specs], mine)
             return self._position(where, checkpoint.positions, source, can_deal=can_deal)
-        if self.team.has_resumed():
+        if self.group.has_resumed():
             return self._told(self.client)
         if self.run.warm_start is not None:
             self._warm(self.run.warm_start, learner)
         return None
 
-    def _told(self, client: ps.Client) -> Position:
+    def _told(self, client: ps.Client) -> WorkerOffset:
         """What the servers have of this worker by a checkpoint that only worker 0 sees.
 
         Raises UsageError when there is nothing, or its data are to be dealt anew.
         """
         held = client.position()
-        if held is None or held["workers"] != self.team.workers:
+        if held is None or held["workers"] != self.group.workers:
             raise UsageError(
-                f"worker {self.team.worker} does not see the checkpoint in "
+                f"worker {self.group.worker} does not see the checkpoint in "
                 f"{self.run.saving.directory} that worker 0 goes on from"
                 + ("" if held is None else f", and it is of {held['workers']} workers"),
                 hint="a directory that all workers see, or as many workers as it has",
@@ -122,7 +124,9 @@ class Start:
             return None
         return open_checkpoint(directory)
 
-    def _choose_alone(self, learner: Learner, source: Source, *, can_deal: bool) -> Position | None:
+    def _choose_alone(
+        self, learner: Learner, source: Source, *, can_deal: bool
+    ) -> WorkerOffset | None:
         directory = self.run.saving.directory
         if self.run.resume and directory is not None and saver.has_latest(directory):
             where = saver.latest(directory)
@@ -148,21 +152,21 @@ class Start:
         source: Source,
         *,
         can_deal: bool,
-    ) -> Position | None:
+    ) -> WorkerOffset | None:
         """This worker's, of the checkpoint's; dealt anew where there were more or fewer."""
-        cut = cut_of(positions)
+        cut = resume_point(positions)
         if self.run.reading is not None:
             check_assignment(where, cut, self.run.reading.assignment)
-        found = positions.get(str(self.team.worker))
-        if len(cut.ats) in (0, self.team.workers):
+        found = positions.get(str(self.group.worker))
+        if len(cut.ats) in (0, self.group.workers):
             return None if found is None else _own(found)
-        worker, workers = self.team.worker, self.team.workers
+        worker, workers = self.group.worker, self.group.workers
         share = {name: (count + worker) // workers for name, count in cut.trained.items()}
         here = {**beginning(cut.epoch, cut.step), **share}
         if self.is_leased:
             return {**here, "at": cut.ats[worker] if worker < len(cut.ats) else None}
         is_whole = all(at is None for at in cut.ats)
-        if not is_whole and not can_deal and not isinstance(source, Dealing):
+        if not is_whole and not can_deal and not isinstance(source, ReshardableSource):
             raise UsageError(
                 f"checkpoint {where} is of {len(cut.ats)} workers in the middle of epoch "
                 f"{cut.epoch}, this run has {workers}, and its reader cannot deal anew "
@@ -170,10 +174,10 @@ class Start:
                 hint=f"go on with {len(cut.ats)} workers",
             )
         at: object = None
-        if not is_whole and isinstance(source, Dealing):
-            at = source.dealt(cut.epoch, cut.ats)
+        if not is_whole and isinstance(source, ReshardableSource):
+            at = source.resharded(cut.epoch, cut.ats)
         elif not is_whole:
-            at = deal(cut.ats, worker, workers)
+            at = reshard(cut.ats, worker, workers)
         return {**here, "at": at}
 
     def _warm(self, where: str, learner: Learner) -> None:
@@ -194,8 +198,8 @@ class Start:
             )
 
 
-def _own(held: Mapping[str, Any]) -> Position:
-    """A position without what a team adds."""
+def _own(held: Mapping[str, Any]) -> WorkerOffset:
+    """A position without what a worker group adds."""
     return {name: held[name] for name in beginning(0, 0) if name in held}
 
 

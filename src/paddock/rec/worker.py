@@ -23,21 +23,28 @@ from paddock import ps
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, UsageError, problem_text
 from paddock.ps.client.checkpoints import check_save
 from paddock.rec import loop, saver
-from paddock.rec.copies import Copied, Copies
+from paddock.rec.copies import DataParallelTables, DataParallelWorkers
 from paddock.rec.curves import Curves
-from paddock.rec.deal import Dealt
+from paddock.rec.deal import ReshardedSource
 from paddock.rec.events import open_events
 from paddock.rec.known import best, examples
-from paddock.rec.learner import Dealing, Learner, Leasable, Opened, Place, Source
-from paddock.rec.leased import Leased
-from paddock.rec.online.keeping import PassDue, PassKeeper
-from paddock.rec.online.passes import Passes
+from paddock.rec.learner import (
+    ChunkedSource,
+    Learner,
+    Opened,
+    ReshardableSource,
+    Source,
+    WorkerRank,
+)
+from paddock.rec.leased import LeasedSource
+from paddock.rec.online.keeping import PassCheckpoints, PassSaveSchedule
+from paddock.rec.online.passes import PassSource
 from paddock.rec.online.schedule import Online, online_of
 from paddock.rec.preflight import not_dynamic
-from paddock.rec.report import Report, words
+from paddock.rec.report import TrainingReport, format_numbers
 from paddock.rec.settings import Contract, Reading, Task, TrainingRun
-from paddock.rec.start import Start, is_of_servers, load
-from paddock.rec.team import NEVER, Alone, Position, Served, Team
+from paddock.rec.start import RunStart, is_of_servers, load
+from paddock.rec.worker_group import NEVER, PsWorkers, SingleWorker, WorkerGroup, WorkerOffset
 
 OPENINGS = {
     Contract.BUNDLED: "paddock.rec.bundled.opening",
@@ -101,7 +108,7 @@ def of_one_strategy(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
 def carry_out(run: TrainingRun, number: int = 0) -> Mapping[str, float]:
     """One run, alone or as a worker of a job with servers. number: of the recipe's, from 0."""
     run = with_epochs(run)
-    report = Report(sys.stdout, run.print_interval, time.monotonic)
+    report = TrainingReport(sys.stdout, run.print_interval, time.monotonic)
     online = online_of(run.config, run.name) if run.task is Task.TRAIN else None
     say: Callable[[str], None] = report.line
     if online is not None:
@@ -112,28 +119,28 @@ def carry_out(run: TrainingRun, number: int = 0) -> Mapping[str, float]:
     with _connected(run) as client, _copied(run, client) as tables, report.meter:
         if no := not_dynamic(run, has_servers=client is not None):
             raise UsageError.of([no])
-        team: Team = Alone() if tables is None else Copies(tables)
+        group: WorkerGroup = SingleWorker() if tables is None else DataParallelWorkers(tables)
         if client is not None:
-            team = Served(client, run=number, geo_step=run.strategy.geo_step)
-        if team.is_over():
+            group = PsWorkers(client, run=number, geo_step=run.strategy.geo_step)
+        if group.is_over():
             return {}
         attempt = max(int(os.environ.get(name) or 0) for name in ATTEMPTS)
-        start = Start(run, client, team, number, say=say, attempt=attempt)
-        team.prepare(start.load)
+        start = RunStart(run, client, group, number, say=say, attempt=attempt)
+        group.prepare(start.load)
         servers = 0 if client is None else len(client.place.endpoints)
-        place = Place(team.worker, team.workers, servers)
+        place = WorkerRank(group.worker, group.workers, servers)
         opening = importlib.import_module(OPENINGS[run.contract])
         opened: Opened = opening.open_model(run, tables if client is None else client, place)
         if run.task is Task.EVALUATE:
-            numbers = _evaluate(run, opened, client, team, report)
+            numbers = _evaluate(run, opened, client, group, report)
         else:
-            numbers = _train(run, opened, client, team, report, start, place, online)
+            numbers = _train(run, opened, client, group, report, start, place, online)
             if run.test is not None:
                 source = opened.source(run.test)
-                report.expected = examples(run.test) // team.workers
-                numbers = loop.evaluate(opened.learner, source, team, report, "test", 0)
-                report.line(f"test, {words(numbers)}{best(run.test, numbers)}")
-        team.finish()
+                report.expected = examples(run.test) // group.workers
+                numbers = loop.evaluate(opened.learner, source, group, report, "test", 0)
+                report.line(f"test, {format_numbers(numbers)}{best(run.test, numbers)}")
+        group.finish()
         return numbers
 
 
@@ -147,13 +154,13 @@ def _connected(run: TrainingRun) -> Iterator[ps.Client | None]:
     if not os.environ.get(SERVERS):
         yield None
         return
-    # When differences are exchanged is the team's to say.
+    # When differences are exchanged is the worker group's to say.
     with ps.Client(strategy=run.strategy.name, geo_step=NEVER) as client:
         yield client
 
 
 @contextmanager
-def _copied(run: TrainingRun, client: ps.Client | None) -> Iterator[Copied | None]:
+def _copied(run: TrainingRun, client: ps.Client | None) -> Iterator[DataParallelTables | None]:
     """What several workers without servers share; None with servers, and for one worker."""
     workers = int(os.environ.get(WORKERS) or 1)
     if client is not None or workers == 1:
@@ -171,7 +178,7 @@ def _copied(run: TrainingRun, client: ps.Client | None) -> Iterator[Copied | Non
             hint="paddock launch and paddock submit tell them; PADDLE_TRAINERS_NUM=1 trains alone",
         ) from error
     try:
-        yield Copied(group)
+        yield DataParallelTables(group)
     finally:
         group.close()
 
@@ -180,25 +187,25 @@ def _train(
     run: TrainingRun,
     opened: Opened,
     client: ps.Client | None,
-    team: Team,
-    report: Report,
-    start: Start,
-    place: Place,
+    group: WorkerGroup,
+    report: TrainingReport,
+    start: RunStart,
+    place: WorkerRank,
     online: Online | None,
 ) -> Mapping[str, float]:
     if run.reading is None:
         raise UsageError(f"run {run.name!r} has no training data", hint="runner.train_data_dir")
-    due = saver.Due(run.saving, time.monotonic)
+    due = saver.SaveSchedule(run.saving, time.monotonic)
     source: Source
     if online is None:
-        source = source_of(run.reading, run, opened, team, report, place)
-        report.expected = examples(run.reading) // team.workers
+        source = source_of(run.reading, run, opened, group, report, place)
+        report.expected = examples(run.reading) // group.workers
     else:
-        due = PassDue(run.saving, time.monotonic, online)
-        source = Passes(
+        due = PassSaveSchedule(run.saving, time.monotonic, online)
+        source = PassSource(
             online, run.reading, _dealt(opened, place), time.monotonic, time.sleep, report.line
         )
-    position = team.start(
+    position = group.start(
         lambda: start.choose(opened.learner, source, can_deal=opened.share is not None)
     )
     where = run.saving.directory
@@ -210,11 +217,13 @@ def _train(
         )
     if online is not None and (position is None or position["epoch"] < online.numbers[0]):
         position = {"epoch": online.numbers[0], "step": 0, "at": None}
-    keeper: loop.Keeper | None = None
-    if isinstance(team, Alone):
-        keeper = OnDisk(run, opened.learner, team.positions) if team.worker == 0 else None
-    elif team.worker == 0:
-        keeper = OnServers(run, opened.learner, team)
+    keeper: loop.CheckpointWriter | None = None
+    if isinstance(group, SingleWorker):
+        keeper = (
+            DiskCheckpoints(run, opened.learner, group.positions) if group.worker == 0 else None
+        )
+    elif group.worker == 0:
+        keeper = ServerCheckpoints(run, opened.learner, group)
         directory = run.saving.directory
         # Known now, not after an epoch.
         apart = check_save(client.peers, directory) if client is not None and directory else []
@@ -225,10 +234,10 @@ def _train(
                 "of a checkpoint"
             )
         if online is not None and client is not None:
-            keeper = PassKeeper(online, run.saving, team, client, keeper)
+            keeper = PassCheckpoints(online, run.saving, group, client, keeper)
     results = run.saving.directory or run.saving.export_directory
     where, curves = results or run.event_directory, None
-    if where is not None and team.worker == 0:
+    if where is not None and group.worker == 0:
         step = 0 if position is None else position["step"]
         curves = Curves(where, step, time.monotonic, report.line)
         if run.event_directory:
@@ -238,7 +247,7 @@ def _train(
             run,
             opened.learner,
             source,
-            team,
+            group,
             report,
             due,
             keeper if results else None,
@@ -251,30 +260,35 @@ def _train(
 
 
 def source_of(
-    reading: Reading, run: TrainingRun, opened: Opened, team: Team, report: Report, place: Place
+    reading: Reading,
+    run: TrainingRun,
+    opened: Opened,
+    group: WorkerGroup,
+    report: TrainingReport,
+    place: WorkerRank,
 ) -> Source:
     """The training data of this worker. Raises UsageError."""
     source = opened.source(reading)
     if reading.assignment != "dynamic":
-        return source if isinstance(source, Dealing) else _dealt(opened, place)(reading)
-    if not isinstance(source, Leasable):
+        return source if isinstance(source, ReshardableSource) else _dealt(opened, place)(reading)
+    if not isinstance(source, ChunkedSource):
         raise UsageError(
             f"run {run.name!r}: assignment is dynamic, and its reader gives no chunks",
             hint="assignment: blocks, modulo or size",
         )
-    assert isinstance(team, Served), "refused before"
-    return Leased(run, source.lot(), team, opened.learner, report.line)
+    assert isinstance(group, PsWorkers), "refused before"
+    return LeasedSource(run, source.chunk_set(), group, opened.learner, report.line)
 
 
-def _dealt(opened: Opened, place: Place) -> Callable[[Reading], Source]:
+def _dealt(opened: Opened, place: WorkerRank) -> Callable[[Reading], Source]:
     """The sources of a model, which can go on after another number of workers if its own can."""
     share = opened.share
     if share is None:
         return opened.source
-    return lambda reading: Dealt(lambda one: share(reading, one), place)
+    return lambda reading: ReshardedSource(lambda one: share(reading, one), place)
 
 
-class OnDisk:
+class DiskCheckpoints:
     """Checkpoints of a run without servers: the model and where it goes on, in one directory.
 
     positions: of the first worker's position those of all, by number.
@@ -284,12 +298,12 @@ class OnDisk:
         self,
         run: TrainingRun,
         learner: Learner,
-        positions: Callable[[Position], dict[str, Position]],
+        positions: Callable[[WorkerOffset], dict[str, WorkerOffset]],
     ) -> None:
         self.run, self.learner, self.positions = run, learner, positions
         self._newest: str | None = None
 
-    def save(self, position: Position) -> None:
+    def save(self, position: WorkerOffset) -> None:
         """Whole, or not at all."""
         if self.run.saving.directory is None:
             return
@@ -320,17 +334,17 @@ class OnDisk:
         saver.write(directory, name, ALL, fill, is_latest=is_apart)
 
 
-class OnServers(OnDisk):
+class ServerCheckpoints(DiskCheckpoints):
     """Checkpoints of a run with servers, by worker 0: one cut of shards, dense part, positions."""
 
-    def __init__(self, run: TrainingRun, learner: Learner, team: Team) -> None:
+    def __init__(self, run: TrainingRun, learner: Learner, group: WorkerGroup) -> None:
         super().__init__(run, learner, lambda position: {})  # The servers have them.
-        self.team = team
+        self.group = group
 
-    def save(self, position: Position) -> None:
+    def save(self, position: WorkerOffset) -> None:
         """The servers write their shards; each worker's position is of the same cut."""
         if self.run.saving.directory is not None:
-            self.team.save(self.run.saving.directory, self.run.saving.keep)
+            self.group.save(self.run.saving.directory, self.run.saving.keep)
 
 
 def with_epochs(run: TrainingRun) -> TrainingRun:
@@ -356,42 +370,46 @@ def with_epochs(run: TrainingRun) -> TrainingRun:
 
 
 def _evaluate(
-    run: TrainingRun, opened: Opened, client: ps.Client | None, team: Team, report: Report
+    run: TrainingRun,
+    opened: Opened,
+    client: ps.Client | None,
+    group: WorkerGroup,
+    report: TrainingReport,
 ) -> Mapping[str, float]:
     """The metrics of each checkpoint, a line each."""
     if run.test is None:
         raise UsageError(f"run {run.name!r} has no data to judge by", hint="runner.test_data_dir")
     numbers: Mapping[str, float] = {}
-    judged, of_servers = _shared(run, team) if client is not None else (_judged(run), False)
+    judged, of_servers = _shared(run, group) if client is not None else (_judged(run), False)
     for index, path in enumerate(judged):
         is_theirs = path is not None and (of_servers or is_of_servers(path))
         if path is not None and client is not None and is_theirs:
-            if team.worker == 0:
+            if group.worker == 0:
                 load(client, path)
-            team.meet("loaded", index)
+            group.meet("loaded", index)
             opened.learner.refresh()
         elif path is not None:
             opened.learner.load(path)
         name = "model" if path is None else os.path.basename(path)
         name = f"epoch {name}" if name.isdigit() else name
         source = opened.source(run.test)
-        report.expected = examples(run.test) // team.workers
-        numbers = loop.evaluate(opened.learner, source, team, report, "judged", index)
-        report.line(f"{name}, {words(numbers)}{best(run.test, numbers)}")
+        report.expected = examples(run.test) // group.workers
+        numbers = loop.evaluate(opened.learner, source, group, report, "judged", index)
+        report.line(f"{name}, {format_numbers(numbers)}{best(run.test, numbers)}")
     return numbers
 
 
-def _shared(run: TrainingRun, team: Team) -> tuple[list[str | None], bool]:
+def _shared(run: TrainingRun, group: WorkerGroup) -> tuple[list[str | None], bool]:
     """The checkpoints to judge, and whether all are of servers: then only the first worker must
     see them, and others call them by their numbers.
     """
-    judged = _judged(run) if team.worker == 0 else []
+    judged = _judged(run) if group.worker == 0 else []
     theirs = [path for path in judged if path is not None and is_of_servers(path)]
-    counts = team.total("checkpoints", 0, np.array([len(judged), len(theirs)], np.float64))
+    counts = group.total("checkpoints", 0, np.array([len(judged), len(theirs)], np.float64))
     count, of_servers = int(counts[0]), bool(counts[0] == counts[1])
-    if team.worker and not (of_servers and len(saver.names(str(run.evaluate_from))) < count):
+    if group.worker and not (of_servers and len(saver.names(str(run.evaluate_from))) < count):
         judged = _judged(run)
-    elif team.worker:
+    elif group.worker:
         judged = [f"checkpoint {number + 1} of {count}" for number in range(count)]
     return judged, of_servers
 

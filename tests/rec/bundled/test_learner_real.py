@@ -14,7 +14,7 @@ from paddock import ps
 from paddock.errors import PaddockError, UsageError
 from paddock.rec.bundled.learner import BundledLearner, framework_of
 from paddock.rec.bundled.opening import open_model
-from paddock.rec.learner import Place
+from paddock.rec.learner import WorkerRank
 from paddock.rec.worker import carry_out
 from ps.adapters.served import servers
 from rec.models.made import FRAMEWORKS, batch_of, clicks, run_of
@@ -30,7 +30,7 @@ HYPER = {"sparse_feature_number": ROWS}
 def trained(framework: str, client: Any = None, model: str = "rank/dnn") -> BundledLearner:
     """After three batches."""
     hyper = HYPER if model == "rank/dnn" else {}
-    place = Place(servers=0 if client is None else 1)
+    place = WorkerRank(servers=0 if client is None else 1)
     learner = BundledLearner(run_of(model, framework, hyper), place, client)
     for seed in range(3):
         learner.prefetch(batch_of(model, seed + 1))
@@ -45,7 +45,7 @@ def test_who_wants_a_gpu_and_has_none_is_told(
     """As with a 2.x folder; it was a traceback of the framework."""
     run = replace(run_of("rank/dnn", framework, HYPER), device="gpu")
     monkeypatch.setattr(framework_of(run), "has_gpu", lambda: False)
-    open_model(run, None, Place()).learner.train(batch_of("rank/dnn", 0))
+    open_model(run, None, WorkerRank()).learner.train(batch_of("rank/dnn", 0))
     told = f"device is gpu, but {framework} sees none here: training on the CPU\n"
     assert capsys.readouterr().out == told
 
@@ -67,7 +67,7 @@ def test_every_strategy_learns_with_rows_asked_for_early(strategy: str) -> None:
     """The next batch's rows travel while this one computes; the loss still falls."""
     run = run_of("rank/dnn", "torch", HYPER)
     with servers(2) as endpoints, ps.Client(endpoints, strategy=strategy, geo_step=2) as client:
-        learner = BundledLearner(run, Place(servers=2), client)
+        learner = BundledLearner(run, WorkerRank(servers=2), client)
         batches = [clicks(seed) for seed in range(4)]
         losses = []
         for number in range(40):
@@ -81,7 +81,7 @@ def test_a_model_goes_on_where_it_was_saved(framework: str, tmp_path: Path) -> N
     """With the same bits as one that was not stopped."""
     whole, saved = trained(framework), trained(framework)
     saved.save(str(tmp_path))
-    begun = BundledLearner(run_of("rank/dnn", framework, HYPER), Place())
+    begun = BundledLearner(run_of("rank/dnn", framework, HYPER), WorkerRank())
     begun.load(str(tmp_path))
     for learner in (whole, begun):
         learner.train(clicks(7))
@@ -101,7 +101,7 @@ def test_workers_that_were_told_of_no_other_say_so(monkeypatch: pytest.MonkeyPat
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     """Both models are named."""
     trained("torch").save(str(tmp_path))
-    other = BundledLearner(run_of("rank/fm", "torch"), Place())
+    other = BundledLearner(run_of("rank/fm", "torch"), WorkerRank())
     with pytest.raises(UsageError, match="of model 'rank/dnn', not of 'rank/fm'"):
         other.load(str(tmp_path))
 
@@ -113,7 +113,7 @@ def test_servers_that_loaded_after_the_model_was_made_are_asked(tmp_path: Path) 
         client.save(tmp_path)
         wanted = learner.scores(clicks(8))
     with servers(1) as endpoints, ps.Client(endpoints, strategy="sync") as client:
-        again = BundledLearner(run_of("rank/dnn", "torch", HYPER), Place(servers=1), client)
+        again = BundledLearner(run_of("rank/dnn", "torch", HYPER), WorkerRank(servers=1), client)
         client.load(tmp_path)
         assert not np.array_equal(again.scores(clicks(8)), wanted)
         again.refresh()
@@ -178,18 +178,18 @@ def test_an_export_is_what_another_run_begins_with(framework: str, tmp_path: Pat
     learner.export(str(tmp_path))
     wanted = learner.scores(batch)
     run = run_of("rank/dnn", framework, HYPER)
-    alone = BundledLearner(run, Place())
+    alone = BundledLearner(run, WorkerRank())
     alone.load(str(tmp_path))
     assert np.array_equal(alone.scores(batch), wanted)
     with servers(2) as endpoints, ps.Client(endpoints, strategy="sync") as client:
-        served = BundledLearner(run, Place(servers=2), client)
+        served = BundledLearner(run, WorkerRank(servers=2), client)
         served.load(str(tmp_path))
         assert np.array_equal(served.scores(batch), wanted)
         served.train(batch)
         assert not np.array_equal(served.scores(batch), wanted)
     other = run_of("rank/dnn", framework, {"sparse_feature_number": ROWS + 1})
     with pytest.raises(UsageError, match=r"other parameters.*SparseFeatFactors.weight"):
-        BundledLearner(other, Place()).load(str(tmp_path))
+        BundledLearner(other, WorkerRank()).load(str(tmp_path))
     (elsewhere,) = {"torch", "paddle"} - {framework}
     with pytest.raises(UsageError, match="exported by another framework"):
-        BundledLearner(run_of("rank/dnn", elsewhere, HYPER), Place()).load(str(tmp_path))
+        BundledLearner(run_of("rank/dnn", elsewhere, HYPER), WorkerRank()).load(str(tmp_path))

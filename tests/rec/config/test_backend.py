@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.rec.settings import Engine
+from paddock.rec.settings import EngineKind
 from rec.config.conftest import Bench
 from rec.config.test_golden import BACKEND, FLAT
 
@@ -92,6 +92,6 @@ def test_what_only_pods_have_is_told_where_there_are_none(bench: Bench) -> None:
 def test_a_job_has_the_name_and_replaces_the_one_that_the_words_say(bench: Bench) -> None:
     """As the hint of a name in use tells; a run that is not submitted has no name."""
     bench.put({"backend.yaml": BACKEND})
-    assert bench.resolve(*words(), "--name", "mine", "--replace").engine is Engine.CLUSTER
+    assert bench.resolve(*words(), "--name", "mine", "--replace").engine is EngineKind.CLUSTER
     told = bench.problems("-m", "two", "-o", "engine=single", "--replace")
     assert "--replace: for a job that is submitted, and the engine is single" in told

@@ -10,7 +10,7 @@ import pytest
 
 from paddock.rec.config.places import World, find_config
 from paddock.rec.config.resolve import resolve
-from paddock.rec.settings import Contract, Engine, Task
+from paddock.rec.settings import Contract, EngineKind, Task
 from rec.config.conftest import FLUID, HOOKS, TWO, Bench
 
 OLD = """
@@ -62,7 +62,7 @@ def test_a_folder_of_2x_is_read_with_data_relative_to_its_file(bench: Bench) -> 
     """As tools/trainer.py reads it, from wherever it is started."""
     recipe = bench.resolve("-m", "two")
     (run,) = recipe.runs
-    assert recipe.engine is Engine.SINGLE
+    assert recipe.engine is EngineKind.SINGLE
     assert run.contract is Contract.DYGRAPH
     assert run.reading is not None
     assert run.reading.paths == (str(bench.root / "two/data"),)
@@ -105,7 +105,7 @@ def test_a_short_word_of_o_means_the_same_in_every_form(bench: Bench) -> None:
         recipe = bench.resolve("-m", model, "-o", "epochs=9", "-o", "server_num=4",
                                "engine=local_cluster", "seed=1")  # fmt: skip
         assert (recipe.runs[0].epochs, recipe.runs[0].seed) == (9, 1), model
-        assert (recipe.engine, recipe.cluster.servers) == (Engine.LOCAL_CLUSTER, 4), model
+        assert (recipe.engine, recipe.cluster.servers) == (EngineKind.LOCAL_CLUSTER, 4), model
 
 
 def test_a_word_of_ours_works_where_the_form_has_another_key_for_it(bench: Bench) -> None:
@@ -146,7 +146,7 @@ def test_the_first_form_trains_and_then_judges(bench: Bench) -> None:
     bench.put({"old/config.yaml": OLD})
     recipe = bench.resolve("-m", "old/config.yaml")
     train, judge = recipe.runs
-    assert recipe.engine is Engine.LOCAL_CLUSTER
+    assert recipe.engine is EngineKind.LOCAL_CLUSTER
     assert (train.task, judge.task) == (Task.TRAIN, Task.EVALUATE)
     assert (train.strategy.name, train.strategy.geo_step, train.strategy.threads) == ("geo", 50, 3)
     assert train.reading is not None
@@ -165,7 +165,7 @@ def test_the_lists_of_185_are_run_in_the_order_of_mode(bench: Bench) -> None:
     train, judge = recipe.runs
     assert (train.name, judge.name) == ("train_it", "judge_it")
     assert (recipe.cluster.servers, recipe.cluster.workers) == (2, 3)
-    assert recipe.engine is Engine.LOCAL_CLUSTER
+    assert recipe.engine is EngineKind.LOCAL_CLUSTER
     assert train.contract is Contract.HOOKS
     assert (train.epochs, train.saving.directory, train.saving.every_epochs) == (2, "inc", 1)
     assert judge.evaluate_from == "inc"  # what was trained before it
@@ -222,7 +222,7 @@ def test_a_file_about_a_bundled_model_may_say_a_few_keys_only(bench: Bench) -> N
     assert (run.reading.batch_size, run.reading.reader) == (512, "criteo")
     assert run.reading.paths == (str(bench.world.models / "rank/dnn/data"),)
     assert run.hyper["optimizer"] == {"class": "Adam", "learning_rate": 0.001}
-    assert (recipe.engine, run.strategy.name) == (Engine.LOCAL_CLUSTER, "async")
+    assert (recipe.engine, run.strategy.name) == (EngineKind.LOCAL_CLUSTER, "async")
 
 
 def test_who_says_what_to_judge_by_is_not_judged_by_other_data(bench: Bench) -> None:
@@ -503,7 +503,7 @@ def test_several_devices_make_a_job_without_servers(bench: Bench) -> None:
     bench.put({"lists/config.yaml": text})
     recipe = bench.resolve("-m", "lists")
     assert (recipe.engine, recipe.cluster.servers, recipe.cluster.workers) == (
-        Engine.LOCAL_CLUSTER, 0, 2,
+        EngineKind.LOCAL_CLUSTER, 0, 2,
     )  # fmt: skip
 
 
@@ -532,7 +532,7 @@ def test_data_of_ones_own_is_read_as_the_named_reader_read_it(bench: Bench) -> N
 def test_inside_of_paddlecloud_no_backend_is_asked_for(bench: Bench) -> None:
     """Its start command has no -r; a variable says it."""
     bench.env["PADDLE_PADDLEREC_ROLE"] = "WORKER"
-    assert bench.resolve("-m", "two", "-o", "engine=cluster").engine is Engine.CLUSTER
+    assert bench.resolve("-m", "two", "-o", "engine=cluster").engine is EngineKind.CLUSTER
 
 
 @pytest.mark.parametrize(("old", "new", "told"), [

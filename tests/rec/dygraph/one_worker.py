@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 
 from paddock.ps import Client
-from paddock.rec.learner import Place
+from paddock.rec.learner import WorkerRank
 from rec.dygraph.folders import run_of
 
 
@@ -24,7 +24,7 @@ def main(folder: str, batch: str, steps: str, strategy: str, save: str = "") -> 
     run = run_of(Path(folder), runner__train_batch_size=int(batch))
     assert run.reading is not None
     with Client(strategy=strategy, geo_step=4) as client, contextlib.redirect_stdout(sys.stderr):
-        place = Place(client.place.trainer, client.place.trainers, 1)
+        place = WorkerRank(client.place.trainer, client.place.trainers, 1)
         opened = open_model(run, client, place)
         losses: list[float] = []
         for item in opened.source(run.reading).open(0, None):

@@ -14,8 +14,8 @@ import pytest
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps import Client
-from paddock.rec.copies import Copied
-from paddock.rec.learner import Place
+from paddock.rec.copies import DataParallelTables
+from paddock.rec.learner import WorkerRank
 from ps.running import environment, inside
 from rec.dygraph.folders import copy_example, own_modules, plain_losses, run_of
 
@@ -58,7 +58,7 @@ def learn(
     folder: Path, client: Client, steps: int = STEPS, batch: int = 64, **changes: Any
 ) -> tuple[list[float], Any]:
     """Losses of some steps of this worker, and its learner."""
-    place = Place(client.place.trainer, client.place.trainers, 1)
+    place = WorkerRank(client.place.trainer, client.place.trainers, 1)
     run = run_of(folder, runner__train_batch_size=batch, **changes)
     assert run.reading is not None
     opened = open_model(run, client, place)
@@ -129,9 +129,9 @@ def test_a_dense_folder_is_copied_without_servers(folder: Path, tmp_path: Path) 
     with as_in_paddle_2():
         wanted, weights = plain_losses(folder, STEPS)
     with own_modules(folder):
-        losses, learner = learn(folder, Copied(Alike()))  # type: ignore[arg-type]
+        losses, learner = learn(folder, DataParallelTables(Alike()))  # type: ignore[arg-type]
         learner.save(str(tmp_path))
-        again = learn(folder, Copied(Alike()), steps=0)[1]  # type: ignore[arg-type]
+        again = learn(folder, DataParallelTables(Alike()), steps=0)[1]  # type: ignore[arg-type]
         again.load(str(tmp_path))
     assert np.allclose(losses, wanted, rtol=1e-5, atol=1e-6)
     assert again._client.digest() == learner._client.digest()
@@ -186,7 +186,7 @@ def test_another_life_goes_on_in_the_schedule(folder: Path) -> None:
         Client(endpoints, trainer=0, trainers=1) as client,
     ):
         learn(folder, client)
-        place = Place(0, 1, 1)
+        place = WorkerRank(0, 1, 1)
         again: Any = open_model(run_of(folder), client, place).learner
         assert again.optimizer._learning_rate.last_epoch == STEPS
         assert np.isclose(again.optimizer.get_lr(), 0.01 * 0.7**STEPS)
@@ -418,14 +418,14 @@ def test_a_weight_that_the_model_uses_stays_with_it(folder: Path) -> None:
 def test_a_checkpoint_goes_on_to_the_servers(folder: Path) -> None:
     """Of a run alone; the scores are the same, and come back the same."""
     with own_modules(folder):
-        alone = open_model(run_of(folder), None, Place())
+        alone = open_model(run_of(folder), None, WorkerRank())
         run = run_of(folder)
         assert run.reading is not None and run.test is not None
         for item in alone.source(run.reading).open(0, None):
             alone.learner.train(item.batch)
         alone.learner.save(str(folder))
         with inside(2) as endpoints, Client(endpoints, trainer=0, trainers=1) as client:
-            served = open_model(run, client, Place(0, 1, 2))
+            served = open_model(run, client, WorkerRank(0, 1, 2))
             served.learner.load(str(folder))
             alone.learner.metrics["auc"].clear()
             for item in alone.source(run.test).open(0, None):

@@ -14,11 +14,11 @@ import pytest
 from paddock import ps
 from paddock.errors import PaddockError, UsageError
 from paddock.rec import loop
-from paddock.rec.learner import Opened, Place
-from paddock.rec.report import Report
-from paddock.rec.saver import Due
+from paddock.rec.learner import Opened, WorkerRank
+from paddock.rec.report import TrainingReport
+from paddock.rec.saver import SaveSchedule
 from paddock.rec.settings import Contract, Reading, Saving, Task, TrainingRun
-from paddock.rec.team import Alone
+from paddock.rec.worker_group import SingleWorker
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Paddle 3.3 warns of a missing ccache when imported.
@@ -95,12 +95,12 @@ def trained(run: TrainingRun, client: ps.Client | None = None) -> tuple[Opened, 
     """The model after its epochs."""
     from paddock.rec.hooks.opening import open_model
 
-    opened = open_model(run, client, Place(servers=0 if client is None else 1))
+    opened = open_model(run, client, WorkerRank(servers=0 if client is None else 1))
     assert run.reading is not None
-    report = Report(io.StringIO(), 100, lambda: 0.0)
-    due = Due(Saving(), lambda: 0.0)
+    report = TrainingReport(io.StringIO(), 100, lambda: 0.0)
+    due = SaveSchedule(Saving(), lambda: 0.0)
     source = opened.source(run.reading)
-    return opened, loop.train(run, opened.learner, source, Alone(), report, due, None)
+    return opened, loop.train(run, opened.learner, source, SingleWorker(), report, due, None)
 
 
 def test_a_model_of_old_hooks_learns_alone(tmp_path: Path) -> None:
@@ -112,7 +112,12 @@ def test_a_model_of_old_hooks_learns_alone(tmp_path: Path) -> None:
     assert (tmp_path / "rec.pdparams").is_file()
     run = folder_again(tmp_path)
     found = loop.evaluate(
-        opened.learner, opened.source(run), Alone(), Report(io.StringIO(), 1, lambda: 0.0), "x", 0
+        opened.learner,
+        opened.source(run),
+        SingleWorker(),
+        TrainingReport(io.StringIO(), 1, lambda: 0.0),
+        "x",
+        0,
     )
     assert found["AUC"] > 0.8
     assert "loss" not in found, "infer computes none"
@@ -189,7 +194,7 @@ def test_what_a_checkpoint_lacks_begins_as_the_run_says(tmp_path: Path) -> None:
     for missing in ("fail", "init", "zero"):
         (tmp_path / missing).mkdir()
         run = folder(tmp_path / missing, warm_start_missing=missing)
-        made[missing] = open_model(run, None, Place()).learner
+        made[missing] = open_model(run, None, WorkerRank()).learner
     with pytest.raises(UsageError, match="layers_1"):
         made["fail"].load(str(tmp_path))
     for missing, is_zero in (("init", False), ("zero", True)):

@@ -10,7 +10,7 @@ import numpy as np
 
 import paddock.rec.models
 from paddock.data.batch import Bag, Batch
-from paddock.rec.settings import Contract, Strategy, Task, TrainingRun
+from paddock.rec.settings import Contract, StrategySpec, Task, TrainingRun
 
 MODELS = Path(paddock.rec.models.__file__).parent
 FRAMEWORKS = ("torch", "paddle")
@@ -43,7 +43,7 @@ def run_of(model: str, framework: str, hyper: Mapping[str, Any] | None = None) -
         model_file=str(folder / "model.py"),
         framework=framework,
         hyper=given,
-        strategy=Strategy(threads=1),
+        strategy=StrategySpec(threads=1),
     )
 
 

@@ -17,15 +17,15 @@ from paddock import ps
 from paddock.errors import EXIT_DEADLINE, PaddockError
 from paddock.ps.storage.checkpoint import list_checkpoints, open_checkpoint
 from paddock.rec import loop
-from paddock.rec.learner import Item
-from paddock.rec.online.keeping import PassDue, PassKeeper
-from paddock.rec.online.passes import Passes
+from paddock.rec.learner import SourceBatch
+from paddock.rec.online.keeping import PassCheckpoints, PassSaveSchedule
+from paddock.rec.online.passes import PassSource
 from paddock.rec.online.schedule import Online
-from paddock.rec.report import Report
-from paddock.rec.settings import Contract, Reading, Saving, Strategy, Task, TrainingRun
-from paddock.rec.start import Start
-from paddock.rec.team import NEVER, Served
-from paddock.rec.worker import OnServers
+from paddock.rec.report import TrainingReport
+from paddock.rec.settings import Contract, Reading, Saving, StrategySpec, Task, TrainingRun
+from paddock.rec.start import RunStart
+from paddock.rec.worker import ServerCheckpoints
+from paddock.rec.worker_group import NEVER, PsWorkers
 from ps.client.running import fleet
 
 ONLINE = Online((date(2019, 10, 1), date(2019, 10, 2)), 480, 1, done_file="DONE")
@@ -61,9 +61,9 @@ class Files:
 
     reading: Reading
 
-    def open(self, epoch: int, position: Any) -> Iterator[Item]:
+    def open(self, epoch: int, position: Any) -> Iterator[SourceBatch]:
         for number in range(position or 0, len(self.reading.paths)):
-            yield Item(self.reading.paths[number], 1, number + 1)
+            yield SourceBatch(self.reading.paths[number], 1, number + 1)
 
 
 @dataclass
@@ -90,10 +90,10 @@ class Watching:
     evaluate = train
 
 
-def passes(root: Path, clock: Clock, told: list[str], online: Online = ONLINE) -> Passes:
+def passes(root: Path, clock: Clock, told: list[str], online: Online = ONLINE) -> PassSource:
     """The passes of a root."""
     reading = Reading((str(root),), 1)
-    return Passes(online, reading, Files, clock.now, clock.sleep, told.append)
+    return PassSource(online, reading, Files, clock.now, clock.sleep, told.append)
 
 
 def test_a_pass_is_waited_for_and_read_when_it_is_done(tmp_path: Path) -> None:
@@ -126,19 +126,19 @@ def life(endpoints: Any, root: Path, saving: Saving, count: int) -> list[str]:
     """A worker's life that ends when so many passes are done; the passes that it trained."""
     with endpoints.client(strategy="async", trainers=1, geo_step=NEVER) as client:
         run = TrainingRun("o", Task.TRAIN, Contract.BUNDLED, ".", "x", saving=saving, resume=True,
-                  epochs=ONLINE.numbers[count - 1] + 1, strategy=Strategy("async"))  # fmt: skip
-        team = Served(client)
-        start = Start(run, client, team)
+                  epochs=ONLINE.numbers[count - 1] + 1, strategy=StrategySpec("async"))  # fmt: skip
+        team = PsWorkers(client)
+        start = RunStart(run, client, team)
         team.prepare(start.load)
         client.create(ps.SparseSpec("rows", 1, ps.OptimizerSpec("sgd"), accessor=FORGETS))
         learner = Watching(client)
         source = passes(root, Clock({}), [])
         position = team.start(lambda: start.choose(learner, source, can_deal=True))
         first = {"epoch": ONLINE.numbers[0], "step": 0, "at": None}
-        inner = OnServers(run, learner, team)
-        keeper = PassKeeper(ONLINE, saving, team, client, inner)
-        report = Report(io.StringIO(), 1, lambda: 0.0)
-        due = PassDue(saving, lambda: 0.0, ONLINE)
+        inner = ServerCheckpoints(run, learner, team)
+        keeper = PassCheckpoints(ONLINE, saving, team, client, inner)
+        report = TrainingReport(io.StringIO(), 1, lambda: 0.0)
+        due = PassSaveSchedule(saving, lambda: 0.0, ONLINE)
         loop.train(run, learner, source, team, report, due, keeper, position=position or first)
     return learner.seen
 

@@ -16,7 +16,7 @@ from paddock.data.formats.samples import Slots
 from paddock.errors import PaddockError, UsageError
 from paddock.rec.readers.legacy import LegacyFormat
 from paddock.rec.readers.pipe import PipeFormat
-from paddock.rec.readers.source import ChunkSource, Options
+from paddock.rec.readers.source import BatchOptions, ChunkSource
 
 V01 = """
 from paddlerec.core.reader import Reader
@@ -155,7 +155,7 @@ def test_a_line_that_the_reader_cannot_take_is_named(
     """The user's exception, with file and line, in place of a traceback."""
     (tmp_path / "data").write_text("1 5\nyes 4\n")
     chunk = Chunk(str(tmp_path / "data"), 0, 10)
-    source = ChunkSource(reader(V18), [chunk], Options(4))
+    source = ChunkSource(reader(V18), [chunk], BatchOptions(4))
     with pytest.raises(UsageError, match=r"data:2: Reader\.generate_sample: ValueError"):
         list(source.open(0, None))
 
@@ -195,7 +195,7 @@ def test_a_reading_process_that_dies_is_named_with_its_exit_code(
     """A reader in C that crashes must not look like the end of the data."""
     form = reader(V18.replace("label, *ids", "import os; os._exit(3)\n            label, *ids"))
     with pytest.raises(PaddockError, match="reading process 0 exited 3"):
-        list(ChunkSource(form, [data], Options(4, processes=1)).open(0, None))
+        list(ChunkSource(form, [data], BatchOptions(4, processes=1)).open(0, None))
 
 
 @pytest.mark.limit(60)
@@ -205,7 +205,7 @@ def test_processes_agree_on_pythons_hash(
     """PYTHONHASHSEED is 0 for them where the user set none."""
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     form = reader(V18.replace("int(i) % 10", "hash('a' + i) % 1000"))
-    source = ChunkSource(form, [data], Options(4, processes=1))
+    source = ChunkSource(form, [data], BatchOptions(4, processes=1))
     found = [next(source.open(0, None)).batch.ids["ids"].values.tolist() for _ in range(2)]
     assert found[0] == found[1]
 

@@ -21,8 +21,8 @@ from paddock.rec.bundled.alone import Alone
 from paddock.rec.bundled.export import export_model, import_model, is_export
 from paddock.rec.bundled.processors import prepare
 from paddock.rec.bundled.rule import rule_of
-from paddock.rec.learner import Place
-from paddock.rec.metrics import METRICS, Metric
+from paddock.rec.learner import WorkerRank
+from paddock.rec.metrics import METRICS, MergeableMetric
 from paddock.rec.models.inputs import Hyper
 from paddock.rec.models.net import Model, Net, Output
 from paddock.rec.settings import TrainingRun
@@ -40,7 +40,7 @@ class BundledLearner:
     keeps the tables in this process.
     """
 
-    def __init__(self, run: TrainingRun, place: Place, client: Any = None) -> None:
+    def __init__(self, run: TrainingRun, place: WorkerRank, client: Any = None) -> None:
         self.run, self.place = run, place
         hyper = Hyper(run.hyper)
         self.client: Any = Alone() if client is None else client
@@ -51,7 +51,9 @@ class BundledLearner:
         self._following: Batch | None = None
         strategy = getattr(self.client, "strategy", None)
         self._asks_ahead = strategy is not None and strategy.name in AHEAD
-        self.metrics: Mapping[str, Metric] = {name: METRICS[name]() for name in self.model.metrics}
+        self.metrics: Mapping[str, MergeableMetric] = {
+            name: METRICS[name]() for name in self.model.metrics
+        }
 
     def prefetch(self, batch: Batch) -> None:
         """Remembers the next batch: its rows are asked for when this one's are there.

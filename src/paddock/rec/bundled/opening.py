@@ -9,24 +9,24 @@ from paddock.data.formats.format import Format
 from paddock.errors import UsageError
 from paddock.rec.bundled.formats import ImageFormat, WordFormat
 from paddock.rec.bundled.learner import BundledLearner, device_of
-from paddock.rec.learner import Opened, Place, Source
+from paddock.rec.learner import Opened, Source, WorkerRank
 from paddock.rec.models.inputs import Hyper
 from paddock.rec.readers.build import IDS_KEY, chunks_of, make_format
-from paddock.rec.readers.source import ChunkSource, Options
-from paddock.rec.report import say
+from paddock.rec.readers.source import BatchOptions, ChunkSource
+from paddock.rec.report import print_line
 from paddock.rec.settings import Reading, TrainingRun
 
 FORMATS = ("slots", "criteo", "words", "images")
 
 
-def open_model(run: TrainingRun, client: Any, place: Place) -> Opened:
+def open_model(run: TrainingRun, client: Any, place: WorkerRank) -> Opened:
     """The model as a Learner, and its readers as Sources."""
     learner = BundledLearner(run, place, client)
     if learner.unread and place.worker == 0:
         names = ", ".join(f"hyper_parameters.{name}" for name in learner.unread)
-        say(f"not read by this model: {names}")
+        print_line(f"not read by this model: {names}")
     if run.device == "gpu" and device_of(run) == "cpu" and place.worker == 0:
-        say(f"device is gpu, but {run.framework} sees none here: training on the CPU")
+        print_line(f"device is gpu, but {run.framework} sees none here: training on the CPU")
     return Opened(learner, Reader(run, place), lambda reading, one: Reader(run, one)(reading))
 
 
@@ -35,16 +35,16 @@ class Reader:
     """Makes the source of a reading: this worker's files, in one of the formats."""
 
     run: TrainingRun
-    place: Place
+    place: WorkerRank
 
     def __call__(self, reading: Reading) -> Source:
         """Raises UsageError for data that is not there or too little for all workers."""
-        options = Options(
+        options = BatchOptions(
             reading.batch_size, reading.loader_processes, reading.shuffle, self.run.seed,
             reading.drop_last, reading.bad_max,
         )  # fmt: skip
         chunks = chunks_of(reading, self.place)
-        return ChunkSource(format_of(reading, self.run), chunks, options, warn=say)
+        return ChunkSource(format_of(reading, self.run), chunks, options, warn=print_line)
 
 
 def format_of(reading: Reading, run: TrainingRun) -> Format:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from paddock.rec.config.keys import Given, Settings
-from paddock.rec.settings import Contract, Reading, Saving, Strategy, Task, TrainingRun
+from paddock.rec.settings import Contract, Reading, Saving, StrategySpec, Task, TrainingRun
 
 DEFAULT = "default"
 EVERY = 1 << 30  # checkpoints to keep: all
@@ -70,7 +70,7 @@ def build(draft: Draft, setting: Setting, missing: Callable[[str, str], None]) -
         "hyper": draft.hyper,
         "reading": reading,
         "test": test,
-        "strategy": Strategy(**_below(values, "strategy.", Strategy)),
+        "strategy": StrategySpec(**_below(values, "strategy.", StrategySpec)),
         "saving": Saving(**_below(values, "saving.", Saving)),
         "evaluate_epochs": epochs,
     }

@@ -28,7 +28,7 @@ from paddock.rec.config.unused import is_known, key_of, own_key, unused
 from paddock.rec.config.where import check_backend, choose_cluster, choose_engine, merge_counts
 from paddock.rec.config.words import Request, read_words
 from paddock.rec.preflight import gone_with_pods, missing_data
-from paddock.rec.settings import Contract, Engine, Recipe, Task, TrainingRun
+from paddock.rec.settings import Contract, EngineKind, Recipe, Task, TrainingRun
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 WORKSPACE = "{workspace}"
@@ -114,7 +114,7 @@ class _Resolver:
         runs = tuple(run for draft in drafts if (run := self._run(draft, config)) is not None)
         if any(run.task is Task.EVALUATE for run in runs):  # The file says what judges.
             runs = tuple(r if r.task is Task.EVALUATE else replace(r, test=None) for r in runs)
-        if engine is not Engine.CLUSTER:
+        if engine is not EngineKind.CLUSTER:
             self.problems += missing_data(runs, partial(key_of, self.form))
         problems = [*document.problems, *reader.problems, *self.problems]
         if not runs and not problems:

@@ -10,7 +10,7 @@ from typing import Any
 from paddock.rec.config.build import DEFAULT, EVERY
 from paddock.rec.config.document import flatten
 from paddock.rec.config.secret import HIDDEN, is_secret, shown
-from paddock.rec.settings import Engine, Recipe, Task, TrainingRun
+from paddock.rec.settings import EngineKind, Recipe, Task, TrainingRun
 
 Row = tuple[str, Any, str]  # setting, value, source
 # Field of a TrainingRun -> the setting that decided it, where their names differ.
@@ -37,7 +37,7 @@ def rows(recipe: Recipe) -> list[Row]:
         ("engine", recipe.engine.value, sources.get("engine", DEFAULT)),
         ("workspace", recipe.workspace, sources.get("workspace", DEFAULT)),
     ]
-    is_single = recipe.engine is Engine.SINGLE
+    is_single = recipe.engine is EngineKind.SINGLE
     for name, value in () if is_single else _fields(recipe.cluster, ""):
         if value is not None and value != {}:
             key = f"cluster.{name}"

@@ -10,16 +10,16 @@ from paddock.rec.config.build import Draft
 from paddock.rec.config.document import OPTION
 from paddock.rec.config.keys import Settings
 from paddock.rec.config.words import Request
-from paddock.rec.settings import Cluster, Engine
+from paddock.rec.settings import Cluster, EngineKind
 
-ORDER = [Engine.SINGLE, Engine.LOCAL_CLUSTER, Engine.CLUSTER]
+ORDER = [EngineKind.SINGLE, EngineKind.LOCAL_CLUSTER, EngineKind.CLUSTER]
 MAX_LOCAL = 1024  # workers of one machine
 COUNTS = ("cluster.servers", "cluster.workers")
 
 
 def choose_engine(
     drafts: Sequence[Draft], cluster: Settings, name: str
-) -> tuple[Engine, str, list[Problem]]:
+) -> tuple[EngineKind, str, list[Problem]]:
     """Where all runs run, the file and line that say so, and what is wrong with that.
 
     It is the largest that a run names: 1.8.5 has an engine for each. Without any, -b submits, and
@@ -28,17 +28,17 @@ def choose_engine(
     named = [d.settings["engine"] for d in drafts if "engine" in d.settings]
     problems = []
     if named:
-        given = max(named, key=lambda each: ORDER.index(Engine(each.value)))
-        engine, source = Engine(given.value), given.source
+        given = max(named, key=lambda each: ORDER.index(EngineKind(each.value)))
+        engine, source = EngineKind(given.value), given.source
     elif cluster:
-        engine, source = Engine.CLUSTER, "-b"
+        engine, source = EngineKind.CLUSTER, "-b"
     else:
         is_many = any(count in d.settings for d in drafts for count in COUNTS)
-        engine = Engine.LOCAL_CLUSTER if is_many else Engine.SINGLE
+        engine = EngineKind.LOCAL_CLUSTER if is_many else EngineKind.SINGLE
         source = name
-    if engine is Engine.SINGLE and any(map(is_collective, drafts)):
-        engine = Engine.LOCAL_CLUSTER
-    if engine is Engine.LOCAL_CLUSTER and any(
+    if engine is EngineKind.SINGLE and any(map(is_collective, drafts)):
+        engine = EngineKind.LOCAL_CLUSTER
+    if engine is EngineKind.LOCAL_CLUSTER and any(
         d.settings["cluster.workers"].value > MAX_LOCAL
         for d in drafts
         if "cluster.workers" in d.settings
@@ -58,23 +58,23 @@ def is_collective(draft: Draft) -> bool:
 
 
 def check_backend(
-    engine: Engine, source: str, cluster: Settings, request: Request, *, submits: bool
+    engine: EngineKind, source: str, cluster: Settings, request: Request, *, submits: bool
 ) -> tuple[list[Problem], list[str]]:
     """A cluster needs -b, and others do not use it: problems and warnings."""
     named = "--replace" if request.replace else "--name" if request.name else ""
-    if named and engine is not Engine.CLUSTER:
+    if named and engine is not EngineKind.CLUSTER:
         what = f"{named}: for a job that is submitted, and the engine is {engine.value} ({source})"
         return [Problem(what, "leave it out; or -o engine=cluster, with -b")], []
-    if cluster and engine is not Engine.CLUSTER:
+    if cluster and engine is not EngineKind.CLUSTER:
         what = f"{source}: the engine is {engine.value}, so -b {request.backend} is not used"
         return [], [f"{what}; -o engine=cluster submits the job"]
-    if engine is Engine.CLUSTER and not request.backend and submits:
+    if engine is EngineKind.CLUSTER and not request.backend and submits:
         hint = "add -b backend.yaml, or -b SITE; -o engine=local_cluster runs it here"
         return [Problem(f"{source}: engine cluster needs a backend.yaml", hint)], []
     return [], []
 
 
-def merge_counts(drafts: Sequence[Draft], cluster: Settings, engine: Engine) -> Settings:
+def merge_counts(drafts: Sequence[Draft], cluster: Settings, engine: EngineKind) -> Settings:
     """What is said of the cluster: by -o, then by backend.yaml, then by config.yaml.
 
     On this machine config.yaml goes before backend.yaml.
@@ -85,7 +85,7 @@ def merge_counts(drafts: Sequence[Draft], cluster: Settings, engine: Engine) -> 
     for name, given in cluster.items():
         own = found.get(name)
         is_said = own is not None and own.source.startswith(OPTION)
-        if not is_said and (engine is Engine.CLUSTER or own is None):
+        if not is_said and (engine is EngineKind.CLUSTER or own is None):
             found[name] = given
     return found
 

@@ -13,12 +13,12 @@ from paddle.utils import unique_name
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps import Client
-from paddock.rec.copies import Copied
+from paddock.rec.copies import DataParallelTables
 from paddock.rec.dygraph.counted import Counted, counts_of, number
 from paddock.rec.dygraph.folder import Folder, user_code
 from paddock.rec.dygraph.paddle2 import within_its_rows
 from paddock.rec.dygraph.served import Served
-from paddock.rec.metrics import Metric
+from paddock.rec.metrics import MergeableMetric
 from paddock.rec.pickles import read_arrays
 from paddock.rec.saver import STATE
 from paddock.rec.settings import TrainingRun
@@ -39,7 +39,7 @@ class DygraphLearner:
         self,
         run: TrainingRun,
         folder: Folder,
-        client: Client | Copied | None = None,
+        client: Client | DataParallelTables | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._folder, self._client = folder, client
@@ -60,7 +60,7 @@ class DygraphLearner:
                 )
             self._found, names = folder.model.create_metrics()
         is_one = client is None or client.place.trainers == 1
-        self.metrics: Mapping[str, Metric] = {
+        self.metrics: Mapping[str, MergeableMetric] = {
             name: Counted(self._finder(at))
             for at, name in enumerate(names)
             if is_one or counts_of(self._found[at]) is not None
@@ -71,7 +71,7 @@ class DygraphLearner:
         if client is not None:
             idle = str(config.get("runner.idle_rows", "auto"))
             self._served = Served(
-                client,  # type: ignore[arg-type]  # Copied has the calls that it makes.
+                client,  # type: ignore[arg-type]  # DataParallelTables has the calls that it makes.
                 self.net,
                 self.optimizer,
                 folder=folder.directory,
@@ -144,7 +144,7 @@ class DygraphLearner:
         With servers the optimizer's state is theirs, and no rec.pdopt is written; workers that
         train copies have it in tables, which are written beside.
         """
-        if isinstance(self._client, Copied):
+        if isinstance(self._client, DataParallelTables):
             self._client.save(directory)
         if self._served is not None:
             self.export(directory)
@@ -175,7 +175,7 @@ class DygraphLearner:
         _check_fits(path, state, shapes, self._missing)
         if self._served is not None:
             self._served.set_state(state)
-            if isinstance(self._client, Copied) and is_of_servers(directory):
+            if isinstance(self._client, DataParallelTables) and is_of_servers(directory):
                 self._client.load(directory)
                 self._served.go_on()
             return

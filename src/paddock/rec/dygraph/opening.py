@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from paddock.ps import Client
-from paddock.rec.copies import Copied
+from paddock.rec.copies import DataParallelTables
 from paddock.rec.dygraph.folder import Folder
 from paddock.rec.dygraph.learner import DygraphLearner
 from paddock.rec.dygraph.reading import Batches
-from paddock.rec.learner import Opened, Place
-from paddock.rec.report import sayer
+from paddock.rec.learner import Opened, WorkerRank
+from paddock.rec.report import printer_of
 from paddock.rec.settings import TrainingRun
 
 
-def open_model(run: TrainingRun, client: Client | Copied | None, place: Place) -> Opened:
+def open_model(
+    run: TrainingRun, client: Client | DataParallelTables | None, place: WorkerRank
+) -> Opened:
     """The model as a Learner, and its readers as Sources."""
     folder = Folder(run.model_directory, run.config)
-    learner = DygraphLearner(run, folder, client, sayer(place.worker))
+    learner = DygraphLearner(run, folder, client, printer_of(place.worker))
     return Opened(
         learner,
         lambda reading: Batches(folder, reading, place),

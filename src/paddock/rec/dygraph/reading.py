@@ -21,7 +21,7 @@ from paddle.io.dataloader.collate import default_collate_fn
 
 from paddock.errors import PaddockError, UsageError
 from paddock.rec.dygraph.folder import Folder, list_files, user_code
-from paddock.rec.learner import Item, Place
+from paddock.rec.learner import SourceBatch, WorkerRank
 from paddock.rec.settings import Reading
 
 
@@ -37,13 +37,13 @@ class Share:
 class Batches:
     """A Source: one epoch after another of one data set; goes on after other numbers of workers."""
 
-    def __init__(self, folder: Folder, reading: Reading, place: Place) -> None:
+    def __init__(self, folder: Folder, reading: Reading, place: WorkerRank) -> None:
         self._folder, self._reading, self._place = folder, reading, place
         self._files = list_files(folder.directory, reading.paths)
         self._own = shares(self._files, place.workers)[place.worker]
         self._loader = self._load(self._own)
 
-    def open(self, epoch: int, position: object | None) -> Iterator[Item]:
+    def open(self, epoch: int, position: object | None) -> Iterator[SourceBatch]:
         """The epoch's batches. position: how many are behind, or what dealt() gave."""
         if isinstance(position, dict):
             yield from self._left(list(position["behind"]), int(position["done"]))
@@ -51,11 +51,11 @@ class Batches:
         behind, number = position if isinstance(position, int) else 0, 0
         for number, batch in self._batches(self._loader, self._own):
             if number > behind:
-                yield Item(batch, examples_of(batch), number)
+                yield SourceBatch(batch, examples_of(batch), number)
         if not number and self._place.workers == 1:
             raise _too_few(self._reading)
 
-    def dealt(self, epoch: int, positions: Sequence[object | None]) -> object:
+    def resharded(self, epoch: int, positions: Sequence[object | None]) -> object:
         """What `positions` workers have left of the epoch, of which each takes its turns now."""
         if any(isinstance(at, dict) for at in positions):
             raise UsageError(
@@ -64,7 +64,7 @@ class Batches:
             )
         return {"behind": [at or 0 for at in positions], "done": 0}
 
-    def _left(self, behind: list[int], done: int) -> Iterator[Item]:
+    def _left(self, behind: list[int], done: int) -> Iterator[SourceBatch]:
         turn = 0
         for share, at in zip(shares(self._files, len(behind)), behind, strict=True):
             for number, batch in self._batches(self._load(share), share):
@@ -72,7 +72,7 @@ class Batches:
                     continue
                 turn += 1
                 if turn > done and turn % self._place.workers == self._place.worker:
-                    yield Item(batch, examples_of(batch), {"behind": behind, "done": turn})
+                    yield SourceBatch(batch, examples_of(batch), {"behind": behind, "done": turn})
 
     def _load(self, share: Share) -> Any:
         reading = self._reading

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paddock.errors import UsageError
-from paddock.rec.readers.shims import ENVS, NAMESPACE, Settings
+from paddock.rec.readers.shims import ENVS, NAMESPACE, PaddleRecEnvs
 
 OPTIMIZERS = ("SGD", "ADAM", "ADAGRAD")
 
@@ -20,7 +20,7 @@ OPTIMIZERS = ("SGD", "ADAM", "ADAGRAD")
 class ModelBase:
     """The base class. `settings` and `slots` are set by whoever loads the model's file."""
 
-    settings = Settings({})
+    settings = PaddleRecEnvs({})
     slots: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # sparse, dense
 
     def __init__(self, config: object = None) -> None:
@@ -154,7 +154,7 @@ class AUC(tuple[Any, Any]):
         return super().__new__(cls, (input, label))
 
 
-def packages(settings: Settings) -> dict[str, dict[str, Any]]:
+def packages(settings: PaddleRecEnvs) -> dict[str, dict[str, Any]]:
     """paddlerec.core.*, as a user's file imports it."""
     names = ("PrecisionRecall", "RecallK", "PosNegRatio")
     metrics = {"AUC": AUC, **{name: type(name, (Metric,), {}) for name in names}}

@@ -21,8 +21,8 @@ from paddle import nn
 from paddock.errors import UsageError
 from paddock.rec.dygraph.folder import user_code
 from paddock.rec.hooks.base import ModelBase, packages
-from paddock.rec.metrics import METRICS, Metric
-from paddock.rec.readers.shims import Settings, load_file, standing_in
+from paddock.rec.metrics import METRICS, MergeableMetric
+from paddock.rec.readers.shims import PaddleRecEnvs, load_file, standing_in
 from paddock.rec.settings import Reading, Task, TrainingRun
 
 MODULE = "paddock_users_model"
@@ -62,7 +62,7 @@ class HookedModel:
         self.run = run
         self.directory = os.path.abspath(run.model_directory)
         self.config = dict(run.config)
-        self.own: dict[str, Metric] = {}
+        self.own: dict[str, MergeableMetric] = {}
         self._objects: dict[str, Any] = {}
         self._is_fixed = False
         self._made: ModelBase | None = None
@@ -130,7 +130,7 @@ class HookedModel:
         return self._made
 
     def _load(self, reading: Reading | None) -> ModelBase:
-        path, settings = self.run.model_file, Settings(self.config)
+        path, settings = self.run.model_file, PaddleRecEnvs(self.config)
         slots = (reading.sparse_slots, tuple(reading.dense_slots)) if reading else ((), ())
         with standing_in(packages(settings), self.directory), user_code(self.directory):
             kind = getattr(load_file(path, MODULE), "Model", None)
@@ -187,7 +187,7 @@ def _scores(score: Any) -> Any:
     return score
 
 
-def _metric_of(name: str, where: str) -> Metric:
+def _metric_of(name: str, where: str) -> MergeableMetric:
     made = METRICS.get(name.lower())
     if made is None:
         raise UsageError(

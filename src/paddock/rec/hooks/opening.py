@@ -11,24 +11,26 @@ from numpy.typing import NDArray
 
 from paddock.data.batch import Bag, Batch
 from paddock.ps import Client
-from paddock.rec.copies import Copied
+from paddock.rec.copies import DataParallelTables
 from paddock.rec.dygraph.learner import DygraphLearner
 from paddock.rec.hooks.model import HookedModel
-from paddock.rec.learner import Item, Lot, Opened, Place, Source
+from paddock.rec.learner import ChunkSet, Opened, Source, SourceBatch, WorkerRank
 from paddock.rec.readers.build import chunks_of, make_source
 from paddock.rec.readers.source import ChunkSource
-from paddock.rec.report import sayer
+from paddock.rec.report import printer_of
 from paddock.rec.settings import Reading, TrainingRun
 
 
-def open_model(run: TrainingRun, client: Client | Copied | None, place: Place) -> Opened:
+def open_model(
+    run: TrainingRun, client: Client | DataParallelTables | None, place: WorkerRank
+) -> Opened:
     """The model as a Learner, and its readers as Sources."""
-    say = sayer(place.worker)
+    say = printer_of(place.worker)
     model = HookedModel(run)
     learner = DygraphLearner(run, model, client, say)  # type: ignore[arg-type]  # As a Folder.
     learner.metrics = {**model.own, **learner.metrics}
 
-    def share(reading: Reading, one: Place) -> Source:
+    def share(reading: Reading, one: WorkerRank) -> Source:
         chunks = chunks_of(reading, one)
         return Inputs(make_source(reading, chunks, run.config, seed=run.seed, warn=say), reading)
 
@@ -42,9 +44,9 @@ class Inputs:
     inner: ChunkSource
     reading: Reading
 
-    def lot(self) -> Lot:
-        """See Leasable."""
-        lot = self.inner.lot()
+    def chunk_set(self) -> ChunkSet:
+        """See ChunkedSource."""
+        lot = self.inner.chunk_set()
 
         def make(parts: list[Any]) -> tuple[Any, int]:
             batch, size = lot.make(parts)
@@ -52,10 +54,10 @@ class Inputs:
 
         return replace(lot, make=make)
 
-    def open(self, epoch: int, position: object | None) -> Iterator[Item]:
+    def open(self, epoch: int, position: object | None) -> Iterator[SourceBatch]:
         """See Source."""
         for item in self.inner.open(epoch, position):
-            yield Item(arrays_of(item.batch, self.reading), item.size, item.position)
+            yield SourceBatch(arrays_of(item.batch, self.reading), item.size, item.position)
 
 
 def arrays_of(batch: Batch, reading: Reading) -> dict[str, NDArray[Any]]:

@@ -14,16 +14,16 @@ from pathlib import Path
 
 from paddock import ps
 from paddock.ps.storage.checkpoint import CHAIN_MAX, latest_name, open_checkpoint
-from paddock.rec.loop import Keeper
+from paddock.rec.loop import CheckpointWriter
 from paddock.rec.online.schedule import Online
-from paddock.rec.saver import Due
+from paddock.rec.saver import SaveSchedule
 from paddock.rec.settings import Saving
-from paddock.rec.team import Position, Team
+from paddock.rec.worker_group import WorkerGroup, WorkerOffset
 
 LOG = "passes.jsonl"
 
 
-class PassDue(Due):
+class PassSaveSchedule(SaveSchedule):
     """When a checkpoint of an online run is due: behind the passes that the schedule says."""
 
     def __init__(self, saving: Saving, now: Callable[[], float], online: Online) -> None:
@@ -36,16 +36,16 @@ class PassDue(Due):
 
 
 @dataclass(frozen=True)
-class PassKeeper:
+class PassCheckpoints:
     """Worker 0 of a run with servers. inner: exports."""
 
     online: Online
     saving: Saving
-    team: Team
+    group: WorkerGroup
     client: ps.Client
-    inner: Keeper
+    inner: CheckpointWriter
 
-    def save(self, position: Position) -> None:
+    def save(self, position: WorkerOffset) -> None:
         """A base behind the last pass of a day, after rows that are given up have gone; else a
         delta, where there is something that it can build on.
         """
@@ -58,7 +58,7 @@ class PassKeeper:
                 if isinstance(known.spec, ps.SparseSpec) and gives_up(known.spec.accessor):
                     self.client.shrink(name)
         mode = "full" if is_base or not can_build_on(directory) else "delta"
-        name = self.team.save(directory, self.saving.keep, mode)
+        name = self.group.save(directory, self.saving.keep, mode)
         told = {"pass": self.online.name(number), "checkpoint": name, "mode": mode}
         with open(os.path.join(directory, LOG), "a", encoding="utf-8") as file:
             file.write(json.dumps(told) + "\n")

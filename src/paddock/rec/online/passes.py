@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from paddock.data.files import find_files
 from paddock.errors import EXIT_DEADLINE, PaddockError, UsageError
-from paddock.rec.learner import Item, Source
+from paddock.rec.learner import Source, SourceBatch
 from paddock.rec.online.schedule import Online
 from paddock.rec.settings import Reading
 
 
 @dataclass(frozen=True)
-class Passes:
+class PassSource:
     """A Source. read: opens the files of one pass. now: seconds of a clock that never goes back;
     sleep: until the next look. say: takes a line for the user.
     """
@@ -26,7 +26,7 @@ class Passes:
     sleep: Callable[[float], None]
     say: Callable[[str], None]
 
-    def open(self, epoch: int, position: object | None) -> Iterator[Item]:
+    def open(self, epoch: int, position: object | None) -> Iterator[SourceBatch]:
         """Wait for the pass of this number, and read it; nothing for one that is not planned."""
         if epoch not in self.online.numbers:
             return

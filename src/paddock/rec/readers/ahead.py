@@ -17,19 +17,19 @@ from paddock.data.formats.format import Format
 from paddock.data.formats.parquet import ParquetFormat
 from paddock.data.formats.slots import SlotFormat
 from paddock.ps.jit import HAVE_NUMBA
-from paddock.rec.readers.pieces import Piece, Unit, read_unit
+from paddock.rec.readers.pieces import ParsedUnit, Unit, read_unit
 
 T = TypeVar("T")
 PIECES_AHEAD = 4  # of each unit: one that cannot be cut (gz) may be large
 
 
-class Ahead(Generic[T]):
+class ReadAhead(Generic[T]):
     """The values of `values` in their order, at most `limit` of them made before they are asked.
 
     What the iterator raises is raised where its value would be. close() ends the thread, which
     then closes the iterator.
 
-    >>> with_thread = Ahead(iter([1, 2, 3]), 2)
+    >>> with_thread = ReadAhead(iter([1, 2, 3]), 2)
     >>> list(with_thread)
     [1, 2, 3]
     """
@@ -95,12 +95,12 @@ def is_parallel(form: Format) -> bool:
     return isinstance(form, (ParquetFormat, *compiled))
 
 
-def read_in_threads(form: Format, units: Iterable[Unit], threads: int) -> Iterator[Piece]:
+def read_in_threads(form: Format, units: Iterable[Unit], threads: int) -> Iterator[ParsedUnit]:
     """The pieces of all units, in order."""
-    given: deque[Ahead[Piece]] = deque()
+    given: deque[ReadAhead[ParsedUnit]] = deque()
     try:
         for unit in units:
-            given.append(Ahead(read_unit(form, unit), PIECES_AHEAD))
+            given.append(ReadAhead(read_unit(form, unit), PIECES_AHEAD))
             if len(given) > threads:
                 yield from given[0]
                 given.popleft().close()

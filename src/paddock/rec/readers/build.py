@@ -20,10 +20,10 @@ from paddock.data.formats.slots import SlotFormat
 from paddock.data.formats.table import columns_from
 from paddock.data.streams import CHUNK_BYTES
 from paddock.errors import UsageError
-from paddock.rec.learner import Place
+from paddock.rec.learner import WorkerRank
 from paddock.rec.readers.legacy import LegacyFormat
 from paddock.rec.readers.pipe import PipeFormat
-from paddock.rec.readers.source import ChunkSource, Options
+from paddock.rec.readers.source import BatchOptions, ChunkSource
 from paddock.rec.settings import Reading
 
 FORMATS = ("slots", "criteo", "csv", "parquet")
@@ -86,13 +86,13 @@ def make_source(
             "with PYTHONHASHSEED=0: set PYTHONHASHSEED yourself for other ids"
         )
         processes = max(1, processes)
-    options = Options(
+    options = BatchOptions(
         reading.batch_size, processes, reading.shuffle, seed, reading.drop_last, reading.bad_max
     )
     return ChunkSource(form, chunks, options, warn=warn)
 
 
-def chunks_of(reading: Reading, place: Place) -> Sequence[Chunk]:
+def chunks_of(reading: Reading, place: WorkerRank) -> Sequence[Chunk]:
     """Of the files that are a worker's; all, where they are leased one by one."""
     files = find_files(reading.paths)
     if reading.assignment == "dynamic":

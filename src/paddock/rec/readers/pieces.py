@@ -25,7 +25,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ParsedUnit:
     """Examples of a unit. first_line: of the unit, from 0, before these."""
 
     unit: Unit
@@ -54,18 +54,18 @@ def cut_units(form: Format, chunks: Iterable[Chunk], first: int = 0) -> Iterator
             yield Unit(number, Chunk(chunk.path, start, end))
 
 
-def read_unit(form: Format, unit: Unit) -> Iterator[Piece]:
+def read_unit(form: Format, unit: Unit) -> Iterator[ParsedUnit]:
     """The pieces of a unit, in order."""
     line = 0
     for _, parsed in parse_chunk(form, unit.part):
-        yield Piece(
+        yield ParsedUnit(
             unit, pack(parsed.batch), dict(parsed.seen), dict(parsed.unknown), parsed.bad,
             parsed.bad_count, line,
         )  # fmt: skip
         line += parsed.lines
 
 
-def bad_place(piece: Piece, bad: Bad) -> str:
+def bad_place(piece: ParsedUnit, bad: Bad) -> str:
     """`train.txt:812`; the file is read up to there for it."""
     part, line = piece.unit.part, piece.first_line + bad.line + 1
     if part.start > 0 and not is_parquet(part.path):

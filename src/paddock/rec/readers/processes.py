@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 
 from paddock.data.formats.format import Format
 from paddock.errors import PaddockError
-from paddock.rec.readers.pieces import Piece, Unit, read_unit
+from paddock.rec.readers.pieces import ParsedUnit, Unit, read_unit
 
 UNITS_AHEAD = 2  # each child knows of
 STOP_SECONDS = 5.0
@@ -59,7 +59,7 @@ class Child:
         except OSError:
             raise self._death() from None
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[ParsedUnit]:
         """The pieces of the next unit that it was given."""
         try:
             while (found := self._pipe.recv()) is not None:
@@ -87,7 +87,7 @@ class Child:
         self._pipe.close()
 
 
-def read_in_processes(form: Format, units: Iterable[Unit], processes: int) -> Iterator[Piece]:
+def read_in_processes(form: Format, units: Iterable[Unit], processes: int) -> Iterator[ParsedUnit]:
     """The pieces of all units, in order. Raises: PaddockError where a child died."""
     children = [Child(number, form) for number in range(processes)]
     try:

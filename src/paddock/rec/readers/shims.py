@@ -41,7 +41,7 @@ class MultiSlotDataGenerator:
     run_from_memory = run_from_stdin
 
 
-class Settings:
+class PaddleRecEnvs:
     """What `envs` of PaddleRec looks up: keys of config.yaml, whichever generation wrote it.
 
     >>> Settings({"train.model.hyper_parameters.dim": 9}).find("hyper_parameters.dim")
@@ -104,7 +104,7 @@ def reader_packages(path: str, config: Mapping[str, object]) -> Iterator[None]:
     given: dict[str, dict[str, Any]] = {
         **dict.fromkeys(GENERATORS, dict.fromkeys(names, MultiSlotDataGenerator)),
         "paddlerec.core.reader": dict.fromkeys(bases, MultiSlotDataGenerator),
-        ENVS: Settings(config).envs(),
+        ENVS: PaddleRecEnvs(config).envs(),
     }
     found = {n: has for n, has in given.items() if any(_is_part(want, n) for want in wanted)}
     with standing_in(found, os.path.dirname(path)):

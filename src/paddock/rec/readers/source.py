@@ -21,9 +21,9 @@ from paddock.data.formats.columns import Packed, cut, join, take, unpack
 from paddock.data.formats.format import Coverage, Format, Parsed
 from paddock.data.streams import chunk_name
 from paddock.errors import PaddockError, UsageError
-from paddock.rec.learner import Item, Lot
-from paddock.rec.readers.ahead import PIECES_AHEAD, Ahead, is_parallel, read_in_threads
-from paddock.rec.readers.pieces import Piece, bad_place, cut_units, read_unit
+from paddock.rec.learner import ChunkSet, SourceBatch
+from paddock.rec.readers.ahead import PIECES_AHEAD, ReadAhead, is_parallel, read_in_threads
+from paddock.rec.readers.pieces import ParsedUnit, bad_place, cut_units, read_unit
 from paddock.rec.readers.processes import read_in_processes
 
 # Examples behind which a declared slot that was never seen is worth a warning.
@@ -31,7 +31,7 @@ WARN_EXAMPLES = 1000
 
 
 @dataclass(frozen=True)
-class Options:
+class BatchOptions:
     """How examples become batches.
 
     processes: that read beside this one; threads, where the parser is compiled. bad_max: bad
@@ -51,7 +51,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Position:
+class ChunkOffset:
     """done: examples behind, of chunk number `chunk`; drawn: of the window from there on."""
 
     chunk: int = 0
@@ -59,7 +59,7 @@ class Position:
     drawn: int = 0
 
     @classmethod
-    def read(cls, value: object) -> Position:
+    def read(cls, value: object) -> ChunkOffset:
         """From an Item's."""
         if value is None:
             return cls()
@@ -80,7 +80,7 @@ class ChunkSource:
     """
 
     def __init__(
-        self, form: Format, chunks: Sequence[Chunk], options: Options, *,
+        self, form: Format, chunks: Sequence[Chunk], options: BatchOptions, *,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:  # fmt: skip
         self._form = form
@@ -91,17 +91,17 @@ class ChunkSource:
         self.coverage = Coverage()
         self.bad_count = 0
 
-    def open(self, epoch: int, position: object | None) -> Iterator[Item]:
+    def open(self, epoch: int, position: object | None) -> Iterator[SourceBatch]:
         """Batches from `position` on (None: all)."""
-        start = Position.read(position)
+        start = ChunkOffset.read(position)
         with closing(self._pieces(islice(self._chunks, start.chunk, None), start.chunk)) as pieces:
             yield from self._batches(_Stock(self._checked(pieces), start), epoch, start)
 
-    def lot(self) -> Lot:
+    def chunk_set(self) -> ChunkSet:
         """All chunks, for any worker; records are examples, and a window is of one chunk."""
         chunks, options = self._chunks, self._options
         assert isinstance(chunks, Chunks)
-        return Lot(
+        return ChunkSet(
             f"{chunks.digest()}.{options.shuffle}", len(chunks), options.batch_size,
             lambda number: chunk_name(chunks[number]), self._examples,
             lambda parts: (unpack(join(parts)), sum(map(len, parts))),
@@ -110,13 +110,13 @@ class ChunkSource:
     def _examples(self, epoch: int, number: int, skip: int) -> Iterator[Packed]:
         """Those of a chunk behind the first `skip`, in the order in which they are drawn."""
         with closing(self._pieces([self._chunks[number]], number)) as pieces:
-            stock = _Stock(self._checked(pieces), Position(number))
+            stock = _Stock(self._checked(pieces), ChunkOffset(number))
             for _, examples in self._windows(stock, epoch):
                 if skip < examples.size:
                     yield examples[skip:]
                 skip = max(0, skip - examples.size)
 
-    def _pieces(self, chunks: Iterable[Chunk], first: int) -> Ahead[Piece]:
+    def _pieces(self, chunks: Iterable[Chunk], first: int) -> ReadAhead[ParsedUnit]:
         """The pieces of chunks, read ahead. first: the number of the first chunk."""
         units = cut_units(self._form, chunks, first)
         if self._options.processes and is_parallel(self._form):
@@ -125,9 +125,9 @@ class ChunkSource:
             pieces = read_in_processes(self._form, units, self._options.processes)
         else:
             pieces = (piece for unit in units for piece in read_unit(self._form, unit))
-        return Ahead(pieces, PIECES_AHEAD)
+        return ReadAhead(pieces, PIECES_AHEAD)
 
-    def _windows(self, stock: _Stock, epoch: int) -> Iterator[tuple[Position, Packed]]:
+    def _windows(self, stock: _Stock, epoch: int) -> Iterator[tuple[ChunkOffset, Packed]]:
         """Examples in the order in which they are drawn, and where each window begins."""
         size, window = self._options.batch_size, max(self._options.shuffle, 0)
         # A window has whole batches, so that only the last batch of an epoch is a small one.
@@ -143,19 +143,19 @@ class ChunkSource:
                 examples = take(examples, order)
             yield begin, examples
 
-    def _batches(self, stock: _Stock, epoch: int, start: Position) -> Iterator[Item]:
+    def _batches(self, stock: _Stock, epoch: int, start: ChunkOffset) -> Iterator[SourceBatch]:
         size, drawn = self._options.batch_size, start.drawn
         for begin, examples in self._windows(stock, epoch):
             for at in range(drawn, examples.size, size):
                 batch = cut(examples, at, at + size)
                 if batch.size < size and self._options.drop_last:
                     return
-                here = Position(begin.chunk, begin.done, at + batch.size)
+                here = ChunkOffset(begin.chunk, begin.done, at + batch.size)
                 behind = stock.position if at + batch.size == examples.size else here
-                yield Item(unpack(batch), batch.size, behind.as_json())
+                yield SourceBatch(unpack(batch), batch.size, behind.as_json())
             drawn = 0
 
-    def _checked(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+    def _checked(self, pieces: Iterable[ParsedUnit]) -> Iterator[ParsedUnit]:
         self.bad_count = 0
         for piece in pieces:
             self.bad_count += piece.bad_count
@@ -170,7 +170,7 @@ class ChunkSource:
             yield piece
         self._tell()
 
-    def _count(self, piece: Piece) -> None:
+    def _count(self, piece: ParsedUnit) -> None:
         size = piece.examples.size
         counted = Parsed(Batch(size), seen=piece.seen, unknown=piece.unknown)
         self.coverage.add(counted)
@@ -187,11 +187,11 @@ class ChunkSource:
 class _Stock:
     """Examples that were read and not yet taken, and where the first of them is."""
 
-    def __init__(self, pieces: Iterator[Piece], start: Position) -> None:
+    def __init__(self, pieces: Iterator[ParsedUnit], start: ChunkOffset) -> None:
         self._pieces = pieces
         self._parts: list[tuple[int, Packed]] = []  # number of the chunk, its examples
         self._skip = start.done
-        self.position = Position(start.chunk, start.done)
+        self.position = ChunkOffset(start.chunk, start.done)
 
     def take(self, count: int) -> Packed:
         """The next `count` examples, fewer at the end."""
@@ -212,7 +212,7 @@ class _Stock:
             rest = cut(part, some.size, part.size)
             self._parts[0:1] = [(chunk, rest)] if rest.size else []
             done = self.position.done if chunk == self.position.chunk else 0
-            self.position = Position(chunk, done + some.size)
+            self.position = ChunkOffset(chunk, done + some.size)
             taken.append(some)
             count -= some.size
         return join(taken) if taken else Packed(0, (), np.empty((0, 0), np.int64))

@@ -14,7 +14,7 @@ from paddock.ps.server.engine import Engine
 from paddock.ps.server.options import read_options
 from paddock.ps.server.serve import Server
 from paddock.ps.server.store import Store
-from paddock.rec.team import Served
+from paddock.rec.worker_group import PsWorkers
 
 STRATEGIES = ("sync", "async", "half_async", "geo")
 
@@ -29,7 +29,7 @@ def endpoint() -> Iterator[str]:
     server.stop()
 
 
-def both(endpoint: str, strategy: str, does: Callable[[Served], Any]) -> list[Any]:
+def both(endpoint: str, strategy: str, does: Callable[[PsWorkers], Any]) -> list[Any]:
     """What each of two workers returns."""
 
     def one(worker: int) -> Any:
@@ -38,7 +38,7 @@ def both(endpoint: str, strategy: str, does: Callable[[Served], Any]) -> list[An
             token_file="", tls_ca="",
         )  # fmt: skip
         with client:
-            return does(Served(client))
+            return does(PsWorkers(client))
 
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(one, range(2)))
@@ -49,7 +49,7 @@ def test_counts_are_added_up_over_workers(endpoint: str, strategy: str) -> None:
     """Also those that one float32 cannot hold, and each time anew."""
     big = float(2**40 + 1)
 
-    def does(team: Served) -> Any:
+    def does(team: PsWorkers) -> Any:
         first = team.total("a", 0, np.array([big, team.worker, 0.25]))
         again = [team.total("a", n, np.full(100, n)).tolist() for n in range(1, 5)]
         return first.tolist(), [one[99] for one in again]
@@ -63,7 +63,7 @@ def test_workers_with_different_numbers_of_batches_end_an_epoch_together(
 ) -> None:
     """In sync who has fewer goes on with empty steps: nobody waits for ever, nothing is lost."""
 
-    def does(team: Served) -> float:
+    def does(team: PsWorkers) -> float:
         team.client.create(ps.DenseSpec("w", 1, ps.OptimizerSpec("sum"), merge="sum"))
         for epoch in range(2):
             for _ in range(3 if team.worker == epoch else 7):

@@ -1,7 +1,7 @@
 """What the workers of a run do together: begin, end an epoch, add up metrics, know where each is.
 
-Without servers there is one worker and nothing to agree on (`Alone`). With servers (`Served`) all
-goes through them: no port, no process more.
+Without servers there is one worker and nothing to agree on (`SingleWorker`). With servers
+(`PsWorkers`) all goes through them: no port, no process more.
 
 **The end of an epoch in sync.** Workers have different numbers of batches, and a step waits for
 all of them. So who has no more batches goes on with empty steps, and says in a table that he is
@@ -12,7 +12,7 @@ divides by all workers, so an example of the last steps weighs as much as any ot
 `paddock.ps.consistency.positions`):
 
     where it is in the data     its position, with the servers, of the last step (sync) or batch
-    in geo                      its position at the last exchange; the team decides when that is,
+    in geo                      its position at the last exchange; the group decides when that is,
                                 so that a next life exchanges after the same batches
     whether it has begun the    a mark with the servers, keyed by their life: a checkpoint that is
     run, or is through with it  loaded brings no marks of an earlier job
@@ -36,19 +36,19 @@ from paddock.ps.xxh3 import xxh3
 ENDED = "rec.ended"
 SUMS = "rec.sums"
 SUMS_DIM = 64
-NEVER = 1 << 60  # The geo_step of a client whose team says when to exchange.
+NEVER = 1 << 60  # The geo_step of a client whose group says when to exchange.
 
 # "epoch", "step": batches of the run, "at": the source's, None: all; "batches" and "examples" of
 # the epoch. Nothing that another life would count otherwise: servers compare positions.
-Position = dict[str, Any]
+WorkerOffset = dict[str, Any]
 
 
-def beginning(epoch: int, step: int) -> Position:
+def beginning(epoch: int, step: int) -> WorkerOffset:
     """Where nothing of an epoch was trained."""
     return {"epoch": epoch, "step": step, "at": None, "batches": 0, "examples": 0}
 
 
-class Team(Protocol):
+class WorkerGroup(Protocol):
     """The workers of a run."""
 
     worker: int
@@ -68,21 +68,21 @@ class Team(Protocol):
     def has_resumed(self) -> bool:
         """Whether that worker has loaded a checkpoint of this run, to go on from it."""
 
-    def start(self, choose: Callable[[], Position | None]) -> Position | None:
+    def start(self, choose: Callable[[], WorkerOffset | None]) -> WorkerOffset | None:
         """Where this worker goes on; None: from the beginning. What it chooses, or, where an
         earlier life has begun, where that was.
         """
 
-    def before_step(self, position: Position) -> None:
+    def before_step(self, position: WorkerOffset) -> None:
         """The batch that is about to be trained ends at `position`."""
 
-    def after_step(self, position: Position) -> None:
+    def after_step(self, position: WorkerOffset) -> None:
         """The batch that was trained ends at `position`."""
 
-    def is_even(self, position: Position) -> bool:
+    def is_even(self, position: WorkerOffset) -> bool:
         """Whether a checkpoint may be made here: all that was learned is with the servers."""
 
-    def end_epoch(self, position: Position) -> None:
+    def end_epoch(self, position: WorkerOffset) -> None:
         """Wait until all have trained their batches of the epoch."""
 
     def total(self, kind: str, number: int, counts: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -95,7 +95,7 @@ class Team(Protocol):
         """The servers write a checkpoint; its name."""
 
 
-class Alone:
+class SingleWorker:
     """One worker, no servers."""
 
     worker: int = 0
@@ -115,24 +115,24 @@ class Alone:
         """It loads for itself."""
         return False
 
-    def start(self, choose: Callable[[], Position | None]) -> Position | None:
+    def start(self, choose: Callable[[], WorkerOffset | None]) -> WorkerOffset | None:
         """There is no earlier life."""
         return choose()
 
-    def before_step(self, position: Position) -> None:
+    def before_step(self, position: WorkerOffset) -> None:
         """Nobody to tell."""
 
-    def after_step(self, position: Position) -> None:
+    def after_step(self, position: WorkerOffset) -> None:
         """Nobody to tell."""
 
-    def is_even(self, position: Position) -> bool:
+    def is_even(self, position: WorkerOffset) -> bool:
         """Always."""
         return True
 
-    def end_epoch(self, position: Position) -> None:
+    def end_epoch(self, position: WorkerOffset) -> None:
         """Nobody to wait for."""
 
-    def positions(self, position: Position) -> dict[str, Position]:
+    def positions(self, position: WorkerOffset) -> dict[str, WorkerOffset]:
         """Of all workers, by number, as a checkpoint of servers has them."""
         return {"0": {**position, "workers": 1}}
 
@@ -148,7 +148,7 @@ class Alone:
         raise AssertionError("a worker alone writes its model itself")
 
 
-class Served:
+class PsWorkers:
     """Workers of a job with parameter servers.
 
     run: which of the recipe's, from 0. geo_step: batches between exchanges; the client itself is
@@ -160,9 +160,9 @@ class Served:
         self.worker, self.workers = client.place.trainer, client.place.trainers
         self.is_sync = client.strategy.name == "sync"
         self.is_geo = client.strategy.name == "geo"
-        self._noted: Position | None = None
+        self._noted: WorkerOffset | None = None
         self._noted_at = -1  # the step of sync
-        self._open: Position | None = None  # in geo, not exchanged yet
+        self._open: WorkerOffset | None = None  # in geo, not exchanged yet
         sums, zeros = ps.OptimizerSpec("sum"), ps.InitialSpec("zeros")
         if self.is_sync:
             client.create(ps.SparseSpec(ENDED, 1, sums, zeros, merge="sum"))
@@ -179,7 +179,7 @@ class Served:
         self._mark("over", self.worker)
 
     def prepare(self, load: Callable[[], int | None]) -> None:
-        """See Team."""
+        """See WorkerGroup."""
         if self._is_marked("begun", self.worker):
             return
         if self.worker == 0 and not self._is_marked("prepared", 0):
@@ -194,11 +194,11 @@ class Served:
         self.meet("begin", 0)
 
     def has_resumed(self) -> bool:
-        """See Team."""
+        """See WorkerGroup."""
         return self._is_marked("resumed", 0)
 
-    def start(self, choose: Callable[[], Position | None]) -> Position | None:
-        """See Team."""
+    def start(self, choose: Callable[[], WorkerOffset | None]) -> WorkerOffset | None:
+        """See WorkerGroup."""
         held = self._noted = self.client.position()
         if self._is_marked("begun", self.worker):
             is_mine = held is not None and held["run"] == self.run
@@ -217,7 +217,7 @@ class Served:
         self._mark("begun", self.worker)
         return self._at_least_prepared(chosen)
 
-    def _at_least_prepared(self, position: Position | None) -> Position | None:
+    def _at_least_prepared(self, position: WorkerOffset | None) -> WorkerOffset | None:
         """In a checkpoint another worker may have begun the next epoch: then this one has ended
         its own, and these servers know of no meeting at its end.
         """
@@ -240,19 +240,19 @@ class Served:
 
     # -------------------------------------------------------------------------------- positions
 
-    def _note(self, position: Position) -> None:
+    def _note(self, position: WorkerOffset) -> None:
         # Not again what was noted last, perhaps by the life before: positions are numbered.
         whole = {**position, "run": self.run, "workers": self.workers}
         if whole != self._noted:
             self.client.note_position(whole)
             self._noted, self._noted_at = whole, self.client.traffic.step
 
-    def before_step(self, position: Position) -> None:
+    def before_step(self, position: WorkerOffset) -> None:
         """In sync a position belongs to the step that is open."""
         if self.is_sync:
             self._note(position)
 
-    def after_step(self, position: Position) -> None:
+    def after_step(self, position: WorkerOffset) -> None:
         """Where pushes are applied at once it travels behind them; in geo behind an exchange."""
         self._open = None if self.is_even(position) else position
         if not self.is_sync and self._open is None:
@@ -268,11 +268,11 @@ class Served:
             self.client.flush()
         return wanted
 
-    def is_even(self, position: Position) -> bool:
+    def is_even(self, position: WorkerOffset) -> bool:
         """In geo only where differences were exchanged."""
         return not self.is_geo or position["step"] % self.geo_step == 0
 
-    def end_epoch(self, position: Position) -> None:
+    def end_epoch(self, position: WorkerOffset) -> None:
         """In sync with empty steps (see above); else a meeting."""
         epoch = position["epoch"]
         if not self.is_sync:
@@ -340,7 +340,7 @@ class Served:
         return save(self.client.peers, directory, mode, self.client.place.job, keep=keep)
 
 
-def _is_of(held: Position | None, chosen: Position | None, run: int) -> bool:
+def _is_of(held: WorkerOffset | None, chosen: WorkerOffset | None, run: int) -> bool:
     if held is None or chosen is None:
         return held is chosen
     return {**held, **chosen, "run": run} == held
