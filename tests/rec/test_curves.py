@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
-from paddock.rec.curves import POINTS_MAX, Curves
+from paddock.rec.report import POINTS_MAX, Curves
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -27,12 +27,11 @@ from paddock.errors import UsageError
 from paddock.ps.client.peer import Peer
 from paddock.ps.storage.checkpoint import list_checkpoints, open_checkpoint
 from paddock.rec import loop
+from paddock.rec.checkpoints import SaveSchedule
 from paddock.rec.learner import ChunkSet, Opened, SourceBatch, WorkerRank
 from paddock.rec.report import TrainingReport
-from paddock.rec.resume import resume_point
-from paddock.rec.saver import SaveSchedule
+from paddock.rec.resume import RunStart, resume_point
 from paddock.rec.settings import Contract, Reading, Saving, StrategySpec, Task, TrainingRun
-from paddock.rec.start import RunStart
 from paddock.rec.worker import ServerCheckpoints, source_of
 from paddock.rec.worker_group import NEVER, PsWorkers
 from ps.client.running import Fleet, fleet

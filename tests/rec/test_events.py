@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paddock.errors import UsageError
-from paddock.rec.events import open_events
+from paddock.rec.report import open_events
 
 
 def test_numbers_go_to_the_writer_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError, UsageError
+from paddock.rec.checkpoints import SaveSchedule
 from paddock.rec.learner import SourceBatch
 from paddock.rec.loop import evaluate, train
 from paddock.rec.report import TrainingReport
-from paddock.rec.saver import SaveSchedule
 from paddock.rec.settings import Contract, Saving, Task, TrainingRun
 from paddock.rec.worker_group import SingleWorker
 

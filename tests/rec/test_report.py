@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from paddock.data.manifest import Manifest, Shard, write_manifest
-from paddock.rec.known import examples
 from paddock.rec.report import TrainingReport
 from paddock.rec.settings import Reading
+from paddock.rec.sources import examples
 
 CLEAR = "\r\x1b[K"
 

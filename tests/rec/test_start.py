@@ -9,9 +9,9 @@ import pytest
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.storage.checkpoint import MANIFEST
-from paddock.rec import saver
+from paddock.rec import checkpoints
+from paddock.rec.resume import RunStart
 from paddock.rec.settings import Contract, Saving, Task, TrainingRun
-from paddock.rec.start import RunStart
 from paddock.rec.worker_group import PsWorkers, SingleWorker
 from ps.client.running import fleet
 from rec.test_loop import Counter, Numbers
@@ -43,9 +43,9 @@ def test_a_bundled_model_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None
         inner = Path(aside, "step-000000000016")
         inner.mkdir()
         (inner / MANIFEST).write_text("{}")
-        saver.write_state(aside, {"positions": {"0": {**POSITION, "workers": 1}}})
+        checkpoints.write_state(aside, {"positions": {"0": {**POSITION, "workers": 1}}})
 
-    saver.write(str(tmp_path), "step-000000000016", 3, fill)
+    checkpoints.write(str(tmp_path), "step-000000000016", 3, fill)
     learner, told = Loaded(), list[str]()
     assert start_in(tmp_path, told).choose(learner, Numbers(1), can_deal=False) == POSITION
     assert learner.path == str(tmp_path / "step-000000000016")
@@ -113,7 +113,7 @@ def test_a_checkpoint_of_servers_is_not_gone_on_from_without_them(tmp_path: Path
 
 def saved(root: Path, *steps: int, keep: int = 2) -> None:
     for step in steps:
-        saver.write(str(root), f"step-{step:012d}", keep, lambda aside: None)
+        checkpoints.write(str(root), f"step-{step:012d}", keep, lambda aside: None)
 
 
 def test_keep_removes_checkpoints_and_nothing_else(tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ def test_a_step_saved_again_is_never_without_a_checkpoint(tmp_path: Path) -> Non
     """Killed between two renames, LATEST named what was not there any more."""
     saved(tmp_path, 1)
     (tmp_path / "step-000000000001").rename(tmp_path / ".step-000000000001.old")
-    assert saver.latest(str(tmp_path)) == str(tmp_path / ".step-000000000001.old")
+    assert checkpoints.latest(str(tmp_path)) == str(tmp_path / ".step-000000000001.old")
     saved(tmp_path, 1, 1)
-    assert saver.latest(str(tmp_path)) == str(tmp_path / "step-000000000001")
+    assert checkpoints.latest(str(tmp_path)) == str(tmp_path / "step-000000000001")
 
 
 def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

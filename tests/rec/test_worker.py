@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import UsageError
-from paddock.rec import saver
+from paddock.rec import checkpoints
 from paddock.rec.settings import Contract, Saving, StrategySpec, Task, TrainingRun
 from paddock.rec.worker import kept, of_one_strategy
 from paddock.rec.worker_group import PsWorkers
@@ -41,7 +41,7 @@ def test_who_stops_training_is_told_where_it_can_go_on(tmp_path: Path) -> None:
     runs = [trains, run("e", Task.EVALUATE, "sync")]
     assert kept(runs) == kept([]) == "there is no checkpoint"
     (tmp_path / "step-000000000008").mkdir()
-    (tmp_path / saver.LATEST).write_text("step-000000000008\n")
+    (tmp_path / checkpoints.LATEST).write_text("step-000000000008\n")
     assert kept(runs).startswith(f"{tmp_path}/step-000000000008 is the newest checkpoint")
 
 

@@ -10,25 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from paddock.errors import PaddockError, UsageError
+from paddock.rec.checkpoints import CheckpointWriter, SaveSchedule
 from paddock.rec.learner import FLUSH, Learner, Source, SourceBatch
 from paddock.rec.report import TrainingReport
-from paddock.rec.saver import SaveSchedule
 from paddock.rec.settings import TrainingRun
 from paddock.rec.worker_group import WorkerGroup, WorkerOffset, beginning
-
-
-class CheckpointWriter(Protocol):
-    """Where checkpoints go."""
-
-    def save(self, position: WorkerOffset) -> None:
-        """Write one: the model, and the position that belongs to it."""
-
-    def export(self, epoch: int) -> None:
-        """Write what a plain program loads."""
-
 
 Events = Callable[[str, float, int], None]  # (name, value, step)
 

@@ -1,6 +1,6 @@
-"""What can be known before anything starts: the data is there and enough, so are the checkpoints.
+"""Problems of data and checkpoints are found before anything starts.
 
-Workers would find out too, each by itself, seconds later. Only for runs on this machine: in a
+Workers would find them too, each by itself, seconds later. Only for runs on this machine: in a
 cluster paths are those of its hosts.
 """
 
@@ -16,8 +16,8 @@ from paddock.data.files import blocks, find_files, is_elsewhere
 from paddock.data.formats.format import Coverage
 from paddock.errors import Problem, UsageError
 from paddock.rec.config.keys import nearest
-from paddock.rec.events import check_events
-from paddock.rec.online.schedule import online_of
+from paddock.rec.online import online_of
+from paddock.rec.report import check_events
 from paddock.rec.settings import Contract, EngineKind, Reading, Recipe, Task, TrainingRun
 
 HEAD_BYTES = 1 << 16

@@ -1,19 +1,29 @@
-"""What a run says while it trains: plain lines, and a progress meter.
+"""A run reports its progress in plain lines, a progress meter, and curves.
 
-epoch 0, batch 120, loss 0.4312, auc 0.7812, 41,233 examples/s
+    epoch 0, batch 120, loss 0.4312, auc 0.7812, 41,233 examples/s
 
 On a terminal the meter's line takes the place of the batches' lines. In a pipe the meter says
-something where no line came for a while.
+something where no line came for a while. curves.svg stands beside the checkpoints, and its points
+as curves.json: a run that resumes goes on with the points it finds. TensorBoard or VisualDL get
+them too, by whichever of their writers is installed.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import json
 import math
+import os
 import sys
 from collections.abc import Callable, Mapping
+from math import isfinite
+from pathlib import Path
 from typing import TextIO
 
+from paddock.errors import UsageError
 from paddock.watch.meter import ProgressMeter
+from paddock.watch.svg import ChartLine, chart, sheet
 
 LOOK_SECONDS = 1.0  # the meter has numbers of batches no older than that
 
@@ -112,3 +122,105 @@ def format_numbers(numbers: Mapping[str, float]) -> str:
         f"{name} {value:.4f}" if math.isfinite(value) else f"{name} {value}"
         for name, value in numbers.items()
     )
+
+
+POINTS_MAX = 2000  # of a curve; above, every second one goes
+WRITE_SECONDS = 10.0
+NAME = "curves"
+
+
+class Curves:
+    """The points of a run's curves; each name has a chart.
+
+    now: seconds, of a clock that never goes back. say: told once if they cannot be written.
+    write_event: takes each point, too: as of events.py.
+    """
+
+    write_event: Callable[[str, float, int], None] | None = None
+
+    def __init__(
+        self, directory: str, step: int, now: Callable[[], float], say: Callable[[str], None]
+    ) -> None:
+        """step: batches done by earlier runs, whose points stay."""
+        self._path = Path(directory)
+        self._now, self._say = now, say
+        self._written_at = now()
+        self._points: dict[str, list[tuple[int, float]]] = _read(self._path, step)
+        self._is_refused = False
+
+    def add(self, name: str, value: float, step: int) -> None:
+        """Add a point; the files follow within WRITE_SECONDS, or by write()."""
+        if self.write_event is not None:
+            self.write_event(name, value, step)
+        if not isfinite(value):
+            return
+        points = self._points.setdefault(name.removeprefix("train/"), [])
+        points.append((step, value))
+        if len(points) > POINTS_MAX:
+            del points[1::2]
+        if self._now() - self._written_at >= WRITE_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        """Write both files, whole."""
+        self._written_at = self._now()
+        if not self._points or self._is_refused:
+            return
+        charts = [
+            (name, chart(name, [ChartLine(name, tuple(points))], is_time=False))
+            for name, points in self._points.items()
+        ]
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+            for ending, text in (("json", json.dumps(self._points)), ("svg", sheet(charts))):
+                path = self._path / f"{NAME}.{ending}"
+                aside = path.with_name(f".{path.name}")
+                aside.write_text(text, "utf-8")
+                os.replace(aside, path)
+        except OSError as error:
+            self._is_refused = True
+            self._say(f"warning: {self._path / NAME}.svg is not written: {error.strerror}")
+
+
+def _read(directory: Path, step: int) -> dict[str, list[tuple[int, float]]]:
+    """The points up to a step; none where there is no such file, or a damaged one."""
+    try:
+        found = json.loads((directory / f"{NAME}.json").read_text("utf-8"))
+        return {
+            str(name): [(int(at), float(value)) for at, value in points if at <= step]
+            for name, points in found.items()
+            if step
+        }
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+# Module, class, its directory's argument, what must be installed. add_scalar of each takes (tag,
+# value, step) by position. visualdl is what PaddleRec 2.x used (runner.use_visual).
+WRITERS = (
+    ("visualdl", "LogWriter", "logdir", ("visualdl",)),
+    ("torch.utils.tensorboard", "SummaryWriter", "log_dir", ("torch", "tensorboard")),
+    ("tensorboardX", "SummaryWriter", "logdir", ("tensorboardX",)),
+)
+
+
+def check_events(directory: str) -> tuple[str, str, str]:
+    """Module, class and argument of the writer there is, without importing it.
+
+    Raises UsageError where none is installed.
+    """
+    for module, name, argument, needed in WRITERS:
+        if all(importlib.util.find_spec(package) for package in needed):
+            return module, name, argument
+    raise UsageError(
+        f"curves are wanted in {directory!r}, but nothing that writes them is installed",
+        hint="pip install visualdl, tensorboard or tensorboardX; or runner.use_visual: false",
+    )
+
+
+def open_events(directory: str) -> Callable[[str, float, int], None]:
+    """A function that writes (name, value, step). Raises UsageError where no writer is there."""
+    module, name, argument = check_events(directory)
+    writer = getattr(importlib.import_module(module), name)
+    write: Callable[[str, float, int], None] = writer(**{argument: directory}).add_scalar
+    return write

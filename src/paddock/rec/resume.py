@@ -1,16 +1,27 @@
-"""How a run goes on from a checkpoint: whose it is, and which batches come next. Pure.
+"""A run begins afresh, from a checkpoint of its own (resume), or from another's (warm start).
 
 With as many workers each goes on at its own position. With another number what all of them have
-left of the epoch is dealt anew: the source does it, as only it knows what a position means.
+left of the epoch is dealt anew: the source does it, as only it knows what a position means. A
+checkpoint of servers is loaded before the model is opened, so that the model finds its first
+values with them; that of a run without servers afterwards, by the learner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from paddock import ps
 from paddock.errors import Problem, UsageError
+from paddock.ps.client.checkpoints import objection_to_resume
+from paddock.ps.storage.checkpoint import MANIFEST, Checkpoint, latest_name, open_checkpoint
+from paddock.rec import checkpoints
+from paddock.rec.learner import Learner, ReshardableSource, Source
+from paddock.rec.settings import Task, TrainingRun
+from paddock.rec.sources import forget, reshard
+from paddock.rec.worker_group import WorkerGroup, WorkerOffset, beginning
 
 READY = ".ready"  # paddock.ps.adapters.dense: of a table that a table has beside it
 
@@ -136,3 +147,193 @@ def check_state(
         ]
     if problems:
         raise UsageError.of(problems)
+
+
+class RunStart:
+    """Of one run, for one of its workers; `load` is called before its model is opened, `choose`
+    afterwards, and neither where an earlier life of this worker has begun.
+    """
+
+    def __init__(
+        self, run: TrainingRun, client: ps.Client | None, group: WorkerGroup, number: int = 0, *,
+        say: Callable[[str], None] = lambda line: None, attempt: int = 0,
+    ) -> None:  # fmt: skip
+        self.run, self.client, self.group, self.number, self.say = run, client, group, number, say
+        self.attempt = attempt  # of the job; in 1 and more servers may have lost their tables
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether the servers give out the data, and know how far that is."""
+        return self.run.reading is not None and self.run.reading.assignment == "dynamic"
+
+    def load(self) -> int | None:
+        """With servers, by worker 0: have them load; how many epochs are over, if it resumes."""
+        checkpoint = self._resumed()
+        if checkpoint is None and self.run.task is Task.TRAIN:
+            self._tell_afresh()
+            warm = self.run.warm_start
+            checkpoint = open_checkpoint(warm) if warm and is_of_servers(warm) else None
+            if checkpoint is not None and self.client is not None:
+                load(self.client, str(checkpoint.path))
+                if self.is_leased:
+                    forget(self.client, self.number)
+            return None
+        if checkpoint is None or self.client is None:
+            return None
+        load(self.client, str(checkpoint.path))
+        cut = resume_point(checkpoint.positions)
+        is_dealt = self.is_leased or len(cut.ats) not in (0, self.group.workers)
+        if self.run.strategy.name != "sync" and (
+            is_dealt or objection_to_resume(checkpoint, len(self.client.peers))
+        ):
+            self.say(
+                f"going on from {checkpoint.path}: batches that were open when it was made may be "
+                f"trained twice, as strategy is {self.run.strategy.name}; in sync none is"
+            )
+        return cut.epoch
+
+    def _tell_afresh(self) -> None:
+        """Who asks to resume may have named another directory; and what a restart has lost."""
+        if self.attempt and self.client is not None:
+            self.say(
+                f"attempt {self.attempt} begins at batch 0: the servers' tables are new; "
+                + ("there was no checkpoint" if self.run.resume else "resume=true goes on at the "
+                   "newest checkpoint")
+            )  # fmt: skip
+        if self.run.resume:
+            where = self.run.saving.directory or "no save_dir"
+            warm = self.run.warm_start
+            self.say(
+                f"nothing to resume in {where}: starts "
+                + ("afresh" if warm is None else f"from {warm}")
+            )
+
+    def choose(self, learner: Learner, source: Source, *, can_deal: bool) -> WorkerOffset | None:
+        """Where this worker goes on; None: from the beginning.
+
+        can_deal: whether the model shares its sources.
+
+        Raises UsageError.
+        """
+        if self.client is None:
+            return self._choose_alone(learner, source, can_deal=can_deal)
+        checkpoint = self._resumed()
+        if checkpoint is not None:
+            where, mine = str(checkpoint.path), self.client.traffic.tables
+            check_tables(where, [spec.name for spec in checkpoint.specs], mine)
+            return self._position(where, checkpoint.positions, source, can_deal=can_deal)
+        if self.group.has_resumed():
+            return self._told(self.client)
+        if self.run.warm_start is not None:
+            self._warm(self.run.warm_start, learner)
+        return None
+
+    def _told(self, client: ps.Client) -> WorkerOffset:
+        """What the servers have of this worker by a checkpoint that only worker 0 sees.
+
+        Raises UsageError when there is nothing, or its data are to be dealt anew.
+        """
+        held = client.position()
+        if held is None or held["workers"] != self.group.workers:
+            raise UsageError(
+                f"worker {self.group.worker} does not see the checkpoint in "
+                f"{self.run.saving.directory} that worker 0 goes on from"
+                + ("" if held is None else f", and it is of {held['workers']} workers"),
+                hint="a directory that all workers see, or as many workers as it has",
+            )
+        return _own(held)
+
+    def _resumed(self) -> Checkpoint | None:
+        directory = self.run.saving.directory
+        is_asked = self.run.resume and directory is not None and self.run.task is Task.TRAIN
+        if not is_asked or directory is None or latest_name(Path(directory)) is None:
+            return None
+        return open_checkpoint(directory)
+
+    def _choose_alone(
+        self, learner: Learner, source: Source, *, can_deal: bool
+    ) -> WorkerOffset | None:
+        directory = self.run.saving.directory
+        if self.run.resume and directory is not None and checkpoints.has_latest(directory):
+            where = checkpoints.latest(directory)
+            # Bundled models write the files of one server, and where they are beside them.
+            if is_of_servers(where) and not Path(where, checkpoints.STATE).is_file():
+                raise UsageError(
+                    f"checkpoint {where} was made by servers, and this run has none",
+                    hint="engine local_cluster or cluster; or warm start: a bundled model from it, "
+                    "others from an export",
+                )
+            learner.load(where)
+            positions = checkpoints.read_state(where).get("positions", {})
+            return self._position(where, positions, source, can_deal=can_deal)
+        self._tell_afresh()
+        if self.run.warm_start is not None:
+            learner.load(checkpoints.latest(self.run.warm_start))
+        return None
+
+    def _position(
+        self,
+        where: str,
+        positions: Mapping[str, Mapping[str, Any] | None],
+        source: Source,
+        *,
+        can_deal: bool,
+    ) -> WorkerOffset | None:
+        """This worker's, of the checkpoint's; dealt anew where there were more or fewer."""
+        cut = resume_point(positions)
+        if self.run.reading is not None:
+            check_assignment(where, cut, self.run.reading.assignment)
+        found = positions.get(str(self.group.worker))
+        if len(cut.ats) in (0, self.group.workers):
+            return None if found is None else _own(found)
+        worker, workers = self.group.worker, self.group.workers
+        share = {name: (count + worker) // workers for name, count in cut.trained.items()}
+        here = {**beginning(cut.epoch, cut.step), **share}
+        if self.is_leased:
+            return {**here, "at": cut.ats[worker] if worker < len(cut.ats) else None}
+        is_whole = all(at is None for at in cut.ats)
+        if not is_whole and not can_deal and not isinstance(source, ReshardableSource):
+            raise UsageError(
+                f"checkpoint {where} is of {len(cut.ats)} workers in the middle of epoch "
+                f"{cut.epoch}, this run has {workers}, and its reader cannot deal anew "
+                "what is left",
+                hint=f"go on with {len(cut.ats)} workers",
+            )
+        at: object = None
+        if not is_whole and isinstance(source, ReshardableSource):
+            at = source.resharded(cut.epoch, cut.ats)
+        elif not is_whole:
+            at = reshard(cut.ats, worker, workers)
+        return {**here, "at": at}
+
+    def _warm(self, where: str, learner: Learner) -> None:
+        assert self.client is not None
+        if not is_of_servers(where):
+            learner.load(checkpoints.latest(where))
+            return
+        has = {spec.name for spec in open_checkpoint(where).specs}
+        mine = [name for name in self.client.traffic.tables if not name.startswith("rec.")]
+        missing = self.run.warm_start_missing
+        if missing == "fail":
+            check_tables(where, has.intersection(mine), mine)
+        elif missing == "zero" and not has.issuperset(mine):
+            raise UsageError(
+                f"checkpoint {where} has not all tables of this model, and with servers they "
+                "cannot begin with zeros",
+                hint="warm_start_missing: init",
+            )
+
+
+def _own(held: Mapping[str, Any]) -> WorkerOffset:
+    """A position without what a worker group adds."""
+    return {name: held[name] for name in beginning(0, 0) if name in held}
+
+
+def is_of_servers(path: str) -> bool:
+    """Whether this is a checkpoint of servers, or a directory of them."""
+    return (Path(path) / MANIFEST).is_file() or any(Path(path).glob(f"step-*/{MANIFEST}"))
+
+
+def load(client: ps.Client, path: str) -> None:
+    """Have the servers load a checkpoint, whichever job's."""
+    client.load(path, of_job=open_checkpoint(path).job)

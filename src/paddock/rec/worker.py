@@ -15,36 +15,36 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from paddock import ps
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, UsageError, problem_text
 from paddock.ps.client.checkpoints import check_save
-from paddock.rec import loop, saver
-from paddock.rec.copies import DataParallelTables, DataParallelWorkers
-from paddock.rec.curves import Curves
-from paddock.rec.deal import ReshardedSource
-from paddock.rec.events import open_events
-from paddock.rec.known import best, examples
+from paddock.rec import checkpoints, loop
+from paddock.rec.checkpoints import (
+    CheckpointWriter,
+    DiskCheckpoints,
+    PassCheckpoints,
+    PassSaveSchedule,
+    ServerCheckpoints,
+    with_epochs,
+)
+from paddock.rec.data_parallel import DataParallelTables, DataParallelWorkers
 from paddock.rec.learner import (
     ChunkedSource,
-    Learner,
     Opened,
     ReshardableSource,
     Source,
     WorkerRank,
 )
-from paddock.rec.leased import LeasedSource
-from paddock.rec.online.keeping import PassCheckpoints, PassSaveSchedule
-from paddock.rec.online.passes import PassSource
-from paddock.rec.online.schedule import Online, online_of
+from paddock.rec.online import Online, online_of
 from paddock.rec.preflight import not_dynamic
-from paddock.rec.report import TrainingReport, format_numbers
+from paddock.rec.report import Curves, TrainingReport, format_numbers, open_events
+from paddock.rec.resume import RunStart, is_of_servers, load
 from paddock.rec.settings import Contract, Reading, Task, TrainingRun
-from paddock.rec.start import RunStart, is_of_servers, load
-from paddock.rec.worker_group import NEVER, PsWorkers, SingleWorker, WorkerGroup, WorkerOffset
+from paddock.rec.sources import LeasedSource, PassSource, ReshardedSource, best, examples
+from paddock.rec.worker_group import NEVER, PsWorkers, SingleWorker, WorkerGroup
 
 OPENINGS = {
     Contract.BUNDLED: "paddock.rec.bundled.opening",
@@ -53,8 +53,6 @@ OPENINGS = {
 }
 SERVERS, WORKERS = "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINERS_NUM"
 ATTEMPTS = ("PADDOCK_ATTEMPT", "PADDOCK_JOB_ATTEMPT")  # the launcher's; an operator's
-
-ALL = 1 << 30  # checkpoints kept
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,8 +82,10 @@ def kept(runs: Sequence[TrainingRun]) -> str:
     """Where training that was stopped can go on."""
     for run in reversed(runs):
         where = run.saving.directory
-        if run.task is Task.TRAIN and where and saver.has_latest(where):
-            return f"{saver.latest(where)} is the newest checkpoint: resume=true goes on there"
+        if run.task is Task.TRAIN and where and checkpoints.has_latest(where):
+            return (
+                f"{checkpoints.latest(where)} is the newest checkpoint: resume=true goes on there"
+            )
     return "there is no checkpoint"
 
 
@@ -195,7 +195,7 @@ def _train(
 ) -> Mapping[str, float]:
     if run.reading is None:
         raise UsageError(f"run {run.name!r} has no training data", hint="runner.train_data_dir")
-    due = saver.SaveSchedule(run.saving, time.monotonic)
+    due = checkpoints.SaveSchedule(run.saving, time.monotonic)
     source: Source
     if online is None:
         source = source_of(run.reading, run, opened, group, report, place)
@@ -209,15 +209,17 @@ def _train(
         lambda: start.choose(opened.learner, source, can_deal=opened.share is not None)
     )
     where = run.saving.directory
-    if position is None and where and saver.has_latest(where):
-        report.line(f"{saver.latest(where)} is an earlier run's; resume=true would go on there")
+    if position is None and where and checkpoints.has_latest(where):
+        report.line(
+            f"{checkpoints.latest(where)} is an earlier run's; resume=true would go on there"
+        )
     if position is not None and position["step"]:
         report.line(
             f"going on in {report.name(position['epoch'])}, {position['step']} batches done"
         )
     if online is not None and (position is None or position["epoch"] < online.numbers[0]):
         position = {"epoch": online.numbers[0], "step": 0, "at": None}
-    keeper: loop.CheckpointWriter | None = None
+    keeper: CheckpointWriter | None = None
     if isinstance(group, SingleWorker):
         keeper = (
             DiskCheckpoints(run, opened.learner, group.positions) if group.worker == 0 else None
@@ -288,87 +290,6 @@ def _dealt(opened: Opened, place: WorkerRank) -> Callable[[Reading], Source]:
     return lambda reading: ReshardedSource(lambda one: share(reading, one), place)
 
 
-class DiskCheckpoints:
-    """Checkpoints of a run without servers: the model and where it goes on, in one directory.
-
-    positions: of the first worker's position those of all, by number.
-    """
-
-    def __init__(
-        self,
-        run: TrainingRun,
-        learner: Learner,
-        positions: Callable[[WorkerOffset], dict[str, WorkerOffset]],
-    ) -> None:
-        self.run, self.learner, self.positions = run, learner, positions
-        self._newest: str | None = None
-
-    def save(self, position: WorkerOffset) -> None:
-        """Whole, or not at all."""
-        if self.run.saving.directory is None:
-            return
-
-        self.learner.refresh()  # Others may have learned since this worker's last batch.
-
-        def fill(aside: str) -> None:
-            self.learner.save(aside)
-            saver.write_state(aside, {"positions": self.positions(position)})
-
-        saving = self.run.saving
-        name = f"step-{position['step']:012d}"
-        self._newest = saver.write(str(saving.directory), name, saving.keep, fill)
-
-    def export(self, epoch: int) -> None:
-        """What a plain program loads."""
-        directory = self.run.saving.export_directory
-        if directory is None:
-            return
-        self.learner.refresh()
-        is_apart = directory != self.run.saving.directory
-        is_dygraph = self.run.contract is Contract.DYGRAPH
-        name = str(epoch) if is_dygraph else f"epoch-{epoch:05d}"
-        fill = self.learner.export
-        if is_dygraph and not is_apart and self._newest is not None:
-            # with_epochs: due when a checkpoint is, of the same two files.
-            fill = partial(saver.link, self._newest)
-        saver.write(directory, name, ALL, fill, is_latest=is_apart)
-
-
-class ServerCheckpoints(DiskCheckpoints):
-    """Checkpoints of a run with servers, by worker 0: one cut of shards, dense part, positions."""
-
-    def __init__(self, run: TrainingRun, learner: Learner, group: WorkerGroup) -> None:
-        super().__init__(run, learner, lambda position: {})  # The servers have them.
-        self.group = group
-
-    def save(self, position: WorkerOffset) -> None:
-        """The servers write their shards; each worker's position is of the same cut."""
-        if self.run.saving.directory is not None:
-            self.group.save(self.run.saving.directory, self.run.saving.keep)
-
-
-def with_epochs(run: TrainingRun) -> TrainingRun:
-    """A run of a PaddleRec 2.x model also writes <model_save_path>/<epoch>/rec.pdparams.
-
-    There PaddleRec's infer looks for it, and model_init_path.
-    """
-    saving = run.saving
-    if run.contract is not Contract.DYGRAPH or saving.export_directory not in (
-        None,
-        saving.directory,
-    ):
-        return run
-    return replace(
-        run,
-        saving=replace(
-            saving,
-            export_directory=saving.directory,
-            export_every_epochs=saving.every_epochs,
-            export_last=saving.last,
-        ),
-    )
-
-
 def _evaluate(
     run: TrainingRun,
     opened: Opened,
@@ -407,7 +328,7 @@ def _shared(run: TrainingRun, group: WorkerGroup) -> tuple[list[str | None], boo
     theirs = [path for path in judged if path is not None and is_of_servers(path)]
     counts = group.total("checkpoints", 0, np.array([len(judged), len(theirs)], np.float64))
     count, of_servers = int(counts[0]), bool(counts[0] == counts[1])
-    if group.worker and not (of_servers and len(saver.names(str(run.evaluate_from))) < count):
+    if group.worker and not (of_servers and len(checkpoints.names(str(run.evaluate_from))) < count):
         judged = _judged(run)
     elif group.worker:
         judged = [f"checkpoint {number + 1} of {count}" for number in range(count)]
@@ -419,7 +340,7 @@ def _judged(run: TrainingRun) -> list[str | None]:
     root = run.evaluate_from
     if root is None:
         return [None]
-    found = saver.names(root)
+    found = checkpoints.names(root)
     if run.contract is Contract.DYGRAPH:  # With servers the others have no rec.pdparams.
         found = [name for name in found if name.isdigit()] or found
     if run.evaluate_epochs is not None:
@@ -427,8 +348,8 @@ def _judged(run: TrainingRun) -> list[str | None]:
         found = [
             n for n in found if n.split("-")[-1].isdigit() and first <= int(n.split("-")[-1]) < last
         ]
-    if not found or os.path.isfile(os.path.join(root, saver.STATE)):
-        return [saver.latest(root)]
+    if not found or os.path.isfile(os.path.join(root, checkpoints.STATE)):
+        return [checkpoints.latest(root)]
     return [os.path.join(root, name) for name in found]
 
 

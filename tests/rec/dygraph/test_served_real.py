@@ -14,7 +14,7 @@ import pytest
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps import Client
-from paddock.rec.copies import DataParallelTables
+from paddock.rec.data_parallel import DataParallelTables
 from paddock.rec.learner import WorkerRank
 from ps.running import environment, inside
 from rec.dygraph.folders import copy_example, own_modules, plain_losses, run_of

@@ -14,9 +14,9 @@ import pytest
 from paddock import ps
 from paddock.errors import PaddockError, UsageError
 from paddock.rec import loop
+from paddock.rec.checkpoints import SaveSchedule
 from paddock.rec.learner import Opened, WorkerRank
 from paddock.rec.report import TrainingReport
-from paddock.rec.saver import SaveSchedule
 from paddock.rec.settings import Contract, Reading, Saving, Task, TrainingRun
 from paddock.rec.worker_group import SingleWorker
 

@@ -14,7 +14,7 @@ from paddock.data.chunks import Chunk
 from paddock.data.formats.columns import join, pack, unpack
 from paddock.data.formats.samples import Slots
 from paddock.errors import PaddockError, UsageError
-from paddock.rec.readers.legacy import LegacyFormat
+from paddock.rec.readers.paddlerec import LegacyFormat
 from paddock.rec.readers.pipe import PipeFormat
 from paddock.rec.readers.source import BatchOptions, ChunkSource
 

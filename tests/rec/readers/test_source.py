@@ -17,8 +17,8 @@ from paddock.data.formats.slots import SlotFormat
 from paddock.data.streams import Chunks
 from paddock.errors import PaddockError, UsageError
 from paddock.rec.learner import SourceBatch
-from paddock.rec.readers import pieces, source
-from paddock.rec.readers.ahead import ReadAhead
+from paddock.rec.readers import read_ahead, source
+from paddock.rec.readers.read_ahead import ReadAhead
 from paddock.rec.readers.source import BatchOptions, ChunkSource
 
 FORM = SlotFormat(("click", "1"))
@@ -28,7 +28,7 @@ COUNT = 100
 @pytest.fixture
 def chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Chunk]:
     """COUNT examples whose id is their number, in three files (one of them gz), many units."""
-    monkeypatch.setattr(pieces, "UNIT_BYTES", 40)
+    monkeypatch.setattr(read_ahead, "UNIT_BYTES", 40)
     lines = [f"click:{i % 2} 1:{i}\n".encode() for i in range(COUNT)]
     (tmp_path / "a").write_bytes(b"".join(lines[:37]))
     (tmp_path / "b.gz").write_bytes(gzip.compress(b"".join(lines[37:60])))

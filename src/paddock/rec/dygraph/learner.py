@@ -13,16 +13,16 @@ from paddle.utils import unique_name
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps import Client
-from paddock.rec.copies import DataParallelTables
+from paddock.rec.checkpoints import STATE
+from paddock.rec.data_parallel import DataParallelTables
 from paddock.rec.dygraph.counted import Counted, counts_of, number
 from paddock.rec.dygraph.folder import Folder, user_code
 from paddock.rec.dygraph.paddle2 import within_its_rows
 from paddock.rec.dygraph.served import Served
 from paddock.rec.metrics import MergeableMetric
 from paddock.rec.pickles import read_arrays
-from paddock.rec.saver import STATE
+from paddock.rec.resume import is_of_servers
 from paddock.rec.settings import TrainingRun
-from paddock.rec.start import is_of_servers
 
 PARAMETERS, OPTIMIZER = "rec.pdparams", "rec.pdopt"
 LOSS = "loss"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.ps import Client
-from paddock.rec.copies import DataParallelTables
+from paddock.rec.data_parallel import DataParallelTables
 from paddock.rec.dygraph.folder import Folder
 from paddock.rec.dygraph.learner import DygraphLearner
 from paddock.rec.dygraph.reading import Batches

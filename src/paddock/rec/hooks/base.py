@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paddock.errors import UsageError
-from paddock.rec.readers.shims import ENVS, NAMESPACE, PaddleRecEnvs
+from paddock.rec.readers.paddlerec import ENVS, NAMESPACE, PaddleRecEnvs
 
 OPTIMIZERS = ("SGD", "ADAM", "ADAGRAD")
 

@@ -22,7 +22,7 @@ from paddock.errors import UsageError
 from paddock.rec.dygraph.folder import user_code
 from paddock.rec.hooks.base import ModelBase, packages
 from paddock.rec.metrics import METRICS, MergeableMetric
-from paddock.rec.readers.shims import PaddleRecEnvs, load_file, standing_in
+from paddock.rec.readers.paddlerec import PaddleRecEnvs, load_file, standing_in
 from paddock.rec.settings import Reading, Task, TrainingRun
 
 MODULE = "paddock_users_model"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from paddock.data.batch import Bag, Batch
 from paddock.ps import Client
-from paddock.rec.copies import DataParallelTables
+from paddock.rec.data_parallel import DataParallelTables
 from paddock.rec.dygraph.learner import DygraphLearner
 from paddock.rec.hooks.model import HookedModel
 from paddock.rec.learner import ChunkSet, Opened, Source, SourceBatch, WorkerRank

@@ -21,7 +21,7 @@ from paddock.data.formats.table import columns_from
 from paddock.data.streams import CHUNK_BYTES
 from paddock.errors import UsageError
 from paddock.rec.learner import WorkerRank
-from paddock.rec.readers.legacy import LegacyFormat
+from paddock.rec.readers.paddlerec import LegacyFormat
 from paddock.rec.readers.pipe import PipeFormat
 from paddock.rec.readers.source import BatchOptions, ChunkSource
 from paddock.rec.settings import Reading

@@ -18,13 +18,24 @@ from paddock.data.batch import Batch
 from paddock.data.chunks import Chunk
 from paddock.data.files import Chunks
 from paddock.data.formats.columns import Packed, cut, join, take, unpack
+from paddock.data.formats.criteo import CriteoFormat
 from paddock.data.formats.format import Coverage, Format, Parsed
+from paddock.data.formats.parquet import ParquetFormat
+from paddock.data.formats.slots import SlotFormat
 from paddock.data.streams import chunk_name
 from paddock.errors import PaddockError, UsageError
+from paddock.ps.jit import HAVE_NUMBA
 from paddock.rec.learner import ChunkSet, SourceBatch
-from paddock.rec.readers.ahead import PIECES_AHEAD, ReadAhead, is_parallel, read_in_threads
-from paddock.rec.readers.pieces import ParsedUnit, bad_place, cut_units, read_unit
-from paddock.rec.readers.processes import read_in_processes
+from paddock.rec.readers.read_ahead import (
+    PIECES_AHEAD,
+    ParsedUnit,
+    ReadAhead,
+    bad_place,
+    cut_units,
+    read_in_processes,
+    read_in_threads,
+    read_unit,
+)
 
 # Examples behind which a declared slot that was never seen is worth a warning.
 WARN_EXAMPLES = 1000
@@ -216,3 +227,9 @@ class _Stock:
             taken.append(some)
             count -= some.size
         return join(taken) if taken else Packed(0, (), np.empty((0, 0), np.int64))
+
+
+def is_parallel(form: Format) -> bool:
+    """Whether threads that parse do not wait for one another."""
+    compiled = (SlotFormat, CriteoFormat) if HAVE_NUMBA else ()
+    return isinstance(form, (ParquetFormat, *compiled))

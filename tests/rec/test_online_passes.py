@@ -17,13 +17,13 @@ from paddock import ps
 from paddock.errors import EXIT_DEADLINE, PaddockError
 from paddock.ps.storage.checkpoint import list_checkpoints, open_checkpoint
 from paddock.rec import loop
+from paddock.rec.checkpoints import PassCheckpoints, PassSaveSchedule
 from paddock.rec.learner import SourceBatch
-from paddock.rec.online.keeping import PassCheckpoints, PassSaveSchedule
-from paddock.rec.online.passes import PassSource
-from paddock.rec.online.schedule import Online
+from paddock.rec.online import Online
 from paddock.rec.report import TrainingReport
+from paddock.rec.resume import RunStart
 from paddock.rec.settings import Contract, Reading, Saving, StrategySpec, Task, TrainingRun
-from paddock.rec.start import RunStart
+from paddock.rec.sources import PassSource
 from paddock.rec.worker import ServerCheckpoints
 from paddock.rec.worker_group import NEVER, PsWorkers
 from ps.client.running import fleet

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paddock.errors import UsageError
-from paddock.rec.online.schedule import Online, online_of
+from paddock.rec.online import Online, online_of
 
 ONE = (date(2019, 10, 1),)
 # keys -> how many passes, the first one's name, the last one's first directory

@@ -13,12 +13,12 @@ import pytest
 
 from paddock import ps
 from paddock.errors import PaddockError, UsageError
-from paddock.rec import saver
-from paddock.rec.copies import DataParallelTables, DataParallelWorkers
-from paddock.rec.deal import ReshardedSource
+from paddock.rec import checkpoints
+from paddock.rec.data_parallel import DataParallelTables, DataParallelWorkers
 from paddock.rec.learner import SourceBatch, WorkerRank
+from paddock.rec.resume import RunStart
 from paddock.rec.settings import Contract, Saving, Task, TrainingRun
-from paddock.rec.start import RunStart
+from paddock.rec.sources import ReshardedSource
 from paddock.rec.worker_group import SingleWorker, WorkerOffset, beginning
 
 LIMIT_SECONDS = 20.0
@@ -179,8 +179,11 @@ def test_a_checkpoint_goes_on_where_all_were_with_any_number_of_workers(
     assert [(saved[0][str(w)]["at"], saved[0][str(w)]["workers"]) for w in range(2)] == [
         (3, 2), (2, 2),
     ]  # fmt: skip
-    saver.write(
-        str(tmp_path), "step-3", 1, lambda aside: saver.write_state(aside, {"positions": saved[0]})
+    checkpoints.write(
+        str(tmp_path),
+        "step-3",
+        1,
+        lambda aside: checkpoints.write_state(aside, {"positions": saved[0]}),
     )
 
     def go_on(team: SingleWorker) -> tuple[list[int], int, int]:

@@ -1,1 +1,0 @@
-"""Online learning: data comes by the hour, each pass is trained once, models come out as deltas."""
