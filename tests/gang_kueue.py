@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gang_volcano import Document
-    from paddock.kube.client import Client
+    from paddock.kube.client import KubeClient
 
 WORKLOADS = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload", dict[str, Any])
 QUEUE, MANAGED = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/managed"
@@ -69,7 +69,7 @@ def role_hash(pod: Document) -> str:
 class Kueue:
     """The controller, in one namespace. quota: pods that may be admitted at a time."""
 
-    client: Client
+    client: KubeClient
     namespace: str
     quota: int = 100
 

@@ -29,7 +29,7 @@ from paddock.kube.client import KubeError, Query, Resource
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from paddock.kube.client import Client
+    from paddock.kube.client import KubeClient
 
 Document = dict[str, Any]
 PODS = Resource("", "v1", "pods", "Pod", dict[str, Any])
@@ -46,7 +46,7 @@ class Volcano:
     bind: how a pod gets its node; the name of the pod, and the number of its place.
     """
 
-    client: Client
+    client: KubeClient
     namespace: str
     bind: Callable[[str, int], Awaitable[None]]
     places: int = 100

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from operator_world import NAMESPACE, START
 from paddock.kube.objects import (
-    Condition,
     ConfigMap,
     ContainerState,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
     ContainerStatus,
+    KubeCondition,
     Meta,
     Object,
     PaddleJob,
@@ -23,8 +25,6 @@ from paddock.kube.objects import (
     PodGroupStatus,
     PodSpec,
     PodStatus,
-    Terminated,
-    Waiting,
     rfc3339,
 )
 from paddock.operator import names
@@ -126,14 +126,14 @@ written = some(
 statuses = weighted((1, st.none()), (8, written), (1, anything))
 
 ended = st.builds(
-    Terminated,
+    ContainerStateTerminated,
     exitCode=st.sampled_from([0, 1, 2, 128, 137, 143]),
     reason=st.sampled_from([None, "Error", "OOMKilled", "Completed", "StartError"]),
     message=st.none() | st.text(max_size=20),
     finishedAt=st.sampled_from([None, rfc3339(START - 5), rfc3339(START - 1)]),
 )
 waiting = st.builds(
-    Waiting,
+    ContainerStateWaiting,
     reason=st.sampled_from(["ErrImagePull", "CreateContainerConfigError", None]),
     message=st.none() | st.text(max_size=20),
 )
@@ -146,7 +146,7 @@ containers = st.builds(
     lastState=st.builds(ContainerState, terminated=st.none() | ended),
 )
 pod_conditions = st.builds(
-    Condition,
+    KubeCondition,
     type=st.sampled_from(["DisruptionTarget", "PodScheduled"]),
     status=st.sampled_from(["True", "False"]),
     reason=st.sampled_from([None, "DeletionByTaintManager", "Unschedulable"]),

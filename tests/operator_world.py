@@ -33,9 +33,9 @@ from paddock.operator import names
 from paddock.operator.decision import Create, Decision, Kind, Settings
 from paddock.operator.reconcile import reconcile
 from paddock.operator.runtime.caches import Caches
-from paddock.operator.runtime.executor import RESOURCES, Executor, JobMemory
-from paddock.operator.runtime.faults import Faults, call_of
-from paddock.operator.runtime.log import Log
+from paddock.operator.runtime.executor import RESOURCES, Executor, JobRecord
+from paddock.operator.runtime.faults import FailedCalls, call_of
+from paddock.operator.runtime.log import Logger
 from paddock.operator.runtime.metrics import Metrics
 from paddock.operator.runtime.status import canonical
 
@@ -136,10 +136,10 @@ class World:
         self.without: set[Kind] = set()
         self._starting: set[str] = set()  # pods whose containers wait for their variables
         self._held: list[Rule] = []
-        self._memory: dict[str, JobMemory] = {}
+        self._memory: dict[str, JobRecord] = {}
         self._client = OfOperator(self.server)
         self._clock = Watch(self)
-        self._log = Log(lambda _: None, self._clock, level="error", form="text")
+        self._log = Logger(lambda _: None, self._clock, level="error", form="text")
         self.last: dict[str, Decision] = {}  # by job
         self._addresses = 0
         self._gangs: list[Volcano | Kueue] = []
@@ -206,7 +206,9 @@ class World:
         assert len(memory.expectations) == 0, "written, and not to be seen"
         return self._told(job, decision, memory.faults, is_killed=is_killed)
 
-    def _told(self, job: PaddleJob, decision: Decision, faults: Faults, *, is_killed: bool) -> Look:
+    def _told(
+        self, job: PaddleJob, decision: Decision, faults: FailedCalls, *, is_killed: bool
+    ) -> Look:
         """What was asked of the server, and what it took."""
         before: Document = job.status if isinstance(job.status, dict) else {}
         after = before if decision.status is None else canonical(decision.status)
@@ -240,11 +242,11 @@ class World:
                 return looks
         raise AssertionError(f"does not settle: {[look.decision for look in looks[-3:]]}")
 
-    def _memory_of(self, job: PaddleJob) -> JobMemory:
+    def _memory_of(self, job: PaddleJob) -> JobRecord:
         meta = job.metadata
         key = f"{meta.uid}/{meta.generation}"
         if key not in self._memory:
-            self._memory[key] = JobMemory(meta.uid, meta.generation, Faults(Even()))
+            self._memory[key] = JobRecord(meta.uid, meta.generation, FailedCalls(Even()))
         return self._memory[key]
 
     def forget(self) -> None:

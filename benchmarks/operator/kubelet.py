@@ -12,7 +12,7 @@ from paddock.kube.client import PODS, KubeError, Query
 from paddock.operator.names import LABEL_JOB
 
 if TYPE_CHECKING:
-    from paddock.kube.client import Client
+    from paddock.kube.client import KubeClient
     from paddock.kube.objects import Pod
 
 IN_FLIGHT = 32
@@ -21,7 +21,7 @@ IN_FLIGHT = 32
 class Kubelet:
     """Plays every pod that has our label. changes: status changes it made."""
 
-    def __init__(self, client: Client, *, finishes: bool) -> None:
+    def __init__(self, client: KubeClient, *, finishes: bool) -> None:
         self._client = client
         self._finishes = finishes
         self._slots = asyncio.Semaphore(IN_FLIGHT)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cluster.control.plane import ControlPlane
     from kube.twin_place import Place
-    from paddock.kube.client import Client
+    from paddock.kube.client import KubeClient
 
 
 class OnThePlane:
@@ -54,7 +54,7 @@ def with_twins(plane: ControlPlane) -> ControlPlane:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_real_server_passes_the_same_check(
-    check: Callable[[Client, Place], Awaitable[None]], with_twins: ControlPlane, namespace: str
+    check: Callable[[KubeClient, Place], Awaitable[None]], with_twins: ControlPlane, namespace: str
 ) -> None:
     """Where this fails and the server in memory passes, the latter is wrong."""
 

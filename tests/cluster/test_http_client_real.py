@@ -10,7 +10,7 @@ import pytest
 from kube.twin_place import config_map, pod, refused
 from paddock.kube.client import CONFIG_MAPS, PODS, KubeError, Query
 from paddock.kube.connect import find_config
-from paddock.kube.http_client import HttpClient, Options, open_client
+from paddock.kube.http_client import HttpClient, HttpOptions, open_client
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ LIMIT_SECONDS = 120.0
 def with_client(
     kubeconfig: object,
     scenario: Callable[[HttpClient], Awaitable[None]],
-    options: Options | None = None,
+    options: HttpOptions | None = None,
 ) -> None:
     """Run a scenario with a client of that kubeconfig."""
 
@@ -104,7 +104,7 @@ def test_hanging_server_is_noticed_by_calls_and_watches(
         await asyncio.to_thread(plane.resume_apiserver)
         assert (await client.get(CONFIG_MAPS, namespace, "a")).data == {"a": "b"}
 
-    with_client(plane.kubeconfig, scenario, Options(answer_seconds=3.0, idle_seconds=3.0))
+    with_client(plane.kubeconfig, scenario, HttpOptions(answer_seconds=3.0, idle_seconds=3.0))
 
 
 def test_stranger_is_forbidden_and_told_what(plane: ControlPlane, namespace: str) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 from lightkube.config.kubeconfig import KubeConfig
 
 from paddock.kube.client import PODS, Change, KubeError, Query
-from paddock.kube.http_client import HttpClient, Options, open_client
+from paddock.kube.http_client import HttpClient, HttpOptions, open_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -81,7 +81,7 @@ async def _read(reader: asyncio.StreamReader) -> Asked:
 
 @contextlib.asynccontextmanager
 async def talking(
-    *scripts: Script, options: Options | None = None
+    *scripts: Script, options: HttpOptions | None = None
 ) -> AsyncIterator[tuple[ScriptedServer, HttpClient]]:
     """A server with these scripts, and a client of it."""
     scripted = ScriptedServer(*scripts)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from kube.twin_place import Place
-    from paddock.kube.client import Client
+    from paddock.kube.client import KubeClient
 
 
 class InMemory:
@@ -46,7 +46,7 @@ class InMemory:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_server_in_memory_behaves_as_the_real_one(
-    check: Callable[[Client, Place], Awaitable[None]],
+    check: Callable[[KubeClient, Place], Awaitable[None]],
 ) -> None:
     """A simulation is worth what its server is; the same check runs on a real API server."""
 

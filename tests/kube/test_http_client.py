@@ -21,7 +21,7 @@ from kube.scripted import (
 )
 from paddock import __version__
 from paddock.kube.client import LEASES, PADDLE_JOBS, PODS, KubeError, Query
-from paddock.kube.http_client import Options, open_client
+from paddock.kube.http_client import HttpOptions, open_client
 
 # ------------------------------------------------------------------------------------- what is sent
 
@@ -244,7 +244,7 @@ def test_answer_that_does_not_come_has_a_limit() -> None:
     async def nothing(_: object, writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
 
-    _, error = after(nothing, get_a, Options(answer_seconds=0.05))
+    _, error = after(nothing, get_a, HttpOptions(answer_seconds=0.05))
     assert "ReadTimeout" in error.message
 
 
@@ -261,6 +261,6 @@ def test_warnings_of_the_server_are_handed_on() -> None:
     after(
         script,
         lambda client: client.create(PODS, "ml", {"metadata": {}}, warn=heard.append),
-        Options(warn=said.append),
+        HttpOptions(warn=said.append),
     )
     assert said == heard == ['unknown field "spec.x"']

@@ -9,7 +9,7 @@ import pytest
 
 from kube.scripted import ADDED, after, event, refusal, silence, stream, talking, watched
 from paddock.kube.client import PODS, Query
-from paddock.kube.http_client import LINE_MAX, Options
+from paddock.kube.http_client import LINE_MAX, HttpOptions
 
 
 def test_watch_asks_for_bookmarks_and_an_end() -> None:
@@ -96,7 +96,7 @@ def test_event_without_end_has_a_limit() -> None:
 
 def test_dead_watch_is_noticed() -> None:
     """A half-open connection says nothing for ever; peers lost hours of events to one."""
-    _, (seen, error) = after(silence, watched, Options(idle_seconds=0.05))
+    _, (seen, error) = after(silence, watched, HttpOptions(idle_seconds=0.05))
     assert seen == []
     assert error is not None
     assert (error.status, error.reason) == (0, "Unreachable")

@@ -9,7 +9,7 @@ import pytest
 
 from paddock.kube.client import (
     Change,
-    Client,
+    KubeClient,
     KubeError,
     Query,
     Resource,
@@ -88,7 +88,7 @@ async def refused(call: Awaitable[object]) -> KubeError:
 
 
 async def changes(
-    client: Client, resource: Resource[T], query: Query, version: str, count: int
+    client: KubeClient, resource: Resource[T], query: Query, version: str, count: int
 ) -> list[Change[T]]:
     """So many changes after that version, bookmarks aside."""
 
@@ -106,6 +106,6 @@ async def changes(
     return await asyncio.wait_for(read(), WAIT_SECONDS)
 
 
-async def version_of(client: Client, place: Place, resource: Resource[Any] = TWINS) -> str:
+async def version_of(client: KubeClient, place: Place, resource: Resource[Any] = TWINS) -> str:
     """The version of a list, to watch from."""
     return (await client.page(resource, Query(place.namespace))).resource_version

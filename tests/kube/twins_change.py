@@ -15,18 +15,18 @@ from kube.twin_place import (
 from paddock.kube.client import (
     CONFIG_MAPS,
     PODS,
-    Client,
+    KubeClient,
     Query,
     Resource,
 )
 
 if TYPE_CHECKING:
     from kube.twin_place import Place
-    from paddock.kube.client import Client
+    from paddock.kube.client import KubeClient
     from paddock.kube.objects import PaddleJob
 
 
-async def status_and_spec_are_written_apart(client: Client, place: Place) -> None:
+async def status_and_spec_are_written_apart(client: KubeClient, place: Place) -> None:
     """A status cannot be created, and neither write touches the other's part."""
     made = await client.create(TWINS, place.namespace, twin(status={"phase": "Running"}))
     assert made.status is None
@@ -43,7 +43,7 @@ async def status_and_spec_are_written_apart(client: Client, place: Place) -> Non
     assert int(labelled.metadata.resourceVersion) > int(changed.metadata.resourceVersion)
 
 
-async def write_that_changes_nothing_keeps_the_version(client: Client, place: Place) -> None:
+async def write_that_changes_nothing_keeps_the_version(client: KubeClient, place: Place) -> None:
     """And tells no watcher, which is what ends a status storm."""
     made = await client.create(TWINS, place.namespace, twin(metadata={"labels": {"a": "b"}}))
     same = await client.patch(TWINS, place.namespace, "a", {"metadata": {"labels": {"a": "b"}}})
@@ -62,7 +62,7 @@ async def write_that_changes_nothing_keeps_the_version(client: Client, place: Pl
     ]  # fmt: skip
 
 
-async def stale_version_conflicts(client: Client, place: Place) -> None:
+async def stale_version_conflicts(client: KubeClient, place: Place) -> None:
     """An operator that was asleep must not write what it decided before, to spec or status."""
     made = await client.create(TWINS, place.namespace, twin())
     old = {"resourceVersion": made.metadata.resourceVersion}
@@ -79,7 +79,7 @@ async def stale_version_conflicts(client: Client, place: Place) -> None:
         )
 
 
-async def wrong_uid_in_a_patch_is_invalid(client: Client, place: Place) -> None:
+async def wrong_uid_in_a_patch_is_invalid(client: KubeClient, place: Place) -> None:
     """Not a conflict, and in the status of a custom kind not even noticed: there it takes a
     resourceVersion to mean that very object."""
     await client.create(TWINS, place.namespace, twin())
@@ -100,7 +100,7 @@ async def wrong_uid_in_a_patch_is_invalid(client: Client, place: Place) -> None:
     assert told.status == {"n": 1}
 
 
-async def merge_removes_with_null(client: Client, place: Place) -> None:
+async def merge_removes_with_null(client: KubeClient, place: Place) -> None:
     """Lists are replaced as a whole."""
     await client.create(TWINS, place.namespace, twin(spec={"a": {"b": 1, "c": 2}, "l": [1, 2]}))
     change: dict[str, object] = {"spec": {"a": {"b": None}, "l": [3]}}
@@ -108,7 +108,7 @@ async def merge_removes_with_null(client: Client, place: Place) -> None:
     assert changed.spec == {"a": {"c": 2}, "l": [3]}
 
 
-async def json_patch_may_test_first(client: Client, place: Place) -> None:
+async def json_patch_may_test_first(client: KubeClient, place: Place) -> None:
     """All steps, or none."""
     await client.create(TWINS, place.namespace, twin())
     steps: list[object] = [
@@ -121,7 +121,7 @@ async def json_patch_may_test_first(client: Client, place: Place) -> None:
     assert (error.status, error.reason) == (422, "Invalid")
 
 
-async def apply_makes_sets_and_takes_back(client: Client, place: Place) -> None:
+async def apply_makes_sets_and_takes_back(client: KubeClient, place: Place) -> None:
     """What the last apply gave and this does not is removed; what others set stays."""
     first = {"metadata": {"labels": {"ours": "1"}}, "spec": {"a": 1, "b": {"c": 1}}}
     made = await client.patch(TWINS, place.namespace, "a", first, kind="apply")
@@ -133,7 +133,7 @@ async def apply_makes_sets_and_takes_back(client: Client, place: Place) -> None:
     assert (changed.spec, changed.metadata.labels) == ({"a": 2, "other": 7}, None)
 
 
-async def apply_of_a_status_takes_back_too(client: Client, place: Place) -> None:
+async def apply_of_a_status_takes_back_too(client: KubeClient, place: Place) -> None:
     """completionTime must go when a job runs again."""
     await client.create(TWINS, place.namespace, twin())
     for status in ({"phase": "Failed", "at": "now"}, {"phase": "Running"}):
@@ -147,7 +147,7 @@ async def apply_of_a_status_takes_back_too(client: Client, place: Place) -> None
     assert again.metadata.resourceVersion == told.metadata.resourceVersion
 
 
-async def pod_keeps_its_spec(client: Client, place: Place) -> None:
+async def pod_keeps_its_spec(client: KubeClient, place: Place) -> None:
     """Labels may change; a pod with another command is another pod."""
     made = await client.create(PODS, place.namespace, pod())
     labelled = await client.patch(PODS, place.namespace, "a", {"metadata": {"labels": {"a": "b"}}})
@@ -157,7 +157,7 @@ async def pod_keeps_its_spec(client: Client, place: Place) -> None:
     assert (error.status, error.causes[0][0]) == (422, "spec")
 
 
-async def pod_status_is_the_kubelets(client: Client, place: Place) -> None:
+async def pod_status_is_the_kubelets(client: KubeClient, place: Place) -> None:
     """It is written apart, as a fake kubelet does in tests."""
     await client.create(PODS, place.namespace, pod())
     status = {"phase": "Failed", "containerStatuses": [{
@@ -172,7 +172,7 @@ async def pod_status_is_the_kubelets(client: Client, place: Place) -> None:
     assert (ended.exitCode, ended.message) == (3, "why")
 
 
-async def delete_means_that_very_object(client: Client, place: Place) -> None:
+async def delete_means_that_very_object(client: KubeClient, place: Place) -> None:
     """A wrong uid is a conflict, and nothing happens."""
     made = await client.create(PODS, place.namespace, pod())
     error = await refused(
@@ -186,7 +186,7 @@ async def delete_means_that_very_object(client: Client, place: Place) -> None:
     assert (await refused(client.get(PODS, place.namespace, "a"))).status == 404
 
 
-async def pod_on_a_node_leaves_slowly(client: Client, place: Place) -> None:
+async def pod_on_a_node_leaves_slowly(client: KubeClient, place: Place) -> None:
     """It stays, marked, until its kubelet says so; a second delete cannot make it longer."""
     await client.create(PODS, place.namespace, pod(node="ghost"))
     await client.delete(PODS, place.namespace, "a", grace_seconds=20)
@@ -201,7 +201,7 @@ async def pod_on_a_node_leaves_slowly(client: Client, place: Place) -> None:
     assert (await refused(client.get(PODS, place.namespace, "a"))).status == 404
 
 
-async def finished_pod_leaves_at_once(client: Client, place: Place) -> None:
+async def finished_pod_leaves_at_once(client: KubeClient, place: Place) -> None:
     """Its kubelet has nothing more to do."""
     await client.create(PODS, place.namespace, pod(node="ghost"))
     done = {"status": {"phase": "Succeeded"}}
@@ -210,7 +210,7 @@ async def finished_pod_leaves_at_once(client: Client, place: Place) -> None:
     assert (await refused(client.get(PODS, place.namespace, "a"))).status == 404
 
 
-async def finalizer_keeps_an_object(client: Client, place: Place) -> None:
+async def finalizer_keeps_an_object(client: KubeClient, place: Place) -> None:
     """It goes with its last finalizer; until then its name is taken."""
     await client.create(TWINS, place.namespace, twin(metadata={"finalizers": ["test.org/a"]}))
     await client.delete(TWINS, place.namespace, "a")
@@ -222,7 +222,7 @@ async def finalizer_keeps_an_object(client: Client, place: Place) -> None:
     assert (await refused(client.get(TWINS, place.namespace, "a"))).status == 404
 
 
-async def objects_of_a_deleted_owner_go(client: Client, place: Place) -> None:
+async def objects_of_a_deleted_owner_go(client: KubeClient, place: Place) -> None:
     """By uid: a new owner of the same name keeps nothing, a second owner does."""
     one, two = [await client.create(TWINS, place.namespace, twin(name)) for name in ("a", "b")]
 

@@ -19,17 +19,17 @@ from paddock.kube.client import (
     LEASES,
     PODS,
     SERVICES,
-    Client,
+    KubeClient,
     Query,
     Resource,
 )
 
 if TYPE_CHECKING:
     from kube.twin_place import Place
-    from paddock.kube.client import Client
+    from paddock.kube.client import KubeClient
 
 
-async def created_object_has_an_identity(client: Client, place: Place) -> None:
+async def created_object_has_an_identity(client: KubeClient, place: Place) -> None:
     """uid, version and time come from the server, and get reads the same object."""
     made = await client.create(TWINS, place.namespace, twin())
     meta = made.metadata
@@ -38,7 +38,7 @@ async def created_object_has_an_identity(client: Client, place: Place) -> None:
     assert await client.get(TWINS, place.namespace, "a") == made
 
 
-async def generated_names_differ(client: Client, place: Place) -> None:
+async def generated_names_differ(client: KubeClient, place: Place) -> None:
     """Events are created so, many of the same prefix."""
     manifest: dict[str, object] = {"metadata": {"generateName": "made-"}}
     names = {
@@ -49,7 +49,7 @@ async def generated_names_differ(client: Client, place: Place) -> None:
     assert all(name.startswith("made-") and len(name) > 5 for name in names)
 
 
-async def taken_name_is_already_exists(client: Client, place: Place) -> None:
+async def taken_name_is_already_exists(client: KubeClient, place: Place) -> None:
     """409 with this reason is how a lost answer to a create shows itself."""
     await client.create(PODS, place.namespace, pod())
     error = await refused(client.create(PODS, place.namespace, pod()))
@@ -60,7 +60,7 @@ async def taken_name_is_already_exists(client: Client, place: Place) -> None:
     assert error.message == 'twins.test.paddlepaddle.org "a" already exists'
 
 
-async def missing_object_is_not_found(client: Client, place: Place) -> None:
+async def missing_object_is_not_found(client: KubeClient, place: Place) -> None:
     """For every verb that names one."""
     calls = (
         client.get(PODS, place.namespace, "a"),
@@ -73,7 +73,7 @@ async def missing_object_is_not_found(client: Client, place: Place) -> None:
     assert errors[0].message == 'pods "a" not found'
 
 
-async def missing_kind_is_not_found(client: Client, place: Place) -> None:
+async def missing_kind_is_not_found(client: KubeClient, place: Place) -> None:
     """The gang schedulers' kinds are often not installed: a condition, not a crash."""
     for error in (
         await refused(client.page(NOT_SERVED, Query())),
@@ -83,14 +83,14 @@ async def missing_kind_is_not_found(client: Client, place: Place) -> None:
         assert (error.status, error.reason) == (404, "NotFound")
 
 
-async def other_namespace_in_the_manifest_is_refused(client: Client, place: Place) -> None:
+async def other_namespace_in_the_manifest_is_refused(client: KubeClient, place: Place) -> None:
     """A manifest cannot leave the namespace it is created in."""
     manifest = twin(metadata={"namespace": "elsewhere"})
     error = await refused(client.create(TWINS, place.namespace, manifest))
     assert (error.status, error.reason) == (400, "BadRequest")
 
 
-async def invalid_pod_names_its_fields(client: Client, place: Place) -> None:
+async def invalid_pod_names_its_fields(client: KubeClient, place: Place) -> None:
     """The status of a job shows these sentences."""
     bad: dict[str, Any] = pod()
     bad["spec"]["containers"] = []
@@ -107,7 +107,7 @@ async def invalid_pod_names_its_fields(client: Client, place: Place) -> None:
     }  # fmt: skip
 
 
-async def names_have_lengths(client: Client, place: Place) -> None:
+async def names_have_lengths(client: KubeClient, place: Place) -> None:
     """A pod's name may have 253 characters, its hostname, a label and a Service's name 63."""
     long = "a" * 64
     await client.create(PODS, place.namespace, pod(long))
@@ -129,7 +129,7 @@ async def names_have_lengths(client: Client, place: Place) -> None:
     assert [name for name, _ in error.causes] == ["spec.hostname"]
 
 
-async def dry_run_stores_nothing(client: Client, place: Place) -> None:
+async def dry_run_stores_nothing(client: KubeClient, place: Place) -> None:
     """It is how a template is tried before the first pod."""
     made = await client.create(PODS, place.namespace, pod(), dry_run=True)
     assert made.metadata.uid
@@ -140,7 +140,7 @@ async def dry_run_stores_nothing(client: Client, place: Place) -> None:
     assert (await refused(client.create(PODS, place.namespace, bad, dry_run=True))).status == 422
 
 
-async def quota_refuses_pods_over_it(client: Client, place: Place) -> None:
+async def quota_refuses_pods_over_it(client: KubeClient, place: Place) -> None:
     """The sentence goes into the job's status; finished pods do not count."""
     await place.set_quota(1)
     await client.create(PODS, place.namespace, pod())
@@ -152,7 +152,7 @@ async def quota_refuses_pods_over_it(client: Client, place: Place) -> None:
     )
 
 
-async def headless_service_and_config_map_are_plain(client: Client, place: Place) -> None:
+async def headless_service_and_config_map_are_plain(client: KubeClient, place: Place) -> None:
     """They have no generation; a headless Service needs no port."""
     service: dict[str, object] = {
         "metadata": {"name": "a"},
@@ -164,7 +164,7 @@ async def headless_service_and_config_map_are_plain(client: Client, place: Place
     assert held.data == {"a": "b"}
 
 
-async def lease_keeps_microseconds(client: Client, place: Place) -> None:
+async def lease_keeps_microseconds(client: KubeClient, place: Place) -> None:
     """Leadership is renewed more often than once a second."""
     at = "2026-11-21T08:00:00.250000Z"
     spec = {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": at}
@@ -190,7 +190,7 @@ def an_event(place: Place) -> dict[str, object]:
     }  # fmt: skip
 
 
-async def event_must_be_complete_and_may_only_be_counted(client: Client, place: Place) -> None:
+async def event_must_be_complete_and_may_only_be_counted(client: KubeClient, place: Place) -> None:
     """Each missing part is refused; later only its series and metadata may change."""
     whole = an_event(place)
     for field in ("eventTime", "reportingController", "reportingInstance", "action", "reason"):
@@ -216,7 +216,7 @@ async def event_must_be_complete_and_may_only_be_counted(client: Client, place: 
     assert (error.status, error.causes[0][0]) == (422, "message")
 
 
-async def wrong_types_are_bad_requests(client: Client, place: Place) -> None:
+async def wrong_types_are_bad_requests(client: KubeClient, place: Place) -> None:
     """A template's number where text belongs is not even decoded; nothing names the field well."""
     containers: tuple[Any, ...] = (
         "x",
@@ -244,7 +244,7 @@ async def wrong_types_are_bad_requests(client: Client, place: Place) -> None:
     assert error.causes == (("spec.containers", "Required value"),)
 
 
-async def container_names_every_mistake(client: Client, place: Place) -> None:
+async def container_names_every_mistake(client: KubeClient, place: Place) -> None:
     """All at once, so that a user corrects a template once."""
     bad: dict[str, Any] = pod()
     bad["spec"] |= {
@@ -275,7 +275,7 @@ async def container_names_every_mistake(client: Client, place: Place) -> None:
     ]  # fmt: skip
 
 
-async def unknown_fields_of_a_pod_are_said_and_left_out(client: Client, place: Place) -> None:
+async def unknown_fields_of_a_pod_are_said_and_left_out(client: KubeClient, place: Place) -> None:
     """A PaddleJob's template is not checked when it is applied, and a pod is made all the same."""
     bad: dict[str, Any] = pod()
     bad["spec"] |= {"nodeSelectr": {"gpu": "yes"}, "hostPID": False}

@@ -19,17 +19,17 @@ from paddock.kube.client import (
     CONFIG_MAPS,
     PODS,
     Change,
-    Client,
+    KubeClient,
     Query,
 )
 
 if TYPE_CHECKING:
     from kube.twin_place import Place
-    from paddock.kube.client import Client
+    from paddock.kube.client import KubeClient
     from paddock.kube.objects import PaddleJob
 
 
-async def page_by_page_is_one_moment(client: Client, place: Place) -> None:
+async def page_by_page_is_one_moment(client: KubeClient, place: Place) -> None:
     """What is created meanwhile is not in the rest, so the version fits all of it."""
     for name in "abcde":
         await client.create(CONFIG_MAPS, place.namespace, config_map(name, labels={"t": "x"}))
@@ -49,7 +49,7 @@ async def page_by_page_is_one_moment(client: Client, place: Place) -> None:
     assert seen[0].object.metadata.name == "bb"
 
 
-async def rest_of_a_list_expires(client: Client, place: Place) -> None:
+async def rest_of_a_list_expires(client: KubeClient, place: Place) -> None:
     """A slow reader has to begin again."""
     for name in "abc":
         await client.create(TWINS, place.namespace, twin(name))
@@ -61,7 +61,7 @@ async def rest_of_a_list_expires(client: Client, place: Place) -> None:
     assert (error.status, error.reason) == (410, "Expired")
 
 
-async def selectors_choose_by_label_and_field(client: Client, place: Place) -> None:
+async def selectors_choose_by_label_and_field(client: KubeClient, place: Place) -> None:
     """In one namespace or in all."""
     for name, labels in (("a", {"x": "1"}), ("b", {"x": "2", "y": "1"}), ("c", {})):
         await client.create(PODS, place.namespace, pod(name, labels=labels))
@@ -90,7 +90,7 @@ async def selectors_choose_by_label_and_field(client: Client, place: Place) -> N
     assert error.status == 400
 
 
-async def watch_tells_every_change_in_order(client: Client, place: Place) -> None:
+async def watch_tells_every_change_in_order(client: KubeClient, place: Place) -> None:
     """Versions only grow, and the last state of what was deleted comes with a new one."""
     version = await version_of(client, place)
     await client.create(TWINS, place.namespace, twin())
@@ -108,7 +108,7 @@ async def watch_tells_every_change_in_order(client: Client, place: Place) -> Non
     assert seen[3].object.metadata.uid != seen[4].object.metadata.uid
 
 
-async def watch_that_is_open_tells_what_happens_then(client: Client, place: Place) -> None:
+async def watch_that_is_open_tells_what_happens_then(client: KubeClient, place: Place) -> None:
     """The usual case: nothing to tell at first."""
     version = await version_of(client, place)
     reading = asyncio.create_task(changes(client, TWINS, Query(place.namespace), version, 2))
@@ -118,7 +118,7 @@ async def watch_that_is_open_tells_what_happens_then(client: Client, place: Plac
     assert [change.kind for change in await reading] == ["added", "deleted"]
 
 
-async def watch_follows_its_selector(client: Client, place: Place) -> None:
+async def watch_follows_its_selector(client: KubeClient, place: Place) -> None:
     """What no longer fits is deleted for this watcher, with its new state."""
     version = await version_of(client, place, CONFIG_MAPS)
     query = Query(place.namespace, labels="t=x")
@@ -135,7 +135,7 @@ async def watch_follows_its_selector(client: Client, place: Place) -> None:
     ]  # fmt: skip
 
 
-async def watch_from_zero_begins_with_what_there_is(client: Client, place: Place) -> None:
+async def watch_from_zero_begins_with_what_there_is(client: KubeClient, place: Place) -> None:
     """As added; then it goes on."""
     for name in "ab":
         await client.create(TWINS, place.namespace, twin(name))
@@ -145,7 +145,7 @@ async def watch_from_zero_begins_with_what_there_is(client: Client, place: Place
     ]  # fmt: skip
 
 
-async def watch_from_too_old_a_version_is_expired(client: Client, place: Place) -> None:
+async def watch_from_too_old_a_version_is_expired(client: KubeClient, place: Place) -> None:
     """The reader lists again."""
     version = await version_of(client, place)
     await client.create(TWINS, place.namespace, twin())
@@ -158,7 +158,7 @@ async def watch_from_too_old_a_version_is_expired(client: Client, place: Place) 
     assert (error.status, error.reason) == (410, "Expired")
 
 
-async def watch_ends_when_asked_with_a_bookmark(client: Client, place: Place) -> None:
+async def watch_ends_when_asked_with_a_bookmark(client: KubeClient, place: Place) -> None:
     """Two seconds before its end a quiet watch is told the version, to go on from there."""
     version = await version_of(client, place)
     await client.create(CONFIG_MAPS, place.namespace, config_map("a"))  # another kind's version

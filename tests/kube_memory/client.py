@@ -1,4 +1,4 @@
-"""MemoryClient: the Client of a MemoryServer. Decoding and faults here, the API's rules there."""
+"""MemoryClient: the KubeClient of a MemoryServer. Decoding and faults here, rules there."""
 
 from __future__ import annotations
 

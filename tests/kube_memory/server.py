@@ -135,7 +135,7 @@ class MemoryServer:
         dry_run: bool = False,
         warn: Warn | None = None,
     ) -> Stored:
-        """Store a new object, or with dry_run only say what it would be. warn: as of a Client."""
+        """Store a new object, or with dry_run say what it would be. warn: as of KubeClient."""
         self._served(resource)
         scope = self._scope(resource, namespace)
         return writes.create(self, resource, scope, manifest, dry_run=dry_run, warn=warn)

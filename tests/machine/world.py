@@ -12,13 +12,13 @@ from paddock.kube.client import PADDLE_JOBS, PODS, Query
 from paddock.operator.names import LABEL_ATTEMPT
 from paddock.operator.options import Options
 from paddock.operator.run import Operator
-from paddock.operator.runtime.log import Log
+from paddock.operator.runtime.log import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from machine.virtual import VirtualClock
-    from paddock.kube.client import Client, Manifest
+    from paddock.kube.client import KubeClient, Manifest
     from paddock.operator.runtime.controller import Reconcile
 
 QUIET = Options(metrics_address="0", health_address="0")
@@ -54,7 +54,7 @@ class World:
         self.rng = Random(seed)
         self.server = MemoryServer(now=clock.now)
         self.lines: list[str] = []
-        self.log = Log(self.lines.append, clock, level="debug", form="text")
+        self.log = Logger(self.lines.append, clock, level="debug", form="text")
         self.made: list[tuple[str, str]] = []  # (pod, attempt), in the order they were made
         self._tasks = [
             asyncio.ensure_future(self._tick()), asyncio.ensure_future(self._write_down())
@@ -66,7 +66,7 @@ class World:
         *,
         reconcile: Reconcile = toy.reconcile,
         options: Options = QUIET,
-        client: Client | None = None,
+        client: KubeClient | None = None,
         pause: Callable[[], Awaitable[None]] | None = None,
     ) -> Copy:
         """Start an operator. client: its own by default, paused as it is told."""

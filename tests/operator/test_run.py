@@ -16,7 +16,7 @@ from paddock.errors import UsageError
 from paddock.kube.client import PADDLE_JOBS, PODS
 from paddock.operator.run import Operator, own_namespace
 from paddock.operator.runtime.clock import SystemClock
-from paddock.operator.runtime.log import Log
+from paddock.operator.runtime.log import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,7 +35,7 @@ class Run:
         self._heard = asyncio.Event()
         self.operator = Operator(
             self.server.client(), options, toy.reconcile,
-            clock=clock, rng=Random(0), log=Log(self._hear, clock, level="debug", form="text"),
+            clock=clock, rng=Random(0), log=Logger(self._hear, clock, level="debug", form="text"),
             identity="operator-0",
         )  # fmt: skip
 

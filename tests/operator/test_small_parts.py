@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.kube.objects import (
-    Condition,
     ContainerState,
+    ContainerStateTerminated,
     ContainerStatus,
+    KubeCondition,
     Meta,
     PaddleJob,
     Pod,
     PodStatus,
-    Terminated,
 )
 from paddock.operator import names
 from paddock.operator.decision import Observed
@@ -143,7 +143,7 @@ def test_times_before_1970_are_none() -> None:
 @pytest.mark.parametrize(("phase", "restarts"), [("Pending", 4), ("Running", 1)])
 def test_init_containers_are_counted_until_the_pod_runs(phase: str, restarts: int) -> None:
     """One that fails for ever never lets the pod run; a sidecar is not the program."""
-    ended = ContainerState(terminated=Terminated(2, message="no data"))
+    ended = ContainerState(terminated=ContainerStateTerminated(2, message="no data"))
     pod = Pod(status=PodStatus(
         phase,
         initContainerStatuses=(ContainerStatus("init", restartCount=3, lastState=ended),),
@@ -160,8 +160,8 @@ def test_a_pod_that_was_evicted_before_it_ended_is_no_success(told: str, state: 
 
     The times are those of a pod of Kueue 0.17 on Kubernetes 1.34 that exits 0 on SIGTERM.
     """
-    ended = Terminated(0, reason="Completed", finishedAt="2026-11-24T16:29:39Z")
-    evicted = Condition("DisruptionTarget", "True", "EvictionByEvictionAPI",
+    ended = ContainerStateTerminated(0, reason="Completed", finishedAt="2026-11-24T16:29:39Z")
+    evicted = KubeCondition("DisruptionTarget", "True", "EvictionByEvictionAPI",
                         lastTransitionTime=f"2026-11-24T16:29:{told}Z")  # fmt: skip
     pod = Pod(
         Meta(deletionTimestamp="2026-11-24T16:29:41Z", deletionGracePeriodSeconds=0),

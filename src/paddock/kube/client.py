@@ -1,6 +1,6 @@
 """The few calls an operator makes of an API server, and how they fail.
 
-``Client`` is implemented by http_client.py (the real one) and, for tests, by an API server in
+``KubeClient`` is implemented by http_client.py (the real one) and, for tests, by an API server in
 memory (tests/kube_memory); both pass tests/kube/test_client_twins.py.
 """
 
@@ -102,7 +102,7 @@ class Query:
     limit: int = field(default=500, compare=False)
 
 
-class Client(Protocol):
+class KubeClient(Protocol):
     """Every call raises KubeError, and nothing else, when the server refuses or is away."""
 
     async def get(self, resource: Resource[T], namespace: str, name: str) -> T:

@@ -1,4 +1,4 @@
-"""HttpClient: the Client of a real API server.
+"""HttpClient: the KubeClient of a real API server.
 
 Requests are our own (raw paths, JSON straight into the slim shapes); lightkube gives configuration,
 credentials and TLS, httpx2 what lies between. HTTP/1.1, not h2: there every watch has a connection
@@ -54,7 +54,7 @@ def ignore(_: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class HttpOptions:
     """How calls are made. No call waits here: whoever makes many of them limits them.
 
     idle_seconds: of a watch; bookmarks come every minute or so. warn: told of every Warning header,
@@ -84,7 +84,7 @@ class _Request:
 class HttpClient:
     """A Client; make it with ``open_client`` and ``close`` it."""
 
-    def __init__(self, http: httpx2.AsyncClient, options: Options) -> None:
+    def __init__(self, http: httpx2.AsyncClient, options: HttpOptions) -> None:
         self._http = http
         self._options = options
         call = options.answer_seconds
@@ -291,9 +291,9 @@ class HttpClient:
         return KubeError(f"{request.said}: no answer from {where}: {why}")
 
 
-def open_client(config: SingleConfig, options: Options | None = None) -> HttpClient:
+def open_client(config: SingleConfig, options: HttpOptions | None = None) -> HttpClient:
     """A client for that cluster (connect.find_config). Raises UsageError, connects to nothing."""
-    return HttpClient(open_http(config), options or Options())
+    return HttpClient(open_http(config), options or HttpOptions())
 
 
 @functools.lru_cache(maxsize=1024)

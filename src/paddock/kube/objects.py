@@ -64,7 +64,7 @@ class Meta(msgspec.Struct, frozen=True):
         return (self.annotations or {}).get(name, "")
 
 
-class Condition(msgspec.Struct, frozen=True, gc=False):
+class KubeCondition(msgspec.Struct, frozen=True, gc=False):
     """One condition of a pod, or of a PodGroup."""
 
     type: str = ""
@@ -74,20 +74,20 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
     lastTransitionTime: str | None = None
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
+class ContainerStateWaiting(msgspec.Struct, frozen=True, gc=False):
     """Why a container has not started."""
 
     reason: str | None = None
     message: str | None = None
 
 
-class Running(msgspec.Struct, frozen=True, gc=False):
+class ContainerStateRunning(msgspec.Struct, frozen=True, gc=False):
     """A container that runs."""
 
     startedAt: str | None = None
 
 
-class Terminated(msgspec.Struct, frozen=True, gc=False):
+class ContainerStateTerminated(msgspec.Struct, frozen=True, gc=False):
     """How a container ended. message: its termination message, here the end of its log."""
 
     exitCode: int = 0
@@ -100,9 +100,9 @@ class Terminated(msgspec.Struct, frozen=True, gc=False):
 class ContainerState(msgspec.Struct, frozen=True, gc=False):
     """Exactly one of the three is set; none means waiting."""
 
-    waiting: Waiting | None = None
-    running: Running | None = None
-    terminated: Terminated | None = None
+    waiting: ContainerStateWaiting | None = None
+    running: ContainerStateRunning | None = None
+    terminated: ContainerStateTerminated | None = None
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, gc=False):
@@ -129,7 +129,7 @@ class PodStatus(msgspec.Struct, frozen=True, gc=False):
     message: str | None = None
     podIP: str | None = None
     hostIP: str | None = None
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[KubeCondition, ...] | None = None
     initContainerStatuses: tuple[ContainerStatus, ...] | None = None
     containerStatuses: tuple[ContainerStatus, ...] | None = None
 
@@ -159,7 +159,7 @@ class PodGroupStatus(msgspec.Struct, frozen=True, gc=False):
     """status of a PodGroup. Volcano and scheduler-plugins have the phase, Volcano says why, too."""
 
     phase: str = ""
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[KubeCondition, ...] | None = None
 
 
 class PodGroup(msgspec.Struct, frozen=True, gc=False):

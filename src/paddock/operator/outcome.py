@@ -31,7 +31,7 @@ from paddock.kube.objects import ContainerStatus, seconds
 from paddock.operator import names
 
 if TYPE_CHECKING:
-    from paddock.kube.objects import Pod, Terminated
+    from paddock.kube.objects import ContainerStateTerminated, Pod
     from paddock.operator.spec import Cause, RoleName
 
 State = Literal["pending", "starting", "running", "succeeded", "failed", "lost"]
@@ -153,7 +153,7 @@ def _counted(pod: Pod) -> tuple[ContainerStatus, ...]:
 
 def _judge(
     pod: Pod, containers: tuple[ContainerStatus, ...]
-) -> tuple[State, Cause | None, Terminated | None, str]:
+) -> tuple[State, Cause | None, ContainerStateTerminated | None, str]:
     """State, cause, the container that ended it, and a clause for people."""
     status = pod.status
     is_over = status.phase in ("Succeeded", "Failed")
@@ -178,7 +178,7 @@ def _judge(
 
 def _judge_failed(
     pod: Pod, containers: tuple[ContainerStatus, ...]
-) -> tuple[State, Cause | None, Terminated | None, str]:
+) -> tuple[State, Cause | None, ContainerStateTerminated | None, str]:
     status = pod.status
     every = (*(status.initContainerStatuses or ()), *containers)
     ended = [c.state.terminated for c in every if c.state.terminated is not None]
@@ -212,7 +212,7 @@ def _ended_by_itself(pod: Pod) -> bool:
     return any(e is not None and seconds(e.finishedAt) < _told_at(pod) for e in ends)
 
 
-def _judge_exit(ended: Terminated) -> tuple[Cause, Terminated, str]:
+def _judge_exit(ended: ContainerStateTerminated) -> tuple[Cause, ContainerStateTerminated, str]:
     words = last_words(ended.message)
     tail = f" ({words})" if words else ""
     if ended.reason == "OOMKilled":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from paddock.kube.client import CRDS, SERVICES, Resource
-from paddock.kube.objects import Condition, Meta, Object
+from paddock.kube.objects import KubeCondition, Meta, Object
 from paddock.operator.outcome import waits_for
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ HINTS = {
 
 
 class DefinitionStatus(msgspec.Struct, frozen=True):
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[KubeCondition, ...] | None = None
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class DeploymentStatus(msgspec.Struct, frozen=True):
     replicas: int = 0
     updatedReplicas: int = 0
     availableReplicas: int = 0
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[KubeCondition, ...] | None = None
 
 
 class Deployment(msgspec.Struct, frozen=True):

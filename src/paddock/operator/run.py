@@ -21,15 +21,15 @@ from paddock.operator.runtime.controller import Controller
 from paddock.operator.runtime.events import Recorder
 from paddock.operator.runtime.guard import GuardedClient, TokenBucket
 from paddock.operator.runtime.health import HttpServer, probe, read_address
-from paddock.operator.runtime.lease import Elector
-from paddock.operator.runtime.log import Log
+from paddock.operator.runtime.lease import LeaderElector
+from paddock.operator.runtime.log import Logger
 from paddock.operator.runtime.metrics import Metrics
 from paddock.watch.metrics import CONTENT_TYPE, rss_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.kube.client import Client
+    from paddock.kube.client import KubeClient
     from paddock.operator.options import Options
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.controller import Reconcile
@@ -44,19 +44,19 @@ class Operator:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         options: Options,
         reconcile: Reconcile,
         *,
         clock: Clock,
         rng: Random,
-        log: Log,
+        log: Logger,
         identity: str,
     ) -> None:
         self.metrics = Metrics()
         self._options = options
         self._log = log
-        self.elector: Elector | None = None
+        self.elector: LeaderElector | None = None
         bucket = TokenBucket(options.qps, options.burst) if options.qps > 0 else None
         # What is done whether this process leads or not.
         unfenced = GuardedClient(
@@ -64,7 +64,7 @@ class Operator:
         )
         self._access = Access(unfenced, clock=clock, log=log)
         if options.leader_elect:
-            self.elector = Elector(
+            self.elector = LeaderElector(
                 unfenced,
                 namespace=options.lease_namespace or own_namespace(),
                 identity=identity,
@@ -163,11 +163,11 @@ class Operator:
 async def run_operator(options: Options, stop: asyncio.Event, reconcile: Reconcile) -> None:
     """Work on the cluster that the options name until ``stop`` is set. Raises UsageError."""
     clock = SystemClock()
-    log = Log(_write, clock, level=options.log_level, form=options.log_format)
+    log = Logger(_write, clock, level=options.log_level, form=options.log_format)
     for line in options.said:
         log.warning(line)
     config = connect.find_config(options.kubeconfig, options.context)
-    client = http_client.open_client(config, http_client.Options(warn=_warner(log)))
+    client = http_client.open_client(config, http_client.HttpOptions(warn=_warner(log)))
     identity = f"{socket.gethostname()}_{os.urandom(4).hex()}"
     log.info(
         "starting", version=__version__, cluster=config.cluster.server, identity=identity,
@@ -215,7 +215,7 @@ def own_namespace() -> str:
         return NAMESPACE
 
 
-def _warner(log: Log) -> Callable[[str], None]:
+def _warner(log: Logger) -> Callable[[str], None]:
     """Shows each warning of the API server once."""
     seen: set[str] = set()
 

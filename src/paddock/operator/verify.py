@@ -20,7 +20,7 @@ from paddock.operator.runtime.lease import LABELS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from paddock.kube.client import Client
+    from paddock.kube.client import KubeClient
 
 # A dead leader's lease is taken when it has run out, and it may take a pod until one is there.
 LEADER_SECONDS_MAX = 30.0
@@ -47,7 +47,7 @@ def verify(given: dict[str, str]) -> str:
     return asyncio.run(main())
 
 
-async def look(client: Client, namespace: str, lease: str, served: Sequence[str]) -> str:
+async def look(client: KubeClient, namespace: str, lease: str, served: Sequence[str]) -> str:
     """One line of what works. served: namespaces whose jobs it serves, none for all.
 
     Raises PaddockError with everything that does not.
@@ -78,7 +78,7 @@ async def look(client: Client, namespace: str, lease: str, served: Sequence[str]
     return f"{leader} leads and serves the jobs of {', '.join(served) or 'all namespaces'}"
 
 
-async def _renewals(client: Client) -> set[tuple[str, str]]:
+async def _renewals(client: KubeClient) -> set[tuple[str, str]]:
     """Who holds which operator's lease since when: each release of the chart has its own."""
     try:
         page = await client.page(LEASES, Query(labels=OURS))
@@ -95,7 +95,7 @@ async def _renewals(client: Client) -> set[tuple[str, str]]:
     }
 
 
-async def _leader(client: Client, query: Query) -> str:
+async def _leader(client: KubeClient, query: Query) -> str:
     """Whoever renews the lease next. Raises TimeoutError, a moment before the caller's limit."""
     page = await client.page(LEASES, query)
     old = {lease.spec.renewTime for lease in page.items}

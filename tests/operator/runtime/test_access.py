@@ -24,12 +24,12 @@ from paddock.operator.run import Operator
 from paddock.operator.runtime.access import ALLOWED_SECONDS, Access, Certificate
 from paddock.operator.runtime.clock import SystemClock
 from paddock.operator.runtime.health import HttpServer
-from paddock.operator.runtime.log import Log
+from paddock.operator.runtime.log import Logger
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from paddock.kube.client import Client
+    from paddock.kube.client import KubeClient
 
 
 @dataclass
@@ -69,8 +69,8 @@ class Clock(SystemClock):
 
 def access(reviews: Reviews, clock: Clock, said: list[str] | None = None) -> Access:
     """What asks these reviews."""
-    client: Client = reviews  # type: ignore[assignment]  # create is all that is called
-    log = Log((said if said is not None else []).append, clock, level="info", form="text")
+    client: KubeClient = reviews  # type: ignore[assignment]  # create is all that is called
+    log = Logger((said if said is not None else []).append, clock, level="info", form="text")
     return Access(client, clock=clock, log=log)
 
 
@@ -186,7 +186,7 @@ def operator(address: str, health: str, folder: Path) -> Operator:
     )
     return Operator(
         MemoryServer(now=clock.now).client(), options, toy.reconcile,
-        clock=clock, rng=Random(0), log=Log(lambda _: None, clock, level="info", form="text"),
+        clock=clock, rng=Random(0), log=Logger(lambda _: None, clock, level="info", form="text"),
         identity="operator-0",
     )  # fmt: skip
 

@@ -33,7 +33,7 @@ from paddock.operator.reconcile import reconcile
 from paddock.operator.run import Operator
 from paddock.operator.runtime.clock import SystemClock
 from paddock.operator.runtime.lease import RETRY_SECONDS
-from paddock.operator.runtime.log import Log
+from paddock.operator.runtime.log import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -750,7 +750,7 @@ def test_a_huge_job_is_decided_beside_the_others() -> None:
     async def main() -> None:
         server = MemoryServer(now=time.time)
         clock, rng = SystemClock(), Random(0)
-        log = Log(lambda line: None, clock, level="info", form="text")
+        log = Logger(lambda line: None, clock, level="info", form="text")
         operator = Operator(
             server.client("operator"), QUIET, decide,
             clock=clock, rng=rng, log=log, identity="operator",

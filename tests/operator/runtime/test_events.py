@@ -23,7 +23,7 @@ from paddock.operator.runtime.events import (
     Recorder,
 )
 from paddock.operator.runtime.guard import Fence, GuardedClient
-from paddock.operator.runtime.log import Log
+from paddock.operator.runtime.log import Logger
 from paddock.operator.runtime.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Desk:
         )
         self.recorder = Recorder(
             client, clock=clock, rng=Random(0), metrics=self.metrics, instance="operator-0",
-            log=Log(self.lines.append, clock, level="debug", form="text"),
+            log=Logger(self.lines.append, clock, level="debug", form="text"),
         )  # fmt: skip
         self.task = asyncio.ensure_future(self.recorder.run())
 

@@ -13,8 +13,8 @@ from machine.world import World, patch_job
 from paddock.kube.client import CONFIG_MAPS, EVENTS, PADDLE_JOBS, PODS
 from paddock.operator.decision import Create, Decision, Delete, Note, Observed, Patch, Settings
 from paddock.operator.names import LABEL_JOB, LABEL_POD
-from paddock.operator.runtime.executor import Executor, JobMemory
-from paddock.operator.runtime.faults import Faults
+from paddock.operator.runtime.executor import Executor, JobRecord
+from paddock.operator.runtime.faults import FailedCalls
 
 if TYPE_CHECKING:
     from kube_memory import Call
@@ -516,7 +516,7 @@ def test_our_own_pod_that_came_into_the_cache_meanwhile_is_not_waited_for() -> N
         await clock.pass_time(1)
         caches.stores["Pod"].put(made.read(PODS.shape))
         executor = Executor(world.server.client(), caches.stores, clock=clock, log=world.log)
-        memory = JobMemory(job.metadata.uid, 1, Faults(world.rng))
+        memory = JobRecord(job.metadata.uid, 1, FailedCalls(world.rng))
         await executor.carry_out(job, memory, Decision(actions=(action,)))
         assert len(memory.faults) == 0 and len(memory.expectations) == 0
 

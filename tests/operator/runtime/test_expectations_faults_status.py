@@ -14,7 +14,7 @@ from paddock.kube.client import KubeError
 from paddock.kube.objects import NOBODY, Meta, OwnerReference, Pod
 from paddock.operator.decision import OF_FORMER, Create, Delete
 from paddock.operator.runtime.expectations import EXPIRY_SECONDS, Expectations
-from paddock.operator.runtime.faults import PAUSE_MAX_SECONDS, Faults, told_apart
+from paddock.operator.runtime.faults import PAUSE_MAX_SECONDS, FailedCalls, told_apart
 from paddock.operator.runtime.status import canonical, merge_change
 
 if TYPE_CHECKING:
@@ -80,14 +80,14 @@ def refusal(reason: str = "Forbidden", retry_after: float = 0.0) -> KubeError:
     return KubeError("no", status=403, reason=reason, retry_after=retry_after)
 
 
-def record(faults: Faults, action: Action, error: KubeError, at: float) -> None:
+def record(faults: FailedCalls, action: Action, error: KubeError, at: float) -> None:
     """Refused at that monotonic time."""
     faults.record(action, error, now=at + 1000.0, monotonic=at)
 
 
 def test_a_quota_holds_up_every_pod_and_nothing_else() -> None:
     """A hundred pods over quota must be one refused call at a time, not a hundred."""
-    faults = Faults(Random(0))
+    faults = FailedCalls(Random(0))
     record(faults, create("a"), refusal(), 0.0)
     assert faults.hold(create("a"), 0.5)
     assert faults.hold(create("b"), 0.5)
@@ -119,7 +119,7 @@ def test_what_a_deleted_job_leaves_is_nobodys_theft(owner: OwnerReference, reaso
 @pytest.mark.parametrize("reason", [TAKEN, OF_FORMER])
 def test_a_name_that_is_taken_holds_up_that_object_only(reason: str) -> None:
     """Somebody's pod of our third pod's name says nothing about the fourth."""
-    faults = Faults(Random(0))
+    faults = FailedCalls(Random(0))
     record(faults, create("a"), refusal(reason), 0.0)
     assert faults.hold(create("a"), 0.5)
     assert not faults.hold(create("b"), 0.5)
@@ -127,7 +127,7 @@ def test_a_name_that_is_taken_holds_up_that_object_only(reason: str) -> None:
 
 def test_pauses_of_faults_double_up_to_a_limit() -> None:
     """A refusal that lasts for days must not become a load, nor be found out too late."""
-    faults = Faults(Random(0))
+    faults = FailedCalls(Random(0))
     waits = []
     for _ in range(12):
         record(faults, create("a"), refusal(), 0.0)
@@ -140,7 +140,7 @@ def test_pauses_of_faults_double_up_to_a_limit() -> None:
 
 def test_a_server_that_says_when_is_obeyed() -> None:
     """Retry-After is longer than our own pause: coming sooner would make it worse."""
-    faults = Faults(Random(0))
+    faults = FailedCalls(Random(0))
     record(faults, create("a"), refusal("TooManyRequests", 30.0), 0.0)
     (fault,) = faults.all()
     assert faults.wait_seconds(0.0) == 30.0
@@ -149,7 +149,7 @@ def test_a_server_that_says_when_is_obeyed() -> None:
 
 def test_faults_go_when_the_call_succeeds_or_is_no_longer_wanted() -> None:
     """What is over must not be shown as the reason of anything."""
-    faults = Faults(Random(0))
+    faults = FailedCalls(Random(0))
     for name in ("a", "b", "c"):
         record(faults, create(name), refusal(), 0.0)
     faults.succeed(create("a"))
@@ -162,7 +162,7 @@ def test_faults_go_when_the_call_succeeds_or_is_no_longer_wanted() -> None:
 
 def test_a_fault_past_its_time_does_not_make_the_queue_spin() -> None:
     """It was given up behind another one in that pass; the next pass is that other's."""
-    faults = Faults(Random(0))
+    faults = FailedCalls(Random(0))
     record(faults, create("a"), refusal(), 0.0)
     record(faults, create("b"), refusal(), 10.0)
     wait = faults.wait_seconds(10.5)

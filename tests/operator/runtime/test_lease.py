@@ -18,9 +18,9 @@ from paddock.operator.runtime.lease import (
     DURATION_SECONDS,
     RENEW_SECONDS,
     RETRY_SECONDS,
-    Elector,
+    LeaderElector,
 )
-from paddock.operator.runtime.log import Log
+from paddock.operator.runtime.log import Logger
 from paddock.operator.runtime.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ class Candidate:
         self.lines: list[str] = []
         self._clock = clock
         raw = server.client(name, pause=pause) if pause else server.client(name)
-        self.elector = Elector(
+        self.elector = LeaderElector(
             raw, namespace=NAMESPACE, identity=name, clock=clock, rng=Random(name),
-            log=Log(self.lines.append, clock, level="debug", form="text"),
+            log=Logger(self.lines.append, clock, level="debug", form="text"),
         )  # fmt: skip
         self._client = GuardedClient(
             raw, clock=clock, metrics=Metrics(), fence=self.elector.fence, rate=None

@@ -11,7 +11,7 @@ import pytest
 from machine.virtual import VirtualClock, run_virtual
 from paddock.errors import PaddockError, UsageError
 from paddock.operator.runtime.health import HttpServer, probe, read_address
-from paddock.operator.runtime.log import Log
+from paddock.operator.runtime.log import Logger
 from paddock.operator.runtime.metrics import SERIES_MAX, Counter, Histogram, Metrics
 from paddock.watch.metrics import rss_bytes
 
@@ -145,12 +145,12 @@ def test_a_bad_address_is_said(text: str) -> None:
     assert "HOST:PORT" in caught.value.hint
 
 
-def logged(level: Level, form: Format, say: Callable[[Log], None]) -> str:
+def logged(level: Level, form: Format, say: Callable[[Logger], None]) -> str:
     """What that log writes, in made-up time."""
 
     async def main(clock: VirtualClock) -> str:
         lines: list[str] = []
-        say(Log(lines.append, clock, level=level, form=form))
+        say(Logger(lines.append, clock, level=level, form=form))
         return "".join(lines)
 
     return run_virtual(main)
@@ -181,7 +181,7 @@ def test_lower_levels_are_left_out() -> None:
 def test_a_bug_is_logged_with_its_traceback(form: Format) -> None:
     """And an expected failure without one: its message says it all."""
 
-    def bug(log: Log) -> None:
+    def bug(log: Logger) -> None:
         try:
             raise ZeroDivisionError("boom")
         except ZeroDivisionError as error:

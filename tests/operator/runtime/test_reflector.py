@@ -11,14 +11,14 @@ import pytest
 from kube_memory import MemoryServer, refusals
 from machine.virtual import run_virtual
 from paddock.kube.client import PODS, VOLCANO_GROUPS, KubeError, Query
-from paddock.operator.runtime.log import Log
+from paddock.operator.runtime.log import Logger
 from paddock.operator.runtime.reflector import (
     LATEST,
     PAUSE_MAX_SECONDS,
     SEEK_AGAIN_SECONDS,
     Reflector,
 )
-from paddock.operator.runtime.store import Store
+from paddock.operator.runtime.store import ObjectCache
 
 if TYPE_CHECKING:
     from kube_memory import Call
@@ -33,7 +33,7 @@ class Scene:
     ) -> None:
         self.clock = clock
         self.server = MemoryServer(now=clock.now)
-        self.store: Store[Any] = Store({})
+        self.store: ObjectCache[Any] = ObjectCache({})
         self.told: list[str] = []
         self.lines: list[str] = []
         self.restarts = 0
@@ -41,7 +41,7 @@ class Scene:
         self.reflector = Reflector(
             self.server.client(), resource, Query("ml"), self.store,
             clock=clock, rng=Random(0),
-            log=Log(self.lines.append, clock, level="debug", form="text"),
+            log=Logger(self.lines.append, clock, level="debug", form="text"),
             restarted=self._restarted, is_optional=optional,
         )  # fmt: skip
         self.task = asyncio.ensure_future(self.reflector.run())
@@ -125,10 +125,10 @@ def test_a_long_list_comes_in_pages() -> None:
         for n in range(25):
             spec = {"containers": [{"name": "c", "image": "i"}]}
             server.create(PODS, "ml", {"metadata": {"name": f"p{n}"}, "spec": spec})
-        store: Store[Any] = Store({})
+        store: ObjectCache[Any] = ObjectCache({})
         reflector = Reflector(
             server.client(), PODS, Query("ml", limit=10), store,
-            clock=clock, rng=Random(0), log=Log(print, clock, level="error", form="text"),
+            clock=clock, rng=Random(0), log=Logger(print, clock, level="error", form="text"),
             restarted=print, first=LATEST,
         )  # fmt: skip
         task = asyncio.ensure_future(reflector.run())
@@ -156,7 +156,7 @@ def test_pages_that_expire_are_asked_for_anew() -> None:
 
         reflector = Reflector(
             scene.server.client(pause=pause), PODS, Query("ml", limit=2), scene.store,
-            clock=clock, rng=Random(0), log=Log(print, clock, level="error", form="text"),
+            clock=clock, rng=Random(0), log=Logger(print, clock, level="error", form="text"),
             restarted=print, first=LATEST,
         )  # fmt: skip
         task = asyncio.ensure_future(reflector.run())
@@ -379,7 +379,7 @@ def test_a_list_that_never_answers_shows_as_silence() -> None:
         hanging: Any = Hanging()
         reflector = Reflector(
             hanging, PODS, Query(), scene.store, clock=clock, rng=Random(0),
-            log=Log(print, clock, level="error", form="text"), restarted=print,
+            log=Logger(print, clock, level="error", form="text"), restarted=print,
         )  # fmt: skip
         task = asyncio.ensure_future(reflector.run())
         await clock.pass_time(1000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.kube.objects import Meta, Object, OwnerReference
-from paddock.operator.runtime.store import Store
+from paddock.operator.runtime.store import ObjectCache
 
 
 def item(name: str, version: int, *, uid: str = "", owner: str = "") -> Object:
@@ -20,7 +20,9 @@ class Told:
     """A store and what it told: "old version -> new version" of each change."""
 
     def __init__(self) -> None:
-        self.store: Store[Object] = Store({"owner": lambda o: o.metadata.controller_uid})
+        self.store: ObjectCache[Object] = ObjectCache(
+            {"owner": lambda o: o.metadata.controller_uid}
+        )
         self.lines: list[str] = []
         self.store.listen(self._tell)
 

@@ -27,7 +27,7 @@ from typing import Any
 from paddock.backends.kubernetes.objects import STOPPED
 from paddock.backends.kubernetes.pods import CONTAINER, DEFAULT_CONTAINER
 from paddock.backends.types import JobStatus, NodeStatus, RankStatus, State, role_word
-from paddock.kube.objects import Pod, Terminated, seconds
+from paddock.kube.objects import ContainerStateTerminated, Pod, seconds
 
 PHASES: dict[str, State] = {
     "": "pending", "Pending": "pending", "Starting": "starting", "Running": "running",
@@ -271,7 +271,7 @@ def _place(name: str) -> int:
     return int(last) if last.isdigit() else 0
 
 
-def _ends(pod: Pod) -> list[Terminated]:
+def _ends(pod: Pod) -> list[ContainerStateTerminated]:
     found = (container.state.terminated for container in pod.status.containerStatuses or ())
     return [end for end in found if end is not None]
 
@@ -294,7 +294,7 @@ def _blame(pods: Mapping[str, Pod], seen: ObservedJob) -> tuple[int, str]:
     return _code(pods[name]) or last, f"{name}: {note_of(pods[name])}"
 
 
-def _ended(ended: Terminated) -> str:
+def _ended(ended: ContainerStateTerminated) -> str:
     """Return the launcher's sentence (local/runs/record.py); else the last line of the log."""
     sentence = (ended.message or "").strip().rpartition("\n")[2].strip()
     if ended.reason in ("OOMKilled", "ContainerCannotRun", "DeadlineExceeded"):

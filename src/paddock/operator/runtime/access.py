@@ -20,9 +20,9 @@ from paddock.errors import UsageError
 from paddock.kube.client import KubeError, Resource
 
 if TYPE_CHECKING:
-    from paddock.kube.client import Client
+    from paddock.kube.client import KubeClient
     from paddock.operator.runtime.clock import Clock
-    from paddock.operator.runtime.log import Log
+    from paddock.operator.runtime.log import Logger
 
 TOKEN_REVIEWS: Resource[dict[str, Any]] = Resource(
     "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", dict, namespaced=False
@@ -37,7 +37,7 @@ ALLOWED_SECONDS = 60.0  # an answer is believed so long; a scrape asks every hal
 class Access:
     """Asks the API server, once a minute for each caller that is let in."""
 
-    def __init__(self, client: Client, *, clock: Clock, log: Log) -> None:
+    def __init__(self, client: KubeClient, *, clock: Clock, log: Logger) -> None:
         self._client = client
         self._clock = clock
         self._log = log

@@ -12,18 +12,18 @@ from paddock.operator.names import LABEL_JOB, job_uid
 from paddock.operator.runtime.clock import end
 from paddock.operator.runtime.executor import GROUPS, RESOURCES, SEEN_BY
 from paddock.operator.runtime.reflector import ANY, LATEST, SILENT_SECONDS_MAX, Reflector
-from paddock.operator.runtime.store import Store
+from paddock.operator.runtime.store import ObjectCache
 from paddock.operator.status import has_ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from random import Random
 
-    from paddock.kube.client import Client
+    from paddock.kube.client import KubeClient
     from paddock.kube.objects import PaddleJob
     from paddock.operator.decision import Fault, Kind
     from paddock.operator.runtime.clock import Clock
-    from paddock.operator.runtime.log import Log
+    from paddock.operator.runtime.log import Logger
     from paddock.operator.runtime.metrics import Metrics
     from paddock.operator.runtime.store import HasMeta
 
@@ -40,20 +40,22 @@ class Caches:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         namespaces: Sequence[str],
         *,
         clock: Clock,
         rng: Random,
-        log: Log,
+        log: Logger,
         metrics: Metrics,
         is_candidate: bool,
     ) -> None:
-        self.jobs: Store[PaddleJob] = Store({
+        self.jobs: ObjectCache[PaddleJob] = ObjectCache({
             "uid": lambda job: job.metadata.uid,
             "port": lambda job: HAS_PORT if holds_port(job) else "",
         })  # fmt: skip
-        self.stores: dict[Kind, Store[Any]] = {k: Store({"owner": _owner_of}) for k in CHILDREN}
+        self.stores: dict[Kind, ObjectCache[Any]] = {
+            k: ObjectCache({"owner": _owner_of}) for k in CHILDREN
+        }
         self.stores["PaddleJob"] = self.jobs
         self._reflectors = [
             (kind, Reflector(

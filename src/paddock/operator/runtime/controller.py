@@ -18,8 +18,8 @@ from paddock.operator.names import LABEL_JOB, job_uid
 from paddock.operator.runtime.caches import CHILDREN, Caches, field_of, holds_port, host_port
 from paddock.operator.runtime.clock import end
 from paddock.operator.runtime.etcd import find_etcd
-from paddock.operator.runtime.executor import Executor, JobMemory
-from paddock.operator.runtime.faults import Faults
+from paddock.operator.runtime.executor import Executor, JobRecord
+from paddock.operator.runtime.faults import FailedCalls
 from paddock.operator.runtime.guard import FencedError
 from paddock.operator.runtime.queue import Queue
 from paddock.operator.runtime.store import key_of
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
-    from paddock.kube.client import Client
+    from paddock.kube.client import KubeClient
     from paddock.kube.objects import PaddleJob
     from paddock.operator.decision import Decision, Fault, Kind, Observed, Settings
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.events import Recorder
-    from paddock.operator.runtime.log import Log
+    from paddock.operator.runtime.log import Logger
     from paddock.operator.runtime.metrics import Metrics
     from paddock.operator.runtime.store import HasMeta, Key
 
@@ -60,14 +60,14 @@ class Controller:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         reconcile: Reconcile,
         settings: Settings,
         *,
         recorder: Recorder,
         clock: Clock,
         rng: Random,
-        log: Log,
+        log: Logger,
         metrics: Metrics,
         namespaces: Sequence[str] = ("",),
         workers: int = WORKERS,
@@ -83,7 +83,7 @@ class Controller:
         self._workers = workers
         self._is_candidate = is_candidate
         self._queue: Queue[Key] = Queue(clock, rng)
-        self._memory: dict[str, JobMemory] = {}  # by uid
+        self._memory: dict[str, JobRecord] = {}  # by uid
         self._busy_since: dict[int, float] = {}  # by worker
         self._aside = ThreadPoolExecutor(1, "decide")
         self._is_aside_busy = False
@@ -308,7 +308,7 @@ class Controller:
                 self._queue.add(following)
 
     def _plan_next(
-        self, key: Key, memory: JobMemory, decision: Decision, news: Sequence[Fault]
+        self, key: Key, memory: JobRecord, decision: Decision, news: Sequence[Fault]
     ) -> None:
         """When time alone, and nothing that happens, makes another look worthwhile."""
         if news:
@@ -356,13 +356,13 @@ class Controller:
             )
             self._recorder.record(job.metadata, Note("Warning", "InternalError", message))
 
-    def _remembered(self, job: PaddleJob) -> JobMemory:
+    def _remembered(self, job: PaddleJob) -> JobRecord:
         meta = job.metadata
         memory = self._memory.get(meta.uid)
         if memory is None:
-            faults = Faults(self._rng)
+            faults = FailedCalls(self._rng)
             port = host_port(job) if holds_port(job) else 0
-            memory = JobMemory(meta.uid, meta.generation, faults, host_port=port)
+            memory = JobRecord(meta.uid, meta.generation, faults, host_port=port)
             self._memory[meta.uid] = memory
         if memory.generation != meta.generation:
             memory.generation = meta.generation

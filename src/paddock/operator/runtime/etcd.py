@@ -15,10 +15,10 @@ from paddock.kube.objects import Meta
 from paddock.operator.names import ELASTIC_ETCD, ELASTIC_ETCD_PORT
 
 if TYPE_CHECKING:
-    from paddock.kube.client import Client
+    from paddock.kube.client import KubeClient
 
 
-class Port(msgspec.Struct, frozen=True, gc=False):
+class ServicePort(msgspec.Struct, frozen=True, gc=False):
     """One port of a Service."""
 
     port: int = 0
@@ -28,20 +28,20 @@ class Port(msgspec.Struct, frozen=True, gc=False):
 class ServiceSpec(msgspec.Struct, frozen=True, gc=False):
     """spec of a Service, as far as it matters here."""
 
-    ports: tuple[Port, ...] | None = None
+    ports: tuple[ServicePort, ...] | None = None
 
 
-class Service(msgspec.Struct, frozen=True, gc=False):
+class KubeService(msgspec.Struct, frozen=True, gc=False):
     """A Service with its ports."""
 
     metadata: Meta = Meta()
     spec: ServiceSpec = ServiceSpec()
 
 
-SERVICE_PORTS = Resource("", "v1", "services", "Service", Service)
+SERVICE_PORTS = Resource("", "v1", "services", "Service", KubeService)
 
 
-async def find_etcd(client: Client, namespace: str) -> str:
+async def find_etcd(client: KubeClient, namespace: str) -> str:
     """ "host:port", or "" without that Service. Raises KubeError when it cannot be known."""
     try:
         return _address(await client.get(SERVICE_PORTS, namespace, ELASTIC_ETCD))
@@ -51,7 +51,7 @@ async def find_etcd(client: Client, namespace: str) -> str:
         return ""
 
 
-def _address(service: Service) -> str:
+def _address(service: KubeService) -> str:
     """The client port by its name or number, else the first one.
 
     >>> _address(Service(Meta("etcd", "ml"), ServiceSpec((Port(2380, "peer"), Port(2379, "x")))))

@@ -20,11 +20,11 @@ from paddock.operator.runtime.guard import FencedError
 if TYPE_CHECKING:
     from random import Random
 
-    from paddock.kube.client import Client, Manifest
+    from paddock.kube.client import KubeClient, Manifest
     from paddock.kube.objects import Meta
     from paddock.operator.decision import Note
     from paddock.operator.runtime.clock import Clock
-    from paddock.operator.runtime.log import Log
+    from paddock.operator.runtime.log import Logger
     from paddock.operator.runtime.metrics import Metrics
 
 CONTROLLER = "paddock-operator"
@@ -57,11 +57,11 @@ class Recorder:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         *,
         clock: Clock,
         rng: Random,
-        log: Log,
+        log: Logger,
         metrics: Metrics,
         instance: str,
     ) -> None:

@@ -1,7 +1,7 @@
 """Executor: carries out a Decision. Status first, then the actions, group by group.
 
 An operator that is killed in the middle finds its intention in the status, and its objects in the
-cluster; nothing else has to be remembered. What is remembered of a job here (JobMemory) only saves
+cluster; nothing else has to be remembered. What is remembered of a job here (JobRecord) only saves
 calls and waits.
 """
 
@@ -25,18 +25,18 @@ from paddock.operator import words
 from paddock.operator.decision import OF_FORMER, Create, Delete
 from paddock.operator.names import LABEL_GROUP_OF, LABEL_JOB, LABEL_POD, job_uid
 from paddock.operator.runtime.expectations import Expectations
-from paddock.operator.runtime.faults import OF_ONE_OBJECT, Faults, call_of, is_yes, told_apart
+from paddock.operator.runtime.faults import OF_ONE_OBJECT, FailedCalls, call_of, is_yes, told_apart
 from paddock.operator.runtime.status import canonical, merge_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paddock.kube.client import Client, Manifest, PatchKind, Resource, Warn
+    from paddock.kube.client import KubeClient, Manifest, PatchKind, Resource, Warn
     from paddock.kube.objects import PaddleJob
     from paddock.operator.decision import Action, Decision, Kind, Patch
     from paddock.operator.runtime.clock import Clock
-    from paddock.operator.runtime.log import Log
-    from paddock.operator.runtime.store import Key, Store
+    from paddock.operator.runtime.log import Logger
+    from paddock.operator.runtime.store import Key, ObjectCache
 
 GROUPS: tuple[Kind, ...] = ("VolcanoGroup", "CoschedulingGroup")
 RESOURCES: Mapping[Kind, Resource[Any]] = {
@@ -56,12 +56,12 @@ Ended = Literal["done", "conflict", "gone"]
 
 
 @dataclass
-class JobMemory:
+class JobRecord:
     """What is remembered of one job, by uid, while it lives and this process leads."""
 
     uid: str
     generation: int
-    faults: Faults
+    faults: FailedCalls
     expectations: Expectations = field(default_factory=Expectations)
     # The last status sent and what the server made of it, in which version of the job, where that
     # was not the same.
@@ -80,18 +80,18 @@ class Executor:
 
     def __init__(
         self,
-        client: Client,
-        stores: Mapping[Kind, Store[Any]],
+        client: KubeClient,
+        stores: Mapping[Kind, ObjectCache[Any]],
         *,
         clock: Clock,
-        log: Log,
+        log: Logger,
     ) -> None:
         self._client = client
         self._stores = stores
         self._clock = clock
         self._log = log
 
-    async def carry_out(self, job: PaddleJob, memory: JobMemory, decision: Decision) -> Ended:
+    async def carry_out(self, job: PaddleJob, memory: JobRecord, decision: Decision) -> Ended:
         """Write the status, then act; refused actions become faults in memory.
 
         "conflict": the job was another by then, decide again. "gone": there is no such job.
@@ -109,7 +109,7 @@ class Executor:
         return "done"
 
     async def _write_status(
-        self, job: PaddleJob, memory: JobMemory, status: Mapping[str, object]
+        self, job: PaddleJob, memory: JobRecord, status: Mapping[str, object]
     ) -> Ended:
         wanted = canonical(status)
         present = canonical(job.status)
@@ -144,7 +144,7 @@ class Executor:
         return "done"
 
     async def _take_group(
-        self, job: PaddleJob, memory: JobMemory, actions: Sequence[Action]
+        self, job: PaddleJob, memory: JobRecord, actions: Sequence[Action]
     ) -> None:
         """Slow start: 1, 2, 4, ... at once. A refusal ends the group; the rest is for another pass.
 
@@ -185,7 +185,7 @@ class Executor:
             and bool(now.metadata.deletionTimestamp) == bool(job.metadata.deletionTimestamp)
         )
 
-    async def _take(self, job: PaddleJob, memory: JobMemory, action: Action) -> None:
+    async def _take(self, job: PaddleJob, memory: JobRecord, action: Action) -> None:
         """One call. Raises KubeError after writing down the fault."""
         try:
             if isinstance(action, Create) and action.dry_run:
@@ -211,7 +211,7 @@ class Executor:
             raise
         memory.faults.succeed(action)
 
-    async def _create(self, job: PaddleJob, memory: JobMemory, action: Create) -> None:
+    async def _create(self, job: PaddleJob, memory: JobRecord, action: Create) -> None:
         expected = memory.expectations
         token = expected.expect("create", action.kind, action.name, self._clock.monotonic())
         warnings: list[str] = []
@@ -273,7 +273,7 @@ class Executor:
                            name=action.name, label=label)  # fmt: skip
         return False
 
-    async def _delete(self, job: PaddleJob, memory: JobMemory, action: Delete) -> None:
+    async def _delete(self, job: PaddleJob, memory: JobRecord, action: Delete) -> None:
         resource, namespace = RESOURCES[action.kind], job.metadata.namespace
         expected = memory.expectations
         known = self._stores[action.kind].get((namespace, action.name))
@@ -295,7 +295,7 @@ class Executor:
                 expected.withdraw(token)
             raise
 
-    async def _patch(self, job: PaddleJob, memory: JobMemory, action: Patch) -> None:
+    async def _patch(self, job: PaddleJob, memory: JobRecord, action: Patch) -> None:
         resource, namespace = RESOURCES[action.kind], job.metadata.namespace
         expected = memory.expectations
         known = self._stores[action.kind].get((namespace, action.name))

@@ -1,4 +1,4 @@
-"""Faults: calls for one job that were refused, when they may be made again, and what they hold up.
+"""FailedCalls: refused calls of one job, when they may be made again, and what they hold up.
 
 Kept in memory only: after a restart of the operator the first refusal brings them back.
 """
@@ -52,7 +52,7 @@ def is_yes(error: KubeError, *, is_there: bool) -> bool:
     return is_there and (error.reason == "AlreadyExists" or "exceeded quota" in error.message)
 
 
-class Faults:
+class FailedCalls:
     """Of one job. due: monotonic seconds; a Fault's own times are those of the wall clock."""
 
     def __init__(self, rng: Random) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from paddock.kube.client import (
         Change,
-        Client,
+        KubeClient,
         Manifest,
         Page,
         PatchKind,
@@ -90,9 +90,9 @@ class TokenBucket:
 
 
 class GuardedClient:
-    """A Client that is measured and limited, and whose writes the fence may stop.
+    """A KubeClient that is measured and limited, and whose writes the fence may stop.
 
-    Raises what a Client raises, and FencedError. A call that takes longer than it may is a
+    Raises what a KubeClient raises, and FencedError. A call that takes longer than it may is a
     KubeError without an answer. A 429 or 503 that says how long to wait is waited for and asked
     again, TRIES_MAX times in all, keeping its place among those in flight: others wait as well.
 
@@ -102,7 +102,7 @@ class GuardedClient:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         *,
         clock: Clock,
         metrics: Metrics,

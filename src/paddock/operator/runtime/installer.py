@@ -59,7 +59,7 @@ from paddock.operator.runtime.clock import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from paddock.kube.client import Client, Manifest, Resource
+    from paddock.kube.client import KubeClient, Manifest, Resource
     from paddock.kube.objects import Meta, Pod
     from paddock.operator.runtime.clock import Clock
 
@@ -89,7 +89,7 @@ class Installer:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         install: Install,
         *,
         clock: Clock,

@@ -27,16 +27,16 @@ from paddock.operator.names import LEASE
 from paddock.operator.runtime.clock import TimeLimit, end
 from paddock.operator.runtime.guard import Fence
 from paddock.operator.runtime.reflector import Reflector
-from paddock.operator.runtime.store import Store
+from paddock.operator.runtime.store import ObjectCache
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
-    from paddock.kube.client import Client
+    from paddock.kube.client import KubeClient
     from paddock.kube.objects import Lease
     from paddock.operator.runtime.clock import Clock
-    from paddock.operator.runtime.log import Log
+    from paddock.operator.runtime.log import Logger
 
 # `paddock operator check` finds the leases of all releases by it.
 LABELS = {"app.kubernetes.io/part-of": "paddock"}
@@ -50,7 +50,7 @@ REFUSED_SECONDS = 0.5  # after a renewal that failed: there is little time left
 RELEASE_SECONDS_MAX = 2.0
 
 
-class Elector:
+class LeaderElector:
     """Runs ``work`` while this process holds the lease. client: one without the fence.
 
     ``fence`` is for the client of ``work``; it is shut unless the lease was renewed lately.
@@ -58,13 +58,13 @@ class Elector:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         *,
         namespace: str,
         identity: str,
         clock: Clock,
         rng: Random,
-        log: Log,
+        log: Logger,
         name: str = LEASE,
     ) -> None:
         self.identity = identity
@@ -78,7 +78,7 @@ class Elector:
         self._record: Lease | None = None  # as last seen, by whomever
         self._record_at = 0.0  # when it was seen to change, monotonic
         self._changed = asyncio.Event()
-        store: Store[Lease] = Store({})
+        store: ObjectCache[Lease] = ObjectCache({})
         store.listen(lambda _, new: self._observe(new))
         query = Query(namespace, fields=f"metadata.name={name}")
         self._reflector = Reflector(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from paddock.operator.runtime.clock import Clock
 
 
-class Log:
+class Logger:
     """Writes lines from a level up. error = a job or the operator suffers; debug = why."""
 
     def __init__(

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from paddock.kube.client import Change, Client, Manifest, Query, Resource
+    from paddock.kube.client import Change, KubeClient, Manifest, Query, Resource
     from paddock.kube.objects import Meta
     from paddock.operator.runtime.clock import Clock
-    from paddock.operator.runtime.log import Log
-    from paddock.operator.runtime.store import Store
+    from paddock.operator.runtime.log import Logger
+    from paddock.operator.runtime.store import ObjectCache
 
 T = TypeVar("T", bound=HasMeta)
 
@@ -57,14 +57,14 @@ class Reflector(Generic[T]):
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         resource: Resource[T],
         query: Query,
-        store: Store[T],
+        store: ObjectCache[T],
         *,
         clock: Clock,
         rng: Random,
-        log: Log,
+        log: Logger,
         restarted: Callable[[str], None],
         first: str = ANY,
         is_optional: bool = False,

@@ -30,7 +30,7 @@ def key_of(item: HasMeta) -> Key:
     return item.metadata.namespace, item.metadata.name
 
 
-class Store(Generic[T]):
+class ObjectCache(Generic[T]):
     """Objects by key. indexers: name of an index -> what of an object is looked up in it.
 
     An index holds no object whose value is "". Listeners are called with (old, new) after each
