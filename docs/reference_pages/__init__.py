@@ -11,7 +11,7 @@ from paddock.cli.family import usage_of
 from paddock.cli.help import commands_of
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.ps.server import options
-from paddock.rec.config.places import World
+from paddock.rec.config.places import ResolveContext
 from paddock.rec.models import reference as models
 from reference_pages import launching, paddock_toml, python
 from reference_pages.paddlejob import reference_text
@@ -47,7 +47,7 @@ def pages() -> dict[str, str]:
         "paddlejob.md": reference_text(),
         "python.md": python.page(),
         "pserver.md": options.page(),
-        "models.md": models.markdown(World("/", {})),
+        "models.md": models.markdown(ResolveContext("/", {})),
         "paddock-toml.schema.json": paddock_toml.schema(),
         **{f"schemas/{name}": text for name, text in schemas().items()},
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.rec.config.words import Request
+from paddock.rec.config.args import RecArgs
 from paddock.rec.engines import command
 from paddock.rec.settings import Cluster, EngineKind, Recipe
 from real.conftest import need_module
@@ -95,7 +95,7 @@ def test_a_killed_worker_goes_on_and_each_batch_is_trained_once(
     """As `paddock rec` starts them they are started again, and find what they have to read."""
     need_module("numpy")
     recipe = Recipe(EngineKind.LOCAL_CLUSTER, (), Cluster(servers=1, workers=2))
-    chosen = command(recipe, Request("c.yaml"), "c.yaml", "python")
+    chosen = command(recipe, RecArgs("c.yaml"), "c.yaml", "python")
     words = chosen.words
     running = world.start(
         *words[words.index("launch") + 1 : words.index("-m", 4)],

@@ -17,7 +17,7 @@ from paddock.rec import checkpoints
 from paddock.rec.data_parallel import DataParallelTables, DataParallelWorkers
 from paddock.rec.learner import SourceBatch, WorkerRank
 from paddock.rec.resume import RunStart
-from paddock.rec.settings import Contract, Saving, Task, TrainingRun
+from paddock.rec.settings import ModelKind, Saving, Task, TrainingRun
 from paddock.rec.sources import ReshardedSource
 from paddock.rec.worker_group import SingleWorker, WorkerOffset, beginning
 
@@ -151,7 +151,7 @@ class Loads:
 def run_of(directory: Path) -> TrainingRun:
     """A training that goes on in a directory."""
     saving = Saving(str(directory))
-    return TrainingRun("t", Task.TRAIN, Contract.BUNDLED, ".", "x", saving=saving, resume=True)
+    return TrainingRun("t", Task.TRAIN, ModelKind.BUNDLED, ".", "x", saving=saving, resume=True)
 
 
 class Share:

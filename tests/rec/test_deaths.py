@@ -28,10 +28,10 @@ from paddock.ps.client.peer import Peer
 from paddock.ps.storage.checkpoint import list_checkpoints, open_checkpoint
 from paddock.rec import loop
 from paddock.rec.checkpoints import SaveSchedule
-from paddock.rec.learner import ChunkSet, Opened, SourceBatch, WorkerRank
+from paddock.rec.learner import ChunkSet, LoadedModel, SourceBatch, WorkerRank
 from paddock.rec.report import TrainingReport
 from paddock.rec.resume import RunStart, resume_point
-from paddock.rec.settings import Contract, Reading, Saving, StrategySpec, Task, TrainingRun
+from paddock.rec.settings import ModelKind, Reading, Saving, StrategySpec, Task, TrainingRun
 from paddock.rec.worker import ServerCheckpoints, source_of
 from paddock.rec.worker_group import NEVER, PsWorkers
 from ps.client.running import Fleet, fleet
@@ -178,7 +178,7 @@ class Mortal:
 
 def run_of(strategy: str, assignment: str, **more: Any) -> TrainingRun:
     """A run of our learner."""
-    return TrainingRun("test", Task.TRAIN, Contract.BUNDLED, ".", "model.py", epochs=EPOCHS,
+    return TrainingRun("test", Task.TRAIN, ModelKind.BUNDLED, ".", "model.py", epochs=EPOCHS,
                reading=Reading(("x",), 2, assignment=assignment),
                strategy=StrategySpec(strategy, GEO_STEP), **more)  # fmt: skip
 
@@ -196,7 +196,7 @@ def live(
     learner = Adding(client)
     place = WorkerRank(team.worker, team.workers, 1)
     share = lambda reading, one: Share(one.worker, one.workers)  # noqa: E731
-    opened = Opened(learner, lambda reading: share(reading, place), share)
+    opened = LoadedModel(learner, lambda reading: share(reading, place), share)
     assert run.reading is not None
     source = source_of(run.reading, run, opened, team, report, place)
     position = team.start(lambda: start.choose(learner, source, can_deal=True))

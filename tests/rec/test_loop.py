@@ -15,7 +15,7 @@ from paddock.rec.checkpoints import SaveSchedule
 from paddock.rec.learner import SourceBatch
 from paddock.rec.loop import evaluate, train
 from paddock.rec.report import TrainingReport
-from paddock.rec.settings import Contract, Saving, Task, TrainingRun
+from paddock.rec.settings import ModelKind, Saving, Task, TrainingRun
 from paddock.rec.worker_group import SingleWorker
 
 
@@ -90,7 +90,7 @@ class Kept:
 
 def run(**more: Any) -> TrainingRun:
     """A run of our learner."""
-    return TrainingRun("test", Task.TRAIN, Contract.BUNDLED, ".", "model.py", **more)
+    return TrainingRun("test", Task.TRAIN, ModelKind.BUNDLED, ".", "model.py", **more)
 
 
 def report() -> TrainingReport:

@@ -22,7 +22,7 @@ from paddock.rec.learner import SourceBatch
 from paddock.rec.online import Online
 from paddock.rec.report import TrainingReport
 from paddock.rec.resume import RunStart
-from paddock.rec.settings import Contract, Reading, Saving, StrategySpec, Task, TrainingRun
+from paddock.rec.settings import ModelKind, Reading, Saving, StrategySpec, Task, TrainingRun
 from paddock.rec.sources import PassSource
 from paddock.rec.worker import ServerCheckpoints
 from paddock.rec.worker_group import NEVER, PsWorkers
@@ -125,7 +125,7 @@ def test_what_does_not_come_ends_the_run_at_the_deadline(tmp_path: Path) -> None
 def life(endpoints: Any, root: Path, saving: Saving, count: int) -> list[str]:
     """A worker's life that ends when so many passes are done; the passes that it trained."""
     with endpoints.client(strategy="async", trainers=1, geo_step=NEVER) as client:
-        run = TrainingRun("o", Task.TRAIN, Contract.BUNDLED, ".", "x", saving=saving, resume=True,
+        run = TrainingRun("o", Task.TRAIN, ModelKind.BUNDLED, ".", "x", saving=saving, resume=True,
                   epochs=ONLINE.numbers[count - 1] + 1, strategy=StrategySpec("async"))  # fmt: skip
         team = PsWorkers(client)
         start = RunStart(run, client, team)

@@ -11,8 +11,8 @@ from paddock.errors import UsageError
 from paddock.rec.preflight import gone_with_pods, preflight
 from paddock.rec.settings import (
     Cluster,
-    Contract,
     EngineKind,
+    ModelKind,
     Reading,
     Recipe,
     Saving,
@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> TrainingRun:
     for name in ("part-0", "part-1"):
         (tmp_path / name).write_text("click:1 1:2\n")
     reading = Reading((str(tmp_path / "part-*"),), 8)
-    return TrainingRun("r", Task.TRAIN, Contract.BUNDLED, ".", "model.py", reading=reading)
+    return TrainingRun("r", Task.TRAIN, ModelKind.BUNDLED, ".", "model.py", reading=reading)
 
 
 def recipe(
@@ -56,7 +56,7 @@ def test_a_data_set_of_ones_own_may_want_directories(run: TrainingRun, tmp_path:
     """Images, a directory for each class. A reader of ours has nothing to read there."""
     (tmp_path / "images" / "class-0").mkdir(parents=True)
     of_images = replace(run, reading=Reading((str(tmp_path / "images"),), 8))
-    preflight(recipe(replace(of_images, contract=Contract.DYGRAPH)))
+    preflight(recipe(replace(of_images, contract=ModelKind.DYGRAPH)))
     with pytest.raises(UsageError, match="has no file of data"):
         preflight(recipe(of_images))
 

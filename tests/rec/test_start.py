@@ -11,7 +11,7 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.storage.checkpoint import MANIFEST
 from paddock.rec import checkpoints
 from paddock.rec.resume import RunStart
-from paddock.rec.settings import Contract, Saving, Task, TrainingRun
+from paddock.rec.settings import ModelKind, Saving, Task, TrainingRun
 from paddock.rec.worker_group import PsWorkers, SingleWorker
 from ps.client.running import fleet
 from rec.test_loop import Counter, Numbers
@@ -31,7 +31,7 @@ class Loaded(Counter):
 
 
 def start_in(root: Path, told: list[str]) -> RunStart:
-    run = TrainingRun("train", Task.TRAIN, Contract.BUNDLED, ".", "model.py")
+    run = TrainingRun("train", Task.TRAIN, ModelKind.BUNDLED, ".", "model.py")
     run = replace(run, saving=Saving(str(root)), resume=True)
     return RunStart(run, None, SingleWorker(), say=told.append)
 
@@ -65,7 +65,7 @@ def test_an_attempt_whose_servers_began_anew_says_what_it_lost(
 ) -> None:
     """It trained everything again from empty tables, and looked like a first one."""
     told: list[str] = []
-    run = TrainingRun("train", Task.TRAIN, Contract.BUNDLED, ".", "model.py", resume=resume)
+    run = TrainingRun("train", Task.TRAIN, ModelKind.BUNDLED, ".", "model.py", resume=resume)
     run = replace(run, saving=Saving(str(tmp_path)))
     for attempts in ((0, 1), (2,)):  # The third has new servers.
         with fleet(1) as servers, servers.client(**SLOW) as client:
@@ -80,7 +80,7 @@ def test_an_attempt_whose_servers_began_anew_says_what_it_lost(
 
 def test_a_worker_without_the_checkpoint_goes_on_where_the_servers_have_it(tmp_path: Path) -> None:
     """Only worker 0 sees it; the others began at batch 0, on tables that had learnt their data."""
-    run = TrainingRun("train", Task.TRAIN, Contract.BUNDLED, ".", "model.py", resume=True)
+    run = TrainingRun("train", Task.TRAIN, ModelKind.BUNDLED, ".", "model.py", resume=True)
     sees, blind = (replace(run, saving=Saving(str(tmp_path / name))) for name in ("a", "b"))
     with fleet(1) as servers, servers.client(**SLOW) as client:
         team = PsWorkers(client, run=0)

@@ -9,7 +9,7 @@ import pytest
 
 from paddock.errors import UsageError
 from paddock.rec import checkpoints
-from paddock.rec.settings import Contract, Saving, StrategySpec, Task, TrainingRun
+from paddock.rec.settings import ModelKind, Saving, StrategySpec, Task, TrainingRun
 from paddock.rec.worker import kept, of_one_strategy
 from paddock.rec.worker_group import PsWorkers
 from ps.client.running import fleet
@@ -17,7 +17,7 @@ from ps.client.running import fleet
 
 def run(name: str, task: Task, strategy: str) -> TrainingRun:
     """A run that does nothing."""
-    return TrainingRun(name, task, Contract.BUNDLED, ".", "x", strategy=StrategySpec(strategy))
+    return TrainingRun(name, task, ModelKind.BUNDLED, ".", "x", strategy=StrategySpec(strategy))
 
 
 def test_a_run_that_judges_takes_the_strategy_of_the_one_that_trains() -> None:

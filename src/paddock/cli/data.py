@@ -206,7 +206,7 @@ def _format(args: ParsedCommand, files: list[DataFile]) -> tuple[str, Format]:
 def _config_reading(config: str | None) -> tuple[Reading, Mapping[str, object]]:
     """The reader settings in a config of `paddock rec`, and all its keys. Raises UsageError."""
     from paddock.rec.config.resolve import resolve
-    from paddock.rec.settings import Contract, Reading
+    from paddock.rec.settings import ModelKind, Reading
 
     nothing = Reading((), 1, "")
     if config is None:
@@ -216,7 +216,7 @@ def _config_reading(config: str | None) -> tuple[Reading, Mapping[str, object]]:
     run = recipe.runs[0]
     reading = run.reading or run.test or nothing
     # A RecDataset makes batches of its own; what it reads is seen in the lines.
-    return replace(reading, reader="") if run.contract is Contract.DYGRAPH else reading, run.config
+    return replace(reading, reader="") if run.contract is ModelKind.DYGRAPH else reading, run.config
 
 
 def _plan(args: ParsedCommand) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from paddock.cli.family import CliCommand, named
 from paddock.cli.main import COMMANDS as NAMES
-from paddock.rec.config.words import TABLE
+from paddock.rec.config.args import TABLE
 
 
 def _run(words: Sequence[str]) -> int:

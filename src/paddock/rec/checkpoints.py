@@ -27,7 +27,7 @@ from paddock.ps.storage.checkpoint import CHAIN_MAX, latest_name, open_checkpoin
 from paddock.ps.storage.files import remove_tree, sync_files, sync_path, writing
 from paddock.rec.learner import Learner
 from paddock.rec.online import Online
-from paddock.rec.settings import Contract, Saving, TrainingRun
+from paddock.rec.settings import ModelKind, Saving, TrainingRun
 from paddock.rec.worker_group import WorkerGroup, WorkerOffset
 
 LATEST = "LATEST"
@@ -213,7 +213,7 @@ class DiskCheckpoints:
             return
         self.learner.refresh()
         is_apart = directory != self.run.saving.directory
-        is_dygraph = self.run.contract is Contract.DYGRAPH
+        is_dygraph = self.run.contract is ModelKind.DYGRAPH
         name = str(epoch) if is_dygraph else f"epoch-{epoch:05d}"
         fill = self.learner.export
         if is_dygraph and not is_apart and self._newest is not None:
@@ -241,7 +241,7 @@ def with_epochs(run: TrainingRun) -> TrainingRun:
     There PaddleRec's infer looks for it, and model_init_path.
     """
     saving = run.saving
-    if run.contract is not Contract.DYGRAPH or saving.export_directory not in (
+    if run.contract is not ModelKind.DYGRAPH or saving.export_directory not in (
         None,
         saving.directory,
     ):

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.spec import TableSpec
-from paddock.rec.bundled.alone import Alone as Tables
-from paddock.rec.bundled.alone import Floats
+from paddock.rec.bundled.local_tables import Floats
+from paddock.rec.bundled.local_tables import LocalTables as Tables
 from paddock.rec.worker_group import SingleWorker, WorkerOffset
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paddock.errors import Problem, UsageError
+from paddock.rec.config.args import RecArgs
 from paddock.rec.config.secret import is_secret
-from paddock.rec.config.words import Request
 from paddock.rec.settings import Cluster, EngineKind, Recipe
 
 WORKER = "paddock.rec.worker"
@@ -33,7 +33,7 @@ class Command:
     env: Mapping[str, str]
 
 
-def command(recipe: Recipe, request: Request, config: str, python: str) -> Command:
+def command(recipe: Recipe, request: RecArgs, config: str, python: str) -> Command:
     """The command of a recipe. config: the config.yaml, as a path of this machine."""
     # A cluster without -b passes only inside of one (config/resolve.py).
     is_inside = recipe.engine is EngineKind.CLUSTER and recipe.cluster.backend is None
@@ -52,7 +52,7 @@ def command(recipe: Recipe, request: Request, config: str, python: str) -> Comma
     return Command((python, "-m", "paddock", *_submit(recipe, request, config)), {})
 
 
-def worker_words(request: Request, model: str) -> list[str]:
+def worker_words(request: RecArgs, model: str) -> list[str]:
     """The words of the worker program.
 
     >>> worker_words(Request("c.yaml", options=(("epochs", "2"),), evaluate=True), "c.yaml")
@@ -99,7 +99,7 @@ def _processes(cluster: Cluster) -> list[str]:
     ]  # fmt: skip
 
 
-def _submit(recipe: Recipe, request: Request, config: str) -> list[str]:
+def _submit(recipe: Recipe, request: RecArgs, config: str) -> list[str]:
     """The words of `paddock submit`, which are kept with the job. Raises UsageError: a secret."""
     told = [key for key, text in request.options if is_secret(key) and "${" not in text]
     if told:
@@ -165,7 +165,7 @@ def _site(cluster: Cluster) -> str:
     return ",".join(words)
 
 
-def package_of(recipe: Recipe, request: Request, config: str) -> tuple[str, str]:
+def package_of(recipe: Recipe, request: RecArgs, config: str) -> tuple[str, str]:
     """The directory that travels: config.yaml's, the models' and the readers'; -m as seen there.
 
     Bundled models travel with the launcher, so a dotted name stays one.

@@ -112,10 +112,10 @@ class Learner(Protocol):
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedModel:
     """A model's folder, opened: what trains, and how its data is read.
 
-    Each contract's package has `open_model(run, client, place) -> Opened` in its `opening` module;
+    Each kind's package has `open_model(run, client, place) -> LoadedModel` in its `loader` module.
     client: a ps.Client, or None without servers. share: the source of any worker's share, so that
     another number of workers can take over what is left of an epoch; None: they cannot.
     """

@@ -18,7 +18,7 @@ from paddock.errors import Problem, UsageError
 from paddock.rec.config.keys import nearest
 from paddock.rec.online import online_of
 from paddock.rec.report import check_events
-from paddock.rec.settings import Contract, EngineKind, Reading, Recipe, Task, TrainingRun
+from paddock.rec.settings import EngineKind, ModelKind, Reading, Recipe, Task, TrainingRun
 
 HEAD_BYTES = 1 << 16
 LINES_MAX = 100
@@ -125,11 +125,11 @@ def _problems(run: TrainingRun, workers: int, written: list[str]) -> list[Proble
 
 
 def _check_data(run: TrainingRun, reading: Reading, workers: int) -> None:
-    if run.contract is Contract.DYGRAPH and all(map(_has_entries, reading.paths)):
+    if run.contract is ModelKind.DYGRAPH and all(map(_has_entries, reading.paths)):
         return  # Some data sets want directories: of images, one for each class.
     files = find_files(reading.paths)
     # Others than bundled models may read every workers-th batch.
-    if reading.assignment != "dynamic" and run.contract is Contract.BUNDLED:
+    if reading.assignment != "dynamic" and run.contract is ModelKind.BUNDLED:
         assign(files, workers)
 
 
@@ -158,7 +158,7 @@ def missing_data(runs: Sequence[TrainingRun], key_of: Callable[[str], str]) -> I
                 parent = os.path.dirname(path)
                 names = os.listdir(parent) if os.path.isdir(parent) else []
                 hint = nearest(os.path.basename(path), names, "write a directory")
-                if run.contract is Contract.BUNDLED:
+                if run.contract is ModelKind.BUNDLED:
                     hint = f"paddock data generate makes some; or -o {key}=DIR"
                 yield Problem(f"{key}: {path} does not exist", hint)
             elif os.path.isdir(path) and not os.listdir(path):

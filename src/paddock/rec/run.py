@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable, Sequence
 
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, problem_text
-from paddock.rec.config import shown
-from paddock.rec.config.places import World, find_config
-from paddock.rec.config.resolve import resolve_request
+from paddock.rec.config import dry_run
+from paddock.rec.config.args import read_args
+from paddock.rec.config.places import ResolveContext, find_config
+from paddock.rec.config.resolve import resolve_args
 from paddock.rec.config.secret import HIDDEN, is_secret
-from paddock.rec.config.words import read_words
 from paddock.rec.engines import command, quoted
 from paddock.rec.preflight import preflight
 
@@ -27,19 +27,19 @@ def run(argv: Sequence[str], check: Callable[[Sequence[str]], None] | None = Non
 
     check: of the words after `paddock submit`, what that would refuse; for a dry run.
     """
-    request = read_words(argv)
-    world = World(os.getcwd(), os.environ)
-    recipe = resolve_request(request, world)
+    request = read_args(argv)
+    world = ResolveContext(os.getcwd(), os.environ)
+    recipe = resolve_args(request, world)
     chosen = command(recipe, request, find_config(request.model, world), sys.executable)
     if request.dry_run:
         if check is not None and chosen.words[1:4] == ("-m", "paddock", "submit"):
             check(chosen.words[4:])
         words = _masked(chosen.words)
         if request.json:
-            found = shown.document(recipe, words)
+            found = dry_run.document(recipe, words)
             sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=1) + "\n")
         else:
-            sys.stdout.write(shown.text(recipe, quoted(words)))
+            sys.stdout.write(dry_run.text(recipe, quoted(words)))
         return 0
     odd = [] if request.role == "WORKER" else preflight(recipe)
     for warning in (*recipe.warnings, *odd):

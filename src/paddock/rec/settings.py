@@ -26,7 +26,7 @@ class Task(Enum):
     EVALUATE = "evaluate"
 
 
-class Contract(Enum):
+class ModelKind(Enum):
     """What the model's folder has."""
 
     BUNDLED = "bundled"  # model.py with a description for torch and Paddle, of ours
@@ -95,7 +95,7 @@ class TrainingRun:
 
     name: str
     task: Task
-    contract: Contract
+    contract: ModelKind
     model_directory: str
     model_file: str
     framework: str = "paddle"  # paddle | torch

@@ -33,7 +33,7 @@ from paddock.rec.checkpoints import (
 from paddock.rec.data_parallel import DataParallelTables, DataParallelWorkers
 from paddock.rec.learner import (
     ChunkedSource,
-    Opened,
+    LoadedModel,
     ReshardableSource,
     Source,
     WorkerRank,
@@ -42,14 +42,14 @@ from paddock.rec.online import Online, online_of
 from paddock.rec.preflight import not_dynamic
 from paddock.rec.report import Curves, TrainingReport, format_numbers, open_events
 from paddock.rec.resume import RunStart, is_of_servers, load
-from paddock.rec.settings import Contract, Reading, Task, TrainingRun
+from paddock.rec.settings import ModelKind, Reading, Task, TrainingRun
 from paddock.rec.sources import LeasedSource, PassSource, ReshardedSource, best, examples
 from paddock.rec.worker_group import NEVER, PsWorkers, SingleWorker, WorkerGroup
 
 OPENINGS = {
-    Contract.BUNDLED: "paddock.rec.bundled.opening",
-    Contract.DYGRAPH: "paddock.rec.dygraph.opening",
-    Contract.HOOKS: "paddock.rec.hooks.opening",
+    ModelKind.BUNDLED: "paddock.rec.bundled.loader",
+    ModelKind.DYGRAPH: "paddock.rec.dygraph.loader",
+    ModelKind.HOOKS: "paddock.rec.compat.loader",
 }
 SERVERS, WORKERS = "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINERS_NUM"
 ATTEMPTS = ("PADDOCK_ATTEMPT", "PADDOCK_JOB_ATTEMPT")  # the launcher's; an operator's
@@ -130,7 +130,7 @@ def carry_out(run: TrainingRun, number: int = 0) -> Mapping[str, float]:
         servers = 0 if client is None else len(client.place.endpoints)
         place = WorkerRank(group.worker, group.workers, servers)
         opening = importlib.import_module(OPENINGS[run.contract])
-        opened: Opened = opening.open_model(run, tables if client is None else client, place)
+        opened: LoadedModel = opening.open_model(run, tables if client is None else client, place)
         if run.task is Task.EVALUATE:
             numbers = _evaluate(run, opened, client, group, report)
         else:
@@ -168,7 +168,7 @@ def _copied(run: TrainingRun, client: ps.Client | None) -> Iterator[DataParallel
         return
     from paddock.rec.bundled.learner import framework_of
 
-    framework = run.framework if run.contract is Contract.BUNDLED else "paddle"
+    framework = run.framework if run.contract is ModelKind.BUNDLED else "paddle"
     module = framework_of(replace(run, framework=framework))
     try:
         group = module.GROUP()
@@ -185,7 +185,7 @@ def _copied(run: TrainingRun, client: ps.Client | None) -> Iterator[DataParallel
 
 def _train(
     run: TrainingRun,
-    opened: Opened,
+    opened: LoadedModel,
     client: ps.Client | None,
     group: WorkerGroup,
     report: TrainingReport,
@@ -264,7 +264,7 @@ def _train(
 def source_of(
     reading: Reading,
     run: TrainingRun,
-    opened: Opened,
+    opened: LoadedModel,
     group: WorkerGroup,
     report: TrainingReport,
     place: WorkerRank,
@@ -282,7 +282,7 @@ def source_of(
     return LeasedSource(run, source.chunk_set(), group, opened.learner, report.line)
 
 
-def _dealt(opened: Opened, place: WorkerRank) -> Callable[[Reading], Source]:
+def _dealt(opened: LoadedModel, place: WorkerRank) -> Callable[[Reading], Source]:
     """The sources of a model, which can go on after another number of workers if its own can."""
     share = opened.share
     if share is None:
@@ -292,7 +292,7 @@ def _dealt(opened: Opened, place: WorkerRank) -> Callable[[Reading], Source]:
 
 def _evaluate(
     run: TrainingRun,
-    opened: Opened,
+    opened: LoadedModel,
     client: ps.Client | None,
     group: WorkerGroup,
     report: TrainingReport,
@@ -341,7 +341,7 @@ def _judged(run: TrainingRun) -> list[str | None]:
     if root is None:
         return [None]
     found = checkpoints.names(root)
-    if run.contract is Contract.DYGRAPH:  # With servers the others have no rec.pdparams.
+    if run.contract is ModelKind.DYGRAPH:  # With servers the others have no rec.pdparams.
         found = [name for name in found if name.isdigit()] or found
     if run.evaluate_epochs is not None:
         first, last = run.evaluate_epochs

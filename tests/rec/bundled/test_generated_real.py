@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddock.data.generate.on_demand import generated
-from paddock.rec.bundled.opening import open_model
+from paddock.rec.bundled.loader import open_model
 from paddock.rec.learner import WorkerRank
 from paddock.rec.settings import Reading
 from rec.models.made import MODELS, run_of

@@ -13,7 +13,7 @@ import pytest
 from paddock import ps
 from paddock.errors import PaddockError, UsageError
 from paddock.rec.bundled.learner import BundledLearner, framework_of
-from paddock.rec.bundled.opening import open_model
+from paddock.rec.bundled.loader import open_model
 from paddock.rec.learner import WorkerRank
 from paddock.rec.worker import carry_out
 from ps.adapters.served import servers

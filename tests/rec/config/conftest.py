@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import UsageError
-from paddock.rec.config.places import World
+from paddock.rec.config.places import ResolveContext
 from paddock.rec.config.resolve import resolve
 from paddock.rec.settings import Recipe
 
@@ -90,9 +90,9 @@ class Bench:
             path.write_text(textwrap.dedent(text))
 
     @property
-    def world(self) -> World:
+    def world(self) -> ResolveContext:
         """What the words are resolved in."""
-        return World(str(self.root), self.env, self.root / "site/paddock/rec/models")
+        return ResolveContext(str(self.root), self.env, self.root / "site/paddock/rec/models")
 
     def resolve(self, *words: str) -> Recipe:
         """The recipe of a command line."""

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paddock.errors import UsageError
-from paddock.rec.config.places import World
+from paddock.rec.config.dry_run import rows, text
+from paddock.rec.config.places import ResolveContext
 from paddock.rec.config.resolve import resolve
-from paddock.rec.config.shown import rows, text
 from rec.config.test_golden import BACKEND, FLAT, GOLDEN
 
 TEXTS = [path.read_text("utf-8") for path in sorted(GOLDEN.glob("*.yaml"))]
@@ -74,7 +74,7 @@ def test_no_file_makes_a_traceback(
         words = ["-m", "config.yaml", "-b", "backend.yaml", *(["--evaluate"] if judges else [])]
         words += [word for option in options for word in ("-o", option)]
         try:
-            recipe = resolve(words, World(folder, {"HOME": folder}))
+            recipe = resolve(words, ResolveContext(folder, {"HOME": folder}))
         except UsageError as error:
             assert error.problems
             assert all(problem.message for problem in error.problems)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from paddock.rec.config.args import read_args
+from paddock.rec.config.dry_run import text
 from paddock.rec.config.places import find_config
-from paddock.rec.config.resolve import resolve_request
-from paddock.rec.config.shown import text
-from paddock.rec.config.words import read_words
+from paddock.rec.config.resolve import resolve_args
 from paddock.rec.engines import command, quoted
 from rec.config.conftest import DYGRAPH, Bench
 
@@ -54,9 +54,9 @@ def test_a_dry_run_shows_every_setting_and_its_source(
     bench.put({"backend.yaml": BACKEND, "backend_flat.yaml": FLAT, "case/dygraph_model.py": DYGRAPH,
                "case/net.py": "", "case/my_reader.py": ""})  # fmt: skip
     (bench.root / "case/config.yaml").write_text(source)
-    request = read_words(words)
+    request = read_args(words)
     world = replace(bench.world, cwd=str(bench.root / "case"))
-    recipe = resolve_request(request, world)
+    recipe = resolve_args(request, world)
     chosen = command(recipe, request, find_config(request.model, world), "python")
     shown = text(recipe, quoted(chosen.words))
     assert "hush" not in shown

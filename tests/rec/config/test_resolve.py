@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from paddock.rec.config.places import World, find_config
+from paddock.rec.config.places import ResolveContext, find_config
 from paddock.rec.config.resolve import resolve
-from paddock.rec.settings import Contract, EngineKind, Task
+from paddock.rec.settings import EngineKind, ModelKind, Task
 from rec.config.conftest import FLUID, HOOKS, TWO, Bench
 
 OLD = """
@@ -63,7 +63,7 @@ def test_a_folder_of_2x_is_read_with_data_relative_to_its_file(bench: Bench) -> 
     recipe = bench.resolve("-m", "two")
     (run,) = recipe.runs
     assert recipe.engine is EngineKind.SINGLE
-    assert run.contract is Contract.DYGRAPH
+    assert run.contract is ModelKind.DYGRAPH
     assert run.reading is not None
     assert run.reading.paths == (str(bench.root / "two/data"),)
     assert run.reading.reader == str(bench.root / "two/my_reader.py")
@@ -166,7 +166,7 @@ def test_the_lists_of_185_are_run_in_the_order_of_mode(bench: Bench) -> None:
     assert (train.name, judge.name) == ("train_it", "judge_it")
     assert (recipe.cluster.servers, recipe.cluster.workers) == (2, 3)
     assert recipe.engine is EngineKind.LOCAL_CLUSTER
-    assert train.contract is Contract.HOOKS
+    assert train.contract is ModelKind.HOOKS
     assert (train.epochs, train.saving.directory, train.saving.every_epochs) == (2, "inc", 1)
     assert judge.evaluate_from == "inc"  # what was trained before it
     assert judge.test is not None
@@ -190,7 +190,7 @@ def test_evaluate_judges_and_trains_nothing(bench: Bench) -> None:
 def test_a_dotted_name_is_a_bundled_model(bench: Bench, name: str) -> None:
     """The first thing a new user types."""
     run = bench.resolve("-m", name).runs[0]
-    assert (run.contract, run.framework, run.epochs) == (Contract.BUNDLED, "torch", 4)
+    assert (run.contract, run.framework, run.epochs) == (ModelKind.BUNDLED, "torch", 4)
     assert run.reading is not None
     assert run.reading.reader == "criteo"
     assert run.hyper["fc_sizes"] == [512, 256]
@@ -217,7 +217,7 @@ def test_a_file_about_a_bundled_model_may_say_a_few_keys_only(bench: Bench) -> N
         """})  # fmt: skip
     recipe = bench.resolve("-m", "mine/config.yaml")
     (run,) = recipe.runs
-    assert (run.epochs, run.contract, run.framework) == (10, Contract.BUNDLED, "torch")
+    assert (run.epochs, run.contract, run.framework) == (10, ModelKind.BUNDLED, "torch")
     assert run.reading is not None
     assert (run.reading.batch_size, run.reading.reader) == (512, "criteo")
     assert run.reading.paths == (str(bench.world.models / "rank/dnn/data"),)
@@ -433,12 +433,12 @@ def test_a_2x_model_may_say_of_fluid_what_there_is(bench: Bench, said: str, refu
     if refused:
         assert refused in bench.problems("-m", "two")
     else:
-        assert bench.resolve("-m", "two").runs[0].contract is Contract.DYGRAPH
+        assert bench.resolve("-m", "two").runs[0].contract is ModelKind.DYGRAPH
 
 
 def test_a_2x_model_may_name_the_static_graph_in_branches(bench: Bench) -> None:
     """PaddleRec's own net.py do, for a mode that dygraph never takes."""
-    assert bench.resolve("-m", "two").runs[0].contract is Contract.DYGRAPH
+    assert bench.resolve("-m", "two").runs[0].contract is ModelKind.DYGRAPH
 
 
 def test_a_model_without_its_class_is_told_the_nearest(bench: Bench) -> None:
@@ -563,13 +563,13 @@ def test_a_runner_with_several_phases_trains_one_after_the_other(bench: Bench) -
     assert "trains one and two one after the other" in recipe.warnings[0]
 
 
-BUNDLED_NAMES = World("/", {}).bundled_names()
+BUNDLED_NAMES = ResolveContext("/", {}).bundled_names()
 
 
 @pytest.mark.parametrize("name", BUNDLED_NAMES)
 def test_a_copy_of_a_bundled_file_trains_that_model(tmp_path: Path, name: str) -> None:
     """With `workspace: NAME` on top or below runner:, where people look for it."""
-    world = World(str(tmp_path), {})
+    world = ResolveContext(str(tmp_path), {})
     original = resolve(("-m", name), world)
     text = Path(find_config(name, world)).read_text()
     on_top = f"workspace: {name}\n{text}"
@@ -584,7 +584,7 @@ def test_a_copy_of_a_bundled_file_trains_that_model(tmp_path: Path, name: str) -
 
 def test_a_few_keys_of_2x_about_a_bundled_model_are_enough(tmp_path: Path) -> None:
     """Its own file says the rest, as it does for the older forms."""
-    world = World(str(tmp_path), {})
+    world = ResolveContext(str(tmp_path), {})
     (tmp_path / "config.yaml").write_text(
         "runner:\n  workspace: paddlerec.models.rank.dnn\n  epochs: 7\n"
     )

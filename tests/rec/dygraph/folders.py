@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from paddock.rec.settings import Contract, Reading, Task, TrainingRun
+from paddock.rec.settings import ModelKind, Reading, Task, TrainingRun
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "rec" / "paddlerec2x"
 
@@ -48,7 +48,7 @@ def run_of(folder: Path, **changes: Any) -> TrainingRun:
     return TrainingRun(
         "train",
         Task.TRAIN,
-        Contract.DYGRAPH,
+        ModelKind.DYGRAPH,
         str(folder),
         str(folder / "dygraph_model.py"),
         config=config,

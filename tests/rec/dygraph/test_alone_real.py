@@ -15,8 +15,8 @@ from rec.dygraph.folders import copy_example, own_modules, plain_losses, run_of
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Paddle 3.3 warns of a missing ccache when imported.
     paddle = pytest.importorskip("paddle")
-from paddock.rec.dygraph.folder import Folder
-from paddock.rec.dygraph.opening import open_model
+from paddock.rec.dygraph.folder import DygraphFolder
+from paddock.rec.dygraph.loader import open_model
 from paddock.rec.dygraph.paddle2 import as_in_paddle_2, within_its_rows
 
 pytestmark = pytest.mark.real
@@ -173,17 +173,17 @@ def test_a_missing_package_is_one_line(folder: Path) -> None:
     """Which file, which line, what to install."""
     (folder / "net.py").write_text("import math\nimport cv2x.core\n")
     with own_modules(folder), pytest.raises(UsageError, match=r"net\.py:2 imports cv2x") as found:
-        Folder(str(folder), {})
+        DygraphFolder(str(folder), {})
     assert found.value.hint == "pip install cv2x"
 
 
 def test_what_a_folder_lacks_is_named(folder: Path, tmp_path: Path) -> None:
     """No module, no class, no hook, no files."""
     with pytest.raises(UsageError, match=r"no dygraph_model\.py"):
-        Folder(str(tmp_path), {})
+        DygraphFolder(str(tmp_path), {})
     (folder / "dygraph_model.py").write_text("class DygraphModel:\n    create_model = print\n")
     with own_modules(folder), pytest.raises(UsageError, match="no create_optimizer, create_met"):
-        Folder(str(folder), {})
+        DygraphFolder(str(folder), {})
 
 
 def test_a_folder_with_its_own_trainer_is_told(folder: Path) -> None:
@@ -220,8 +220,8 @@ def test_modules_of_two_folders_are_kept_apart(folder: Path, tmp_path: Path) -> 
     other = copy_example(tmp_path / "other")
     (other / "net.py").write_text((other / "net.py").read_text() + "\nOTHER = True\n")
     with own_modules(folder), own_modules(other):
-        Folder(str(folder), {})
-        model = Folder(str(other), {}).model
+        DygraphFolder(str(folder), {})
+        model = DygraphFolder(str(other), {}).model
         import net
 
         assert net.OTHER and type(model).__module__ == "dygraph_model"
@@ -330,5 +330,5 @@ def test_a_package_of_another_version_is_not_to_be_installed(
     (folder / "net.py").write_text(f"import pickle\n{line}\n")
     told = r"net\.py:2 needs numpy\.gone, which the numpy that is installed does not have"
     with own_modules(folder), pytest.raises(UsageError, match=told) as found:
-        Folder(str(folder), {})
+        DygraphFolder(str(folder), {})
     assert hint in found.value.hint

@@ -10,8 +10,8 @@ import pytest
 
 from paddock.errors import UsageError
 from paddock.ps.optimizers.rules import check_optimizer
-from paddock.rec.dygraph.counted import Counted, counts_of, number
-from paddock.rec.dygraph.optimizer import Correction, clip_gradients, own_rule, rules_of
+from paddock.rec.dygraph.metrics import PaddleMetric, counts_of, number
+from paddock.rec.dygraph.optimizer import AdamCorrection, clip_gradients, own_rule, rules_of
 
 
 def made(kind: str, **attributes: Any) -> Any:
@@ -103,7 +103,7 @@ def test_adamw_decays_only_what_its_function_names() -> None:
 
 def test_the_correction_is_that_of_the_next_step() -> None:
     """Asked again, or out of order, it is the same."""
-    correction = Correction(0.9, 0.999)
+    correction = AdamCorrection(0.9, 0.999)
     for step in (1, 2, 50, 3, 1):
         ahead = step + 1
         wanted = 0.01 * (1 - 0.999**ahead) ** 0.5 / (1 - 0.9**ahead)
@@ -149,7 +149,7 @@ def test_counts_of_two_workers_make_one_metric() -> None:
     """Not the mean of two recalls; what each has counted stays its own."""
     one, two = type("Mine", (Recall,), {})(), Recall()
     one.tp, one.fn, two.tp, two.fn = 1, 1, 8, 2
-    first, second = Counted(lambda: one), Counted(lambda: two)
+    first, second = PaddleMetric(lambda: one), PaddleMetric(lambda: two)
     assert first.value(first.state() + second.state()) == 9 / 12
     assert first.value() == 0.5 and one.tp == 1
     first.clear()

@@ -10,7 +10,7 @@ import numpy as np
 
 import paddock.rec.models
 from paddock.data.batch import Bag, Batch
-from paddock.rec.settings import Contract, StrategySpec, Task, TrainingRun
+from paddock.rec.settings import ModelKind, StrategySpec, Task, TrainingRun
 
 MODELS = Path(paddock.rec.models.__file__).parent
 FRAMEWORKS = ("torch", "paddle")
@@ -38,7 +38,7 @@ def run_of(model: str, framework: str, hyper: Mapping[str, Any] | None = None) -
     return TrainingRun(
         name="train",
         task=Task.TRAIN,
-        contract=Contract.BUNDLED,
+        contract=ModelKind.BUNDLED,
         model_directory=str(folder),
         model_file=str(folder / "model.py"),
         framework=framework,

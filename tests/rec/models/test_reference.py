@@ -7,24 +7,24 @@ from pathlib import Path
 from paddock.data.generate.on_demand import generated
 from paddock.data.manifest import read_manifest
 from paddock.rec.config.document import parse
-from paddock.rec.config.places import World
-from paddock.rec.models.figures import FIGURES
+from paddock.rec.config.places import ResolveContext
+from paddock.rec.models.figures import REFERENCE_SCORES
 from paddock.rec.models.reference import markdown
 
 
 def test_every_bundled_model_has_a_part_with_its_metrics_and_source() -> None:
     """Nobody trains a model that says neither what it is nor how it is judged."""
-    written = markdown(World("/", {}))
+    written = markdown(ResolveContext("/", {}))
     parts = written.split("\n## paddlerec")[1:]
-    assert len(parts) == len(World("/", {}).bundled_names())
+    assert len(parts) == len(ResolveContext("/", {}).bundled_names())
     assert [part.partition("\n")[0] for part in parts if "\nSource: " not in part] == []
     assert [part for part in parts if "Metrics: ." in part] == []
 
 
 def test_the_best_figure_is_what_the_generated_data_says() -> None:
     """Of the very examples that the config judges by; AUC of the hidden model, entropy, 1."""
-    world = World("/", {})
-    for name, figure in FIGURES.items():
+    world = ResolveContext("/", {})
+    for name, figure in REFERENCE_SCORES.items():
         folder = world.bundled(f"paddlerec.models.{name}")
         assert folder is not None
         document = parse((folder / "config.yaml").read_text("utf-8"), name)

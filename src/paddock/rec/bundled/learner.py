@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from paddock.data.batch import Batch
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.ps.spec import OptimizerSpec
-from paddock.rec.bundled.alone import Alone
 from paddock.rec.bundled.export import export_model, import_model, is_export
+from paddock.rec.bundled.local_tables import LocalTables
+from paddock.rec.bundled.optimizer import rule_of
 from paddock.rec.bundled.processors import prepare
-from paddock.rec.bundled.rule import rule_of
 from paddock.rec.learner import WorkerRank
 from paddock.rec.metrics import METRICS, MergeableMetric
 from paddock.rec.models.inputs import Hyper
@@ -43,7 +43,7 @@ class BundledLearner:
     def __init__(self, run: TrainingRun, place: WorkerRank, client: Any = None) -> None:
         self.run, self.place = run, place
         hyper = Hyper(run.hyper)
-        self.client: Any = Alone() if client is None else client
+        self.client: Any = LocalTables() if client is None else client
         self.net = make_net(run, self.client, rule_of(hyper))
         self.model = load_model(run.model_file)(self.net, hyper)
         self.unread = hyper.unread

@@ -7,7 +7,7 @@ that the command which is run says them. docs/reference/sites.md.
 from __future__ import annotations
 
 from paddock.rec.config.document import Document
-from paddock.rec.config.keys import Given, Key, Reader, Settings, mapped, nearest, refused
+from paddock.rec.config.keys import Given, Key, KeyReader, Settings, mapped, nearest, refused
 
 BACKENDS = {
     "k8s": "kubernetes", "kubernetes": "kubernetes", "paddlecloud": "paddlecloud", "mpi": "mpi",
@@ -68,7 +68,7 @@ def is_file(text: str) -> bool:
     return text.partition(",")[0].endswith((".yaml", ".yml"))
 
 
-def read_backend(reader: Reader, path: str, extra: str) -> Settings:
+def read_backend(reader: KeyReader, path: str, extra: str) -> Settings:
     """What a backend.yaml says, by field. extra: `key=value,...` behind its name."""
     document = reader.document
     top = ("engine",) if isinstance(document.tree.get("engine"), dict) else ()
@@ -113,7 +113,7 @@ def read_backend(reader: Reader, path: str, extra: str) -> Settings:
     return found
 
 
-def _drop_of_pods(reader: Reader, found: Settings, backend: str) -> None:
+def _drop_of_pods(reader: KeyReader, found: Settings, backend: str) -> None:
     """What this backend cannot honour is told: the same file serves the cluster, too."""
     for name in OF_PODS:
         if (given := found.pop(name, None)) is not None:
@@ -122,7 +122,7 @@ def _drop_of_pods(reader: Reader, found: Settings, backend: str) -> None:
             reader.warnings.append(f"{what}: it is not used")
 
 
-def _same_workers(reader: Reader, found: Settings) -> None:
+def _same_workers(reader: KeyReader, found: Settings) -> None:
     other = found.pop("workers", None)
     if other is None:
         return
@@ -138,7 +138,7 @@ def read_site(text: str) -> Settings:
     return {"cluster.backend": Given(name, "-b"), "cluster.options": Given({"site": text}, "-b")}
 
 
-def unused_of(reader: Reader, document: Document) -> list[str]:
+def unused_of(reader: KeyReader, document: Document) -> list[str]:
     """A warning for each key of a backend.yaml that nothing read."""
     known = {key.name for key in (*TOP, *SUBMIT)}
     found = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from paddock.rec.config.keys import Given, Settings
-from paddock.rec.settings import Contract, Reading, Saving, StrategySpec, Task, TrainingRun
+from paddock.rec.settings import ModelKind, Reading, Saving, StrategySpec, Task, TrainingRun
 
 DEFAULT = "default"
 EVERY = 1 << 30  # checkpoints to keep: all
@@ -31,17 +31,17 @@ def default(settings: Settings, name: str, value: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunContext:
     """What a Draft needs besides its settings. locate: a path of data as it is opened."""
 
-    contract: Contract
+    contract: ModelKind
     directory: str
     file: str
     config: Mapping[str, object]
     locate: Callable[[str], str]
 
 
-def build(draft: Draft, setting: Setting, missing: Callable[[str, str], None]) -> TrainingRun:
+def build(draft: Draft, setting: RunContext, missing: Callable[[str, str], None]) -> TrainingRun:
     """The run. missing(field, hint) is told of each field that must be given and is not."""
     said = draft.settings
     values = {name: given.value for name, given in said.items() if given.value is not None}
@@ -53,7 +53,7 @@ def build(draft: Draft, setting: Setting, missing: Callable[[str, str], None]) -
     elif not values.get(f"{side}.batch_size") and not values.get("reading.batch_size"):
         missing(f"{side}.batch_size", "say how many examples make a batch")
     # Trainers of PaddleRec evaluate in another run; ours do so at the end of training, too.
-    if setting.contract is not Contract.BUNDLED and not draft.is_evaluation:
+    if setting.contract is not ModelKind.BUNDLED and not draft.is_evaluation:
         test = None
     epochs = None
     if draft.is_evaluation and {"evaluate_first", "evaluate_last"} & set(values):
@@ -83,7 +83,7 @@ def _below(values: Mapping[str, Any], section: str, kind: Any) -> dict[str, Any]
     return {field: values[name] for field, name in names.items() if name in values}
 
 
-def _reading(values: Mapping[str, Any], side: str, setting: Setting) -> Reading | None:
+def _reading(values: Mapping[str, Any], side: str, setting: RunContext) -> Reading | None:
     """The data of one side; test data is read as training data where it says nothing else."""
     data = values.get(f"{side}.data")
     if data is None:
@@ -98,6 +98,6 @@ def _reading(values: Mapping[str, Any], side: str, setting: Setting) -> Reading 
         found["reader"] = module or "reader"
     if (pipe := values.get("pipe_command")) is not None:
         found.setdefault("pipe_command", pipe)
-    none = 0 if setting.contract is Contract.DYGRAPH else 1
+    none = 0 if setting.contract is ModelKind.DYGRAPH else 1
     size = values.get(f"{side}.batch_size") or values.get("reading.batch_size") or none
     return Reading(**{**found, "paths": (setting.locate(str(data)),), "batch_size": size})

@@ -12,15 +12,15 @@ from pathlib import Path
 
 from paddock.errors import Problem
 from paddock.rec.config.keys import nearest
-from paddock.rec.config.places import World
-from paddock.rec.settings import Contract
+from paddock.rec.config.places import ResolveContext
+from paddock.rec.settings import ModelKind
 
 MAX_FILES = 50
 MAX_LINES = 5  # reported of one file
 MAX_SOURCE = 1 << 20
 DYGRAPH = "dygraph_model.py"
 OURS = "paddock.rec"
-WANTED = {Contract.DYGRAPH: "DygraphModel", Contract.HOOKS: "Model"}
+WANTED = {ModelKind.DYGRAPH: "DygraphModel", ModelKind.HOOKS: "Model"}
 # What fluid and the static graph have -> what to write. The longest that fits is taken.
 INSTEAD = {
     "fluid": "write it in dygraph form with paddle.nn (Paddle 3 has no fluid)",
@@ -51,10 +51,10 @@ GIVEN = ("fluid.core.VarDesc.VarType.", "fluid.layers.gather")
 
 
 @dataclass(frozen=True)
-class Folder:
+class ModelFolder:
     """A model's folder. source: the text of all of its Python, which says what it reads."""
 
-    contract: Contract
+    contract: ModelKind
     directory: str
     file: str
     source: str
@@ -66,9 +66,9 @@ def has_model(directory: str) -> bool:
     return any(os.path.isfile(os.path.join(directory, name)) for name in names)
 
 
-def look(
-    directory: str, file: str | None, world: World, where: str, problems: list[Problem]
-) -> Folder | None:
+def inspect_folder(
+    directory: str, file: str | None, world: ResolveContext, where: str, problems: list[Problem]
+) -> ModelFolder | None:
     """What the folder is; None, and problems, where it is none.
 
     file: model.py as the configuration names it; None where the form has no key for it.
@@ -76,20 +76,20 @@ def look(
     path = file or os.path.join(directory, "model.py")
     directory = os.path.dirname(path) if file else directory
 
-    def bundled() -> Folder:  # What all of them share reads parameters, too.
+    def bundled() -> ModelFolder:  # What all of them share reads parameters, too.
         source = f"{_all_source(directory)}\n{_all_source(str(world.models))}"
-        return Folder(Contract.BUNDLED, directory, path, source)
+        return ModelFolder(ModelKind.BUNDLED, directory, path, source)
 
     if world.is_bundled(directory):
         return bundled()
     dygraph = os.path.join(directory, DYGRAPH)
     if file is None and os.path.isfile(dygraph):
-        return _judged(Contract.DYGRAPH, directory, dygraph, world, problems)
+        return _judged(ModelKind.DYGRAPH, directory, dygraph, world, problems)
     if os.path.isfile(path):
         tree = _tree(path, world, problems)
         if tree is not None and any(name.startswith(OURS) for name in imports(tree)):
             return bundled()
-        return _judged(Contract.HOOKS, directory, path, world, problems)
+        return _judged(ModelKind.HOOKS, directory, path, world, problems)
     if file is None and os.path.isfile(os.path.join(directory, "static_model.py")):
         what = f"{_shown(directory, world)} has static_model.py only, and no {DYGRAPH}"
         problems.append(Problem(what, "models run in dygraph form: write class DygraphModel"))
@@ -109,8 +109,8 @@ def look(
 
 
 def _judged(
-    contract: Contract, directory: str, path: str, world: World, problems: list[Problem]
-) -> Folder:
+    contract: ModelKind, directory: str, path: str, world: ResolveContext, problems: list[Problem]
+) -> ModelFolder:
     """The folder, after a look at every file of it that its model imports."""
     for file, tree in _reached(path, directory, world, problems):
         found = sorted(set(_refused(tree, contract)))
@@ -123,10 +123,10 @@ def _judged(
         if file == path and wanted not in names:
             what = f"{_shown(path, world)} has no class {wanted}"
             problems.append(Problem(what, nearest(wanted, names, "write it")))
-    return Folder(contract, directory, path, _all_source(directory))
+    return ModelFolder(contract, directory, path, _all_source(directory))
 
 
-def _bundled_hint(directory: str, world: World) -> str:
+def _bundled_hint(directory: str, world: ResolveContext) -> str:
     for name in world.bundled_names():
         if directory.endswith(os.sep + os.path.join(*name.split(".")[2:])):
             return f"the bundled model is in dygraph form: workspace: {name}"
@@ -134,7 +134,7 @@ def _bundled_hint(directory: str, world: World) -> str:
 
 
 def _reached(
-    path: str, directory: str, world: World, problems: list[Problem]
+    path: str, directory: str, world: ResolveContext, problems: list[Problem]
 ) -> Iterator[tuple[str, ast.Module]]:
     """The file, and those of its folder that it imports, over others, too; each parsed."""
     found = [path]
@@ -151,13 +151,13 @@ def _reached(
                     found.append(inner)
 
 
-def _refused(tree: ast.AST, contract: Contract) -> Iterator[tuple[int, str, str]]:
+def _refused(tree: ast.AST, contract: ModelKind) -> Iterator[tuple[int, str, str]]:
     """Line, name and replacement of what cannot run.
 
     PaddleRec 2.x models name paddle.static in branches that dygraph never takes; some import
     fluid and use nothing, or what there is, of it.
     """
-    is_dygraph = contract is Contract.DYGRAPH
+    is_dygraph = contract is ModelKind.DYGRAPH
     aliases = {"fluid": "fluid"}
     for node in ast.walk(tree):
         for name, alias in _bindings(node):
@@ -167,7 +167,7 @@ def _refused(tree: ast.AST, contract: Contract) -> Iterator[tuple[int, str, str]
                     aliases[alias] = short
                 if short != "fluid" or not is_dygraph:
                     yield getattr(node, "lineno", 0), f"import of {name}", _instead(short)
-            elif name.startswith("paddle.static") and contract is Contract.HOOKS:
+            elif name.startswith("paddle.static") and contract is ModelKind.HOOKS:
                 aliases[alias] = name
                 yield getattr(node, "lineno", 0), f"import of {name}", _instead(name)
     inner = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
@@ -219,7 +219,7 @@ def _classes(tree: ast.AST) -> list[str]:
     return own + [name for node in ast.iter_child_nodes(tree) for _, name in _bindings(node)]
 
 
-def _tree(path: str, world: World, problems: list[Problem]) -> ast.Module | None:
+def _tree(path: str, world: ResolveContext, problems: list[Problem]) -> ast.Module | None:
     try:
         with open(path, "rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -241,7 +241,7 @@ def _all_source(directory: str) -> str:
     return "\n".join(texts)
 
 
-def _shown(path: str, world: World) -> str:
+def _shown(path: str, world: ResolveContext) -> str:
     """As seen from where the command is given, where that is shorter."""
     relative = os.path.relpath(path, world.cwd)
     return relative if len(relative) < len(path) else path

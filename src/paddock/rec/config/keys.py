@@ -66,7 +66,7 @@ class BadValue(Exception):
 
 
 @dataclass
-class Reader:
+class KeyReader:
     """Takes values out of a document; remembers which were taken, and collects what is wrong.
 
     defaults: fields that were not given, and are not what a TrainingRun says itself.

@@ -19,7 +19,7 @@ CONFIG = "config.yaml"
 
 
 @dataclass(frozen=True)
-class World:
+class ResolveContext:
     """What files and names are looked up in. models: the directory of bundled models."""
 
     cwd: str
@@ -48,7 +48,7 @@ class World:
         return os.path.normpath(os.path.join(self.cwd, os.path.expanduser(text)))
 
 
-def find_config(word: str, world: World) -> str:
+def find_config(word: str, world: ResolveContext) -> str:
     """The config.yaml that -m means. Raises UsageError: there is none."""
     path = world.path(word)
     if os.path.isfile(path):
@@ -90,7 +90,7 @@ def read_text(path: str, shown: str) -> str:
         raise UsageError(what, hint="save the file as UTF-8") from error
 
 
-def find_workspace(text: str, config: str, world: World) -> str | None:
+def find_workspace(text: str, config: str, world: ResolveContext) -> str | None:
     """The directory that `workspace:` means; None where there is none such.
 
     A bundled model's, or a directory: relative to the file, else to where the command is given,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from paddock.rec.config import backend, v01, v2, v18
+from paddock.rec.compat import v01, v18
+from paddock.rec.config import backend, v2
 from paddock.rec.config.keys import IGNORED, MAPPED, READ, REFUSED, Key
-from paddock.rec.config.ours import OURS
+from paddock.rec.config.paddock_keys import OURS
 
 SECTIONS: tuple[tuple[str, str, Sequence[Key]], ...] = (
     ("2.x: `runner:`", "runner.", v2.RUNNER),

@@ -17,18 +17,19 @@ from typing import Any
 from paddock.data.chunks import GENERATED
 from paddock.data.files import is_elsewhere
 from paddock.errors import Problem, UsageError
+from paddock.rec.compat import v01, v18
 from paddock.rec.config import backend as backends
-from paddock.rec.config import v01, v2, v18
-from paddock.rec.config.build import DEFAULT, FORMATS, Draft, Setting, build
+from paddock.rec.config import v2
+from paddock.rec.config.args import RecArgs, read_args
+from paddock.rec.config.build import DEFAULT, FORMATS, Draft, RunContext, build
 from paddock.rec.config.document import Document, Path, flatten, parse, read_value, set_value
-from paddock.rec.config.folder import has_model, look
-from paddock.rec.config.keys import Given, Reader, Settings, nearest
-from paddock.rec.config.places import INSIDE, World, find_config, find_workspace, read_text
+from paddock.rec.config.folder import has_model, inspect_folder
+from paddock.rec.config.keys import Given, KeyReader, Settings, nearest
+from paddock.rec.config.places import INSIDE, ResolveContext, find_config, find_workspace, read_text
 from paddock.rec.config.unused import is_known, key_of, own_key, unused
 from paddock.rec.config.where import check_backend, choose_cluster, choose_engine, merge_counts
-from paddock.rec.config.words import Request, read_words
 from paddock.rec.preflight import gone_with_pods, missing_data
-from paddock.rec.settings import Contract, EngineKind, Recipe, Task, TrainingRun
+from paddock.rec.settings import EngineKind, ModelKind, Recipe, Task, TrainingRun
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 WORKSPACE = "{workspace}"
@@ -38,12 +39,12 @@ OLD_HYPER = "train.model.hyper_parameters."
 TOP_WORDS = ("workspace", "mode", "debug", "hyper_parameters")
 
 
-def resolve(argv: Sequence[str], world: World | None = None) -> Recipe:
+def resolve(argv: Sequence[str], world: ResolveContext | None = None) -> Recipe:
     """argv: -m CONFIG [-b BACKEND] [-o key=value]...; raises UsageError with all problems."""
-    return resolve_request(read_words(argv), world or World(os.getcwd(), os.environ))
+    return resolve_args(read_args(argv), world or ResolveContext(os.getcwd(), os.environ))
 
 
-def resolve_request(request: Request, world: World) -> Recipe:
+def resolve_args(request: RecArgs, world: ResolveContext) -> Recipe:
     """The same, of words that are read already."""
     return _Resolver(request, world).recipe()
 
@@ -65,8 +66,8 @@ def form_of(tree: Mapping[str, Any]) -> str | None:
 
 @dataclass
 class _Resolver:
-    request: Request
-    world: World
+    request: RecArgs
+    world: ResolveContext
     problems: list[Problem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     workspace: str = ""
@@ -96,7 +97,7 @@ class _Resolver:
         for key, text in self.request.options:
             set_value(document, self._full(key), read_value(text))
         self._find_workspace()
-        reader = self.reader = Reader(document, self._expand)
+        reader = self.reader = KeyReader(document, self._expand)
         is_evaluation = self.request.evaluate
         reading = {"v01": v01.read, "v18": v18.read, "v2": v2.read}[self.form]
         drafts = reading(reader, is_evaluation=is_evaluation)
@@ -175,11 +176,11 @@ class _Resolver:
 
     def _take_base(self, directory: str) -> None:
         """What a file about a bundled model does not say is as in the model's own file."""
-        other = _Resolver(Request(directory), self.world)
+        other = _Resolver(RecArgs(directory), self.world)
         document = other.open()
         if other.form != "v2":
             return
-        (draft,) = v2.read(Reader(document, other._expand), is_evaluation=False)
+        (draft,) = v2.read(KeyReader(document, other._expand), is_evaluation=False)
         said = draft.settings
         for side in ("reading", "test"):
             if (given := said.get(f"{side}.data")) is not None:
@@ -256,7 +257,7 @@ class _Resolver:
         except UsageError as error:
             self.problems += error.problems
             return {}
-        reader = Reader(document, lambda text, source, _path: self._variables(text, source))
+        reader = KeyReader(document, lambda text, source, _path: self._variables(text, source))
         found = backends.read_backend(reader, path, extra)
         self.problems += [*document.problems, *reader.problems]
         self.warnings += [*reader.warnings, *backends.unused_of(reader, document)]
@@ -278,18 +279,18 @@ class _Resolver:
         file = None if model is None or model.value is None else self.world.path(model.value)
         where = model.source if model is not None else self.document.name
         told = self.problems if self.has_workspace else []
-        folder = look(self.home, file, self.world, where, told)
+        folder = inspect_folder(self.home, file, self.world, where, told)
         if folder is None:
             return None
         warnings, problems = unused(self.reader, self.form, folder.source)
         self.warnings += warnings
         self.problems += [problem for problem in problems if problem not in self.problems]
-        setting = Setting(folder.contract, folder.directory, folder.file, config, self._locate)
+        setting = RunContext(folder.contract, folder.directory, folder.file, config, self._locate)
 
         def missing(name: str, hint: str) -> None:
             key = key_of(self.form, name)
             what = f"{self.document.name}: {key} of run '{draft.name}' is missing"
-            if name.endswith(".batch_size") and folder.contract is Contract.DYGRAPH:
+            if name.endswith(".batch_size") and folder.contract is ModelKind.DYGRAPH:
                 self.warnings.append(f"{what}: an item of RecDataset is a batch")
             else:
                 self.problems.append(Problem(what, hint))
@@ -297,7 +298,7 @@ class _Resolver:
         draft.hyper = hyper = _nested(config)
         rule = hyper.get("optimizer")
         if (
-            folder.contract is Contract.BUNDLED
+            folder.contract is ModelKind.BUNDLED
             and isinstance(rule, dict)
             and "learning_rate" in rule
         ):
@@ -369,11 +370,11 @@ class _Resolver:
             self.world.path(word),
         ):
             if candidate.endswith(".py") and os.path.isfile(candidate):
-                pipe = None if run.contract is Contract.DYGRAPH else reading.pipe_command
+                pipe = None if run.contract is ModelKind.DYGRAPH else reading.pipe_command
                 return replace(reading, reader=os.path.normpath(candidate), pipe_command=pipe)
         if word in FORMATS or reading.pipe_command is not None:
             return replace(reading, reader=word if word in FORMATS else "slots")
-        if run.contract is Contract.BUNDLED and given is None:
+        if run.contract is ModelKind.BUNDLED and given is None:
             return replace(reading, reader="slots")
         names = os.listdir(run.model_directory) if os.path.isdir(run.model_directory) else []
         known = [*FORMATS, *(n.removesuffix(".py") for n in names if n.endswith(".py"))]

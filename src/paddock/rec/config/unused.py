@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from paddock.errors import Problem
-from paddock.rec.config import v01, v2, v18
+from paddock.rec.compat import v01, v18
+from paddock.rec.config import v2
 from paddock.rec.config.document import OPTION, Document, Path
-from paddock.rec.config.keys import Key, Reader, nearest
-from paddock.rec.config.ours import OURS
+from paddock.rec.config.keys import Key, KeyReader, nearest
+from paddock.rec.config.paddock_keys import OURS
 
 Table = tuple[Path, Sequence[Key]]
 TABLES: dict[str, tuple[Table, ...]] = {
@@ -87,7 +88,7 @@ def is_known(form: str, dotted: str) -> bool:
     return dotted in _known(form) | _ours(form)
 
 
-def unused(reader: Reader, form: str, source: str) -> tuple[list[str], list[Problem]]:
+def unused(reader: KeyReader, form: str, source: str) -> tuple[list[str], list[Problem]]:
     """What is warned of, and what is refused: data that -o names, as others would be read instead.
 
     source: the text of the model's folder, which may read any.
@@ -102,7 +103,7 @@ def unused(reader: Reader, form: str, source: str) -> tuple[list[str], list[Prob
     return warnings, problems
 
 
-def _unused(reader: Reader, form: str, source: str) -> Iterator[tuple[str, Problem]]:
+def _unused(reader: KeyReader, form: str, source: str) -> Iterator[tuple[str, Problem]]:
     document = reader.document
     known, ours = _known(form), _ours(form)
     # What is common to all names of a section makes no two of them alike.

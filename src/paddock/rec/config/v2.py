@@ -7,8 +7,8 @@ use this form, with keys of ours.
 from __future__ import annotations
 
 from paddock.rec.config.build import EVERY, Draft, default
-from paddock.rec.config.keys import Given, Key, Reader, Settings, ignored, mapped, refused
-from paddock.rec.config.ours import with_ours
+from paddock.rec.config.keys import Given, Key, KeyReader, Settings, ignored, mapped, refused
+from paddock.rec.config.paddock_keys import with_ours
 
 STREAM = "online learning, by the training loop"
 STREAMING = (
@@ -84,7 +84,7 @@ TOP: tuple[Key, ...] = (
 SECTIONS = ("runner", "dygraph", "static")  # of today, and of 2021's first weeks
 
 
-def read(reader: Reader, *, is_evaluation: bool) -> list[Draft]:
+def read(reader: KeyReader, *, is_evaluation: bool) -> list[Draft]:
     """The run: training, or evaluation with --evaluate."""
     found: Settings = {}
     reader.read(TOP, (), found)

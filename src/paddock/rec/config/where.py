@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from paddock.errors import Problem
+from paddock.rec.config.args import RecArgs
 from paddock.rec.config.build import Draft
 from paddock.rec.config.document import OPTION
 from paddock.rec.config.keys import Settings
-from paddock.rec.config.words import Request
 from paddock.rec.settings import Cluster, EngineKind
 
 ORDER = [EngineKind.SINGLE, EngineKind.LOCAL_CLUSTER, EngineKind.CLUSTER]
@@ -58,7 +58,7 @@ def is_collective(draft: Draft) -> bool:
 
 
 def check_backend(
-    engine: EngineKind, source: str, cluster: Settings, request: Request, *, submits: bool
+    engine: EngineKind, source: str, cluster: Settings, request: RecArgs, *, submits: bool
 ) -> tuple[list[Problem], list[str]]:
     """A cluster needs -b, and others do not use it: problems and warnings."""
     named = "--replace" if request.replace else "--name" if request.name else ""

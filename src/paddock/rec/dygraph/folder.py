@@ -32,7 +32,7 @@ PACKAGES = {
 }  # fmt: skip
 
 
-class Folder:
+class DygraphFolder:
     """An opened folder. config: flat and dotted; model: the user's DygraphModel."""
 
     def __init__(self, directory: str, config: Mapping[str, object]) -> None:

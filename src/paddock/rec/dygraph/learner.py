@@ -15,10 +15,10 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps import Client
 from paddock.rec.checkpoints import STATE
 from paddock.rec.data_parallel import DataParallelTables
-from paddock.rec.dygraph.counted import Counted, counts_of, number
-from paddock.rec.dygraph.folder import Folder, user_code
+from paddock.rec.dygraph.folder import DygraphFolder, user_code
+from paddock.rec.dygraph.metrics import PaddleMetric, counts_of, number
 from paddock.rec.dygraph.paddle2 import within_its_rows
-from paddock.rec.dygraph.served import Served
+from paddock.rec.dygraph.server_trainer import ServerTrainer
 from paddock.rec.metrics import MergeableMetric
 from paddock.rec.pickles import read_arrays
 from paddock.rec.resume import is_of_servers
@@ -38,7 +38,7 @@ class DygraphLearner:
     def __init__(
         self,
         run: TrainingRun,
-        folder: Folder,
+        folder: DygraphFolder,
         client: Client | DataParallelTables | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
@@ -61,16 +61,16 @@ class DygraphLearner:
             self._found, names = folder.model.create_metrics()
         is_one = client is None or client.place.trainers == 1
         self.metrics: Mapping[str, MergeableMetric] = {
-            name: Counted(self._finder(at))
+            name: PaddleMetric(self._finder(at))
             for at, name in enumerate(names)
             if is_one or counts_of(self._found[at]) is not None
         }
         # The others cannot be added up over workers: each worker prints its own.
         self._alone = {at: name for at, name in enumerate(names) if name not in self.metrics}
-        self._served: Served | None = None
+        self._served: ServerTrainer | None = None
         if client is not None:
             idle = str(config.get("runner.idle_rows", "auto"))
-            self._served = Served(
+            self._served = ServerTrainer(
                 client,  # type: ignore[arg-type]  # DataParallelTables has the calls that it makes.
                 self.net,
                 self.optimizer,

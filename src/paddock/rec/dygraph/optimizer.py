@@ -29,7 +29,7 @@ CLIPS = ("ClipGradByGlobalNorm", "ClipGradByNorm", "ClipGradByValue")
 
 
 @dataclass(frozen=True)
-class Rules:
+class OptimizerRules:
     """What updates each parameter. dense, rows: of parameters with dense and with sparse gradients.
 
     correction: what the servers are told for a rate at a step (1 is the first), where their rule
@@ -43,7 +43,7 @@ class Rules:
     clip: Any = None
 
 
-class Correction:
+class AdamCorrection:
     """What Paddle's sparse Adam makes of a rate: times sqrt(1 - beta2^t) / (1 - beta1^t).
 
     t is one ahead of the step: its kernel multiplies the powers before it uses them. They are
@@ -68,7 +68,7 @@ class Correction:
         return told_rate(float(np.float32(rate) * root / one), float(root))
 
 
-def rules_of(optimizer: Any) -> Rules:
+def rules_of(optimizer: Any) -> OptimizerRules:
     """The rules of an optimizer. Raises UsageError naming what the servers cannot do."""
     # paddlepaddle 3.3.1, python/paddle/optimizer/*.py: attributes, as there are no getters.
     kind, listed = type(optimizer).__name__, optimizer._parameter_list
@@ -145,30 +145,30 @@ def own_rule(spec: OptimizerSpec, parameter: Any, optimizer: Any) -> OptimizerSp
     return replace(spec, lr=spec.lr * times, l1=l1, l2=l2)
 
 
-def _sgd(optimizer: Any, lr: float) -> Rules:
+def _sgd(optimizer: Any, lr: float) -> OptimizerRules:
     spec = OptimizerSpec("sgd", lr)
-    return Rules(spec, spec)
+    return OptimizerRules(spec, spec)
 
 
-def _momentum(optimizer: Any, lr: float) -> Rules:
+def _momentum(optimizer: Any, lr: float) -> OptimizerRules:
     momentum = float(optimizer._momentum)
     if not momentum:
         return _sgd(optimizer, lr)
     name = "nesterov" if optimizer._use_nesterov else "momentum"
     spec = OptimizerSpec(name, lr, {"momentum": momentum})
-    return Rules(spec, spec, moves_idle=True)
+    return OptimizerRules(spec, spec, moves_idle=True)
 
 
-def _adam(optimizer: Any, lr: float) -> Rules:
+def _adam(optimizer: Any, lr: float) -> OptimizerRules:
     beta1, beta2 = float(optimizer._beta1), float(optimizer._beta2)
     options = {"beta1": beta1, "beta2": beta2, "epsilon": float(optimizer._epsilon)}
 
     rows = OptimizerSpec("adam_told", lr, options)
     dense = OptimizerSpec("paddle_adam", lr, options)
-    return Rules(dense, rows, not optimizer._lazy_mode, Correction(beta1, beta2))
+    return OptimizerRules(dense, rows, not optimizer._lazy_mode, AdamCorrection(beta1, beta2))
 
 
-def _adamw(optimizer: Any, lr: float) -> Rules:
+def _adamw(optimizer: Any, lr: float) -> OptimizerRules:
     options = {
         "beta1": float(optimizer._beta1),
         "beta2": float(optimizer._beta2),
@@ -176,19 +176,20 @@ def _adamw(optimizer: Any, lr: float) -> Rules:
         "weight_decay": float(optimizer._weight_decay),
     }
     spec = OptimizerSpec("adamw", lr, options)
-    return Rules(spec, spec)  # Alone its sparse gradients are an error; here rows have their own.
+    # Alone its sparse gradients are an error; here rows have their own.
+    return OptimizerRules(spec, spec)
 
 
-def _adagrad(optimizer: Any, lr: float) -> Rules:
+def _adagrad(optimizer: Any, lr: float) -> OptimizerRules:
     options = {
         "epsilon": float(optimizer._epsilon),
         "initial": float(optimizer.initial_accumulator_value),
     }
     spec = OptimizerSpec("adagrad", lr, options)
-    return Rules(spec, spec)
+    return OptimizerRules(spec, spec)
 
 
-def _rmsprop(optimizer: Any, lr: float) -> Rules:
+def _rmsprop(optimizer: Any, lr: float) -> OptimizerRules:
     if optimizer._centered:
         raise UsageError("RMSProp: centered has no equal on the servers", hint="centered=False")
     options = {
@@ -197,10 +198,10 @@ def _rmsprop(optimizer: Any, lr: float) -> Rules:
         "momentum": float(optimizer._momentum),
     }
     spec = OptimizerSpec("paddle_rmsprop", lr, options)
-    return Rules(spec, spec, moves_idle=True)
+    return OptimizerRules(spec, spec, moves_idle=True)
 
 
-KINDS: dict[str, Callable[[Any, float], Rules]] = {
+KINDS: dict[str, Callable[[Any, float], OptimizerRules]] = {
     "SGD": _sgd,
     "Momentum": _momentum,
     "Adam": _adam,

@@ -20,7 +20,7 @@ from paddle import io
 from paddle.io.dataloader.collate import default_collate_fn
 
 from paddock.errors import PaddockError, UsageError
-from paddock.rec.dygraph.folder import Folder, list_files, user_code
+from paddock.rec.dygraph.folder import DygraphFolder, list_files, user_code
 from paddock.rec.learner import SourceBatch, WorkerRank
 from paddock.rec.settings import Reading
 
@@ -37,7 +37,7 @@ class Share:
 class Batches:
     """A Source: one epoch after another of one data set; goes on after other numbers of workers."""
 
-    def __init__(self, folder: Folder, reading: Reading, place: WorkerRank) -> None:
+    def __init__(self, folder: DygraphFolder, reading: Reading, place: WorkerRank) -> None:
         self._folder, self._reading, self._place = folder, reading, place
         self._files = list_files(folder.directory, reading.paths)
         self._own = shares(self._files, place.workers)[place.worker]
@@ -84,21 +84,21 @@ class Batches:
         if isinstance(dataset, io.IterableDataset):
             # Each of several loader processes would read everything.
             options["num_workers"] = 0
-            dataset, size = Stream(dataset), reading.batch_size or None
+            dataset, size = GuardedIterable(dataset), reading.batch_size or None
             if size is not None:  # Else batches are the reader's own.
                 options["collate_fn"] = dataset.collate
             return io.DataLoader(dataset, batch_size=size, drop_last=True, **options)
         if not 0 < reading.batch_size <= len(dataset):
             raise _too_few(reading)
-        dealt = Dealt(dataset, reading.batch_size, share.number, share.of)
+        dealt = StridedBatchSampler(dataset, reading.batch_size, share.number, share.of)
         if not reading.loader_processes:
-            dataset = Items(dataset)
+            dataset = GuardedSequence(dataset)
             options["collate_fn"] = dataset.collate
         return io.DataLoader(dataset, batch_sampler=dealt, **options)
 
     def _batches(self, loader: Any, share: Share) -> Iterator[tuple[int, Any]]:
         """(how many of the share are read then, batch), one after the other."""
-        is_dealt = isinstance(loader.batch_sampler, Dealt)
+        is_dealt = isinstance(loader.batch_sampler, StridedBatchSampler)
         batches, read, own = iter(loader()), 0, 0
         while True:
             with user_code(self._folder.directory):
@@ -130,7 +130,7 @@ def examples_of(batch: Any) -> int:
     return len(next(iter(batch.values())) if isinstance(batch, dict) else batch[0])
 
 
-class Told:
+class GuardedDataset:
     """A data set that ends where its reader fails, and keeps the error.
 
     paddle.io.DataLoader's thread dies of one, and who asks for a batch waits for good (3.3).
@@ -151,7 +151,7 @@ class Told:
             raise StopIteration from error
 
 
-class Stream(Told, io.IterableDataset):  # type: ignore[misc]  # Paddle has no types.
+class GuardedIterable(GuardedDataset, io.IterableDataset):  # type: ignore[misc]  # Paddle has no types.
     """One that is iterated."""
 
     def __iter__(self) -> Iterator[Any]:
@@ -163,7 +163,7 @@ class Stream(Told, io.IterableDataset):  # type: ignore[misc]  # Paddle has no t
             self.error = error
 
 
-class Items(Told, io.Dataset):  # type: ignore[misc]  # Paddle has no types.
+class GuardedSequence(GuardedDataset, io.Dataset):  # type: ignore[misc]  # Paddle has no types.
     """One that is indexed."""
 
     def __len__(self) -> int:
@@ -177,7 +177,7 @@ class Items(Told, io.Dataset):  # type: ignore[misc]  # Paddle has no types.
             raise StopIteration from error
 
 
-class Dealt(io.BatchSampler):  # type: ignore[misc]  # Paddle has no types.
+class StridedBatchSampler(io.BatchSampler):  # type: ignore[misc]  # Paddle has no types.
     """Indexes of every `workers`-th whole batch of a data set, in its order."""
 
     def __init__(self, dataset: Any, batch_size: int, worker: int, workers: int) -> None:

@@ -25,7 +25,7 @@ Keys = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 
-class Together:
+class PullCache:
     """A client whose pulls of one batch are answered from what was fetched for all tables at once.
 
     Models look up slot by slot; without it each slot would be a round trip.
@@ -65,14 +65,14 @@ class Together:
         return found
 
 
-class Looked:
+class ServerEmbedding:
     """One table: the layers that look up in it, and what its weight was.
 
     asked: the ids of each look-up of this batch, while `is_watched`.
     """
 
     def __init__(
-        self, client: Together, spec: SparseSpec, rows: int, name: str, keys: list[str]
+        self, client: PullCache, spec: SparseSpec, rows: int, name: str, keys: list[str]
     ) -> None:
         self.client = client.client
         self.rows = Rows(client, spec, at_once=False)  # type: ignore[arg-type]  # it is one
@@ -123,7 +123,7 @@ class Looked:
         return out
 
 
-class Foresight:
+class IdPredictor:
     """Which part of a batch has the ids of which table, learned from the first batch.
 
     A look-up is of several parts together where they have its ids and no others, else of the

@@ -14,7 +14,7 @@ from paddock.rec.models.inputs import Fields, Hyper, dense_of, fields_of
 from paddock.rec.models.net import ZEROS, Net, Table, Tensor
 
 
-class Clicks:
+class CtrModel:
     """Columns of a batch as PaddleRec's click models have them: C1 to C26, and 13 numbers."""
 
     metrics = ("auc",)
@@ -40,7 +40,7 @@ class Clicks:
         return [(table, fields) for table in self.net.tables.values()]
 
 
-class Factorized(Clicks):
+class Factorized(CtrModel):
     """A weight and a vector for each id and each number: the terms of a factorization machine.
 
     Source: Rendle 2010, "Factorization Machines", (1) and lemma 3.1.

@@ -12,8 +12,8 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 from paddock.rec.config.document import Document, parse
-from paddock.rec.config.places import World
-from paddock.rec.models.figures import FIGURES
+from paddock.rec.config.places import ResolveContext
+from paddock.rec.models.figures import REFERENCE_SCORES
 
 OURS = "paddlerec.models."
 # A table's row is a line.
@@ -51,7 +51,7 @@ The last line of `paddock rec -m NAME`, on examples that it has not seen, beside
 """
 
 
-def markdown(world: World) -> str:
+def markdown(world: ResolveContext) -> str:
     """A table of all, then a part for each, by name. world: where models are looked up."""
     rows, parts = [], []
     for name in world.bundled_names():
@@ -68,7 +68,7 @@ def markdown(world: World) -> str:
 
 def _reached(name: str, document: Document) -> str:
     """The cells of a model's figure."""
-    figure = FIGURES[name.removeprefix(OURS)]
+    figure = REFERENCE_SCORES[name.removeprefix(OURS)]
     data, epochs = (document.get(("runner", key)) for key in ("train_data_dir", "epochs"))
     examples = int(dict(parse_qsl(str(data).partition("?")[2]))["examples"])
     times = f", {epochs} times" if epochs != 1 else ""
@@ -88,7 +88,7 @@ def _part(
     shape = ast.get_docstring(_model(tree)) or ""
     yield f"`{shape.splitlines()[0]}` Metrics: {', '.join(_metrics(folder, tree))}."
     yield ""
-    if why := FIGURES[name.removeprefix(OURS)].why:
+    if why := REFERENCE_SCORES[name.removeprefix(OURS)].why:
         yield why
         yield ""
     comments = (folder / "config.yaml").read_text("utf-8").splitlines()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from paddock.data.batch import Batch
 from paddock.ps.spec import InitialSpec
-from paddock.rec.models.clicks import Clicks
+from paddock.rec.models.clicks import CtrModel
 from paddock.rec.models.inputs import Hyper
 from paddock.rec.models.net import Net, Output
 
 
-class Model(Clicks):
+class Model(CtrModel):
     """26 slots x 9 and 13 numbers -> 512 -> 256 -> 128 -> 32 -> 2."""
 
     def __init__(self, net: Net, hyper: Hyper) -> None:

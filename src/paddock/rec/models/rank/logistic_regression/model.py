@@ -6,12 +6,12 @@ Source: McMahan et al. 2013, "Ad Click Prediction: a View from the Trenches", se
 from __future__ import annotations
 
 from paddock.data.batch import Batch
-from paddock.rec.models.clicks import Clicks
+from paddock.rec.models.clicks import CtrModel
 from paddock.rec.models.inputs import Hyper
 from paddock.rec.models.net import ZEROS, Net, Output
 
 
-class Model(Clicks):
+class Model(CtrModel):
     """A table of weights, and 13 -> 1."""
 
     def __init__(self, net: Net, hyper: Hyper) -> None:

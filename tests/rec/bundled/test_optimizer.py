@@ -11,8 +11,8 @@ import pytest
 from paddock import ps
 from paddock.errors import UsageError
 from paddock.ps.optimizers.schedules import learning_rate
-from paddock.rec.bundled.alone import Alone
-from paddock.rec.bundled.rule import rule_of
+from paddock.rec.bundled.local_tables import LocalTables
+from paddock.rec.bundled.optimizer import rule_of
 from paddock.rec.models.inputs import Hyper
 
 STEPS = (0, 5, 10, 20, 30)
@@ -68,7 +68,7 @@ def test_the_servers_rate_follows_the_schedule_as_that_of_one_worker_alone() -> 
             client.step()
         return [float(client.pull("rows", [7])[0, 0]), float(client.pull_dense("dense")[0])]
 
-    assert moved(Alone()) == [-2.25, -2.25]
+    assert moved(LocalTables()) == [-2.25, -2.25]
     for strategy in ("sync", "async"):
         with ps.local(strategy=strategy) as client:
             assert moved(client) == [-2.25, -2.25]
@@ -87,4 +87,6 @@ def test_what_is_not_known_is_refused_with_what_is(said: dict[str, Any], message
     with pytest.raises(UsageError, match=message):
         rule_of(Hyper({"optimizer": said}))
     with pytest.raises(UsageError, match="values is"):
-        Alone().create(ps.DenseSpec("d", 1, rule_of(Hyper({"optimizer.scheduler": "piecewise"}))))
+        LocalTables().create(
+            ps.DenseSpec("d", 1, rule_of(Hyper({"optimizer.scheduler": "piecewise"})))
+        )

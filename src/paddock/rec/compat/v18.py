@@ -11,8 +11,17 @@ from typing import Any
 
 from paddock.rec.config.build import EVERY, Draft, default
 from paddock.rec.config.document import Path
-from paddock.rec.config.keys import Given, Key, Reader, Settings, ignored, mapped, nearest, refused
-from paddock.rec.config.ours import with_ours
+from paddock.rec.config.keys import (
+    Given,
+    Key,
+    KeyReader,
+    Settings,
+    ignored,
+    mapped,
+    nearest,
+    refused,
+)
+from paddock.rec.config.paddock_keys import with_ours
 
 PLUG = "stages of yours cannot be plugged in: write it in model.py"
 NAMES = "the export has all of the model's inputs and outputs"
@@ -101,7 +110,7 @@ BATCHES = 1000  # examples drawn from, where file lists were shuffled: as many b
 class _Lists:
     """The three lists. paths: section -> name of an entry -> where it is."""
 
-    reader: Reader
+    reader: KeyReader
     paths: dict[str, dict[str, Path]]
 
     def read(self, section: str, name: str, who: str, source: str) -> Settings | None:
@@ -120,7 +129,7 @@ class _Lists:
         return self.reader.document.source(self.paths[section][name])
 
 
-def read(reader: Reader, *, is_evaluation: bool) -> list[Draft]:
+def read(reader: KeyReader, *, is_evaluation: bool) -> list[Draft]:
     """A draft for each phase of each runner of `mode`; with --evaluate of those that judge."""
     top: Settings = {}
     reader.read(TOP, (), top)
@@ -147,7 +156,7 @@ def read(reader: Reader, *, is_evaluation: bool) -> list[Draft]:
     return found
 
 
-def _paths(reader: Reader, section: str) -> dict[str, Path]:
+def _paths(reader: KeyReader, section: str) -> dict[str, Path]:
     """Name of each entry of a list -> where it is."""
     entries = reader.document.tree.get(section)
     found: dict[str, Path] = {}

@@ -6,8 +6,8 @@ Source: PaddleRec 718fb3af, and its first example files. The hyper-parameters ar
 from __future__ import annotations
 
 from paddock.rec.config.build import Draft, default
-from paddock.rec.config.keys import Key, Reader, Settings, ignored, mapped, refused
-from paddock.rec.config.ours import with_ours
+from paddock.rec.config.keys import Key, KeyReader, Settings, ignored, mapped, refused
+from paddock.rec.config.paddock_keys import with_ours
 
 NAMES = "the export has all of the model's inputs and outputs"
 # fmt: off
@@ -67,7 +67,7 @@ EVALUATE: tuple[Key, ...] = (
 # fmt: on
 
 
-def read(reader: Reader, *, is_evaluation: bool) -> list[Draft]:
+def read(reader: KeyReader, *, is_evaluation: bool) -> list[Draft]:
     """Training, and after it the evaluation of every checkpoint, where `evaluate:` has data; of
     the model that was trained, where none is saved.
     """

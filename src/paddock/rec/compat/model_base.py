@@ -135,7 +135,7 @@ def _call(net: Any, inputs: Any, *, is_infer: bool) -> None:
         net(inputs)
 
 
-class Metric:
+class LegacyMetric:
     """The base class of metrics; (score, label) in _metrics takes its place."""
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -157,10 +157,10 @@ class AUC(tuple[Any, Any]):
 def packages(settings: PaddleRecEnvs) -> dict[str, dict[str, Any]]:
     """paddlerec.core.*, as a user's file imports it."""
     names = ("PrecisionRecall", "RecallK", "PosNegRatio")
-    metrics = {"AUC": AUC, **{name: type(name, (Metric,), {}) for name in names}}
+    metrics = {"AUC": AUC, **{name: type(name, (LegacyMetric,), {}) for name in names}}
     return {
         "paddlerec.core.model": {"ModelBase": ModelBase, "Model": ModelBase},
-        "paddlerec.core.metric": {"Metric": Metric},
+        "paddlerec.core.metric": {"Metric": LegacyMetric},
         "paddlerec.core.metrics": metrics,
         ENVS: settings.envs(),
     }

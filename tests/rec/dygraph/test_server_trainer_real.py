@@ -22,8 +22,8 @@ from rec.dygraph.folders import copy_example, own_modules, plain_losses, run_of
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Paddle 3.3 warns of a missing ccache when imported.
     paddle = pytest.importorskip("paddle")
-from paddock.rec.dygraph import served
-from paddock.rec.dygraph.opening import open_model
+from paddock.rec.dygraph import server_trainer
+from paddock.rec.dygraph.loader import open_model
 from paddock.rec.dygraph.paddle2 import as_in_paddle_2
 
 pytestmark = pytest.mark.real
@@ -444,7 +444,7 @@ def test_a_large_table_that_travels_whole_is_told_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every step carries all of it, both ways: which one, how much, and what to change."""
-    monkeypatch.setattr(served, "WORTH_SAYING", 1)
+    monkeypatch.setattr(server_trainer, "WORTH_SAYING", 1)
     rewrite(folder, "net.py", "sparse=True", "sparse=False")
     with (
         inside(1) as endpoints,

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from paddock.data.batch import Bag, Batch
 from paddock.ps import Client
+from paddock.rec.compat.hooks import HookedModel
 from paddock.rec.data_parallel import DataParallelTables
 from paddock.rec.dygraph.learner import DygraphLearner
-from paddock.rec.hooks.model import HookedModel
-from paddock.rec.learner import ChunkSet, Opened, Source, SourceBatch, WorkerRank
+from paddock.rec.learner import ChunkSet, LoadedModel, Source, SourceBatch, WorkerRank
 from paddock.rec.readers.build import chunks_of, make_source
 from paddock.rec.readers.source import ChunkSource
 from paddock.rec.report import printer_of
@@ -23,7 +23,7 @@ from paddock.rec.settings import Reading, TrainingRun
 
 def open_model(
     run: TrainingRun, client: Client | DataParallelTables | None, place: WorkerRank
-) -> Opened:
+) -> LoadedModel:
     """The model as a Learner, and its readers as Sources."""
     say = printer_of(place.worker)
     model = HookedModel(run)
@@ -32,13 +32,14 @@ def open_model(
 
     def share(reading: Reading, one: WorkerRank) -> Source:
         chunks = chunks_of(reading, one)
-        return Inputs(make_source(reading, chunks, run.config, seed=run.seed, warn=say), reading)
+        inner = make_source(reading, chunks, run.config, seed=run.seed, warn=say)
+        return SlotArrays(inner, reading)
 
-    return Opened(learner, lambda reading: share(reading, place), share)
+    return LoadedModel(learner, lambda reading: share(reading, place), share)
 
 
 @dataclass(frozen=True)
-class Inputs:
+class SlotArrays:
     """Batches as the arrays that net() is given, by slot: (examples, width) each."""
 
     inner: ChunkSource

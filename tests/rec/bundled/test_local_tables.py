@@ -10,7 +10,7 @@ import pytest
 
 from paddock import ps
 from paddock.errors import UsageError
-from paddock.rec.bundled.alone import Alone
+from paddock.rec.bundled.local_tables import LocalTables
 
 ADAM = ps.OptimizerSpec("adam", 0.01, schedule=ps.ScheduleSpec("exponential", 0.9, 2))
 ROWS = ps.SparseSpec("rows", 3, ADAM, ps.InitialSpec("uniform", 0.5, seed=3))
@@ -35,7 +35,7 @@ def learn(client: Any, steps: range) -> None:
 
 def test_alone_has_the_bits_of_a_trainer_with_servers() -> None:
     """Rows, optimizer state, rates and parts that a batch leaves out."""
-    alone = Alone()
+    alone = LocalTables()
     learn(alone, range(8))
     with ps.local() as client:
         learn(client, range(8))
@@ -44,9 +44,9 @@ def test_alone_has_the_bits_of_a_trainer_with_servers() -> None:
 
 def test_either_goes_on_from_a_checkpoint_of_the_other(tmp_path: Path) -> None:
     """A model that was begun alone moves to servers, and comes back."""
-    whole = Alone()
+    whole = LocalTables()
     learn(whole, range(9))
-    begun = Alone(job="local")
+    begun = LocalTables(job="local")
     learn(begun, range(3))
     begun.save(tmp_path / "alone")
     with ps.local() as client:
@@ -55,7 +55,7 @@ def test_either_goes_on_from_a_checkpoint_of_the_other(tmp_path: Path) -> None:
         client.load(tmp_path / "alone")
         learn(client, range(3, 6))
         client.save(tmp_path / "served")
-    after = Alone()
+    after = LocalTables()
     for spec in (ROWS, DENSE):
         after.create(spec)
     after.load(tmp_path / "served")
@@ -65,10 +65,10 @@ def test_either_goes_on_from_a_checkpoint_of_the_other(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_other_tables_is_refused(tmp_path: Path) -> None:
     """A width that differs is named."""
-    begun = Alone()
+    begun = LocalTables()
     learn(begun, range(1))
     begun.save(tmp_path)
-    other = Alone()
+    other = LocalTables()
     other.create(ps.SparseSpec("rows", 4, ADAM, ROWS.initial))
     with pytest.raises(UsageError, match="dim is 4"):
         other.load(tmp_path)

@@ -9,7 +9,7 @@ from paddock.data.formats.format import Format
 from paddock.errors import UsageError
 from paddock.rec.bundled.formats import ImageFormat, WordFormat
 from paddock.rec.bundled.learner import BundledLearner, device_of
-from paddock.rec.learner import Opened, Source, WorkerRank
+from paddock.rec.learner import LoadedModel, Source, WorkerRank
 from paddock.rec.models.inputs import Hyper
 from paddock.rec.readers.build import IDS_KEY, chunks_of, make_format
 from paddock.rec.readers.source import BatchOptions, ChunkSource
@@ -19,7 +19,7 @@ from paddock.rec.settings import Reading, TrainingRun
 FORMATS = ("slots", "criteo", "words", "images")
 
 
-def open_model(run: TrainingRun, client: Any, place: WorkerRank) -> Opened:
+def open_model(run: TrainingRun, client: Any, place: WorkerRank) -> LoadedModel:
     """The model as a Learner, and its readers as Sources."""
     learner = BundledLearner(run, place, client)
     if learner.unread and place.worker == 0:
@@ -27,7 +27,7 @@ def open_model(run: TrainingRun, client: Any, place: WorkerRank) -> Opened:
         print_line(f"not read by this model: {names}")
     if run.device == "gpu" and device_of(run) == "cpu" and place.worker == 0:
         print_line(f"device is gpu, but {run.framework} sees none here: training on the CPU")
-    return Opened(learner, Reader(run, place), lambda reading, one: Reader(run, one)(reading))
+    return LoadedModel(learner, Reader(run, place), lambda reading, one: Reader(run, one)(reading))
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def counts_of(metric: object) -> tuple[str, ...] | None:
     return None
 
 
-class Counted:
+class PaddleMetric:
     """One of a user's metrics. find: the object now, as train_forward may return another one.
 
     One whose counts are not known has an empty state: it is of one worker only.

@@ -15,9 +15,9 @@ from paddock import ps
 from paddock.errors import PaddockError, UsageError
 from paddock.rec import loop
 from paddock.rec.checkpoints import SaveSchedule
-from paddock.rec.learner import Opened, WorkerRank
+from paddock.rec.learner import LoadedModel, WorkerRank
 from paddock.rec.report import TrainingReport
-from paddock.rec.settings import Contract, Reading, Saving, Task, TrainingRun
+from paddock.rec.settings import ModelKind, Reading, Saving, Task, TrainingRun
 from paddock.rec.worker_group import SingleWorker
 
 with warnings.catch_warnings():
@@ -86,14 +86,14 @@ def folder(directory: Path, model: str = MODEL, **more: Any) -> TrainingRun:
     reading = Reading((str(directory / "data"),), 50, sparse_slots=("click", "1", "2"),
                       dense_slots={"dense": 2})  # fmt: skip
     return TrainingRun(
-        "test", Task.TRAIN, Contract.HOOKS, str(directory), str(directory / "model.py"),
+        "test", Task.TRAIN, ModelKind.HOOKS, str(directory), str(directory / "model.py"),
         config=HYPER, reading=reading, epochs=6, **more,
     )  # fmt: skip
 
 
-def trained(run: TrainingRun, client: ps.Client | None = None) -> tuple[Opened, Any]:
+def trained(run: TrainingRun, client: ps.Client | None = None) -> tuple[LoadedModel, Any]:
     """The model after its epochs."""
-    from paddock.rec.hooks.opening import open_model
+    from paddock.rec.compat.loader import open_model
 
     opened = open_model(run, client, WorkerRank(servers=0 if client is None else 1))
     assert run.reading is not None
@@ -188,7 +188,7 @@ def test_what_a_checkpoint_lacks_begins_as_the_run_says(tmp_path: Path) -> None:
     opened, _ = trained(folder(tmp_path))
     old = {k: v for k, v in opened.learner.net.state_dict().items() if "layers_1" not in k}  # type: ignore[attr-defined]
     paddle.save(old, str(tmp_path / "rec.pdparams"))
-    from paddock.rec.hooks.opening import open_model
+    from paddock.rec.compat.loader import open_model
 
     made = {}
     for missing in ("fail", "init", "zero"):

@@ -32,18 +32,18 @@ Keys = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class AlonePlace:
+class LocalPlace:
     """As a client's place."""
 
     trainer: int = 0
     trainers: int = 1
 
 
-class Alone:
+class LocalTables:
     """Tables of this process, called as a Client is."""
 
     def __init__(self, *, job: str = "default") -> None:
-        self.place = AlonePlace()
+        self.place = LocalPlace()
         self.job = job
         self.steps = 0
         self._sparse: dict[str, SparseTable] = {}

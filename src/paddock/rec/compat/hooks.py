@@ -19,8 +19,8 @@ import paddle
 from paddle import nn
 
 from paddock.errors import UsageError
+from paddock.rec.compat.model_base import ModelBase, packages
 from paddock.rec.dygraph.folder import user_code
-from paddock.rec.hooks.base import ModelBase, packages
 from paddock.rec.metrics import METRICS, MergeableMetric
 from paddock.rec.readers.paddlerec import PaddleRecEnvs, load_file, standing_in
 from paddock.rec.settings import Reading, Task, TrainingRun
@@ -31,7 +31,7 @@ EXAMPLES = 2  # of the batch of zeros
 Inputs = Mapping[str, Any]
 
 
-class Net(nn.Layer):  # type: ignore[misc]  # Paddle has no types.
+class AttributeLayer(nn.Layer):  # type: ignore[misc]  # Paddle has no types.
     """What the attributes of a Model hold."""
 
     def __init__(self, model: ModelBase) -> None:
@@ -74,7 +74,7 @@ class HookedModel:
 
     # ------------------------------------------------------------------------------------ hooks
 
-    def create_model(self, config: object) -> Net:
+    def create_model(self, config: object) -> AttributeLayer:
         """Load the file, make the Model, let the batch of zeros through."""
         reading = self.run.reading or self.run.test
         made = self._made = self._load(reading)
@@ -82,7 +82,7 @@ class HookedModel:
         zeros = _zeros(reading) if reading is not None else None
         if zeros is not None:
             self._try_out(made, zeros, is_infer)
-        net = Net(made)
+        net = AttributeLayer(made)
         if not net.parameters():
             raise UsageError(
                 f"{self.run.model_file}: Model has no layers to train",
@@ -91,7 +91,7 @@ class HookedModel:
         self._is_fixed = True
         return net
 
-    def create_optimizer(self, net: Net, config: object) -> Any:
+    def create_optimizer(self, net: AttributeLayer, config: object) -> Any:
         """The user's, or that of the configuration; of all parameters where it names none."""
         with _given_parameters(net.parameters()):
             return self._user.optimizer()
@@ -101,7 +101,7 @@ class HookedModel:
         return list(self._objects.values()), list(self._objects)
 
     def train_forward(
-        self, net: Net, metrics: object, batch: Inputs, config: object
+        self, net: AttributeLayer, metrics: object, batch: Inputs, config: object
     ) -> tuple[Any, list[Any], dict[str, Any]]:
         """One batch: loss, metrics, what is printed."""
         self._run(self._user, batch, is_infer=False)
@@ -115,7 +115,7 @@ class HookedModel:
         return cost.mean() if cost.size > 1 else cost, list(self._objects.values()), printed
 
     def infer_forward(
-        self, net: Net, metrics: object, batch: Inputs, config: object
+        self, net: AttributeLayer, metrics: object, batch: Inputs, config: object
     ) -> tuple[list[Any], dict[str, Any]]:
         """One batch, judged only."""
         self._run(self._user, batch, is_infer=True)
@@ -145,12 +145,12 @@ class HookedModel:
     def _try_out(self, made: ModelBase, zeros: Inputs, is_infer: bool) -> None:
         """A batch that changes nothing: no gradients, no statistics, the same random numbers."""
         state = paddle.get_rng_state()
-        before = Net(made)
+        before = AttributeLayer(made)
         before.eval()
         with paddle.no_grad():
             self._run(made, zeros, is_infer=is_infer)
         paddle.set_rng_state(state)
-        Net(made).train()
+        AttributeLayer(made).train()
         found = made.get_infer_results() if is_infer else made.get_metrics()
         for name, value in found.items():
             if isinstance(value, paddle.metric.Metric):

@@ -29,7 +29,7 @@ from paddock.ps.adapters.dense import Learned, Running
 from paddock.ps.paddle import PADDLE
 from paddock.rec.dygraph.forward import as_served
 from paddock.rec.dygraph.optimizer import (
-    Rules,
+    OptimizerRules,
     base_rate,
     clip_gradients,
     decay_of,
@@ -37,7 +37,7 @@ from paddock.rec.dygraph.optimizer import (
     rules_of,
     times_of,
 )
-from paddock.rec.dygraph.rows import Floats, Foresight, Looked, Together
+from paddock.rec.dygraph.rows import Floats, IdPredictor, PullCache, ServerEmbedding
 
 IDLE_MAX = 1 << 24
 WORTH_SAYING = 1 << 20
@@ -49,7 +49,7 @@ SHARED = re.compile(r"^.*\.weight *= *[\w.\[\]]+\.weight *$", re.MULTILINE)
 SUM = OptimizerSpec("sum")
 
 
-class Lasting(Learned):
+class PersistentGradients(Learned):
     """Parameters that once had a gradient have one in every step, of zeros where unused.
 
     Paddle's clear_grad() leaves zeros there, by which momentum and decay go on.
@@ -61,7 +61,7 @@ class Lasting(Learned):
         super().hold(grads, [one or was for one, was in zip(used, before, strict=True)])
 
 
-class Served:
+class ServerTrainer:
     """What takes the place of `loss.backward(); optimizer.step()`.
 
     folder: where the model's sources are. idle: of IDLE. say: takes a line for the user.
@@ -81,9 +81,9 @@ class Served:
             raise UsageError(f"runner.idle_rows is {idle!r}", hint="one of " + ", ".join(IDLE))
         self.client, self.model, self.optimizer = client, model, optimizer
         self._say, self._said = say, set[str]()
-        self.rules: Rules = rules_of(optimizer)
-        self.together = Together(client)
-        self.foresight = Foresight()
+        self.rules: OptimizerRules = rules_of(optimizer)
+        self.together = PullCache(client)
+        self.foresight = IdPredictor()
         self.steps = self._scheduled = self._batches = 0
         self._is_behind = False
         self._keys = list(model.state_dict())
@@ -172,7 +172,7 @@ class Served:
                 layer._sparse = False
         return is_kept
 
-    def _table(self, name: str, layers: list[nn.Embedding]) -> Looked:
+    def _table(self, name: str, layers: list[nn.Embedding]) -> ServerEmbedding:
         weight = layers[0].weight
         if layers[0]._max_norm is not None:
             raise UsageError(f"embedding {name!r}: max_norm has no equal on the servers")
@@ -184,7 +184,7 @@ class Served:
             own_rule(self.rules.rows, weight, self.optimizer),
             InitialSpec("zeros"),
         )
-        table = Looked(self.together, spec, int(weight.shape[0]), name, keys)
+        table = ServerEmbedding(self.together, spec, int(weight.shape[0]), name, keys)
         table.rows.rate = self._rate(times_of(weight), is_sparse=True)
         for layer in layers:
             table.take_over(layer)
@@ -223,7 +223,7 @@ class Served:
             group[3].append(parameter)
         for number, (spec, times, is_sparse, tensors) in enumerate(groups.values()):
             name = f"dense.{number}" if number else "dense"
-            kind = Learned if is_sparse else Lasting
+            kind = Learned if is_sparse else PersistentGradients
             part = kind(PADDLE, self.client, tensors, table=name, optimizer=spec)
             part.rate = self._rate(times, is_sparse=is_sparse)
             yield part

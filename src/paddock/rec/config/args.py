@@ -28,7 +28,7 @@ ROLES = ("MASTER", "WORKER")
 
 
 @dataclass(frozen=True)
-class Request:
+class RecArgs:
     """What a command line says. options: key and value of each -o, in order."""
 
     model: str = ""
@@ -42,10 +42,10 @@ class Request:
     replace: bool = False
 
 
-def read_words(argv: Sequence[str]) -> Request:
+def read_args(argv: Sequence[str]) -> RecArgs:
     """The request. Raises UsageError with all that is wrong.
 
-    >>> read_words(["-m", "c.yaml", "-o", "runner.epochs=1", "runner.use_gpu=false"]).options
+    >>> read_args(["-m", "c.yaml", "-o", "runner.epochs=1", "runner.use_gpu=false"]).options
     (('runner.epochs', '1'), ('runner.use_gpu', 'false'))
     """
     line = read_line(argv, TABLE)
@@ -70,4 +70,4 @@ def read_words(argv: Sequence[str]) -> Request:
     names = ("dry_run", "evaluate", "json", "replace")
     switches = {name: said.get(name) == "1" for name in names}
     where, name = said.get("backend", ""), said.get("name", "")
-    return Request(said["model"], where, role, tuple(options), name=name, **switches)
+    return RecArgs(said["model"], where, role, tuple(options), name=name, **switches)
