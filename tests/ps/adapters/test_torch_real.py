@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 
 from paddock.errors import UsageError
 from paddock.ps import Client, OptimizerSpec, RequestError, SparseSpec
-from paddock.ps.client.merged import TrainerThread
 from paddock.ps.translate import spec_of
 from ps.adapters.fake_client import FakeClient
 from ps.adapters.served import servers, together
@@ -457,30 +455,6 @@ def test_a_deep_copy_shares_the_table_and_the_client() -> None:
     assert twin.rows.client is client
     assert (layer.rows.forget(), twin.rows.forget()) == (1, 0)
     assert torch.equal(twin(torch.tensor([1])), layer(torch.tensor([1])))
-
-
-def test_threads_with_a_model_each_train_as_one_trainer() -> None:
-    """The step is of the mean of their gradients, and all of them read the same after it."""
-
-    def act(ps: TrainerThread) -> tuple[list[float], list[float]]:
-        model = torch.nn.Module()
-        model.table = ps_torch.Embedding(ps, "t", 2, optimizer=SGD)
-        model.mlp = torch.nn.Linear(2, 1, bias=False)
-        with ps:
-            trainer = ps_torch.Trainer(ps, model, optimizer=SGD)
-            before = torch.cat([model.table(torch.tensor([7])).detach()[0], trainer.dense.flat])
-            scale = ps.thread + 1.0
-            ids = torch.tensor([7])
-            trainer.step(scale * (model.table(ids).sum() + 2 * model.mlp.weight.sum()))
-            after = torch.cat([model.table(ids).detach()[0], trainer.dense.flat])
-            return before.tolist(), after.tolist()
-
-    with servers(2) as endpoints, Client(endpoints, strategy="half_async") as client:
-        with ThreadPoolExecutor(3) as pool:
-            first, *others = pool.map(act, client.merged(threads=3))
-        assert others == [first] * 2
-        before, after = map(np.array, first)
-        assert (before - after).tolist() == pytest.approx([2.0, 2.0, 4.0, 4.0])
 
 
 def make_model(client: Client, optimizer: OptimizerSpec) -> torch.nn.Module:

@@ -94,14 +94,6 @@ def test_sync_asks_ahead_within_its_step() -> None:
         assert np.unique(ps.pull("words", keys)).tolist() == [2]
 
 
-def test_a_push_and_the_pull_after_it_are_one_call() -> None:
-    """The pull sees the push."""
-    with fleet(2) as running, running.client(strategy="half_async") as ps:
-        ps.create(WORDS)
-        rows = ps.push_pull("words", [1, 2], -np.ones((2, 4), np.float32), [2, 9])
-        assert rows.sum(axis=1).tolist() == [4, 0]
-
-
 @pytest.mark.parametrize("strategy", ["async", "geo"])
 def test_a_set_value_is_the_next_pulled_one(strategy: str) -> None:
     """Sparse and dense, pulled before or not."""

@@ -24,8 +24,7 @@ SETTLE_SECONDS = 60.0
 # Of a pair, one that was killed may stay away as long as the job goes on without it, or so long:
 # the other one may lack what it has.
 AWAY_SHARE, AWAY_SECONDS = 0.6, 4.0
-# "half_async merged": threads of each trainer. "async sums": its tables are sums.
-MERGED, THREADS, SUMS = " merged", 3, " sums"
+SUMS = " sums"  # "async sums": its tables are sums.
 
 
 @dataclass
@@ -170,7 +169,7 @@ class Chaos:
             "endpoints": self._servers(self.known),
             "trainer": number,
             "trainers": self.trainers,
-            "strategy": self.strategy.removesuffix(MERGED).removesuffix(SUMS),
+            "strategy": self.strategy.removesuffix(SUMS),
             "timeout": 30.0,
         }
         facts = {
@@ -178,7 +177,6 @@ class Chaos:
             "seed": 7,  # The same work whatever is killed.
             "steps": self.steps,
             "adds": self.strategy.endswith(SUMS),
-            "threads": THREADS if self.strategy.endswith(MERGED) else 1,
             "progress": str(self.folder / "progress.bin"),
             "result": str(self.folder / f"result-{number}.json"),
         }

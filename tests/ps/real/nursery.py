@@ -32,7 +32,7 @@ from paddock.ps.spec import to_json
 from paddock.ps.table.sharding import group, sum_by, unique
 from paddock.ps.table.warm import warm_server
 from paddock.ps.wire.frames import Flag, Header, Op
-from ps.real.work import ADS, TOP, WORDS, applied, train, train_merged
+from ps.real.work import ADS, TOP, WORDS, applied, train
 from ps.running import Job, environment, eventually
 
 # progress.bin: int64. [0]: trainers may begin no later step; [1 + t]: steps trainer t has done.
@@ -246,11 +246,7 @@ def run_trainer(facts: dict[str, Any]) -> None:
             pause.wait(GATE_SECONDS)
 
     with Client(**facts["options"]) as client:
-        seed, steps, threads = facts["seed"], facts["steps"], facts["threads"]
-        if threads > 1:
-            digest = train_merged(client, seed, steps, threads, before=before)
-        else:
-            digest = train(client, seed, steps, before=before, adds=facts["adds"])
+        digest = train(client, facts["seed"], facts["steps"], before=before, adds=facts["adds"])
         progress[1 + number] = facts["steps"]
         result = {"digest": digest, "applied": applied(client)}
         path = Path(facts["result"])

@@ -60,7 +60,6 @@ SHAPES = [
     Shape("async", 1, ("server",)),
     Shape("async", 1, ("server", "trainer"), ("--snapshot-every=32K",)),
     Shape("half_async", 1, ("server",)),
-    Shape("half_async merged", 1, ("server",)),
     Shape("async sums", 3, ("server", "trainer", "all"), loses=LOST),
     Shape("sync", 2, ("server", "trainer"), loses=LOST),
 ]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 
 from paddock.ps import Client, DenseSpec, OptimizerSpec, SparseSpec
-from paddock.ps.client.merged import TrainerThread
 from paddock.ps.spec import AccessorSpec, InitialSpec
 
 WORDS = SparseSpec("words", 8, OptimizerSpec("adagrad", lr=0.1))
@@ -30,7 +28,7 @@ def declare(client: Client, suffix: str = "", *, adds: bool = False) -> None:
 
 
 def batch(
-    client: Client | TrainerThread,
+    client: Client,
     seed: int,
     trainer: int,
     step: int,
@@ -88,28 +86,6 @@ def train(
             client.note_position({"step": step})
     if adds:
         client.barrier("trained")
-    return client.digest()
-
-
-def train_merged(
-    client: Client,
-    seed: int,
-    steps: int,
-    threads: int,
-    *,
-    before: Callable[[int], None] = lambda step: None,
-) -> dict[str, str]:
-    """As train, by threads of this trainer, whose gradients are merged. before: called by each."""
-
-    def run(ps: TrainerThread) -> None:
-        with ps:
-            for step in range(1, steps + 1):
-                before(step)
-                batch(ps, seed, ps.thread, step, reads=True)
-
-    declare(client)
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(run, client.merged(threads)))
     return client.digest()
 
 

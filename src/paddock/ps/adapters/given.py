@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.client.client import Client
-from paddock.ps.client.merged import TrainerThread
 from paddock.ps.spec import OptimizerSpec, SparseSpec
 
 Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]
-TableClient: TypeAlias = Client | TrainerThread
+TableClient: TypeAlias = Client
 POOLINGS = ("none", "sum", "mean")
 
 

@@ -8,8 +8,8 @@
         ps.push("words", ids, gradients)      # as rows; repeated ids are added up
         ps.step()                             # the end of a batch
 
-A Client belongs to one thread; merged() shares one among several. Every call either did its work,
-or raises; what a server refuses or could not be told of is raised at the latest by the next call.
+A Client belongs to one thread. Every call either did its work, or raises; what a server refuses or
+could not be told of is raised at the latest by the next call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,9 +41,6 @@ from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import deal, expand, sum_by, unique
 from paddock.ps.wire.frames import Op
 
-if TYPE_CHECKING:
-    from paddock.ps.client.merged import TrainerThread
-
 # Distinct key sets remembered, so that a push of the keys just pulled need not find them again;
 # found by so many of their keys.
 REMEMBERED = 32
@@ -57,8 +54,8 @@ ASKED_AS_GIVEN = 64
 class Client:
     """One trainer's connection to all servers of a job; a context manager, which closes it.
 
-    It belongs to one thread; merged() shares it among several. Every call either did its work, or
-    raises; what a server refuses is raised at the latest by the next call.
+    It belongs to one thread. Every call either did its work, or raises; what a server refuses is
+    raised at the latest by the next call.
 
     Args:
         endpoints: "host:port" of each server, in order. None: PADDLE_PSERVERS_IP_PORT_LIST.
@@ -74,8 +71,6 @@ class Client:
         geo_step: Batches between two exchanges (geo).
         geo_merge: An exchange sends a trainer's differences divided by the number of trainers
             (mean), or as they are (sum).
-        paddle_compat: Contributions add up as in Paddle's server: their sum, not their mean, and
-            a key's gradient is divided by its shows.
 
     Raises:
         UsageError: with all that is missing or wrong.
@@ -98,14 +93,12 @@ class Client:
         job: str | None = None,
         geo_step: int = 100,
         geo_merge: str = "mean",
-        paddle_compat: bool = False,
     ) -> None:
         place = read_place(os.environ, endpoints, trainer, trainers, job, token_file, tls_ca)
         self.place: Place = place
         self.strategy: Strategy = make_strategy(
             strategy, staleness, window, geo_step, place, geo_merge
         )
-        self.paddle_compat = paddle_compat
         # Called when a batch ends, before the strategy acts: to note the position, say.
         self.before_step: Callable[[], None] | None = None
         self._turns: dict[str, int] = {}
@@ -145,8 +138,7 @@ class Client:
         problems = check_spec(spec) or check_optimizer(spec.optimizer)
         if problems:
             raise UsageError.of(problems)
-        data = to_json(replace(spec, merge="sum") if self.paddle_compat else spec)
-        answers = [peer.ask(Op.CREATE, data) for peer in self.peers]
+        answers = [peer.ask(Op.CREATE, to_json(spec)) for peer in self.peers]
         numbers = [int(answer["table"]) for answer in answers]
         known = self.traffic.tables.get(spec.name)
         if known is not None and known.spec == spec and known.numbers == numbers:
@@ -310,20 +302,9 @@ class Client:
                     f"table {table!r}: what is pushed is of type {type(pushed).__qualname__}",
                     hint="(keys, gradients) or (keys, gradients, shows, clicks)",
                 )
-            columns = self.gather(table, *pushed)
-            if self.paddle_compat and len(columns) > 2:  # A mean over a key's examples: show_scale.
-                columns[1] /= np.maximum(columns[2], 1.0)[:, None]
-            pushes.append((table, columns, None))
+            pushes.append((table, self.gather(table, *pushed), None))
         for table, columns, part in pushes:
             self.strategy.push(self.traffic, self._known(table), columns, part)
-
-    def push_pull(
-        self, table: str, keys: ArrayLike, grads: ArrayLike, next_keys: ArrayLike
-    ) -> Rows:
-        """Push, and pull the next batch's rows, which see the push (but in sync: see step)."""
-        self.push(table, keys, grads)
-        self.traffic.settle(0)
-        return self.pull(table, next_keys)
 
     def set(self, table: str, keys: ArrayLike, values: ArrayLike) -> None:
         """Give rows these weights; their optimizer state stays. Keys must be distinct."""
@@ -366,10 +347,7 @@ class Client:
             grads: (size,) float32.
             used: Whether each of the spec's parts has one; the optimizer leaves the others be.
         """
-        self.push_runs(table, *self.gather_dense(table, grads, used))
-
-    def push_runs(self, table: str, values: Rows, runs: Runs) -> None:
-        """Send what gather_dense() gave."""
+        values, runs = self.gather_dense(table, grads, used)
         self.strategy.push(self.traffic, self._known(table), [values.copy()], runs)
 
     def gather_dense(
@@ -403,19 +381,6 @@ class Client:
         self.strategy.set_lr(self.traffic, known, float(lr))
 
     # ------------------------------------------------------------------------- batches and order
-
-    def merged(self, threads: int, *, timeout: float = 600.0) -> list[TrainerThread]:
-        """The client for so many threads of this trainer: what they push becomes one push.
-
-        Give one to each thread, and leave the client alone until all have left.
-
-        Args:
-            threads: How many.
-            timeout: Seconds that a thread waits for the others at step().
-        """
-        from paddock.ps.client.merged import Threads
-
-        return Threads(self, threads, timeout).all
 
     def step(self) -> None:
         """The end of a batch: what the strategy asks for happens here."""

@@ -9,9 +9,8 @@ _SENTENCES = {
     "sync": "every step waits for all trainers and applies their gradients as one, so the result "
     "has the same bits for any number of servers and any timing; you give up speed to the slowest "
     "trainer of each step",
-    "half_async": "a trainer waits for its own pushes only, so what it pulls next contains them, "
-    "and its threads may share a client that merges theirs into one push (client.merged); you give "
-    "up seeing the others' updates at a fixed time, and results that repeat",
+    "half_async": "a trainer waits for its own pushes only, so what it pulls next contains them; "
+    "you give up seeing the others' updates at a fixed time, and results that repeat",
     "async": "a trainer goes on with at most {window} pushes not yet acknowledged, which is the "
     "fastest way on an even network; you give up fresh parameters, so use a smaller learning rate, "
     "and results that repeat",
