@@ -446,3 +446,15 @@ def test_a_shard_moves_all_the_time_while_each_of_four_servers_dies(
         make = lambda t: jobs[0].client(t, strategy="async", timeout=60.0)  # noqa: E731
         assert trained(make, 1, before) == undisturbed["async"]
         assert orders.place("words").owners[0] == 1 and sum(moved) > 0
+
+
+def test_the_replica_has_the_keys_of_the_job(tmp_path: Path) -> None:
+    """After the primary was killed it answers with them, and reduces on."""
+    with paired(tmp_path) as job, job.client() as client:
+        client.kv_set("best", 0.75)
+        assert client.all_reduce([1.0], name="loss", turn=0).item() == 1.0
+        primary = job.wait_in_sync()
+        job.kill(primary)
+        eventually(lambda: job.is_serving(1 - primary), "the replica serves")
+        assert client.kv_get("best") == 0.75
+        assert client.all_reduce([9.0], name="loss", turn=0).item() == 1.0

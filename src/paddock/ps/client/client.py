@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from paddock.errors import UsageError
+from paddock.ps.client import reduce
 from paddock.ps.client.given import as_floats, as_keys
 from paddock.ps.client.peer import Peer
 from paddock.ps.client.pieces import Column, Keys, Known, Rows, Runs
@@ -152,6 +153,11 @@ class Client:
     def spec(self, table: str) -> TableSpec:
         """The spec of a table this client created."""
         return self._known(table).spec
+
+    @property
+    def tables(self) -> dict[str, TableSpec]:
+        """The specs of the tables that this client created, by name."""
+        return {name: known.spec for name, known in self.traffic.tables.items()}
 
     def _known(self, table: str) -> Known:
         self.peers[0].check_open()
@@ -442,20 +448,30 @@ class Client:
                 total[name] = (total.get(name, 0) + int(value)) & 0xFFFFFFFFFFFFFFFF
         return {name: f"{value:016x}" for name, value in sorted(total.items())}
 
-    def save(self, directory: str | os.PathLike[str], *, mode: str = "full", keep: int = 3) -> str:
+    def save(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        mode: str = "full",
+        keep: int = 3,
+        exchanges: bool = True,
+    ) -> str:
         """Write a checkpoint of all servers. The one before stays until this one is whole.
 
         Args:
             directory: Of this process. What servers cannot write there themselves is fetched.
             mode: "full", or "delta": the rows changed since the newest.
             keep: How many of the newest stay.
+            exchanges: In geo this trainer's differences are sent first. False: they wait.
 
         Returns:
             The checkpoint's name.
         """
         from paddock.ps.client.checkpoints import save
 
-        self.flush()
+        if exchanges:
+            self.flush()
+        self.traffic.settle(0)
         return save(self.peers, os.fspath(directory), mode, self.place.job, keep=keep)
 
     def load(self, directory: str | os.PathLike[str], *, of_job: str | None = None) -> None:
@@ -495,6 +511,84 @@ class Client:
         self.flush()
         found: dict[str, Any] | None = self.strategy.position(self.traffic)
         return found
+
+    def offsets(self, trainer: int | None = None) -> tuple[Any, Any]:
+        """The offsets of a trainer on the server that is least far, and on the furthest one.
+
+        None where a server has none; in sync both are that of the newest complete step.
+
+        Args:
+            trainer: Its number; None: this trainer's.
+        """
+        return self.strategy.offsets(self.traffic.marks(trainer))
+
+    # ------------------------------------------------------------------------------- coordination
+
+    @property
+    def incarnation(self) -> int:
+        """The number of this trainer's life; server 0 counts them, from 1, over all restarts."""
+        return self.peers[0].identity.incarnation
+
+    @property
+    def open_step(self) -> int:
+        """The number of the step that the next step() completes, from 1; in sync and staleness."""
+        return self.traffic.step
+
+    def kv_set(self, key: str, value: Any, *, in_checkpoints: bool = False) -> None:
+        """Server 0 stores a JSON value under a key, as safely as a push. None removes the key.
+
+        Args:
+            key: 1 to 200 characters.
+            value: At most 1 MiB of JSON.
+            in_checkpoints: Checkpoints have the key, and a loaded one brings its own value. False:
+                the key belongs to this job alone.
+        """
+        self._kv({"set": {key: value}}, in_checkpoints=in_checkpoints)
+
+    def kv_get(self, key: str, *, in_checkpoints: bool = False) -> Any:
+        """The JSON value that server 0 has under a key; None where no trainer has set it."""
+        return self._kv({"get": [key]}, in_checkpoints=in_checkpoints).get(key)
+
+    def _kv(self, question: dict[str, Any], *, in_checkpoints: bool = False) -> dict[str, Any]:
+        answer = self.call("kv" if in_checkpoints else "job", question)
+        return dict(answer["values"])
+
+    def all_reduce(
+        self, values: ArrayLike, op: str = "sum", *, name: str = "all", turn: int | None = None
+    ) -> NDArray[Any]:
+        """The sum, minimum or maximum of all trainers' arrays, element by element.
+
+        All trainers make the same calls, and all get the same bits: arrays are added in the order
+        of trainers. A barrier is part of it, which sends nothing: in geo no differences.
+
+        Args:
+            values: (...) float64, float32 or int64, of one shape and type in all trainers; 512 KiB.
+            op: sum, min or max.
+            name: What is reduced. The calls of each name are counted apart.
+            turn: The number of the call, from 0, in a program that goes on after a restart. None:
+                the client counts, from 0 in each of its lives.
+
+        Raises:
+            UsageError: the arrays of two trainers differ in shape or type.
+            PaddockError: a trainer's values are lost: it was started again with another count.
+        """
+        array = reduce.check_values(values, op)
+        if turn is None:
+            turn = self._turns.get(f"all_reduce/{name}", 0)
+            self._turns[f"all_reduce/{name}"] = turn + 1
+        # Two slots take turns: a trainer that is one turn behind does not meet those ahead.
+        slot = f"all_reduce/{name}/{turn % 2}"
+        keys = [f"{slot}/{trainer}" for trainer in range(self.place.trainers)]
+        mine = keys[self.place.trainer]
+        # The values of the life before stay: others may have read them.
+        if self._kv({"get": [mine]}).get(mine, {}).get("turn") != turn:
+            self._kv({"set": {mine: reduce.to_json(array, turn)}})
+        self.meet(slot, turn // 2 + 1)
+        found: dict[str, Any] = {}
+        at_once = max(1, reduce.BYTES_MAX // (array.nbytes + 256))  # An answer is one frame.
+        for start in range(0, len(keys), at_once):
+            found.update(self._kv({"get": keys[start : start + at_once]}))
+        return reduce.combine(name, op, turn, [found.get(key, {}) for key in keys])
 
     def call(self, service: str, question: dict[str, Any]) -> dict[str, Any]:
         """Ask what server 0 hosts under this name. May reach it twice, when an answer is lost."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from paddock.ps.client.pieces import Column, Known, Rows, Runs
     from paddock.ps.client.traffic import Traffic, Wanted
+    from paddock.ps.consistency.positions import Mark
 
 STRATEGIES = ("sync", "half_async", "async", "geo", "staleness")
 
@@ -124,6 +125,11 @@ class Strategy:
             return traffic.progress.begin(marks)
         return min(marks, key=lambda mark: mark.number).position
 
+    def offsets(self, marks: list[Mark]) -> tuple[Any, Any]:
+        """The positions of one trainer, least and furthest; marks: each server's."""
+        ordered = sorted(marks, key=lambda mark: mark.number)
+        return ordered[0].position, ordered[-1].position
+
     def flush(self, traffic: Traffic) -> None:
         """Send what the strategy still holds."""
 
@@ -174,6 +180,10 @@ class Sync(Clocked):
     def position(self, traffic: Traffic) -> Any:
         """That of the newest step that is done."""
         return traffic.marks()[0].position
+
+    def offsets(self, marks: list[Mark]) -> tuple[Any, Any]:
+        """Server 0 alone is told, and has those of complete steps."""
+        return marks[0].position, marks[0].position
 
     def _settle(self, traffic: Traffic) -> None:
         """Wait for everything; a refusal spoils the step: it would be committed in parts."""

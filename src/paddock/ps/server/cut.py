@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 CUT_SECONDS = 60.0
 # The note that says which checkpoint was loaded last; others have a service's name before a "/".
 LOADED = "loaded"
+# The service whose keys are in no checkpoint, and stay when one is loaded.
+JOB = "job"
 
 
 class Cut:
@@ -74,7 +76,7 @@ class Save:
     def __init__(self, engine: Engine) -> None:
         self.cut = Cut(
             engine,
-            lambda store: (store.progress(), store.steps(), store.rates(), dict(store.notes)),
+            lambda store: (store.progress(), store.steps(), store.rates(), _saved(store.notes)),
         )
         # progress: what all servers' cuts must agree on, and marks.
         self.progress, *rest = self.cut.facts
@@ -137,6 +139,11 @@ def no_cut() -> RequestError:
     )
 
 
+def _saved(notes: dict[str, Any]) -> dict[str, Any]:
+    """The keys and values that a checkpoint has."""
+    return {key: value for key, value in notes.items() if not key.startswith(JOB + "/")}
+
+
 # ---------------------------------------------------------------------------------- the way back
 
 
@@ -160,7 +167,8 @@ def begin_from(store: Store, order: dict[str, Any]) -> None:
         marks = parts[store.server]
     store.positions = Positions.from_marks(marks, is_sync=store.is_sync)
     if store.server == 0:  # Where services are; theirs is the cut taken first.
-        store.notes = dict(checkpoint.states[0].get("notes", {}))
+        of_job = {key: store.notes[key] for key in store.notes.keys() - _saved(store.notes).keys()}
+        store.notes = {**checkpoint.states[0].get("notes", {}), **of_job}
         store.notes[LOADED] = f"{checkpoint.name} {checkpoint.checksum}"
 
 

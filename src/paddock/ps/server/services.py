@@ -7,6 +7,7 @@ any time. It learns from the server who is gone for good.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paddock.ps.consistency.step_words import CLOCKED
-from paddock.ps.server.cut import LOADED
+from paddock.ps.server.cut import JOB, LOADED
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Header, Op
 from paddock.ps.wire.handshake import Hello
@@ -59,6 +60,43 @@ class Service(Protocol):
 
 
 NO_SERVICES: Mapping[str, Service] = MappingProxyType({})
+KEY_LENGTH_MAX, VALUE_BYTES_MAX, KEYS_MAX = 200, 1 << 20, 100_000
+
+
+class KeyValueService:
+    """JSON values by key: `Client.kv_set` and `kv_get`."""
+
+    def answer(
+        self, who: tuple[int, int] | None, question: Mapping[str, Any], desk: Desk
+    ) -> dict[str, Any]:
+        """{"get": [keys]} -> {"values": {key: value}} of those that are set; {"set": {key: value}}
+        remembers, null forgets. Raises RequestError.
+        """
+        changes, keys = question.get("set", {}), question.get("get", [])
+        if not isinstance(changes, dict) or not isinstance(keys, list) or (changes and not who):
+            raise RequestError("usage", f"no request to the key-value store: {str(question)[:200]}")
+        notes = desk.notes
+        for key, value in changes.items():
+            size = len(json.dumps(value))
+            if not 0 < len(key) <= KEY_LENGTH_MAX or size > VALUE_BYTES_MAX:
+                raise RequestError(
+                    "usage",
+                    f"key {key[:KEY_LENGTH_MAX]!r} of {len(key)} characters, value of {size} bytes",
+                    hint=f"keys of 1 to {KEY_LENGTH_MAX} characters, values up to "
+                    f"{VALUE_BYTES_MAX >> 20} MiB of JSON; what is larger is a table",
+                )
+        if len(notes.keys() | changes.keys()) > KEYS_MAX:
+            raise RequestError(
+                "memory", f"more than {KEYS_MAX} keys", hint="kv_set(key, None) forgets"
+            )
+        if changes:
+            desk.keep(changes)
+        return {"values": {key: notes[key] for key in keys if key in notes}}
+
+
+BUILT_IN: Mapping[str, Service] = MappingProxyType(
+    {"kv": KeyValueService(), JOB: KeyValueService()}
+)
 
 
 class Services:
@@ -66,7 +104,7 @@ class Services:
 
     def __init__(self, server: Server, services: Mapping[str, Service]) -> None:
         self._server = server
-        self._services = services
+        self._services = {**BUILT_IN, **services}
         self._lock = threading.Lock()
         # By trainer, since when its connection is missed. Counted anew after a restart.
         self._missed: dict[int, float] = {}
