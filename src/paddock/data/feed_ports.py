@@ -115,7 +115,7 @@ class Shared:
 
     def resume(self, *, exactly: bool) -> None:
         if exactly:  # What servers have of the next batches is not sent again.
-            self._client.position()
+            self._client.resume_offset()
 
     def ask(self, event: Event) -> Reply:
         assert isinstance(event, Begin | Turn | Leave | Found), Gone
@@ -136,7 +136,7 @@ class Shared:
     def _send(self) -> None:
         position, self._pending = self._pending, None
         if position is not None:
-            self._client.note_position(position)
+            self._client.commit_offset(position)
             self._step = self._client.traffic.step
 
     def keep(self, *, wanted: bool) -> bool:

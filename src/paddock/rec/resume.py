@@ -233,7 +233,7 @@ class RunStart:
 
         Raises UsageError when there is nothing, or its data are to be dealt anew.
         """
-        held = client.position()
+        held = client.resume_offset()
         if held is None or held["workers"] != self.group.workers:
             raise UsageError(
                 f"worker {self.group.worker} does not see the checkpoint in "

@@ -199,7 +199,7 @@ class PsWorkers:
 
     def start(self, choose: Callable[[], WorkerOffset | None]) -> WorkerOffset | None:
         """See WorkerGroup."""
-        held = self._noted = self.client.position()
+        held = self._noted = self.client.resume_offset()
         if self._is_marked("begun", self.worker):
             is_mine = held is not None and held["run"] == self.run
             return self._at_least_prepared(held if is_mine else None)
@@ -244,7 +244,7 @@ class PsWorkers:
         # Not again what was noted last, perhaps by the life before: positions are numbered.
         whole = {**position, "run": self.run, "workers": self.workers}
         if whole != self._noted:
-            self.client.note_position(whole)
+            self.client.commit_offset(whole)
             self._noted, self._noted_at = whole, self.client.traffic.step
 
     def before_step(self, position: WorkerOffset) -> None:

@@ -77,7 +77,7 @@ MISTAKES: list[tuple[str, Do]] = [
         lambda ps: ps.create(replace(WORDS, optimizer=OTHER_RATE)),
     ),
     ("create() was given 'w'", lambda ps: ps.create("w")),  # type: ignore[arg-type]
-    ("must be JSON", lambda ps: ps.note_position({"a": object()})),
+    ("must be JSON", lambda ps: ps.commit_offset({"a": object()})),
     ("are over 1048574 each", lambda ps: ps.create(DenseSpec("t", 10**12, shards=4096))),
 ]
 

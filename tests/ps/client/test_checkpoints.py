@@ -128,19 +128,19 @@ def test_data_positions_are_in_the_checkpoint(tmp_path: Path) -> None:
         servers.client(trainers=2) as zero,
         servers.client(trainer=1, trainers=2) as one,
     ):
-        assert zero.position() is None
-        zero.note_position({"offset": 10})
-        one.note_position({"file": "b", "offset": 3})
+        assert zero.resume_offset() is None
+        zero.commit_offset({"offset": 10})
+        one.commit_offset({"file": "b", "offset": 3})
         declare(zero)
         zero.save(tmp_path)
-        zero.note_position({"offset": 20})
-        assert zero.position() == {"offset": 20}
+        zero.commit_offset({"offset": 20})
+        assert zero.resume_offset() == {"offset": 20}
         zero.load(tmp_path)
-        assert zero.position() == {"offset": 10}
-        assert one.position() == {"file": "b", "offset": 3}
+        assert zero.resume_offset() == {"offset": 10}
+        assert one.resume_offset() == {"file": "b", "offset": 3}
     with fleet(1) as servers, servers.client() as ps:
         ps.load(tmp_path)
-        assert ps.position() == {"offset": 10}
+        assert ps.resume_offset() == {"offset": 10}
 
 
 def test_geo_is_with_the_servers_before_its_position_is() -> None:
@@ -151,13 +151,13 @@ def test_geo_is_with_the_servers_before_its_position_is() -> None:
         before = ps.digest()
         ps.push("words", [1], np.ones((1, 8), np.float32))
         ps.push_dense("tower", np.ones(5000, np.float32))
-        ps.note_position({"offset": 1})
+        ps.commit_offset({"offset": 1})
         learned = ps.pull("words", [1]), ps.pull_dense("tower")
         for peer in ps.peers:  # It dies.
             peer.end()
         with servers.client(strategy="geo") as again:
             declare(again, (WORDS, TOWER))
-            assert again.position() == {"offset": 1}
+            assert again.resume_offset() == {"offset": 1}
             assert (again.pull("words", [1]) == learned[0]).all()
             assert (again.pull_dense("tower") == learned[1]).all()
             assert again.digest() != before
@@ -168,15 +168,15 @@ def test_positions_of_sync_are_those_of_the_committed_step(tmp_path: Path) -> No
     with fleet(1) as servers, servers.client(strategy="sync") as ps:
         declare(ps, (WORDS,))
         ps.push("words", [1], np.ones((1, 8), np.float32))
-        ps.note_position({"offset": 1})
-        assert ps.position() is None
+        ps.commit_offset({"offset": 1})
+        assert ps.resume_offset() is None
         ps.step()
-        assert ps.position() == {"offset": 1}
+        assert ps.resume_offset() == {"offset": 1}
         ps.push("words", [1], np.ones((1, 8), np.float32))
-        ps.note_position({"offset": 2})
+        ps.commit_offset({"offset": 2})
         ps.save(tmp_path)
         ps.step()
-        assert ps.position() == {"offset": 2}
+        assert ps.resume_offset() == {"offset": 2}
     assert open_checkpoint(tmp_path).positions == {"0": {"offset": 1}}
 
 

@@ -134,7 +134,7 @@ def test_the_trainers_life_and_step_are_told(tmp_path: Path) -> None:
             ps.create(SparseSpec("words", 2))
             assert list(ps.tables) == ["words"]
             ps.push("words", [1], np.ones((1, 2)))
-            ps.note_position({"at": 1})
+            ps.commit_offset({"at": 1})
             ps.flush()
             assert ps.offsets() == ({"at": 1}, {"at": 1})
             ps.peers[1].post(0, Header(Op.POSITION, step=2), b'{"at": 2}')
@@ -143,7 +143,7 @@ def test_the_trainers_life_and_step_are_told(tmp_path: Path) -> None:
         with running.client() as ps:
             assert ps.incarnation == 2
     with fleet(2) as running, running.client(strategy="sync") as ps:
-        ps.note_position({"at": 1})
+        ps.commit_offset({"at": 1})
         assert (ps.open_step, ps.offsets()) == (1, (None, None))
         ps.step()
         assert (ps.open_step, ps.offsets()) == (2, ({"at": 1}, {"at": 1}))

@@ -37,7 +37,7 @@ def batch(ps: Client, number: int) -> None:
     ps.push("b", KEYS, -np.ones((len(KEYS), 1), np.float32))
     if number == 0:  # After the last push: rows of it are new.
         ps.push("b", KEYS + 1000, -np.ones((len(KEYS), 1), np.float32))
-    ps.note_position({"batch": number + 1})
+    ps.commit_offset({"batch": number + 1})
     ps.step()
 
 

@@ -79,14 +79,14 @@ def live(ps: Client, every: int = 2) -> None:
     """The script: all batches after the position, which it notes after every so many."""
     ps.create(COUNTS)
     ps.create(DENSE)
-    at = ps.position()
+    at = ps.resume_offset()
     for batch in range(0 if at is None else at["batch"], BATCHES):
         keys = keys_of(batch)
         ps.push("counts", keys, -np.ones((len(keys), 1), np.float32))
         ps.push_dense("dense", -np.ones(12, np.float32))
         ps.step()
         if (batch + 1) % every == 0:
-            ps.note_position({"batch": batch + 1})
+            ps.commit_offset({"batch": batch + 1})
     ps.flush()
 
 
@@ -167,8 +167,26 @@ def test_a_script_that_notes_nothing_pays_nothing_and_begins_anew() -> None:
         for run in (1, 2):
             with servers.client() as ps:
                 ps.create(COUNTS)
-                assert ps.position() is None
+                assert ps.resume_offset() is None
                 ps.push("counts", [1, 2], -np.ones((2, 1), np.float32))
                 ps.flush()
                 assert ps.pull("counts", [1, 2]).ravel().tolist() == [run, run]
         assert json.dumps([asdict(s.store.positions) for s in servers.servers]).count("1") == 0
+
+
+@pytest.mark.parametrize(("replays", "wanted"), [(True, 2), (False, 3)])
+def test_a_life_with_other_batches_leaves_nothing_out(replays: bool, wanted: int) -> None:
+    """The first push after the offset is there already only if the life does the same batches."""
+    ones = -np.ones((1, 1), np.float32)
+    with fleet(2) as servers:
+        with servers.client() as ps:
+            ps.create(COUNTS)
+            ps.push("counts", [1], ones)
+            ps.commit_offset({"batch": 1})
+            ps.push("counts", [1], ones)
+        with servers.client() as ps:
+            ps.create(COUNTS)
+            assert ps.resume_offset(replays=replays) == {"batch": 1}
+            ps.push("counts", [1], ones)
+            ps.flush()
+            assert ps.pull("counts", [1]).item() == wanted

@@ -76,14 +76,14 @@ def train(
     declare(client, suffix, adds=adds)
     name = client.strategy.name
     is_clocked = name in ("sync", "staleness")
-    noted = None if is_clocked or suffix else client.position()
+    noted = None if is_clocked or suffix else client.resume_offset()
     first = client.traffic.step if is_clocked else 1 + (noted or {"step": 0})["step"]
     for step in range(first, steps + 1):
         before(step)
         reads = name in ("sync", "half_async") and not adds
         batch(client, seed, client.place.trainer, step, reads=reads, suffix=suffix, adds=adds)
         if not is_clocked:
-            client.note_position({"step": step})
+            client.commit_offset({"step": step})
     if adds:
         client.barrier("trained")
     return client.digest()

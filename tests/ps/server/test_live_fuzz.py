@@ -115,7 +115,7 @@ def converse(
     ps.load(folder / "saved")
     begin.set()
     for step in range(RECORDED_STEPS):
-        ps.note_position({"file": "a", "offset": step})
+        ps.commit_offset({"file": "a", "offset": step})
         ps.pull("stats", keys)
         ps.pull_dense("vector")
         ps.push("sums", keys + step, np.ones((8, 2)))
@@ -124,7 +124,7 @@ def converse(
         ps.push_dense("vector", np.ones(300))
         ps.step()
     ps.shrink("stats")
-    ps.status(), ps.digest(), ps.position()
+    ps.status(), ps.digest(), ps.resume_offset()
     with Admin(Settings(tuple(endpoints))) as admin:
         admin.move("moving", 0, 1)
     numbers = ps.traffic.tables["sums"].numbers

@@ -111,7 +111,7 @@ def test_position_of_a_step_without_the_trainer_does_not_count(server: Server) -
         for one in (ps, gone):
             one.create(SparseSpec("words", 2))
         gone.push("words", [1], np.ones((1, 2), np.float32))
-        gone.note_position({"line": 7})
+        gone.commit_offset({"line": 7})
         assert server.coordinator is not None
         life = gone.peers[0].identity.incarnation
         with server.coordinator._changed:

@@ -492,24 +492,30 @@ class Client:
         if problem:
             warnings.warn(problem, stacklevel=2)
 
-    def note_position(self, position: dict[str, Any]) -> None:
-        """Say how far this trainer has read its data: all that was pushed before belongs to it.
+    def commit_offset(self, offset: dict[str, Any]) -> None:
+        """The servers note how far this trainer has read its data, with all it pushed before.
 
-        Kept with the step, and in checkpoints.
+        The offset is kept with the step, and in checkpoints.
+
+        Args:
+            offset: Any JSON of at most 4 KiB, such as {"file": 3, "line": 4000}.
         """
-        no = position_objection(position)
+        no = position_objection(offset)
         if no is not None:
             raise UsageError(no.message, hint=no.hint)
-        self.strategy.note(self.traffic, position)
+        self.strategy.commit_offset(self.traffic, offset)
 
-    def position(self) -> dict[str, Any] | None:
-        """Where this trainer's data goes on: what it, or its life before, noted last.
+    def resume_offset(self, *, replays: bool = True) -> dict[str, Any] | None:
+        """The offset that this trainer, or its life before, committed last; None where none was.
 
-        Asked before the first push of a life, it has the batches that come next be those after
-        this position, in the same order: what servers have of them already is not sent again.
+        Args:
+            replays: To be called before the first push of a life: the batches that come next are
+                those after this offset, in the same order, and what servers have of them already
+                is not sent again. False: other batches follow, and everything is sent.
         """
-        self.flush()
-        found: dict[str, Any] | None = self.strategy.position(self.traffic)
+        if replays:
+            self.flush()
+        found: dict[str, Any] | None = self.strategy.resume_offset(self.traffic, replays=replays)
         return found
 
     def offsets(self, trainer: int | None = None) -> tuple[Any, Any]:

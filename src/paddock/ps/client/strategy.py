@@ -107,7 +107,7 @@ class Strategy:
     def step(self, traffic: Traffic) -> None:
         """The end of a batch."""
 
-    def note(self, traffic: Traffic, position: dict[str, Any]) -> None:
+    def commit_offset(self, traffic: Traffic, position: dict[str, Any]) -> None:
         """Send a position behind what it belongs to, to every server; wait for nothing."""
         self.flush(traffic)
         progress = traffic.progress
@@ -118,11 +118,11 @@ class Strategy:
                 header = Header(Op.POSITION, step=progress.number)
                 traffic.peers[server].post(traffic.batch, header, json.dumps(position).encode())
 
-    def position(self, traffic: Traffic) -> Any:
+    def resume_offset(self, traffic: Traffic, *, replays: bool) -> Any:
         """The position that every server has reached."""
         marks = traffic.marks()
-        if not traffic.progress.has_pushed:
-            return traffic.progress.begin(marks)
+        if not (traffic.progress.has_pushed and replays):
+            return traffic.progress.begin(marks, again=replays)
         return min(marks, key=lambda mark: mark.number).position
 
     def offsets(self, marks: list[Mark]) -> tuple[Any, Any]:
@@ -172,12 +172,12 @@ class Sync(Clocked):
         self.unfinished += 1
         super().push(traffic, known, columns, runs)
 
-    def note(self, traffic: Traffic, position: dict[str, Any]) -> None:
+    def commit_offset(self, traffic: Traffic, position: dict[str, Any]) -> None:
         """It belongs to this step."""
         traffic.settle(0)
         traffic.peers[0].ask(Op.POSITION, position, step=traffic.step)
 
-    def position(self, traffic: Traffic) -> Any:
+    def resume_offset(self, traffic: Traffic, *, replays: bool) -> Any:
         """That of the newest step that is done."""
         return traffic.marks()[0].position
 

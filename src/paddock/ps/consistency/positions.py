@@ -213,7 +213,7 @@ class Progress:
                 raise PaddockError(
                     f"position {self.number} of this trainer is {position!r}, in its life before "
                     f"it was {has.position!r}: these are not the same batches",
-                    hint="after position() do the same batches in the same order, or load a "
+                    hint="after resume_offset() do the same batches in the same order, or load a "
                     "checkpoint",
                 )
         return [server for server, has in enumerate(self._has) if has.number < self.number]
