@@ -28,7 +28,7 @@ from paddock.kube.objects import (
     rfc3339,
 )
 from paddock.operator import names
-from paddock.operator.decision import Fault, Observed
+from paddock.operator.decision import FailedCall, ObservedState
 from paddock.operator.spec import ROLES
 
 Fields = dict[str, st.SearchStrategy[Any]]
@@ -189,7 +189,7 @@ def pods(draw: st.DrawFn) -> tuple[Pod, ...]:
 
 
 @st.composite
-def moments(draw: st.DrawFn) -> Observed:
+def moments(draw: st.DrawFn) -> ObservedState:
     """Everything of one job at one moment, as no story would have it."""
     meta = Meta(
         name=JOB,
@@ -203,7 +203,7 @@ def moments(draw: st.DrawFn) -> Observed:
     labels = {names.LABEL_ATTEMPT: draw(st.sampled_from("012"))}
     config_map = ConfigMap(Meta(name=JOB, uid="m-1", labels=labels))
     faults = st.builds(
-        Fault, st.sampled_from(["create", "delete"]), st.sampled_from(["Pod", "ConfigMap"]),
+        FailedCall, st.sampled_from(["create", "delete"]), st.sampled_from(["Pod", "ConfigMap"]),
         st.just(f"{JOB}-worker-0"), st.sampled_from(["Invalid", "Forbidden", "AlreadyExists"]),
         st.text(max_size=20), status=st.sampled_from([0, 400, 403, 409, 422]),
     )  # fmt: skip
@@ -212,12 +212,12 @@ def moments(draw: st.DrawFn) -> Observed:
         PodGroup, versions, st.just(Meta(name=JOB, uid="g-1")), st.just({"minMember": 1}),
         st.builds(PodGroupStatus, st.sampled_from(["", "Pending", "Inqueue"])),
     )  # fmt: skip
-    return Observed(
+    return ObservedState(
         PaddleJob(meta, spec=draw(specs), status=draw(statuses)),
         pods=draw(pods()),
         services=draw(st.sampled_from([(), (Object(Meta(name=JOB, uid="s-1")),)])),
         config_maps=draw(st.sampled_from([(), (config_map,)])),
         pod_groups=draw(st.just(()) | st.tuples(groups)),
-        faults=draw(weighted((5, st.just(())), (1, st.tuples(faults)))),
+        failed_calls=draw(weighted((5, st.just(())), (1, st.tuples(faults)))),
         has_volcano=draw(st.booleans()),
     )

@@ -13,7 +13,7 @@ from paddock.operator.schema import PHASES
 from paddock.operator.status import MESSAGE_MAX, read_status
 
 if TYPE_CHECKING:
-    from paddock.operator.decision import Decision, Observed
+    from paddock.operator.decision import Decision, ObservedState
 
 
 def check_same(first: Decision, second: Decision) -> None:
@@ -23,7 +23,7 @@ def check_same(first: Decision, second: Decision) -> None:
     assert json.dumps(status) == json.dumps(again), "the same facts, other bytes"
 
 
-def check_rules(observed: Observed, decision: Decision) -> None:
+def check_rules(observed: ObservedState, decision: Decision) -> None:
     """What holds for every decision about every job. Raises AssertionError."""
     job, previous = observed.job, read_status(observed.job.status)
     present = {(type_of(p), p.metadata.name) for p in (*observed.pods, *observed.services)}
@@ -44,21 +44,21 @@ def check_rules(observed: Observed, decision: Decision) -> None:
     if previous.is_over and not job.metadata.deletionTimestamp:
         assert decision.status["phase"] == previous.phase, "the end is the end"
     after = read_status(canonical(decision.status))
-    step = after.memory.attempt - previous.memory.attempt
+    step = after.state.attempt - previous.state.attempt
     made_for = [
         o.metadata.label(names.LABEL_ATTEMPT) for o in (*observed.pods, *observed.config_maps)
     ]
     latest = max((int(text) for text in made_for if text.isdigit()), default=0)
-    assert 0 <= step <= 1 or after.memory.attempt in (latest, latest + 1), "attempts were skipped"
+    assert 0 <= step <= 1 or after.state.attempt in (latest, latest + 1), "attempts were skipped"
     assert len(str(decision.status.get("message", ""))) <= MESSAGE_MAX
 
 
-def check_unread(observed: Observed, decision: Decision) -> None:
+def check_unread(observed: ObservedState, decision: Decision) -> None:
     """A spec that nobody can read ends no pod that runs. Raises AssertionError."""
     job = observed.job
     if read_spec(job.metadata.name, job.spec)[0] is not None:
         return
-    attempts = [read_status(job.status).memory.attempt, *map(names.attempt_of, observed.pods)]
+    attempts = [read_status(job.status).state.attempt, *map(names.attempt_of, observed.pods)]
     at_work = {
         p.metadata.uid for p in observed.pods
         if p.status.phase == "Running" and names.attempt_of(p) == max(attempts)

@@ -23,7 +23,7 @@ from paddock.kube.client import (
     VOLCANO_GROUPS,
     KubeError,
 )
-from paddock.operator.decision import Kind, Settings
+from paddock.operator.decision import Kind, OperatorSettings
 from paddock.operator.names import LABEL_POD
 from paddock.operator.pods import owner_reference
 from paddock.operator.runtime.executor import RESOURCES
@@ -125,7 +125,7 @@ class Story:
     def fresh(self, words: list[str], given: Any) -> None:
         """fresh [scheduling=..|init_image=..|ipv6]: another cluster, and another operator."""
         pairs = dict(word.split("=", 1) for word in words if "=" in word)
-        self.world = World(Settings(**pairs), is_ipv6="ipv6" in words)  # type: ignore[arg-type]
+        self.world = World(OperatorSettings(**pairs), is_ipv6="ipv6" in words)  # type: ignore[arg-type]
 
     def edit(self, words: list[str], given: Any) -> None:
         """edit + a merge patch of the spec."""

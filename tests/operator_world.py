@@ -30,7 +30,7 @@ from paddock.kube.client import (
 )
 from paddock.kube.objects import PaddleJob
 from paddock.operator import names
-from paddock.operator.decision import Create, Decision, Kind, Settings
+from paddock.operator.decision import Create, Decision, Kind, OperatorSettings
 from paddock.operator.reconcile import reconcile
 from paddock.operator.runtime.caches import Caches
 from paddock.operator.runtime.executor import RESOURCES, Executor, JobRecord
@@ -121,7 +121,7 @@ class World:
     asks_twice: each decision is made a second time and must be the same to the byte.
     """
 
-    settings: Settings = field(default_factory=Settings)
+    settings: OperatorSettings = field(default_factory=OperatorSettings)
     now: float = START
     lets_go: bool = True
     is_ipv6: bool = False
@@ -298,7 +298,7 @@ class World:
         found = [
             (place, stored.peek["metadata"]["name"])
             for stored in self.server.all(PODS, NAMESPACE)
-            if (place := names.place_of(job, stored.peek["metadata"]["name"])) is not None
+            if (place := names.replica_of(job, stored.peek["metadata"]["name"])) is not None
         ]
         return [name for _, name in sorted(found, key=lambda f: (f[0].role, f[0].index))]
 

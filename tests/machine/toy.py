@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from paddock.operator.decision import Create, Decision, Delete, Note
+from paddock.operator.decision import Create, Decision, Delete, EventNote
 from paddock.operator.names import LABEL_ATTEMPT, LABEL_JOB, LABEL_POD
 
 if TYPE_CHECKING:
     from paddock.kube.client import Manifest
     from paddock.kube.objects import PaddleJob
-    from paddock.operator.decision import Action, Kind, Observed, Settings
+    from paddock.operator.decision import Action, Kind, ObservedState, OperatorSettings
 
 
 def job_manifest(name: str, replicas: int, **spec: object) -> Manifest:
@@ -53,7 +53,7 @@ def child(job: PaddleJob, kind: Kind, name: str, attempt: int) -> Create:
     )
 
 
-def reconcile(observed: Observed, now: float, settings: Settings) -> Decision:
+def reconcile(observed: ObservedState, now: float, settings: OperatorSettings) -> Decision:
     """The whole decision."""
     job = observed.job
     spec: Any = job.spec
@@ -65,20 +65,24 @@ def reconcile(observed: Observed, now: float, settings: Settings) -> Decision:
     if status.get("phase") in ("Completed", "Failed"):
         return Decision()
     pods = {pod.metadata.name: pod for pod in observed.pods}
-    notes: list[Note] = []
+    notes: list[EventNote] = []
     if any(p.status.phase == "Failed" for p in pods.values() if _attempt(p) == attempt):
         attempt += 1
-        notes.append(Note("Warning", "Restarting", f"attempt {attempt}"))
+        notes.append(EventNote("Warning", "Restarting", f"attempt {attempt}"))
     wanted = [f"{job.metadata.name}-worker-{i}" for i in range(replicas)]
     present = [p for p in pods.values() if _attempt(p) == attempt]
     phases = [p.status.phase for p in present]
     phase = "Pending"
     if phases.count("Succeeded") == replicas:
         phase = "Completed"
-        notes.append(Note("Normal", "Completed", "all pods have succeeded"))
+        notes.append(EventNote("Normal", "Completed", "all pods have succeeded"))
     elif phases.count("Running") + phases.count("Succeeded") == replicas:
         phase = "Running"
-    message = observed.faults[0].message if observed.faults else f"{len(present)}/{replicas} pods"
+    message = (
+        observed.failed_calls[0].message
+        if observed.failed_calls
+        else f"{len(present)}/{replicas} pods"
+    )
     actions: list[Action] = []
     if not any(s.metadata.name == job.metadata.name for s in observed.services):
         actions.append(child(job, "Service", job.metadata.name, attempt))

@@ -10,7 +10,7 @@ from kube_memory import MemoryServer
 from machine import toy
 from paddock.kube.client import PADDLE_JOBS, PODS, Query
 from paddock.operator.names import LABEL_ATTEMPT
-from paddock.operator.options import Options
+from paddock.operator.options import OperatorOptions
 from paddock.operator.run import Operator
 from paddock.operator.runtime.log import Logger
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from paddock.kube.client import KubeClient, Manifest
     from paddock.operator.runtime.controller import Reconcile
 
-QUIET = Options(metrics_address="0", health_address="0")
-ELECTED = Options(
+QUIET = OperatorOptions(metrics_address="0", health_address="0")
+ELECTED = OperatorOptions(
     metrics_address="0", health_address="0", leader_elect=True, lease_namespace="paddle-system"
 )
 
@@ -65,7 +65,7 @@ class World:
         name: str = "operator-0",
         *,
         reconcile: Reconcile = toy.reconcile,
-        options: Options = QUIET,
+        options: OperatorOptions = QUIET,
         client: KubeClient | None = None,
         pause: Callable[[], Awaitable[None]] | None = None,
     ) -> Copy:

@@ -142,7 +142,7 @@ def test_every_flag_of_the_deployment_is_known() -> None:
     words = {"--scheduling": "volcano", "--metrics-bind-address": "0"}
     given = [f if f == "--leader-elect" else f"{f}={words.get(f, 'x')}" for f in flags]
     assert len(flags) == 8
-    assert read_options(given).said == ()
+    assert read_options(given).warnings == ()
 
 
 def test_the_definition_is_in_the_chart_once_where_it_is_upgraded() -> None:

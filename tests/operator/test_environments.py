@@ -14,9 +14,9 @@ from operator_readers import gloo_address, launcher, ps_role, split
 from operator_world import NAMESPACE, World, full_spec
 from paddock.kube.client import CONFIG_MAPS, PODS
 from paddock.kube.objects import ConfigMap, Meta, PaddleJob, Pod, PodStatus
-from paddock.operator.decision import Observed, Settings
+from paddock.operator.decision import ObservedState, OperatorSettings
 from paddock.operator.environment import GATE, PER_POD, PER_ROLE, TOKEN, Environments
-from paddock.operator.names import GLOO_OFFSET, place_of
+from paddock.operator.names import GLOO_OFFSET, replica_of
 from paddock.operator.pods import Builder
 from paddock.operator.read_spec import read_spec
 from paddock.operator.reconcile import reconcile
@@ -47,7 +47,9 @@ EVERY = [(mode, place) for mode in SPECS for place in PLACES]
 
 def running(spec: dict[str, Any], place: str = "PodIP", **settings: Any) -> World:
     """A cluster in which all pods of the job run."""
-    world = World(Settings(host_ports=ONE_BLOCK), is_ipv6=place.endswith("IPv6"), **settings)
+    world = World(
+        OperatorSettings(host_ports=ONE_BLOCK), is_ipv6=place.endswith("IPv6"), **settings
+    )
     world.create_job(JOB, full_spec({"intranet": place.split(" ")[0], **spec}))
     world.settle()
     for pod in world.pods(JOB):
@@ -225,13 +227,13 @@ def test_the_config_map_gives_each_pod_what_is_its_own(mode: str, place: str) ->
     builder = Builder(world.job(JOB), spec, 0, host_port=port)
     given = {pod: world.environment(pod) or {} for pod in world.pods(JOB)}
     env = Environments(
-        builder.job.metadata, spec, builder.seats(),
+        builder.job.metadata, spec, builder.slots(),
         attempt=0, address=lambda pod: given[pod]["POD_IP"], port=builder.port,
     )  # fmt: skip
-    for seat in builder.seats():
-        own = given[seat.name]
+    for slot in builder.slots():
+        own = given[slot.name]
         own.pop(GATE, None)
-        assert own == env.of(seat)
+        assert own == env.of(slot)
 
 
 def test_every_key_of_a_config_map_is_per_pod_per_role_or_for_all() -> None:
@@ -241,7 +243,7 @@ def test_every_key_of_a_config_map_is_per_pod_per_role_or_for_all() -> None:
     for key in data:
         name, _, whose = key.partition(".")
         if name in PER_POD:
-            assert place_of(JOB, f"{JOB}-{whose}") is not None
+            assert replica_of(JOB, f"{JOB}-{whose}") is not None
         elif name in PER_ROLE:
             assert whose in ("worker", "heter")
         else:
@@ -291,12 +293,12 @@ def test_lists_too_long_for_a_variable_are_left_out_and_it_is_said(place: str) -
     spec, problems = read_spec("a-long-name", job.spec)
     assert spec is not None, problems
     builder = Builder(job, spec, 0)
-    (pod,) = builder.pods(builder.seats()[7:8]).values()
+    (pod,) = builder.pods(builder.slots()[7:8]).values()
     entries = pod["spec"]["containers"][0]["env"]  # type: ignore[index]  # a pod
     refs = {e["name"]: e["valueFrom"]["configMapKeyRef"] for e in entries if "valueFrom" in e}
     pods = {
         s.name: Pod(Meta(name=s.name, uid=s.name), status=PodStatus(podIP=f"fd00::{i:x}"))
-        for i, s in enumerate(builder.seats())
+        for i, s in enumerate(builder.slots())
     }
     data = builder.config_map(pods)["data"]
     assert isinstance(data, dict)
@@ -313,8 +315,8 @@ def test_lists_too_long_for_a_variable_are_left_out_and_it_is_said(place: str) -
     assert (seen.rank, seen.nnodes) == (7, count)
     assert seen.master == "a-long-name-worker-0.a-long-name:36001"
 
-    observed = Observed(job, tuple(pods.values()), config_maps=(ConfigMap(),))
-    said = reconcile(observed, 0.0, Settings()).status
+    observed = ObservedState(job, tuple(pods.values()), config_maps=(ConfigMap(),))
+    said = reconcile(observed, 0.0, OperatorSettings()).status
     (valid,) = [c for c in said["conditions"] if c["type"] == "Valid"]  # type: ignore[index]
     assert valid["reason"] == "Warnings"
     assert "over 120000 bytes: PADDLE_TRAINER_ENDPOINTS (" in valid["message"]
@@ -360,6 +362,6 @@ def test_a_pod_is_as_large_in_a_large_job_as_in_a_small_one(place: str) -> None:
         spec, _ = read_spec(JOB, full_spec(given))
         assert spec is not None
         builder = Builder(job, spec, 0, host_port=20000)
-        seat = next(s for s in builder.seats() if s.name == f"{JOB}-worker-3")
-        sizes.append(len(json.dumps(builder.pods((seat,)))))
+        slot = next(s for s in builder.slots() if s.name == f"{JOB}-worker-3")
+        sizes.append(len(json.dumps(builder.pods((slot,)))))
     assert sizes[1] - sizes[0] < 100, "a few digits"

@@ -184,7 +184,7 @@ def test_the_arguments_say_what_was_asked() -> None:
     options = read_options(args(text))
     assert (options.leader_elect, options.namespaces) == (True, ("a", "b"))
     assert (options.settings.scheduling, options.settings.init_image) == ("volcano", "alpine:3.20")
-    assert options.said == ()
+    assert options.warnings == ()
     assert deployment(text)["metadata"]["namespace"] == "ops"
     assert deployment(text)["spec"]["replicas"] == 2
     assert "paddle-system" not in text.partition("apiVersion")[2]

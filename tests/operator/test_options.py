@@ -8,12 +8,12 @@ from paddock.cli.family import carry_out
 from paddock.cli.main import run
 from paddock.cli.operator import COMMANDS
 from paddock.errors import UsageError
-from paddock.operator.options import Options, read_options
+from paddock.operator.options import OperatorOptions, read_options
 
 
 def test_no_flags_are_the_defaults_of_the_table() -> None:
     """What the help says is what is done."""
-    assert read_options([]) == Options()
+    assert read_options([]) == OperatorOptions()
 
 
 def test_the_old_operators_command_line_is_taken() -> None:
@@ -30,7 +30,7 @@ def test_the_old_operators_command_line_is_taken() -> None:
     assert options.settings.init_image == "alpine:3.10"
     assert options.settings.host_ports == (35000, 65000)
     assert (options.metrics_address, options.health_address) == ("127.0.0.1:8080", ":8082")
-    said = "\n".join(options.said)
+    said = "\n".join(options.warnings)
     for name in ("--etcd-server", "--port-range", "--zap-devel", "--zap-log-level"):
         assert name in said
 

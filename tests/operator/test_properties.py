@@ -17,49 +17,49 @@ from operator_world import NAMESPACE, START, World, full_spec
 from paddock.kube.client import CONFIG_MAPS, PODS, SERVICES, KubeError
 from paddock.kube.objects import PaddleJob
 from paddock.operator import names
-from paddock.operator.decision import Observed, Settings
+from paddock.operator.decision import ObservedState, OperatorSettings
 from paddock.operator.reconcile import reconcile
 from paddock.operator.runtime.status import canonical
-from paddock.operator.status import TERMINAL, Memory, read_status
+from paddock.operator.status import TERMINAL, ControllerState, read_status
 
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
 
-def with_status(observed: Observed, status: object) -> Observed:
+def with_status(observed: ObservedState, status: object) -> ObservedState:
     """The same moment after the status was written."""
     meta, spec = observed.job.metadata, observed.job.spec
-    return Observed(
+    return ObservedState(
         PaddleJob(meta, spec, json.loads(json.dumps(canonical(status)))),
         observed.pods, observed.services, observed.config_maps, observed.pod_groups,
-        observed.faults, observed.has_volcano,
+        observed.failed_calls, observed.has_volcano,
     )  # fmt: skip
 
 
 @settings(max_examples=60, suppress_health_check=SLOW)
 @given(moments())
-def test_any_job_gets_a_decision_and_a_status_that_stays(observed: Observed) -> None:
+def test_any_job_gets_a_decision_and_a_status_that_stays(observed: ObservedState) -> None:
     """No user's job may end the operator, or make it write for ever.
 
     Killed after each status, it counts nothing twice, and comes to a status that stays.
     """
     written = []
-    check_same(*(reconcile(observed, START, Settings()) for _ in range(2)))
+    check_same(*(reconcile(observed, START, OperatorSettings()) for _ in range(2)))
     for _ in range(4):
-        decision = reconcile(observed, START, Settings())
+        decision = reconcile(observed, START, OperatorSettings())
         check_rules(observed, decision)
         if decision.status is not None:
             observed = with_status(observed, decision.status)
         written.append(observed.job.status)
     assert written[3] == written[2]
-    first, *others = (read_status(status).memory for status in written)
-    for memory in others:
-        assert counts_of(memory) == counts_of(first)
-        assert memory.attempt - first.attempt in (0, 1)  # 1: its size had changed besides
+    first, *others = (read_status(status).state for status in written)
+    for state in others:
+        assert counts_of(state) == counts_of(first)
+        assert state.attempt - first.attempt in (0, 1)  # 1: its size had changed besides
 
 
-def counts_of(memory: Memory) -> tuple[int, int, int]:
+def counts_of(state: ControllerState) -> tuple[int, int, int]:
     """What failures have cost."""
-    return memory.restarts, memory.counted, memory.disruptions
+    return state.restarts, state.counted_failures, state.disruptions
 
 
 # ---------------------------------------------------------------------- whatever happens

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlejobs import DOCUMENTED, FULL, ONLY_REFUSED_BY_SERVER, REFUSED, job, pod, refused, role
-from paddock.operator.check import FOUND_MAX
 from paddock.operator.read_spec import read_spec
-from paddock.operator.spec import GangSpec, JobSpec, Rule, SampleSet
+from paddock.operator.spec import FailureRule, GangSpec, JobSpec, SampleSet
+from paddock.operator.validation import FOUND_MAX
 
 
 def read(spec: object, name: str = "demo") -> JobSpec:
@@ -57,9 +57,9 @@ def test_every_field_of_ours_is_read() -> None:
     assert (spec.ttl_seconds, spec.deadline_seconds, spec.backoff_limit) == (60, 3600, 3)
     assert spec.success == "Worker0"
     assert spec.rules == (
-        Rule("Restart", ("worker",), ("ExitCode",), (101, 102)),
-        Rule("RestartUncounted", (), ("Evicted", "NodeLost")),
-        Rule("Fail", (), (), (1,), True),
+        FailureRule("Restart", ("worker",), ("ExitCode",), (101, 102)),
+        FailureRule("RestartUncounted", (), ("Evicted", "NodeLost")),
+        FailureRule("Fail", (), (), (1,), True),
     )
     worker = spec.role("worker")
     assert worker is not None

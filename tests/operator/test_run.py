@@ -21,13 +21,13 @@ from paddock.operator.runtime.log import Logger
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from paddock.operator.options import Options
+    from paddock.operator.options import OperatorOptions
 
 
 class Run:
     """An operator on this machine's real clock and loop, with a server in memory."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: OperatorOptions) -> None:
         clock = SystemClock()
         self.server = MemoryServer(now=clock.now)
         self.lines: list[str] = []
@@ -67,7 +67,7 @@ class Run:
         self._heard.set()
 
 
-def played(options: Options, scene: Callable[[Run], Awaitable[None]]) -> Run:
+def played(options: OperatorOptions, scene: Callable[[Run], Awaitable[None]]) -> Run:
     """Run an operator while the scene lasts."""
 
     async def main() -> Run:

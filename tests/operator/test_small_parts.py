@@ -20,14 +20,20 @@ from paddock.kube.objects import (
     PodStatus,
 )
 from paddock.operator import names
-from paddock.operator.decision import Observed
+from paddock.operator.decision import ObservedState
 from paddock.operator.indexes import read_indexes, write_indexes
 from paddock.operator.outcome import outcome_of, with_last_end
 from paddock.operator.quantity import add_quantities, form_of, read_quantity, write_quantity
 from paddock.operator.read_spec import read_spec
 from paddock.operator.schema import REPLICAS_MAX
 from paddock.operator.spec import ROLES, JobSpec
-from paddock.operator.status import Memory, Picture, Previous, read_status, write_status
+from paddock.operator.status import (
+    ControllerState,
+    ParsedStatus,
+    StatusInput,
+    read_status,
+    write_status,
+)
 
 if TYPE_CHECKING:
     from paddock.operator.spec import RoleName
@@ -44,7 +50,7 @@ counts = st.integers(0, 2**31 - 1)
 def test_a_pods_name_says_which_replica_it_is(job: str, role: RoleName, index: int) -> None:
     """The only thing that is read of a pod's name; a job called a-worker-1 is no exception."""
     name = names.pod_name(job, role, index)
-    assert names.place_of(job, name) == names.Place(role, index)
+    assert names.replica_of(job, name) == names.ReplicaId(role, index)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +59,7 @@ def test_a_pods_name_says_which_replica_it_is(job: str, role: RoleName, index: i
 )  # fmt: skip
 def test_other_names_are_no_replicas(name: str) -> None:
     """Nobody may slip a pod in by a name that looks like one of ours."""
-    assert names.place_of("demo", name) is None
+    assert names.replica_of("demo", name) is None
 
 
 @given(st.sets(st.integers(0, 200)))
@@ -115,29 +121,30 @@ def test_other_words_are_no_quantities(text: str) -> None:
     assert add_quantities({"cpu": "1"}, {"cpu": text}) == {"cpu": "1"}
 
 
-memories = st.builds(
-    Memory,
-    attempt=counts, gate=st.integers(-1, 100), gate_at=seconds, next_at=seconds, counted=counts,
-    restarts=counts, disruptions=counts, started_at=seconds, ended_at=seconds, host_port=counts,
+states = st.builds(
+    ControllerState,
+    attempt=counts, started_attempt=st.integers(-1, 100), attempt_start_time=seconds,
+    next_attempt_time=seconds, counted_failures=counts, restarts=counts, disruptions=counts,
+    start_time=seconds, completion_time=seconds, host_port=counts,
     done=st.frozensets(st.tuples(roles, st.integers(0, 9))),
     last_failure=st.sampled_from([{}, {"pod": "a", "finishedAt": "2026-01-01T00:00:00Z"}]),
-    restart_why=st.text(max_size=9), replacing=st.frozensets(st.text(min_size=1, max_size=4)),
+    restart_reason=st.text(max_size=9), replacing=st.frozensets(st.text(min_size=1, max_size=4)),
 )  # fmt: skip
 
 
 @settings(max_examples=60)
-@given(memories)
-def test_the_memory_of_the_operator_survives_in_the_status(memory: Memory) -> None:
+@given(states)
+def test_the_memory_of_the_operator_survives_in_the_status(state: ControllerState) -> None:
     """It is kept nowhere else: what is not read back is forgotten with the process."""
-    picture = Picture("Running", "", "", memory, three_roles())
-    status = write_status(picture, Observed(PaddleJob()), Previous(), 0.0)
-    assert read_status(status).memory == memory
+    given = StatusInput("Running", "", "", state, three_roles())
+    status = write_status(given, ObservedState(PaddleJob()), ParsedStatus(), 0.0)
+    assert read_status(status).state == state
 
 
 def test_times_before_1970_are_none() -> None:
     """Go writes its time 0 as the year 1: written back without zeros, the status was refused."""
     raw = {"startTime": "0001-01-01T00:00:00Z", "nextAttemptTime": "1969-12-31T23:59:59Z"}
-    assert read_status(raw).memory == Memory()
+    assert read_status(raw).state == ControllerState()
 
 
 @pytest.mark.parametrize(("phase", "restarts"), [("Pending", 4), ("Running", 1)])
@@ -149,7 +156,7 @@ def test_init_containers_are_counted_until_the_pod_runs(phase: str, restarts: in
         initContainerStatuses=(ContainerStatus("init", restartCount=3, lastState=ended),),
         containerStatuses=(ContainerStatus("main", restartCount=1),),
     ))  # fmt: skip
-    outcome = outcome_of(pod, names.Place("worker", 0))
+    outcome = outcome_of(pod, names.ReplicaId("worker", 0))
     assert outcome.restarts == restarts
     assert ("no data" in with_last_end(outcome, pod).why) == (phase == "Pending")
 
@@ -170,7 +177,7 @@ def test_a_pod_that_was_evicted_before_it_ended_is_no_success(told: str, state: 
             containerStatuses=(ContainerStatus("main", state=ContainerState(terminated=ended)),),
         ),
     )  # fmt: skip
-    assert outcome_of(pod, names.Place("worker", 0)).state == state
+    assert outcome_of(pod, names.ReplicaId("worker", 0)).state == state
 
 
 def three_roles() -> JobSpec:

@@ -21,7 +21,7 @@ from paddock.kube.objects import (
     Pod,
     PodStatus,
 )
-from paddock.operator.decision import Create, Delete, Observed, Settings
+from paddock.operator.decision import Create, Delete, ObservedState, OperatorSettings
 from paddock.operator.names import LABEL_JOB, LABEL_POD, LABEL_UID, OLD_FINALIZER
 from paddock.operator.pods import owner_reference
 from paddock.operator.reconcile import reconcile
@@ -48,7 +48,7 @@ def old_pod(index: int, **status: object) -> Pod:
     return Pod(meta, status=msgspec.convert(status, PodStatus, from_attributes=True))
 
 
-def observed(*pods: Pod) -> Observed:
+def observed(*pods: Pod) -> ObservedState:
     """With the old ConfigMap and the old status."""
     job = PaddleJob(
         Meta(name="old", namespace="ml", uid="u1", generation=1),
@@ -56,12 +56,12 @@ def observed(*pods: Pod) -> Observed:
         status={"phase": "Running", "mode": "Collective", "worker": {"running": 2}},
     )
     config_map = ConfigMap(Meta(name="old", uid="c", labels={"paddle-res-name": "old"}), {})
-    return Observed(job, pods, config_maps=(config_map,))
+    return ObservedState(job, pods, config_maps=(config_map,))
 
 
 def test_a_running_job_of_the_old_operator_goes_on() -> None:
     """An upgrade that restarts every job of the cluster would not be made; names are given."""
-    decision = reconcile(observed(old_pod(0), old_pod(1)), 1000.0, Settings())
+    decision = reconcile(observed(old_pod(0), old_pod(1)), 1000.0, OperatorSettings())
     done = [(type(a).__name__, a.kind, a.name) for a in decision.actions]
     labelled = [("Patch", "Pod", "old-worker-0"), ("Patch", "Pod", "old-worker-1")]
     assert done == [("Create", "Service", "old"), *labelled]
@@ -72,7 +72,7 @@ def test_a_running_job_of_the_old_operator_goes_on() -> None:
 def test_a_job_that_is_half_made_is_finished_as_it_was_begun() -> None:
     """It began where PodIP was the default: those pods wait for the key of their own address."""
     half = replace(observed(old_pod(0)), config_maps=())
-    decision = reconcile(half, 1000.0, Settings())
+    decision = reconcile(half, 1000.0, OperatorSettings())
     made = {a.name: a.manifest for a in decision.actions if isinstance(a, Create)}
     assert set(made) == {"old", "old-worker-1"}
     env = made["old-worker-1"]["spec"]["containers"][0]["env"]  # type: ignore[index]  # a pod
@@ -82,16 +82,18 @@ def test_a_job_that_is_half_made_is_finished_as_it_was_begun() -> None:
 
 def test_what_begins_after_the_upgrade_has_names() -> None:
     """A job without pods, of whatever age, begins as a new one; an old list opens no gate of it."""
-    decision = reconcile(replace(observed(), config_maps=()), 1000.0, Settings())
+    decision = reconcile(replace(observed(), config_maps=()), 1000.0, OperatorSettings())
     made = [(a.kind, a.name) for a in decision.actions if isinstance(a, Create)]
     assert made[:2] == [("Service", "old"), ("ConfigMap", "old")]
-    done = [(type(a), a.kind) for a in reconcile(observed(), 1000.0, Settings()).actions]
+    done = [(type(a), a.kind) for a in reconcile(observed(), 1000.0, OperatorSettings()).actions]
     assert done == [(Delete, "ConfigMap")]
 
 
 def test_a_pod_of_the_old_operator_that_fails_is_named() -> None:
     """From the upgrade on the job is under the new rules."""
-    decision = reconcile(observed(old_pod(0), old_pod(1, phase="Failed")), 1000.0, Settings())
+    decision = reconcile(
+        observed(old_pod(0), old_pod(1, phase="Failed")), 1000.0, OperatorSettings()
+    )
     assert decision.status is not None
     assert decision.status["phase"] == "Failed"
     assert "worker-1 failed first" in str(decision.status["message"])

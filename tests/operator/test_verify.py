@@ -13,7 +13,7 @@ from machine.world import ELECTED, World
 from paddock.errors import PaddockError
 from paddock.kube.client import LEASES, PADDLE_JOBS
 from paddock.operator.names import LEASE
-from paddock.operator.verify import LEADER_SECONDS_MAX, look
+from paddock.operator.verify import LEADER_SECONDS_MAX, check_operator
 
 if TYPE_CHECKING:
     from machine.virtual import VirtualClock
@@ -30,9 +30,9 @@ def test_a_leader_that_lives_is_named() -> None:
         world.start("other", options=replace(ELECTED, lease_name="team-b"))
         await clock.pass_time(5)
         client = world.server.client("check")
-        said = await look(client, NAMESPACE, LEASE, [])
+        said = await check_operator(client, NAMESPACE, LEASE, [])
         assert said == "first leads and serves the jobs of all namespaces"
-        said = await look(client, NAMESPACE, "team-b", ["a", "b"])
+        said = await check_operator(client, NAMESPACE, "team-b", ["a", "b"])
         assert said == "other leads and serves the jobs of a, b"
 
     run_virtual(main)
@@ -49,7 +49,7 @@ def test_a_dead_leader_is_none_and_its_successor_is_waited_for() -> None:
         client = world.server.client("check")
         began = clock.monotonic()
         with pytest.raises(PaddockError) as caught:
-            await look(client, NAMESPACE, LEASE, [])
+            await check_operator(client, NAMESPACE, LEASE, [])
         assert caught.value.message == f"nobody renewed lease {NAMESPACE}/{LEASE} for 30 s"
         assert caught.value.exit_code == 1
         assert clock.monotonic() - began <= LEADER_SECONDS_MAX + 1
@@ -57,7 +57,7 @@ def test_a_dead_leader_is_none_and_its_successor_is_waited_for() -> None:
         await clock.pass_time(5)
         first.kill()
         world.start("second", options=ELECTED)
-        assert (await look(client, NAMESPACE, LEASE, [])).startswith("second leads")
+        assert (await check_operator(client, NAMESPACE, LEASE, [])).startswith("second leads")
 
     run_virtual(main)
 
@@ -70,12 +70,12 @@ def test_another_lease_that_lives_is_named() -> None:
         ours = world.start("ours-0_1", options=replace(ELECTED, lease_name="ours"))
         await clock.pass_time(5)
         with pytest.raises(PaddockError) as caught:
-            await look(world.server.client("check"), NAMESPACE, LEASE, [])
+            await check_operator(world.server.client("check"), NAMESPACE, LEASE, [])
         said = "ours-0_1 leads by another: --namespace paddle-system --lease ours"
         assert caught.value.hint == said
         ours.kill()
         with pytest.raises(PaddockError) as caught:
-            await look(world.server.client("check"), NAMESPACE, LEASE, [])
+            await check_operator(world.server.client("check"), NAMESPACE, LEASE, [])
         assert caught.value.hint.startswith("kubectl -n paddle-system get pods")
 
     run_virtual(main)
@@ -93,7 +93,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
             when=lambda call: call.resource is LEASES,
         )
         with pytest.raises(PaddockError) as caught:
-            await look(world.server.client("check"), NAMESPACE, LEASE, ["a"])
+            await check_operator(world.server.client("check"), NAMESPACE, LEASE, ["a"])
         first, second = caught.value.message.split("; ")
         assert first.startswith("PaddleJobs of namespace a cannot be listed:")
         assert second.startswith(f"lease {NAMESPACE}/{LEASE} cannot be read:")

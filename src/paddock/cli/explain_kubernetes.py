@@ -16,7 +16,7 @@ from paddock.local.report.width import say
 
 if TYPE_CHECKING:
     from paddock.kube.client import Manifest
-    from paddock.operator.decision import Settings
+    from paddock.operator.decision import OperatorSettings
 
 COMMAND = "explain --kubernetes"
 
@@ -26,9 +26,9 @@ def _run(args: ParsedCommand) -> int:
         raise UsageError("name one file: a PaddleJob", hint=f"write paddock {COMMAND} job.yaml")
     args.file = args.file or args.named
     from paddock.jobfile.document import load_document
-    from paddock.operator.decision import Settings
+    from paddock.operator.decision import OperatorSettings
 
-    settings = Settings(scheduling=args.scheduling or "", init_image=args.init_image or "")
+    settings = OperatorSettings(scheduling=args.scheduling or "", init_image=args.init_image or "")
     warnings, objects = objects_of(load_document(args.file), args.namespace or "", settings)
     for warning in warnings:
         say(f"warning: {args.file}: {warning}")
@@ -43,15 +43,15 @@ def _run(args: ParsedCommand) -> int:
 
 
 def objects_of(
-    document: object, namespace: str, settings: Settings
+    document: object, namespace: str, settings: OperatorSettings
 ) -> tuple[tuple[str, ...], list[Manifest]]:
     """(warnings, manifests in order of creation). Raises UsageError with every problem."""
     from paddock.kube.objects import Meta, PaddleJob, PodGroup, PodGroupStatus
-    from paddock.operator.decision import Create, Observed
-    from paddock.operator.facts import gather
+    from paddock.operator.decision import Create, ObservedState
+    from paddock.operator.job_view import make_view
     from paddock.operator.read_spec import read_spec
     from paddock.operator.reconcile import reconcile
-    from paddock.operator.status import Previous
+    from paddock.operator.status import ParsedStatus
 
     found = document if isinstance(document, dict) else {}
     if found.get("kind") != "PaddleJob":
@@ -74,16 +74,16 @@ def objects_of(
         ),
         spec=found.get("spec"),
     )
-    first = reconcile(Observed(job), 0.0, settings)
+    first = reconcile(ObservedState(job), 0.0, settings)
     made = {(a.kind, a.name): a.manifest for a in first.actions if isinstance(a, Create)}
     admitted = tuple(
         PodGroup(str(m["apiVersion"]), Meta(name=name), {}, PodGroupStatus(phase="Running"))
         for m in made.values()
         if m["kind"] == "PodGroup"
     )
-    then = reconcile(Observed(job, pod_groups=admitted), 0.0, settings)
+    then = reconcile(ObservedState(job, pod_groups=admitted), 0.0, settings)
     made.update({(a.kind, a.name): a.manifest for a in then.actions if isinstance(a, Create)})
-    facts = gather(Observed(job), spec, Previous(), settings, 0.0)
+    facts = make_view(ObservedState(job), spec, ParsedStatus(), settings, 0.0)
     objects = list(made.values())
     builder = facts.builder
     if not spec.is_elastic and spec.intranet != "DNS" and not spec.suspend:

@@ -24,7 +24,7 @@ SCHEDULERS = ("", "volcano", "coscheduling")  # gang schedulers of all jobs; "" 
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class OperatorSettings:
     """What the operator was started with.
 
     scheduling: one of SCHEDULERS.
@@ -41,12 +41,12 @@ class Settings:
     healthy_seconds: float = 600.0
 
 
-# Fault.reason where the name is still that of a deleted job's object.
+# FailedCall.reason where the name is still that of a deleted job's object.
 OF_FORMER = "OfFormerJob"
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FailedCall:
     """A call for this job that the API server refused, and has not taken since.
 
     reason: Status.reason, or OF_FORMER. at: seconds since 1970 of the last try; count: tries.
@@ -64,13 +64,13 @@ class Fault:
     count: int = 1
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def identity(self) -> tuple[str, ...]:
         """What people are told of it: the same again is no news."""
         return self.verb, self.kind, self.name, self.reason, self.message
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedState:
     """Everything of one job, from the caches. Only what the job's uid controls, sorted by name.
 
     has_volcano, has_coscheduling: the cluster serves that kind of PodGroup. etcd: "host:port" of
@@ -85,7 +85,7 @@ class Observed:
     services: tuple[Object, ...] = ()
     config_maps: tuple[ConfigMap, ...] = ()
     pod_groups: tuple[PodGroup, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    failed_calls: tuple[FailedCall, ...] = ()
     has_volcano: bool = True
     has_coscheduling: bool = True
     etcd: str = ""
@@ -129,7 +129,7 @@ Action = Create | Delete | Patch
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class EventNote:
     """An event for people: `kubectl describe` shows it. reason: one CamelCase word."""
 
     type: EventType
@@ -148,6 +148,6 @@ class Decision:
 
     status: Mapping[str, object] | None = None
     actions: tuple[Action, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[EventNote, ...] = ()
     wake_at: float | None = None
     why: str = field(default="", compare=False)

@@ -5,47 +5,49 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from paddock.operator import deploy, words
-from paddock.operator.decision import Decision, Delete, Note
-from paddock.operator.facts import read_pods
+from paddock.operator import deploy, messages
+from paddock.operator.decision import Decision, Delete, EventNote
+from paddock.operator.job_view import read_pods
 from paddock.operator.policies.clean import cleaning
 from paddock.operator.read_spec import read_seconds
-from paddock.operator.status import recounted
+from paddock.operator.status import recount_pods
 
 if TYPE_CHECKING:
-    from paddock.operator.decision import Action, Observed
-    from paddock.operator.facts import Facts
+    from paddock.operator.decision import Action, ObservedState
+    from paddock.operator.job_view import PaddleJobView
     from paddock.operator.spec import JobSpec
-    from paddock.operator.status import Previous
+    from paddock.operator.status import ParsedStatus
 
 
-def complete(facts: Facts) -> Decision:
+def complete(view: PaddleJobView) -> Decision:
     """Enough replicas have succeeded."""
-    ignored = {(o.role, o.index) for o in facts.outcomes.values() if o.state == "failed"}
-    done = [role for role, _ in facts.memory.done - ignored]
-    if facts.spec.role("worker") is not None:
-        who = words.many(done.count("worker"), "worker")
+    ignored = {(o.role, o.index) for o in view.outcomes.values() if o.state == "failed"}
+    done = [role for role, _ in view.state.done - ignored]
+    if view.spec.role("worker") is not None:
+        who = messages.plural(done.count("worker"), "worker")
     else:
-        who = words.many(len(done), "pod")
-    text = f"{who} succeeded in {facts.now - facts.memory.started_at:.0f} s"
-    if facts.memory.restarts:
-        text += f", with {words.many(facts.memory.restarts, 'restart')}"
-    return _end(facts, "Completed", "Completed", text, Note("Normal", "Completed", text))
+        who = messages.plural(len(done), "pod")
+    text = f"{who} succeeded in {view.now - view.state.start_time:.0f} s"
+    if view.state.restarts:
+        text += f", with {messages.plural(view.state.restarts, 'restart')}"
+    return _end(view, "Completed", "Completed", text, EventNote("Normal", "Completed", text))
 
 
-def fail(facts: Facts, reason: str, message: str) -> Decision:
+def fail(view: PaddleJobView, reason: str, message: str) -> Decision:
     """The job is given up."""
-    return _end(facts, "Failed", reason, message, Note("Warning", reason, message))
+    return _end(view, "Failed", reason, message, EventNote("Warning", reason, message))
 
 
-def _end(facts: Facts, phase: str, reason: str, message: str, note: Note) -> Decision:
-    memory = replace(facts.memory, ended_at=facts.now, next_at=0.0)
-    status = deploy.told(replace(facts, memory=memory), phase, reason, message)
+def _end(view: PaddleJobView, phase: str, reason: str, message: str, note: EventNote) -> Decision:
+    state = replace(view.state, completion_time=view.now, next_attempt_time=0.0)
+    status = deploy.make_status(replace(view, state=state), phase, reason, message)
     # What is removed is decided when this status has been read back: see after().
     return Decision(status=status, notes=(note,), why=phase)
 
 
-def after(observed: Observed, spec: JobSpec | None, previous: Previous, now: float) -> Decision:
+def after(
+    observed: ObservedState, spec: JobSpec | None, previous: ParsedStatus, now: float
+) -> Decision:
     """A job that is over: clean up, count what is left, and remove the job after its ttl."""
     failed = previous.phase == "Failed"
     # A spec that was made unreadable afterwards does not say what to keep.
@@ -65,18 +67,18 @@ def after(observed: Observed, spec: JobSpec | None, previous: Previous, now: flo
             if s.metadata.deletionTimestamp is None and what != "none"
         )
     actions.extend(deploy.delete_groups(observed))
-    gone, wake_at = expired(observed, previous.memory.ended_at, now)
+    gone, wake_at = expired(observed, previous.state.completion_time, now)
     if gone is not None:
         return gone
     status = None
     if spec is not None:
         there = tuple(o for o in left if not o.is_terminating)
-        status = recounted(previous, observed.job.status, spec, there, observed.job.metadata)
+        status = recount_pods(previous, observed.job.status, spec, there, observed.job.metadata)
     return Decision(status=status, actions=tuple(actions), wake_at=wake_at, why="over")
 
 
 def expired(
-    observed: Observed, ended_at: float, now: float
+    observed: ObservedState, ended_at: float, now: float
 ) -> tuple[Decision | None, float | None]:
     """The removal of the job when its ttl is over, or when that will be; of any spec."""
     ttl = read_seconds(observed.job.spec, "ttlSecondsAfterFinished")

@@ -68,7 +68,7 @@ IDENTITY = frozenset({"POD_IP", "PADDLE_TRAINER_ID", "TRAINING_ROLE", "PADDLE_TR
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class PodSlot:
     """One pod of the job. has_accelerator: its containers ask for a GPU or the like."""
 
     role: RoleName
@@ -77,11 +77,13 @@ class Seat:
     has_accelerator: bool = False
 
 
-def seats_of(job: str, spec: JobSpec, accelerated: Callable[[RoleName], bool]) -> tuple[Seat, ...]:
+def pod_slots(
+    job: str, spec: JobSpec, accelerated: Callable[[RoleName], bool]
+) -> tuple[PodSlot, ...]:
     """Every pod wanted, in the order ps, worker, heter."""
     has = {role.name: accelerated(role.name) for role in spec.roles}
     return tuple(
-        Seat(role.name, index, pod_name(job, role.name, index), has[role.name])
+        PodSlot(role.name, index, pod_name(job, role.name, index), has[role.name])
         for role in spec.roles
         for index in range(role.replicas)
     )
@@ -97,7 +99,7 @@ class Environments:
         self,
         job: Meta,
         spec: JobSpec,
-        seats: tuple[Seat, ...],
+        slots: tuple[PodSlot, ...],
         *,
         attempt: int,
         address: Callable[[str], str],
@@ -105,22 +107,22 @@ class Environments:
     ) -> None:
         self.job = job
         self.spec = spec
-        self.seats = seats
+        self.slots = slots
         self.attempt = attempt
         self._port = port
         self._address = address
         self._mode = mode_of(spec)
-        self._world = world_of(_plan(self, seats, address, port))
+        self._world = world_of(_plan(self, slots, address, port))
         self._contracts = contracts_of("auto", self._mode)
         self._procs = {(p.role, p.rank): p for p in self._world.plan.procs}
         self._trainers = ",".join(p.address for p in self._world.workers)
 
-    def of(self, seat: Seat) -> dict[str, str]:
+    def of(self, slot: PodSlot) -> dict[str, str]:
         """Every variable of one pod, as if all addresses were known."""
-        found = merge(self._contracts, self._world, self._procs[seat.role, seat.index])
-        found.update(self._own(seat))
+        found = merge(self._contracts, self._world, self._procs[slot.role, slot.index])
+        found.update(self._own(slot))
         unwanted: tuple[str, ...] = RANK_VARIABLES
-        if seat.has_accelerator:
+        if slot.has_accelerator:
             unwanted += DEVICE_VARIABLES
         if self.spec.with_gloo == 0:
             unwanted += GLOO_VARIABLES
@@ -128,98 +130,98 @@ class Environments:
             found.pop(name, None)
         return found
 
-    def too_long(self, seats: tuple[Seat, ...]) -> dict[str, int]:
+    def too_long(self, slots: tuple[PodSlot, ...]) -> dict[str, int]:
         """Lists that no variable can hold, with their length, as these pods would see them."""
         found: dict[str, int] = {}
-        for first in first_of_roles(seats):
+        for first in first_slots(slots):
             env = self.of(first)
             found.update({name: len(t) for name, t in env.items() if len(t) > VALUE_MAX})
         return found
 
-    def lists(self, seat: Seat) -> frozenset[str]:
+    def lists(self, slot: PodSlot) -> frozenset[str]:
         """Which variables hold several addresses; asked of one with TOKEN addresses."""
-        return frozenset(name for name, text in self.of(seat).items() if text.count(TOKEN) > 1)
+        return frozenset(name for name, text in self.of(slot).items() if text.count(TOKEN) > 1)
 
     def sorted_out(
-        self, seat: Seat, lists: frozenset[str] = frozenset()
+        self, slot: PodSlot, lists: frozenset[str] = frozenset()
     ) -> tuple[dict[str, str], dict[str, str]]:
         """(what is known now, ConfigMap keys of the rest: TOKEN addresses, and these lists)."""
-        found = self.of(seat)
+        found = self.of(slot)
         later = {name for name, text in found.items() if name in lists or TOKEN in text}
-        from_map = {name: key_of(name, seat) for name in sorted(later)}
+        from_map = {name: key_of(name, slot) for name in sorted(later)}
         from_map[GATE] = gate_key(self.job.uid, self.attempt)
         return {n: t for n, t in found.items() if n not in later}, from_map
 
-    def shared(self, seats: tuple[Seat, ...]) -> dict[str, str]:
+    def shared(self, slots: tuple[PodSlot, ...]) -> dict[str, str]:
         """The data of the ConfigMap: these with real addresses, for pods that were made so."""
         blank = Environments(
-            self.job, self.spec, seats, attempt=self.attempt, address=token, port=self._port
+            self.job, self.spec, slots, attempt=self.attempt, address=token, port=self._port
         )
         found = {
             "TRAINER_PORTS_NUM": str(PORTS_NUM),
             "PADDLE_TRAINERS_NUM": str(self._world.size),
             gate_key(self.job.uid, self.attempt): "open",
         }
-        ports = {self._port(seat.name) for seat in seats}
+        ports = {self._port(slot.name) for slot in slots}
         if len(ports) == 1:
             found["PADDLE_PORT"] = str(*ports)
         if self.spec.with_gloo and self._mode != "collective":  # paddle-operator's keys
             found |= {"PADDLE_WITH_GLOO": str(self.spec.with_gloo), "PADDLE_GLOO_RENDEZVOUS": "3"}
-        for first in first_of_roles(seats):
+        for first in first_slots(slots):
             _, wanted = blank.sorted_out(first)
             real = self.of(first)
             shared = sorted(wanted.keys() & real.keys() - PER_POD)
             found.update((key_of(n, first), real[n]) for n in shared if len(real[n]) <= VALUE_MAX)
             if self.spec.is_named:  # a pod's own address stands in the pod
                 continue
-            for seat in seats:
-                if seat.role == first.role:
-                    address = self._address(seat.name)
-                    endpoint = join_endpoint(address, self._port(seat.name))
+            for slot in slots:
+                if slot.role == first.role:
+                    address = self._address(slot.name)
+                    endpoint = join_endpoint(address, self._port(slot.name))
                     own = {"POD_IP": address, "PADDLE_CURRENT_ENDPOINT": endpoint}
-                    found.update((key_of(n, seat), own[n]) for n in PER_POD & wanted.keys())
+                    found.update((key_of(n, slot), own[n]) for n in PER_POD & wanted.keys())
         return found
 
-    def _own(self, seat: Seat) -> dict[str, str]:
+    def _own(self, slot: PodSlot) -> dict[str, str]:
         """What paddle-operator and torchrun users expect on top of the contracts."""
-        role = "HETER_TRAINER" if seat.role == "heter" else ""
-        role = role or ("PSERVER" if seat.role == "ps" else "TRAINER")
+        role = "HETER_TRAINER" if slot.role == "heter" else ""
+        role = role or ("PSERVER" if slot.role == "ps" else "TRAINER")
         world = self._world
         first = world.workers[0] if world.workers else world.plan.procs[0]
         found = {
             "TRAINING_ROLE": role,
             "PADDLE_TRAINING_ROLE": role,
-            "PADDLE_TRAINER_ID": str(seat.index),
+            "PADDLE_TRAINER_ID": str(slot.index),
             "TRAINER_PORTS_NUM": str(PORTS_NUM),
-            "PADDLE_PORT": str(self._port(seat.name)),
+            "PADDLE_PORT": str(self._port(slot.name)),
             "PADDLE_JOB_ID": self.job.name,
             "PADDLE_TRAINERS_NUM": str(world.size),
             "PADDOCK_JOB_ID": self.job.name,
             "PADDOCK_JOB_UID": self.job.uid,
             "PADDOCK_JOB_ATTEMPT": str(self.attempt),
             "PADDOCK_CONSOLE": "paddle",  # what tools of Paddle's users look for in pods' logs
-            "POD_IP": self._address(seat.name),
+            "POD_IP": self._address(slot.name),
         }
         if world.workers:
             found["PADDLE_TRAINERS"] = self._trainers
             found["PADDLE_TRAINER_ENDPOINTS"] = world.worker_endpoints
         if world.heters:
             found["PADDLE_HETER_ENDPOINTS"] = world.heter_endpoints
-        if self._mode == "collective" and seat.role == "worker":
+        if self._mode == "collective" and slot.role == "worker":
             found["PADDLE_MASTER"] = world.plan.paddle_master
             found["PADDLE_NNODES"] = str(world.size)
-            found["PADDLE_RANK"] = str(seat.index)  # else Paddle's launcher sorts by random names
+            found["PADDLE_RANK"] = str(slot.index)  # else Paddle's launcher sorts by random names
             # torchrun reads these in place of its flags.
             found["PET_NNODES"] = str(world.size)
-            found["PET_NODE_RANK"] = str(seat.index)
+            found["PET_NODE_RANK"] = str(slot.index)
             found["PET_MASTER_ADDR"] = first.address
             found["PET_MASTER_PORT"] = str(first.port + TORCH_OFFSET)
         return found
 
 
-def first_of_roles(seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
+def first_slots(slots: tuple[PodSlot, ...]) -> tuple[PodSlot, ...]:
     """The first seat of each role."""
-    return tuple({seat.role: seat for seat in reversed(seats)}.values())
+    return tuple({slot.role: slot for slot in reversed(slots)}.values())
 
 
 def token(pod: str) -> str:
@@ -227,11 +229,11 @@ def token(pod: str) -> str:
     return TOKEN + pod
 
 
-def key_of(name: str, seat: Seat) -> str:
+def key_of(name: str, slot: PodSlot) -> str:
     """Under which key of the ConfigMap a pod finds that variable."""
     if name in PER_POD:
-        return f"{name}.{seat.role}-{seat.index}"
-    return f"{name}.{seat.role}" if name in PER_ROLE else name
+        return f"{name}.{slot.role}-{slot.index}"
+    return f"{name}.{slot.role}" if name in PER_ROLE else name
 
 
 def gate_key(uid: str, attempt: int) -> str:
@@ -306,48 +308,48 @@ def _elastic_seconds(role: RoleSpec) -> int:
 
 def _plan(
     self: Environments,
-    seats: tuple[Seat, ...],
+    slots: tuple[PodSlot, ...],
     address: Callable[[str], str],
     port: Callable[[str], int],
 ) -> Plan:
-    workers = [seat for seat in seats if seat.role == "worker"]
-    nodes = {seat.name: at for at, seat in enumerate(workers or seats)}
-    for seat in seats:
-        nodes.setdefault(seat.name, len(nodes))
+    workers = [slot for slot in slots if slot.role == "worker"]
+    nodes = {slot.name: at for at, slot in enumerate(workers or slots)}
+    for slot in slots:
+        nodes.setdefault(slot.name, len(nodes))
     has_heter = self._mode == "ps-heter"
     stages = {"worker": 1, "heter": 2} if has_heter else {}
     procs = tuple(
         Proc(
-            role=seat.role,
-            rank=seat.index,
+            role=slot.role,
+            rank=slot.index,
             local_rank=0,
-            node_rank=nodes[seat.name],
-            host=seat.name,
-            address=address(seat.name),
-            port=port(seat.name),
-            stage=stages.get(seat.role, 0),
-            stage_device="gpu" if seat.role == "heter" and seat.has_accelerator else "",
+            node_rank=nodes[slot.name],
+            host=slot.name,
+            address=address(slot.name),
+            port=port(slot.name),
+            stage=stages.get(slot.role, 0),
+            stage_device="gpu" if slot.role == "heter" and slot.has_accelerator else "",
         )
-        for seat in seats
+        for slot in slots
     )
-    first = workers[0].name if workers else seats[0].name
+    first = workers[0].name if workers else slots[0].name
 
     def service(offset: int) -> str:
         return join_endpoint(address(first), port(first) + offset)
 
-    servers = [seat for seat in seats if seat.role == "ps"]
+    servers = [slot for slot in slots if slot.role == "ps"]
     gloo_at = servers[0].name if servers else first
     return Plan(
         job_id=self.job.name,
         uid=self.job.uid,
         attempt=self.attempt,
         mode=self._mode,
-        nnodes=len(workers) if self._mode == "collective" else len(seats),
+        nnodes=len(workers) if self._mode == "collective" else len(slots),
         nnodes_min=len(workers),
         nnodes_max=len(workers),
         max_restarts=0,
         with_gloo=str(self.spec.with_gloo),
-        addresses=tuple(address(seat.name) for seat in seats),
+        addresses=tuple(address(slot.name) for slot in slots),
         procs=procs,
         paddle_master=service(PADDLE_MASTER_OFFSET),
         torch_master=service(TORCH_OFFSET),

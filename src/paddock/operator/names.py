@@ -54,7 +54,7 @@ ELASTIC_ETCD_PORT = 2379
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReplicaId:
     """Which replica a pod is."""
 
     role: RoleName
@@ -70,18 +70,18 @@ def pod_name(job: str, role: RoleName, index: int) -> str:
     return f"{job}-{role}-{index}"
 
 
-def place_of(job: str, name: str) -> Place | None:
+def replica_of(job: str, name: str) -> ReplicaId | None:
     """Which replica a pod of that name is; None when the name is not one of the job's.
 
-    >>> place_of("a-worker-1", "a-worker-1-ps-12")
+    >>> replica_of("a-worker-1", "a-worker-1-ps-12")
     Place(role='ps', index=12)
-    >>> place_of("a", "a-worker-01"), place_of("a", "b-worker-1")
+    >>> replica_of("a", "a-worker-01"), replica_of("a", "b-worker-1")
     (None, None)
     """
     head, _, number = name.rpartition("-")
     for role in ROLES:
         if head == f"{job}-{role}" and number.isascii() and number.isdigit():
-            return Place(role, int(number)) if number == str(int(number)) else None
+            return ReplicaId(role, int(number)) if number == str(int(number)) else None
     return None
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from paddock.command_line import FALSE_WORDS, TRUE_WORDS, Flag, FlagTable, flag, nearest, read_line
 from paddock.errors import Problem, UsageError
-from paddock.operator.decision import SCHEDULERS, Settings
+from paddock.operator.decision import SCHEDULERS, OperatorSettings
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["text", "json"]
@@ -60,7 +60,7 @@ TABLE = FlagTable("operator run", FLAGS, goes_single=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class OperatorOptions:
     """What the operator is asked to be. said: what to tell about flags that do little."""
 
     namespaces: tuple[str, ...] = ("",)
@@ -77,11 +77,11 @@ class Options:
     burst: int = 100
     log_level: Level = "info"
     log_format: Format = "text"
-    settings: Settings = field(default_factory=Settings)
-    said: tuple[str, ...] = ()
+    settings: OperatorSettings = field(default_factory=OperatorSettings)
+    warnings: tuple[str, ...] = ()
 
 
-def read_options(words: Sequence[str]) -> Options:
+def read_options(words: Sequence[str]) -> OperatorOptions:
     """The options in the words of a command line. Raises UsageError.
 
     >>> options = read_options(["-leader-elect=true", "--namespace", "a,b", "--namespace=c"])
@@ -100,13 +100,13 @@ def read_options(words: Sequence[str]) -> Options:
         raise UsageError.of(problems)
     given = [one.text for one in line.flags if one.flag.name == "namespace"]
     names = [n.strip() for text in given for n in text.split(",")]
-    settings = Settings(
+    settings = OperatorSettings(
         scheduling=values["scheduling"],
         init_image=values["init-image"],
         host_ports=ports,
         force_delete_seconds=float(values["force-delete-after"]),
     )
-    return Options(
+    return OperatorOptions(
         namespaces=tuple(dict.fromkeys(n for n in names if n)) or ("",),
         leader_elect=values["leader-elect"] == "true",
         lease_namespace=values["leader-election-namespace"],
@@ -122,7 +122,7 @@ def read_options(words: Sequence[str]) -> Options:
         log_level=next(level for level in LEVELS if level == values["log-level"]),
         log_format=next(form for form in FORMATS if form == values["log-format"]),
         settings=settings,
-        said=tuple(said),
+        warnings=tuple(said),
     )
 
 

@@ -58,7 +58,7 @@ STUCK_REASONS = frozenset(
     }
 )  # fmt: skip
 START_FAILED = 128  # containerd and runc: the program could not be started
-LAST_WORDS_MAX = 300  # characters of a log kept in a status
+LOG_LINE_MAX = 300  # characters of a log kept in a status
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +103,11 @@ class Outcome:
         return self.state in ("running", "starting")
 
 
-def outcome_of(pod: Pod, place: names.Place) -> Outcome:
+def outcome_of(pod: Pod, place: names.ReplicaId) -> Outcome:
     """Read one pod."""
     status, meta = pod.status, pod.metadata
     containers = status.containerStatuses or ()
-    state, cause, ended, why = _judge(pod, containers)
+    state, cause, ended, why = _classify(pod, containers)
     at = seconds(ended.finishedAt) if ended is not None else 0.0
     if state == "lost":
         at = _deleted_at(pod)
@@ -136,7 +136,7 @@ def with_last_end(outcome: Outcome, pod: Pod) -> Outcome:
     for container in _counted(pod):
         ended = container.lastState.terminated
         if container.restartCount and ended is not None:
-            cause, _, why = _judge_exit(ended)
+            cause, _, why = _classify_exit(ended)
             at = seconds(ended.finishedAt)
             return replace(outcome, cause=cause, exit_code=ended.exitCode, why=why, at=at)
     return replace(outcome, why=outcome.waits_for or "it keeps failing")
@@ -151,7 +151,7 @@ def _counted(pod: Pod) -> tuple[ContainerStatus, ...]:
     return (*inits, *(pod.status.containerStatuses or ()))
 
 
-def _judge(
+def _classify(
     pod: Pod, containers: tuple[ContainerStatus, ...]
 ) -> tuple[State, Cause | None, ContainerStateTerminated | None, str]:
     """State, cause, the container that ended it, and a clause for people."""
@@ -163,7 +163,7 @@ def _judge(
     if status.phase == "Succeeded":
         return "succeeded", None, None, ""
     if status.phase == "Failed":
-        return _judge_failed(pod, containers)
+        return _classify_failed(pod, containers)
     if status.phase == "Running":
         if containers and all(_is_up(c) for c in containers):
             return "running", None, None, ""
@@ -176,7 +176,7 @@ def _judge(
     return "pending", None, None, ""
 
 
-def _judge_failed(
+def _classify_failed(
     pod: Pod, containers: tuple[ContainerStatus, ...]
 ) -> tuple[State, Cause | None, ContainerStateTerminated | None, str]:
     status = pod.status
@@ -198,7 +198,7 @@ def _judge_failed(
     if first is None:
         said = f"{reason}: {message}".strip(": ")
         return "failed", "Startup", None, said or "failed without saying why"
-    return "failed", *_judge_exit(first)
+    return "failed", *_classify_exit(first)
 
 
 def _ended_by_itself(pod: Pod) -> bool:
@@ -209,11 +209,11 @@ def _ended_by_itself(pod: Pod) -> bool:
     if pod.status.reason:
         return True
     ends = [c.state.terminated for c in pod.status.containerStatuses or ()]
-    return any(e is not None and seconds(e.finishedAt) < _told_at(pod) for e in ends)
+    return any(e is not None and seconds(e.finishedAt) < _end_requested_at(pod) for e in ends)
 
 
-def _judge_exit(ended: ContainerStateTerminated) -> tuple[Cause, ContainerStateTerminated, str]:
-    words = last_words(ended.message)
+def _classify_exit(ended: ContainerStateTerminated) -> tuple[Cause, ContainerStateTerminated, str]:
+    words = last_log_line(ended.message)
     tail = f" ({words})" if words else ""
     if ended.reason == "OOMKilled":
         return "OOMKilled", ended, "killed for memory (OOMKilled): raise resources.limits.memory"
@@ -252,7 +252,7 @@ def waits_for(pod: Pod) -> str:
                 continue
             said = shortened(waiting.message or "")
             if waiting.reason == "CrashLoopBackOff" and container.lastState.terminated is not None:
-                said = _judge_exit(container.lastState.terminated)[2]
+                said = _classify_exit(container.lastState.terminated)[2]
             return f"{waiting.reason}: {said}".rstrip(": ")
     for condition in status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False":
@@ -281,7 +281,7 @@ def _is_gate(message: str) -> bool:
     return message.startswith(("configmap ", "couldn't find key gate."))
 
 
-def _told_at(pod: Pod) -> float:
+def _end_requested_at(pod: Pod) -> float:
     """When it was told to end. What a finalizer holds is deleted again by its kubelet, without
     grace, and that moment overwrites the first; the condition of a disruption keeps its own.
     """
@@ -299,12 +299,12 @@ def _deleted_at(pod: Pod) -> float:
     return seconds(meta.deletionTimestamp) - (meta.deletionGracePeriodSeconds or 0)
 
 
-def last_words(text: str | None) -> str:
+def last_log_line(text: str | None) -> str:
     """The last line of a log that says what is wrong, shortened. Ours are followed by a hint.
 
-    >>> last_words("Traceback ...\\nValueError: no\\n\\n")
+    >>> last_log_line("Traceback ...\\nValueError: no\\n\\n")
     'ValueError: no'
-    >>> last_words("paddock: error: no port\\n  hint: choose another\\n")
+    >>> last_log_line("paddock: error: no port\\n  hint: choose another\\n")
     'paddock: error: no port'
     """
     lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
@@ -314,8 +314,8 @@ def last_words(text: str | None) -> str:
 
 
 def shortened(text: str) -> str:
-    """One line that can be a clause of a longer sentence, LAST_WORDS_MAX characters at most."""
+    """One line that can be a clause of a longer sentence, LOG_LINE_MAX characters at most."""
     text = " ".join(text.split())
     if not text.endswith(".."):  # it becomes a clause of a longer sentence
         text = text.removesuffix(".")
-    return text if len(text) <= LAST_WORDS_MAX else text[: LAST_WORDS_MAX - 3] + "..."
+    return text if len(text) <= LOG_LINE_MAX else text[: LOG_LINE_MAX - 3] + "..."

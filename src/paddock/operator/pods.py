@@ -18,10 +18,10 @@ from paddock.operator.environment import (
     IDENTITY,
     VALUE_MAX,
     Environments,
-    Seat,
+    PodSlot,
     elastic_variables,
-    first_of_roles,
-    seats_of,
+    first_slots,
+    pod_slots,
     token,
 )
 from paddock.operator.spec import ROLES, RoleSpec
@@ -61,9 +61,9 @@ class Builder:
     rendezvous: str = ""
     is_again: bool = False
 
-    def seats(self) -> tuple[Seat, ...]:
+    def slots(self) -> tuple[PodSlot, ...]:
         """Every pod wanted."""
-        return seats_of(self.job.metadata.name, self.spec, self._accelerated)
+        return pod_slots(self.job.metadata.name, self.spec, self._accelerated)
 
     def world(self) -> str:
         """The size of every role, as pods carry it; another size is another world."""
@@ -76,7 +76,7 @@ class Builder:
         """First port of a pod's block."""
         if self.spec.intranet != "Host":
             return names.PORT
-        place = names.place_of(self.job.metadata.name, pod)
+        place = names.replica_of(self.job.metadata.name, pod)
         assert place is not None
         before = 0
         for role in self.spec.roles:
@@ -85,20 +85,20 @@ class Builder:
             before += role.replicas
         return self.host_port + names.PORTS_NUM * ((before + place.index) % HOST_BLOCKS)
 
-    def pods(self, wanted: tuple[Seat, ...]) -> dict[str, Manifest]:
+    def pods(self, wanted: tuple[PodSlot, ...]) -> dict[str, Manifest]:
         """These pods, by name."""
         if self.spec.is_elastic:
-            return {seat.name: self._elastic_pod(seat) for seat in wanted}
+            return {slot.name: self._elastic_pod(slot) for slot in wanted}
         env = self._environments(self.known_address if self.spec.is_named else token)
         lists: dict[RoleName, frozenset[str]] = {}
         if self.spec.is_named:
             blank = self._environments(token)
-            lists = {first.role: blank.lists(first) for first in first_of_roles(wanted)}
+            lists = {first.role: blank.lists(first) for first in first_slots(wanted)}
         found: dict[str, Manifest] = {}
-        for seat in wanted:
-            literal, from_map = env.sorted_out(seat, lists.get(seat.role, frozenset()))
+        for slot in wanted:
+            literal, from_map = env.sorted_out(slot, lists.get(slot.role, frozenset()))
             entries = _map_entries(self.job.metadata.name, from_map)
-            found[seat.name] = self._pod(seat, entries + _literal_entries(literal))
+            found[slot.name] = self._pod(slot, entries + _literal_entries(literal))
         return found
 
     def known_address(self, pod: str) -> str:
@@ -109,7 +109,7 @@ class Builder:
 
     def _environments(self, address: Callable[[str], str]) -> Environments:
         return Environments(
-            self.job.metadata, self.spec, self.seats(), attempt=self.attempt, address=address,
+            self.job.metadata, self.spec, self.slots(), attempt=self.attempt, address=address,
             port=self.port,
         )  # fmt: skip
 
@@ -128,7 +128,7 @@ class Builder:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": self.meta(name, labels, {}),
-            "data": self._environments(address).shared(self.seats()),
+            "data": self._environments(address).shared(self.slots()),
         }
 
     def too_long(self, pods: Mapping[str, Pod]) -> dict[str, int]:
@@ -142,7 +142,7 @@ class Builder:
         )
         if self.spec.is_elastic or longest * self.spec.replicas <= VALUE_MAX:
             return {}
-        return self._environments(self._address_of(pods)).too_long(self.seats())
+        return self._environments(self._address_of(pods)).too_long(self.slots())
 
     def _address_of(self, pods: Mapping[str, Pod]) -> Callable[[str], str]:
         """Paddle's readers split an endpoint at ":" (ps/the_one_ps.py), and its launcher takes the
@@ -152,14 +152,14 @@ class Builder:
         if self.spec.is_named:
             return self.known_address
         ips: dict[str, str] = {}
-        for seat in self.seats():
-            pod = pods.get(seat.name)
+        for slot in self.slots():
+            pod = pods.get(slot.name)
             if pod is None:  # it has succeeded and is gone: nobody is there to be called
-                ips[seat.name] = self.dns_address(seat.name)
+                ips[slot.name] = self.dns_address(slot.name)
                 continue
             ip = pod.status.hostIP if self.spec.intranet == "Host" else pod.status.podIP
-            ips[seat.name] = ip or ""
-        workers = [ips[seat.name] for seat in self.seats() if seat.role == "worker"]
+            ips[slot.name] = ip or ""
+        workers = [ips[slot.name] for slot in self.slots() if slot.role == "worker"]
         is_shared = self.spec.mode != "PS" and len(set(workers)) < len(workers)
         is_fit = not is_shared and not any(":" in ip for ip in ips.values())
         return ips.__getitem__ if is_fit else self.dns_address
@@ -192,13 +192,13 @@ class Builder:
 
     # ------------------------------------------------------------------ parts
 
-    def _elastic_pod(self, seat: Seat) -> Manifest:
+    def _elastic_pod(self, slot: PodSlot) -> Manifest:
         found = elastic_variables(self.job.metadata, self.spec, self.rendezvous)
         own: Manifest = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-        return self._pod(seat, [own, *_literal_entries(found)])
+        return self._pod(slot, [own, *_literal_entries(found)])
 
-    def _pod(self, seat: Seat, entries: list[Manifest]) -> Manifest:
-        role = self.spec.role(seat.role)
+    def _pod(self, slot: PodSlot, entries: list[Manifest]) -> Manifest:
+        role = self.spec.role(slot.role)
         assert role is not None
         template = copy.deepcopy(dict(role.template))
         spec = cast("Manifest", template["spec"])  # the reader has seen that it is a mapping
@@ -206,43 +206,43 @@ class Builder:
         metadata = metadata if isinstance(metadata, dict) else {}
         labels = {
             **_texts(metadata.get("labels")),
-            names.LABEL_POD: seat.name,
-            names.LABEL_ROLE: seat.role,
+            names.LABEL_POD: slot.name,
+            names.LABEL_ROLE: slot.role,
             names.LABEL_JOB: self.job.metadata.name,
             names.LABEL_UID: self.job.metadata.uid,
             names.LABEL_ATTEMPT: str(self.attempt),
-            names.LABEL_INDEX: str(seat.index),
+            names.LABEL_INDEX: str(slot.index),
         }
         annotations = {
             **_texts(metadata.get("annotations")),
-            names.ANNOTATION_ROLE: seat.role,
+            names.ANNOTATION_ROLE: slot.role,
             names.ANNOTATION_WORLD: self.world(),
             names.ANNOTATION_INTRANET: self.spec.intranet,
-            names.ANNOTATION_TEMPLATE: self.template_hash(seat.role),
+            names.ANNOTATION_TEMPLATE: self.template_hash(slot.role),
             **({names.ANNOTATION_AGAIN: "true"} if self.is_again else {}),
         }
-        self._place(seat, spec)
-        self._fill(seat, spec, entries)
+        self._place(slot, spec)
+        self._fill(slot, spec, entries)
         return {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": self.meta(seat.name, labels, annotations),
+            "metadata": self.meta(slot.name, labels, annotations),
             "spec": spec,
         }
 
-    def _place(self, seat: Seat, spec: Manifest) -> None:
+    def _place(self, slot: PodSlot, spec: Manifest) -> None:
         """Name, network and restarts of the pod."""
         if self.spec.intranet == "Host":
             spec["hostNetwork"] = True
             # ClusterFirst would mean the node's own DNS there, which knows no pods.
             spec["dnsPolicy"] = "ClusterFirstWithHostNet"
-        spec.setdefault("hostname", seat.name)  # with subdomain: the name <pod>.<job>
+        spec.setdefault("hostname", slot.name)  # with subdomain: the name <pod>.<job>
         spec.setdefault("subdomain", self.job.metadata.name)  # its Service
         if self.spec.is_elastic:
             spec["restartPolicy"] = "OnFailure"
         elif not spec.get("restartPolicy"):
             # paddle-operator's rule, but without a backoffLimit a program's failure ends the job.
-            in_place = seat.role == "worker" and self.spec.intranet == "Service"
+            in_place = slot.role == "worker" and self.spec.intranet == "Service"
             spec["restartPolicy"] = "OnFailure" if in_place and self.spec.backoff_limit else "Never"
         if self.spec.sample_set is not None:
             claim = {"claimName": self.spec.sample_set.name}
@@ -250,7 +250,7 @@ class Builder:
             volumes.append({"name": "sample-set", "persistentVolumeClaim": claim})
             spec["volumes"] = volumes
 
-    def _fill(self, seat: Seat, spec: Manifest, entries: list[Manifest]) -> None:
+    def _fill(self, slot: PodSlot, spec: Manifest, entries: list[Manifest]) -> None:
         """The first container: environment, ports, and where its last words go."""
         containers = cast("list[Manifest]", spec["containers"])
         first = containers[0]
@@ -263,7 +263,7 @@ class Builder:
         # The last lines of a failed container's log come with its status: no right to read logs.
         first.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
         if self.spec.intranet in ("Service", "Host"):
-            port = self.port(seat.name)
+            port = self.port(slot.name)
             ports = [*_list(first.get("ports"))]
             taken = {p.get("containerPort") for p in ports if isinstance(p, dict)}
             if port not in taken:
@@ -275,11 +275,11 @@ class Builder:
             mounts.append({"name": "sample-set", "mountPath": self.spec.sample_set.mount_path})
             first["volumeMounts"] = mounts
         if self.init_image:
-            spec["initContainers"] = [self._waiter(seat), *_list(spec.get("initContainers"))]
+            spec["initContainers"] = [self._waiter(slot), *_list(spec.get("initContainers"))]
 
-    def _waiter(self, seat: Seat) -> Manifest:
+    def _waiter(self, slot: PodSlot) -> Manifest:
         """--init-image: waits for the names of the pod's own role, as the old one did."""
-        peers = [s.name for s in self.seats() if s.role == seat.role]
+        peers = [s.name for s in self.slots() if s.role == slot.role]
         known = self.known_address if self.spec.is_named else self.dns_address
         dns = [known(p) for p in peers]
         resources = {"cpu": "10m", "memory": "10Mi"}

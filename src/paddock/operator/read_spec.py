@@ -1,7 +1,7 @@
 """The raw spec of a PaddleJob -> JobSpec, or everything that is wrong with it. Never raises.
 
-check.py has judged each field by itself before this reads what they mean together. The rules here
-are those of manifests/rules.py, which an older definition does not have. No I/O.
+validation.py has judged each field by itself before this reads what they mean together. The rules
+here are those of manifests/rules.py, which an older definition does not have. No I/O.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
-from paddock.operator.check import Found, check, nothing_else, shown, unknown
 from paddock.operator.schema import JOB_NAME, NAME_MAX, TREE
 from paddock.operator.spec import (
     ROLES,
     CleanPodPolicy,
+    FailureRule,
     GangSpec,
     Intranet,
     JobSpec,
     RestartScope,
     RoleSpec,
-    Rule,
     RuleAction,
     SampleSet,
     SuccessPolicy,
 )
+from paddock.operator.validation import ProblemList, as_mapping, check, printable, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,8 +53,8 @@ def read_spec(
     >>> [p.message for p in read_spec("mnist", {})[1]]
     ['spec: no role has replicas above 0']
     """
-    found = Found()
-    spec = nothing_else(check(raw, TREE["spec"], "spec", found))
+    found = ProblemList()
+    spec = as_mapping(check(raw, TREE["spec"], "spec", found))
     elastic_level = _elastic_level(spec)
     roles = tuple(
         role
@@ -74,13 +74,13 @@ def read_seconds(raw: object, name: str) -> int | None:
     >>> [read_seconds(raw, "ttl") for raw in ({"ttl": 60}, {}, None)]
     [60, None, None]
     """
-    found = _number(nothing_else(raw), name)
+    found = _number(as_mapping(raw), name)
     return found if found is not None and found >= 0 else None
 
 
 def is_suspended(raw: object) -> bool:
     """Whether nothing of the job is to run, also of a spec with mistakes elsewhere."""
-    return nothing_else(raw).get("suspend") is True
+    return as_mapping(raw).get("suspend") is True
 
 
 def _job(
@@ -88,7 +88,7 @@ def _job(
     roles: tuple[RoleSpec, ...],
     elastic_level: int | None,
     intranet: Intranet,
-    found: Found,
+    found: ProblemList,
 ) -> JobSpec:
     """The job, when nothing is wrong with it."""
     fixed = [role.name for role in roles if role.name != "worker"]
@@ -112,7 +112,7 @@ def _job(
         clean_pod_policy=clean,
         with_gloo=gloo,
         elastic_level=elastic_level,
-        gang=_gang(nothing_else(spec.get("schedulingPolicy"))),
+        gang=_gang(as_mapping(spec.get("schedulingPolicy"))),
         sample_set=sample_set,
         suspend=is_suspended(spec),
         ttl_seconds=_number(spec, "ttlSecondsAfterFinished"),
@@ -144,17 +144,17 @@ def _elastic_level(spec: Mapping[str, object]) -> int | None:
     level = _number(spec, "elastic")
     if level is not None:
         return level if level >= 0 else None
-    worker = nothing_else(spec.get("worker"))
+    worker = as_mapping(spec.get("worker"))
     is_range = _number(worker, "requests") is not None or bool(_number(worker, "limits"))
     return AUTO_ELASTIC_LEVEL if is_range else None
 
 
 def _role(
-    name: RoleName, spec: Mapping[str, object], is_elastic: bool, found: Found
+    name: RoleName, spec: Mapping[str, object], is_elastic: bool, found: ProblemList
 ) -> RoleSpec | None:
     """A role, or None when it is absent or has no usable number of replicas."""
     path = f"spec.{name}"
-    raw = nothing_else(spec.get(name))
+    raw = as_mapping(spec.get(name))
     replicas, requests = _number(raw, "replicas"), _number(raw, "requests")
     limits = _number(raw, "limits") or None  # 0 says the same as nothing
     if requests is not None and limits is not None and requests > limits:
@@ -176,13 +176,15 @@ def _role(
         found.warning(f"{path}.replicas", f"{replicas} is not in {minimum}..{maximum}, the range"
                       f" of requests and limits; {wanted} are made")  # fmt: skip
     template = _template(f"{path}.template", raw, found)
-    scope = cast("RestartScope", _word(raw, "restartScope") or "Job")  # check.py knows the words
+    scope = cast(
+        "RestartScope", _word(raw, "restartScope") or "Job"
+    )  # validation.py knows the words
     return RoleSpec(name, wanted, minimum, maximum, template, scope)
 
 
-def _template(path: str, raw: Mapping[str, object], found: Found) -> Mapping[str, object]:
+def _template(path: str, raw: Mapping[str, object], found: ProblemList) -> Mapping[str, object]:
     """The pod template with metadata and spec; {} with a problem when it has no spec."""
-    template = nothing_else(raw.get("template"))
+    template = as_mapping(raw.get("template"))
     pod = template.get("spec")
     if not isinstance(pod, dict):
         if not any(p.message.startswith(path) for p in found.problems):
@@ -191,12 +193,12 @@ def _template(path: str, raw: Mapping[str, object], found: Found) -> Mapping[str
         return {}
     names: set[str] = set()
     for at, container in enumerate(_items(pod, "containers")):
-        name = _word(nothing_else(container), "name")
+        name = _word(as_mapping(container), "name")
         if name and name in names:
             there = f"{path}.spec.containers[{at}].name"
-            found.problem(there, f"{shown(name)} is the name of two containers", "rename one")
+            found.problem(there, f"{printable(name)} is the name of two containers", "rename one")
         names.add(name)
-    metadata = nothing_else(template.get("metadata"))
+    metadata = as_mapping(template.get("metadata"))
     read = {path: (template, ("metadata", "spec"))}
     read[f"{path}.metadata"] = metadata, ("labels", "annotations")
     for where, (given, known) in read.items():
@@ -205,10 +207,11 @@ def _template(path: str, raw: Mapping[str, object], found: Found) -> Mapping[str
     return {**template, "metadata": metadata, "spec": pod}
 
 
-def _check_name(name: str, roles: tuple[RoleSpec, ...], found: Found) -> None:
+def _check_name(name: str, roles: tuple[RoleSpec, ...], found: ProblemList) -> None:
     """The name is that of a Service, and begins the names of the pods, which are host names."""
     if re.fullmatch(JOB_NAME, name) is None:
-        found.problem("metadata.name", f"{shown(name)} is not a name for a Service and for pods",
+        what = f"{printable(name)} is not a name for a Service and for pods"
+        found.problem("metadata.name", what,
                       "use small letters, digits and -, beginning with a letter")  # fmt: skip
         return
     longest = max(
@@ -216,8 +219,8 @@ def _check_name(name: str, roles: tuple[RoleSpec, ...], found: Found) -> None:
     )
     if len(longest) > NAME_MAX:
         less = len(longest) - NAME_MAX
-        found.problem("metadata.name", f"too long: pod {shown(longest)} would have {len(longest)}"
-                      f" characters, the limit is {NAME_MAX}",
+        found.problem("metadata.name", f"too long: pod {printable(longest)} would have"
+                      f" {len(longest)} characters, the limit is {NAME_MAX}",
                       f"take {less} characters away")  # fmt: skip
 
 
@@ -226,7 +229,7 @@ def _check_together(
     spec: Mapping[str, object],
     roles: tuple[RoleSpec, ...],
     elastic_level: int | None,
-    found: Found,
+    found: ProblemList,
 ) -> None:
     """What no field can be blamed for alone; said only when the fields themselves are right."""
     if found.problems:
@@ -240,7 +243,7 @@ def _check_together(
         found.problem("spec", "no role has replicas above 0",
                       "write spec.worker with replicas and a template, or suspend: true to stop"
                       " the job")  # fmt: skip
-    least = _number(nothing_else(spec.get("schedulingPolicy")), "minAvailable")
+    least = _number(as_mapping(spec.get("schedulingPolicy")), "minAvailable")
     most = sum(role.maximum for role in roles)
     if roles and least is not None and least > most:
         found.problem("spec.schedulingPolicy.minAvailable", f"{least} is above the number of pods,"
@@ -257,7 +260,7 @@ def _mode(
     return "Collective" if is_many else "Single"
 
 
-def _clean(spec: Mapping[str, object], found: Found) -> CleanPodPolicy:
+def _clean(spec: Mapping[str, object], found: ProblemList) -> CleanPodPolicy:
     word = _word(spec, "cleanPodPolicy")
     if other := _word(spec, "cleanPolicy"):
         what = "has no effect beside spec.cleanPodPolicy" if word else "is read as cleanPodPolicy"
@@ -268,35 +271,37 @@ def _clean(spec: Mapping[str, object], found: Found) -> CleanPodPolicy:
         found.warning("spec.cleanPodPolicy", "'OnFailed' is read as OnFailure")
     elif word not in CLEAN:
         known = ", ".join(w for w in CLEAN if w and w != "OnFailed")
-        what = f"{shown(word)} is not one of {known}; it is read as Never"
+        what = f"{printable(word)} is not one of {known}; it is read as Never"
         found.warning("spec.cleanPodPolicy", what)
     return policy
 
 
-def _intranet(spec: Mapping[str, object], default: Intranet, found: Found) -> Intranet:
+def _intranet(spec: Mapping[str, object], default: Intranet, found: ProblemList) -> Intranet:
     word = _word(spec, "intranet")
     if not word:
         return default
     if word not in INTRANET:
         known = ", ".join(INTRANET)
-        found.warning("spec.intranet", f"{shown(word)} is not one of {known}; it is read as PodIP")
+        found.warning(
+            "spec.intranet", f"{printable(word)} is not one of {known}; it is read as PodIP"
+        )
     return INTRANET.get(word, "PodIP")
 
 
 def _success(
-    spec: Mapping[str, object], roles: tuple[RoleSpec, ...], found: Found
+    spec: Mapping[str, object], roles: tuple[RoleSpec, ...], found: ProblemList
 ) -> SuccessPolicy:
     """AllRoles for a job without workers: there is nothing else to wait for."""
     word = _word(spec, "successPolicy")
     if any(role.name == "worker" for role in roles):
-        return cast("SuccessPolicy", word or "Workers")  # check.py knows the words
+        return cast("SuccessPolicy", word or "Workers")  # validation.py knows the words
     if word not in ("", "AllRoles"):
         found.warning("spec.successPolicy", f"{word} is read as AllRoles: there are no workers")
     return "AllRoles"
 
 
 def _gang(raw: Mapping[str, object]) -> GangSpec:
-    scheduler = cast(  # check.py knows the words
+    scheduler = cast(  # validation.py knows the words
         "Literal['', 'none', 'volcano', 'coscheduling']", _word(raw, "scheduler")
     )
     return GangSpec(
@@ -304,29 +309,29 @@ def _gang(raw: Mapping[str, object]) -> GangSpec:
         min_available=_number(raw, "minAvailable"),
         queue=_word(raw, "queue"),
         priority_class=_word(raw, "priorityClass"),
-        min_resources=nothing_else(raw.get("minResources")),
+        min_resources=as_mapping(raw.get("minResources")),
         timeout_seconds=_number(raw, "timeoutSeconds"),
     )
 
 
-def _sample_set(spec: Mapping[str, object], found: Found) -> SampleSet | None:
-    raw = nothing_else(spec.get("sampleSetRef"))
+def _sample_set(spec: Mapping[str, object], found: ProblemList) -> SampleSet | None:
+    raw = as_mapping(spec.get("sampleSetRef"))
     if not raw:
         return None
     if "namespace" in raw:
-        what = f"{shown(raw['namespace'])} has no effect: claims are of the job's own namespace"
+        what = f"{printable(raw['namespace'])} has no effect: claims are of the job's own namespace"
         found.warning("spec.sampleSetRef.namespace", what)
     return SampleSet(_word(raw, "name"), _word(raw, "mountPath"))
 
 
-def _rules(spec: Mapping[str, object]) -> tuple[Rule, ...]:
+def _rules(spec: Mapping[str, object]) -> tuple[FailureRule, ...]:
     rules = []
-    for item in _items(nothing_else(spec.get("failurePolicy")), "rules"):
-        raw = nothing_else(item)
-        codes = nothing_else(raw.get("exitCodes"))
+    for item in _items(as_mapping(spec.get("failurePolicy")), "rules"):
+        raw = as_mapping(item)
+        codes = as_mapping(raw.get("exitCodes"))
         rules.append(
-            Rule(
-                action=cast("RuleAction", _word(raw, "action")),  # check.py knows the words
+            FailureRule(
+                action=cast("RuleAction", _word(raw, "action")),  # validation.py knows the words
                 roles=cast("tuple[RoleName, ...]", tuple(_items(raw, "roles"))),  # here, too
                 causes=cast("tuple[Cause, ...]", tuple(_items(raw, "causes"))),  # here, too
                 exit_codes=cast("tuple[int, ...]", tuple(_items(codes, "values"))),  # ints only

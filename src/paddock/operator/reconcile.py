@@ -19,7 +19,7 @@ The first row that fits decides. Rows 5 and 8 look at the present attempt only. 
 begun by writing its number into the status, before anything is deleted: whoever reads that status,
 after whatever crash, does the same. Rows 3 and 6 are Failed only until the spec changes.
 
-| edit | pods at work (facts.at_work) |
+| edit | pods at work (view.at_work) |
 |---|---|
 | one that cannot be read, as replicas 0 | go on until corrected, suspended, or the deadline |
 | a template                             | go on; later pods are made from it |
@@ -44,43 +44,49 @@ from typing import TYPE_CHECKING
 
 from paddock.errors import EXIT_DEADLINE
 from paddock.kube.objects import rfc3339
-from paddock.operator import deploy, ending, names, words
-from paddock.operator.decision import Decision, Delete, Note, Patch
-from paddock.operator.facts import gather, intranet_of, read_pods
+from paddock.operator import deploy, ending, messages, names
+from paddock.operator.decision import Decision, Delete, EventNote, Patch
+from paddock.operator.job_view import intranet_of, make_view, read_pods
 from paddock.operator.outcome import with_last_end
 from paddock.operator.policies import restart, success
 from paddock.operator.read_spec import is_suspended, read_seconds, read_spec
 from paddock.operator.spec import DISRUPTIONS
-from paddock.operator.status import MESSAGE_MAX, Picture, kept, read_status, write_status
+from paddock.operator.status import (
+    MESSAGE_MAX,
+    StatusInput,
+    read_status,
+    with_changes,
+    write_status,
+)
 
 if TYPE_CHECKING:
     from paddock.errors import Problem
     from paddock.kube.client import Manifest
     from paddock.kube.objects import Meta
-    from paddock.operator.decision import Kind, Observed, Settings
-    from paddock.operator.facts import Facts
+    from paddock.operator.decision import Kind, ObservedState, OperatorSettings
+    from paddock.operator.job_view import PaddleJobView
     from paddock.operator.outcome import Outcome
-    from paddock.operator.status import Previous
+    from paddock.operator.status import ParsedStatus
 
 TOO_LONG = "it ran for longer than activeDeadlineSeconds ({} s)"
 WORN_MAX = 10  # restarts of a container in place without a backoffLimit
 
 
-def reconcile(observed: Observed, now: float, settings: Settings) -> Decision:
+def reconcile(observed: ObservedState, now: float, settings: OperatorSettings) -> Decision:
     """The whole decision for one job. now: seconds since 1970."""
     decision = _decide(observed, now, settings)
     # paddle-operator's: nobody else would ever take it away.
-    patches = _without(names.OLD_FINALIZER, "PaddleJob", observed.job.metadata)
+    patches = _remove_finalizer(names.OLD_FINALIZER, "PaddleJob", observed.job.metadata)
     for pod in observed.pods:
         meta = pod.metadata
         # Kueue's is all that is left. Kueue takes it off when the whole group is over, or when
         # another pod has come in its place: but that one would have the same name.
         if meta.deletionTimestamp is not None and not meta.deletionGracePeriodSeconds:
-            patches += _without(names.KUEUE_MANAGED, "Pod", meta)
+            patches += _remove_finalizer(names.KUEUE_MANAGED, "Pod", meta)
     return replace(decision, actions=(*decision.actions, *patches))
 
 
-def _without(finalizer: str, kind: Kind, meta: Meta) -> tuple[Patch, ...]:
+def _remove_finalizer(finalizer: str, kind: Kind, meta: Meta) -> tuple[Patch, ...]:
     """Take that finalizer off, and only that one.
 
     A list that is sent as a whole would take those away that others have added meanwhile.
@@ -92,7 +98,7 @@ def _without(finalizer: str, kind: Kind, meta: Meta) -> tuple[Patch, ...]:
     return (Patch(kind, meta.name, meta.uid, (is_it, {"op": "remove", "path": at})),)
 
 
-def _decide(observed: Observed, now: float, settings: Settings) -> Decision:
+def _decide(observed: ObservedState, now: float, settings: OperatorSettings) -> Decision:
     meta = observed.job.metadata
     previous = read_status(observed.job.status)
     if meta.deletionTimestamp is not None:
@@ -102,67 +108,67 @@ def _decide(observed: Observed, now: float, settings: Settings) -> Decision:
         return ending.after(observed, spec, previous, now)
     if spec is None:
         return _invalid(observed, previous, problems, now)
-    facts = gather(observed, spec, previous, settings, now)
+    view = make_view(observed, spec, previous, settings, now)
     if spec.suspend:
-        return _suspended(facts)
-    made = facts.as_made
-    if success.is_done(made.spec, facts.memory.done):
+        return _suspended(view)
+    made = view.as_made
+    if success.is_done(made.spec, view.state.done):
         return ending.complete(made)
-    if facts.mistake is not None and not facts.at_work:
-        return _not_now(observed, previous, *facts.mistake, now)
+    if view.mistake is not None and not view.at_work:
+        return _fail_until_edited(observed, previous, *view.mistake, now)
     deadline = spec.deadline_seconds
-    if deadline is not None and now >= facts.memory.started_at + deadline:
-        return ending.fail(facts, "DeadlineExceeded", TOO_LONG.format(deadline))
-    wanted = _wants_another(facts)
-    asked = deploy.questions(facts) if wanted is not None and facts.at_work else []
-    asked_of = facts
-    if facts.at_work and (asked or facts.mistake is not None):
-        facts, wanted = made, None
-    decision = _after_failures(facts)
+    if deadline is not None and now >= view.state.start_time + deadline:
+        return ending.fail(view, "DeadlineExceeded", TOO_LONG.format(deadline))
+    wanted = _reason_for_next(view)
+    asked = deploy.dry_runs(view) if wanted is not None and view.at_work else []
+    asked_of = view
+    if view.at_work and (asked or view.mistake is not None):
+        view, wanted = made, None
+    decision = _decide_after_failures(view)
     if decision is None and wanted is not None:
-        decision = _next_attempt(facts, *wanted)
+        decision = _next_attempt(view, *wanted)
     if decision is None:
-        decision = deploy.deploy(facts)
-        if facts.mistake is None:
-            notes = (*_announced(asked_of), *decision.notes) if asked else decision.notes
+        decision = deploy.deploy(view)
+        if view.mistake is None:
+            notes = (*_announce(asked_of), *decision.notes) if asked else decision.notes
             decision = replace(decision, actions=(*decision.actions, *asked), notes=notes)
-    return _with_deadline(decision, facts)
+    return _with_deadline(decision, view)
 
 
-def _wants_another(facts: Facts) -> tuple[str, str] | None:
+def _reason_for_next(view: PaddleJobView) -> tuple[str, str] | None:
     """Row 9: what the next attempt is for, in a sentence and a word."""
-    if facts.is_scaled:
-        pods = words.many(facts.spec.replicas, "pod")
+    if view.is_scaled:
+        pods = messages.plural(view.spec.replicas, "pod")
         return f"scaled to {pods}; all of them begin again", "Scaled"
-    if not all(facts.is_made_alone(o) for o in facts.outdated):
+    if not all(view.is_made_alone(o) for o in view.outdated):
         return "the template of pods that could not start was changed", "TemplateChanged"
     return None
 
 
-def _announced(facts: Facts) -> tuple[Note, ...]:
+def _announce(view: PaddleJobView) -> tuple[EventNote, ...]:
     """The event before pods at work end for another size or template: once for each edit."""
-    if facts.previous.observed_generation == facts.observed.job.metadata.generation:
+    if view.previous.observed_generation == view.observed.job.metadata.generation:
         return ()
-    return (Note("Warning", "AllBeginAgain", words.announced(facts)),)
+    return (EventNote("Warning", "AllBeginAgain", messages.resize_warning(view)),)
 
 
-def _with_deadline(decision: Decision, facts: Facts) -> Decision:
-    deadline = facts.spec.deadline_seconds
+def _with_deadline(decision: Decision, view: PaddleJobView) -> Decision:
+    deadline = view.spec.deadline_seconds
     if deadline is None:
         return decision
-    at = facts.memory.started_at + deadline
+    at = view.state.start_time + deadline
     return replace(decision, wake_at=min(at, decision.wake_at or at))
 
 
-def _terminating(observed: Observed, previous: Previous) -> Decision:
+def _terminating(observed: ObservedState, previous: ParsedStatus) -> Decision:
     if previous.phase == "Terminating":
         return Decision(why="being deleted")
     changes = {"phase": "Terminating", "reason": "Deleted", "message": None}
-    return Decision(status=kept(observed.job.status, changes), why="being deleted")
+    return Decision(status=with_changes(observed.job.status, changes), why="being deleted")
 
 
 def _invalid(
-    observed: Observed, previous: Previous, problems: tuple[Problem, ...], now: float
+    observed: ObservedState, previous: ParsedStatus, problems: tuple[Problem, ...], now: float
 ) -> Decision:
     """Row 3: every mistake at once. What runs is left alone, unless nothing is to run."""
     text = "; ".join(p.message for p in problems)
@@ -170,245 +176,249 @@ def _invalid(
     message = f"{text} (hint: {hint})" if hint else text
     reason = "InvalidSpec"
     every = read_pods(observed, now)
-    memory = previous.memory
-    memory = replace(memory, attempt=max((memory.attempt, *(o.attempt for o in every))))
-    pods = tuple(o for o in every if o.attempt == memory.attempt)
+    state = previous.state
+    state = replace(state, attempt=max((state.attempt, *(o.attempt for o in every))))
+    pods = tuple(o for o in every if o.attempt == state.attempt)
     states = {o.state for o in pods if o.is_at_work}
     if not states or is_suspended(observed.job.spec):
-        return _not_now(observed, previous, reason, message, now)
+        return _fail_until_edited(observed, previous, reason, message, now)
     phase = "Running" if states == {"running"} else "Starting"
     mistake = said = reason, message
     deadline = read_seconds(observed.job.spec, "activeDeadlineSeconds")
-    until = memory.started_at + deadline if deadline and memory.started_at else None
+    until = state.start_time + deadline if deadline and state.start_time else None
     if until is not None and now >= until:  # it can be read, and what runs is to end then
         phase, said = "Failed", ("DeadlineExceeded", TOO_LONG.format(deadline))
-        memory, until = replace(memory, ended_at=now), None
-    picture = Picture(phase, *said, memory, pods=pods, mistake=mistake)
+        state, until = replace(state, completion_time=now), None
+    given = StatusInput(phase, *said, state, pods=pods, mistake=mistake)
     return Decision(
-        status=write_status(picture, observed, previous, now),
-        notes=_said_once(previous, *said),
+        status=write_status(given, observed, previous, now),
+        notes=_event_once(previous, *said),
         wake_at=until,
         why=reason,
     )
 
 
-def _said_once(previous: Previous, reason: str, message: str) -> tuple[Note, ...]:
+def _event_once(previous: ParsedStatus, reason: str, message: str) -> tuple[EventNote, ...]:
     is_said = (previous.reason, previous.message) == (reason, message[:MESSAGE_MAX])
-    return () if is_said else (Note("Warning", reason, message),)
+    return () if is_said else (EventNote("Warning", reason, message),)
 
 
-def _not_now(
-    observed: Observed, previous: Previous, reason: str, message: str, now: float
+def _fail_until_edited(
+    observed: ObservedState, previous: ParsedStatus, reason: str, message: str, now: float
 ) -> Decision:
     """Failed until the spec changes, or its ttl is over. Pods that have ended keep their logs."""
-    memory = replace(previous.memory, ended_at=previous.memory.ended_at or now)
-    gone, wake_at = ending.expired(observed, memory.ended_at, now)
+    state = replace(previous.state, completion_time=previous.state.completion_time or now)
+    gone, wake_at = ending.expired(observed, state.completion_time, now)
     if gone is not None:
         return gone
     latest = max((names.attempt_of(pod) for pod in observed.pods), default=-1)
-    ended = [o for o in read_pods(observed, now) if o.is_over and o.attempt == memory.attempt]
+    ended = [o for o in read_pods(observed, now) if o.is_over and o.attempt == state.attempt]
     if not ended:
-        if latest >= memory.attempt or memory.gate == memory.attempt:  # made from another spec
-            memory = replace(memory, attempt=max(latest, memory.attempt) + 1)
-        memory = replace(
-            memory, gate=-1, gate_at=0.0, next_at=0.0, done=frozenset(), replacing=frozenset(),
-            restart_why="", started_at=0.0,
+        if (
+            latest >= state.attempt or state.started_attempt == state.attempt
+        ):  # made from another spec
+            state = replace(state, attempt=max(latest, state.attempt) + 1)
+        state = replace(
+            state, started_attempt=-1, attempt_start_time=0.0, next_attempt_time=0.0,
+            done=frozenset(), replacing=frozenset(), restart_reason="", start_time=0.0,
         )  # fmt: skip
     mistake = reason, message
-    picture = Picture("Failed", *mistake, memory, pods=tuple(ended), mistake=mistake)
+    given = StatusInput("Failed", *mistake, state, pods=tuple(ended), mistake=mistake)
     kept_uids = {o.uid for o in ended}
     return Decision(
-        status=write_status(picture, observed, previous, now),
+        status=write_status(given, observed, previous, now),
         actions=(
             *(
                 Delete("Pod", pod.metadata.name, pod.metadata.uid, why=reason)
                 for pod in observed.pods
                 if pod.metadata.deletionTimestamp is None and pod.metadata.uid not in kept_uids
             ),
-            *deploy.remove_group(observed),
+            *deploy.delete_gang(observed),
         ),
-        notes=_said_once(previous, *mistake),
+        notes=_event_once(previous, *mistake),
         wake_at=wake_at,
         why=reason,
     )
 
 
-def _suspended(facts: Facts) -> Decision:
+def _suspended(view: PaddleJobView) -> Decision:
     """Row 4: nothing of it uses anything; resuming is a new attempt, from the checkpoint."""
-    left = (*facts.outcomes.values(), *facts.leftovers)
-    memory = facts.memory
-    if facts.observed.pods or facts.is_gate_open:
-        if facts.outcomes or facts.is_gate_open:
-            memory = replace(memory, attempt=memory.attempt + 1, gate=-1, done=frozenset())
-        memory = replace(memory, gate_at=0.0, replacing=frozenset(), restart_why="")
-    memory = replace(memory, started_at=0.0, next_at=0.0)
-    was = facts.previous.condition("Suspended")
+    left = (*view.outcomes.values(), *view.leftovers)
+    state = view.state
+    if view.observed.pods or view.is_started:
+        if view.outcomes or view.is_started:
+            state = replace(state, attempt=state.attempt + 1, started_attempt=-1, done=frozenset())
+        state = replace(state, attempt_start_time=0.0, replacing=frozenset(), restart_reason="")
+    state = replace(state, start_time=0.0, next_attempt_time=0.0)
+    was = view.previous.condition("Suspended")
     text = "spec.suspend is true; its pods are removed and made again when it is set to false"
     return Decision(
-        status=deploy.told(facts.at(memory), "Pending", "Suspended", text),
-        actions=(*deploy.remove(facts, left, "suspended"), *deploy.remove_group(facts.observed)),
-        notes=() if was is not None and was.status else (Note("Normal", "Suspended", text),),
-        wake_at=deploy.earliest_force(facts, left),
+        status=deploy.make_status(view.at(state), "Pending", "Suspended", text),
+        actions=(*deploy.delete_pods(view, left, "suspended"), *deploy.delete_gang(view.observed)),
+        notes=() if was is not None and was.status else (EventNote("Normal", "Suspended", text),),
+        wake_at=deploy.earliest_force(view, left),
         why="suspended",
     )
 
 
-def _after_failures(facts: Facts) -> Decision | None:
+def _decide_after_failures(view: PaddleJobView) -> Decision | None:
     """Row 8."""
-    worn = _worn_out(facts)
-    failures = facts.failures
+    worn = _worn_out(view)
+    failures = view.failures
     if worn is not None:
-        return _fail(facts, worn)
+        return _fail(view, worn)
     if not failures:
         return None
-    memory = facts.memory
-    counted = 0 if _was_healthy(facts) else memory.counted
+    state = view.state
+    counted = 0 if _was_healthy(view) else state.counted_failures
     verdict: restart.Verdict | None
-    if facts.spec.is_elastic:
-        verdict = _judge_elastic(failures, facts, counted)
+    if view.spec.is_elastic:
+        verdict = _decide_elastic_restart(failures, view, counted)
     else:
-        is_queued = bool(facts.observed.job.metadata.label(names.KUEUE_QUEUE))
+        is_queued = bool(view.observed.job.metadata.label(names.KUEUE_QUEUE))
         history = restart.History(counted, is_queued)
-        verdict = restart.judge(failures, facts.spec, history, facts.settings)
-    facts = replace(facts, memory=replace(memory, counted=counted))
+        verdict = restart.decide_restart(failures, view.spec, history, view.settings)
+    view = replace(view, state=replace(state, counted_failures=counted))
     if verdict is None:
-        return _ignore(facts, failures)
+        return _ignore(view, failures)
     if isinstance(verdict, restart.FailJob):
-        return _fail(facts, verdict)
+        return _fail(view, verdict)
     if isinstance(verdict, restart.RestartReplicas):
-        return _restart_replicas(facts, verdict)
-    return _restart_job(facts, verdict)
+        return _restart_replicas(view, verdict)
+    return _restart_job(view, verdict)
 
 
-def _worn_out(facts: Facts) -> restart.FailJob | None:
+def _worn_out(view: PaddleJobView) -> restart.FailJob | None:
     """A container that the kubelet has started too often (restartPolicy OnFailure, Always)."""
-    limit = facts.spec.backoff_limit
+    limit = view.spec.backoff_limit
     limit = WORN_MAX if limit is None else limit
-    for outcome in facts.outcomes.values():
+    for outcome in view.outcomes.values():
         if outcome.restarts > limit and outcome.state != "succeeded":
-            worn = with_last_end(outcome, facts.pods_by_name[outcome.name])
-            if facts.spec.is_elastic and worn.exit_code == EXIT_DEADLINE:
+            worn = with_last_end(outcome, view.pods_by_name[outcome.name])
+            if view.spec.is_elastic and worn.exit_code == EXIT_DEADLINE:
                 continue  # its launcher waited for pods that the cluster has no room for
             return restart.FailJob(worn, "BackoffLimitExceeded", limit)
     return None
 
 
-def _judge_elastic(
-    failures: tuple[Outcome, ...], facts: Facts, counted: int
+def _decide_elastic_restart(
+    failures: tuple[Outcome, ...], view: PaddleJobView, counted: int
 ) -> restart.Verdict | None:
     """Elastic: a failed pod is made again; those that are left go on meanwhile."""
-    actions = [(o, restart.action_of(o, facts.spec)) for o in failures]
+    actions = [(o, restart.action_of(o, view.spec)) for o in failures]
     actions = [(o, action) for o, action in actions if action != "Ignore"]
     if not actions:
         return None
     for outcome, action in actions:
         if action == "Fail":
             return restart.FailJob(outcome, "FailurePolicy")
-    limit = facts.spec.backoff_limit
+    limit = view.spec.backoff_limit
     limit = WORN_MAX if limit is None else limit
     return restart.replace_alone(actions, restart.History(counted), limit)
 
 
-def _was_healthy(facts: Facts) -> bool:
+def _was_healthy(view: PaddleJobView) -> bool:
     """True when nothing failed for so long that earlier failures are forgotten."""
-    memory = facts.memory
-    if not facts.spec.is_elastic and not facts.is_gate_open:
+    state = view.state
+    if not view.spec.is_elastic and not view.is_started:
         return False
-    since = max(memory.gate_at, memory.failed_at)
-    return since > 0 and facts.now - since >= facts.settings.healthy_seconds
+    since = max(state.attempt_start_time, state.failed_at)
+    return since > 0 and view.now - since >= view.settings.healthy_seconds
 
 
-def _ignore(facts: Facts, failures: tuple[Outcome, ...]) -> Decision:
+def _ignore(view: PaddleJobView, failures: tuple[Outcome, ...]) -> Decision:
     """failurePolicy says Ignore: these replicas count as finished."""
-    done = facts.memory.done | {(o.role, o.index) for o in failures}
-    facts = replace(facts, memory=replace(facts.memory, done=done))
+    done = view.state.done | {(o.role, o.index) for o in failures}
+    view = replace(view, state=replace(view.state, done=done))
     notes = tuple(
-        Note("Warning", "FailureIgnored", f"{o.label}: {o.why}; failurePolicy ignores it")
+        EventNote("Warning", "FailureIgnored", f"{o.label}: {o.why}; failurePolicy ignores it")
         for o in failures
     )
-    is_done = success.is_done(facts.spec, done)
-    decision = ending.complete(facts) if is_done else deploy.deploy(facts)
+    is_done = success.is_done(view.spec, done)
+    decision = ending.complete(view) if is_done else deploy.deploy(view)
     return replace(decision, notes=(*notes, *decision.notes))
 
 
-def _fail(facts: Facts, verdict: restart.FailJob) -> Decision:
-    memory = replace(facts.memory, last_failure=_failure(verdict.culprit, facts))
-    facts = replace(facts, memory=memory)
-    return ending.fail(facts, verdict.reason, words.failing(verdict))
+def _fail(view: PaddleJobView, verdict: restart.FailJob) -> Decision:
+    state = replace(view.state, last_failure=_failure(verdict.culprit, view))
+    view = replace(view, state=state)
+    return ending.fail(view, verdict.reason, messages.failure_text(verdict))
 
 
-def _restart_replicas(facts: Facts, verdict: restart.RestartReplicas) -> Decision:
+def _restart_replicas(view: PaddleJobView, verdict: restart.RestartReplicas) -> Decision:
     """Only these pods again; the others go on."""
-    memory = facts.memory
+    state = view.state
     uids = frozenset(o.uid for o in verdict.replicas if o.uid)
-    memory = replace(
-        memory,
-        counted=memory.counted + verdict.counted,
-        restarts=memory.restarts + len(verdict.replicas),
-        disruptions=memory.disruptions + sum(o.cause in DISRUPTIONS for o in verdict.replicas),
-        last_failure=_failure(restart.first_of(verdict.replicas), facts),
-        replacing=memory.replacing | uids,
+    state = replace(
+        state,
+        counted_failures=state.counted_failures + verdict.counted_failures,
+        restarts=state.restarts + len(verdict.replicas),
+        disruptions=state.disruptions + sum(o.cause in DISRUPTIONS for o in verdict.replicas),
+        last_failure=_failure(restart.find_culprit(verdict.replicas), view),
+        replacing=state.replacing | uids,
     )
-    facts = replace(facts, memory=memory)
-    decision = deploy.show(facts)
+    view = replace(view, state=state)
+    decision = deploy.status_only(view)
     return replace(
         decision,
-        actions=tuple(deploy.remove(facts, verdict.replicas, "made again")),
+        actions=tuple(deploy.delete_pods(view, verdict.replicas, "made again")),
         notes=tuple(
-            Note("Warning", "RestartingReplica", f"{o.label}: {o.why}; it is made again, alone")
+            EventNote(
+                "Warning", "RestartingReplica", f"{o.label}: {o.why}; it is made again, alone"
+            )
             for o in verdict.replicas
         ),
         why="restarting replicas",
     )
 
 
-def _restart_job(facts: Facts, verdict: restart.RestartJob) -> Decision:
-    text = words.restarting(verdict, facts)
-    memory = facts.memory
+def _restart_job(view: PaddleJobView, verdict: restart.RestartJob) -> Decision:
+    text = messages.restart_text(verdict, view)
+    state = view.state
     is_disruption = verdict.culprit.cause in DISRUPTIONS
-    memory = replace(
-        memory,
-        counted=memory.counted + verdict.is_counted,
-        restarts=memory.restarts + 1,
-        disruptions=memory.disruptions + is_disruption,
-        next_at=facts.now + verdict.delay_seconds if verdict.delay_seconds else 0.0,
-        last_failure=_failure(verdict.culprit, facts),
+    state = replace(
+        state,
+        counted_failures=state.counted_failures + verdict.is_counted,
+        restarts=state.restarts + 1,
+        disruptions=state.disruptions + is_disruption,
+        next_attempt_time=view.now + verdict.delay_seconds if verdict.delay_seconds else 0.0,
+        last_failure=_failure(verdict.culprit, view),
     )
-    return _next_attempt(replace(facts, memory=memory), text, "Restarting", "Warning")
+    return _next_attempt(replace(view, state=state), text, "Restarting", "Warning")
 
 
-def _next_attempt(facts: Facts, text: str, reason: str, type_: str = "Normal") -> Decision:
+def _next_attempt(view: PaddleJobView, text: str, reason: str, type_: str = "Normal") -> Decision:
     """Write the next attempt's number; the pods of this one are leftovers from then on."""
-    memory = replace(
-        facts.memory,
-        attempt=facts.memory.attempt + 1,
-        gate=-1,
-        gate_at=0.0,
+    state = replace(
+        view.state,
+        attempt=view.state.attempt + 1,
+        started_attempt=-1,
+        attempt_start_time=0.0,
         done=frozenset(),
-        restart_why=text,
+        restart_reason=text,
     )
-    pods = tuple(facts.outcomes.values())
+    pods = tuple(view.outcomes.values())
     return Decision(
-        status=deploy.told(facts.at(memory), "Restarting", reason, text),
+        status=deploy.make_status(view.at(state), "Restarting", reason, text),
         actions=(
-            *deploy.remove(facts, (*pods, *facts.leftovers), f"attempt {memory.attempt} begins"),
-            *deploy.remove_all("ConfigMap", facts.observed.config_maps),
+            *deploy.delete_pods(view, (*pods, *view.leftovers), f"attempt {state.attempt} begins"),
+            *deploy.delete_objects("ConfigMap", view.observed.config_maps),
         ),
-        notes=(Note("Warning" if type_ == "Warning" else "Normal", reason, text),),
-        wake_at=memory.next_at or None,
+        notes=(EventNote("Warning" if type_ == "Warning" else "Normal", reason, text),),
+        wake_at=state.next_attempt_time or None,
         why=reason,
     )
 
 
-def _failure(culprit: Outcome, facts: Facts) -> dict[str, object]:
+def _failure(culprit: Outcome, view: PaddleJobView) -> dict[str, object]:
     found: dict[str, object] = {
         "pod": culprit.name,
         "role": culprit.role,
         "index": culprit.index,
-        "attempt": facts.memory.attempt,
+        "attempt": view.state.attempt,
         "cause": culprit.cause or "ExitCode",
         "message": culprit.why,
-        "finishedAt": rfc3339(culprit.at or facts.now),
+        "finishedAt": rfc3339(culprit.at or view.now),
     }
     if culprit.node:
         found["node"] = culprit.node

@@ -95,7 +95,7 @@ KINDS: dict[str, Resource[Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RolloutState:
     """One look at what is waited for. done: what to say of it; "" when it is not so, for why."""
 
     done: str = ""
@@ -104,18 +104,18 @@ class Look:
     hint: str = ""
 
 
-def rollout(found: Deployment, pods: Sequence[Pod]) -> Look:
+def rollout_state(found: Deployment, pods: Sequence[Pod]) -> RolloutState:
     """How far a Deployment is, as `kubectl rollout status` has it; or what is wrong with a pod."""
     wanted, status = found.spec.replicas, found.status
     is_seen = status.observedGeneration >= found.metadata.generation
     if is_seen and status.updatedReplicas == status.replicas == wanted <= status.availableReplicas:
-        return Look(f"{wanted} of {wanted} available")
+        return RolloutState(f"{wanted} of {wanted} available")
     for pod in pods:
         if why := waits_for(pod):
             hint = IMAGE_HINT if why.startswith(OF_IMAGE) else ""
             said = f"pod {pod.metadata.name} on {pod.spec.nodeName or 'no node'}: {why}"
-            return Look(why=said, is_final=why.startswith(BACKING_OFF), hint=hint)
+            return RolloutState(why=said, is_final=why.startswith(BACKING_OFF), hint=hint)
     for condition in status.conditions or ():
         if condition.type == "ReplicaFailure" and condition.status == "True":
-            return Look(why=f"{condition.reason}: {condition.message}")
-    return Look(why=f"{status.availableReplicas} of {wanted} are available")
+            return RolloutState(why=f"{condition.reason}: {condition.message}")
+    return RolloutState(why=f"{status.availableReplicas} of {wanted} are available")

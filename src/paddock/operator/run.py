@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from paddock.kube.client import KubeClient
-    from paddock.operator.options import Options
+    from paddock.operator.options import OperatorOptions
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.controller import Reconcile
 
@@ -45,7 +45,7 @@ class Operator:
     def __init__(
         self,
         client: KubeClient,
-        options: Options,
+        options: OperatorOptions,
         reconcile: Reconcile,
         *,
         clock: Clock,
@@ -160,11 +160,11 @@ class Operator:
         return servers
 
 
-async def run_operator(options: Options, stop: asyncio.Event, reconcile: Reconcile) -> None:
+async def run_operator(options: OperatorOptions, stop: asyncio.Event, reconcile: Reconcile) -> None:
     """Work on the cluster that the options name until ``stop`` is set. Raises UsageError."""
     clock = SystemClock()
     log = Logger(_write, clock, level=options.log_level, form=options.log_format)
-    for line in options.said:
+    for line in options.warnings:
         log.warning(line)
     config = connect.find_config(options.kubeconfig, options.context)
     client = http_client.open_client(config, http_client.HttpOptions(warn=_warner(log)))
@@ -183,12 +183,12 @@ async def run_operator(options: Options, stop: asyncio.Event, reconcile: Reconci
     log.info("ended")
 
 
-def run(options: Options, reconcile: Reconcile) -> int:
+def run(options: OperatorOptions, reconcile: Reconcile) -> int:
     """Work until SIGTERM or SIGINT; a second one ends at once. The exit code."""
     return asyncio.run(_run_until_signal(options, reconcile))
 
 
-async def _run_until_signal(options: Options, reconcile: Reconcile) -> int:
+async def _run_until_signal(options: OperatorOptions, reconcile: Reconcile) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     working = asyncio.ensure_future(run_operator(options, stop, reconcile))

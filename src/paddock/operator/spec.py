@@ -43,7 +43,7 @@ class RoleSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FailureRule:
     """One rule of failurePolicy: the first whose roles, causes and exit codes all fit decides.
 
     Empty means any. not_codes: the rule holds for codes that are not in exit_codes.
@@ -97,7 +97,7 @@ class JobSpec:
     deadline_seconds: int | None = None
     backoff_limit: int | None = None
     success: SuccessPolicy = "Workers"
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[FailureRule, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property

@@ -25,19 +25,19 @@ from typing import TYPE_CHECKING
 
 from paddock.kube.objects import rfc3339, seconds
 from paddock.operator.indexes import read_indexes, write_indexes
+from paddock.operator.messages import unknown_fields_text
 from paddock.operator.spec import ROLES
-from paddock.operator.words import no_effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from paddock.kube.objects import Meta
-    from paddock.operator.decision import Observed
+    from paddock.operator.decision import ObservedState
     from paddock.operator.outcome import Outcome
     from paddock.operator.spec import JobSpec, RoleName
 
-    Said = tuple[bool, str, str]  # status, reason and message of a condition
-    Rule = Callable[["Picture", "Said | None"], "Said | None"]
+    ConditionValue = tuple[bool, str, str]  # status, reason and message of a condition
+    ConditionRule = Callable[["StatusInput", "ConditionValue | None"], "ConditionValue | None"]
 
 TERMINAL = ("Completed", "Failed")
 # Failed for now: nothing ran, or can; a change of the spec is looked at again.
@@ -49,7 +49,7 @@ NUMBER_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class JobCondition:
     """One condition, as `kubectl describe` shows it. since: RFC 3339."""
 
     type: str
@@ -60,7 +60,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ControllerState:
     """What the controller has to remember between two passes.
 
     gate: the attempt whose gate was opened, -1 for none. counted: failures since the job was last
@@ -71,18 +71,18 @@ class Memory:
     """
 
     attempt: int = 0
-    gate: int = -1
-    gate_at: float = 0.0
-    next_at: float = 0.0
-    counted: int = 0
+    started_attempt: int = -1
+    attempt_start_time: float = 0.0
+    next_attempt_time: float = 0.0
+    counted_failures: int = 0
     restarts: int = 0
     disruptions: int = 0
-    started_at: float = 0.0
-    ended_at: float = 0.0
+    start_time: float = 0.0
+    completion_time: float = 0.0
     host_port: int = 0
     done: frozenset[tuple[RoleName, int]] = frozenset()
     last_failure: Mapping[str, object] = field(default_factory=dict)
-    restart_why: str = ""
+    restart_reason: str = ""
     replacing: frozenset[str] = frozenset()
     rendezvous: str = ""
     unknown: frozenset[str] = frozenset()
@@ -94,7 +94,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Previous:
+class ParsedStatus:
     """The status as it was read. uids: of the pods that it names.
 
     is_pruned: the definition, one of paddle-operator's, keeps little of what we write.
@@ -105,13 +105,13 @@ class Previous:
     message: str = ""
     mode: str = ""
     observed_generation: int = 0
-    memory: Memory = field(default_factory=Memory)
-    conditions: tuple[Condition, ...] = ()
+    state: ControllerState = field(default_factory=ControllerState)
+    conditions: tuple[JobCondition, ...] = ()
     roles: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     uids: Mapping[str, str] = field(default_factory=dict)
     is_pruned: bool = False
 
-    def condition(self, type_: str) -> Condition | None:
+    def condition(self, type_: str) -> JobCondition | None:
         """That condition, or None."""
         return next((c for c in self.conditions if c.type == type_), None)
 
@@ -126,7 +126,7 @@ def has_ended(phase: object, reason: object) -> bool:
     return phase in TERMINAL and reason not in REOPENED
 
 
-def read_status(raw: object) -> Previous:
+def read_status(raw: object) -> ParsedStatus:
     """The previous status; whatever is missing or of a wrong type is as if never written."""
     found = raw if isinstance(raw, dict) else {}
     roles: dict[str, Mapping[str, object]] = {
@@ -138,31 +138,31 @@ def read_status(raw: object) -> Previous:
         for index in read_indexes(_text(roles.get(role, {}).get("completedIndexes")))
     )
     failure = found.get("lastFailure")
-    memory = Memory(
+    state = ControllerState(
         attempt=_number(found.get("attempt")),
-        gate=_number(found.get("startedAttempt"), -1),
-        gate_at=_time(found.get("attemptStartTime")),
-        next_at=_time(found.get("nextAttemptTime")),
-        counted=_number(found.get("countedFailures")),
+        started_attempt=_number(found.get("startedAttempt"), -1),
+        attempt_start_time=_time(found.get("attemptStartTime")),
+        next_attempt_time=_time(found.get("nextAttemptTime")),
+        counted_failures=_number(found.get("countedFailures")),
         restarts=_number(found.get("restarts")),
         disruptions=_number(found.get("disruptions")),
-        started_at=_time(found.get("startTime")),
-        ended_at=_time(found.get("completionTime")),
+        start_time=_time(found.get("startTime")),
+        completion_time=_time(found.get("completionTime")),
         host_port=_number(found.get("hostPort")),
         done=done,
         last_failure=failure if isinstance(failure, dict) else {},
-        restart_why=_text(found.get("restartReason")),
+        restart_reason=_text(found.get("restartReason")),
         replacing=_texts(found.get("replacing")),
         rendezvous=_text(found.get("rendezvous")),
         unknown=_texts(found.get("unknownFields")),
     )
-    return Previous(
+    return ParsedStatus(
         phase=_text(found.get("phase")),
         reason=_text(found.get("reason")),
         message=_text(found.get("message")),
         mode=_text(found.get("mode")),
         observed_generation=_number(found.get("observedGeneration")),
-        memory=memory,
+        state=state,
         conditions=_read_conditions(found.get("conditions")),
         roles=roles,
         uids={
@@ -176,7 +176,7 @@ def read_status(raw: object) -> Previous:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class StatusInput:
     """Everything a status says, before it is written.
 
     mistake: (reason, message) of what keeps a spec from being carried out; refused: the same of an
@@ -186,13 +186,13 @@ class Picture:
     phase: str
     reason: str
     message: str
-    memory: Memory
+    state: ControllerState
     spec: JobSpec | None = None
     pods: tuple[Outcome, ...] = ()
     mistake: tuple[str, str] | None = None
     refused: tuple[str, str] | None = None
     is_whole: bool = False
-    gang: Said | None = None
+    gang: ConditionValue | None = None
     elastic: str = ""
 
     @property
@@ -202,34 +202,34 @@ class Picture:
 
 
 def write_status(
-    picture: Picture, observed: Observed, previous: Previous, now: float
+    given: StatusInput, observed: ObservedState, previous: ParsedStatus, now: float
 ) -> dict[str, object]:
     """The whole status. The same picture of the same job gives the same bytes."""
-    memory, spec, job = picture.memory, picture.spec, observed.job.metadata
+    state, spec, job = given.state, given.spec, observed.job.metadata
     found: dict[str, object] = {
-        "phase": picture.phase,
+        "phase": given.phase,
         "mode": spec.mode if spec is not None else previous.mode or None,
-        "reason": picture.reason or None,
-        "message": picture.message[:MESSAGE_MAX] or None,
+        "reason": given.reason or None,
+        "message": given.message[:MESSAGE_MAX] or None,
         "observedGeneration": job.generation,
-        "attempt": memory.attempt,
-        "startedAttempt": memory.gate if memory.gate >= 0 else None,
-        "attemptStartTime": _stamp(memory.gate_at),
-        "nextAttemptTime": _stamp(memory.next_at),
-        "restartReason": memory.restart_why or None,
-        "countedFailures": memory.counted or None,
-        "restarts": memory.restarts,
-        "disruptions": memory.disruptions or None,
-        "startTime": _stamp(memory.started_at),
-        "completionTime": _stamp(memory.ended_at),
-        "hostPort": memory.host_port or None,
-        "lastFailure": dict(memory.last_failure) or None,
-        "replacing": sorted(memory.replacing) or None,
-        "rendezvous": memory.rendezvous or None,
-        "unknownFields": sorted(memory.unknown) or None,
-        "conditions": _write_conditions(picture, previous, job.generation, now),
+        "attempt": state.attempt,
+        "startedAttempt": state.started_attempt if state.started_attempt >= 0 else None,
+        "attemptStartTime": _stamp(state.attempt_start_time),
+        "nextAttemptTime": _stamp(state.next_attempt_time),
+        "restartReason": state.restart_reason or None,
+        "countedFailures": state.counted_failures or None,
+        "restarts": state.restarts,
+        "disruptions": state.disruptions or None,
+        "startTime": _stamp(state.start_time),
+        "completionTime": _stamp(state.completion_time),
+        "hostPort": state.host_port or None,
+        "lastFailure": dict(state.last_failure) or None,
+        "replacing": sorted(state.replacing) or None,
+        "rendezvous": state.rendezvous or None,
+        "unknownFields": sorted(state.unknown) or None,
+        "conditions": _write_conditions(given, previous, job.generation, now),
     }
-    pods = picture.pods
+    pods = given.pods
     if spec is not None or pods:
         ready = sum(1 for o in pods if o.state == "running")
         found["ready"] = f"{ready}/{spec.replicas if spec is not None else len(pods)}"
@@ -238,21 +238,21 @@ def write_status(
     for role in ROLES:
         ours = tuple(o for o in pods if o.role == role)
         if ours or (spec is not None and spec.role(role) is not None):
-            found[role] = _role_status(role, ours, memory, job.namespace)
-    if picture.elastic and picture.phase not in TERMINAL and not picture.is_at_rest:
-        found["elastic"] = picture.elastic
+            found[role] = _role_status(role, ours, state, job.namespace)
+    if given.elastic and given.phase not in TERMINAL and not given.is_at_rest:
+        found["elastic"] = given.elastic
     return {name: value for name, value in found.items() if value is not None}
 
 
-def kept(raw: object, changes: Mapping[str, object]) -> dict[str, object]:
+def with_changes(raw: object, changes: Mapping[str, object]) -> dict[str, object]:
     """The previous status with a few fields changed; None removes one."""
     found = dict(raw) if isinstance(raw, dict) else {}
     found.update(changes)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def recounted(
-    previous: Previous, raw: object, spec: JobSpec, pods: tuple[Outcome, ...], job: Meta
+def recount_pods(
+    previous: ParsedStatus, raw: object, spec: JobSpec, pods: tuple[Outcome, ...], job: Meta
 ) -> dict[str, object]:
     """The status of a job that is over, with its pods counted anew; what has ended stays counted.
 
@@ -266,24 +266,24 @@ def recounted(
     for role in spec.roles:
         before = previous.roles.get(role.name, {})
         ours = tuple(o for o in pods if o.role == role.name)
-        found = _role_status(role.name, ours, previous.memory, job.namespace)
+        found = _role_status(role.name, ours, previous.state, job.namespace)
         for state in ("failed", "succeeded"):
             found.pop(state, None)
             there = sum(1 for o in ours if o.state == state)
             if count := max(there, _number(before.get(state))):
                 found[state] = count
         changes[role.name] = found
-    return kept(raw, changes)
+    return with_changes(raw, changes)
 
 
 def _role_status(
-    role: RoleName, pods: tuple[Outcome, ...], memory: Memory, namespace: str
+    role: RoleName, pods: tuple[Outcome, ...], state: ControllerState, namespace: str
 ) -> dict[str, object]:
     counts = dict.fromkeys(STATES, 0)
     for pod in pods:
         counts["unknown" if pod.state == "lost" else pod.state] += 1
     found: dict[str, object] = {state: n for state, n in counts.items() if n}
-    done = sorted(index for name, index in memory.done if name == role)
+    done = sorted(index for name, index in state.done if name == role)
     gone = len(set(done) - {pod.index for pod in pods})
     if gone:  # its pod was removed after it had succeeded
         found["succeeded"] = counts["succeeded"] + gone
@@ -292,70 +292,70 @@ def _role_status(
     refs = [
         {"kind": "Pod", "apiVersion": "v1", "namespace": namespace, "name": o.name, "uid": o.uid}
         for o in sorted(pods, key=lambda o: o.index)[:REFS_MAX]
-        if o.attempt == memory.attempt
+        if o.attempt == state.attempt
     ]
     if refs:
         found["refs"] = refs
     return found
 
 
-def _valid(picture: Picture, before: Said | None) -> Said | None:
-    if picture.mistake is not None:
-        return False, *picture.mistake
-    warnings = picture.spec.warnings if picture.spec is not None else ()
-    if picture.memory.unknown:
-        warnings += (no_effect(picture.memory.unknown),)
+def _valid(given: StatusInput, before: ConditionValue | None) -> ConditionValue | None:
+    if given.mistake is not None:
+        return False, *given.mistake
+    warnings = given.spec.warnings if given.spec is not None else ()
+    if given.state.unknown:
+        warnings += (unknown_fields_text(given.state.unknown),)
     if warnings:  # what has no effect, or another one
         return True, "Warnings", "; ".join(warnings)
     return True, "Accepted", ""
 
 
-def _pods_created(picture: Picture, before: Said | None) -> Said | None:
-    if picture.is_at_rest:
-        return before and (False, picture.reason, "")
-    if picture.refused is not None:
-        return False, *picture.refused
-    return (True, "Created", "") if picture.is_whole else before
+def _pods_created(given: StatusInput, before: ConditionValue | None) -> ConditionValue | None:
+    if given.is_at_rest:
+        return before and (False, given.reason, "")
+    if given.refused is not None:
+        return False, *given.refused
+    return (True, "Created", "") if given.is_whole else before
 
 
-def _gang_scheduled(picture: Picture, before: Said | None) -> Said | None:
-    if picture.is_at_rest:
-        return before and (False, picture.reason, "")
-    return picture.gang or before
+def _gang_scheduled(given: StatusInput, before: ConditionValue | None) -> ConditionValue | None:
+    if given.is_at_rest:
+        return before and (False, given.reason, "")
+    return given.gang or before
 
 
-def _running(picture: Picture, before: Said | None) -> Said | None:
-    is_told_elsewhere = picture.is_at_rest or picture.phase in TERMINAL
-    message = "" if is_told_elsewhere else picture.message
-    return picture.phase == "Running", picture.reason or picture.phase, message
+def _running(given: StatusInput, before: ConditionValue | None) -> ConditionValue | None:
+    is_told_elsewhere = given.is_at_rest or given.phase in TERMINAL
+    message = "" if is_told_elsewhere else given.message
+    return given.phase == "Running", given.reason or given.phase, message
 
 
-def _restarting(picture: Picture, before: Said | None) -> Said | None:
-    if picture.is_at_rest:
-        return before and (False, picture.reason, "")
-    if picture.phase == "Restarting":  # why it does; not what it waits for meanwhile
-        why = picture.message
-        is_new = why == picture.memory.restart_why and (before or ("",))[-1] != why[:MESSAGE_MAX]
-        return (True, picture.reason, why) if is_new else before
-    return before and (False, "Restarted" if picture.phase == "Running" else picture.phase, "")
+def _restarting(given: StatusInput, before: ConditionValue | None) -> ConditionValue | None:
+    if given.is_at_rest:
+        return before and (False, given.reason, "")
+    if given.phase == "Restarting":  # why it does; not what it waits for meanwhile
+        why = given.message
+        is_new = why == given.state.restart_reason and (before or ("",))[-1] != why[:MESSAGE_MAX]
+        return (True, given.reason, why) if is_new else before
+    return before and (False, "Restarted" if given.phase == "Running" else given.phase, "")
 
 
-def _suspended(picture: Picture, before: Said | None) -> Said | None:
-    if picture.reason == "Suspended":
-        return True, picture.reason, picture.message
-    return before if picture.spec is None else before and (False, "Resumed", "")
+def _suspended(given: StatusInput, before: ConditionValue | None) -> ConditionValue | None:
+    if given.reason == "Suspended":
+        return True, given.reason, given.message
+    return before if given.spec is None else before and (False, "Resumed", "")
 
 
-def _ended(phase: str) -> Rule:
-    def rule(picture: Picture, before: Said | None) -> Said | None:
-        is_it = picture.phase == phase
-        return (True, picture.reason, picture.message) if is_it else None
+def _ended(phase: str) -> ConditionRule:
+    def rule(given: StatusInput, before: ConditionValue | None) -> ConditionValue | None:
+        is_it = given.phase == phase
+        return (True, given.reason, given.message) if is_it else None
 
     return rule
 
 
 # The table above: what each says of a picture, and of what it said before; None: it is not there.
-CONDITIONS: Mapping[str, Rule] = {
+CONDITIONS: Mapping[str, ConditionRule] = {
     "Valid": _valid,
     "PodsCreated": _pods_created,
     "GangScheduled": _gang_scheduled,
@@ -368,14 +368,14 @@ CONDITIONS: Mapping[str, Rule] = {
 
 
 def _write_conditions(
-    picture: Picture, previous: Previous, generation: int, now: float
+    given: StatusInput, previous: ParsedStatus, generation: int, now: float
 ) -> list[dict[str, object]]:
     """Sorted by type; a condition that says the same keeps its time, an unknown one stays."""
     found: list[dict[str, object]] = []
     for type_ in sorted({*CONDITIONS, *(c.type for c in previous.conditions)}):
         old = previous.condition(type_)
         before = (old.status, old.reason, old.message) if old is not None else None
-        said = CONDITIONS[type_](picture, before) if type_ in CONDITIONS else before
+        said = CONDITIONS[type_](given, before) if type_ in CONDITIONS else before
         if said is None:
             continue
         status, reason, message = said
@@ -394,12 +394,12 @@ def _write_conditions(
     return found
 
 
-def _read_conditions(raw: object) -> tuple[Condition, ...]:
-    found: dict[str, Condition] = {}  # of one type, the last one
+def _read_conditions(raw: object) -> tuple[JobCondition, ...]:
+    found: dict[str, JobCondition] = {}  # of one type, the last one
     for entry in _list(raw):
         if isinstance(entry, dict) and isinstance(entry.get("type"), str):
             since = _text(entry.get("lastTransitionTime"))
-            found[entry["type"]] = Condition(
+            found[entry["type"]] = JobCondition(
                 entry["type"],
                 entry.get("status") == "True",
                 _text(entry.get("reason")),

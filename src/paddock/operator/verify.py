@@ -40,14 +40,16 @@ def verify(given: dict[str, str]) -> str:
     async def main() -> str:
         client = http_client.open_client(config)
         try:
-            return await look(client, namespace, given.get("lease") or LEASE, served)
+            return await check_operator(client, namespace, given.get("lease") or LEASE, served)
         finally:
             await client.close()
 
     return asyncio.run(main())
 
 
-async def look(client: KubeClient, namespace: str, lease: str, served: Sequence[str]) -> str:
+async def check_operator(
+    client: KubeClient, namespace: str, lease: str, served: Sequence[str]
+) -> str:
     """One line of what works. served: namespaces whose jobs it serves, none for all.
 
     Raises PaddockError with everything that does not.

@@ -26,7 +26,7 @@ from paddock.kube.client import (
     SERVICES,
     VOLCANO_GROUPS,
 )
-from paddock.operator.decision import Decision, Note, Observed, Settings
+from paddock.operator.decision import Decision, EventNote, ObservedState, OperatorSettings
 from paddock.operator.names import LEASE
 from paddock.operator.options import read_options
 from paddock.operator.reconcile import reconcile
@@ -48,11 +48,11 @@ STATUS = ("patch", "paddlejobs.batch.paddlepaddle.org", "status")
 class Looks:
     """The toy reconcile, counted and remembered."""
 
-    def __init__(self, decide: Callable[[Observed], Decision] | None = None) -> None:
-        self.seen: list[Observed] = []
+    def __init__(self, decide: Callable[[ObservedState], Decision] | None = None) -> None:
+        self.seen: list[ObservedState] = []
         self._decide = decide
 
-    def __call__(self, observed: Observed, now: float, settings: Settings) -> Decision:
+    def __call__(self, observed: ObservedState, now: float, settings: OperatorSettings) -> Decision:
         self.seen.append(observed)
         if self._decide is not None:
             return self._decide(observed)
@@ -149,10 +149,10 @@ def test_a_job_that_makes_reconcile_raise_does_not_stop_the_others() -> None:
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
 
-        def decide(observed: Observed) -> Decision:
+        def decide(observed: ObservedState) -> Decision:
             if observed.job.metadata.name.startswith("poison"):
                 raise KeyError("template")
-            return toy.reconcile(observed, clock.now(), Settings())
+            return toy.reconcile(observed, clock.now(), OperatorSettings())
 
         looks = Looks(decide)
         copy = world.start(reconcile=looks, options=replace(QUIET, workers=2))
@@ -182,10 +182,10 @@ def test_a_mended_job_is_looked_at_at_once() -> None:
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
 
-        def decide(observed: Observed) -> Decision:
+        def decide(observed: ObservedState) -> Decision:
             if observed.job.metadata.generation == 1:
                 raise ValueError
-            return toy.reconcile(observed, clock.now(), Settings())
+            return toy.reconcile(observed, clock.now(), OperatorSettings())
 
         world.start(reconcile=Looks(decide))
         world.submit("demo", 1)
@@ -259,10 +259,10 @@ def test_jobs_come_and_go_without_a_trace() -> None:
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
 
-        def decide(observed: Observed) -> Decision:
+        def decide(observed: ObservedState) -> Decision:
             if observed.job.metadata.name.endswith("7"):
                 raise ValueError
-            return toy.reconcile(observed, clock.now(), Settings())
+            return toy.reconcile(observed, clock.now(), OperatorSettings())
 
         copy = world.start(reconcile=Looks(decide))
         for wave in range(10):
@@ -365,7 +365,7 @@ def test_two_jobs_never_choose_the_same_host_port() -> None:
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
 
-        def decide(observed: Observed) -> Decision:
+        def decide(observed: ObservedState) -> Decision:
             status: Any = observed.job.status or {}
             port = status.get("hostPort") or next(
                 p for p in range(20000, 21000, 20) if p not in observed.taken_ports
@@ -633,7 +633,8 @@ def test_a_stop_lets_the_work_in_hand_end() -> None:
 
         looks = Looks(
             lambda o: replace(
-                toy.reconcile(o, 0.0, Settings()), notes=(Note("Normal", "Looked", "again"),)
+                toy.reconcile(o, 0.0, OperatorSettings()),
+                notes=(EventNote("Normal", "Looked", "again"),),
             )
         )
         copy = world.start(reconcile=looks, pause=pause)
@@ -716,8 +717,8 @@ def test_restarts_are_counted_by_cause() -> None:
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
 
-        def decide(observed: Observed) -> Decision:
-            decision = toy.reconcile(observed, 0.0, Settings())
+        def decide(observed: ObservedState) -> Decision:
+            decision = toy.reconcile(observed, 0.0, OperatorSettings())
             status = {**(decision.status or {}), "lastFailure": {"cause": "OOMKilled"}}
             return replace(decision, status=status)
 
@@ -739,7 +740,7 @@ def test_a_huge_job_is_decided_beside_the_others() -> None:
     threads: dict[str, int] = {}
     both = threading.Event()
 
-    def decide(observed: Observed, now: float, settings: Settings) -> Decision:
+    def decide(observed: ObservedState, now: float, settings: OperatorSettings) -> Decision:
         threads[observed.job.metadata.name] = threading.get_ident()
         if len(threads) == 2:
             both.set()

@@ -12,7 +12,7 @@ from kube_memory import MemoryServer, refusals
 from machine.virtual import run_virtual
 from paddock.kube.client import EVENTS, KubeError
 from paddock.kube.objects import Meta
-from paddock.operator.decision import Note
+from paddock.operator.decision import EventNote
 from paddock.operator.runtime.events import (
     NOTE_BYTES_MAX,
     NOTES_A_MINUTE,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from machine.virtual import VirtualClock
 
 JOB = Meta(name="demo", namespace="ml", uid="u1", resourceVersion="7")
-RESTARTING = Note("Warning", "Restarting", "attempt 1: worker 0 exited 1")
+RESTARTING = EventNote("Warning", "Restarting", "attempt 1: worker 0 exited 1")
 
 
 class Desk:
@@ -49,7 +49,7 @@ class Desk:
         )  # fmt: skip
         self.task = asyncio.ensure_future(self.recorder.run())
 
-    async def say(self, note: Note = RESTARTING, job: Meta = JOB) -> None:
+    async def say(self, note: EventNote = RESTARTING, job: Meta = JOB) -> None:
         """Record and wait until it is written."""
         self.recorder.record(job, note)
         await self.recorder.flush()
@@ -92,7 +92,7 @@ def test_names_are_in_the_order_of_the_story() -> None:
     async def main(clock: VirtualClock) -> None:
         desk = Desk(clock)
         for n in range(20):
-            await desk.say(Note("Normal", f"Step{n}", "m"))
+            await desk.say(EventNote("Normal", f"Step{n}", "m"))
         told = sorted(desk.events, key=lambda event: event["metadata"]["name"])
         assert [event["reason"] for event in told] == [f"Step{n}" for n in range(20)]
 
@@ -109,7 +109,7 @@ def test_the_same_note_again_is_counted_on_the_event() -> None:
             await clock.pass_time(60)
         (event,) = desk.events
         assert event["series"]["count"] == 5
-        await desk.say(Note("Warning", "Restarting", "attempt 2"))
+        await desk.say(EventNote("Warning", "Restarting", "attempt 2"))
         assert len(desk.events) == 2
 
     run_virtual(main)
@@ -150,12 +150,12 @@ def test_a_talkative_job_is_cut_short_and_the_others_are_not() -> None:
     async def main(clock: VirtualClock) -> None:
         desk = Desk(clock)
         for n in range(100):
-            await desk.say(Note("Normal", "Again", f"time {n}"))
+            await desk.say(EventNote("Normal", "Again", f"time {n}"))
         await desk.say(job=Meta(name="other", namespace="ml", uid="u2"))
         assert len(desk.events) == NOTES_A_MINUTE + 1
         assert desk.dropped == {"too many of one job": 100 - NOTES_A_MINUTE}
         await clock.pass_time(60)
-        await desk.say(Note("Normal", "Again", "later"))
+        await desk.say(EventNote("Normal", "Again", "later"))
         assert len(desk.events) == NOTES_A_MINUTE + 2
 
     run_virtual(main)
@@ -178,7 +178,7 @@ def test_a_server_that_has_just_begun_is_asked_again(error: KubeError, lost: boo
         desk = Desk(clock)
         desk.server.fail(error, times=4, lost=lost)
         for n in range(3):
-            desk.recorder.record(JOB, Note("Normal", "Again", f"time {n}"))
+            desk.recorder.record(JOB, EventNote("Normal", "Again", f"time {n}"))
         await desk.recorder.flush()
         told = sorted(desk.events, key=lambda event: event["metadata"]["name"])
         assert [event["note"] for event in told] == ["time 0", "time 1", "time 2"]
@@ -215,12 +215,12 @@ def test_a_namespace_that_is_being_deleted_is_no_lack_of_rights() -> None:
         desk = Desk(clock)
         await desk.say()
         desk.server.terminating.add("ml")
-        await desk.say(Note("Normal", "Again", "in vain"))
+        await desk.say(EventNote("Normal", "Again", "in vain"))
         assert desk.dropped == {"refused": 1}
         assert not [line for line in desk.lines if "warning" in line]
         desk.server.terminating.clear()
         desk.server.fail(refusals.forbidden(EVENTS, "x", "no right"), times=None)
-        await desk.say(Note("Normal", "Again", "no right"))
+        await desk.say(EventNote("Normal", "Again", "no right"))
         assert len([line for line in desk.lines if "warning" in line]) == 1
 
     run_virtual(main)
@@ -257,7 +257,7 @@ def test_a_long_message_is_cut_to_what_the_server_takes() -> None:
 
     async def main(clock: VirtualClock) -> None:
         desk = Desk(clock)
-        await desk.say(Note("Warning", "Failed", "败" * 2000))
+        await desk.say(EventNote("Warning", "Failed", "败" * 2000))
         await desk.say(job=Meta(name="n" * 253, namespace="ml", uid="u3"))
         first, second = sorted(desk.events, key=lambda e: len(e["metadata"]["name"]))
         assert first["note"].endswith("败...")

@@ -11,7 +11,15 @@ from machine import toy
 from machine.virtual import run_virtual
 from machine.world import World, patch_job
 from paddock.kube.client import CONFIG_MAPS, EVENTS, PADDLE_JOBS, PODS
-from paddock.operator.decision import Create, Decision, Delete, Note, Observed, Patch, Settings
+from paddock.operator.decision import (
+    Create,
+    Decision,
+    Delete,
+    EventNote,
+    ObservedState,
+    OperatorSettings,
+    Patch,
+)
 from paddock.operator.names import LABEL_JOB, LABEL_POD
 from paddock.operator.runtime.executor import Executor, JobRecord
 from paddock.operator.runtime.faults import FailedCalls
@@ -27,7 +35,7 @@ def deciding(*decisions: Decision) -> Any:
     """A reconcile that answers these one after the other, and the last one from then on."""
     left = list(decisions)
 
-    def reconcile(_observed: Observed, _now: float, _settings: Settings) -> Decision:
+    def reconcile(_observed: ObservedState, _now: float, _settings: OperatorSettings) -> Decision:
         return left.pop(0) if len(left) > 1 else left[0]
 
     return reconcile
@@ -351,7 +359,7 @@ def test_a_server_in_trouble_is_asked_once_for_each_kind(error: Any) -> None:
     run_virtual(main)
 
 
-def one_of_each(observed: Observed) -> Decision:
+def one_of_each(observed: ObservedState) -> Decision:
     """Patch the pod, delete the ConfigMap, by what there is."""
     job = observed.job
     told: Any = {"metadata": {"labels": {"told": "yes"}}}
@@ -433,8 +441,10 @@ def test_calls_on_objects_that_are_gone_or_replaced_are_done() -> None:
         world.server.create(PODS, "ml", {"metadata": {"name": "other"}, "spec": spec})
         seen: list[int] = []
 
-        def reconcile(observed: Observed, _now: float, _settings: Settings) -> Decision:
-            seen.append(len(observed.faults))
+        def reconcile(
+            observed: ObservedState, _now: float, _settings: OperatorSettings
+        ) -> Decision:
+            seen.append(len(observed.failed_calls))
             return Decision({"phase": "Running"}, stale)
 
         world.start(reconcile=reconcile)
@@ -452,7 +462,9 @@ def test_a_patch_that_changes_nothing_holds_nothing_up() -> None:
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
 
-        def reconcile(observed: Observed, _now: float, _settings: Settings) -> Decision:
+        def reconcile(
+            observed: ObservedState, _now: float, _settings: OperatorSettings
+        ) -> Decision:
             change: Any = {"metadata": {"labels": {"kept": "yes"}}}
             pods = [p.metadata for p in observed.pods]
             actions = [Patch("Pod", m.name, m.uid, change) for m in pods]
@@ -478,7 +490,7 @@ def test_a_pod_that_is_going_already_is_not_waited_for() -> None:
         world = World(clock)
         looks: list[float] = []
 
-        def reconcile(observed: Observed, now: float, _settings: Settings) -> Decision:
+        def reconcile(observed: ObservedState, now: float, _settings: OperatorSettings) -> Decision:
             looks.append(now)
             going = [p.metadata for p in observed.pods if p.metadata.deletionTimestamp]
             status = {"phase": "Running", "at": str(observed.job.metadata.label("n"))}
@@ -585,7 +597,7 @@ def test_the_job_itself_can_be_patched_and_deleted() -> None:
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
 
-        def reconcile(observed: Observed, now: float, _settings: Settings) -> Decision:
+        def reconcile(observed: ObservedState, now: float, _settings: OperatorSettings) -> Decision:
             meta = observed.job.metadata
             if meta.finalizers:
                 change = {"metadata": {"finalizers": []}}
@@ -614,7 +626,7 @@ def test_notes_are_told_once_the_status_is_written() -> None:
         world.server.fail(
             refusals.internal_error(), times=3, when=lambda c: c.subresource == "status"
         )
-        note = Note("Normal", "Started", "begun")
+        note = EventNote("Normal", "Started", "begun")
         world.start(
             reconcile=deciding(
                 *[Decision({"phase": "Running"}, notes=(note,))] * 4, Decision({"phase": "Running"})
@@ -634,7 +646,9 @@ def test_a_create_without_our_label_is_refused_by_the_cache_only_once() -> None:
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
 
-        def reconcile(observed: Observed, _now: float, _settings: Settings) -> Decision:
+        def reconcile(
+            observed: ObservedState, _now: float, _settings: OperatorSettings
+        ) -> Decision:
             made = toy.child(observed.job, "Pod", "demo-worker-0", 0)
             manifest: Any = dict(made.manifest)
             manifest["metadata"] = {**manifest["metadata"], "labels": {}}

@@ -15,7 +15,7 @@ from paddock.operator.spec import ROLES
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CelRule:
     """One rule of the object at ``path`` ("" for the whole job).
 
     at: the field that is named in the refusal, below path. Messages with values would cost too
@@ -42,11 +42,11 @@ def _digits(role: str) -> str:
     return "(" + "".join(f"{_most(role)} <= {n} ? {digits} : " for n, digits in limits) + "5)"
 
 
-def _name_fits(role: str) -> Rule:
+def _name_fits(role: str) -> CelRule:
     """The name of a role's last pod is the pod's host name, which has a limit."""
     there = f"has(self.spec) && has(self.spec.{role}) && {_most(role)} > 0"
     size = f"size(self.metadata.name) + {len(f'-{role}-')} + {_digits(role)}"
-    return Rule(
+    return CelRule(
         "",
         f"!({there}) || {size} <= {NAME_MAX}",
         f"metadata.name is too long: the pods NAME-{role}-N may have {NAME_MAX} characters",
@@ -54,16 +54,16 @@ def _name_fits(role: str) -> Rule:
     )
 
 
-def _role_rules(role: str) -> tuple[Rule, ...]:
+def _role_rules(role: str) -> tuple[CelRule, ...]:
     return (
-        Rule(
+        CelRule(
             f"spec.{role}",
             "(self.replicas == 0 && !has(self.requests)) ||"
             " (has(self.template) && has(self.template.spec))",
             f"spec.{role}.template.spec is missing: write its containers, each with name and image",
             "template",
         ),
-        Rule(
+        CelRule(
             f"spec.{role}",
             "!has(self.requests) || !has(self.limits) || self.limits == 0 ||"
             " self.requests <= self.limits",
@@ -78,35 +78,35 @@ def _pods_at_most() -> str:
     return " + ".join(parts).replace("self.spec.", "self.")
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[CelRule, ...] = (
+    CelRule(
         "",
         "has(self.spec)",
         "spec is missing: write spec.worker with replicas and a template",
         "spec",
     ),
-    Rule(
+    CelRule(
         "",
         f"self.metadata.name.matches('^{JOB_NAME}$')",
         "metadata.name must begin with a letter and have no dots: the job's Service carries it",
         "spec",
     ),
     *(_name_fits(role) for role in ROLES),
-    Rule(
+    CelRule(
         "spec",
         " || ".join(f"(has(self.{role}) && self.{role}.replicas > 0)" for role in ROLES)
         + " || (has(self.worker) && has(self.worker.requests))",
         "spec has no role with replicas above 0: write spec.worker with replicas and a template,"
         " or suspend: true to stop the job",
     ),
-    Rule(
+    CelRule(
         "spec",
         "!has(self.elastic) || self.elastic < 0 ||"
         " (has(self.worker) && (self.worker.replicas > 0 || has(self.worker.requests)))",
         "spec.elastic needs spec.worker with replicas above 0: only workers are elastic",
         "elastic",
     ),
-    Rule(
+    CelRule(
         "spec",
         "!has(self.schedulingPolicy) || !has(self.schedulingPolicy.minAvailable) ||"
         f" self.schedulingPolicy.minAvailable <= {_pods_at_most()}",

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from paddock.kube.client import Manifest
     from paddock.kube.objects import PaddleJob, PodGroup
-    from paddock.operator.decision import Kind, Settings
+    from paddock.operator.decision import Kind, OperatorSettings
     from paddock.operator.spec import JobSpec, RoleSpec
 
 Scheduler = Literal["", "volcano", "coscheduling"]
@@ -62,7 +62,7 @@ class Gang:
         """The kind of the group, None without one."""
         return KINDS.get(self.scheduler)
 
-    def dress(self, pod: Manifest, role: str) -> Manifest:
+    def apply_to_pod(self, pod: Manifest, role: str) -> Manifest:
         """The pod with what its scheduler looks for."""
         metadata = cast("dict[str, dict[str, str]]", pod["metadata"])
         metadata["labels"].update(self.labels)
@@ -75,7 +75,7 @@ class Gang:
         return pod
 
 
-def gang_of(job: PaddleJob, spec: JobSpec, attempt: int, settings: Settings) -> Gang:
+def gang_of(job: PaddleJob, spec: JobSpec, attempt: int, settings: OperatorSettings) -> Gang:
     """The gang of one attempt."""
     meta = job.metadata
     if meta.label(names.KUEUE_QUEUE):
@@ -103,7 +103,7 @@ def gang_of(job: PaddleJob, spec: JobSpec, attempt: int, settings: Settings) -> 
     return Gang()
 
 
-def scheduler_of(spec: JobSpec, settings: Settings) -> Scheduler:
+def scheduler_of(spec: JobSpec, settings: OperatorSettings) -> Scheduler:
     """Which gang scheduler: the job's own word, its pods' schedulerName, the operator's flag."""
     if spec.gang.scheduler == "none":
         return ""

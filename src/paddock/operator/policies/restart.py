@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from paddock.operator.spec import DISRUPTIONS
 
 if TYPE_CHECKING:
-    from paddock.operator.decision import Settings
+    from paddock.operator.decision import OperatorSettings
     from paddock.operator.outcome import Outcome
     from paddock.operator.spec import Cause, JobSpec, RuleAction
 
@@ -43,7 +43,7 @@ class RestartReplicas:
     """These pods again, each alone. counted: how many of them count against the limit."""
 
     replicas: tuple[Outcome, ...]
-    counted: int = 0
+    counted_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ class History:
     failure of anything, and not counted.
     """
 
-    counted: int = 0
+    counted_failures: int = 0
     is_queued: bool = False
 
 
-def judge(
-    failures: tuple[Outcome, ...], spec: JobSpec, history: History, settings: Settings
+def decide_restart(
+    failures: tuple[Outcome, ...], spec: JobSpec, history: History, settings: OperatorSettings
 ) -> Verdict | None:
     """What to do about these failed pods; None when every one of them is to be ignored."""
     decided = [(o, action_of(o, spec)) for o in failures]
@@ -83,7 +83,7 @@ def judge(
     if not together:
         limit = limit_of(spec, alone[0].cause, is_alone=True)
         return replace_alone(decided, history, limit)
-    culprit = first_of(tuple(o for o, _ in together))
+    culprit = find_culprit(tuple(o for o, _ in together))
     action = next(action for o, action in together if o is culprit)
     if action == "Fail" or any(a == "Fail" for _, a in together):
         at_fault = next((o for o, a in together if a == "Fail"), culprit)
@@ -95,9 +95,9 @@ def judge(
         wait = 0.0 if culprit.cause in DISRUPTIONS else settings.backoff_initial_seconds
         return RestartJob(culprit, False, wait)
     limit = limit_of(spec, culprit.cause)
-    if history.counted >= limit:
+    if history.counted_failures >= limit:
         return FailJob(culprit, "BackoffLimitExceeded" if limit else "PodFailed", limit)
-    return RestartJob(culprit, True, delay(history.counted, settings))
+    return RestartJob(culprit, True, delay(history.counted_failures, settings))
 
 
 def action_of(outcome: Outcome, spec: JobSpec) -> RuleAction:
@@ -120,8 +120,8 @@ def replace_alone(
     batch = decided[:REPLICAS_MAX]
     counted = sum(1 for o, action in batch if action == "Restart" and o.cause not in DISRUPTIONS)
     replicas = tuple(o for o, _ in batch)
-    if counted and history.counted + counted > limit:
-        return FailJob(first_of(replicas), "BackoffLimitExceeded", limit)
+    if counted and history.counted_failures + counted > limit:
+        return FailJob(find_culprit(replicas), "BackoffLimitExceeded", limit)
     return RestartReplicas(replicas, counted)
 
 
@@ -140,11 +140,12 @@ def is_alone(outcome: Outcome, spec: JobSpec) -> bool:
     return role.restart_scope == "Replica" and spec.is_named
 
 
-def delay(counted: int, settings: Settings) -> float:
+def delay(counted: int, settings: OperatorSettings) -> float:
     """Seconds before the next attempt, after so many counted failures.
 
-    >>> from paddock.operator.decision import Settings
-    >>> [delay(n, Settings(backoff_initial_seconds=2.0, backoff_max_seconds=5.0)) for n in range(4)]
+    >>> from paddock.operator.decision import OperatorSettings
+    >>> settings = OperatorSettings(backoff_initial_seconds=2.0, backoff_max_seconds=5.0)
+    >>> [delay(n, settings) for n in range(4)]
     [0.0, 2.0, 4.0, 5.0]
     """
     if counted == 0:
@@ -153,7 +154,7 @@ def delay(counted: int, settings: Settings) -> float:
     return min(settings.backoff_max_seconds, wait)
 
 
-def first_of(failures: tuple[Outcome, ...]) -> Outcome:
+def find_culprit(failures: tuple[Outcome, ...]) -> Outcome:
     """The culprit: the first that failed by itself; those that fell with it come later.
 
     A failure without a time (a deleted pod) comes after those with one; among equal times a

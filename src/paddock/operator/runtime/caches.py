@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from paddock.kube.client import Query
-from paddock.operator.decision import Observed
+from paddock.operator.decision import ObservedState
 from paddock.operator.names import LABEL_JOB, job_uid
 from paddock.operator.runtime.clock import end
 from paddock.operator.runtime.executor import GROUPS, RESOURCES, SEEN_BY
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from paddock.kube.client import KubeClient
     from paddock.kube.objects import PaddleJob
-    from paddock.operator.decision import Fault, Kind
+    from paddock.operator.decision import FailedCall, Kind
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.log import Logger
     from paddock.operator.runtime.metrics import Metrics
@@ -122,16 +122,16 @@ class Caches:
         return found[0] if found else None
 
     def chooses_etcd(self, job: PaddleJob) -> bool:
-        """Whether the pods of an elastic job have yet to be told where they meet (facts.py)."""
+        """True while pods of an elastic job do not know their rendezvous yet (job_view.py)."""
         owner = f"{job.metadata.namespace}/{job.metadata.uid}"
         is_chosen = field_of(job.status, "rendezvous") and self.stores["Pod"].find("owner", owner)
         return _is_elastic(job) and not is_chosen and not is_over(job)
 
     def observe(
-        self, job: PaddleJob, faults: tuple[Fault, ...], *,
+        self, job: PaddleJob, faults: tuple[FailedCall, ...], *,
         etcd: str, decided_ports: Iterable[int], allowed: Iterable[str],
         unknown: frozenset[str] | None,
-    ) -> Observed:  # fmt: skip
+    ) -> ObservedState:  # fmt: skip
         """Everything of that job. decided_ports: of other jobs, perhaps not to be seen here yet."""
         uid, owner = job.metadata.uid, f"{job.metadata.namespace}/{job.metadata.uid}"
         pods, services, config_maps, volcano, coscheduling = (
@@ -141,9 +141,9 @@ class Caches:
         if field_of(job.spec, "intranet") == "Host":
             others = (j for j in self.jobs.find("port", HAS_PORT) if j.metadata.uid != uid)
             taken = frozenset((*map(host_port, others), *decided_ports))
-        return Observed(
+        return ObservedState(
             job, pods, services, config_maps, (*volcano, *coscheduling),
-            faults=faults,
+            failed_calls=faults,
             has_volcano=self.is_served("VolcanoGroup"),
             has_coscheduling=self.is_served("CoschedulingGroup"),
             etcd=etcd,

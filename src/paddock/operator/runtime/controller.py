@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from paddock.kube.client import KubeError
-from paddock.operator import words
-from paddock.operator.decision import Note
+from paddock.operator import messages
+from paddock.operator.decision import EventNote
 from paddock.operator.names import LABEL_JOB, job_uid
 from paddock.operator.runtime.caches import CHILDREN, Caches, field_of, holds_port, host_port
 from paddock.operator.runtime.clock import end
@@ -33,14 +33,20 @@ if TYPE_CHECKING:
 
     from paddock.kube.client import KubeClient
     from paddock.kube.objects import PaddleJob
-    from paddock.operator.decision import Decision, Fault, Kind, Observed, Settings
+    from paddock.operator.decision import (
+        Decision,
+        FailedCall,
+        Kind,
+        ObservedState,
+        OperatorSettings,
+    )
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.events import Recorder
     from paddock.operator.runtime.log import Logger
     from paddock.operator.runtime.metrics import Metrics
     from paddock.operator.runtime.store import HasMeta, Key
 
-    Reconcile = Callable[[Observed, float, Settings], Decision]
+    Reconcile = Callable[[ObservedState, float, OperatorSettings], Decision]
 
 WORKERS = 8
 COALESCE_SECONDS = 0.02
@@ -62,7 +68,7 @@ class Controller:
         self,
         client: KubeClient,
         reconcile: Reconcile,
-        settings: Settings,
+        settings: OperatorSettings,
         *,
         recorder: Recorder,
         clock: Clock,
@@ -273,17 +279,17 @@ class Controller:
         self._count_restart(job, decision)
         for note in decision.notes:
             self._recorder.record(job.metadata, note)
-        known = {fault.said for fault in before}
-        news = [fault for fault in memory.faults.all() if fault.said not in known]
+        known = {fault.identity for fault in before}
+        news = [fault for fault in memory.faults.all() if fault.identity not in known]
         if memory.allowed != observed.allowed:
             self._queue.add(key)  # Nothing else will tell that a question was answered.
         if memory.unknown and memory.unknown != observed.unknown:
-            text = words.no_effect(memory.unknown)
-            self._recorder.record(job.metadata, Note("Warning", "UnknownField", text))
+            text = messages.unknown_fields_text(memory.unknown)
+            self._recorder.record(job.metadata, EventNote("Warning", "UnknownField", text))
         self._tell_refused(job, news)
         self._plan_next(key, memory, decision, news)
 
-    async def _decide(self, key: Key, observed: Observed) -> Decision | None:
+    async def _decide(self, key: Key, observed: ObservedState) -> Decision | None:
         """What to do; None when the thread is busy, and the job has to come again.
 
         It is pure, so it does not matter where it is done, and nobody else acts on this job.
@@ -308,7 +314,7 @@ class Controller:
                 self._queue.add(following)
 
     def _plan_next(
-        self, key: Key, memory: JobRecord, decision: Decision, news: Sequence[Fault]
+        self, key: Key, memory: JobRecord, decision: Decision, news: Sequence[FailedCall]
     ) -> None:
         """When time alone, and nothing that happens, makes another look worthwhile."""
         if news:
@@ -320,12 +326,14 @@ class Controller:
             wait = decision.wake_at - self._clock.now()
             self._queue.add_after(key, min(max(wait, WAKE_SECONDS_MIN), WAKE_SECONDS_MAX))
 
-    def _tell_refused(self, job: PaddleJob, news: Sequence[Fault]) -> None:
+    def _tell_refused(self, job: PaddleJob, news: Sequence[FailedCall]) -> None:
         """A change or deletion that rules forbid: of a job that is over, say, no status tells."""
         for fault in news:
             is_lasting = 400 <= fault.status < 500 and fault.status not in (409, 429)
             if fault.verb != "create" and is_lasting:
-                note = Note("Warning", words.fault_reason(fault), words.fault_text(fault))
+                note = EventNote(
+                    "Warning", messages.failed_call_reason(fault), messages.failed_call_text(fault)
+                )
                 self._recorder.record(job.metadata, note)
 
     def _refused(self, key: Key, error: KubeError) -> None:
@@ -340,7 +348,7 @@ class Controller:
         # An API server that has just begun says 403 until it has read the roles: no news.
         if job is not None and not error.retryable and pause >= LASTING_SECONDS:
             message = f"the API server refused the operator's call: {error.message}"
-            self._recorder.record(job.metadata, Note("Warning", "StatusRefused", message))
+            self._recorder.record(job.metadata, EventNote("Warning", "StatusRefused", message))
 
     def _failed(self, key: Key, error: Exception) -> None:
         self._metrics.reconcile_errors.add("bug")
@@ -354,7 +362,7 @@ class Controller:
                 f"the operator failed on this job ({type(error).__name__}) and tries again; "
                 "its log has the details, please report them"
             )
-            self._recorder.record(job.metadata, Note("Warning", "InternalError", message))
+            self._recorder.record(job.metadata, EventNote("Warning", "InternalError", message))
 
     def _remembered(self, job: PaddleJob) -> JobRecord:
         meta = job.metadata

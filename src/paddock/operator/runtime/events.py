@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from paddock.kube.client import KubeClient, Manifest
     from paddock.kube.objects import Meta
-    from paddock.operator.decision import Note
+    from paddock.operator.decision import EventNote
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.log import Logger
     from paddock.operator.runtime.metrics import Metrics
@@ -44,7 +44,7 @@ class _Series:
     """One Event and how often it was said. name: "" until it is written."""
 
     job: Meta
-    note: Note
+    note: EventNote
     first_at: float
     last_at: float
     count: int = 1
@@ -80,7 +80,7 @@ class Recorder:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def record(self, job: Meta, note: Note) -> None:
+    def record(self, job: Meta, note: EventNote) -> None:
         """Say it of that job, soon."""
         now = self._clock.now()
         if not self._may_speak(job.uid):

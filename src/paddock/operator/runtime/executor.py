@@ -21,7 +21,7 @@ from paddock.kube.client import (
     VOLCANO_GROUPS,
     KubeError,
 )
-from paddock.operator import words
+from paddock.operator import messages
 from paddock.operator.decision import OF_FORMER, Create, Delete
 from paddock.operator.names import LABEL_GROUP_OF, LABEL_JOB, LABEL_POD, job_uid
 from paddock.operator.runtime.expectations import Expectations
@@ -221,7 +221,7 @@ class Executor:
             expected.withdraw(token)
             raise
         if action.kind == "Pod" and is_made:
-            said = words.unknown_fields(job.metadata.name, action.name, warnings)
+            said = messages.unknown_fields(job.metadata.name, action.name, warnings)
             memory.unknown = (memory.unknown or frozenset()) | said
         # Made by us before, and the answer was lost or the cache is behind.
         key = (job.metadata.namespace, action.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from paddock.kube.client import PADDLE_JOBS, KubeError
-from paddock.operator.decision import OF_FORMER, Create, Delete, Fault
+from paddock.operator.decision import OF_FORMER, Create, Delete, FailedCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,20 +53,22 @@ def is_yes(error: KubeError, *, is_there: bool) -> bool:
 
 
 class FailedCalls:
-    """Of one job. due: monotonic seconds; a Fault's own times are those of the wall clock."""
+    """Of one job. due: monotonic seconds; a FailedCall's own times are those of the wall clock."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
-        self._open: dict[tuple[Verb, Kind, str], tuple[Fault, float]] = {}
+        self._open: dict[tuple[Verb, Kind, str], tuple[FailedCall, float]] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def all(self) -> tuple[Fault, ...]:
+    def all(self) -> tuple[FailedCall, ...]:
         """Sorted by verb, kind and name."""
         return tuple(self._open[call][0] for call in sorted(self._open))
 
-    def record(self, action: Action, error: KubeError, *, now: float, monotonic: float) -> Fault:
+    def record(
+        self, action: Action, error: KubeError, *, now: float, monotonic: float
+    ) -> FailedCall:
         """The call was refused; hold it for a pause that doubles, or as the server asked."""
         call = call_of(action)
         known = self._open.get(call)
@@ -75,7 +77,7 @@ class FailedCalls:
         pause = max(pause * self._rng.uniform(1.0, 1.2), error.retry_after)
         if error.reason == OF_FORMER:  # Told when it goes; all that wait are looked at together.
             pause = FORMER_SECONDS
-        fault = Fault(
+        fault = FailedCall(
             *call, error.reason, error.message,
             status=error.status, at=now, retry_at=now + pause, count=count,
         )  # fmt: skip

@@ -51,8 +51,8 @@ from paddock.operator.rollout import (
     KINDS,
     OF_IMAGE,
     POLICIES,
-    Look,
-    rollout,
+    RolloutState,
+    rollout_state,
 )
 from paddock.operator.runtime.clock import SystemClock
 
@@ -294,7 +294,7 @@ class Installer:
 
     # ------------------------------------------------------------------------------------ waiting
 
-    async def _wait(self, what: str, look: Callable[[], Awaitable[Look]]) -> None:
+    async def _wait(self, what: str, look: Callable[[], Awaitable[RolloutState]]) -> None:
         """Look until it is so. Raises InstallError."""
         while True:
             try:
@@ -302,7 +302,7 @@ class Installer:
             except KubeError as error:
                 if not error.retryable:
                     raise _refused(what, error) from error
-                found = Look(why=error.message)
+                found = RolloutState(why=error.message)
             self._tell_wait(f"{what}: {found.why}")
             if found.done:
                 self._say(f"{what}: {found.done}")
@@ -314,49 +314,53 @@ class Installer:
                 raise InstallError(f"{what}: {found.why}; {late}", hint=found.hint)
             await self._clock.sleep(LOOK_SECONDS)
 
-    async def _look_at_definition(self) -> Look:
+    async def _look_at_definition(self) -> RolloutState:
         found = await self._client.get(DEFINITIONS, "", _name(crd()))
         for condition in found.status.conditions or ():
             if condition.type == "NamesAccepted" and condition.status == "False":
-                return Look(why=f"{condition.reason}: {condition.message}", is_final=True)
+                return RolloutState(why=f"{condition.reason}: {condition.message}", is_final=True)
             if condition.type == "Established" and condition.status == "True":
-                return Look("established")
-        return Look(why="the API server does not serve it yet")
+                return RolloutState("established")
+        return RolloutState(why="the API server does not serve it yet")
 
-    async def _look_at_deployment(self) -> Look:
+    async def _look_at_deployment(self) -> RolloutState:
         found = await self._client.get(DEPLOYMENTS, self._install.namespace, DEPLOYMENT)
         pods = await self._pods()
         if self._is_first_look:
             await self._try_again_at_once(pods)
             pods, self._is_first_look = [], False
-        return rollout(found, pods)
+        return rollout_state(found, pods)
 
-    async def _look_at_leader(self) -> Look:
+    async def _look_at_leader(self) -> RolloutState:
         try:
             lease = await self._client.get(LEASES, self._install.namespace, LEASE)
         except KubeError as error:
             if error.status == 404:
-                return Look(why="nobody has asked for the lease")
+                return RolloutState(why="nobody has asked for the lease")
             raise
         holder = (lease.spec.holderIdentity or "").rpartition("_")[0]
         if holder in {pod.metadata.name for pod in await self._pods()}:
-            return Look(holder)
-        return Look(why=f"the lease is held by {holder}" if holder else "nobody holds the lease")
+            return RolloutState(holder)
+        return RolloutState(
+            why=f"the lease is held by {holder}" if holder else "nobody holds the lease"
+        )
 
-    async def _look_at_jobs(self) -> Look:
+    async def _look_at_jobs(self) -> RolloutState:
         namespace = (*self._install.watch_namespaces, self._install.namespace)[0]
         try:
             await self._client.create(PADDLE_JOBS, namespace, JOB, dry_run=True)
         except KubeError as error:
             is_early = error.status == 404 or error.retryable
-            return Look(why=f"a PaddleJob is refused: {error.message}", is_final=not is_early)
-        return Look("a PaddleJob is accepted")
+            return RolloutState(
+                why=f"a PaddleJob is refused: {error.message}", is_final=not is_early
+            )
+        return RolloutState("a PaddleJob is accepted")
 
-    async def _look_for_none(self, manifest: Manifest) -> Look:
+    async def _look_for_none(self, manifest: Manifest) -> RolloutState:
         resource = KINDS[str(manifest["kind"])]
         if await self._version(resource, _namespace(manifest), _name(manifest)):
-            return Look(why=f"{_name(manifest)} is still being removed")
-        return Look("removed")
+            return RolloutState(why=f"{_name(manifest)} is still being removed")
+        return RolloutState("removed")
 
     async def _pods(self) -> list[Pod]:
         """The operator's pods that stay."""

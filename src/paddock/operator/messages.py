@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from paddock.operator.decision import OF_FORMER
 from paddock.operator.environment import VALUE_MAX
-from paddock.operator.names import place_of
+from paddock.operator.names import replica_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from paddock.operator.decision import Fault
-    from paddock.operator.environment import Seat
-    from paddock.operator.facts import Facts
+    from paddock.operator.decision import FailedCall
+    from paddock.operator.environment import PodSlot
+    from paddock.operator.job_view import PaddleJobView
     from paddock.operator.outcome import Outcome
     from paddock.operator.policies.restart import FailJob, RestartJob
 
@@ -38,7 +38,7 @@ SHOWN_MAX = 3  # pods named in one sentence
 WAITS_FOR_OTHERS = ("Schedulable", "Undetermined")
 
 
-def many(count: int, what: str) -> str:
+def plural(count: int, what: str) -> str:
     """A number of things.
 
     >>> many(1, "pod"), many(4, "pod")
@@ -47,13 +47,13 @@ def many(count: int, what: str) -> str:
     return f"{count} {what}" + ("" if count == 1 else "s")
 
 
-def announced(facts: Facts) -> str:
+def resize_warning(view: PaddleJobView) -> str:
     """What another size or template does to a fixed job at work, before it is done."""
-    made, spec = facts.as_made.spec, facts.spec
-    what = f"scaling from {made.replicas} to {many(spec.replicas, 'pod')}"
+    made, spec = view.as_made.spec, view.spec
+    what = f"scaling from {made.replicas} to {plural(spec.replicas, 'pod')}"
     if made.replicas == spec.replicas:
-        what = f"the roles or the template of {many(spec.replicas, 'pod')} changed"
-    running = many(len(facts.at_work), "running pod")
+        what = f"the roles or the template of {plural(spec.replicas, 'pod')} changed"
+    running = plural(len(view.at_work), "running pod")
     text = (
         f"{what}: once the API server accepts the new pods, the {running} end before those start;"
         " if no node has room for all of them, or an image cannot be pulled, none of the job's pods"
@@ -62,142 +62,145 @@ def announced(facts: Facts) -> str:
     before, after = made.role("worker"), spec.role("worker")
     if before is None or after is None or before.replicas == after.replicas:
         return text
-    name = facts.observed.job.metadata.name
+    name = view.observed.job.metadata.name
     return f"{text} (to go back: kubectl scale pdj {name} --replicas={before.replicas})"
 
 
-def culprit(outcome: Outcome) -> str:
+def culprit_text(outcome: Outcome) -> str:
     """ "worker-3 on node-b failed first: exit code 1 (ValueError: no)"."""
     return f"{outcome.label} failed first: {outcome.why or 'without saying why'}"
 
 
-def restarting(verdict: RestartJob, facts: Facts) -> str:
+def restart_text(verdict: RestartJob, view: PaddleJobView) -> str:
     """What is done about a failure."""
     from paddock.operator.policies.restart import limit_of
 
-    pods = facts.spec.replicas
-    text = f"{culprit(verdict.culprit)}; restarting " + (f"all {pods} pods" if pods > 1 else "it")
+    pods = view.spec.replicas
+    text = f"{culprit_text(verdict.culprit)}; restarting " + (
+        f"all {pods} pods" if pods > 1 else "it"
+    )
     if verdict.is_counted:
-        limit = limit_of(facts.spec, verdict.culprit.cause)
-        text += f", restart {facts.memory.counted + 1} of {limit}"
+        limit = limit_of(view.spec, verdict.culprit.cause)
+        text += f", restart {view.state.counted_failures + 1} of {limit}"
     if verdict.delay_seconds >= 1:
         text += f" in {verdict.delay_seconds:g} s"
     return text
 
 
-def failing(verdict: FailJob) -> str:
+def failure_text(verdict: FailJob) -> str:
     """Why the job ends, and what would have helped."""
-    text = culprit(verdict.culprit)
+    text = culprit_text(verdict.culprit)
     if verdict.reason == "BackoffLimitExceeded":
         are = "is" if verdict.limit == 1 else "are"
-        return f"{text}; {many(verdict.limit, 'restart')} {are} used up (backoffLimit)"
+        return f"{text}; {plural(verdict.limit, 'restart')} {are} used up (backoffLimit)"
     if verdict.reason == "FailurePolicy":
         return f"{text}; failurePolicy ends the job"
     return f"{text}; it is not restarted (spec.backoffLimit allows that)"
 
 
-def waiting(facts: Facts) -> tuple[str, str]:
+def waiting_for(view: PaddleJobView) -> tuple[str, str]:
     """(reason, sentence) of what a job waits for; ("", "") when everything goes on by itself."""
-    former = [f for f in facts.create_faults if f.reason == OF_FORMER]
-    lasting = [f for f in (*facts.create_faults, *facts.other_faults) if f.reason != OF_FORMER]
-    for fault in lasting:
-        return fault_reason(fault), fault_text(fault)
-    stuck = [o for o in facts.outcomes.values() if o.waits_for]
+    former = [f for f in view.failed_creates if f.reason == OF_FORMER]
+    lasting = [f for f in (*view.failed_creates, *view.other_failed_calls) if f.reason != OF_FORMER]
+    for call in lasting:
+        return failed_call_reason(call), failed_call_text(call)
+    stuck = [o for o in view.outcomes.values() if o.waits_for]
     if stuck:
         first = min(stuck, key=lambda o: (_reason(o) in WAITS_FOR_OTHERS, o.role, o.index))
         reason = _reason(first)
         more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
         return reason, f"{first.label} waits: {first.waits_for}{more}"
-    for fault in former:
-        return fault_reason(fault), fault_text(fault)
-    for first in facts.early[:1]:
+    for call in former:
+        return failed_call_reason(call), failed_call_text(call)
+    for first in view.early[:1]:
         return "TooEarly", f"{first.label}: {first.why}; it is made again when all have addresses"
-    lost = [o for o in facts.outcomes.values() if o.state == "lost"]
+    lost = [o for o in view.outcomes.values() if o.state == "lost"]
     if lost:
         first = min(lost, key=lambda o: (o.role, o.index))
         more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
         return "Stopping", f"waiting for {first.label} to end{more}: {first.why}"
-    old = [o for o in facts.leftovers if o.is_terminating]
+    old = [o for o in view.leftovers if o.is_terminating]
     if old:
         return "Stopping", f"waiting for {_some(old)} of an earlier attempt to end"
     return "", ""
 
 
-def left_out(facts: Facts) -> tuple[str, ...]:
+def omitted_lists(view: PaddleJobView) -> tuple[str, ...]:
     """What no variable can hold, and how the addresses are known without it."""
-    lists = ", ".join(f"{name} ({size} bytes)" for name, size in sorted(facts.too_long.items()))
+    lists = ", ".join(f"{name} ({size} bytes)" for name, size in sorted(view.too_long.items()))
     if not lists:
         return ()
-    job = facts.observed.job.metadata.name
-    first = facts.builder.known_address(f"{job}-worker-0")
+    job = view.observed.job.metadata.name
+    first = view.builder.known_address(f"{job}-worker-0")
     return (
         f"not in the environment, over {VALUE_MAX} bytes: {lists}; addresses follow the numbers: "
         f"{first} is that of worker 0",
     )
 
 
-def gathering(facts: Facts) -> str:
+def elastic_wait_text(view: PaddleJobView) -> str:
     """For which pods the launchers of an elastic job wait."""
-    up = {o.name for o in facts.outcomes.values() if o.state == "running"}
-    down = [s for s in facts.seats if s.name not in up and not facts.is_done(s.role, s.index)]
-    return f"{len(up)} of {many(len(facts.seats), 'pod')} run, waiting for {_some(down)}"
+    up = {o.name for o in view.outcomes.values() if o.state == "running"}
+    down = [s for s in view.slots if s.name not in up and not view.is_done(s.role, s.index)]
+    return f"{len(up)} of {plural(len(view.slots), 'pod')} run, waiting for {_some(down)}"
 
 
-def fault_reason(fault: Fault) -> str:
+def failed_call_reason(call: FailedCall) -> str:
     """One word for a refused call.
 
-    >>> from paddock.operator.decision import Fault
-    >>> fault_reason(Fault("create", "Pod", "a", "Forbidden", "exceeded quota: q"))
+    >>> from paddock.operator.decision import FailedCall
+    >>> failed_call_reason(FailedCall("create", "Pod", "a", "Forbidden", "exceeded quota: q"))
     'QuotaExceeded'
     """
-    if fault.reason == OF_FORMER and fault.count < FORMER_TRIES:
+    if call.reason == OF_FORMER and call.count < FORMER_TRIES:
         return "Stopping"
-    if fault.reason == OF_FORMER:
+    if call.reason == OF_FORMER:
         return "NameTaken"
-    if fault.reason == "AlreadyExists":
+    if call.reason == "AlreadyExists":
         return "NameTaken"
-    if "exceeded quota" in fault.message:
+    if "exceeded quota" in call.message:
         return "QuotaExceeded"
-    if "admission webhook" in fault.message:
+    if "admission webhook" in call.message:
         return "WebhookRefused"
-    if UNANSWERED in fault.message:
+    if UNANSWERED in call.message:
         return "WebhookFailed"
-    if "ValidatingAdmissionPolicy" in fault.message:
+    if "ValidatingAdmissionPolicy" in call.message:
         return "PolicyRefused"
-    return fault.reason or "Refused"
+    return call.reason or "Refused"
 
 
-def is_about_template(fault: Fault) -> bool:
+def is_about_template(call: FailedCall) -> bool:
     """True when the API server says that it can never take such a pod."""
-    is_content = fault.status in (400, 422) and not any(w in fault.message for w in ADMISSION)
-    return fault.verb == "create" and fault.kind == "Pod" and is_content
+    is_content = call.status in (400, 422) and not any(w in call.message for w in ADMISSION)
+    return call.verb == "create" and call.kind == "Pod" and is_content
 
 
-def fault_text(fault: Fault) -> str:
+def failed_call_text(call: FailedCall) -> str:
     """What could not be done, and why.
 
-    >>> from paddock.operator.decision import Fault
-    >>> fault_text(Fault("create", "ConfigMap", "a", "", "etcdserver: request is too large"))[-49:]
+    >>> from paddock.operator.decision import FailedCall
+    >>> call = FailedCall("create", "ConfigMap", "a", "", "etcdserver: request is too large")
+    >>> failed_call_text(call)[-49:]
     'every pod: write intranet: DNS, or ask for fewer)'
     """
-    kind = fault.kind.replace("Group", " PodGroup") if "Group" in fault.kind else fault.kind
-    if fault.reason == OF_FORMER and fault.count < FORMER_TRIES:
-        return f"waiting for {kind} {fault.name} of the deleted job of this name to end"
-    if fault.reason == OF_FORMER:
+    kind = call.kind.replace("Group", " PodGroup") if "Group" in call.kind else call.kind
+    if call.reason == OF_FORMER and call.count < FORMER_TRIES:
+        return f"waiting for {kind} {call.name} of the deleted job of this name to end"
+    if call.reason == OF_FORMER:
         return (
-            f"{kind} {fault.name} of the deleted job of this name does not end (is its node lost? "
-            f"kubectl delete {kind.lower()} {fault.name} --force)"
+            f"{kind} {call.name} of the deleted job of this name does not end (is its node lost? "
+            f"kubectl delete {kind.lower()} {call.name} --force)"
         )
-    if fault.reason == "AlreadyExists":
+    if call.reason == "AlreadyExists":
         return (
-            f"{kind} {fault.name} exists and belongs to somebody else; it is left alone "
+            f"{kind} {call.name} exists and belongs to somebody else; it is left alone "
             "(delete it, or give this job another name)"
         )
-    text = f"cannot {fault.verb} {kind} {fault.name}: {fault.message}"
-    if fault.kind == "ConfigMap" and any(word in fault.message for word in TOO_LARGE):
+    text = f"cannot {call.verb} {kind} {call.name}: {call.message}"
+    if call.kind == "ConfigMap" and any(word in call.message for word in TOO_LARGE):
         text += " (it holds the address of every pod: write intranet: DNS, or ask for fewer)"
-    if UNANSWERED in fault.message:
-        text += f" ({_unanswered(fault.message, kind)})"
+    if UNANSWERED in call.message:
+        text += f" ({_unanswered(call.message, kind)})"
     return text
 
 
@@ -220,13 +223,13 @@ def unknown_fields(job: str, pod: str, warnings: Iterable[str]) -> frozenset[str
     >>> unknown_fields("a", "a-ps-0", ['unknown field "spec.nodeNam"', "PodSecurity: no"])
     frozenset({'spec.ps.template.spec.nodeNam'})
     """
-    place = place_of(job, pod)
+    place = replica_of(job, pod)
     found = (UNKNOWN_FIELD.fullmatch(text) for text in warnings)
     where = f"spec.{place.role}.template" if place is not None else pod
     return frozenset(f"{where}.{match[1]}" for match in found if match)
 
 
-def no_effect(fields: Iterable[str]) -> str:
+def unknown_fields_text(fields: Iterable[str]) -> str:
     """What unknown_fields found, in a sentence."""
     listed = ", ".join(sorted(fields))
     return f"not known to the API server, which left it out of the pods: {listed}"
@@ -236,7 +239,7 @@ def _reason(stuck: Outcome) -> str:
     return stuck.waits_for.partition(":")[0]
 
 
-def _some(pods: Sequence[Outcome | Seat]) -> str:
+def _some(pods: Sequence[Outcome | PodSlot]) -> str:
     shown = ", ".join(f"{pod.role}-{pod.index}" for pod in pods[:SHOWN_MAX])
     more = len(pods) - SHOWN_MAX
     return shown + (f" and {more} more" if more > 0 else "")

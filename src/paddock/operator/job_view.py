@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from paddock.kube.objects import seconds
-from paddock.operator import names, words
+from paddock.operator import messages, names
 from paddock.operator.decision import OF_FORMER
 from paddock.operator.environment import rendezvous_of
 from paddock.operator.outcome import Outcome, outcome_of
@@ -25,10 +25,10 @@ from paddock.operator.status import REFS_MAX
 
 if TYPE_CHECKING:
     from paddock.kube.objects import ConfigMap, Pod
-    from paddock.operator.decision import Fault, Observed, Settings
-    from paddock.operator.environment import Seat
+    from paddock.operator.decision import FailedCall, ObservedState, OperatorSettings
+    from paddock.operator.environment import PodSlot
     from paddock.operator.spec import Intranet, JobSpec, RoleName
-    from paddock.operator.status import Memory, Previous
+    from paddock.operator.status import ControllerState, ParsedStatus
 
 INVALID_TEMPLATE = "InvalidTemplate"
 NAMED_SECONDS = 1.0  # from an address to its name in DNS, and to the end of who had asked for it
@@ -36,20 +36,20 @@ SILENT_SECONDS = 10.0  # a kubelet takes a pod that names its node well within t
 
 
 @dataclass(frozen=True)
-class Facts:
+class PaddleJobView:
     """What the steps look at. memory: brought up to date. every: the pods, read."""
 
-    observed: Observed
+    observed: ObservedState
     spec: JobSpec
-    previous: Previous
-    memory: Memory
-    settings: Settings
+    previous: ParsedStatus
+    state: ControllerState
+    settings: OperatorSettings
     now: float
     every: tuple[Outcome, ...]
 
-    def at(self, memory: Memory) -> Facts:
+    def at(self, state: ControllerState) -> PaddleJobView:
         """The same with another memory: of the next attempt, say."""
-        return replace(self, memory=memory)
+        return replace(self, state=state)
 
     @cached_property
     def builder(self) -> Builder:
@@ -57,29 +57,29 @@ class Facts:
         return Builder(
             self.observed.job,
             self.spec,
-            self.memory.attempt,
-            host_port=self.memory.host_port,
+            self.state.attempt,
+            host_port=self.state.host_port,
             init_image=self.settings.init_image,
-            rendezvous=self.memory.rendezvous,
-            is_again=self.memory.gate_at > 0,
+            rendezvous=self.state.rendezvous,
+            is_again=self.state.attempt_start_time > 0,
         )
 
     @cached_property
     def gang(self) -> Gang:
         """How its pods are scheduled together."""
-        return gang_of(self.observed.job, self.spec, self.memory.attempt, self.settings)
+        return gang_of(self.observed.job, self.spec, self.state.attempt, self.settings)
 
     @cached_property
-    def seats(self) -> tuple[Seat, ...]:
+    def slots(self) -> tuple[PodSlot, ...]:
         """Every pod wanted."""
-        return self.builder.seats()
+        return self.builder.slots()
 
     @cached_property
     def outcomes(self) -> dict[str, Outcome]:
         """Pods of this attempt that are wanted, by name."""
-        wanted = {seat.name for seat in self.seats}
+        wanted = {slot.name for slot in self.slots}
         return {
-            o.name: o for o in self.every if o.attempt == self.memory.attempt and o.name in wanted
+            o.name: o for o in self.every if o.attempt == self.state.attempt and o.name in wanted
         }
 
     @cached_property
@@ -93,15 +93,15 @@ class Facts:
         return {pod.metadata.name: pod for pod in self.observed.pods}
 
     @property
-    def is_gate_open(self) -> bool:
+    def is_started(self) -> bool:
         """True when the programs of this attempt may have begun."""
-        return self.memory.gate == self.memory.attempt
+        return self.state.started_attempt == self.state.attempt
 
     @cached_property
     def config_map(self) -> ConfigMap | None:
         """The ConfigMap of this attempt; one made before all pods may be of another spec."""
         maps = self.observed.config_maps
-        found = next((c for c in maps if _attempt(c) == self.memory.attempt), None)
+        found = next((c for c in maps if _attempt(c) == self.state.attempt), None)
         if found is None or self.has_begun or self.spec.intranet != "DNS" or self.spec.is_elastic:
             return found
         return found if found.data == self.builder.config_map({})["data"] else None
@@ -114,19 +114,19 @@ class Facts:
     @property
     def has_begun(self) -> bool:
         """True when this attempt has, or has had, pods."""
-        return bool(self.outcomes or self.memory.done) or self.is_gate_open
+        return bool(self.outcomes or self.state.done) or self.is_started
 
     def is_done(self, role: RoleName, index: int) -> bool:
         """True when that replica has succeeded in this attempt."""
-        return (role, index) in self.memory.done
+        return (role, index) in self.state.done
 
     @cached_property
-    def missing(self) -> tuple[Seat, ...]:
+    def missing(self) -> tuple[PodSlot, ...]:
         """Wanted pods that are not there and have not succeeded."""
         return tuple(
-            seat
-            for seat in self.seats
-            if seat.name not in self.outcomes and not self.is_done(seat.role, seat.index)
+            slot
+            for slot in self.slots
+            if slot.name not in self.outcomes and not self.is_done(slot.role, slot.index)
         )
 
     @cached_property
@@ -136,20 +136,20 @@ class Facts:
         """
         found = []
         early = {o.name for o in self.early}
-        for seat in self.seats:
-            if self.is_done(seat.role, seat.index) or seat.name in early:
+        for slot in self.slots:
+            if self.is_done(slot.role, slot.index) or slot.name in early:
                 continue
-            outcome = self.outcomes.get(seat.name)
+            outcome = self.outcomes.get(slot.name)
             if outcome is None:
-                if not self.is_gate_open and seat.name not in self.previous.uids:
+                if not self.is_started and slot.name not in self.previous.uids:
                     continue
-                outcome = self._gone(seat)
+                outcome = self._gone(slot)
             if self.is_made_alone(outcome):
                 is_news = self._is_news(outcome)
             elif outcome.state == "lost":
                 is_news = self._may_have_begun(outcome) and self._is_missed(outcome)
             else:
-                is_news = outcome.state == "failed" and outcome.uid not in self.memory.replacing
+                is_news = outcome.state == "failed" and outcome.uid not in self.state.replacing
             if is_news:
                 found.append(outcome)
         return tuple(found)
@@ -171,7 +171,7 @@ class Facts:
             for o in self.outcomes.values()
             if o.state == "failed"
             and o.cause in ("ExitCode", "Signal")
-            and o.uid not in self.memory.replacing
+            and o.uid not in self.state.replacing
             and self._knew_not_all(o)
             and action_of(o, spec) == "Restart"
         )
@@ -184,14 +184,14 @@ class Facts:
         """
         if self.pods_by_name[outcome.name].metadata.annotation(names.ANNOTATION_AGAIN):
             return False
-        gate_at = self.memory.gate_at
-        is_waited_for = not self.is_gate_open and self.spec.role("ps") is None
+        gate_at = self.state.attempt_start_time
+        is_waited_for = not self.is_started and self.spec.role("ps") is None
         return not gate_at or is_waited_for or 0 < outcome.at <= gate_at + NAMED_SECONDS
 
     @cached_property
     def too_long(self) -> dict[str, int]:
         """Lists that no variable can hold, and their length; known with the addresses."""
-        is_known = self.spec.is_named or self.is_gate_open
+        is_known = self.spec.is_named or self.is_started
         return self.builder.too_long(self.pods_by_name) if is_known else {}
 
     def is_made_alone(self, outcome: Outcome) -> bool:
@@ -201,23 +201,23 @@ class Facts:
     def _is_news(self, outcome: Outcome) -> bool:
         """Whether one that is made again alone has failed or was lost since the last look."""
         if outcome.uid:
-            return outcome.state in ("failed", "lost") and outcome.uid not in self.memory.replacing
+            return outcome.state in ("failed", "lost") and outcome.uid not in self.state.replacing
         uid = self.previous.uids.get(outcome.name)
-        return uid is not None and uid not in self.previous.memory.replacing
+        return uid is not None and uid not in self.previous.state.replacing
 
     def _may_have_begun(self, outcome: Outcome) -> bool:
         """Whether all had addresses once, this one with them; not when it is being made again."""
         uid = outcome.uid or self.previous.uids.get(outcome.name)
-        is_again = uid in self.memory.replacing | self.previous.memory.replacing
-        return self.is_gate_open or (self.memory.gate_at > 0 and not is_again)
+        is_again = uid in self.state.replacing | self.previous.state.replacing
+        return self.is_started or (self.state.attempt_start_time > 0 and not is_again)
 
     def _is_missed(self, outcome: Outcome) -> bool:
         """Whether it was there, or is wanted by the same world."""
         return bool(outcome.uid) or not self.is_scaled
 
-    def _gone(self, seat: Seat) -> Outcome:
+    def _gone(self, slot: PodSlot) -> Outcome:
         return Outcome(
-            seat.name, "", seat.role, seat.index, self.memory.attempt, "lost", "Deleted",
+            slot.name, "", slot.role, slot.index, self.state.attempt, "lost", "Deleted",
             why="its pod was deleted",
         )  # fmt: skip
 
@@ -226,7 +226,7 @@ class Facts:
         """True when pods of this attempt were made for another number of replicas."""
         world = self.builder.world()
         return any(
-            names.attempt_of(pod) == self.memory.attempt
+            names.attempt_of(pod) == self.state.attempt
             and pod.metadata.annotation(names.ANNOTATION_WORLD) not in ("", world)
             for pod in self.observed.pods
         )
@@ -248,17 +248,17 @@ class Facts:
 
         def has_begun(pod: str) -> bool:
             worlds = self.builder.world(), self._world_of(pod)
-            return self.is_gate_open or self.memory.gate_at > 0 or ELASTIC_WORLD in worlds
+            return self.is_started or self.state.attempt_start_time > 0 or ELASTIC_WORLD in worlds
 
-        ours = (o for o in self.every if o.attempt == self.memory.attempt and o.is_at_work)
+        ours = (o for o in self.every if o.attempt == self.state.attempt and o.is_at_work)
         return tuple(o for o in ours if has_begun(o.name))
 
     @cached_property
-    def as_made(self) -> Facts:
+    def as_made(self) -> PaddleJobView:
         """The same with the numbers of replicas that the pods of this attempt were made for."""
         if not self.is_scaled:
             return self
-        worlds = {self._world_of(o.name) for o in self.every if o.attempt == self.memory.attempt}
+        worlds = {self._world_of(o.name) for o in self.every if o.attempt == self.state.attempt}
         world = min(worlds - {"", self.builder.world()})
         return replace(self, spec=sized(self.spec, world))
 
@@ -268,9 +268,9 @@ class Facts:
     @cached_property
     def mistake(self) -> tuple[str, str] | None:
         """(reason, message) when no pod of that template can ever be made: nor is it tried."""
-        for fault in self.create_faults:
-            if words.is_about_template(fault):
-                return INVALID_TEMPLATE, words.fault_text(fault)
+        for call in self.failed_creates:
+            if messages.is_about_template(call):
+                return INVALID_TEMPLATE, messages.failed_call_text(call)
         known = self.previous.condition("Valid")
         is_same = self.previous.observed_generation == self.observed.job.metadata.generation
         if is_same and known is not None and known.reason == INVALID_TEMPLATE:
@@ -288,21 +288,21 @@ class Facts:
         return frozenset(o.uid for o in found if o.index < REFS_MAX)
 
     @property
-    def next_at(self) -> float:
+    def next_attempt_time(self) -> float:
         """When the next attempt may begin; 0.0 for a time that only a clock set back explains."""
-        at = self.memory.next_at
+        at = self.state.next_attempt_time
         return at if at - self.now <= self.settings.backoff_max_seconds else 0.0
 
     @cached_property
-    def create_faults(self) -> tuple[Fault, ...]:
+    def failed_creates(self) -> tuple[FailedCall, ...]:
         """What could not be made, pods first; what waits for a deleted job's objects, last."""
-        found = [f for f in self.observed.faults if f.verb == "create"]
+        found = [f for f in self.observed.failed_calls if f.verb == "create"]
         return tuple(sorted(found, key=lambda f: (f.reason == OF_FORMER, f.kind != "Pod", f.name)))
 
     @property
-    def other_faults(self) -> tuple[Fault, ...]:
+    def other_failed_calls(self) -> tuple[FailedCall, ...]:
         """What could not be changed or deleted."""
-        return tuple(f for f in self.observed.faults if f.verb != "create")
+        return tuple(f for f in self.observed.failed_calls if f.verb != "create")
 
     @property
     def silent_at(self) -> float | None:
@@ -322,43 +322,49 @@ class Facts:
         return frozenset(o.node for o in self.every if o.cause == "NodeLost")
 
 
-def gather(
-    observed: Observed, spec: JobSpec, previous: Previous, settings: Settings, now: float
-) -> Facts:
+def make_view(
+    observed: ObservedState,
+    spec: JobSpec,
+    previous: ParsedStatus,
+    settings: OperatorSettings,
+    now: float,
+) -> PaddleJobView:
     """Sort out one job; brings the memory up to date with what is seen."""
-    memory = replace(previous.memory, ended_at=0.0)
+    state = replace(previous.state, completion_time=0.0)
     job = observed.job.metadata
     attempts = (*map(names.attempt_of, observed.pods), *map(_attempt, observed.config_maps))
     latest = max(attempts, default=0)
-    if latest > memory.attempt:  # the status was lost or put back by hand
-        memory = replace(memory, attempt=latest, done=frozenset())
-    if spec.intranet == "Host" and not 0 < memory.host_port <= HOST_PORT_MAX:
+    if latest > state.attempt:  # the status was lost or put back by hand
+        state = replace(state, attempt=latest, done=frozenset())
+    if spec.intranet == "Host" and not 0 < state.host_port <= HOST_PORT_MAX:
         port = choose_host_port(job.uid, observed.taken_ports, settings.host_ports)
-        memory = replace(memory, host_port=port)
-    if not memory.started_at and not spec.suspend:
-        memory = replace(memory, started_at=now)
+        state = replace(state, host_port=port)
+    if not state.start_time and not spec.suspend:
+        state = replace(state, start_time=now)
     every = read_pods(observed, now)
-    facts = Facts(observed, spec, previous, memory, settings, now, every)
-    memory = facts.memory
+    view = PaddleJobView(observed, spec, previous, state, settings, now, every)
+    state = view.state
     # With DNS it is there before the gate is opened; of that a pruned status keeps the phase.
     is_gate = spec.intranet != "DNS" or (previous.is_pruned and previous.phase == "Running")
-    if is_gate and facts.config_map is not None and memory.gate != memory.attempt:
-        memory = replace(memory, gate=memory.attempt, gate_at=memory.gate_at or now)
-    done = memory.done | {
+    if is_gate and view.config_map is not None and state.started_attempt != state.attempt:
+        state = replace(
+            state, started_attempt=state.attempt, attempt_start_time=state.attempt_start_time or now
+        )
+    done = state.done | {
         (o.role, o.index)
-        for o in facts.outcomes.values()
-        if o.state == "succeeded" and o.uid not in memory.replacing  # it was told to end
+        for o in view.outcomes.values()
+        if o.state == "succeeded" and o.uid not in state.replacing  # it was told to end
     }
-    replacing = memory.replacing & {o.uid for o in facts.outcomes.values()} | facts.removed
-    rendezvous = memory.rendezvous if observed.pods else ""
+    replacing = state.replacing & {o.uid for o in view.outcomes.values()} | view.removed
+    rendezvous = state.rendezvous if observed.pods else ""
     if spec.is_elastic and not rendezvous:
         rendezvous = rendezvous_of(job, observed.etcd)
-    unknown = memory.unknown if observed.unknown is None else observed.unknown
-    memory = replace(memory, done=done, replacing=replacing, rendezvous=rendezvous, unknown=unknown)
-    return replace(facts, memory=memory)
+    unknown = state.unknown if observed.unknown is None else observed.unknown
+    state = replace(state, done=done, replacing=replacing, rendezvous=rendezvous, unknown=unknown)
+    return replace(view, state=state)
 
 
-def intranet_of(observed: Observed) -> Intranet:
+def intranet_of(observed: ObservedState) -> Intranet:
     """How pods find one another where the spec does not say: as those that are there were told.
 
     Before DNS was the default it was PodIP, with paddle-operator, too; their pods do not say.
@@ -369,16 +375,16 @@ def intranet_of(observed: Observed) -> Intranet:
     return INTRANET.get(newest.metadata.annotation(names.ANNOTATION_INTRANET), "PodIP")
 
 
-def read_pods(observed: Observed, now: float) -> tuple[Outcome, ...]:
+def read_pods(observed: ObservedState, now: float) -> tuple[Outcome, ...]:
     """What happened to each pod."""
     job = observed.job.metadata.name
     return tuple(_read(job, pod, now) for pod in observed.pods)
 
 
 def _read(job: str, pod: Pod, now: float) -> Outcome:
-    place = names.place_of(job, pod.metadata.name)
+    place = names.replica_of(job, pod.metadata.name)
     # It is ours by uid, but of no name we give: nobody wants it.
-    found = outcome_of(pod, place or names.Place("worker", -1))
+    found = outcome_of(pod, place or names.ReplicaId("worker", -1))
     at = _silent_at(pod)
     if at is None or now < at or found.state != "pending":
         return found

@@ -34,7 +34,7 @@ A_TYPE = {
 }  # fmt: skip
 
 
-class Found:
+class ProblemList:
     """Problems and warnings, in the order they were met. Those above the limit are counted."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Found:
         return (*self.problems, *more)
 
 
-def shown(value: object) -> str:
+def printable(value: object) -> str:
     """A value as a message has it: short, printable, on one line.
 
     >>> shown("a\\nb"), shown(True), shown(None), shown([1]), shown(2.5)
@@ -85,7 +85,7 @@ def shown(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def check(value: object, node: Node, path: str, found: Found) -> object:
+def check(value: object, node: Node, path: str, found: ProblemList) -> object:
     """The value without its faulty parts, None where nothing is left. Each fault is in ``found``.
 
     Mappings and lists are new ones, without nulls, as deep as the table goes.
@@ -111,20 +111,20 @@ def check(value: object, node: Node, path: str, found: Found) -> object:
             return _text(value, row, path, found)
 
 
-def _not(row: Field, value: object, path: str, found: Found) -> None:
+def _not(row: Field, value: object, path: str, found: ProblemList) -> None:
     """The value is of another type."""
-    found.problem(path, f"{shown(value)} is not {A_TYPE[row.type]}", f"it means: {row.text}")
+    found.problem(path, f"{printable(value)} is not {A_TYPE[row.type]}", f"it means: {row.text}")
 
 
-def _mapping(value: object, node: Node, path: str, found: Found) -> dict[str, object] | None:
+def _mapping(value: object, node: Node, path: str, found: ProblemList) -> dict[str, object] | None:
     row = node.field
     if not isinstance(value, dict):  # of a list, it is the items that are checked here
-        found.problem(path, f"{shown(value)} is not a mapping", f"it means: {row.text}")
+        found.problem(path, f"{printable(value)} is not a mapping", f"it means: {row.text}")
         return None
     kept: dict[str, object] = {}
     for key, inner in value.items():
         if not isinstance(key, str):
-            found.problem(path, f"key {shown(key)} is not text", "put it in quotes")
+            found.problem(path, f"key {printable(key)} is not text", "put it in quotes")
         elif key in node.children:
             checked = check(inner, node.children[key], f"{path}.{key}", found)
             if checked is not None:
@@ -147,11 +147,11 @@ def unknown(path: str, key: str, known: tuple[str, ...]) -> tuple[str, str]:
     from paddock.command_line import nearest  # costs difflib: only when it is needed
 
     hint = nearest(key[:SHOWN_MAX], known, " ").strip()
-    name = key if re.fullmatch(r"[A-Za-z][A-Za-z0-9]{0,50}", key) else shown(key)
+    name = key if re.fullmatch(r"[A-Za-z][A-Za-z0-9]{0,50}", key) else printable(key)
     return f"{path}.{name}", "unknown field, has no effect" + (f"; {hint}" if hint else "")
 
 
-def _list(value: object, node: Node, path: str, found: Found) -> list[object] | None:
+def _list(value: object, node: Node, path: str, found: ProblemList) -> list[object] | None:
     row = node.field
     if not isinstance(value, (list, tuple)):
         _not(row, value, path, found)
@@ -176,7 +176,7 @@ def _list(value: object, node: Node, path: str, found: Found) -> list[object] | 
     return kept
 
 
-def _entries(value: object, row: Field, path: str, found: Found) -> dict[str, object] | None:
+def _entries(value: object, row: Field, path: str, found: ProblemList) -> dict[str, object] | None:
     """A mapping of names to texts or quantities."""
     if not isinstance(value, dict):
         _not(row, value, path, found)
@@ -184,14 +184,16 @@ def _entries(value: object, row: Field, path: str, found: Found) -> dict[str, ob
     kept: dict[str, object] = {}
     for key, inner in value.items():
         if not isinstance(key, str):
-            found.problem(path, f"key {shown(key)} is not text", "put it in quotes")
+            found.problem(path, f"key {printable(key)} is not text", "put it in quotes")
         elif inner is None:
             continue
         elif row.type == "texts" and not isinstance(inner, str):
-            found.problem(path, f"{shown(key)}: {shown(inner)} is not text", "put it in quotes")
+            found.problem(
+                path, f"{printable(key)}: {printable(inner)} is not text", "put it in quotes"
+            )
         elif row.type == "quantities" and not _is_quantity(inner):
             hint = 'write it like 2, "500m" or "4Gi"'
-            found.problem(path, f"{shown(key)}: {shown(inner)} is not a quantity", hint)
+            found.problem(path, f"{printable(key)}: {printable(inner)} is not a quantity", hint)
         else:
             kept[key] = inner
     return kept
@@ -203,43 +205,47 @@ def _is_quantity(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < INTEGER_MAX
 
 
-def _integer(value: object, row: Field, path: str, found: Found) -> int | None:
+def _integer(value: object, row: Field, path: str, found: ProblemList) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
-        found.problem(path, f"{shown(value)} is not an integer", f"it means: {row.text}")
+        found.problem(path, f"{printable(value)} is not an integer", f"it means: {row.text}")
         return None
     least = row.least if row.least is not None else -INTEGER_MAX
     most = row.most if row.most is not None else INTEGER_MAX - 1
     if not least <= value <= most:
-        found.problem(path, f"{shown(value)} is not in {least}..{most}", f"it means: {row.text}")
+        found.problem(
+            path, f"{printable(value)} is not in {least}..{most}", f"it means: {row.text}"
+        )
         return None
     return value
 
 
 def _text(
-    value: object, row: Field, path: str, found: Found, *, is_item: bool = False
+    value: object, row: Field, path: str, found: ProblemList, *, is_item: bool = False
 ) -> str | None:
     if not isinstance(value, str):
-        found.problem(path, f"{shown(value)} is not text", "put it in quotes")
+        found.problem(path, f"{printable(value)} is not text", "put it in quotes")
         return None
     if row.values and row.path not in LENIENT and value not in row.values:
         from paddock.command_line import nearest
 
         words = ", ".join(word for word in row.values if word)
         hint = nearest(value[:SHOWN_MAX], row.values, f"it means: {row.text}")
-        found.problem(path, f"{shown(value)} is not one of {words}", hint)
+        found.problem(path, f"{printable(value)} is not one of {words}", hint)
         return None
     if is_item:
         return value
     if not _is_of_size(len(value), row.least, row.most, path, "characters", found):
         return None
     if row.pattern and re.fullmatch(row.pattern, value) is None:
-        found.problem(path, f"{shown(value)} does not fit {row.pattern}", f"it means: {row.text}")
+        found.problem(
+            path, f"{printable(value)} does not fit {row.pattern}", f"it means: {row.text}"
+        )
         return None
     return value
 
 
 def _is_of_size(
-    size: int, least: int | None, most: int | None, path: str, what: str, found: Found
+    size: int, least: int | None, most: int | None, path: str, what: str, found: ProblemList
 ) -> bool:
     """Whether a text or a list is neither too short nor too long; says so otherwise."""
     if least is not None and size < least:
@@ -251,10 +257,10 @@ def _is_of_size(
     return False
 
 
-def nothing_else(value: object) -> Mapping[str, object]:
+def as_mapping(value: object) -> Mapping[str, object]:
     """A checked mapping, {} for nothing.
 
-    >>> nothing_else(None)
+    >>> as_mapping(None)
     {}
     """
     return value if isinstance(value, dict) else {}
