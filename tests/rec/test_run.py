@@ -66,7 +66,7 @@ def test_help_is_told_by_both_ways_of_asking(capsys: pytest.CaptureFixture[str])
 
 
 def test_the_command_takes_our_place_with_its_exit_code(model: Path, tmp_path: Path) -> None:
-    """A worker that ends with 3 makes `paddock rec` end with 3; warnings are on stderr."""
+    """A launcher that ends with 3 makes `paddock rec` end with 3; warnings are on stderr."""
     stub = tmp_path / "python"
     stub.write_text('#!/bin/sh\necho "$OMP_NUM_THREADS" "$@"\nexit 3\n')
     stub.chmod(0o755)
@@ -74,11 +74,28 @@ def test_the_command_takes_our_place_with_its_exit_code(model: Path, tmp_path: P
         f"import sys; sys.executable = {str(stub)!r}; from paddock.rec.run import main; main()"
     )
     words = [sys.executable, "-c", program, "-m", "two", "-o", "thread_num=2", "epochs=1"]
+    words += ["engine=local_cluster"]
     env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     done = subprocess.run(words, capture_output=True, text=True, timeout=20, env=env)
     assert done.returncode == 3
-    assert done.stdout == "2 -u -m paddock.rec.worker -m two -o thread_num=2 -o epochs=1\n"
+    assert done.stdout.startswith("2 -m paddock launch --log_level WARNING --server_num 1 ")
+    ends = "-m paddock.rec.worker -m two -o thread_num=2 -o epochs=1 -o engine=local_cluster\n"
+    assert done.stdout.endswith(ends)
     assert done.stderr.startswith("paddock: warning: two/config.yaml:7: nothing reads")
+
+
+def test_one_process_trains_in_the_process_of_the_command(model: Path, tmp_path: Path) -> None:
+    """No other Python is started, and the files are resolved once; the folder is importable."""
+    (model / "dygraph_model.py").write_text(
+        "import os, sys\n"
+        "print(os.environ['OMP_NUM_THREADS'], os.getcwd() in sys.path)\n"
+        "os._exit(5)\n" + DYGRAPH
+    )
+    program = "import sys; sys.executable = '/bin/false'; from paddock.rec.run import main; main()"
+    words = [sys.executable, "-c", program, "-m", "two", "-o", "thread_num=2"]
+    env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100, env=env)
+    assert (done.returncode, done.stdout) == (5, "2 True\n"), done.stderr
 
 
 def test_a_dry_run_refuses_what_the_submission_would(

@@ -1,7 +1,8 @@
 """Recipe -> the command that carries it out, as words. Pure.
 
-Each engine is another program, which takes the place of `paddock rec`: its exit code is the exit
-code, Ctrl-C is its own. The worker gets the words that `paddock rec` got (config/resolve.py).
+One process trains in `paddock rec` itself. Of the other engines each is another program, which
+takes its place: its exit code is the exit code, Ctrl-C is its own. Their workers get the words that
+`paddock rec` got (config/resolve.py).
 """
 
 from __future__ import annotations
@@ -35,9 +36,7 @@ class Command:
 
 def command(recipe: Recipe, request: RecArgs, config: str, python: str) -> Command:
     """The command of a recipe. config: the config.yaml, as a path of this machine."""
-    # A cluster without -b passes only inside of one (config/resolve.py).
-    is_inside = recipe.engine is EngineKind.CLUSTER and recipe.cluster.backend is None
-    if recipe.engine is EngineKind.SINGLE or request.role == "WORKER" or is_inside:
+    if trains_here(recipe, request):
         words = worker_words(request, request.model)
         return Command((python, "-u", "-m", WORKER, *words), _threads(recipe))
     if recipe.engine is EngineKind.LOCAL_CLUSTER:
@@ -50,6 +49,13 @@ def command(recipe: Recipe, request: RecArgs, config: str, python: str) -> Comma
         launch = (python, "-m", "paddock", "launch", *quiet, *counts, "-m", WORKER, *words)
         return Command(launch, {**_threads(recipe), **STATE})
     return Command((python, "-m", "paddock", *_submit(recipe, request, config)), {})
+
+
+def trains_here(recipe: Recipe, request: RecArgs) -> bool:
+    """Whether the process that was given the command is itself the worker."""
+    # A cluster without -b passes only inside of one (config/resolve.py).
+    is_inside = recipe.engine is EngineKind.CLUSTER and recipe.cluster.backend is None
+    return recipe.engine is EngineKind.SINGLE or request.role == "WORKER" or is_inside
 
 
 def worker_words(request: RecArgs, model: str) -> list[str]:

@@ -1,14 +1,17 @@
 """``paddock rec``, and ``python -m paddock.rec.run`` with the same words.
 
-Reads the files, says what is odd about them, and becomes the program that does it.
+The command reads the files, warns of what is odd about them, and trains in this process where one
+process is wanted; else `paddock launch` or `paddock submit` takes its place.
 """
 
 from __future__ import annotations
 
+import importlib
+import io
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, problem_text
 from paddock.rec.config import dry_run
@@ -16,14 +19,17 @@ from paddock.rec.config.args import read_args
 from paddock.rec.config.places import ResolveContext, find_config
 from paddock.rec.config.resolve import resolve_args
 from paddock.rec.config.secret import HIDDEN, is_secret
-from paddock.rec.engines import command, quoted
+from paddock.rec.engines import command, quoted, trains_here
 from paddock.rec.preflight import preflight
+from paddock.rec.settings import Recipe
 
 SIGINT = 2
 
 
 def run(argv: Sequence[str], check: Callable[[Sequence[str]], None] | None = None) -> int:
-    """Carry out a command line; comes back only where nothing is started. Raises PaddockError.
+    """Carry out a command line; comes back unless another program takes our place.
+
+    Raises PaddockError.
 
     check: of the words after `paddock submit`, what that would refuse; for a dry run.
     """
@@ -45,9 +51,24 @@ def run(argv: Sequence[str], check: Callable[[Sequence[str]], None] | None = Non
     for warning in (*recipe.warnings, *odd):
         sys.stderr.write(f"paddock: warning: {warning}\n")
     sys.stderr.flush()
+    if trains_here(recipe, request):
+        return _train_here(recipe, chosen.env)
     env = {**chosen.env, **os.environ}
     # The program takes our place: its exit code, its signals, its terminal.
     os.execve(chosen.words[0], list(chosen.words), env)
+
+
+def _train_here(recipe: Recipe, env: Mapping[str, str]) -> int:
+    """Train in this process as `python -u -m paddock.rec.worker` would; returns the exit code."""
+    for name, value in env.items():
+        os.environ.setdefault(name, value)  # frameworks read them when they are imported
+    if not getattr(sys.flags, "safe_path", False) and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # users' files import modules beside them
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+    worker = importlib.import_module("paddock.rec.worker")  # numpy and more; others need none
+    code: int = worker.train_recipe(recipe)
+    return code
 
 
 def _masked(words: Sequence[str]) -> list[str]:

@@ -1,7 +1,8 @@
 """The program that a worker runs: python -m paddock.rec.worker -m CONFIG [-o key=value]...
 
-It resolves the same files as `paddock rec` did, finds its servers in the environment, and carries
-out the recipe's runs in order. Errors end here: a line, a hint, the exit code.
+The program resolves the same files as `paddock rec` did, finds its servers in the environment, and
+carries out the recipe's runs in order; `paddock rec` with one process hands over its own recipe.
+Errors end here: a line, a hint, the exit code.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from paddock.rec.checkpoints import (
     ServerCheckpoints,
     with_epochs,
 )
+from paddock.rec.config.resolve import resolve
 from paddock.rec.data_parallel import DataParallelTables, DataParallelWorkers
 from paddock.rec.learner import (
     ChunkedSource,
@@ -42,7 +44,7 @@ from paddock.rec.online import Online, online_of
 from paddock.rec.preflight import not_dynamic
 from paddock.rec.report import Curves, TrainingReport, format_numbers, open_events
 from paddock.rec.resume import RunStart, is_of_servers, load
-from paddock.rec.settings import ModelKind, Reading, Task, TrainingRun
+from paddock.rec.settings import ModelKind, Reading, Recipe, Task, TrainingRun
 from paddock.rec.sources import LeasedSource, PassSource, ReshardedSource, best, examples
 from paddock.rec.worker_group import NEVER, PsWorkers, SingleWorker, WorkerGroup
 
@@ -56,26 +58,36 @@ ATTEMPTS = ("PADDOCK_ATTEMPT", "PADDOCK_JOB_ATTEMPT")  # the launcher's; an oper
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the arguments say; returns the exit code."""
+    """Resolve the arguments' files and train; returns the exit code."""
+    try:
+        recipe = resolve(list(sys.argv[1:] if argv is None else argv))
+    except PaddockError as error:
+        return _fail(error)
+    return train_recipe(recipe)
+
+
+def train_recipe(recipe: Recipe) -> int:
+    """Carry out the runs of a recipe, in order; returns the exit code."""
     runs: Sequence[TrainingRun] = ()
     # Paddle 3.3 says it whenever it is imported, to people who compile nothing.
     warnings.filterwarnings("ignore", "No ccache found", UserWarning)
     try:
-        from paddock.rec.config.resolve import resolve
-
-        recipe = resolve(list(sys.argv[1:] if argv is None else argv))
         runs = of_one_strategy(recipe.runs)
         for number, run in enumerate(runs):
             carry_out(run, number)
     except PaddockError as error:
-        sys.stderr.write(problem_text(error))
-        sys.stderr.flush()
-        return error.exit_code
+        return _fail(error)
     except KeyboardInterrupt:
         sys.stderr.write(f"paddock: stopped by Ctrl-C; {kept(runs)}\n")
         sys.stderr.flush()
         return EXIT_SIGNAL_BASE + signal.SIGINT
     return 0
+
+
+def _fail(error: PaddockError) -> int:
+    sys.stderr.write(problem_text(error))
+    sys.stderr.flush()
+    return error.exit_code
 
 
 def kept(runs: Sequence[TrainingRun]) -> str:
