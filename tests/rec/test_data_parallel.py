@@ -34,7 +34,18 @@ class Threads:
 
     def of(self, rank: int) -> Any:
         """That of one thread."""
-        return type("One", (), {"rank": rank, "size": self.size, "add": self._adder(rank)})
+        calls = {"add": self._adder(rank), "gather": self._gatherer(rank)}
+        return type("One", (), {"rank": rank, "size": self.size, **calls})
+
+    def _gatherer(self, rank: int) -> Callable[[object], list[Any]]:
+        def gather(thing: object) -> list[Any]:
+            self.parts[rank] = thing
+            self.barrier.wait()
+            found = list(self.parts)
+            self.barrier.wait()
+            return found
+
+        return gather
 
     def _adder(self, rank: int) -> Callable[[np.ndarray], None]:
         def add(numbers: np.ndarray) -> None:

@@ -15,7 +15,6 @@ What travels in one exchange, all of it added up:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -38,6 +37,9 @@ class AllReduceGroup(Protocol):
 
     def add(self, numbers: NDArray[Any]) -> None:
         """In place, the sum over all. numbers: contiguous, float32 or float64."""
+
+    def gather(self, thing: object) -> list[Any]:
+        """Each process's thing, by rank."""
 
     def close(self) -> None:
         """This process leaves."""
@@ -118,7 +120,8 @@ class DataParallelWorkers(SingleWorker):
     def start(self, choose: Callable[[], WorkerOffset | None]) -> WorkerOffset | None:
         """What it chooses. Raises PaddockError where the copies are not alike."""
         position = choose()
-        if len(set(self._told(self.tables.digest()))) > 1:
+        digests = self.group.gather(self.tables.digest())
+        if any(one != digests[0] for one in digests):
             raise PaddockError(
                 f"the {self.workers} workers do not begin with the same model",
                 hint="all need the same files, and see the same directory of checkpoints",
@@ -156,18 +159,6 @@ class DataParallelWorkers(SingleWorker):
         self.group.add(np.zeros(1))
 
     def _gather(self, position: WorkerOffset) -> None:
-        told = self._told({**position, "workers": self.workers})
+        told = self.group.gather({**position, "workers": self.workers})
         self._step = position["step"]
-        self._positions = {str(worker): json.loads(text) for worker, text in enumerate(told)}
-
-    def _told(self, thing: object) -> list[str]:
-        """What each worker says, by worker, as JSON."""
-        said = json.dumps(thing).encode()
-        lengths = np.zeros(self.workers)
-        lengths[self.worker] = len(said)
-        self.group.add(lengths)
-        letters = np.zeros((self.workers, int(lengths.max())), np.float32)
-        letters[self.worker, : len(said)] = np.frombuffer(said, np.uint8)
-        self.group.add(letters)
-        rows = letters.astype(np.uint8)
-        return [row[: int(n)].tobytes().decode() for row, n in zip(rows, lengths, strict=True)]
+        self._positions = {str(worker): one for worker, one in enumerate(told)}

@@ -144,6 +144,12 @@ class PaddleGroup:
         distributed.all_reduce(tensor)
         numbers[...] = tensor.numpy()
 
+    def gather(self, thing: object) -> list[Any]:
+        """Each process's thing, by rank; pickled, between processes of one job."""
+        found: list[Any] = []
+        distributed.all_gather_object(found, thing)
+        return found
+
     def close(self) -> None:
         """This process leaves."""
         distributed.destroy_process_group()
