@@ -102,7 +102,7 @@ def test_admission_is_refused_by_what_a_manifest_says() -> None:
         world.server.fail(
             denied, times=None,
             when=lambda call: call.verb == "create"
-            and "team" not in (call.content["metadata"].get("labels") or {}),
+            and "team" not in (call.body["metadata"].get("labels") or {}),
         )  # fmt: skip
         error = await refused(world.client.create(PODS, "ml", pod("a")))
         assert "denied the request" in error.message

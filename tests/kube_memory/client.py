@@ -8,19 +8,18 @@ import msgspec
 
 from kube_memory.faults import Call
 from kube_memory.refusals import again
-from paddock.kube.client import Change, Page
+from paddock.kube.client import Change, KubeClient, Page
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from kube_memory.server import MemoryServer
-    from kube_memory.store import Stored
-    from paddock.kube.client import Manifest, PatchKind, Query, Resource, Warn
+    from paddock.kube.client import Call as KubeCall
 
 T = TypeVar("T")
 
 
-class MemoryClient:
+class MemoryClient(KubeClient):
     """One client of the server in memory; make it with ``MemoryServer.client``.
 
     pause: awaited before each call reaches the server and again before its answer comes back, so
@@ -40,96 +39,45 @@ class MemoryClient:
         self._idle_seconds = idle_seconds
         self._pause = pause
 
-    async def get(self, resource: Resource[T], namespace: str, name: str) -> T:
-        """One object. Raises KubeError 404 when it is not there."""
-        call = Call("get", resource, namespace, name, client=self.name)
-        stored = await self._asked(call, lambda: self._server.get(resource, namespace, name))
-        return stored.read(resource.shape)
+    async def request(self, call: KubeCall) -> Any:
+        """The reply: an object, a Page of a snapshot, None for a delete."""
+        answer = await self._asked(Call.of(call, self.name), lambda: self._carry_out(call))
+        shape = call.resource.shape
+        if call.verb == "list":
+            found, version, token = answer
+            return Page(tuple(one.read(shape) for one in found), str(version), token)
+        return None if answer is None else answer.read(shape)
 
-    async def page(
-        self, resource: Resource[T], query: Query, *, resource_version: str = "", rest: str = ""
-    ) -> Page[T]:
-        """A page of a list, from a snapshot. resource_version "0": all at once, as the cache."""
-        call = Call("list", resource, query.namespace, client=self.name)
-        found, version, token = await self._asked(
-            call, lambda: self._server.page(resource, query, resource_version, rest)
-        )
-        return Page(tuple(one.read(resource.shape) for one in found), str(version), token)
-
-    async def watch(
-        self, resource: Resource[T], query: Query, *, resource_version: str, timeout_seconds: float
-    ) -> AsyncGenerator[Change[T], None]:
+    async def stream(self, call: KubeCall) -> AsyncGenerator[Change[Any], None]:
         """Changes after that version, until the server's clock ends it."""
-        call = Call("watch", resource, query.namespace, client=self.name)
         stream = await self._asked(
-            call,
+            Call.of(call, self.name),
             lambda: self._server.open_watch(
-                resource, query, resource_version, timeout_seconds,
+                call.resource, call.query, call.resource_version, call.timeout_seconds,
                 client=self.name, idle_seconds=self._idle_seconds,
             ),
         )  # fmt: skip
         try:
             async for kind, text in stream.items():
-                yield Change(kind, msgspec.json.decode(text, type=resource.shape))
+                yield Change(kind, msgspec.json.decode(text, type=call.resource.shape))
         finally:
             self._server.close_watch(stream)
 
-    async def create(
-        self, resource: Resource[T], namespace: str, manifest: Manifest, *,
-        dry_run: bool = False, warn: Warn | None = None,
-    ) -> T:  # fmt: skip
-        """Create; the object as stored."""
-        metadata: Any = manifest.get("metadata")
-        name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
-        call = Call(
-            "create", resource, namespace, name,
-            client=self.name, dry_run=dry_run, content=manifest,
-        )  # fmt: skip
-        stored = await self._asked(
-            call,
-            lambda: self._server.create(resource, namespace, manifest, dry_run=dry_run, warn=warn),
-        )
-        return stored.read(resource.shape)
-
-    async def patch(
-        self,
-        resource: Resource[T],
-        namespace: str,
-        name: str,
-        change: Mapping[str, object] | list[object],
-        *,
-        kind: PatchKind = "merge",
-        subresource: str = "",
-    ) -> T:
-        """Change part of an object. apply: see patches.applied for how it is simpler."""
-        call = Call(
-            "patch", resource, namespace, name, subresource, client=self.name, content=change
-        )
-        stored: Stored = await self._asked(
-            call,
-            lambda: self._server.patch(
-                resource, namespace, name, change, kind=kind, subresource=subresource
-            ),
-        )
-        return stored.read(resource.shape)
-
-    async def delete(
-        self,
-        resource: Resource[T],
-        namespace: str,
-        name: str,
-        *,
-        uid: str = "",
-        grace_seconds: int | None = None,
-    ) -> None:
-        """Delete in the background; with uid, only that very object (409 otherwise)."""
-        call = Call("delete", resource, namespace, name, client=self.name)
-        await self._asked(
-            call,
-            lambda: self._server.delete(
-                resource, namespace, name, uid=uid, grace_seconds=grace_seconds
-            ),
-        )
+    def _carry_out(self, call: KubeCall) -> Any:
+        """An apply is simpler here: see patches.applied."""
+        server, at = self._server, (call.resource, call.namespace)
+        if call.verb == "get":
+            return server.get(*at, call.name)
+        if call.verb == "list":
+            return server.page(call.resource, call.query, call.resource_version, call.rest)
+        if call.verb == "create":
+            return server.create(*at, call.body, dry_run=call.dry_run, warn=call.warn)
+        if call.verb == "patch":
+            return server.patch(
+                *at, call.name, call.body, kind=call.kind, subresource=call.subresource
+            )
+        server.delete(*at, call.name, uid=call.uid, grace_seconds=call.grace_seconds)
+        return None
 
     async def close(self) -> None:
         """End this client's watches, as closing the connections does."""

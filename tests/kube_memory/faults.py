@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+from paddock.kube.client import Call as KubeCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddock.kube.client import KubeError, Resource
-
-Verb = Literal["get", "list", "watch", "create", "patch", "delete"]
+    from paddock.kube.client import KubeError
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One call of a client. content: the manifest of a create, the change of a patch, else None."""
+class Call(KubeCall):
+    """One call, and the name of the client that makes it."""
 
-    verb: Verb
-    resource: Resource[Any]
-    namespace: str = ""
-    name: str = ""
-    subresource: str = ""
     client: str = ""
-    dry_run: bool = False
-    content: Any = None
+
+    @classmethod
+    def of(cls, call: KubeCall, client: str) -> Call:
+        """The call of that client."""
+        return cls(**{f.name: getattr(call, f.name) for f in fields(KubeCall)}, client=client)
 
 
 @dataclass

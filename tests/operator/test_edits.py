@@ -30,7 +30,7 @@ def with_typo(error: KubeError) -> Callable[[World], None]:
     """The API server refuses pods of that image so."""
 
     def is_it(call: Call) -> bool:
-        return call.verb == "create" and call.resource is PODS and "typo" in str(call.content)
+        return call.verb == "create" and call.resource is PODS and "typo" in str(call.body)
 
     return lambda world: world.server.fail(error, times=None, when=is_it)
 

@@ -305,7 +305,7 @@ def test_a_label_that_cannot_be_given_back_at_once(moment: str) -> None:
         def is_asked(call: Call) -> bool:
             is_it = call.verb == "patch" and call.resource is PODS and call.client == "operator-0"
             if is_it and moment == "taken away again":
-                call.content["metadata"]["labels"][LABEL_POD] = None
+                call.body["metadata"]["labels"][LABEL_POD] = None
                 return False
             return is_it
 

@@ -1,4 +1,4 @@
-"""The few calls an operator makes of an API server, and how they fail.
+"""The calls of an API server as values, the verbs that make them, and how they fail.
 
 ``KubeClient`` is implemented by http_client.py (the real one) and, for tests, by an API server in
 memory (tests/kube_memory); both pass tests/kube/test_client_twins.py.
@@ -6,8 +6,9 @@ memory (tests/kube_memory); both pass tests/kube/test_client_twins.py.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from paddock.errors import PaddockError
 from paddock.kube import objects
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PatchKind = Literal["merge", "apply", "json"]
+Verb = Literal["get", "list", "watch", "create", "patch", "delete"]
 
 
 PADDLE_JOBS = Resource(GROUP, "v1", "paddlejobs", "PaddleJob", objects.PaddleJob)
@@ -102,57 +104,127 @@ class Query:
     limit: int = field(default=500, compare=False)
 
 
-class KubeClient(Protocol):
-    """Every call raises KubeError, and nothing else, when the server refuses or is away."""
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of an API server as a value; middleware measures, limits and passes it on.
+
+    list: query, resource_version, rest. watch: query, resource_version, timeout_seconds. create:
+    body (the manifest), dry_run, warn. patch: body (the change), kind. delete: uid, grace_seconds.
+    """
+
+    verb: Verb
+    resource: Resource[Any]
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    query: Query = Query()
+    resource_version: str = ""
+    rest: str = ""
+    timeout_seconds: float = 0.0
+    body: Any = None
+    kind: PatchKind = "merge"
+    dry_run: bool = False
+    warn: Warn | None = None
+    uid: str = ""
+    grace_seconds: int | None = None
+
+    @property
+    def is_write(self) -> bool:
+        """True for a create, patch or delete, also one with dry_run."""
+        return self.verb in ("create", "patch", "delete")
+
+    @property
+    def target(self) -> str:
+        """The plural, with the subresource: "pods", "paddlejobs/status"."""
+        plural = self.resource.plural
+        return f"{plural}/{self.subresource}" if self.subresource else plural
+
+
+class KubeClient(ABC):
+    """A client implements ``request``, ``stream`` and ``close``; the verbs make a Call for them.
+
+    Every call raises KubeError, and nothing else, when the server refuses or is away.
+    """
+
+    @abstractmethod
+    async def request(self, call: Call) -> Any:
+        """The reply: an object, the Page of a list, None for a delete. Any call but a watch."""
+
+    @abstractmethod
+    def stream(self, call: Call) -> AsyncGenerator[Change[Any], None]:
+        """The changes of a watch."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Give back connections."""
 
     async def get(self, resource: Resource[T], namespace: str, name: str) -> T:
-        """One object. Raises KubeError 404 when it is not there."""
+        """Read one object. Raises KubeError 404 when it is not there."""
+        found: T = await self.request(Call("get", resource, namespace, name))
+        return found
 
     async def page(
         self, resource: Resource[T], query: Query, *, resource_version: str = "", rest: str = ""
     ) -> Page[T]:
-        """A page of a list. resource_version "0": whatever the server has cached will do."""
+        """List one page. resource_version "0": whatever the server has cached will do."""
+        found: Page[T] = await self.request(
+            Call(
+                "list", resource, query.namespace,
+                query=query, resource_version=resource_version, rest=rest,
+            )
+        )  # fmt: skip
+        return found
 
     def watch(
         self, resource: Resource[T], query: Query, *, resource_version: str, timeout_seconds: float
     ) -> AsyncGenerator[Change[T], None]:
-        """Changes after that version, bookmarks among them, until the server ends it.
+        """Yield changes after that version, bookmarks among them, until the server ends it.
 
         Raises KubeError 410 when the version is too old, and 0 when nothing at all, not even a
         bookmark, came for longer than the client's idle limit.
         """
+        return self.stream(
+            Call(
+                "watch", resource, query.namespace, query=query,
+                resource_version=resource_version, timeout_seconds=timeout_seconds,
+            )
+        )  # fmt: skip
 
     async def create(
         self, resource: Resource[T], namespace: str, manifest: Manifest, *,
         dry_run: bool = False, warn: Warn | None = None,
     ) -> T:  # fmt: skip
-        """Create; the object as stored. metadata.name, or generateName, is in the manifest.
+        """Create an object; returns it as stored. Its name, or generateName, is in the manifest.
 
-        warn: told what the server says of the manifest, as 'unknown field "spec.x"'.
+        warn: called with each warning of the server, as 'unknown field "spec.x"'.
         """
+        metadata: Any = manifest.get("metadata")
+        name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
+        found: T = await self.request(
+            Call("create", resource, namespace, name, body=manifest, dry_run=dry_run, warn=warn)
+        )
+        return found
 
     async def patch(
-        self,
-        resource: Resource[T],
-        namespace: str,
-        name: str,
-        change: Mapping[str, object] | list[object],
-        *,
-        kind: PatchKind = "merge",
-        subresource: str = "",
-    ) -> T:
-        """Change part of an object; metadata.resourceVersion in it makes a stale one 409."""
+        self, resource: Resource[T], namespace: str, name: str,
+        change: Mapping[str, object] | list[object], *,
+        kind: PatchKind = "merge", subresource: str = "",
+    ) -> T:  # fmt: skip
+        """Change part of an object; metadata.resourceVersion in it makes a stale one 409.
+
+        kind "apply" takes over fields that others had set (force).
+        """
+        body = change if isinstance(change, list) else dict(change)
+        found: T = await self.request(
+            Call("patch", resource, namespace, name, subresource, body=body, kind=kind)
+        )
+        return found
 
     async def delete(
-        self,
-        resource: Resource[T],
-        namespace: str,
-        name: str,
-        *,
-        uid: str = "",
-        grace_seconds: int | None = None,
-    ) -> None:
+        self, resource: Resource[T], namespace: str, name: str, *,
+        uid: str = "", grace_seconds: int | None = None,
+    ) -> None:  # fmt: skip
         """Delete in the background; with uid, only that very object (409 otherwise)."""
-
-    async def close(self) -> None:
-        """Give back connections."""
+        await self.request(
+            Call("delete", resource, namespace, name, uid=uid, grace_seconds=grace_seconds)
+        )

@@ -11,14 +11,14 @@ import contextlib
 import functools
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import msgspec
 from lightkube.core.exceptions import ConfigError
 
 from paddock.kube import replies
-from paddock.kube.client import PODS, KubeError
+from paddock.kube.client import PODS, KubeClient, KubeError
 from paddock.kube.connect import open_http
 
 if TYPE_CHECKING:
@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 
     from lightkube.config.kubeconfig import SingleConfig
 
-    from paddock.kube.client import Change, Manifest, Page, PatchKind, Query, Resource, Warn
+    from paddock.kube.client import Call, Change, PatchKind, Resource, Verb, Warn
 
-T = TypeVar("T")
 FIELD_MANAGER = "paddock-operator"
+METHODS: dict[Verb, str] = {
+    "get": "GET", "list": "GET", "watch": "GET", "create": "POST", "patch": "PATCH",
+    "delete": "DELETE",
+}  # fmt: skip
 CONTENT_TYPES: dict[PatchKind, str] = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
@@ -76,13 +79,13 @@ class _Request:
     content_type: str = "application/json"
 
     @property
-    def said(self) -> str:
-        """As messages name it."""
+    def line(self) -> str:
+        """Method and path, as messages name the call."""
         return f"{self.method} {self.path}"
 
 
-class HttpClient:
-    """A Client; make it with ``open_client`` and ``close`` it."""
+class HttpClient(KubeClient):
+    """A KubeClient; make it with ``open_client`` and ``close`` it."""
 
     def __init__(self, http: httpx2.AsyncClient, options: HttpOptions) -> None:
         self._http = http
@@ -93,86 +96,21 @@ class HttpClient:
             call, connect=options.connect_seconds, read=options.idle_seconds
         )
 
-    async def get(self, resource: Resource[T], namespace: str, name: str) -> T:
-        """One object. Raises KubeError 404 when it is not there."""
-        request = _Request("GET", resource.path(namespace, name), {})
-        return replies.read_object(resource.shape, await self._send(request), request.said)
+    async def request(self, call: Call) -> Any:
+        """The reply: an object, the Page of a list, None for a delete."""
+        request = _request_of(call)
+        text = await self._send(request, call.warn)
+        if call.verb == "delete":
+            return None
+        read = replies.read_page if call.verb == "list" else replies.read_object
+        return read(call.resource.shape, text, request.line)
 
-    async def page(
-        self, resource: Resource[T], query: Query, *, resource_version: str = "", rest: str = ""
-    ) -> Page[T]:
-        """A page of a list. resource_version "0": whatever the server has cached will do."""
-        params = _selected(query) | {"limit": str(query.limit)}
-        if rest:
-            params["continue"] = rest  # which names the version too
-        elif resource_version:
-            params["resourceVersion"] = resource_version
-        request = _Request("GET", resource.path(query.namespace), params)
-        return replies.read_page(resource.shape, await self._send(request), request.said)
-
-    async def watch(
-        self, resource: Resource[T], query: Query, *, resource_version: str, timeout_seconds: float
-    ) -> AsyncGenerator[Change[T], None]:
-        """Changes after that version, bookmarks among them, until the server ends it."""
-        params = _selected(query) | {
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(max(int(timeout_seconds), 1)),
-            "resourceVersion": resource_version,
-        }
-        request = _Request("GET", resource.path(query.namespace), params)
+    async def stream(self, call: Call) -> AsyncGenerator[Change[Any], None]:
+        """The changes of a watch, as they come."""
+        request = _request_of(call)
         async with self._streamed(request, self._watch_timeout) as response:
-            async for line in _lines(response, request.said):
-                yield replies.read_change(resource.shape, line, request.said)
-
-    async def create(
-        self, resource: Resource[T], namespace: str, manifest: Manifest, *,
-        dry_run: bool = False, warn: Warn | None = None,
-    ) -> T:  # fmt: skip
-        """Create; the object as stored. Warnings of it are sent unasked since Kubernetes 1.25."""
-        params = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
-        body = {"apiVersion": resource.api_version, "kind": resource.kind} | manifest
-        request = _Request("POST", resource.path(namespace), params, body)
-        return replies.read_object(resource.shape, await self._send(request, warn), request.said)
-
-    async def patch(
-        self,
-        resource: Resource[T],
-        namespace: str,
-        name: str,
-        change: Mapping[str, object] | list[object],
-        *,
-        kind: PatchKind = "merge",
-        subresource: str = "",
-    ) -> T:
-        """Change part of an object. apply takes over fields that others had set (force)."""
-        params = {"fieldManager": FIELD_MANAGER}
-        body = change if isinstance(change, list) else dict(change)
-        if kind == "apply":
-            params["force"] = "true"
-            body = _identified(resource, name, body)
-        path = resource.path(namespace, name, subresource)
-        request = _Request("PATCH", path, params, body, CONTENT_TYPES[kind])
-        return replies.read_object(resource.shape, await self._send(request), request.said)
-
-    async def delete(
-        self,
-        resource: Resource[T],
-        namespace: str,
-        name: str,
-        *,
-        uid: str = "",
-        grace_seconds: int | None = None,
-    ) -> None:
-        """Delete in the background; with uid, only that very object (409 otherwise)."""
-        body: dict[str, object] = {
-            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
-        }  # fmt: skip
-        if uid:
-            body["preconditions"] = {"uid": uid}
-        if grace_seconds is not None:
-            body["gracePeriodSeconds"] = grace_seconds
-        await self._send(_Request("DELETE", resource.path(namespace, name), {}, body))
+            async for line in _lines(response, request.line):
+                yield replies.read_change(call.resource.shape, line, request.line)
 
     async def lines(
         self,
@@ -216,9 +154,9 @@ class HttpClient:
                         found.setdefault(channel, bytearray()).extend(text)
                 if 3 in found and found[3].endswith(b"}"):
                     break
-        said = replies.read_object(dict, bytes(found.get(3, b"{}")), request.said)
+        said = replies.read_object(dict, bytes(found.get(3, b"{}")), request.line)
         if said.get("status") != "Success":
-            raise KubeError(f"{request.said}: {said.get('message', 'it ended early')}", status=500)
+            raise KubeError(f"{request.line}: {said.get('message', 'it ended early')}", status=500)
         return bytes(found.get(1, b""))
 
     async def serves(self, resource: Resource[Any]) -> bool:
@@ -226,7 +164,7 @@ class HttpClient:
         path = f"/apis/{resource.group}/{resource.version}" if resource.group else "/api/v1"
         request = _Request("GET", path, {})
         try:
-            found = replies.read_object(dict, await self._send(request), request.said)
+            found = replies.read_object(dict, await self._send(request), request.line)
         except KubeError as error:
             if error.status == 404:
                 return False
@@ -288,7 +226,7 @@ class HttpClient:
         else:
             why = f"{type(error).__name__} {error}".strip()
         where = str(self._http.base_url).rstrip("/")
-        return KubeError(f"{request.said}: no answer from {where}: {why}")
+        return KubeError(f"{request.line}: no answer from {where}: {why}")
 
 
 def open_client(config: SingleConfig, options: HttpOptions | None = None) -> HttpClient:
@@ -305,17 +243,6 @@ def _url(base: httpx2.URL, path: str, params: tuple[tuple[str, str], ...]) -> ht
     """
     raw = httpx2.URL(path, params=params).raw_path
     return base.copy_with(raw_path=base.raw_path.rstrip(b"/") + raw)
-
-
-def _identified(
-    resource: Resource[Any], name: str, change: dict[str, object] | list[object]
-) -> Manifest:
-    """An apply's change with what it must say of itself."""
-    assert isinstance(change, dict)
-    metadata = change.get("metadata")
-    given = metadata if isinstance(metadata, dict) else {}
-    head = {"apiVersion": resource.api_version, "kind": resource.kind}
-    return {**head, **change, "metadata": {"name": name, **given}}
 
 
 def _frame(data: bytearray) -> tuple[int, bytes] | None:
@@ -338,14 +265,49 @@ def _frame(data: bytearray) -> tuple[int, bytes] | None:
     return kind, text
 
 
-def _selected(query: Query) -> dict[str, str]:
-    chosen = {"labelSelector": query.labels, "fieldSelector": query.fields}
-    return {name: value for name, value in chosen.items() if value}
+def _request_of(call: Call) -> _Request:
+    """The request of a call, as the API server takes it."""
+    resource, query, body = call.resource, call.query, call.body
+    params: dict[str, str] = {}
+    content_type = "application/json"
+    if call.verb in ("list", "watch"):
+        selectors = {"labelSelector": query.labels, "fieldSelector": query.fields}
+        params = {name: value for name, value in selectors.items() if value}
+        version = {"resourceVersion": call.resource_version}
+        if call.verb == "watch":
+            params |= {"watch": "true", "allowWatchBookmarks": "true"} | version
+            params["timeoutSeconds"] = str(max(int(call.timeout_seconds), 1))
+        else:
+            params["limit"] = str(query.limit)
+            if call.rest:
+                params["continue"] = call.rest  # which names the version too
+            elif call.resource_version:
+                params |= version
+    elif call.verb == "create":
+        # Warnings of it are sent unasked since Kubernetes 1.25.
+        params = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if call.dry_run else {})
+        body = {"apiVersion": resource.api_version, "kind": resource.kind} | body
+    elif call.verb == "patch":
+        params = {"fieldManager": FIELD_MANAGER}
+        content_type = CONTENT_TYPES[call.kind]
+        if call.kind == "apply":
+            params["force"] = "true"
+            head = {"apiVersion": resource.api_version, "kind": resource.kind}
+            body = {**head, **body, "metadata": {"name": call.name, **body.get("metadata", {})}}
+    elif call.verb == "delete":
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        if call.uid:
+            body["preconditions"] = {"uid": call.uid}
+        if call.grace_seconds is not None:
+            body["gracePeriodSeconds"] = call.grace_seconds
+    name = "" if call.verb == "create" else call.name
+    path = resource.path(call.namespace, name, call.subresource)
+    return _Request(METHODS[call.verb], path, params, body, content_type)
 
 
 def _refused(request: _Request, response: httpx2.Response, text: bytes) -> KubeError:
     wait = response.headers.get("retry-after", "")
-    return replies.read_refusal(response.status_code, text, request.said, wait)
+    return replies.read_refusal(response.status_code, text, request.line, wait)
 
 
 async def _lines(response: httpx2.Response, said: str) -> AsyncIterator[bytes]:

@@ -573,10 +573,10 @@ class Hasty:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    async def watch(self, *words: Any, **more: Any) -> Any:
+    async def stream(self, call: Any) -> Any:
         """Those of the client; the first cancellation is not heard."""
         try:
-            async for change in self._client.watch(*words, **more):
+            async for change in self._client.stream(call):
                 yield change
         except asyncio.CancelledError:
             self.lost += 1

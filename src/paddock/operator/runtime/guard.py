@@ -8,30 +8,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from paddock.errors import PaddockError
-from paddock.kube.client import KubeError
+from paddock.kube.client import KubeClient, KubeError
 from paddock.operator.runtime.clock import TimeLimit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator
 
-    from paddock.kube.client import (
-        Change,
-        KubeClient,
-        Manifest,
-        Page,
-        PatchKind,
-        Query,
-        Resource,
-        Warn,
-    )
+    from paddock.kube.client import Call, Change
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.metrics import Metrics
-
-T = TypeVar("T")
-U = TypeVar("U")
 
 IN_FLIGHT_MAX = 64
 CALL_SECONDS_MAX = 30.0
@@ -89,8 +77,8 @@ class TokenBucket:
         return -self._tokens / self._rate if self._tokens < 0 else 0.0
 
 
-class GuardedClient:
-    """A KubeClient that is measured and limited, and whose writes the fence may stop.
+class GuardedClient(KubeClient):
+    """A KubeClient of middleware: it measures and limits calls, and the fence may stop writes.
 
     Raises what a KubeClient raises, and FencedError. A call that takes longer than it may is a
     KubeError without an answer. A 429 or 503 that says how long to wait is waited for and asked
@@ -118,147 +106,57 @@ class GuardedClient:
         self._tries_max = tries_max
         self._in_flight = asyncio.Semaphore(IN_FLIGHT_MAX)
 
-    async def get(self, resource: Resource[T], namespace: str, name: str) -> T:
-        """One object. Raises KubeError 404 when it is not there."""
-        return await self._read(
-            "get", resource, lambda: self._client.get(resource, namespace, name), CALL_SECONDS_MAX
-        )
+    async def request(self, call: Call) -> Any:
+        """The reply of the client below."""
+        async with self._in_flight:
+            tries = 0
+            while True:
+                if self._rate is not None:
+                    await self._clock.sleep(self._rate.take(self._clock.monotonic()))
+                if call.is_write and self._fence is not None:
+                    self._fence.check()
+                try:
+                    return await self._timed(call)
+                except KubeError as error:
+                    tries += 1
+                    may_pass = error.status in (429, 503) and error.retry_after > 0
+                    if not call.is_write or not may_pass or tries >= self._tries_max:
+                        raise
+                    await self._clock.sleep(min(error.retry_after, WAIT_SECONDS_MAX))
 
-    async def page(
-        self, resource: Resource[T], query: Query, *, resource_version: str = "", rest: str = ""
-    ) -> Page[T]:
-        """A page of a list."""
-        return await self._read(
-            "list",
-            resource,
-            lambda: self._client.page(
-                resource, query, resource_version=resource_version, rest=rest
-            ),
-            LIST_SECONDS_MAX,
-        )
-
-    async def watch(
-        self, resource: Resource[T], query: Query, *, resource_version: str, timeout_seconds: float
-    ) -> AsyncGenerator[Change[T], None]:
-        """Changes after that version."""
+    async def stream(self, call: Call) -> AsyncGenerator[Change[Any], None]:
+        """The changes of the client below; counted, and neither limited nor timed."""
         code = "200"
-        watched = self._client.watch(
-            resource, query, resource_version=resource_version, timeout_seconds=timeout_seconds
-        )
         try:
-            async with contextlib.aclosing(watched) as stream:
+            async with contextlib.aclosing(self._client.stream(call)) as stream:
                 async for change in stream:
                     yield change
         except KubeError as error:
             code = str(error.status)
             raise
         finally:
-            self._metrics.requests.add("watch", resource.plural, code)
-
-    async def create(
-        self, resource: Resource[T], namespace: str, manifest: Manifest, *,
-        dry_run: bool = False, warn: Warn | None = None,
-    ) -> T:  # fmt: skip
-        """Create; the object as stored."""
-        return await self._write(
-            "create",
-            resource,
-            lambda: self._client.create(resource, namespace, manifest, dry_run=dry_run, warn=warn),
-        )
-
-    async def patch(
-        self,
-        resource: Resource[T],
-        namespace: str,
-        name: str,
-        change: Mapping[str, object] | list[object],
-        *,
-        kind: PatchKind = "merge",
-        subresource: str = "",
-    ) -> T:
-        """Change part of an object."""
-        return await self._write(
-            "patch",
-            resource,
-            lambda: self._client.patch(
-                resource, namespace, name, change, kind=kind, subresource=subresource
-            ),
-            subresource,
-        )
-
-    async def delete(
-        self,
-        resource: Resource[T],
-        namespace: str,
-        name: str,
-        *,
-        uid: str = "",
-        grace_seconds: int | None = None,
-    ) -> None:
-        """Delete in the background; with uid, only that very object (409 otherwise)."""
-        await self._write(
-            "delete",
-            resource,
-            lambda: self._client.delete(
-                resource, namespace, name, uid=uid, grace_seconds=grace_seconds
-            ),
-        )
+            self._metrics.requests.add(call.verb, call.target, code)
 
     async def close(self) -> None:
         """Give back connections."""
         await self._client.close()
 
-    async def _wait_for_rate(self) -> None:
-        if self._rate is not None:
-            await self._clock.sleep(self._rate.take(self._clock.monotonic()))
-
-    async def _read(
-        self, verb: str, resource: Resource[T], ask: Callable[[], Awaitable[U]], limit: float
-    ) -> U:
-        async with self._in_flight:
-            await self._wait_for_rate()
-            return await self._timed(verb, resource.plural, ask, limit)
-
-    async def _write(
-        self,
-        verb: str,
-        resource: Resource[T],
-        ask: Callable[[], Awaitable[U]],
-        subresource: str = "",
-    ) -> U:
-        target = f"{resource.plural}/{subresource}" if subresource else resource.plural
-        async with self._in_flight:
-            tries = 0
-            while True:
-                await self._wait_for_rate()
-                if self._fence is not None:
-                    self._fence.check()
-                try:
-                    return await self._timed(verb, target, ask, CALL_SECONDS_MAX)
-                except KubeError as error:
-                    tries += 1
-                    is_asked = error.status in (429, 503) and error.retry_after > 0
-                    if not is_asked or tries >= self._tries_max:
-                        raise
-                    await self._clock.sleep(min(error.retry_after, WAIT_SECONDS_MAX))
-
-    async def _timed(
-        self, verb: str, target: str, ask: Callable[[], Awaitable[U]], limit: float
-    ) -> U:
+    async def _timed(self, call: Call) -> Any:
+        limit = LIST_SECONDS_MAX if call.verb == "list" else CALL_SECONDS_MAX
         began = self._clock.monotonic()
         code = "200"
         try:
             async with TimeLimit(limit):
-                return await ask()
+                return await self._client.request(call)
         except KubeError as error:
             code = str(error.status)
             raise
         except asyncio.TimeoutError as error:
             code = "0"
             raise KubeError(
-                f"{verb} {target}: no answer from the API server for {limit:g} s"
+                f"{call.verb} {call.target}: no answer from the API server for {limit:g} s"
             ) from error
         finally:
             seconds = self._clock.monotonic() - began
-            self._metrics.requests.add(verb, target, code)
-            self._metrics.request_seconds.observe(seconds, verb, target)
+            self._metrics.requests.add(call.verb, call.target, code)
+            self._metrics.request_seconds.observe(seconds, call.verb, call.target)
