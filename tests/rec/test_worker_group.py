@@ -49,12 +49,18 @@ def test_counts_are_added_up_over_workers(endpoint: str, strategy: str) -> None:
     """Also those that one float32 cannot hold, and each time anew."""
     big = float(2**40 + 1)
 
-    def does(team: PsWorkers) -> Any:
-        first = team.total("a", 0, np.array([big, team.worker, 0.25]))
-        again = [team.total("a", n, np.full(100, n)).tolist() for n in range(1, 5)]
+    def does(group: PsWorkers) -> Any:
+        first = group.total("a", 0, np.array([big, group.worker, 0.25]))
+        again = [group.total("a", n, np.full(100, n)).tolist() for n in range(1, 5)]
         return first.tolist(), [one[99] for one in again]
 
     assert both(endpoint, strategy, does) == [([2 * big, 1.0, 0.5], [2.0, 4.0, 6.0, 8.0])] * 2
+
+
+def test_counts_of_many_metrics_are_added_up_in_parts(endpoint: str) -> None:
+    """One all_reduce takes 65,536 numbers: that is eight histograms of an auc."""
+    found = both(endpoint, "async", lambda group: group.total("a", 0, np.arange(140_000.0)))
+    assert all(np.array_equal(one, 2 * np.arange(140_000.0)) for one in found)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -63,16 +69,16 @@ def test_workers_with_different_numbers_of_batches_end_an_epoch_together(
 ) -> None:
     """In sync who has fewer goes on with empty steps: nobody waits for ever, nothing is lost."""
 
-    def does(team: PsWorkers) -> float:
-        team.client.create(ps.DenseSpec("w", 1, ps.OptimizerSpec("sum"), merge="sum"))
+    def does(group: PsWorkers) -> float:
+        group.client.create(ps.DenseSpec("w", 1, ps.OptimizerSpec("sum"), merge="sum"))
         for epoch in range(2):
-            for _ in range(3 if team.worker == epoch else 7):
-                team.client.push_dense("w", np.ones(1))
-                team.client.step()
-            team.end_epoch({"epoch": epoch, "step": 0, "at": None})
-        team.client.flush()
-        team.client.barrier("end")
-        return float(team.client.pull_dense("w")[0])
+            for _ in range(3 if group.worker == epoch else 7):
+                group.client.push_dense("w", np.ones(1))
+                group.client.step()
+            group.end_epoch({"epoch": epoch, "step": 0, "at": None})
+        group.client.flush()
+        group.client.barrier("end")
+        return float(group.client.pull_dense("w")[0])
 
     found = both(endpoint, strategy, does)
     if strategy != "geo":  # Its copies agree when they are closed.

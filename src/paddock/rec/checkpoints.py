@@ -288,8 +288,8 @@ class PassCheckpoints:
             return
         is_base = self.online.is_last_of_day(number)
         if is_base:
-            for name, known in self.client.traffic.tables.items():
-                if isinstance(known.spec, ps.SparseSpec) and gives_up(known.spec.accessor):
+            for name, spec in self.client.tables.items():
+                if isinstance(spec, ps.SparseSpec) and gives_up(spec.accessor):
                     self.client.shrink(name)
         mode = "full" if is_base or not can_build_on(directory) else "delta"
         name = self.group.save(directory, self.saving.keep, mode)

@@ -219,7 +219,7 @@ class RunStart:
             return self._choose_alone(learner, source, can_deal=can_deal)
         checkpoint = self._resumed()
         if checkpoint is not None:
-            where, mine = str(checkpoint.path), self.client.traffic.tables
+            where, mine = str(checkpoint.path), self.client.tables
             check_tables(where, [spec.name for spec in checkpoint.specs], mine)
             return self._position(where, checkpoint.positions, source, can_deal=can_deal)
         if self.group.has_resumed():
@@ -312,7 +312,7 @@ class RunStart:
             learner.load(checkpoints.latest(where))
             return
         has = {spec.name for spec in open_checkpoint(where).specs}
-        mine = [name for name in self.client.traffic.tables if not name.startswith("rec.")]
+        mine = [name for name in self.client.tables if not name.startswith("rec.")]
         missing = self.run.warm_start_missing
         if missing == "fail":
             check_tables(where, has.intersection(mine), mine)

@@ -105,8 +105,7 @@ class LeasePort(Shared):
     def resume(self, *, exactly: bool) -> None:
         """The group has asked for the position; where other batches follow nothing is left out."""
         if not exactly:
-            traffic = self.group.client.traffic
-            traffic.progress.begin(traffic.marks(), again=False)
+            self.group.client.resume_offset(replays=False)
 
     def note(self, position: dict[str, Any]) -> None:
         """The worker group has noted it."""

@@ -14,8 +14,8 @@ divides by all workers, so an example of the last steps weighs as much as any ot
     where it is in the data     its position, with the servers, of the last step (sync) or batch
     in geo                      its position at the last exchange; the group decides when that is,
                                 so that a next life exchanges after the same batches
-    whether it has begun the    a mark with the servers, keyed by their life: a checkpoint that is
-    run, or is through with it  loaded brings no marks of an earlier job
+    whether it has begun the    a key of the job's key-value store: a checkpoint that is loaded
+    run, or is through with it  brings none of an earlier job
     which meetings have been    counted over all lives, by the servers; who comes late goes through.
                                 Two names take turns: nobody is two meetings of a kind ahead
     counts for metrics          lost, but for those of an epoch that had ended
@@ -30,12 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock import ps
-from paddock.errors import PaddockError
-from paddock.ps.xxh3 import xxh3
 
 ENDED = "rec.ended"
-SUMS = "rec.sums"
-SUMS_DIM = 64
+REDUCED_AT_ONCE = 1 << 16  # float64, of Client.all_reduce
 NEVER = 1 << 60  # The geo_step of a client whose group says when to exchange.
 
 # "epoch", "step": batches of the run, "at": the source's, None: all; "batches" and "examples" of
@@ -163,44 +160,42 @@ class PsWorkers:
         self._noted: WorkerOffset | None = None
         self._noted_at = -1  # the step of sync
         self._open: WorkerOffset | None = None  # in geo, not exchanged yet
-        sums, zeros = ps.OptimizerSpec("sum"), ps.InitialSpec("zeros")
         if self.is_sync:
+            sums, zeros = ps.OptimizerSpec("sum"), ps.InitialSpec("zeros")
             client.create(ps.SparseSpec(ENDED, 1, sums, zeros, merge="sum"))
-        client.create(ps.SparseSpec(SUMS, SUMS_DIM, sums, zeros))
 
     # ----------------------------------------------------------------------------------- start
 
     def is_over(self) -> bool:
         """The others may be in a later run, or have left."""
-        return self._is_marked("over", self.worker)
+        return bool(self._get("over", self.worker))
 
     def finish(self) -> None:
         """See is_over()."""
-        self._mark("over", self.worker)
+        self._set("over", self.worker, True)
 
     def prepare(self, load: Callable[[], int | None]) -> None:
         """See WorkerGroup."""
-        if self._is_marked("begun", self.worker):
+        if self._get("begun", self.worker):
             return
-        if self.worker == 0 and not self._is_marked("prepared", 0):
-            resumed = load()
-            epochs = resumed or 0
-            if resumed is not None:
-                self._mark("resumed", 0)
+        if self.worker == 0 and self._get("prepared", 0) is None:
+            epochs = load()
+            if epochs is not None:
+                self._set("resumed", 0, True)
             if self.is_sync:
-                rows = np.full((self.workers, 1), epochs, np.float32)
+                rows = np.full((self.workers, 1), epochs or 0, np.float32)
                 self.client.set(ENDED, self._ended_keys(), rows)
-            self._mark("prepared", 0, epochs + 1)
+            self._set("prepared", 0, epochs or 0)
         self.meet("begin", 0)
 
     def has_resumed(self) -> bool:
         """See WorkerGroup."""
-        return self._is_marked("resumed", 0)
+        return bool(self._get("resumed", 0))
 
     def start(self, choose: Callable[[], WorkerOffset | None]) -> WorkerOffset | None:
         """See WorkerGroup."""
         held = self._noted = self.client.resume_offset()
-        if self._is_marked("begun", self.worker):
+        if self._get("begun", self.worker):
             is_mine = held is not None and held["run"] == self.run
             return self._at_least_prepared(held if is_mine else None)
         chosen = choose()
@@ -208,35 +203,28 @@ class PsWorkers:
             # What the servers have of this worker is of another job or run, or of no share dealt
             # to it: from here on it is.
             chosen = chosen or beginning(0, 0)
-            self.client.traffic.progress.begin(self.client.traffic.marks(), again=False)
+            self.client.resume_offset(replays=False)
             self._note(chosen)
             if self.is_sync:
                 self.client.step()
         if not self.is_sync:  # an earlier life may have noted it, and not have met the others
             self.meet("chosen", 0)
-        self._mark("begun", self.worker)
+        self._set("begun", self.worker, True)
         return self._at_least_prepared(chosen)
 
     def _at_least_prepared(self, position: WorkerOffset | None) -> WorkerOffset | None:
         """In a checkpoint another worker may have begun the next epoch: then this one has ended
         its own, and these servers know of no meeting at its end.
         """
-        epochs = self._marked("prepared", 0) - 1
+        epochs = self._get("prepared", 0)
         held = position or beginning(0, 0)
         return position if held["epoch"] >= epochs else beginning(epochs, held["step"])
 
-    def _marked(self, what: str, worker: int) -> int:
-        return int(self._pull(self._mark_key(what, worker))[0, 0])
+    def _get(self, what: str, worker: int) -> Any:
+        return self.client.kv_get(f"rec/{self.run}/{what}/{worker}")
 
-    def _is_marked(self, what: str, worker: int) -> bool:
-        return self._marked(what, worker) > 0
-
-    def _mark(self, what: str, worker: int, value: int = 1) -> None:
-        row = np.full((1, SUMS_DIM), value, np.float32)
-        self.client.set(SUMS, self._mark_key(what, worker), row)
-
-    def _mark_key(self, what: str, worker: int) -> NDArray[np.int64]:
-        return _keys([f"{self.client.peers[0].server_id}/{self.run}/{what}/{worker}"])
+    def _set(self, what: str, worker: int, value: object) -> None:
+        self.client.kv_set(f"rec/{self.run}/{what}/{worker}", value)
 
     # -------------------------------------------------------------------------------- positions
 
@@ -245,7 +233,7 @@ class PsWorkers:
         whole = {**position, "run": self.run, "workers": self.workers}
         if whole != self._noted:
             self.client.commit_offset(whole)
-            self._noted, self._noted_at = whole, self.client.traffic.step
+            self._noted, self._noted_at = whole, self.client.open_step
 
     def before_step(self, position: WorkerOffset) -> None:
         """In sync a position belongs to the step that is open."""
@@ -261,7 +249,7 @@ class PsWorkers:
     def keep(self, *, wanted: bool) -> bool:
         """Whether all that was noted is kept for good. wanted: do what can be done for it."""
         if self.is_sync:
-            return self.client.traffic.step > self._noted_at
+            return self.client.open_step > self._noted_at
         if wanted:
             if self._open is not None:
                 self._note(self._open)
@@ -296,55 +284,28 @@ class PsWorkers:
     # --------------------------------------------------------------------------------- together
 
     def total(self, kind: str, number: int, counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Each worker's counts become rows of a table, two float32 a number: exact to 48 bits.
+        """The sum over all workers, as WorkerGroup says. counts: (n,) float64.
 
         Raises PaddockError when a worker was started again, and its counts are lost.
         """
-        high = counts.astype(np.float32)
-        flat = np.concatenate([[number + 1], high, (counts - high).astype(np.float32)])
-        rows = -(-len(flat) // SUMS_DIM)
-        padded = np.zeros((rows, SUMS_DIM), np.float32)
-        padded.reshape(-1)[: len(flat)] = flat
-        about = f"{self.client.peers[0].server_id}/{self.run}/{kind}/{number % 2}"
-        first = _keys([f"{about}/{worker}" for worker in range(self.workers)])
-        keys = first[:, None] + np.arange(rows)
-        # A life after the one that counted has nothing to say.
-        if self._pull(keys[self.worker])[0, 0] != number + 1:
-            self.client.set(SUMS, keys[self.worker], padded)
-        self.meet(f"sum-{kind}", number)
-        found = self._pull(keys).reshape(self.workers, -1).astype(np.float64)
-        if lost := np.flatnonzero(found[:, 0] != number + 1).tolist():
-            raise PaddockError(
-                f"what worker {lost[0]} has counted ({kind} {number}) is lost: it, or this one, "
-                "was started again",
-                hint="start this run again",
-                retryable=True,
-            )
-        halves = found[:, 1 : 1 + 2 * len(counts)].reshape(self.workers, 2, len(counts))
-        whole: NDArray[np.float64] = halves.sum((0, 1))
-        return whole
-
-    def _pull(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
-        self.client.strategy.forget(SUMS)  # In geo it would be a copy.
-        return self.client.pull(SUMS, keys)
+        parts = np.array_split(counts, -(-len(counts) // REDUCED_AT_ONCE))
+        name = f"rec/{self.run}/{kind}"
+        found = [
+            self.client.all_reduce(part, name=f"{name}/{index}", turn=number)
+            for index, part in enumerate(parts)
+        ]
+        return np.concatenate(found)
 
     def meet(self, kind: str, number: int) -> None:
         """Two names a kind: who comes late and is one behind does not meet those ahead."""
         self.client.meet(f"rec.{self.run}.{kind}.{number % 2}", number // 2 + 1)
 
     def save(self, directory: str, keep: int, mode: str = "full") -> str:
-        """As Client.save(), but that it sends nothing: a position was noted behind all."""
-        from paddock.ps.client.checkpoints import save
-
-        self.client.traffic.settle(0)
-        return save(self.client.peers, directory, mode, self.client.place.job, keep=keep)
+        """Client.save() without an exchange of geo: an offset was committed behind all."""
+        return self.client.save(directory, mode=mode, keep=keep, exchanges=False)
 
 
 def _is_of(held: WorkerOffset | None, chosen: WorkerOffset | None, run: int) -> bool:
     if held is None or chosen is None:
         return held is chosen
     return {**held, **chosen, "run": run} == held
-
-
-def _keys(names: list[str]) -> NDArray[np.int64]:
-    return np.array([xxh3(name.encode()) for name in names], np.uint64).astype(np.int64)
