@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paddlejobs import DOCUMENTED, FULL, ONLY_REFUSED_BY_SERVER, REFUSED, job, pod, refused, role
 from paddock.operator.read_spec import read_spec
-from paddock.operator.spec import FailureRule, GangSpec, JobSpec, SampleSet
+from paddock.operator.spec import ExitCodes, FailureRule, GangSpec, JobSpec, SampleSet
 from paddock.operator.validation import FOUND_MAX
 
 
@@ -52,14 +52,14 @@ def test_every_field_of_ours_is_read() -> None:
     assert spec.gang == GangSpec(
         "coscheduling", 3, "q", "high", {"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": "2"}, 60
     )
-    assert spec.sample_set == SampleSet("set", "/mnt/set")
+    assert spec.sample_set == SampleSet("set", "/mnt/set", "other")
     assert spec.suspend
     assert (spec.ttl_seconds, spec.deadline_seconds, spec.backoff_limit) == (60, 3600, 3)
     assert spec.success == "Worker0"
     assert spec.rules == (
-        FailureRule("Restart", ("worker",), ("ExitCode",), (101, 102)),
+        FailureRule("Restart", ("worker",), ("ExitCode",), ExitCodes("In", (101, 102))),
         FailureRule("RestartUncounted", (), ("Evicted", "NodeLost")),
-        FailureRule("Fail", (), (), (1,), True),
+        FailureRule("Fail", exit_codes=ExitCodes("NotIn", (1,))),
     )
     worker = spec.role("worker")
     assert worker is not None

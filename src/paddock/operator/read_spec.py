@@ -1,26 +1,25 @@
-"""The raw spec of a PaddleJob -> JobSpec, or everything that is wrong with it. Never raises.
+"""The validator of a PaddleJob's spec: a JobSpec, or everything that is wrong. Never raises.
 
-validation.py has judged each field by itself before this reads what they mean together. The rules
-here are those of manifests/rules.py, which an older definition does not have. No I/O.
+validation.py checks each field by itself; this file checks what they mean together. The rules are
+those that the API server has in CEL (manifests/rules.py), for a definition without them. No I/O.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal, get_args
+
+import msgspec
 
 from paddock.operator.schema import JOB_NAME, NAME_MAX, TREE
 from paddock.operator.spec import (
     ROLES,
     CleanPodPolicy,
-    FailureRule,
-    GangSpec,
     Intranet,
     JobSpec,
-    RestartScope,
+    RawRole,
+    RawSpec,
     RoleSpec,
-    RuleAction,
-    SampleSet,
     SuccessPolicy,
 )
 from paddock.operator.validation import ProblemList, as_mapping, check, printable, unknown
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from paddock.errors import Problem
-    from paddock.operator.spec import Cause, RoleName
+    from paddock.operator.spec import RoleName
 
 AUTO_ELASTIC_LEVEL = 1  # workers start again among themselves, as PADDLE_ELASTIC_LEVEL 1
 # What cleanPodPolicy says -> what is done. deepfm.yaml of paddle-operator says OnFailed.
@@ -54,7 +53,7 @@ def read_spec(
     ['spec: no role has replicas above 0']
     """
     found = ProblemList()
-    spec = as_mapping(check(raw, TREE["spec"], "spec", found))
+    spec = msgspec.convert(check(raw, TREE["spec"], "spec", found) or {}, RawSpec)
     elastic_level = _elastic_level(spec)
     roles = tuple(
         role
@@ -74,8 +73,10 @@ def read_seconds(raw: object, name: str) -> int | None:
     >>> [read_seconds(raw, "ttl") for raw in ({"ttl": 60}, {}, None)]
     [60, None, None]
     """
-    found = _number(as_mapping(raw), name)
-    return found if found is not None and found >= 0 else None
+    found = as_mapping(raw).get(name)
+    if isinstance(found, bool) or not isinstance(found, int):
+        return None
+    return found if found >= 0 else None
 
 
 def is_suspended(raw: object) -> bool:
@@ -84,7 +85,7 @@ def is_suspended(raw: object) -> bool:
 
 
 def _job(
-    spec: Mapping[str, object],
+    spec: RawSpec,
     roles: tuple[RoleSpec, ...],
     elastic_level: int | None,
     intranet: Intranet,
@@ -97,10 +98,12 @@ def _job(
         elastic_level = None
     clean = _clean(spec, found)
     success = _success(spec, roles, found)
-    gloo = _number(spec, "withGloo") or 0
-    if gloo and not any(role.name == "ps" for role in roles):
-        found.warning("spec.withGloo", f"{gloo} has no effect without spec.ps")
-    sample_set = _sample_set(spec, found)
+    if spec.with_gloo and not any(role.name == "ps" for role in roles):
+        found.warning("spec.withGloo", f"{spec.with_gloo} has no effect without spec.ps")
+    samples = spec.sample_set_ref
+    if samples is not None and samples.namespace is not None:
+        what = "has no effect: claims are of the job's own namespace"
+        found.warning("spec.sampleSetRef.namespace", f"{printable(samples.namespace)} {what}")
     for role in roles:
         if role.restart_scope == "Replica" and intranet not in ("Service", "DNS"):
             found.warning(f"spec.{role.name}.restartScope", "Replica needs intranet Service or DNS,"
@@ -110,53 +113,35 @@ def _job(
         mode=_mode(roles, elastic_level),
         intranet=intranet,
         clean_pod_policy=clean,
-        with_gloo=gloo,
+        with_gloo=spec.with_gloo,
         elastic_level=elastic_level,
-        gang=_gang(as_mapping(spec.get("schedulingPolicy"))),
-        sample_set=sample_set,
-        suspend=is_suspended(spec),
-        ttl_seconds=_number(spec, "ttlSecondsAfterFinished"),
-        deadline_seconds=_number(spec, "activeDeadlineSeconds"),
-        backoff_limit=_number(spec, "backoffLimit"),
+        gang=spec.scheduling_policy,
+        sample_set=samples,
+        suspend=spec.suspend,
+        ttl_seconds=spec.ttl_seconds_after_finished,
+        deadline_seconds=spec.active_deadline_seconds,
+        backoff_limit=spec.backoff_limit,
         success=success,
-        rules=_rules(spec),
+        rules=spec.failure_policy.rules,
         warnings=tuple(found.warnings),
     )
 
 
-def _number(values: Mapping[str, object], name: str) -> int | None:
-    found = values.get(name)
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
-
-
-def _word(values: Mapping[str, object], name: str) -> str:
-    found = values.get(name)
-    return found if isinstance(found, str) else ""
-
-
-def _items(values: Mapping[str, object], name: str) -> list[object]:
-    found = values.get(name)
-    return found if isinstance(found, list) else []
-
-
-def _elastic_level(spec: Mapping[str, object]) -> int | None:
+def _elastic_level(spec: RawSpec) -> int | None:
     """None when the job is not elastic. Below 0 says so whatever the workers' limits are."""
-    level = _number(spec, "elastic")
-    if level is not None:
-        return level if level >= 0 else None
-    worker = as_mapping(spec.get("worker"))
-    is_range = _number(worker, "requests") is not None or bool(_number(worker, "limits"))
+    if spec.elastic is not None:
+        return spec.elastic if spec.elastic >= 0 else None
+    worker = spec.worker or RawRole()
+    is_range = worker.requests is not None or bool(worker.limits)
     return AUTO_ELASTIC_LEVEL if is_range else None
 
 
-def _role(
-    name: RoleName, spec: Mapping[str, object], is_elastic: bool, found: ProblemList
-) -> RoleSpec | None:
+def _role(name: RoleName, spec: RawSpec, is_elastic: bool, found: ProblemList) -> RoleSpec | None:
     """A role, or None when it is absent or has no usable number of replicas."""
     path = f"spec.{name}"
-    raw = as_mapping(spec.get(name))
-    replicas, requests = _number(raw, "replicas"), _number(raw, "requests")
-    limits = _number(raw, "limits") or None  # 0 says the same as nothing
+    raw: RawRole = getattr(spec, name) or RawRole()
+    replicas, requests = raw.replicas, raw.requests
+    limits = raw.limits or None  # 0 says the same as nothing
     if requests is not None and limits is not None and requests > limits:
         found.problem(f"{path}.requests", f"{requests} is above {path}.limits, {limits}",
                       f"write {path}.requests: {limits} or less")  # fmt: skip
@@ -168,23 +153,21 @@ def _role(
     if is_range:
         minimum = 1 if requests is None else requests
         maximum = max(minimum, limits or replicas)
-    for field in ("requests", "limits"):
-        if name != "worker" and field in raw:
+    for field, number in (("requests", requests), ("limits", raw.limits)):
+        if name != "worker" and number is not None:
             found.warning(f"{path}.{field}", "has no effect, only workers are elastic")
     wanted = min(max(replicas, minimum), maximum)
     if wanted != replicas:
         found.warning(f"{path}.replicas", f"{replicas} is not in {minimum}..{maximum}, the range"
                       f" of requests and limits; {wanted} are made")  # fmt: skip
-    template = _template(f"{path}.template", raw, found)
-    scope = cast(
-        "RestartScope", _word(raw, "restartScope") or "Job"
-    )  # validation.py knows the words
-    return RoleSpec(name, wanted, minimum, maximum, template, scope)
+    template = _template(f"{path}.template", raw.template, found)
+    return RoleSpec(name, wanted, minimum, maximum, template, raw.restart_scope)
 
 
-def _template(path: str, raw: Mapping[str, object], found: ProblemList) -> Mapping[str, object]:
+def _template(
+    path: str, template: Mapping[str, object], found: ProblemList
+) -> Mapping[str, object]:
     """The pod template with metadata and spec; {} with a problem when it has no spec."""
-    template = as_mapping(raw.get("template"))
     pod = template.get("spec")
     if not isinstance(pod, dict):
         if not any(p.message.startswith(path) for p in found.problems):
@@ -192,8 +175,8 @@ def _template(path: str, raw: Mapping[str, object], found: ProblemList) -> Mappi
                           "write its containers, each with name and image")  # fmt: skip
         return {}
     names: set[str] = set()
-    for at, container in enumerate(_items(pod, "containers")):
-        name = _word(as_mapping(container), "name")
+    for at, container in enumerate(pod.get("containers", ())):
+        name = container.get("name", "")
         if name and name in names:
             there = f"{path}.spec.containers[{at}].name"
             found.problem(there, f"{printable(name)} is the name of two containers", "rename one")
@@ -226,7 +209,7 @@ def _check_name(name: str, roles: tuple[RoleSpec, ...], found: ProblemList) -> N
 
 def _check_together(
     raw: object,
-    spec: Mapping[str, object],
+    spec: RawSpec,
     roles: tuple[RoleSpec, ...],
     elastic_level: int | None,
     found: ProblemList,
@@ -243,7 +226,7 @@ def _check_together(
         found.problem("spec", "no role has replicas above 0",
                       "write spec.worker with replicas and a template, or suspend: true to stop"
                       " the job")  # fmt: skip
-    least = _number(as_mapping(spec.get("schedulingPolicy")), "minAvailable")
+    least = spec.scheduling_policy.min_available
     most = sum(role.maximum for role in roles)
     if roles and least is not None and least > most:
         found.problem("spec.schedulingPolicy.minAvailable", f"{least} is above the number of pods,"
@@ -260,9 +243,9 @@ def _mode(
     return "Collective" if is_many else "Single"
 
 
-def _clean(spec: Mapping[str, object], found: ProblemList) -> CleanPodPolicy:
-    word = _word(spec, "cleanPodPolicy")
-    if other := _word(spec, "cleanPolicy"):
+def _clean(spec: RawSpec, found: ProblemList) -> CleanPodPolicy:
+    word = spec.clean_pod_policy
+    if other := spec.clean_policy:
         what = "has no effect beside spec.cleanPodPolicy" if word else "is read as cleanPodPolicy"
         found.warning("spec.cleanPolicy", what)
         word = word or other
@@ -276,8 +259,8 @@ def _clean(spec: Mapping[str, object], found: ProblemList) -> CleanPodPolicy:
     return policy
 
 
-def _intranet(spec: Mapping[str, object], default: Intranet, found: ProblemList) -> Intranet:
-    word = _word(spec, "intranet")
+def _intranet(spec: RawSpec, default: Intranet, found: ProblemList) -> Intranet:
+    word = spec.intranet
     if not word:
         return default
     if word not in INTRANET:
@@ -288,54 +271,11 @@ def _intranet(spec: Mapping[str, object], default: Intranet, found: ProblemList)
     return INTRANET.get(word, "PodIP")
 
 
-def _success(
-    spec: Mapping[str, object], roles: tuple[RoleSpec, ...], found: ProblemList
-) -> SuccessPolicy:
+def _success(spec: RawSpec, roles: tuple[RoleSpec, ...], found: ProblemList) -> SuccessPolicy:
     """AllRoles for a job without workers: there is nothing else to wait for."""
-    word = _word(spec, "successPolicy")
+    word = spec.success_policy
     if any(role.name == "worker" for role in roles):
-        return cast("SuccessPolicy", word or "Workers")  # validation.py knows the words
+        return word or "Workers"
     if word not in ("", "AllRoles"):
         found.warning("spec.successPolicy", f"{word} is read as AllRoles: there are no workers")
     return "AllRoles"
-
-
-def _gang(raw: Mapping[str, object]) -> GangSpec:
-    scheduler = cast(  # validation.py knows the words
-        "Literal['', 'none', 'volcano', 'coscheduling']", _word(raw, "scheduler")
-    )
-    return GangSpec(
-        scheduler=scheduler,
-        min_available=_number(raw, "minAvailable"),
-        queue=_word(raw, "queue"),
-        priority_class=_word(raw, "priorityClass"),
-        min_resources=as_mapping(raw.get("minResources")),
-        timeout_seconds=_number(raw, "timeoutSeconds"),
-    )
-
-
-def _sample_set(spec: Mapping[str, object], found: ProblemList) -> SampleSet | None:
-    raw = as_mapping(spec.get("sampleSetRef"))
-    if not raw:
-        return None
-    if "namespace" in raw:
-        what = f"{printable(raw['namespace'])} has no effect: claims are of the job's own namespace"
-        found.warning("spec.sampleSetRef.namespace", what)
-    return SampleSet(_word(raw, "name"), _word(raw, "mountPath"))
-
-
-def _rules(spec: Mapping[str, object]) -> tuple[FailureRule, ...]:
-    rules = []
-    for item in _items(as_mapping(spec.get("failurePolicy")), "rules"):
-        raw = as_mapping(item)
-        codes = as_mapping(raw.get("exitCodes"))
-        rules.append(
-            FailureRule(
-                action=cast("RuleAction", _word(raw, "action")),  # validation.py knows the words
-                roles=cast("tuple[RoleName, ...]", tuple(_items(raw, "roles"))),  # here, too
-                causes=cast("tuple[Cause, ...]", tuple(_items(raw, "causes"))),  # here, too
-                exit_codes=cast("tuple[int, ...]", tuple(_items(codes, "values"))),  # ints only
-                not_codes=codes.get("operator") == "NotIn",
-            )
-        )
-    return tuple(rules)

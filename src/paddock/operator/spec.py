@@ -1,13 +1,11 @@
-"""JobSpec: what a PaddleJob asks for, read from its raw spec with every problem found at once.
-
-No I/O. The API server checks what the schema (schema.py) can say; this reader trusts nothing of it,
-since an older definition without checks may be the one that is installed.
-"""
+"""The spec of a PaddleJob: RawSpec has its fields, JobSpec is what they mean together. No I/O."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,38 +40,83 @@ class RoleSpec:
     restart_scope: RestartScope = "Job"
 
 
-@dataclass(frozen=True, slots=True)
-class FailureRule:
+class ExitCodes(msgspec.Struct, frozen=True):
+    """Exit codes that a rule is for."""
+
+    operator: Literal["In", "NotIn"] = "In"
+    values: tuple[int, ...] = ()
+
+    def has(self, code: int | None) -> bool:
+        """True when the rule is for that code."""
+        return (code in self.values) == (self.operator == "In")
+
+
+class FailureRule(msgspec.Struct, frozen=True, rename="camel"):
     """One rule of failurePolicy: the first whose roles, causes and exit codes all fit decides.
 
-    Empty means any. not_codes: the rule holds for codes that are not in exit_codes.
+    Empty means any.
     """
 
-    action: RuleAction
+    action: RuleAction = "Restart"
     roles: tuple[RoleName, ...] = ()
     causes: tuple[Cause, ...] = ()
-    exit_codes: tuple[int, ...] = ()
-    not_codes: bool = False
+    exit_codes: ExitCodes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GangSpec:
+class FailurePolicy(msgspec.Struct, frozen=True):
+    """failurePolicy of a spec."""
+
+    rules: tuple[FailureRule, ...] = ()
+
+
+class GangSpec(msgspec.Struct, frozen=True, rename="camel"):
     """schedulingPolicy. scheduler: "" for the operator's own setting."""
 
     scheduler: Literal["", "none", "volcano", "coscheduling"] = ""
     min_available: int | None = None
     queue: str = ""
     priority_class: str = ""
-    min_resources: Mapping[str, object] = field(default_factory=dict)
+    min_resources: dict[str, object] = {}
     timeout_seconds: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SampleSet:
+class SampleSet(msgspec.Struct, frozen=True, rename="camel"):
     """sampleSetRef of PaddleCloud: a claim of that name, mounted in every container 0."""
 
-    name: str
-    mount_path: str
+    name: str = ""
+    mount_path: str = ""
+    namespace: str | None = None
+
+
+class RawRole(msgspec.Struct, frozen=True, rename="camel"):
+    """A role as the spec has it."""
+
+    replicas: int | None = None
+    requests: int | None = None
+    limits: int | None = None
+    restart_scope: RestartScope = "Job"
+    template: dict[str, object] = {}
+
+
+class RawSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """spec of a PaddleJob, each field by itself correct or left out (validation.py)."""
+
+    ps: RawRole | None = None
+    worker: RawRole | None = None
+    heter: RawRole | None = None
+    clean_pod_policy: str = ""
+    clean_policy: str = ""
+    intranet: str = ""
+    with_gloo: int = 0
+    elastic: int | None = None
+    scheduling_policy: GangSpec = GangSpec()
+    sample_set_ref: SampleSet | None = None
+    suspend: bool = False
+    ttl_seconds_after_finished: int | None = None
+    active_deadline_seconds: int | None = None
+    backoff_limit: int | None = None
+    success_policy: SuccessPolicy | Literal[""] = ""
+    failure_policy: FailurePolicy = FailurePolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +133,7 @@ class JobSpec:
     clean_pod_policy: CleanPodPolicy = ""
     with_gloo: int = 0
     elastic_level: int | None = None
-    gang: GangSpec = field(default_factory=GangSpec)
+    gang: GangSpec = GangSpec()  # noqa: RUF009 - frozen
     sample_set: SampleSet | None = None
     suspend: bool = False
     ttl_seconds: int | None = None

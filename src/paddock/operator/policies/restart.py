@@ -107,7 +107,7 @@ def action_of(outcome: Outcome, spec: JobSpec) -> RuleAction:
             continue
         if rule.causes and outcome.cause not in rule.causes:
             continue
-        if rule.exit_codes and (outcome.exit_code in rule.exit_codes) == rule.not_codes:
+        if rule.exit_codes is not None and not rule.exit_codes.has(outcome.exit_code):
             continue
         return rule.action
     return "Restart"
