@@ -103,15 +103,16 @@ class RayHosts:
 class RayLab(Lab):
     """Ray chooses which nodes a job gets, and in which order."""
 
-    def node_name(self, index: int) -> str:
-        nodes = self.status()["nodes"]
-        return str(nodes[index]["name"])
+    def node_to_lose(self) -> tuple[int, Host]:
+        """A node of the job and its host: not Ray's head, with which the cluster would be lost."""
+        by_name = {host.name: host for host in self.hosts[1:]}
+        names = [node["name"] for node in self.status()["nodes"]]
+        return next((i, by_name[name]) for i, name in enumerate(names) if name in by_name)
 
     def lose_node(self, index: int) -> tuple[str, ...]:
-        name = self.node_name(index)
-        (host,) = [host for host in self.hosts if host.name == name]
+        index, host = self.node_to_lose()
         host.kill()
-        return name, f"node {index}"
+        return host.name, f"node {index}"
 
 
 def kill_processes(host: Host, name: bytes) -> None:

@@ -137,10 +137,9 @@ def test_a_killed_raylet_ends_the_job(lab: RayLab) -> None:
     """Ray's own death of a node: nothing else has gone there, and no rank stays."""
     lab.submitted("--lease", 30, lab.script(UP + FAR))
     lab.until_up(6)
-    name = lab.node_name(1)
-    (host,) = [host for host in lab.hosts if host.name == name]
+    _, host = lab.node_to_lose()
     kill_processes(host, b"/raylet")
     status = lab.until("failed")
-    assert f"node {name} lost its place on the Ray cluster: Ray has ended its" in status["why"]
+    assert f"node {host.name} lost its place on the Ray cluster: Ray has ended its" in status["why"]
     wait_until(lambda: not lab.ranks_alive())
     host.kill()
