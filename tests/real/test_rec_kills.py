@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 TRAIN = """
 import types
 from paddock import ps
-from paddock.rec import worker
-from paddock.rec.learner import Item, Lot, Opened
-from paddock.rec.settings import Contract, Reading, Strategy, Task, TrainingRun
+from paddock.rec import loader, worker
+from paddock.rec.learner import ChunkSet, SourceBatch
+from paddock.rec.settings import ModelKind, Reading, StrategySpec, Task, TrainingRun
 
 BATCHES, EPOCHS = 30, 2
 PLAIN, ZEROS = ps.OptimizerSpec("sgd", 1.0), ps.InitialSpec("zeros")
@@ -50,24 +50,30 @@ class Adding:
 class Share:
     def open(self, epoch, position):
         for number in range(position or 0, BATCHES):
-            yield Item(10000 * RANK + 1000 * epoch + number, 1, number + 1)
-    def lot(self):
+            yield SourceBatch(10000 * RANK + 1000 * epoch + number, 1, number + 1)
+    def chunk_set(self):
         def read(epoch, chunk, skip):  # Ten chunks of six batches.
             first = 10000 * (chunk // 5) + 1000 * epoch + 6 * (chunk % 5)
             yield from ([first + number] for number in range(skip, 6))
-        return Lot("d", 10, 1, str, read, lambda parts: (parts[0][0], 1))
+        return ChunkSet("d", 10, 1, str, read, lambda parts: (parts[0][0], 1))
 
-def open_model(run, client, place):
-    return Opened(Adding(client), lambda reading: Share())
+class Loaded:
+    def __init__(self, client):
+        self.learner = Adding(client)
+    def source(self, reading, place=None):
+        return Share()
+
+def load_model(run, client, place):
+    return Loaded(client)
 
 sys.modules["counting"] = types.ModuleType("counting")
-sys.modules["counting"].open_model = open_model
-worker.OPENINGS[Contract.BUNDLED] = "counting"
+sys.modules["counting"].load_model = load_model
+loader.LOADERS[ModelKind.BUNDLED] = "counting"
 reading = Reading(("x",), 1, assignment=os.environ["ASSIGNMENT"])
-run = TrainingRun("test", Task.TRAIN, Contract.BUNDLED, ".", "x", reading=reading,
-          epochs=EPOCHS, strategy=Strategy(os.environ["STRATEGY"], 4), print_interval=1)
+run = TrainingRun("test", Task.TRAIN, ModelKind.BUNDLED, ".", "x", reading=reading,
+          epochs=EPOCHS, strategy=StrategySpec(os.environ["STRATEGY"], 4), print_interval=1)
 
-def check(team, finish=worker.Served.finish):
+def check(team, finish=worker.PsWorkers.finish):
     team.meet("all", 0)
     firsts = [10000 * w + 1000 * e for w in range(2) for e in range(EPOCHS)]
     keys = [first + n for first in firsts for n in range(BATCHES)]
@@ -75,7 +81,7 @@ def check(team, finish=worker.Served.finish):
     team.meet("told", 0)
     finish(team)
 
-worker.Served.finish = check
+worker.PsWorkers.finish = check
 worker.carry_out(run)
 """
 

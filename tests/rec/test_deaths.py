@@ -28,7 +28,7 @@ from paddock.ps.client.peer import Peer
 from paddock.ps.storage.checkpoint import list_checkpoints, open_checkpoint
 from paddock.rec import loop
 from paddock.rec.checkpoints import SaveSchedule
-from paddock.rec.learner import ChunkSet, LoadedModel, SourceBatch, WorkerRank
+from paddock.rec.learner import ChunkSet, SourceBatch, WorkerRank
 from paddock.rec.report import TrainingReport
 from paddock.rec.resume import RunStart, resume_point
 from paddock.rec.settings import ModelKind, Reading, Saving, StrategySpec, Task, TrainingRun
@@ -183,6 +183,18 @@ def run_of(strategy: str, assignment: str, **more: Any) -> TrainingRun:
                strategy=StrategySpec(strategy, GEO_STEP), **more)  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """A LoadedModel of numbers."""
+
+    learner: Adding
+    place: WorkerRank
+
+    def source(self, reading: Reading, place: WorkerRank | None = None) -> Share:
+        one = place or self.place
+        return Share(one.worker, one.workers)
+
+
 def live(
     client: ps.Client, run: TrainingRun, out: io.StringIO, number: int = 0
 ) -> Mapping[str, float]:
@@ -195,11 +207,10 @@ def live(
     team.prepare(start.load)
     learner = Adding(client)
     place = WorkerRank(team.worker, team.workers, 1)
-    share = lambda reading, one: Share(one.worker, one.workers)  # noqa: E731
-    opened = LoadedModel(learner, lambda reading: share(reading, place), share)
+    opened = Loaded(learner, place)
     assert run.reading is not None
     source = source_of(run.reading, run, opened, team, report, place)
-    position = team.start(lambda: start.choose(learner, source, can_deal=True))
+    position = team.start(lambda: start.choose(learner, source))
     keeper = ServerCheckpoints(run, learner, team) if team.worker == 0 else None
     due = SaveSchedule(run.saving, lambda: 0.0)
     numbers = loop.train(run, learner, source, team, report, due, keeper, position=position)

@@ -133,7 +133,7 @@ def life(endpoints: Any, root: Path, saving: Saving, count: int) -> list[str]:
         client.create(ps.SparseSpec("rows", 1, ps.OptimizerSpec("sgd"), accessor=FORGETS))
         learner = Watching(client)
         source = passes(root, Clock({}), [])
-        position = team.start(lambda: start.choose(learner, source, can_deal=True))
+        position = team.start(lambda: start.choose(learner, source))
         first = {"epoch": ONLINE.numbers[0], "step": 0, "at": None}
         inner = ServerCheckpoints(run, learner, team)
         keeper = PassCheckpoints(ONLINE, saving, team, client, inner)

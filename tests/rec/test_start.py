@@ -47,7 +47,7 @@ def test_a_bundled_model_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None
 
     checkpoints.write(str(tmp_path), "step-000000000016", 3, fill)
     learner, told = Loaded(), list[str]()
-    assert start_in(tmp_path, told).choose(learner, Numbers(1), can_deal=False) == POSITION
+    assert start_in(tmp_path, told).choose(learner, Numbers(1)) == POSITION
     assert learner.path == str(tmp_path / "step-000000000016")
     assert told == []
 
@@ -55,7 +55,7 @@ def test_a_bundled_model_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None
 def test_who_has_nothing_to_resume_is_told_so(tmp_path: Path) -> None:
     """It may be another directory that was meant."""
     told: list[str] = []
-    assert start_in(tmp_path, told).choose(Loaded(), Numbers(1), can_deal=False) is None
+    assert start_in(tmp_path, told).choose(Loaded(), Numbers(1)) is None
     assert told == [f"nothing to resume in {tmp_path}: starts afresh"]
 
 
@@ -96,10 +96,10 @@ def test_a_worker_without_the_checkpoint_goes_on_where_the_servers_have_it(tmp_p
         assert team.has_resumed()
         start = RunStart(blind, client, team)
         wanted = {"epoch": 1, "step": 9, "at": 4}
-        assert start.choose(Loaded(), Numbers(1), can_deal=False) == wanted
+        assert start.choose(Loaded(), Numbers(1)) == wanted
         team.workers = 2
         with pytest.raises(UsageError, match=r"worker 0 does not see .* of 1 workers"):
-            start.choose(Loaded(), Numbers(1), can_deal=False)
+            start.choose(Loaded(), Numbers(1))
 
 
 def test_a_checkpoint_of_servers_is_not_gone_on_from_without_them(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_checkpoint_of_servers_is_not_gone_on_from_without_them(tmp_path: Path
     (tmp_path / "step-000000000016" / MANIFEST).write_text("{}")
     (tmp_path / "LATEST").write_text("step-000000000016\n")
     with pytest.raises(UsageError, match="was made by servers, and this run has none"):
-        start_in(tmp_path, []).choose(Loaded(), Numbers(1), can_deal=False)
+        start_in(tmp_path, []).choose(Loaded(), Numbers(1))
 
 
 def saved(root: Path, *steps: int, keep: int = 2) -> None:
@@ -129,7 +129,7 @@ def test_a_first_run_begins_where_directories_of_others_are(tmp_path: Path) -> N
     """resume=true took any directory for a checkpoint, and loaded what is none."""
     (tmp_path / "mine").mkdir()
     learner = Loaded()
-    assert start_in(tmp_path, []).choose(learner, Numbers(1), can_deal=False) is None
+    assert start_in(tmp_path, []).choose(learner, Numbers(1)) is None
     assert not learner.path
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from paddock.errors import Problem, UsageError
 from paddock.rec.config.args import RecArgs
-from paddock.rec.config.secret import is_secret
+from paddock.rec.config.keys import is_secret
 from paddock.rec.settings import Cluster, EngineKind, Recipe
 
 WORKER = "paddock.rec.worker"

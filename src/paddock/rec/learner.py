@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from paddock.rec.metrics import MergeableMetric
-from paddock.rec.settings import Reading
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class ReshardableSource(Source, Protocol):
-    """A source that itself can go on after another number of workers; else see Opened.share."""
+    """A source that goes on by itself after another number of workers: no ReshardedSource."""
 
     def resharded(self, epoch: int, positions: Sequence[object | None]) -> object:
         """This worker's position in its share of what those before have left of the epoch.
@@ -109,17 +108,3 @@ class Learner(Protocol):
 
     def export(self, directory: str) -> None:
         """Write what a program without paddock loads: parameters, embeddings included."""
-
-
-@dataclass(frozen=True)
-class LoadedModel:
-    """A model's folder, opened: what trains, and how its data is read.
-
-    Each kind's package has `open_model(run, client, place) -> LoadedModel` in its `loader` module.
-    client: a ps.Client, or None without servers. share: the source of any worker's share, so that
-    another number of workers can take over what is left of an epoch; None: they cannot.
-    """
-
-    learner: Learner
-    source: Callable[[Reading], Source]
-    share: Callable[[Reading, WorkerRank], Source] | None = None

@@ -208,20 +208,15 @@ class RunStart:
                 + ("afresh" if warm is None else f"from {warm}")
             )
 
-    def choose(self, learner: Learner, source: Source, *, can_deal: bool) -> WorkerOffset | None:
-        """Where this worker goes on; None: from the beginning.
-
-        can_deal: whether the model shares its sources.
-
-        Raises UsageError.
-        """
+    def choose(self, learner: Learner, source: Source) -> WorkerOffset | None:
+        """Where this worker goes on; None: from the beginning. Raises UsageError."""
         if self.client is None:
-            return self._choose_alone(learner, source, can_deal=can_deal)
+            return self._choose_alone(learner, source)
         checkpoint = self._resumed()
         if checkpoint is not None:
             where, mine = str(checkpoint.path), self.client.tables
             check_tables(where, [spec.name for spec in checkpoint.specs], mine)
-            return self._position(where, checkpoint.positions, source, can_deal=can_deal)
+            return self._position(where, checkpoint.positions, source)
         if self.group.has_resumed():
             return self._told(self.client)
         if self.run.warm_start is not None:
@@ -250,9 +245,7 @@ class RunStart:
             return None
         return open_checkpoint(directory)
 
-    def _choose_alone(
-        self, learner: Learner, source: Source, *, can_deal: bool
-    ) -> WorkerOffset | None:
+    def _choose_alone(self, learner: Learner, source: Source) -> WorkerOffset | None:
         directory = self.run.saving.directory
         if self.run.resume and directory is not None and checkpoints.has_latest(directory):
             where = checkpoints.latest(directory)
@@ -265,7 +258,7 @@ class RunStart:
                 )
             learner.load(where)
             positions = checkpoints.read_state(where).get("positions", {})
-            return self._position(where, positions, source, can_deal=can_deal)
+            return self._position(where, positions, source)
         self._tell_afresh()
         if self.run.warm_start is not None:
             learner.load(checkpoints.latest(self.run.warm_start))
@@ -276,8 +269,6 @@ class RunStart:
         where: str,
         positions: Mapping[str, Mapping[str, Any] | None],
         source: Source,
-        *,
-        can_deal: bool,
     ) -> WorkerOffset | None:
         """This worker's, of the checkpoint's; dealt anew where there were more or fewer."""
         cut = resume_point(positions)
@@ -292,13 +283,6 @@ class RunStart:
         if self.is_leased:
             return {**here, "at": cut.ats[worker] if worker < len(cut.ats) else None}
         is_whole = all(at is None for at in cut.ats)
-        if not is_whole and not can_deal and not isinstance(source, ReshardableSource):
-            raise UsageError(
-                f"checkpoint {where} is of {len(cut.ats)} workers in the middle of epoch "
-                f"{cut.epoch}, this run has {workers}, and its reader cannot deal anew "
-                "what is left",
-                hint=f"go on with {len(cut.ats)} workers",
-            )
         at: object = None
         if not is_whole and isinstance(source, ReshardableSource):
             at = source.resharded(cut.epoch, cut.ats)

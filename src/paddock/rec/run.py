@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, problem_text
 from paddock.rec.config import dry_run
 from paddock.rec.config.args import read_args
-from paddock.rec.config.places import ResolveContext, find_config
+from paddock.rec.config.folder import ResolveContext, find_config
+from paddock.rec.config.keys import HIDDEN, is_secret
 from paddock.rec.config.resolve import resolve_args
-from paddock.rec.config.secret import HIDDEN, is_secret
 from paddock.rec.engines import command, quoted, trains_here
 from paddock.rec.preflight import preflight
 from paddock.rec.settings import Recipe

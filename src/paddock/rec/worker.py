@@ -7,7 +7,6 @@ Errors end here: a line, a hint, the exit code.
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
@@ -35,11 +34,11 @@ from paddock.rec.config.resolve import resolve
 from paddock.rec.data_parallel import DataParallelTables, DataParallelWorkers
 from paddock.rec.learner import (
     ChunkedSource,
-    LoadedModel,
     ReshardableSource,
     Source,
     WorkerRank,
 )
+from paddock.rec.loader import LoadedModel, load_model
 from paddock.rec.online import Online, online_of
 from paddock.rec.preflight import not_dynamic
 from paddock.rec.report import Curves, TrainingReport, format_numbers, open_events
@@ -48,11 +47,6 @@ from paddock.rec.settings import ModelKind, Reading, Recipe, Task, TrainingRun
 from paddock.rec.sources import LeasedSource, PassSource, ReshardedSource, best, examples
 from paddock.rec.worker_group import NEVER, PsWorkers, SingleWorker, WorkerGroup
 
-OPENINGS = {
-    ModelKind.BUNDLED: "paddock.rec.bundled.loader",
-    ModelKind.DYGRAPH: "paddock.rec.dygraph.loader",
-    ModelKind.HOOKS: "paddock.rec.compat.loader",
-}
 SERVERS, WORKERS = "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINERS_NUM"
 ATTEMPTS = ("PADDOCK_ATTEMPT", "PADDOCK_JOB_ATTEMPT")  # the launcher's; an operator's
 
@@ -141,8 +135,7 @@ def carry_out(run: TrainingRun, number: int = 0) -> Mapping[str, float]:
         group.prepare(start.load)
         servers = 0 if client is None else len(client.place.endpoints)
         place = WorkerRank(group.worker, group.workers, servers)
-        opening = importlib.import_module(OPENINGS[run.contract])
-        opened: LoadedModel = opening.open_model(run, tables if client is None else client, place)
+        opened = load_model(run, tables if client is None else client, place)
         if run.task is Task.EVALUATE:
             numbers = _evaluate(run, opened, client, group, report)
         else:
@@ -215,11 +208,14 @@ def _train(
     else:
         due = PassSaveSchedule(run.saving, time.monotonic, online)
         source = PassSource(
-            online, run.reading, _dealt(opened, place), time.monotonic, time.sleep, report.line
+            online,
+            run.reading,
+            lambda reading: _resharded(opened, reading, place),
+            time.monotonic,
+            time.sleep,
+            report.line,
         )
-    position = group.start(
-        lambda: start.choose(opened.learner, source, can_deal=opened.share is not None)
-    )
+    position = group.start(lambda: start.choose(opened.learner, source))
     where = run.saving.directory
     if position is None and where and checkpoints.has_latest(where):
         report.line(
@@ -284,7 +280,9 @@ def source_of(
     """The training data of this worker. Raises UsageError."""
     source = opened.source(reading)
     if reading.assignment != "dynamic":
-        return source if isinstance(source, ReshardableSource) else _dealt(opened, place)(reading)
+        return (
+            source if isinstance(source, ReshardableSource) else _resharded(opened, reading, place)
+        )
     if not isinstance(source, ChunkedSource):
         raise UsageError(
             f"run {run.name!r}: assignment is dynamic, and its reader gives no chunks",
@@ -294,12 +292,9 @@ def source_of(
     return LeasedSource(run, source.chunk_set(), group, opened.learner, report.line)
 
 
-def _dealt(opened: LoadedModel, place: WorkerRank) -> Callable[[Reading], Source]:
-    """The sources of a model, which can go on after another number of workers if its own can."""
-    share = opened.share
-    if share is None:
-        return opened.source
-    return lambda reading: ReshardedSource(lambda one: share(reading, one), place)
+def _resharded(opened: LoadedModel, reading: Reading, place: WorkerRank) -> ReshardedSource:
+    """The sources of a model, which can go on after another number of workers."""
+    return ReshardedSource(lambda one: opened.source(reading, one), place)
 
 
 def _evaluate(

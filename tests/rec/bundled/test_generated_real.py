@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddock.data.generate.on_demand import generated
-from paddock.rec.bundled.loader import open_model
+from paddock.rec.bundled.loader import load_model
 from paddock.rec.learner import WorkerRank
 from paddock.rec.settings import Reading
 from rec.models.made import MODELS, run_of
@@ -34,7 +34,7 @@ def auc_of(model: str, framework: str, rate: float, examples: int) -> tuple[floa
         for n, seed in ((examples, 1), (20_000, 2))
     )
     run = replace(run_of(model, framework), hyper={"optimizer": {"learning_rate": rate}})
-    opened = open_model(run, None, WorkerRank())
+    opened = load_model(run, None, WorkerRank())
     for item in opened.source(reading(train)).open(0, None):
         opened.learner.train(item.batch)
     metric = opened.learner.metrics["auc"]

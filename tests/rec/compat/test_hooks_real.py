@@ -15,7 +15,8 @@ from paddock import ps
 from paddock.errors import PaddockError, UsageError
 from paddock.rec import loop
 from paddock.rec.checkpoints import SaveSchedule
-from paddock.rec.learner import LoadedModel, WorkerRank
+from paddock.rec.learner import WorkerRank
+from paddock.rec.loader import LoadedModel
 from paddock.rec.report import TrainingReport
 from paddock.rec.settings import ModelKind, Reading, Saving, Task, TrainingRun
 from paddock.rec.worker_group import SingleWorker
@@ -93,9 +94,9 @@ def folder(directory: Path, model: str = MODEL, **more: Any) -> TrainingRun:
 
 def trained(run: TrainingRun, client: ps.Client | None = None) -> tuple[LoadedModel, Any]:
     """The model after its epochs."""
-    from paddock.rec.compat.loader import open_model
+    from paddock.rec.compat.hooks import load_model
 
-    opened = open_model(run, client, WorkerRank(servers=0 if client is None else 1))
+    opened = load_model(run, client, WorkerRank(servers=0 if client is None else 1))
     assert run.reading is not None
     report = TrainingReport(io.StringIO(), 100, lambda: 0.0)
     due = SaveSchedule(Saving(), lambda: 0.0)
@@ -188,13 +189,13 @@ def test_what_a_checkpoint_lacks_begins_as_the_run_says(tmp_path: Path) -> None:
     opened, _ = trained(folder(tmp_path))
     old = {k: v for k, v in opened.learner.net.state_dict().items() if "layers_1" not in k}  # type: ignore[attr-defined]
     paddle.save(old, str(tmp_path / "rec.pdparams"))
-    from paddock.rec.compat.loader import open_model
+    from paddock.rec.compat.hooks import load_model
 
     made = {}
     for missing in ("fail", "init", "zero"):
         (tmp_path / missing).mkdir()
         run = folder(tmp_path / missing, warm_start_missing=missing)
-        made[missing] = open_model(run, None, WorkerRank()).learner
+        made[missing] = load_model(run, None, WorkerRank()).learner
     with pytest.raises(UsageError, match="layers_1"):
         made["fail"].load(str(tmp_path))
     for missing, is_zero in (("init", False), ("zero", True)):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import UsageError
-from paddock.rec.config.places import ResolveContext
+from paddock.rec.config.folder import ResolveContext
 from paddock.rec.config.resolve import resolve
 from paddock.rec.settings import Recipe
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paddock.errors import UsageError
 from paddock.rec.config.dry_run import rows, text
-from paddock.rec.config.places import ResolveContext
+from paddock.rec.config.folder import ResolveContext
 from paddock.rec.config.resolve import resolve
 from rec.config.test_golden import BACKEND, FLAT, GOLDEN
 

@@ -11,7 +11,7 @@ import pytest
 
 from paddock.rec.config.args import read_args
 from paddock.rec.config.dry_run import text
-from paddock.rec.config.places import find_config
+from paddock.rec.config.folder import find_config
 from paddock.rec.config.resolve import resolve_args
 from paddock.rec.engines import command, quoted
 from rec.config.conftest import DYGRAPH, Bench

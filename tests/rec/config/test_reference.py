@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from reference_pages.rec_keys import CHINESE, ENGLISH, SECTIONS, markdown
 
 from paddock.rec.config.build import FORMATS
 from paddock.rec.config.keys import KINDS, READ
-from paddock.rec.config.reference import CHINESE, ENGLISH, SECTIONS, markdown
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs/guide"
 PAGES = {"migrating-from-paddlerec.md": ENGLISH, "migrating-from-paddlerec.zh.md": CHINESE}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.rec.config.places import ResolveContext, find_config
+from paddock.rec.config.folder import ResolveContext, find_config
 from paddock.rec.config.resolve import resolve
 from paddock.rec.settings import EngineKind, ModelKind, Task
 from rec.config.conftest import FLUID, HOOKS, TWO, Bench

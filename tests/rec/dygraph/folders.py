@@ -75,7 +75,7 @@ def plain_losses(folder: Path, steps: int, epochs: int = 1) -> tuple[list[float]
     """
     import paddle
 
-    from paddock.rec.dygraph.paddle2 import within_its_rows
+    from paddock.rec.dygraph.paddle_patches import within_its_rows
 
     config = flat(yaml.safe_load((folder / "config.yaml").read_text()))
     config["config_abs_dir"] = str(folder)

@@ -20,12 +20,12 @@ def main(folder: str, batch: str, steps: str, strategy: str, save: str = "") -> 
     """Train, save as worker 0, say the losses."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Paddle 3.3 warns of a missing ccache when imported.
-        from paddock.rec.dygraph.loader import open_model
+        from paddock.rec.dygraph.learner import load_model
     run = run_of(Path(folder), runner__train_batch_size=int(batch))
     assert run.reading is not None
     with Client(strategy=strategy, geo_step=4) as client, contextlib.redirect_stdout(sys.stderr):
         place = WorkerRank(client.place.trainer, client.place.trainers, 1)
-        opened = open_model(run, client, place)
+        opened = load_model(run, client, place)
         losses: list[float] = []
         for item in opened.source(run.reading).open(0, None):
             if len(losses) < int(steps):

@@ -15,9 +15,8 @@ from rec.dygraph.folders import copy_example, own_modules, plain_losses, run_of
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Paddle 3.3 warns of a missing ccache when imported.
     paddle = pytest.importorskip("paddle")
-from paddock.rec.dygraph.folder import DygraphFolder
-from paddock.rec.dygraph.loader import open_model
-from paddock.rec.dygraph.paddle2 import as_in_paddle_2, within_its_rows
+from paddock.rec.dygraph.learner import DygraphFolder, load_model
+from paddock.rec.dygraph.paddle_patches import as_in_paddle_2, within_its_rows
 
 pytestmark = pytest.mark.real
 
@@ -34,7 +33,7 @@ def test_losses_are_those_of_a_plain_loop(folder: Path) -> None:
         wanted, weights = plain_losses(folder, 100, epochs=2)
     with own_modules(folder):
         run = run_of(folder)
-        opened = open_model(run, None, WorkerRank())
+        opened = load_model(run, None, WorkerRank())
         assert run.reading is not None
         source = opened.source(run.reading)
         got = [
@@ -54,7 +53,7 @@ def test_batches_go_on_behind_a_position(folder: Path) -> None:
     with own_modules(folder):
         run = run_of(folder)
         assert run.reading is not None
-        source = open_model(run, None, WorkerRank()).source(run.reading)
+        source = load_model(run, None, WorkerRank()).source(run.reading)
         items = list(source.open(0, None))
         rest = list(source.open(0, items[4].position))
     assert len(rest) == len(items) - 5
@@ -66,7 +65,7 @@ def test_without_a_batch_size_an_item_of_the_data_set_is_a_batch(folder: Path) -
     with own_modules(folder):
         run = run_of(folder, runner__train_batch_size=0)
         assert run.reading is not None
-        items = list(open_model(run, None, WorkerRank()).source(run.reading).open(0, None))
+        items = list(load_model(run, None, WorkerRank()).source(run.reading).open(0, None))
     assert len(items) == 2 * 640 and items[0].batch[0].shape == [1]
 
 
@@ -78,11 +77,11 @@ def test_workers_read_every_example_once(folder: Path, workers: int) -> None:
         run = run_of(folder)
         assert run.reading is not None
         for worker in range(workers):
-            source = open_model(run, None, WorkerRank(worker, workers)).source(run.reading)
+            source = load_model(run, None, WorkerRank(worker, workers)).source(run.reading)
             seen += [item.batch[-1].numpy() for item in source.open(0, None)]
         whole = [
             item.batch[-1].numpy()
-            for item in open_model(run, None, WorkerRank()).source(run.reading).open(0, None)
+            for item in load_model(run, None, WorkerRank()).source(run.reading).open(0, None)
         ]
     rows = [sorted(map(tuple, np.concatenate(batches).tolist())) for batches in (seen, whole)]
     assert rows[0] == rows[1]
@@ -98,7 +97,7 @@ def test_other_workers_read_what_is_left(folder: Path, before: int, after: int) 
 
         def source(worker: int, workers: int) -> Source:
             assert run.reading is not None
-            return open_model(run, None, WorkerRank(worker, workers)).source(run.reading)
+            return load_model(run, None, WorkerRank(worker, workers)).source(run.reading)
 
         whole = [item.batch[-1].numpy() for item in source(0, 1).open(0, None)]
         behind: list[object | None] = []
@@ -121,7 +120,7 @@ def test_a_checkpoint_gives_the_same_scores(folder: Path) -> None:
     """As PaddleRec's infer does: load the epoch, walk the test data, print the AUC."""
     with own_modules(folder):
         run = run_of(folder)
-        opened = open_model(run, None, WorkerRank())
+        opened = load_model(run, None, WorkerRank())
         assert run.reading is not None and run.test is not None
         for item in opened.source(run.reading).open(0, None):
             opened.learner.train(item.batch)
@@ -129,7 +128,7 @@ def test_a_checkpoint_gives_the_same_scores(folder: Path) -> None:
         epoch.mkdir(parents=True)
         opened.learner.save(str(epoch))
         auc = []
-        for learner in (opened.learner, open_model(run, None, WorkerRank()).learner):
+        for learner in (opened.learner, load_model(run, None, WorkerRank()).learner):
             learner.load(str(epoch))
             learner.metrics["auc"].clear()
             for item in opened.source(run.test).open(0, None):
@@ -143,7 +142,7 @@ def test_the_auc_of_two_workers_is_that_of_all_examples(folder: Path) -> None:
     with own_modules(folder):
         run = run_of(folder)
         assert run.test is not None
-        whole, *parts = (open_model(run, None, WorkerRank()) for _ in range(3))
+        whole, *parts = (load_model(run, None, WorkerRank()) for _ in range(3))
         for number, item in enumerate(whole.source(run.test).open(0, None)):
             whole.learner.evaluate(item.batch)
             parts[number % 2].learner.evaluate(item.batch)
@@ -163,7 +162,7 @@ def test_a_metric_of_the_models_own_is_judged_where_one_worker_is(folder: Path) 
     text += "    def accumulate(self):\n        return 0.5 + self.resets\n"
     (folder / "dygraph_model.py").write_text(text)
     with own_modules(folder):
-        metric = open_model(run_of(folder), None, WorkerRank()).learner.metrics["own"]
+        metric = load_model(run_of(folder), None, WorkerRank()).learner.metrics["own"]
     assert len(metric.state()) == 0 and metric.value(metric.state()) == 0.5
     metric.clear()
     assert metric.value() == 1.5
@@ -192,7 +191,7 @@ def test_a_folder_with_its_own_trainer_is_told(folder: Path) -> None:
     made = "    def create_optimizer(self, dy_model, config):\n        return None, None\n"
     path.write_text(path.read_text() + made)
     with own_modules(folder), pytest.raises(UsageError, match="create_optimizer gives tuple"):
-        open_model(run_of(folder), None, WorkerRank())
+        load_model(run_of(folder), None, WorkerRank())
 
 
 def test_files_of_several_kinds_are_read_by_all_workers(folder: Path) -> None:
@@ -208,7 +207,7 @@ def test_files_of_several_kinds_are_read_by_all_workers(folder: Path) -> None:
         whole, *own = (
             [
                 item.batch[-1].numpy().tolist()
-                for item in open_model(run, None, place).source(run.reading).open(0, None)
+                for item in load_model(run, None, place).source(run.reading).open(0, None)
             ]
             for place in (WorkerRank(), WorkerRank(0, 2), WorkerRank(1, 2))
         )
@@ -230,8 +229,8 @@ def test_modules_of_two_folders_are_kept_apart(folder: Path, tmp_path: Path) -> 
 def test_another_models_checkpoint_is_refused(folder: Path) -> None:
     """By the names and shapes that do not fit."""
     with own_modules(folder):
-        open_model(run_of(folder), None, WorkerRank()).learner.save(str(folder))
-        wider = open_model(run_of(folder, hyper_parameters__factors=9), None, WorkerRank())
+        load_model(run_of(folder), None, WorkerRank()).learner.save(str(folder))
+        wider = load_model(run_of(folder, hyper_parameters__factors=9), None, WorkerRank())
         with pytest.raises(UsageError, match=r"factors\.weight \[5000, 8\], here \[5000, 9\]"):
             wider.learner.load(str(folder))
         with pytest.raises(UsageError, match=r"no rec\.pdparams"):
@@ -309,7 +308,7 @@ def test_a_reader_that_fails_ends_the_run(tmp_path: Path, wrong: str) -> None:
     run = run_of(folder)
     assert run.reading is not None
     with own_modules(folder), pytest.raises(PaddockError, match=r"\.py:\d+: "):
-        list(open_model(run, None, WorkerRank()).source(run.reading).open(0, None))
+        list(load_model(run, None, WorkerRank()).source(run.reading).open(0, None))
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Paddle 3.3 warns of a missing ccache when imported.
     paddle = pytest.importorskip("paddle")
 from paddock.rec.dygraph import server_trainer
-from paddock.rec.dygraph.loader import open_model
-from paddock.rec.dygraph.paddle2 import as_in_paddle_2
+from paddock.rec.dygraph.learner import load_model
+from paddock.rec.dygraph.paddle_patches import as_in_paddle_2
 
 pytestmark = pytest.mark.real
 
@@ -61,7 +61,7 @@ def learn(
     place = WorkerRank(client.place.trainer, client.place.trainers, 1)
     run = run_of(folder, runner__train_batch_size=batch, **changes)
     assert run.reading is not None
-    opened = open_model(run, client, place)
+    opened = load_model(run, client, place)
     losses = []
     for item in opened.source(run.reading).open(0, None):
         if len(losses) < steps:
@@ -187,7 +187,7 @@ def test_another_life_goes_on_in_the_schedule(folder: Path) -> None:
     ):
         learn(folder, client)
         place = WorkerRank(0, 1, 1)
-        again: Any = open_model(run_of(folder), client, place).learner
+        again: Any = load_model(run_of(folder), client, place).learner
         assert again.optimizer._learning_rate.last_epoch == STEPS
         assert np.isclose(again.optimizer.get_lr(), 0.01 * 0.7**STEPS)
 
@@ -418,14 +418,14 @@ def test_a_weight_that_the_model_uses_stays_with_it(folder: Path) -> None:
 def test_a_checkpoint_goes_on_to_the_servers(folder: Path) -> None:
     """Of a run alone; the scores are the same, and come back the same."""
     with own_modules(folder):
-        alone = open_model(run_of(folder), None, WorkerRank())
+        alone = load_model(run_of(folder), None, WorkerRank())
         run = run_of(folder)
         assert run.reading is not None and run.test is not None
         for item in alone.source(run.reading).open(0, None):
             alone.learner.train(item.batch)
         alone.learner.save(str(folder))
         with inside(2) as endpoints, Client(endpoints, trainer=0, trainers=1) as client:
-            served = open_model(run, client, WorkerRank(0, 1, 2))
+            served = load_model(run, client, WorkerRank(0, 1, 2))
             served.learner.load(str(folder))
             alone.learner.metrics["auc"].clear()
             for item in alone.source(run.test).open(0, None):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from reference_pages.bundled_models import REFERENCE_SCORES, markdown
+
 from paddock.data.generate.on_demand import generated
 from paddock.data.manifest import read_manifest
 from paddock.rec.config.document import parse
-from paddock.rec.config.places import ResolveContext
-from paddock.rec.models.figures import REFERENCE_SCORES
-from paddock.rec.models.reference import markdown
+from paddock.rec.config.folder import ResolveContext
 
 
 def test_every_bundled_model_has_a_part_with_its_metrics_and_source() -> None:
@@ -37,5 +37,5 @@ def test_the_best_figure_is_what_the_generated_data_says() -> None:
             "accuracy": facts.get("best_accuracy"),
             "loss": facts.get("entropy_per_word"),
         }
-        if name != "recall.word2vec":  # What is known of pairs is counted (figures.py).
+        if name != "recall.word2vec":  # What is known of pairs is counted (bundled_models.py).
             assert figure.best == best[figure.metric]

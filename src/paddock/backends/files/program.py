@@ -29,12 +29,11 @@ MODULES = (
     "cli/explain.py", "cli/explain_kubernetes.py", "cli/help.py", "cli/version.py",
 )  # fmt: skip
 PS_PACKAGES = ("ps", "data", "rec")
-# Of commands that hosts do not run: `paddock data`, `ps`, `top` and `web`; and of the docs' pages.
+# Of commands that hosts do not run: `paddock data`, `ps`, `top` and `web`.
 LEFT_OUT = (
     "data/check.py", "data/declared.py", "data/ids.py", "data/split.py", "data/split_parquet.py",
     "ps/client/admin.py", "ps/client/transfer.py", "ps/consistency/explain.py",
-    "ps/storage/paddle_text.py", "rec/config/reference.py", "rec/models/reference.py",
-    "watch/slow.py", "watch/view.py", "jobfile/dialects/written.py",
+    "ps/storage/paddle_text.py", "watch/slow.py", "watch/view.py", "jobfile/dialects/written.py",
 )  # fmt: skip
 PS_MODULES = ("__main__.py", "cli/pserver.py")
 DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can tell

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from paddock.ps.spec import OptimizerSpec
 from paddock.rec.bundled.export import export_model, import_model, is_export
 from paddock.rec.bundled.local_tables import LocalTables
 from paddock.rec.bundled.optimizer import rule_of
-from paddock.rec.bundled.processors import prepare
 from paddock.rec.learner import WorkerRank
 from paddock.rec.metrics import METRICS, MergeableMetric
 from paddock.rec.models.inputs import Hyper
@@ -201,3 +200,21 @@ def load_model(path: str) -> Callable[[Net, Hyper], Model]:
     if model is None:
         raise UsageError.of([Problem(f"{path} has no class Model", "class Model: as in rank/dnn")])
     return model
+
+
+AVX2 = "5"
+
+
+def prepare(env: MutableMapping[str, str], cpuinfo: str) -> None:
+    """Sets those that help and are not set. To be called before a framework's import.
+
+    cpuinfo: the text of /proc/cpuinfo.
+
+    >>> env: dict[str, str] = {}
+    >>> prepare(env, "vendor_id : AuthenticAMD\\nflags : fpu avx avx2 fma\\n"); env
+    {'OMP_WAIT_POLICY': 'passive', 'MKL_DEBUG_CPU_TYPE': '5'}
+    """
+    env.setdefault("OMP_WAIT_POLICY", "passive")
+    words = set(cpuinfo.split())
+    if "AuthenticAMD" in words and "avx2" in words:
+        env.setdefault("MKL_DEBUG_CPU_TYPE", AVX2)

@@ -1,15 +1,21 @@
-"""Opens a bundled model for the worker program: its learner, and batches of its data."""
+"""Loads a bundled model for the worker program: its learner, and the formats of its data."""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from paddock.data.formats.format import Format
+import numpy as np
+
+from paddock.data.batch import Bag, Batch
+from paddock.data.chunks import Chunk
+from paddock.data.files import open_file
+from paddock.data.formats.format import BAD_KEPT, Bad, Format, Parsed
 from paddock.errors import UsageError
-from paddock.rec.bundled.formats import ImageFormat, WordFormat
 from paddock.rec.bundled.learner import BundledLearner, device_of
-from paddock.rec.learner import LoadedModel, Source, WorkerRank
+from paddock.rec.learner import WorkerRank
 from paddock.rec.models.inputs import Hyper
 from paddock.rec.readers.build import IDS_KEY, chunks_of, make_format
 from paddock.rec.readers.source import BatchOptions, ChunkSource
@@ -19,31 +25,32 @@ from paddock.rec.settings import Reading, TrainingRun
 FORMATS = ("slots", "criteo", "words", "images")
 
 
-def open_model(run: TrainingRun, client: Any, place: WorkerRank) -> LoadedModel:
-    """The model as a Learner, and its readers as Sources."""
+def load_model(run: TrainingRun, client: Any, place: WorkerRank) -> BundledModel:
+    """See paddock.rec.loader.load_model."""
     learner = BundledLearner(run, place, client)
     if learner.unread and place.worker == 0:
         names = ", ".join(f"hyper_parameters.{name}" for name in learner.unread)
         print_line(f"not read by this model: {names}")
     if run.device == "gpu" and device_of(run) == "cpu" and place.worker == 0:
         print_line(f"device is gpu, but {run.framework} sees none here: training on the CPU")
-    return LoadedModel(learner, Reader(run, place), lambda reading, one: Reader(run, one)(reading))
+    return BundledModel(run, learner, place)
 
 
 @dataclass(frozen=True)
-class Reader:
-    """Makes the source of a reading: this worker's files, in one of the formats."""
+class BundledModel:
+    """A LoadedModel of model.py, whose data are files in one of the formats."""
 
     run: TrainingRun
+    learner: BundledLearner
     place: WorkerRank
 
-    def __call__(self, reading: Reading) -> Source:
-        """Raises UsageError for data that is not there or too little for all workers."""
+    def source(self, reading: Reading, place: WorkerRank | None = None) -> ChunkSource:
+        """See LoadedModel."""
         options = BatchOptions(
             reading.batch_size, reading.loader_processes, reading.shuffle, self.run.seed,
             reading.drop_last, reading.bad_max,
         )  # fmt: skip
-        chunks = chunks_of(reading, self.place)
+        chunks = chunks_of(reading, place or self.place)
         return ChunkSource(format_of(reading, self.run), chunks, options, warn=print_line)
 
 
@@ -63,3 +70,68 @@ def format_of(reading: Reading, run: TrainingRun) -> Format:
     raise UsageError(
         f"runner.reader is {reading.reader!r}", hint="bundled models have " + ", ".join(FORMATS)
     )
+
+
+# Between the numbers; what is neither a digit nor one of these makes a line a bad one.
+_BETWEEN = bytes.maketrans(b"w,\t\r", b"    ")
+_FIT = b"0123456789 "
+_MAX_DIGITS = 18
+
+
+@dataclass(frozen=True)
+class WordFormat:
+    """Lines of words that are numbers.
+
+    >>> batch = WordFormat().parse(b"w3 w14\\n15,9,2\\n").batch
+    >>> batch.ids["words"].values.tolist(), batch.ids["words"].lengths.tolist()
+    ([3, 14, 15, 9, 2], [2, 3])
+    """
+
+    slot: str = "words"
+
+    def parse(self, block: bytes) -> Parsed:
+        """The examples of whole lines."""
+        lines = block.translate(_BETWEEN).split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        good: list[list[bytes]] = []
+        bad: list[Bad] = []
+        bad_count = offset = 0
+        for number, line in enumerate(lines):
+            words = line.split()
+            if line.translate(None, _FIT) or any(len(word) > _MAX_DIGITS for word in words):
+                bad_count += 1
+                if len(bad) < BAD_KEPT:
+                    bad.append(Bad(number, offset, "words are whole numbers, as in w17 or 17"))
+            elif words:
+                good.append(words)
+            offset += len(line) + 1
+        flat = [word for words in good for word in words]
+        lengths = np.fromiter((len(words) for words in good), np.int64, len(good))
+        bag = Bag(np.array(flat, "S").astype(np.int64) if flat else np.empty(0, np.int64), lengths)
+        seen = {self.slot: len(good)}
+        return Parsed(Batch(len(good), {self.slot: bag}), len(lines), tuple(bad), bad_count, seen)
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """npz files of images."""
+
+    images: int = 1 << 12  # at a time
+
+    def read(self, chunk: Chunk) -> Iterator[Parsed]:
+        """The examples of the file. Raises UsageError for one that is no such file."""
+        with open_file(chunk.path) as file:
+            content = file.read()
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                image, label = arrays["image"], arrays["label"]
+        except (ValueError, KeyError, OSError, EOFError) as error:
+            raise UsageError(
+                f"{chunk.path} is no npz file with image and label: {error}",
+                hint="paddock data generate shapes makes some",
+            ) from error
+        for at in range(0, len(label), self.images):
+            some = slice(at, at + self.images)
+            other, wanted = {"image": image[some]}, label[some].astype(np.float32)
+            yield Parsed(Batch(len(wanted), label=wanted, other=other), len(wanted))

@@ -11,18 +11,28 @@ import os
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
+from numpy.typing import NDArray
 from paddle import nn
 
+from paddock.data.batch import Bag, Batch
 from paddock.errors import UsageError
+from paddock.ps import Client
 from paddock.rec.compat.model_base import ModelBase, packages
+from paddock.rec.data_parallel import DataParallelTables
 from paddock.rec.dygraph.folder import user_code
+from paddock.rec.dygraph.learner import DygraphLearner
+from paddock.rec.learner import ChunkSet, SourceBatch, WorkerRank
 from paddock.rec.metrics import METRICS, MergeableMetric
+from paddock.rec.readers.build import chunks_of, make_source
 from paddock.rec.readers.paddlerec import PaddleRecEnvs, load_file, standing_in
+from paddock.rec.readers.source import ChunkSource
+from paddock.rec.report import printer_of
 from paddock.rec.settings import Reading, Task, TrainingRun
 
 MODULE = "paddock_users_model"
@@ -241,3 +251,81 @@ def _no_new_parameters(directory: str) -> Iterator[None]:
             yield
     finally:
         nn.Layer.create_parameter = own
+
+
+def load_model(
+    run: TrainingRun, client: Client | DataParallelTables | None, place: WorkerRank
+) -> HooksModel:
+    """See paddock.rec.loader.load_model."""
+    model = HookedModel(run)
+    learner = DygraphLearner(run, model, client, printer_of(place.worker))
+    learner.metrics = {**model.own, **learner.metrics}
+    return HooksModel(run, learner, place)
+
+
+@dataclass(frozen=True)
+class HooksModel:
+    """A LoadedModel of an old Model, whose data are slots or what a user's reader prints."""
+
+    run: TrainingRun
+    learner: DygraphLearner
+    place: WorkerRank
+
+    def source(self, reading: Reading, place: WorkerRank | None = None) -> SlotArrays:
+        """See LoadedModel."""
+        chunks, warn = chunks_of(reading, place or self.place), printer_of(self.place.worker)
+        inner = make_source(reading, chunks, self.run.config, seed=self.run.seed, warn=warn)
+        return SlotArrays(inner, reading)
+
+
+@dataclass(frozen=True)
+class SlotArrays:
+    """Batches as the arrays that net() is given, by slot: (examples, width) each."""
+
+    inner: ChunkSource
+    reading: Reading
+
+    def chunk_set(self) -> ChunkSet:
+        """See ChunkedSource."""
+        lot = self.inner.chunk_set()
+
+        def make(parts: list[Any]) -> tuple[Any, int]:
+            batch, size = lot.make(parts)
+            return arrays_of(batch, self.reading), size
+
+        return replace(lot, make=make)
+
+    def open(self, epoch: int, position: object | None) -> Iterator[SourceBatch]:
+        """See Source."""
+        for item in self.inner.open(epoch, position):
+            yield SourceBatch(arrays_of(item.batch, self.reading), item.size, item.position)
+
+
+def arrays_of(batch: Batch, reading: Reading) -> dict[str, NDArray[Any]]:
+    """The slots of a batch, sparse ones int64 (the label, too), dense ones float32.
+
+    An example's ids are padded to as many as the example with most has.
+
+    >>> bag = Bag(np.array([1, 2, 3]), np.array([1, 2]))
+    >>> batch = Batch(2, {"7": bag}, label=np.float32([0, 1]))
+    >>> found = arrays_of(batch, Reading((), 2, sparse_slots=("click", "7"), padding=9))
+    >>> {name: array.tolist() for name, array in found.items()}
+    {'click': [[0], [1]], '7': [[1, 9], [2, 3]]}
+    """
+    label = reading.label or (reading.sparse_slots or ("",))[0]
+    found: dict[str, NDArray[Any]] = {}
+    if len(batch.label):
+        kind = np.float32 if label in reading.dense_slots else np.int64
+        found[label] = batch.label.astype(kind).reshape(-1, 1)
+    for name, ids in batch.ids.items():
+        wide = _padded(ids, reading.padding) if isinstance(ids, Bag) else ids
+        found[name] = wide.reshape(batch.size, -1)
+    found.update(batch.dense)
+    return found
+
+
+def _padded(bag: Bag, padding: int) -> NDArray[np.int64]:
+    width = max(1, int(bag.lengths.max(initial=0)))
+    wide = np.full((len(bag.lengths), width), padding, np.int64)
+    wide[np.arange(width) < bag.lengths[:, None]] = bag.values
+    return wide

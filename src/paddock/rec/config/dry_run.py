@@ -9,7 +9,7 @@ from typing import Any
 
 from paddock.rec.config.build import DEFAULT, EVERY
 from paddock.rec.config.document import flatten
-from paddock.rec.config.secret import HIDDEN, is_secret, shown
+from paddock.rec.config.keys import HIDDEN, is_secret, shown
 from paddock.rec.settings import EngineKind, Recipe, Task, TrainingRun
 
 Row = tuple[str, Any, str]  # setting, value, source

@@ -21,13 +21,20 @@ from paddock.rec.compat import v01, v18
 from paddock.rec.config import backend as backends
 from paddock.rec.config import v2
 from paddock.rec.config.args import RecArgs, read_args
+from paddock.rec.config.backend import check_backend, choose_cluster, choose_engine, merge_counts
 from paddock.rec.config.build import DEFAULT, FORMATS, Draft, RunContext, build
 from paddock.rec.config.document import Document, Path, flatten, parse, read_value, set_value
-from paddock.rec.config.folder import has_model, inspect_folder
+from paddock.rec.config.folder import (
+    INSIDE,
+    ResolveContext,
+    find_config,
+    find_workspace,
+    has_model,
+    inspect_folder,
+    read_text,
+)
 from paddock.rec.config.keys import Given, KeyReader, Settings, nearest
-from paddock.rec.config.places import INSIDE, ResolveContext, find_config, find_workspace, read_text
 from paddock.rec.config.unused import is_known, key_of, own_key, unused
-from paddock.rec.config.where import check_backend, choose_cluster, choose_engine, merge_counts
 from paddock.rec.preflight import gone_with_pods, missing_data
 from paddock.rec.settings import EngineKind, ModelKind, Recipe, Task, TrainingRun
 

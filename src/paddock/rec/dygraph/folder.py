@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from paddock.errors import UsageError
-from paddock.rec.dygraph.paddle2 import as_in_paddle_2
+from paddock.rec.dygraph.paddle_patches import as_in_paddle_2
 
 MODEL = "dygraph_model"
 # infer_forward is asked for where a model is evaluated: some have none.

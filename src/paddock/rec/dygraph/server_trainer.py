@@ -27,7 +27,6 @@ from paddock.errors import UsageError
 from paddock.ps import Client, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.adapters.dense import Learned, Running
 from paddock.ps.paddle import PADDLE
-from paddock.rec.dygraph.forward import as_served
 from paddock.rec.dygraph.optimizer import (
     OptimizerRules,
     base_rate,
@@ -37,6 +36,7 @@ from paddock.rec.dygraph.optimizer import (
     rules_of,
     times_of,
 )
+from paddock.rec.dygraph.paddle_patches import as_served
 from paddock.rec.dygraph.rows import Floats, IdPredictor, PullCache, ServerEmbedding
 
 IDLE_MAX = 1 << 24

@@ -1,4 +1,4 @@
-"""Every key of every form as Markdown, for docs/guide/migrating-from-paddlerec.md. Pure."""
+"""Every key of every form as Markdown, for docs/guide/migrating-from-paddlerec.md."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""Models that say how likely a click is."""

@@ -1,1 +1,0 @@
-"""Models that find candidates: vectors of words or items."""
