@@ -16,7 +16,7 @@ from paddock.operator import messages, names
 from paddock.operator.decision import Create, Decision, Delete, EventNote, Patch
 from paddock.operator.policies.gang import is_as_wanted, is_open, unschedulable
 from paddock.operator.policies.restart import find_culprit
-from paddock.operator.status import StatusInput, write_status
+from paddock.operator.status import StatusInput, replace_state, write_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -75,7 +75,9 @@ def status_only(view: PaddleJobView) -> Decision:
     phase = phase_of(view)
     reason, message = _reason_and_message(view, phase)
     if phase == "Running":
-        view = replace(view, state=replace(view.state, next_attempt_time=0.0, restart_reason=""))
+        view = replace(
+            view, state=replace_state(view.state, next_attempt_time=0.0, restart_reason="")
+        )
     return Decision(status=make_status(view, phase, reason, message))
 
 
@@ -285,7 +287,7 @@ def _open_gate(view: PaddleJobView) -> tuple[PaddleJobView, list[Action]]:
     if is_whole and not view.is_started:
         gate, gate_at = state.attempt, view.now
     opened = view.at(
-        replace(
+        replace_state(
             state,
             started_attempt=-1 if early else gate,
             attempt_start_time=gate_at,

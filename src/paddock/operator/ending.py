@@ -10,7 +10,7 @@ from paddock.operator.decision import Decision, Delete, EventNote
 from paddock.operator.job_view import read_pods
 from paddock.operator.policies.clean import cleaning
 from paddock.operator.read_spec import read_seconds
-from paddock.operator.status import recount_pods
+from paddock.operator.status import recount_pods, replace_state
 
 if TYPE_CHECKING:
     from paddock.operator.decision import Action, ObservedState
@@ -39,7 +39,7 @@ def fail(view: PaddleJobView, reason: str, message: str) -> Decision:
 
 
 def _end(view: PaddleJobView, phase: str, reason: str, message: str, note: EventNote) -> Decision:
-    state = replace(view.state, completion_time=view.now, next_attempt_time=0.0)
+    state = replace_state(view.state, completion_time=view.now, next_attempt_time=0.0)
     status = deploy.make_status(replace(view, state=state), phase, reason, message)
     # What is removed is decided when this status has been read back: see after().
     return Decision(status=status, notes=(note,), why=phase)

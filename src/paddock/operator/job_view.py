@@ -21,7 +21,7 @@ from paddock.operator.pods import (
 from paddock.operator.policies.gang import Gang, gang_of
 from paddock.operator.policies.restart import action_of, is_alone
 from paddock.operator.read_spec import INTRANET
-from paddock.operator.status import REFS_MAX
+from paddock.operator.status import REFS_MAX, replace_state
 
 if TYPE_CHECKING:
     from paddock.kube.objects import ConfigMap, Pod
@@ -330,24 +330,24 @@ def make_view(
     now: float,
 ) -> PaddleJobView:
     """Sort out one job; brings the memory up to date with what is seen."""
-    state = replace(previous.state, completion_time=0.0)
+    state = replace_state(previous.state, completion_time=0.0)
     job = observed.job.metadata
     attempts = (*map(names.attempt_of, observed.pods), *map(_attempt, observed.config_maps))
     latest = max(attempts, default=0)
     if latest > state.attempt:  # the status was lost or put back by hand
-        state = replace(state, attempt=latest, done=frozenset())
+        state = replace_state(state, attempt=latest, done=frozenset())
     if spec.intranet == "Host" and not 0 < state.host_port <= HOST_PORT_MAX:
         port = choose_host_port(job.uid, observed.taken_ports, settings.host_ports)
-        state = replace(state, host_port=port)
+        state = replace_state(state, host_port=port)
     if not state.start_time and not spec.suspend:
-        state = replace(state, start_time=now)
+        state = replace_state(state, start_time=now)
     every = read_pods(observed, now)
     view = PaddleJobView(observed, spec, previous, state, settings, now, every)
     state = view.state
     # With DNS it is there before the gate is opened; of that a pruned status keeps the phase.
     is_gate = spec.intranet != "DNS" or (previous.is_pruned and previous.phase == "Running")
     if is_gate and view.config_map is not None and state.started_attempt != state.attempt:
-        state = replace(
+        state = replace_state(
             state, started_attempt=state.attempt, attempt_start_time=state.attempt_start_time or now
         )
     done = state.done | {
@@ -359,8 +359,10 @@ def make_view(
     rendezvous = state.rendezvous if observed.pods else ""
     if spec.is_elastic and not rendezvous:
         rendezvous = rendezvous_of(job, observed.etcd)
-    unknown = state.unknown if observed.unknown is None else observed.unknown
-    state = replace(state, done=done, replacing=replacing, rendezvous=rendezvous, unknown=unknown)
+    unknown = state.unknown_fields if observed.unknown is None else observed.unknown
+    state = replace_state(
+        state, done=done, replacing=replacing, rendezvous=rendezvous, unknown_fields=unknown
+    )
     return replace(view, state=state)
 
 

@@ -55,6 +55,7 @@ from paddock.operator.status import (
     MESSAGE_MAX,
     StatusInput,
     read_status,
+    replace_state,
     with_changes,
     write_status,
 )
@@ -177,7 +178,7 @@ def _invalid(
     reason = "InvalidSpec"
     every = read_pods(observed, now)
     state = previous.state
-    state = replace(state, attempt=max((state.attempt, *(o.attempt for o in every))))
+    state = replace_state(state, attempt=max((state.attempt, *(o.attempt for o in every))))
     pods = tuple(o for o in every if o.attempt == state.attempt)
     states = {o.state for o in pods if o.is_at_work}
     if not states or is_suspended(observed.job.spec):
@@ -188,7 +189,7 @@ def _invalid(
     until = state.start_time + deadline if deadline and state.start_time else None
     if until is not None and now >= until:  # it can be read, and what runs is to end then
         phase, said = "Failed", ("DeadlineExceeded", TOO_LONG.format(deadline))
-        state, until = replace(state, completion_time=now), None
+        state, until = replace_state(state, completion_time=now), None
     given = StatusInput(phase, *said, state, pods=pods, mistake=mistake)
     return Decision(
         status=write_status(given, observed, previous, now),
@@ -207,7 +208,7 @@ def _fail_until_edited(
     observed: ObservedState, previous: ParsedStatus, reason: str, message: str, now: float
 ) -> Decision:
     """Failed until the spec changes, or its ttl is over. Pods that have ended keep their logs."""
-    state = replace(previous.state, completion_time=previous.state.completion_time or now)
+    state = replace_state(previous.state, completion_time=previous.state.completion_time or now)
     gone, wake_at = ending.expired(observed, state.completion_time, now)
     if gone is not None:
         return gone
@@ -217,8 +218,8 @@ def _fail_until_edited(
         if (
             latest >= state.attempt or state.started_attempt == state.attempt
         ):  # made from another spec
-            state = replace(state, attempt=max(latest, state.attempt) + 1)
-        state = replace(
+            state = replace_state(state, attempt=max(latest, state.attempt) + 1)
+        state = replace_state(
             state, started_attempt=-1, attempt_start_time=0.0, next_attempt_time=0.0,
             done=frozenset(), replacing=frozenset(), restart_reason="", start_time=0.0,
         )  # fmt: skip
@@ -247,9 +248,13 @@ def _suspended(view: PaddleJobView) -> Decision:
     state = view.state
     if view.observed.pods or view.is_started:
         if view.outcomes or view.is_started:
-            state = replace(state, attempt=state.attempt + 1, started_attempt=-1, done=frozenset())
-        state = replace(state, attempt_start_time=0.0, replacing=frozenset(), restart_reason="")
-    state = replace(state, start_time=0.0, next_attempt_time=0.0)
+            state = replace_state(
+                state, attempt=state.attempt + 1, started_attempt=-1, done=frozenset()
+            )
+        state = replace_state(
+            state, attempt_start_time=0.0, replacing=frozenset(), restart_reason=""
+        )
+    state = replace_state(state, start_time=0.0, next_attempt_time=0.0)
     was = view.previous.condition("Suspended")
     text = "spec.suspend is true; its pods are removed and made again when it is set to false"
     return Decision(
@@ -278,7 +283,7 @@ def _decide_after_failures(view: PaddleJobView) -> Decision | None:
         is_queued = bool(view.observed.job.metadata.label(names.KUEUE_QUEUE))
         history = restart.History(counted, is_queued)
         verdict = restart.decide_restart(failures, view.spec, history, view.settings)
-    view = replace(view, state=replace(state, counted_failures=counted))
+    view = replace(view, state=replace_state(state, counted_failures=counted))
     if verdict is None:
         return _ignore(view, failures)
     if isinstance(verdict, restart.FailJob):
@@ -329,7 +334,7 @@ def _was_healthy(view: PaddleJobView) -> bool:
 def _ignore(view: PaddleJobView, failures: tuple[Outcome, ...]) -> Decision:
     """failurePolicy says Ignore: these replicas count as finished."""
     done = view.state.done | {(o.role, o.index) for o in failures}
-    view = replace(view, state=replace(view.state, done=done))
+    view = replace(view, state=replace_state(view.state, done=done))
     notes = tuple(
         EventNote("Warning", "FailureIgnored", f"{o.label}: {o.why}; failurePolicy ignores it")
         for o in failures
@@ -340,7 +345,7 @@ def _ignore(view: PaddleJobView, failures: tuple[Outcome, ...]) -> Decision:
 
 
 def _fail(view: PaddleJobView, verdict: restart.FailJob) -> Decision:
-    state = replace(view.state, last_failure=_failure(verdict.culprit, view))
+    state = replace_state(view.state, last_failure=_failure(verdict.culprit, view))
     view = replace(view, state=state)
     return ending.fail(view, verdict.reason, messages.failure_text(verdict))
 
@@ -349,7 +354,7 @@ def _restart_replicas(view: PaddleJobView, verdict: restart.RestartReplicas) -> 
     """Only these pods again; the others go on."""
     state = view.state
     uids = frozenset(o.uid for o in verdict.replicas if o.uid)
-    state = replace(
+    state = replace_state(
         state,
         counted_failures=state.counted_failures + verdict.counted_failures,
         restarts=state.restarts + len(verdict.replicas),
@@ -376,7 +381,7 @@ def _restart_job(view: PaddleJobView, verdict: restart.RestartJob) -> Decision:
     text = messages.restart_text(verdict, view)
     state = view.state
     is_disruption = verdict.culprit.cause in DISRUPTIONS
-    state = replace(
+    state = replace_state(
         state,
         counted_failures=state.counted_failures + verdict.is_counted,
         restarts=state.restarts + 1,
@@ -389,7 +394,7 @@ def _restart_job(view: PaddleJobView, verdict: restart.RestartJob) -> Decision:
 
 def _next_attempt(view: PaddleJobView, text: str, reason: str, type_: str = "Normal") -> Decision:
     """Write the next attempt's number; the pods of this one are leftovers from then on."""
-    state = replace(
+    state = replace_state(
         view.state,
         attempt=view.state.attempt + 1,
         started_attempt=-1,

@@ -20,21 +20,24 @@ whether that attempt's gate was opened, how many failures counted, when the next
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from paddock.kube.objects import rfc3339, seconds
 from paddock.operator.indexes import read_indexes, write_indexes
 from paddock.operator.messages import unknown_fields_text
-from paddock.operator.spec import ROLES
+from paddock.operator.spec import ROLES, RoleName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from paddock.kube.objects import Meta
     from paddock.operator.decision import ObservedState
     from paddock.operator.outcome import Outcome
-    from paddock.operator.spec import JobSpec, RoleName
+    from paddock.operator.spec import JobSpec
 
     ConditionValue = tuple[bool, str, str]  # status, reason and message of a condition
     ConditionRule = Callable[["StatusInput", "ConditionValue | None"], "ConditionValue | None"]
@@ -59,33 +62,32 @@ class JobCondition:
     since: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerState:
-    """What the controller has to remember between two passes.
+class ControllerState(msgspec.Struct, frozen=True, rename="camel"):
+    """What the controller has to remember between two passes, by the names that the status has.
 
-    gate: the attempt whose gate was opened, -1 for none. counted: failures since the job was last
-    healthy. restarts, disruptions: of all time, for people. done: finished replicas of the attempt.
-    replacing: uids of pods that failed or were lost, were counted, and are to be made again alone.
-    rendezvous: where all elastic pods of the attempt meet, their PADDLE_MASTER. unknown: fields
-    that the API server left out of its pods.
+    started_attempt: the last whose pods could begin, -1 for none. counted_failures: since the job
+    was last healthy. restarts, disruptions: of all time, for people. done: finished replicas of the
+    attempt. replacing: uids of pods that failed or were lost, were counted, and are to be made
+    again alone. rendezvous: where all elastic pods of the attempt meet, their PADDLE_MASTER.
+    unknown_fields: those that the API server left out of its pods.
     """
 
     attempt: int = 0
     started_attempt: int = -1
     attempt_start_time: float = 0.0
     next_attempt_time: float = 0.0
+    restart_reason: str = ""
     counted_failures: int = 0
     restarts: int = 0
     disruptions: int = 0
     start_time: float = 0.0
     completion_time: float = 0.0
     host_port: int = 0
-    done: frozenset[tuple[RoleName, int]] = frozenset()
-    last_failure: Mapping[str, object] = field(default_factory=dict)
-    restart_reason: str = ""
+    last_failure: dict[str, object] = {}
     replacing: frozenset[str] = frozenset()
     rendezvous: str = ""
-    unknown: frozenset[str] = frozenset()
+    unknown_fields: frozenset[str] = frozenset()
+    done: frozenset[tuple[RoleName, int]] = frozenset()
 
     @property
     def failed_at(self) -> float:
@@ -93,8 +95,10 @@ class ControllerState:
         return _time(self.last_failure.get("finishedAt"))
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedStatus:
+replace_state = msgspec.structs.replace
+
+
+class ParsedStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The status as it was read. uids: of the pods that it names.
 
     is_pruned: the definition, one of paddle-operator's, keeps little of what we write.
@@ -105,10 +109,10 @@ class ParsedStatus:
     message: str = ""
     mode: str = ""
     observed_generation: int = 0
-    state: ControllerState = field(default_factory=ControllerState)
+    state: ControllerState = ControllerState()
     conditions: tuple[JobCondition, ...] = ()
-    roles: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    uids: Mapping[str, str] = field(default_factory=dict)
+    roles: dict[str, Mapping[str, object]] = {}
+    uids: dict[str, str] = {}
     is_pruned: bool = False
 
     def condition(self, type_: str) -> JobCondition | None:
@@ -132,37 +136,14 @@ def read_status(raw: object) -> ParsedStatus:
     roles: dict[str, Mapping[str, object]] = {
         r: found[r] for r in ROLES if isinstance(found.get(r), dict)
     }
-    done = frozenset(
+    done: frozenset[tuple[RoleName, int]] = frozenset(
         (role, index)
         for role in ROLES
         for index in read_indexes(_text(roles.get(role, {}).get("completedIndexes")))
     )
-    failure = found.get("lastFailure")
-    state = ControllerState(
-        attempt=_number(found.get("attempt")),
-        started_attempt=_number(found.get("startedAttempt"), -1),
-        attempt_start_time=_time(found.get("attemptStartTime")),
-        next_attempt_time=_time(found.get("nextAttemptTime")),
-        counted_failures=_number(found.get("countedFailures")),
-        restarts=_number(found.get("restarts")),
-        disruptions=_number(found.get("disruptions")),
-        start_time=_time(found.get("startTime")),
-        completion_time=_time(found.get("completionTime")),
-        host_port=_number(found.get("hostPort")),
-        done=done,
-        last_failure=failure if isinstance(failure, dict) else {},
-        restart_reason=_text(found.get("restartReason")),
-        replacing=_texts(found.get("replacing")),
-        rendezvous=_text(found.get("rendezvous")),
-        unknown=_texts(found.get("unknownFields")),
-    )
     return ParsedStatus(
-        phase=_text(found.get("phase")),
-        reason=_text(found.get("reason")),
-        message=_text(found.get("message")),
-        mode=_text(found.get("mode")),
-        observed_generation=_number(found.get("observedGeneration")),
-        state=state,
+        **_decode(ParsedStatus, found),
+        state=ControllerState(**_decode(ControllerState, found), done=done),
         conditions=_read_conditions(found.get("conditions")),
         roles=roles,
         uids={
@@ -173,6 +154,25 @@ def read_status(raw: object) -> ParsedStatus:
         },
         is_pruned=bool(found.get("phase")) and "attempt" not in found,
     )
+
+
+def _decode(shape: type[msgspec.Struct], raw: Mapping[str, object]) -> dict[str, Any]:
+    """The fields of a struct that a status has under the same name, by READERS."""
+    return {
+        field.name: READERS[field.type](raw.get(field.encode_name), field.default)
+        for field in FIELDS[shape]
+    }
+
+
+def _encode(state: ControllerState) -> dict[str, object]:
+    """The fields that are not empty, as they stand in a status."""
+    found: dict[str, object] = {}
+    for field in FIELDS[ControllerState]:
+        value = getattr(state, field.name)
+        if value not in (field.default, {}):
+            value = rfc3339(value) if isinstance(value, float) else value
+            found[field.encode_name] = sorted(value) if isinstance(value, frozenset) else value
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,21 +212,9 @@ def write_status(
         "reason": given.reason or None,
         "message": given.message[:MESSAGE_MAX] or None,
         "observedGeneration": job.generation,
+        **_encode(state),
         "attempt": state.attempt,
-        "startedAttempt": state.started_attempt if state.started_attempt >= 0 else None,
-        "attemptStartTime": _stamp(state.attempt_start_time),
-        "nextAttemptTime": _stamp(state.next_attempt_time),
-        "restartReason": state.restart_reason or None,
-        "countedFailures": state.counted_failures or None,
         "restarts": state.restarts,
-        "disruptions": state.disruptions or None,
-        "startTime": _stamp(state.start_time),
-        "completionTime": _stamp(state.completion_time),
-        "hostPort": state.host_port or None,
-        "lastFailure": dict(state.last_failure) or None,
-        "replacing": sorted(state.replacing) or None,
-        "rendezvous": state.rendezvous or None,
-        "unknownFields": sorted(state.unknown) or None,
         "conditions": _write_conditions(given, previous, job.generation, now),
     }
     pods = given.pods
@@ -303,8 +291,8 @@ def _valid(given: StatusInput, before: ConditionValue | None) -> ConditionValue 
     if given.mistake is not None:
         return False, *given.mistake
     warnings = given.spec.warnings if given.spec is not None else ()
-    if given.state.unknown:
-        warnings += (unknown_fields_text(given.state.unknown),)
+    if given.state.unknown_fields:
+        warnings += (unknown_fields_text(given.state.unknown_fields),)
     if warnings:  # what has no effect, or another one
         return True, "Warnings", "; ".join(warnings)
     return True, "Accepted", ""
@@ -409,11 +397,7 @@ def _read_conditions(raw: object) -> tuple[JobCondition, ...]:
     return tuple(found.values())
 
 
-def _stamp(at: float) -> str | None:
-    return rfc3339(at) if at else None
-
-
-def _time(raw: object) -> float:
+def _time(raw: object, default: float = 0.0) -> float:
     try:  # Times before 1970 are Go's time 0, or nonsense.
         return max(seconds(raw), 0.0) if isinstance(raw, str) else 0.0
     except (ValueError, OverflowError, OSError):  # a year that no clock has
@@ -430,9 +414,27 @@ def _list(raw: object) -> list[object]:
     return raw if isinstance(raw, list) else []
 
 
-def _texts(raw: object) -> frozenset[str]:
+def _texts(raw: object, default: object = None) -> frozenset[str]:
     return frozenset(filter(None, map(_text, _list(raw))))
 
 
-def _text(raw: object) -> str:
-    return raw if isinstance(raw, str) else ""
+def _text(raw: object, default: str = "") -> str:
+    return raw if isinstance(raw, str) else default
+
+
+def _map(raw: object, default: object = None) -> dict[str, object]:
+    return raw if isinstance(raw, dict) else {}
+
+
+# How a field of each type is read; one of another type stands elsewhere in a status.
+READERS: Mapping[Any, Callable[[object, Any], object]] = {
+    int: _number,
+    float: _time,  # RFC 3339
+    str: _text,
+    frozenset[str]: _texts,
+    dict[str, object]: _map,
+}
+FIELDS: Mapping[type[msgspec.Struct], list[msgspec.structs.FieldInfo]] = {
+    shape: [field for field in msgspec.structs.fields(shape) if field.type in READERS]
+    for shape in (ParsedStatus, ControllerState)
+}
