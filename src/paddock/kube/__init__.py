@@ -1,5 +1,10 @@
-"""Kubernetes behind a small interface: what is read of its objects, and the calls that are made.
+"""A Kubernetes client: the objects that are read, the calls that are made.
 
-objects.py: the slim shapes that are cached. client.py: the interface and its errors.
-http_client.py: the real thing. Tests have an API server in memory behind the same interface.
+client        KubeClient and Call, kinds of objects, KubeError
+connect       kubeconfig or the Pod's account; TLS, credentials, proxies
+http1         HTTP/1.1 as a transport of httpx2
+http_client   HttpClient: the KubeClient of a real API server
+objects       the slim shapes that are decoded and cached
+replies       decoders of lists, events of a watch and refusals
+resource      the path of a kind on the API server; needs the standard library only
 """

@@ -70,7 +70,7 @@ class KubeError(PaddockError):
 
     @property
     def is_of_ending_namespace(self) -> bool:
-        """Whether the namespace is being deleted: nothing new is taken, and soon nobody asks.
+        """True while the namespace is being deleted: the server takes nothing new in it.
 
         Source: the field of cause NamespaceTerminating, of the admission plugin NamespaceLifecycle.
         """
@@ -88,7 +88,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """One event of a watch. A "bookmark" carries a resourceVersion only."""
+    """An event of a watch. A "bookmark" carries a resourceVersion only."""
 
     kind: Literal["added", "modified", "deleted", "bookmark"]
     object: T
@@ -96,7 +96,7 @@ class Change(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to list or watch. namespace "": all of them."""
+    """A selection to list or watch. namespace "": all of them."""
 
     namespace: str = ""
     labels: str = ""
@@ -106,7 +106,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of an API server as a value; middleware measures, limits and passes it on.
+    """A call of an API server as a value; middleware measures, limits and passes it on.
 
     list: query, resource_version, rest. watch: query, resource_version, timeout_seconds. create:
     body (the manifest), dry_run, warn. patch: body (the change), kind. delete: uid, grace_seconds.

@@ -1,4 +1,4 @@
-"""Where the API server is and who we are: kubeconfig, or the Pod's own account.
+"""The address of the API server and our credentials: kubeconfig, or the Pod's own account.
 
 lightkube reads both and makes the TLS context. Two things are our own: the account's token, which
 the kubelet replaces before it expires, is read again every minute (lightkube reads it again only
@@ -73,15 +73,15 @@ def find_config(
         else:
             found = KubeConfig.from_file(path or DEFAULT_FILE).get(context or None)
     except FAULTS as error:
-        said = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         hint = (
             "set KUBECONFIG to one file; or write kubeconfig = FILE in a site of paddock submit,"
             " --kubeconfig FILE after paddock operator"
         )
-        if context and repr(context) in said:
+        if context and repr(context) in reason:
             hint = "kubectl config get-contexts lists them; --kubeconfig names another file"
         raise UsageError(
-            f"no cluster to talk to: {path or DEFAULT_FILE}: {said}", hint=hint
+            f"no cluster to talk to: {path or DEFAULT_FILE}: {reason}", hint=hint
         ) from error
     assert found is not None
     return found
@@ -112,7 +112,7 @@ def open_http(config: SingleConfig) -> httpx2.AsyncClient:
 
 
 def _goes_by_proxy(server: str) -> bool:
-    """Whether HTTPS_PROXY and its like say so. NO_PROXY may name networks, as Go reads it."""
+    """True where HTTPS_PROXY and its like say so. NO_PROXY may name networks, as Go reads it."""
     url = httpx2.URL(server)
     proxies = getproxies()
     if url.scheme not in proxies and "all" not in proxies:
@@ -167,7 +167,7 @@ class TokenFile(httpx2.Auth):
 
 
 def _as_v1beta1(plugin: UserExec) -> UserExec:
-    told = NameValue(name="KUBERNETES_EXEC_INFO", value=EXEC_INFO)
+    info = NameValue(name="KUBERNETES_EXEC_INFO", value=EXEC_INFO)
     return msgspec.structs.replace(
-        plugin, apiVersion=f"{EXEC_V1}beta1", env=[*(plugin.env or ()), told]
+        plugin, apiVersion=f"{EXEC_V1}beta1", env=[*(plugin.env or ()), info]
     )

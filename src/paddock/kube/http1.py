@@ -100,7 +100,7 @@ class Http1Transport(httpx2.AsyncBaseTransport):
 
 
 class Connection:
-    """One connection, which carries one request at a time."""
+    """A connection, which carries one request at a time."""
 
     def __init__(
         self, origin: Origin, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -53,7 +53,7 @@ NO_ANSWER = (
 
 
 def ignore(_: object) -> None:
-    """Nobody wants to know."""
+    """Drop a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class HttpClient(KubeClient):
             yield kept
 
     async def exec(self, namespace: str, pod: str, container: str, command: Sequence[str]) -> bytes:
-        """What a command prints that runs in a container. Raises KubeError, also where it fails.
+        """Run a command in a container and return its output. Raises KubeError where it fails, too.
 
         A WebSocket of which only answers are read; each begins with its channel: 1 is stdout, 3 the
         Status at the end. Source: RFC 6455, 5.2; kubernetes, pkg/util/remotecommand/constants.go.
@@ -154,13 +154,15 @@ class HttpClient(KubeClient):
                         found.setdefault(channel, bytearray()).extend(text)
                 if 3 in found and found[3].endswith(b"}"):
                     break
-        said = replies.read_object(dict, bytes(found.get(3, b"{}")), request.line)
-        if said.get("status") != "Success":
-            raise KubeError(f"{request.line}: {said.get('message', 'it ended early')}", status=500)
+        status = replies.read_object(dict, bytes(found.get(3, b"{}")), request.line)
+        if status.get("status") != "Success":
+            raise KubeError(
+                f"{request.line}: {status.get('message', 'it ended early')}", status=500
+            )
         return bytes(found.get(1, b""))
 
     async def serves(self, resource: Resource[Any]) -> bool:
-        """Whether the server knows this kind; everybody who is let in may ask."""
+        """True where the server knows this kind; every account may ask."""
         path = f"/apis/{resource.group}/{resource.version}" if resource.group else "/api/v1"
         request = _Request("GET", path, {})
         try:
@@ -217,8 +219,8 @@ class HttpClient(KubeClient):
         for header in response.headers.get_list("warning"):
             # RFC 7234, 5.5: 299 - "text"; the API server sends no date.
             _, _, text = header.partition('"')
-            for tell in filter(None, (self._options.warn, warn)):
-                tell(text.rpartition('"')[0].replace('\\"', '"') or header)
+            for report in filter(None, (self._options.warn, warn)):
+                report(text.rpartition('"')[0].replace('\\"', '"') or header)
 
     def _unreachable(self, request: _Request, error: Exception) -> KubeError:
         if isinstance(error, httpx2.ReadTimeout) and "watch" in request.params:
@@ -310,7 +312,7 @@ def _refused(request: _Request, response: httpx2.Response, text: bytes) -> KubeE
     return replies.read_refusal(response.status_code, text, request.line, wait)
 
 
-async def _lines(response: httpx2.Response, said: str) -> AsyncIterator[bytes]:
+async def _lines(response: httpx2.Response, request_line: str) -> AsyncIterator[bytes]:
     """The lines of a body. Not httpx' own: that splits at every Unicode line end, and JSON text
     may hold those (U+0085, U+2028). Raises KubeError when the body ends within a line."""
     kept: list[bytes] = []
@@ -325,6 +327,8 @@ async def _lines(response: httpx2.Response, said: str) -> AsyncIterator[bytes]:
         kept.append(last)
         size += len(last)
         if size > LINE_MAX:
-            raise KubeError(f"{said}: an event is longer than {LINE_MAX} bytes", reason="Malformed")
+            raise KubeError(
+                f"{request_line}: an event is longer than {LINE_MAX} bytes", reason="Malformed"
+            )
     if size:
-        raise KubeError(f"{said}: the connection ended within an event")
+        raise KubeError(f"{request_line}: the connection ended within an event")

@@ -1,4 +1,4 @@
-"""What is read of Kubernetes objects: slim shapes, since thousands of them are cached.
+"""Slim shapes of Kubernetes objects, since the operator caches thousands of them.
 
 Everything has a default: the API server leaves out what is empty, and the object of a bookmark
 carries a resourceVersion only. Times are RFC 3339 text, as they came; ``seconds`` reads them.
@@ -14,7 +14,7 @@ import msgspec
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False):
-    """Who owns an object; ``controller`` is true for the one that manages it."""
+    """An owner of an object; ``controller`` is true for the one that manages it."""
 
     uid: str = ""
     kind: str = ""
@@ -65,7 +65,7 @@ class Meta(msgspec.Struct, frozen=True):
 
 
 class KubeCondition(msgspec.Struct, frozen=True, gc=False):
-    """One condition of a pod, or of a PodGroup."""
+    """A condition of a pod, or of a PodGroup."""
 
     type: str = ""
     status: str = ""
@@ -106,7 +106,7 @@ class ContainerState(msgspec.Struct, frozen=True, gc=False):
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, gc=False):
-    """One container of a pod."""
+    """The status of a container of a pod."""
 
     name: str = ""
     ready: bool = False
@@ -122,7 +122,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodStatus(msgspec.Struct, frozen=True, gc=False):
-    """What the kubelet says of a pod."""
+    """The status of a pod, from its kubelet."""
 
     phase: str = ""
     reason: str | None = None

@@ -1,4 +1,4 @@
-"""What the API server's bytes mean: lists, events of a watch, and its refusals. Pure.
+"""Decoders of the API server's replies: lists, events of a watch, refusals. Pure.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/ and meta/v1 Status.
 """
@@ -86,37 +86,37 @@ _events = msgspec.json.Decoder(_Event)
 _statuses = msgspec.json.Decoder(_Status)
 
 
-def read_object(shape: type[T], text: bytes, asked: str) -> T:
-    """One object. asked: the call, for the message. Raises KubeError "Malformed"."""
+def read_object(shape: type[T], text: bytes, line: str) -> T:
+    """Decode an object. line: the request, for the message. Raises KubeError "Malformed"."""
     try:
         found: T = _decoder(shape).decode(text)
     except msgspec.DecodeError as error:
-        raise _malformed(asked, error) from error
+        raise _malformed(line, error) from error
     return found
 
 
-def read_page(shape: type[T], text: bytes, asked: str) -> Page[T]:
-    """A page of a list. Raises KubeError "Malformed"."""
+def read_page(shape: type[T], text: bytes, line: str) -> Page[T]:
+    """Decode a page of a list. Raises KubeError "Malformed"."""
     try:
         found: _List[T] = _decoder(_List[shape]).decode(text)  # type: ignore[valid-type]  # a value
     except msgspec.DecodeError as error:
-        raise _malformed(asked, error) from error
+        raise _malformed(line, error) from error
     return Page(found.items or (), found.metadata.resourceVersion, found.metadata.rest)
 
 
-def read_change(shape: type[T], line: bytes, asked: str) -> Change[T]:
-    """One line of a watch. Raises the KubeError that an ERROR event tells of, or "Malformed"."""
+def read_change(shape: type[T], data: bytes, line: str) -> Change[T]:
+    """Decode a line of a watch. Raises KubeError: that of an ERROR event, or "Malformed"."""
     try:
-        event = _events.decode(line)
+        event = _events.decode(data)
         if event.type not in CHANGES:
             status = _statuses.decode(event.object)
-            raise _refusal(status.code or 500, status, asked, 0.0)
+            raise _refusal(status.code or 500, status, line, 0.0)
         return Change(CHANGES[event.type], _decoder(shape).decode(event.object))
     except msgspec.DecodeError as error:
-        raise _malformed(asked, error) from error
+        raise _malformed(line, error) from error
 
 
-def read_refusal(status: int, text: bytes, asked: str, retry_after: str = "") -> KubeError:
+def read_refusal(status: int, text: bytes, line: str, retry_after: str = "") -> KubeError:
     """The error of an answer that is not 2xx. retry_after: that header, as it came.
 
     >>> body = b'{"kind":"Status","reason":"AlreadyExists","message":"pods \\\\"a\\\\" exists"}'
@@ -129,17 +129,17 @@ def read_refusal(status: int, text: bytes, asked: str, retry_after: str = "") ->
         found = _Status()
     if found.kind != "Status":
         excerpt = " ".join(text.decode("utf-8", "replace").split())[:EXCERPT_MAX]
-        found = _Status(message=f"{asked}: HTTP {status}: {excerpt or 'no text'}")
+        found = _Status(message=f"{line}: HTTP {status}: {excerpt or 'no text'}")
     # RFC 9110 allows a date too; the API server sends seconds.
     wait = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
-    return _refusal(status, found, asked, wait)
+    return _refusal(status, found, line, wait)
 
 
-def _refusal(code: int, status: _Status, asked: str, retry_after: float) -> KubeError:
+def _refusal(code: int, status: _Status, line: str, retry_after: float) -> KubeError:
     details = status.details or _Details()
     reason = REASONS.get(code, "Unknown") if status.reason in ("", "Gone") else status.reason
     error = KubeError(
-        status.message or f"{asked}: HTTP {code}",
+        status.message or f"{line}: HTTP {code}",
         status=code,
         reason=reason,
         causes=tuple((cause.field, cause.message) for cause in details.causes or ()),
@@ -149,5 +149,5 @@ def _refusal(code: int, status: _Status, asked: str, retry_after: float) -> Kube
     return error
 
 
-def _malformed(asked: str, error: Exception) -> KubeError:
-    return KubeError(f"{asked}: the answer makes no sense: {error}", reason="Malformed")
+def _malformed(line: str, error: Exception) -> KubeError:
+    return KubeError(f"{line}: the answer makes no sense: {error}", reason="Malformed")

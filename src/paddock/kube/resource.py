@@ -1,4 +1,4 @@
-"""Where an API server has the objects of a kind.
+"""The path of the objects of a kind on an API server.
 
 Needs the standard library only: a plan names them on a machine without the client's packages.
 """
@@ -15,7 +15,7 @@ Manifest = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
-    """One kind of object. shape: what its JSON is decoded into."""
+    """A kind of object. shape: the class that its JSON is decoded into."""
 
     group: str
     version: str

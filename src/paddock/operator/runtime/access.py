@@ -1,4 +1,4 @@
-"""Who may read /metrics, and the certificate it is served with.
+"""The authorizer of /metrics, and the certificate that it is served with.
 
 Whose token it is, and what they may do, is asked of the API server: a TokenReview, then a
 SubjectAccessReview for verb get of the path. Only by TLS, since a token that goes over a network

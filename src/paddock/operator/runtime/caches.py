@@ -95,7 +95,7 @@ class Caches:
             await reflector.synced.wait()
 
     def unsynced(self) -> list[str]:
-        """What is not known yet, one line each."""
+        """The kinds that are not listed yet, one line each."""
         waiting = {r.name for _, r in self._reflectors if not r.synced.is_set()}
         return [f"{kind} are not listed yet" for kind in sorted(waiting)]
 
@@ -108,7 +108,7 @@ class Caches:
         ]
 
     def is_served(self, kind: Kind) -> bool:
-        """Whether the cluster knows that kind."""
+        """True where the cluster knows that kind."""
         return any(r.is_served for k, r in self._reflectors if k == kind)
 
     async def seek(self) -> bool:
@@ -165,7 +165,7 @@ def host_port(job: PaddleJob) -> int:
 
 
 def _is_elastic(job: PaddleJob) -> bool:
-    """Whether the job asks for a changing number of workers; read_spec.py decides it for good."""
+    """True where the job asks for a changing number of workers; read_spec.py decides."""
     worker = field_of(job.spec, "worker")
     return (
         field_of(job.spec, "elastic") is not None
@@ -175,13 +175,13 @@ def _is_elastic(job: PaddleJob) -> bool:
 
 
 def holds_port(job: PaddleJob) -> bool:
-    """Whether no other job may have its host ports: until it has ended, and its pods with it."""
+    """True while no other job may have its host ports: until it and its pods have ended."""
     leaves_pods = field_of(job.spec, "cleanPodPolicy") == "Never"
     return host_port(job) > 0 and (leaves_pods or not is_over(job))
 
 
 def is_over(job: PaddleJob) -> bool:
-    """Whether it has ended for good."""
+    """True when the job has ended for good."""
     return has_ended(field_of(job.status, "phase"), field_of(job.status, "reason"))
 
 

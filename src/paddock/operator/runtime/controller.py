@@ -165,7 +165,7 @@ class Controller:
         self._aside.shutdown(wait=False, cancel_futures=True)
 
     def hung(self) -> list[str]:
-        """What does not go on, for the liveness probe."""
+        """Workers and watches that hang, for the liveness probe, one line each."""
         now = self._clock.monotonic()
         slow = [now - since for since in self._busy_since.values() if now - since > HUNG_SECONDS]
         found = [f"a worker is busy with one job for {seconds:.0f} s" for seconds in slow]
@@ -290,7 +290,7 @@ class Controller:
         self._plan_next(key, memory, decision, news)
 
     async def _decide(self, key: Key, observed: ObservedState) -> Decision | None:
-        """What to do; None when the thread is busy, and the job has to come again.
+        """Reconcile a job; None while the thread is busy, and the job has to come again.
 
         It is pure, so it does not matter where it is done, and nobody else acts on this job.
         """

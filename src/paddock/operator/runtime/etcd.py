@@ -1,4 +1,4 @@
-"""Where a namespace has its etcd: the Service of the documents' deploy/elastic/etcd.yaml.
+"""The address of a namespace's etcd: the Service of the documents' deploy/elastic/etcd.yaml.
 
 Asked for only when an elastic job chooses where its pods meet: what a job remembers of it for ever
 must be fresh.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ServicePort(msgspec.Struct, frozen=True, gc=False):
-    """One port of a Service."""
+    """A port of a Service."""
 
     port: int = 0
     name: str = ""

@@ -41,7 +41,7 @@ Same = tuple[str, str, str, str]  # (job's uid, type, reason, message)
 
 @dataclass(slots=True)
 class _Series:
-    """One Event and how often it was said. name: "" until it is written."""
+    """An Event and how often it was recorded. name: "" until it is written."""
 
     job: Meta
     note: EventNote

@@ -57,7 +57,7 @@ Ended = Literal["done", "conflict", "gone"]
 
 @dataclass
 class JobRecord:
-    """What is remembered of one job, by uid, while it lives and this process leads."""
+    """The memory of one job, by uid, while it lives and this process leads."""
 
     uid: str
     generation: int
@@ -176,7 +176,7 @@ class Executor:
             )
 
     def _is_current(self, job: PaddleJob) -> bool:
-        """Whether the job is still as wanted: not deleted, replaced, or changed by its user."""
+        """True while the job is still as observed: not deleted, replaced or changed."""
         now = self._stores["PaddleJob"].get((job.metadata.namespace, job.metadata.name))
         return (
             now is not None
@@ -186,7 +186,7 @@ class Executor:
         )
 
     async def _take(self, job: PaddleJob, memory: JobRecord, action: Action) -> None:
-        """One call. Raises KubeError after writing down the fault."""
+        """Make one call. Raises KubeError after noting the failed call."""
         try:
             if isinstance(action, Create) and action.dry_run:
                 await self._ask(job, action)

@@ -20,7 +20,7 @@ Token = tuple[What, str, str]  # (what was done, kind, name or uid)
 
 
 class Expectations:
-    """Of one job. Times are monotonic seconds."""
+    """The expectations of one job. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._expire_at: dict[Token, float] = {}

@@ -26,7 +26,7 @@ OF_ONE_OBJECT = ("AlreadyExists", OF_FORMER, "Conflict", "NotFound")
 
 
 def call_of(action: Action) -> tuple[Verb, Kind, str]:
-    """What makes two actions the same call."""
+    """The key of a call: verb, kind and name."""
     if isinstance(action, Create):
         return "create", action.kind, action.name
     return ("delete" if isinstance(action, Delete) else "patch"), action.kind, action.name
@@ -45,7 +45,7 @@ def told_apart(error: KubeError, owner: OwnerReference, job: str) -> KubeError:
 
 
 def is_yes(error: KubeError, *, is_there: bool) -> bool:
-    """Whether a pod that was only asked for would be taken in the place of ours of that name.
+    """True where the server would take the pod in the place of ours of that name (dry run).
 
     What is in it was looked at before; a quota counts the pod that is to go.
     """
@@ -53,7 +53,7 @@ def is_yes(error: KubeError, *, is_there: bool) -> bool:
 
 
 class FailedCalls:
-    """Of one job. due: monotonic seconds; a FailedCall's own times are those of the wall clock."""
+    """The failed calls of one job. due: monotonic seconds; a FailedCall has wall-clock times."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -89,7 +89,7 @@ class FailedCalls:
         self._open.pop(call_of(action), None)
 
     def release(self, call: tuple[Verb, Kind, str]) -> bool:
-        """What stood in the way of that call is gone: it need not wait. Whether it was refused."""
+        """Let that call be made at once, as its obstacle is gone; False where it had not failed."""
         known = self._open.get(call)
         if known is not None:
             self._open[call] = (known[0], 0.0)
@@ -101,7 +101,7 @@ class FailedCalls:
         self._open = {call: entry for call, entry in self._open.items() if call in wanted}
 
     def hold(self, action: Action, monotonic: float) -> bool:
-        """Whether the call must wait: its own turn has not come, or that of one like it.
+        """True while the call must wait: its own turn has not come, or that of one like it.
 
         What refused one pod (a quota, a webhook, a server that is busy) would refuse the next.
         """

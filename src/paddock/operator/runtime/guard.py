@@ -1,4 +1,4 @@
-"""What stands between the operator and the API server: the fence, rate and limits, measuring.
+"""Middleware between the operator and the API server: fence, rate, limits, retry, metrics.
 
 Its one rule: no write leaves without the fence being asked right before it is sent.
 """
@@ -41,7 +41,7 @@ class Fence:
 
     @property
     def is_open(self) -> bool:
-        """Whether a write may be sent now."""
+        """True while a write may be sent."""
         return self._clock.monotonic() < self.until
 
     def check(self) -> None:

@@ -42,7 +42,7 @@ def probe(problems: Callable[[], list[str]]) -> Callable[[], Answer]:
 
 
 def read_address(text: str, flag: str) -> tuple[str, int] | None:
-    """Where to listen; None for "0", which means nowhere. Raises UsageError.
+    """The address to listen on; None for "0", which means nowhere. Raises UsageError.
 
     >>> read_address(":8080", "-a"), read_address("[::1]:80", "-a"), read_address("0", "-a")
     (('', 8080), ('::1', 80), None)

@@ -276,7 +276,7 @@ class Installer:
                 )
 
     async def _has_jobs(self) -> bool:
-        """Whether people run jobs where the operator is: paddle-operator's documents said so."""
+        """True where people run jobs where the operator is: paddle-operator's documents said so."""
         query = Query(self._install.namespace, limit=1)
         try:
             return bool((await self._client.page(PADDLE_JOBS, query)).items)
@@ -455,7 +455,7 @@ def _name(manifest: Manifest) -> str:
 
 
 def _is_same(before: Meta, now: Meta, manifest: Manifest) -> bool:
-    """Whether applying it has changed nothing.
+    """True where applying the manifest has changed nothing.
 
     A controller that writes the status at the same time makes a new resourceVersion, too; whatever
     has a status counts its generations.

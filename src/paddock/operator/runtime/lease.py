@@ -89,7 +89,7 @@ class LeaderElector:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this process may write."""
+        """True while this process may write."""
         return self.fence.is_open
 
     async def run(self, work: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
@@ -210,7 +210,7 @@ class LeaderElector:
             self.fence.until = sent + RENEW_SECONDS
 
     async def _renew(self) -> bool:
-        """Whether the lease is ours still, and was renewed. Raises KubeError when unknown."""
+        """Renew; False where the lease is another's. Raises KubeError when unknown."""
         try:
             self._observe(await self._write(self.identity))
             return True

@@ -28,12 +28,12 @@ class Counter:
         self._counts: dict[Labels, float] = {} if labels else {(): 0.0}
 
     def add(self, *values: str) -> None:
-        """One more."""
+        """Count one."""
         if values in self._counts or len(self._counts) < SERIES_MAX:
             self._counts[values] = self._counts.get(values, 0.0) + 1.0
 
     def count(self, *values: str) -> float:
-        """What was counted so far."""
+        """The count so far."""
         return self._counts.get(values, 0.0)
 
     def lines(self) -> Iterator[str]:
@@ -70,7 +70,7 @@ class Histogram:
         self._sums: dict[Labels, float] = {}
 
     def observe(self, seconds: float, *values: str) -> None:
-        """One more."""
+        """Add a duration."""
         counts = self._counts.get(values)
         if counts is None:
             if len(self._counts) >= SERIES_MAX:
@@ -134,7 +134,7 @@ class Metrics:
         self._all.append(Gauge(name, text, ask, labels))
 
     def text(self) -> str:
-        """What /metrics answers."""
+        """The text that /metrics answers."""
         lines: list[str] = []
         for metric in self._all:
             lines.append(f"# HELP {metric.name} {metric.text}")

@@ -48,7 +48,7 @@ LATEST = ""  # at least as new as every write that was answered before
 
 
 class Reflector(Generic[T]):
-    """One list and watch. Its task is ``run``; the store has no other writer of that namespace.
+    """A list and watch. Its task is ``run``; the cache has no other writer of that namespace.
 
     first: the version of the first list, ANY or LATEST; every later list is LATEST, so that the
     store never goes back. is_optional: the kind may not be served. restarted: called for every
@@ -190,7 +190,7 @@ class Reflector(Generic[T]):
         self._version = metadata.resourceVersion or self._version
 
     async def _is_shown_again(self, meta: Meta) -> bool:
-        """Whether it is a pod that lost only the label by which it is seen: it gets that back.
+        """True for a pod that lost only the label by which it is seen: it gets that back.
 
         A watch calls both deleted, but a pod that is deleted has a deletionTimestamp. Raises
         KubeError where asking again may help: the watch begins anew, and tells of it again.
