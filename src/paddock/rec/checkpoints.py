@@ -39,7 +39,7 @@ ALL = 1 << 30  # checkpoints kept
 
 
 class CheckpointWriter(Protocol):
-    """Where checkpoints go."""
+    """A writer of checkpoints saves a model for a resume, and exports it for other programs."""
 
     def save(self, position: WorkerOffset) -> None:
         """Write one: the model, and the position that belongs to it."""
@@ -50,7 +50,7 @@ class CheckpointWriter(Protocol):
 
 @dataclass
 class SaveSchedule:
-    """Whether a checkpoint is due. now: seconds of a clock that never goes back."""
+    """The schedule says when a checkpoint is due. now: seconds of a clock that never goes back."""
 
     saving: Saving
     now: Callable[[], float]
@@ -125,7 +125,7 @@ def link(checkpoint: str, directory: str) -> None:
 
 
 def _old(target: Path) -> Path:
-    """Where a checkpoint waits while another one takes its name."""
+    """The path at which a checkpoint waits while another one takes its name."""
     return target.with_name(f".{target.name}.old")
 
 
@@ -139,7 +139,7 @@ def names(directory: str) -> list[str]:
 
 
 def has_latest(directory: str) -> bool:
-    """Whether a run has saved into a directory."""
+    """True if a run has saved into a directory."""
     return Path(directory, LATEST).is_file()
 
 
@@ -155,7 +155,7 @@ def latest(path: str) -> str:
 
 
 def write_state(directory: str, state: dict[str, Any]) -> None:
-    """What belongs to a checkpoint besides the model: whose it is, and where its data goes on."""
+    """The state of a checkpoint besides its model: whose it is, and where its data goes on."""
     Path(directory, STATE).write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
 
 
@@ -207,7 +207,7 @@ class DiskCheckpoints:
         self._newest = write(str(saving.directory), name, saving.keep, fill)
 
     def export(self, epoch: int) -> None:
-        """What a plain program loads."""
+        """Writes the files that a program without Paddock loads."""
         directory = self.run.saving.export_directory
         if directory is None:
             return
@@ -298,12 +298,12 @@ class PassCheckpoints:
             file.write(json.dumps(told) + "\n")
 
     def export(self, epoch: int) -> None:
-        """What a plain program loads."""
+        """Writes the files that a program without Paddock loads."""
         self.inner.export(epoch)
 
 
 def gives_up(accessor: ps.AccessorSpec) -> bool:
-    """Whether shrink does anything.
+    """True if a shrink removes or decays rows of such a table.
 
     >>> gives_up(ps.AccessorSpec()), gives_up(ps.AccessorSpec(ttl_seconds=86400))
     (False, True)
@@ -312,7 +312,7 @@ def gives_up(accessor: ps.AccessorSpec) -> bool:
 
 
 def can_build_on(directory: str) -> bool:
-    """Whether a delta may follow: there is a checkpoint, and its chain is not too long."""
+    """True if a delta may follow: there is a checkpoint, and its chain is not too long."""
     if latest_name(Path(directory)) is None:
         return False
     return len(list(open_checkpoint(directory).bases())) + 2 < CHAIN_MAX

@@ -118,7 +118,7 @@ class DataParallelWorkers(SingleWorker):
         self._step, self._positions = -1, dict[str, WorkerOffset]()
 
     def start(self, choose: Callable[[], WorkerOffset | None]) -> WorkerOffset | None:
-        """What it chooses. Raises PaddockError where the copies are not alike."""
+        """The offset that `choose` returns. Raises PaddockError where the copies are not alike."""
         position = choose()
         digests = self.group.gather(self.tables.digest())
         if any(one != digests[0] for one in digests):
@@ -129,12 +129,12 @@ class DataParallelWorkers(SingleWorker):
         return position
 
     def after_step(self, position: WorkerOffset) -> None:
-        """Where the first worker has asked, all say where they are."""
+        """All workers exchange their offsets when the first worker has asked for a checkpoint."""
         if self.tables.is_asked:
             self._gather(position)
 
     def is_even(self, position: WorkerOffset) -> bool:
-        """Whether all have said where they are; if not they are asked to."""
+        """True if all have exchanged offsets at this step; else the next exchange asks for them."""
         self.tables.asks = self._step != position["step"]
         return not self.tables.asks
 
@@ -145,7 +145,7 @@ class DataParallelWorkers(SingleWorker):
         self._gather(position)
 
     def positions(self, position: WorkerOffset) -> dict[str, WorkerOffset]:
-        """Of all workers, as they were told last."""
+        """The offsets of all workers, as they were exchanged last."""
         return self._positions
 
     def total(self, kind: str, number: int, counts: NDArray[np.float64]) -> NDArray[np.float64]:

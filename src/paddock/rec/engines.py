@@ -52,7 +52,7 @@ def command(recipe: Recipe, request: RecArgs, config: str, python: str) -> Comma
 
 
 def trains_here(recipe: Recipe, request: RecArgs) -> bool:
-    """Whether the process that was given the command is itself the worker."""
+    """True if the process that was given the command is itself the worker."""
     # A cluster without -b passes only inside of one (config/resolve.py).
     is_inside = recipe.engine is EngineKind.CLUSTER and recipe.cluster.backend is None
     return recipe.engine is EngineKind.SINGLE or request.role == "WORKER" or is_inside
@@ -61,7 +61,7 @@ def trains_here(recipe: Recipe, request: RecArgs) -> bool:
 def worker_words(request: RecArgs, model: str) -> list[str]:
     """The words of the worker program.
 
-    >>> worker_words(Request("c.yaml", options=(("epochs", "2"),), evaluate=True), "c.yaml")
+    >>> worker_words(RecArgs("c.yaml", options=(("epochs", "2"),), evaluate=True), "c.yaml")
     ['-m', 'c.yaml', '-o', 'epochs=2', '--evaluate']
     """
     found = ["-m", model]
@@ -71,7 +71,7 @@ def worker_words(request: RecArgs, model: str) -> list[str]:
 
 
 def threads_of(recipe: Recipe) -> int:
-    """Of each worker: the most that a run says."""
+    """Threads of each worker: the most that a run asks for."""
     return max((run.strategy.threads for run in recipe.runs), default=1)
 
 
@@ -147,7 +147,7 @@ def _submit(recipe: Recipe, request: RecArgs, config: str) -> list[str]:
 
 
 def have_own_pods(cluster: Cluster) -> bool:
-    """Whether servers and workers have pods of their own, which an attempt makes anew."""
+    """True if servers and workers have pods of their own, which an attempt makes anew."""
     form = cluster.options.get("form")
     if form is None and (pairs := str(cluster.options.get("site", "")).split(",")[1:]):
         form = dict(pair.partition("=")[::2] for pair in pairs).get("form")

@@ -1,4 +1,4 @@
-"""What the training loop asks of a model, whatever its framework and contract. Types only.
+"""A learner trains one model for the training loop, whatever its framework and kind. Types only.
 
 The loop (`loop.py`) knows batches, epochs, lines and saving; a Learner knows one model: forward,
 backward, update (here or on the servers), and its state. There are three: the bundled models'
@@ -92,7 +92,7 @@ class Learner(Protocol):
         """Ask for the rows of the next batch while this one computes; may do nothing."""
 
     def train(self, batch: Any) -> Mapping[str, float]:
-        """One step: loss and other numbers to print. Metrics are updated."""
+        """Trains one step; returns loss and other numbers to print. Metrics are updated."""
 
     def evaluate(self, batch: Any) -> Mapping[str, float]:
         """Forward only; metrics are updated."""

@@ -118,7 +118,7 @@ def evaluate(
 
 
 class EpochTotals(NamedTuple):
-    """Of all workers. numbers: loss and metrics over so many examples, which took so many seconds.
+    """The totals of all workers. numbers: loss and metrics over `examples`, which took `seconds`.
     before: examples of the epoch that workers trained before they were restarted.
     """
 
@@ -132,7 +132,7 @@ def sum_over_workers(
     group: WorkerGroup, learner: Learner, kind: str, number: int,
     losses: float, examples: int, before: int = 0, seconds: float = 0.0,
 ) -> EpochTotals | None:  # fmt: skip
-    """What all workers' counts add up to, as no mean of their values would be; None where nobody
+    """The totals of all workers' counts, which no mean of their values gives; None where nobody
     had an example. losses: NaN of a model without.
     """
     import numpy as np
@@ -157,7 +157,7 @@ def values(learner: Learner) -> dict[str, float]:
 
 
 def exports(run: TrainingRun, epoch: int) -> bool:
-    """Whether an export is due after an epoch."""
+    """True if an export is due after an epoch."""
     saving = run.saving
     if saving.export_directory is None:
         return False
@@ -182,7 +182,7 @@ def _ahead(items: Iterator[SourceBatch], learner: Learner) -> Iterator[SourceBat
 def _batch(
     learner: Learner, item: SourceBatch, name: str, epoch: int, number: int
 ) -> Mapping[str, float]:
-    """One batch trained. Raises PaddockError that says which, whatever is wrong with it."""
+    """Trains one batch. Raises PaddockError that names the batch, whatever is wrong with it."""
     where = f"run {name!r}, batch {number} of epoch {epoch}"
     try:
         found = learner.train(item.batch)

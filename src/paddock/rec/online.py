@@ -46,17 +46,17 @@ class Online:
 
     @property
     def splits(self) -> int:
-        """Of a day."""
+        """The number of splits of a day."""
         return DAY_MINUTES // self.interval
 
     @property
     def passes(self) -> int:
-        """Of a day."""
+        """The number of passes of a day."""
         return -(-self.splits // self.per_pass)
 
     @property
     def numbers(self) -> list[int]:
-        """Of all passes, rising."""
+        """Numbers of all passes, rising."""
         return [
             (day - EPOCH).days * self.passes + one
             for day in self.days
@@ -68,15 +68,15 @@ class Online:
         return self._names(number)[0]
 
     def directories(self, root: str, number: int) -> list[str]:
-        """Where the data of a pass lies."""
+        """The directories with the data of a pass."""
         return [f"{root.rstrip('/')}/{name}" for name in self._names(number)]
 
     def is_last_of_day(self, number: int) -> bool:
-        """Whether the day ends with this pass."""
+        """True if the day ends with this pass."""
         return number % self.passes == self.passes - 1
 
     def is_due(self, number: int) -> bool:
-        """Whether a checkpoint is made behind this pass."""
+        """True if a checkpoint is made behind this pass."""
         is_counted = (number % self.passes + 1) % self.checkpoint_every == 0
         return is_counted or self.is_last_of_day(number)
 

@@ -25,7 +25,7 @@ class _Kind:
         self.order = state[1]
 
     def dtype(self) -> np.dtype[Any]:
-        """Of numbers; raises ValueError for others."""
+        """The dtype of an array of numbers; raises ValueError for others."""
         found = np.dtype(str(self.code))
         if found.kind not in "biufc":
             raise ValueError(f"an array of {found}")

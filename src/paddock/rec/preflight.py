@@ -25,7 +25,7 @@ LINES_MAX = 100
 
 
 def preflight(recipe: Recipe) -> list[str]:
-    """What is odd about the data. Raises UsageError with all problems."""
+    """Warnings about the data. Raises UsageError with all problems."""
     has_servers = recipe.engine is not EngineKind.SINGLE and recipe.cluster.servers > 0
     refused = [no for run in recipe.runs if (no := not_dynamic(run, has_servers=has_servers))]
     if refused:

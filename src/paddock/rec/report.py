@@ -109,7 +109,7 @@ def print_line(line: str) -> None:
 
 
 def printer_of(worker: int) -> Callable[[str], None]:
-    """Who says what all workers would."""
+    """A function that prints lines in worker 0, and drops them in others, which have the same."""
     return print_line if worker == 0 else lambda line: None
 
 

@@ -28,7 +28,7 @@ READY = ".ready"  # paddock.ps.adapters.dense: of a table that a table has besid
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where all workers of a job were. ats: their sources', in order; None: all of the epoch.
+    """The point at which all workers of a job were. ats: of their sources, in order; None: all
     trained: batches and examples of the epoch, of all of them.
     """
 
@@ -39,7 +39,7 @@ class ResumePoint:
 
 
 def resume_point(positions: Mapping[str, Mapping[str, Any] | None]) -> ResumePoint:
-    """Of a checkpoint's positions, by worker.
+    """The resume point of a checkpoint's positions, by worker.
 
     Nobody begins an epoch before all have ended the one before: so who is an epoch behind has
     nothing left of it, and has not begun the next.
@@ -61,7 +61,7 @@ def resume_point(positions: Mapping[str, Mapping[str, Any] | None]) -> ResumePoi
 
 
 def is_leased(at: object) -> bool:
-    """Whether a source's position is of chunks that were leased: `assignment: dynamic`.
+    """True if a source's position is of chunks that were leased: `assignment: dynamic`.
 
     >>> is_leased({"pass": 0, "open": [[7, 512]]}), is_leased({"chunk": 1, "done": 5})
     (True, False)
@@ -150,8 +150,10 @@ def check_state(
 
 
 class RunStart:
-    """Of one run, for one of its workers; `load` is called before its model is opened, `choose`
-    afterwards, and neither where an earlier life of this worker has begun.
+    """The start of a run for one of its workers.
+
+    `load` is called before its model is opened, `choose` afterwards, and
+    neither where an earlier incarnation of this worker has begun.
     """
 
     def __init__(
@@ -163,7 +165,7 @@ class RunStart:
 
     @property
     def is_leased(self) -> bool:
-        """Whether the servers give out the data, and know how far that is."""
+        """True if the servers lease the data, and know how far that is."""
         return self.run.reading is not None and self.run.reading.assignment == "dynamic"
 
     def load(self) -> int | None:
@@ -193,7 +195,7 @@ class RunStart:
         return cut.epoch
 
     def _tell_afresh(self) -> None:
-        """Who asks to resume may have named another directory; and what a restart has lost."""
+        """Lines tell a user that nothing is resumed, and what a restart has lost."""
         if self.attempt and self.client is not None:
             self.say(
                 f"attempt {self.attempt} begins at batch 0: the servers' tables are new; "
@@ -209,7 +211,7 @@ class RunStart:
             )
 
     def choose(self, learner: Learner, source: Source) -> WorkerOffset | None:
-        """Where this worker goes on; None: from the beginning. Raises UsageError."""
+        """The offset at which this worker goes on; None: the beginning. Raises UsageError."""
         if self.client is None:
             return self._choose_alone(learner, source)
         checkpoint = self._resumed()
@@ -224,7 +226,7 @@ class RunStart:
         return None
 
     def _told(self, client: ps.Client) -> WorkerOffset:
-        """What the servers have of this worker by a checkpoint that only worker 0 sees.
+        """The offset that servers have of this worker by a checkpoint that only worker 0 sees.
 
         Raises UsageError when there is nothing, or its data are to be dealt anew.
         """
@@ -314,7 +316,7 @@ def _own(held: Mapping[str, Any]) -> WorkerOffset:
 
 
 def is_of_servers(path: str) -> bool:
-    """Whether this is a checkpoint of servers, or a directory of them."""
+    """True if this is a checkpoint of servers, or a directory of them."""
     return (Path(path) / MANIFEST).is_file() or any(Path(path).glob(f"step-*/{MANIFEST}"))
 
 

@@ -1,4 +1,4 @@
-"""What is to be run, as typed values: the same for all generations of config.yaml. Pure.
+"""A recipe holds all that is to be run, alike for all generations of config.yaml. Pure.
 
 `paddock.rec.config` makes a Recipe from files and flags; `engines` turns it into a command of
 `paddock launch` or `paddock submit`; the worker program carries out its runs, in order.
@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class EngineKind(Enum):
-    """Where a recipe runs."""
+    """The place where a recipe runs."""
 
     SINGLE = "single"  # one process, no servers
     LOCAL_CLUSTER = "local_cluster"  # servers and workers on this machine
@@ -20,14 +20,14 @@ class EngineKind(Enum):
 
 
 class Task(Enum):
-    """What a run does."""
+    """The task of a run."""
 
     TRAIN = "train"
     EVALUATE = "evaluate"
 
 
 class ModelKind(Enum):
-    """What the model's folder has."""
+    """The kind of a model, by the files of its folder."""
 
     BUNDLED = "bundled"  # model.py with a description for torch and Paddle, of ours
     DYGRAPH = "dygraph"  # PaddleRec 2.x: dygraph_model.py with DygraphModel
@@ -36,7 +36,7 @@ class ModelKind(Enum):
 
 @dataclass(frozen=True)
 class Reading:
-    """Where examples come from and how they become batches.
+    """A reading of data: where examples come from, and how they become batches.
 
     paths: files, directories, globs or fsspec URLs. reader: a user's .py, or the name of a format
     (`slots`, `criteo`, `csv`, `parquet`). sparse_slots: in the file's order, the label first.
@@ -87,7 +87,7 @@ class StrategySpec:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """One training or evaluation.
+    """A training or an evaluation.
 
     config: every key of the file, flat and dotted, as PaddleRec 2.x models read it.
     hyper: `hyper_parameters` alone, names without the prefix.

@@ -41,7 +41,9 @@ LEFT = "left"  # [[worker, workers, position], ...]: a position of what was take
 
 
 def reshard(positions: Sequence[Any], worker: int, workers: int) -> dict[str, list[list[Any]]]:
-    """What this worker takes over. positions: of those before, in order; None: all of a share.
+    """The shares that this worker takes over.
+
+    positions: of the workers before, in order; None: a whole share.
 
     >>> reshard([{"chunk": 4}, None, {"chunk": 2}], 0, 2)
     {'left': [[0, 3, {'chunk': 4}], [2, 3, {'chunk': 2}]]}
@@ -78,7 +80,7 @@ class ReshardedSource:
 
 
 def stream_name(run: int) -> str:
-    """What the dispatcher calls the data of a run. run: which of the recipe's, from 0."""
+    """The dispatcher's name of the data of a run. run: which of the recipe's, from 0."""
     return f"rec.{run}"
 
 
@@ -248,7 +250,7 @@ def ready(directory: str, done_file: str) -> list[str] | None:
 
 
 def best(reading: Reading, numbers: Mapping[str, float]) -> str:
-    """What is known of the best that a model can do on generated data."""
+    """A note of the best score that a model can reach on generated data."""
     for manifest in _manifests(reading):
         facts = manifest.facts if manifest is not None else {}
         for name, fact in (("auc", "bayes_auc"), ("accuracy", "best_accuracy")):
@@ -258,7 +260,7 @@ def best(reading: Reading, numbers: Mapping[str, float]) -> str:
 
 
 def examples(reading: Reading) -> int:
-    """Of all workers in an epoch; 0 where not all of the data has a manifest."""
+    """The number of examples of all workers in an epoch; 0 where data has no manifest."""
     found = list(_manifests(reading))
     if None in found:
         return 0

@@ -85,7 +85,7 @@ def _fail(error: PaddockError) -> int:
 
 
 def kept(runs: Sequence[TrainingRun]) -> str:
-    """Where training that was stopped can go on."""
+    """A sentence that tells where training that was stopped can go on."""
     for run in reversed(runs):
         where = run.saving.directory
         if run.task is Task.TRAIN and where and checkpoints.has_latest(where):
@@ -112,7 +112,7 @@ def of_one_strategy(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
 
 
 def carry_out(run: TrainingRun, number: int = 0) -> Mapping[str, float]:
-    """One run, alone or as a worker of a job with servers. number: of the recipe's, from 0."""
+    """Carries out a run, alone or as a worker of several. number: of the recipe's, from 0."""
     run = with_epochs(run)
     report = TrainingReport(sys.stdout, run.print_interval, time.monotonic)
     online = online_of(run.config, run.name) if run.task is Task.TRAIN else None
@@ -150,7 +150,7 @@ def carry_out(run: TrainingRun, number: int = 0) -> Mapping[str, float]:
 
 
 def _nothing(line: str) -> None:
-    """Of an online run: it always resumes, and who begins has nothing to."""
+    """An online run prints no line about resuming: it always does, or has nothing to resume."""
 
 
 @contextmanager
@@ -166,7 +166,7 @@ def _connected(run: TrainingRun) -> Iterator[ps.Client | None]:
 
 @contextmanager
 def _copied(run: TrainingRun, client: ps.Client | None) -> Iterator[DataParallelTables | None]:
-    """What several workers without servers share; None with servers, and for one worker."""
+    """Tables that several workers without servers share; None with servers, and for one worker."""
     workers = int(os.environ.get(WORKERS) or 1)
     if client is not None or workers == 1:
         yield None

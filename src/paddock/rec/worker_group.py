@@ -1,4 +1,4 @@
-"""What the workers of a run do together: begin, end an epoch, add up metrics, know where each is.
+"""A worker group begins, ends an epoch, adds up metrics and knows where each worker is.
 
 Without servers there is one worker and nothing to agree on (`SingleWorker`). With servers
 (`PsWorkers`) all goes through them: no port, no process more.
@@ -41,7 +41,7 @@ WorkerOffset = dict[str, Any]
 
 
 def beginning(epoch: int, step: int) -> WorkerOffset:
-    """Where nothing of an epoch was trained."""
+    """The offset at which nothing of an epoch was trained."""
     return {"epoch": epoch, "step": step, "at": None, "batches": 0, "examples": 0}
 
 
@@ -52,7 +52,7 @@ class WorkerGroup(Protocol):
     workers: int
 
     def is_over(self) -> bool:
-        """Whether an earlier life of this worker has finished the run."""
+        """True if an earlier incarnation of this worker has finished the run."""
 
     def finish(self) -> None:
         """This worker is through with the run."""
@@ -63,11 +63,12 @@ class WorkerGroup(Protocol):
         """
 
     def has_resumed(self) -> bool:
-        """Whether that worker has loaded a checkpoint of this run, to go on from it."""
+        """True if worker 0 has loaded a checkpoint of this run, to go on from it."""
 
     def start(self, choose: Callable[[], WorkerOffset | None]) -> WorkerOffset | None:
-        """Where this worker goes on; None: from the beginning. What it chooses, or, where an
-        earlier life has begun, where that was.
+        """The offset at which this worker goes on; None: the beginning.
+
+        It is that of `choose`, or of an earlier incarnation that has begun.
         """
 
     def before_step(self, position: WorkerOffset) -> None:
@@ -77,13 +78,16 @@ class WorkerGroup(Protocol):
         """The batch that was trained ends at `position`."""
 
     def is_even(self, position: WorkerOffset) -> bool:
-        """Whether a checkpoint may be made here: all that was learned is with the servers."""
+        """True if a checkpoint may be made here: all that was learned is with the servers."""
 
     def end_epoch(self, position: WorkerOffset) -> None:
         """Wait until all have trained their batches of the epoch."""
 
     def total(self, kind: str, number: int, counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sum over all workers; all call it with the same kind and rising numbers."""
+        """The sum over all workers; all call with the same kind and rising numbers.
+
+        counts: (n,) float64, as the result.
+        """
 
     def meet(self, kind: str, number: int) -> None:
         """Wait for all; they come with the same kind and rising numbers, from 0."""
@@ -93,44 +97,44 @@ class WorkerGroup(Protocol):
 
 
 class SingleWorker:
-    """One worker, no servers."""
+    """A worker alone, without servers."""
 
     worker: int = 0
     workers: int = 1
 
     def is_over(self) -> bool:
-        """There is no earlier life."""
+        """A single worker has no earlier incarnation."""
         return False
 
     def finish(self) -> None:
-        """Nobody to tell."""
+        """A single worker tells no other."""
 
     def prepare(self, load: Callable[[], int | None]) -> None:
-        """Nothing to share."""
+        """A single worker shares nothing."""
 
     def has_resumed(self) -> bool:
-        """It loads for itself."""
+        """A single worker loads for itself."""
         return False
 
     def start(self, choose: Callable[[], WorkerOffset | None]) -> WorkerOffset | None:
-        """There is no earlier life."""
+        """A single worker has no earlier incarnation."""
         return choose()
 
     def before_step(self, position: WorkerOffset) -> None:
-        """Nobody to tell."""
+        """A single worker tells no other."""
 
     def after_step(self, position: WorkerOffset) -> None:
-        """Nobody to tell."""
+        """A single worker tells no other."""
 
     def is_even(self, position: WorkerOffset) -> bool:
         """Always."""
         return True
 
     def end_epoch(self, position: WorkerOffset) -> None:
-        """Nobody to wait for."""
+        """A single worker waits for no other."""
 
     def positions(self, position: WorkerOffset) -> dict[str, WorkerOffset]:
-        """Of all workers, by number, as a checkpoint of servers has them."""
+        """Offsets of all workers, by number, as a checkpoint of servers has them."""
         return {"0": {**position, "workers": 1}}
 
     def total(self, kind: str, number: int, counts: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -138,7 +142,7 @@ class SingleWorker:
         return counts
 
     def meet(self, kind: str, number: int) -> None:
-        """Nobody to wait for."""
+        """A single worker waits for no other."""
 
     def save(self, directory: str, keep: int, mode: str = "full") -> str:
         """There are no servers."""
@@ -241,13 +245,13 @@ class PsWorkers:
             self._note(position)
 
     def after_step(self, position: WorkerOffset) -> None:
-        """Where pushes are applied at once it travels behind them; in geo behind an exchange."""
+        """The offset travels behind pushes that are applied at once, in geo behind an exchange."""
         self._open = None if self.is_even(position) else position
         if not self.is_sync and self._open is None:
             self._note(position)
 
     def keep(self, *, wanted: bool) -> bool:
-        """Whether all that was noted is kept for good. wanted: do what can be done for it."""
+        """True if all committed offsets are durable. wanted: do what can be done for it."""
         if self.is_sync:
             return self.client.open_step > self._noted_at
         if wanted:

@@ -1,1 +1,8 @@
-"""Where a worker's batches come from: formats and users' readers, here or in processes."""
+"""Readers make a worker's batches: of formats and users' code, in threads or processes.
+
+build        a Reading -> a source of batches: its format, its files
+source       the batches of an epoch, from chunks; the offset of each is exact
+read_ahead   chunks are parsed ahead, in threads or processes, in their order
+pipe         `pipe_command`, a filter between the data and the parser
+paddlerec    users' reader.py of PaddleRec, and the modules that it imports
+"""

@@ -93,7 +93,7 @@ def make_source(
 
 
 def chunks_of(reading: Reading, place: WorkerRank) -> Sequence[Chunk]:
-    """Of the files that are a worker's; all, where they are leased one by one."""
+    """Chunks of the files that are a worker's; all files, where chunks are leased one by one."""
     files = find_files(reading.paths)
     if reading.assignment == "dynamic":
         return Chunks(files, CHUNK_BYTES)
@@ -101,5 +101,5 @@ def chunks_of(reading: Reading, place: WorkerRank) -> Sequence[Chunk]:
 
 
 def _is_random() -> bool:
-    """Whether hash() of a text is another one in each process."""
+    """True if hash() of a text is another one in each process."""
     return os.environ.get("PYTHONHASHSEED", "random") in ("", "random")

@@ -50,7 +50,7 @@ class MultiSlotDataGenerator:
 
 
 class PaddleRecEnvs:
-    """What `envs` of PaddleRec looks up: keys of config.yaml, whichever generation wrote it.
+    """The values that `envs` of PaddleRec looks up: keys of config.yaml of any generation.
 
     >>> PaddleRecEnvs({"train.model.hyper_parameters.dim": 9}).find("hyper_parameters.dim")
     9
@@ -89,7 +89,7 @@ class PaddleRecEnvs:
 
 
 def calls_hash(source: str) -> bool:
-    """Whether it calls Python's hash(), whose numbers for texts differ from process to process.
+    """True if it calls Python's hash(), whose numbers for texts differ from process to process.
 
     >>> calls_hash("i = hash(text) % 10"), calls_hash("i = stable_hash(text)")
     (True, False)
@@ -102,7 +102,7 @@ def calls_hash(source: str) -> bool:
 
 @contextmanager
 def reader_packages(path: str, config: Mapping[str, object]) -> Iterator[None]:
-    """What a reader's file wants of old packages is there; afterwards it is not."""
+    """The old packages that a reader's file imports are there; afterwards they are not."""
     wanted = imports(ast.parse(read_source(path)))
     if any(not _stands_in(name) for name in wanted if name.split(".")[0] == "paddle"):
         # It needs Paddle itself; only what Paddle has no more, or does otherwise, is stood in for.
@@ -154,12 +154,12 @@ def standing_in(modules: Mapping[str, Mapping[str, Any]], directory: str) -> Ite
 
 
 def _stands_in(name: str) -> bool:
-    """Whether the stand-ins are all of Paddle that an import of that name needs."""
+    """True if the stand-ins are all of Paddle that an import of that name needs."""
     return name != "paddle" and any(_is_part(name, module) for module in GENERATORS)
 
 
 def _is_part(name: str, module: str) -> bool:
-    """Whether a name that is imported is the module, above it, or in it."""
+    """True if a name that is imported is the module, above it, or in it."""
     return f"{module}.".startswith(f"{name}.") or name.startswith(f"{module}.")
 
 
@@ -179,7 +179,7 @@ def read_source(path: str) -> str:
 
 
 def accepts(function: Callable[..., Any], count: int) -> bool:
-    """Whether it can be called with so many arguments."""
+    """True if it can be called with so many arguments."""
     with suppress(TypeError):
         inspect.signature(function).bind(*range(count))
         return True
@@ -212,7 +212,7 @@ class LegacyFormat:
 
     @property
     def uses_hash(self) -> bool:
-        """Whether its ids are the same only where PYTHONHASHSEED is."""
+        """True if its ids are the same only where PYTHONHASHSEED is."""
         try:
             return calls_hash(read_source(self.path))
         except SyntaxError:

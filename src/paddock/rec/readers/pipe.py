@@ -26,7 +26,7 @@ STDERR_BYTES = 2000
 
 @dataclass(frozen=True)
 class PipeFormat:
-    """What a command makes of the data. names: the slots in the order it writes them."""
+    """The examples that a command makes of data. names: the slots in the order it writes them."""
 
     command: str
     names: tuple[str, ...]

@@ -30,7 +30,7 @@ UNIT_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Unit:
-    """What is read at a time. chunk: the number of the chunk that it is of."""
+    """A part of a chunk that is read at a time. chunk: the number of that chunk."""
 
     chunk: int
     part: Chunk
@@ -191,7 +191,7 @@ def serve(form: Format, pipe: Connection) -> None:
 
 
 class Child:
-    """One process that reads."""
+    """A child process that reads units."""
 
     def __init__(self, number: int, form: Format) -> None:
         self.number = number

@@ -79,7 +79,7 @@ class ChunkOffset:
         return cls(*(int(value.get(name, 0)) for name in ("chunk", "done", "drawn")))
 
     def as_json(self) -> dict[str, int]:
-        """What an Item carries."""
+        """The offset as a SourceBatch carries it."""
         found = {"chunk": self.chunk, "done": self.done}
         return {**found, "drawn": self.drawn} if self.drawn else found
 
@@ -119,7 +119,7 @@ class ChunkSource:
         )  # fmt: skip
 
     def _examples(self, epoch: int, number: int, skip: int) -> Iterator[Packed]:
-        """Those of a chunk behind the first `skip`, in the order in which they are drawn."""
+        """Examples of a chunk behind the first `skip`, in the order in which they are drawn."""
         with closing(self._pieces([self._chunks[number]], number)) as pieces:
             stock = _Stock(self._checked(pieces), ChunkOffset(number))
             for _, examples in self._windows(stock, epoch):
@@ -230,6 +230,6 @@ class _Stock:
 
 
 def is_parallel(form: Format) -> bool:
-    """Whether threads that parse do not wait for one another."""
+    """True if threads that parse do not wait for one another."""
     compiled = (SlotFormat, CriteoFormat) if HAVE_NUMBA else ()
     return isinstance(form, (ParquetFormat, *compiled))
