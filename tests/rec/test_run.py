@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from paddock.cli.main import run as paddock
+from paddock.rec.config.resolve import resolve
+from paddock.rec.run import HANDED_OVER, take_over
+from paddock.rec.settings import Recipe
 from rec.config.conftest import DYGRAPH, TWO
 
 
@@ -96,6 +99,54 @@ def test_one_process_trains_in_the_process_of_the_command(model: Path, tmp_path:
     env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     done = subprocess.run(words, capture_output=True, text=True, timeout=100, env=env)
     assert (done.returncode, done.stdout) == (5, "2 True\n"), done.stderr
+
+
+STUB = '#!/bin/sh\nstat -Lc %a "$PADDOCK_REC_RECIPE"\ncat "$PADDOCK_REC_RECIPE"\n'
+
+
+def test_workers_of_this_machine_get_the_recipe_in_a_file_of_their_launcher(
+    model: Path, tmp_path: Path
+) -> None:
+    """Files are resolved once; no other user reads the secrets that may be in it."""
+    stub = tmp_path / "python"
+    stub.write_text(STUB)
+    stub.chmod(0o755)
+    program = (
+        f"import sys; sys.executable = {str(stub)!r}; from paddock.rec.run import main; main()"
+    )
+    words = ["-m", "two", "-o", "engine=local_cluster"]
+    words_of_paddock = [sys.executable, "-c", program, *words]
+    done = subprocess.run(words_of_paddock, capture_output=True, text=True, timeout=20)
+    mode, _, content = done.stdout.partition("\n")
+    found = json.loads(content)
+    assert mode == "600"
+    assert found["words"] == words
+    assert Recipe.from_json(found["recipe"]) == resolve(words)
+    assert not list(tmp_path.glob("*recipe*"))
+
+
+def test_a_worker_takes_over_the_recipe_of_its_own_words_only(model: Path, tmp_path: Path) -> None:
+    """A script of a worker that starts another training has the variable, too."""
+    recipe = resolve(["-m", "two"])
+    path = tmp_path / "recipe"
+    path.write_text(json.dumps({"words": ["-m", "two"], "recipe": recipe.to_json()}))
+    env = {HANDED_OVER: str(path)}
+    assert take_over(["-m", "two"], env) == recipe
+    assert take_over(["-m", "three"], env) is None
+    assert take_over(["-m", "two"], {HANDED_OVER: str(tmp_path / "ended")}) is None
+    assert take_over(["-m", "two"], {}) is None
+    (model / "dygraph_model.py").write_text("import os\nos._exit(5)\n")
+    (model / "config.yaml").unlink()
+    words = [sys.executable, "-m", "paddock.rec.worker", "-m", "two"]
+    done = subprocess.run(words, capture_output=True, timeout=100, env={**os.environ, **env})
+    assert done.returncode == 5, done.stderr
+
+
+def test_a_date_of_yaml_is_resolved_by_each_worker(model: Path) -> None:
+    """JSON has no dates."""
+    recipe = resolve(["-m", "two", "-o", "hyper_parameters.day=2026-11-27"])
+    with pytest.raises(TypeError, match="date is no value of JSON"):
+        recipe.to_json()
 
 
 def test_a_dry_run_refuses_what_the_submission_would(

@@ -2,7 +2,7 @@
 
 One process trains in `paddock rec` itself. Of the other engines each is another program, which
 takes its place: its exit code is the exit code, Ctrl-C is its own. Their workers get the words that
-`paddock rec` got (config/resolve.py).
+`paddock rec` got, and on this machine the recipe that it resolved (run.py).
 """
 
 from __future__ import annotations

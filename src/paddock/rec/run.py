@@ -10,6 +10,7 @@ import importlib
 import io
 import json
 import os
+import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,11 +20,12 @@ from paddock.rec.config.args import read_args
 from paddock.rec.config.folder import ResolveContext, find_config
 from paddock.rec.config.keys import HIDDEN, is_secret
 from paddock.rec.config.resolve import resolve_args
-from paddock.rec.engines import command, quoted, trains_here
+from paddock.rec.engines import command, quoted, trains_here, worker_words
 from paddock.rec.preflight import preflight
-from paddock.rec.settings import Recipe
+from paddock.rec.settings import EngineKind, Recipe
 
 SIGINT = 2
+HANDED_OVER = "PADDOCK_REC_RECIPE"  # a path
 
 
 def run(argv: Sequence[str], check: Callable[[Sequence[str]], None] | None = None) -> int:
@@ -54,6 +56,8 @@ def run(argv: Sequence[str], check: Callable[[Sequence[str]], None] | None = Non
     if trains_here(recipe, request):
         return _train_here(recipe, chosen.env)
     env = {**chosen.env, **os.environ}
+    if recipe.engine is EngineKind.LOCAL_CLUSTER:
+        env |= _hand_over(recipe, worker_words(request, request.model))
     # The program takes our place: its exit code, its signals, its terminal.
     os.execve(chosen.words[0], list(chosen.words), env)
 
@@ -69,6 +73,41 @@ def _train_here(recipe: Recipe, env: Mapping[str, str]) -> int:
     worker = importlib.import_module("paddock.rec.worker")  # numpy and more; others need none
     code: int = worker.train_recipe(recipe)
     return code
+
+
+def _hand_over(recipe: Recipe, words: Sequence[str]) -> dict[str, str]:
+    """The variable by which workers of this machine find the recipe; see take_over().
+
+    The file has no name, and ends with the launcher that takes our place: it may hold secrets.
+    """
+    try:
+        text = recipe.to_json()
+        if not hasattr(os, "memfd_create") or Recipe.from_json(text) != recipe:
+            return {}  # workers resolve the same files
+    except TypeError:  # a date of YAML
+        return {}
+    descriptor = os.memfd_create("recipe")
+    os.fchmod(descriptor, 0o600)
+    with os.fdopen(os.dup(descriptor), "w", encoding="utf-8") as file:
+        json.dump({"words": list(words), "recipe": text}, file)
+    os.set_inheritable(descriptor, True)
+    return {HANDED_OVER: f"/proc/{os.getpid()}/fd/{descriptor}"}
+
+
+def take_over(words: Sequence[str], env: Mapping[str, str]) -> Recipe | None:
+    """The recipe that `paddock rec` resolved for a worker of these words; None: there is none.
+
+    A script of a worker that starts another training has the variable, and other words.
+    """
+    path = env.get(HANDED_OVER, "")
+    try:
+        if not path or not stat.S_ISREG(os.stat(path).st_mode):
+            return None
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except OSError:  # the launcher runs on another machine, or keeps no files of others open
+        return None
+    return Recipe.from_json(found["recipe"]) if found["words"] == list(words) else None
 
 
 def _masked(words: Sequence[str]) -> list[str]:

@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 
 class EngineKind(Enum):
@@ -144,3 +147,32 @@ class Recipe:
     workspace: str = "."
     sources: Mapping[str, str] = field(default_factory=dict)  # setting -> "config.yaml:12"
     warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """The recipe as a text that from_json() reads. Raises TypeError: a date of YAML, bytes."""
+        return json.dumps(asdict(self), default=_plain)
+
+    @classmethod
+    def from_json(cls, text: str) -> Recipe:
+        """The recipe that to_json() wrote. Raises ValueError, TypeError or KeyError for another."""
+        found: Recipe = _typed(cls, json.loads(text))
+        return found
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"{type(value).__name__} is no value of JSON")
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    """A value of JSON as a field's type has it: dataclasses, enums and tuples, nested."""
+    if get_origin(kind) is UnionType:  # X | None
+        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+        return None if value is None else _typed(kind, value)
+    if get_origin(kind) is tuple:
+        return tuple(_typed(get_args(kind)[0], one) for one in value)
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{name: _typed(hints[name], one) for name, one in value.items()})
+    return kind(value) if isinstance(kind, type) and issubclass(kind, Enum) else value

@@ -1,7 +1,7 @@
 """The program that a worker runs: python -m paddock.rec.worker -m CONFIG [-o key=value]...
 
-The program resolves the same files as `paddock rec` did, finds its servers in the environment, and
-carries out the recipe's runs in order; `paddock rec` with one process hands over its own recipe.
+The program takes over the recipe that `paddock rec` resolved on this machine, or resolves the same
+files, finds its servers in the environment, and carries out the recipe's runs in order.
 Errors end here: a line, a hint, the exit code.
 """
 
@@ -43,6 +43,7 @@ from paddock.rec.online import Online, online_of
 from paddock.rec.preflight import not_dynamic
 from paddock.rec.report import Curves, TrainingReport, format_numbers, open_events
 from paddock.rec.resume import RunStart, is_of_servers, load
+from paddock.rec.run import take_over
 from paddock.rec.settings import ModelKind, Reading, Recipe, Task, TrainingRun
 from paddock.rec.sources import LeasedSource, PassSource, ReshardedSource, best, examples
 from paddock.rec.worker_group import NEVER, PsWorkers, SingleWorker, WorkerGroup
@@ -52,9 +53,10 @@ ATTEMPTS = ("PADDOCK_ATTEMPT", "PADDOCK_JOB_ATTEMPT")  # the launcher's; an oper
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Resolve the arguments' files and train; returns the exit code."""
+    """Train what the arguments say; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        recipe = resolve(list(sys.argv[1:] if argv is None else argv))
+        recipe = take_over(words, os.environ) or resolve(words)
     except PaddockError as error:
         return _fail(error)
     return train_recipe(recipe)

@@ -10,7 +10,7 @@ What Paddle 3.3 does with the gradient of an Embedding(sparse=True), found by ru
     AdamW, Adamax, Adadelta    an error
 
 Rows on servers change when they are pushed. So where all rows move (`moves_idle`) a table is
-either kept as a dense one, with the same numbers, or its idle rows stand still: see tables.py.
+either kept as a dense one, with the same numbers, or its idle rows stand still: server_trainer.py.
 """
 
 from __future__ import annotations
