@@ -15,7 +15,7 @@ import numpy as np
 from paddock.data import DataStream, stream
 from paddock.data.dispatcher import SERVICE, Dispatcher
 from paddock.ps.client.client import Client
-from paddock.ps.client.peer import Peer
+from paddock.ps.client.server_connection import ServerConnection
 from paddock.ps.server.main import make_server
 from paddock.ps.server.options import read_options
 from paddock.ps.server.serve import Server
@@ -111,7 +111,7 @@ class Mortal:
         if self.left < 0:
             raise DiedError
 
-    def _weaken(self, peer: Peer, lost: int) -> None:
+    def _weaken(self, peer: ServerConnection, lost: int) -> None:
         send, held = peer._send, list[tuple[Any, ...]]()
 
         def later(*frame: Any) -> None:
@@ -123,18 +123,18 @@ class Mortal:
         def settle(oldest: int) -> None:
             while held and oldest > held[0][0]:
                 send(*held.pop(0))
-            Peer.settle(peer, oldest)
+            ServerConnection.wait_acked(peer, oldest)
 
         def ask(*what: Any, **how: Any) -> dict[str, Any]:
             is_before = self.draw.random() < 0.5
             if is_before:
                 self._die()
-            answer = Peer.ask(peer, *what, **how)
+            answer = ServerConnection.ask(peer, *what, **how)
             if not is_before:
                 self._die()
             return answer
 
-        peer._send, peer.settle = later, settle  # type: ignore[method-assign]
+        peer._send, peer.wait_acked = later, settle  # type: ignore[method-assign]
         peer.ask = ask  # type: ignore[method-assign]
 
     def end(self) -> None:

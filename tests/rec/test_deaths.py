@@ -24,7 +24,7 @@ from data.shared_world import DataFleet
 from paddock import ps
 from paddock.data.feed import flat
 from paddock.errors import UsageError
-from paddock.ps.client.peer import Peer
+from paddock.ps.client.server_connection import ServerConnection
 from paddock.ps.storage.checkpoint import list_checkpoints, open_checkpoint
 from paddock.rec import loop
 from paddock.rec.checkpoints import SaveSchedule
@@ -152,7 +152,7 @@ class Mortal:
         for peer in client.peers:
             self._weaken(peer)
 
-    def _weaken(self, peer: Peer) -> None:
+    def _weaken(self, peer: ServerConnection) -> None:
         send, ask = peer._send, peer.ask
 
         def sent(*given: Any) -> Any:

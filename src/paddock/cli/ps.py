@@ -28,7 +28,7 @@ from paddock.watch.meter import ProgressMeter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.ps.client.admin import Admin, Seen
+    from paddock.ps.client.admin import Admin, ServerStatus
     from paddock.ps.storage.checkpoint import Checkpoint
 
 FORMATS = ("npz", "safetensors", "paddle")
@@ -83,9 +83,9 @@ def _admin(args: ParsedCommand) -> Admin:
 
 
 def _unconnected(args: ParsedCommand) -> Admin:
-    from paddock.ps.client.admin import Admin, read_settings
+    from paddock.ps.client.admin import Admin, read_admin_settings
 
-    settings = read_settings(
+    settings = read_admin_settings(
         os.environ,
         endpoints=_endpoints(args),
         job=args.job,
@@ -171,7 +171,7 @@ def _status(args: ParsedCommand) -> int:
     return max(one.problem.exit_code for one in lost if one.problem is not None)
 
 
-def _seen_json(one: Seen) -> dict[str, Any]:
+def _seen_json(one: ServerStatus) -> dict[str, Any]:
     data: dict[str, Any] = {"endpoint": one.endpoint, "server": one.server}
     if one.facts is None:
         assert one.problem is not None

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from paddock.ps.client.admin import Moved, Seen
+    from paddock.ps.client.admin import MovedShard, ServerStatus
 
 STATUS = (
     *("server", "endpoint", "role", "job", "up", "tables", "rows", "bytes"),
@@ -17,7 +17,7 @@ STATUS = (
 )
 
 
-def status_text(seen: Sequence[Seen]) -> str:
+def status_text(seen: Sequence[ServerStatus]) -> str:
     """A line for each server, and the group coordinator's text about the trainers."""
     rows = []
     for one in seen:
@@ -80,7 +80,7 @@ def trainers_text(facts: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def moved_text(moves: Sequence[Moved], table: str) -> str:
+def moved_text(moves: Sequence[MovedShard], table: str) -> str:
     """The results of shard moves, a line for each."""
     lines = [
         f"{table}: shard {one.shard} from server {one.source} to {one.to}, "

@@ -26,9 +26,7 @@ from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
 from paddock.errors import UsageError
-from paddock.ps.adapters.collection import Bags, look_up_all, names_of
-from paddock.ps.adapters.dense import FlatParameters
-from paddock.ps.adapters.given import (
+from paddock.ps.adapters.arguments import (
     POOLINGS,
     Floats,
     TableClient,
@@ -36,7 +34,9 @@ from paddock.ps.adapters.given import (
     as_sparse_spec,
     check_pooling,
 )
-from paddock.ps.adapters.rows import Rows
+from paddock.ps.adapters.collection import Bags, look_up_all, names_of
+from paddock.ps.adapters.dense import FlatParameters
+from paddock.ps.adapters.rows import EmbeddingTable
 from paddock.ps.spec import OptimizerSpec, SparseSpec
 from paddock.ps.table.sharding import expand, sum_by
 
@@ -63,7 +63,7 @@ class Embedding:
         push_at_once: bool = True,
     ) -> None:
         spec = as_sparse_spec(table, dim, optimizer, lr)
-        self.rows = Rows(client, spec, at_once=push_at_once)
+        self.rows = EmbeddingTable(client, spec, at_once=push_at_once)
 
     @property
     def dim(self) -> int:
@@ -128,7 +128,9 @@ class EmbeddingCollection:
         self.client = client
         self.bags = list(tables)
         self.names = names_of(self.bags)
-        self.tables = [Rows(client, bags.spec, at_once=push_at_once) for bags in self.bags]
+        self.tables = [
+            EmbeddingTable(client, bags.spec, at_once=push_at_once) for bags in self.bags
+        ]
 
     def pull(self, ids: Mapping[str, NDArray[np.int64]]) -> tuple[dict[str, jax.Array], Pushback]:
         """(*ids.shape, dim) rows of each feature, and what takes the gradient of all of them."""

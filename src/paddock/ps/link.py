@@ -1,6 +1,6 @@
 """One connection to one server: connects, greets, proves, and says clearly why it could not.
 
-A Link is used by one thread at a time. It does not retry: that is Peer's judgement.
+One thread at a time uses a FrameConnection. It does not retry: ServerConnection decides that.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Identity:
     tls_ca: str = ""
 
 
-class Link:
+class FrameConnection:
     """A greeted connection. purpose: pull, push or control."""
 
     def __init__(self, endpoint: str, identity: Identity, purpose: str, seconds: float) -> None:

@@ -22,11 +22,11 @@ from paddle.nn import functional
 from paddle.utils import dlpack
 
 from paddock.errors import UsageError
+from paddock.ps.adapters.arguments import Floats, Keys
 from paddock.ps.adapters.collection import Bags, CollectionBase, KeyedJagged
-from paddock.ps.adapters.dense import DenseBase, Learned
+from paddock.ps.adapters.dense import DenseBase, ModelParameters
 from paddock.ps.adapters.embedding import EmbeddingBase
 from paddock.ps.adapters.framework import Framework
-from paddock.ps.adapters.given import Floats, Keys
 from paddock.ps.adapters.trainer import TrainerBase
 
 __all__ = [
@@ -48,7 +48,7 @@ def _array(tensor: paddle.Tensor) -> NDArray[Any]:
     return shared
 
 
-def _share(vector: Learned) -> Callable[[], object]:
+def _share(vector: ModelParameters) -> Callable[[], object]:
     pairs = list(zip(vector.tensors, vector.views(vector.values), strict=True))
 
     def copy() -> None:

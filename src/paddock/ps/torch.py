@@ -22,11 +22,11 @@ from torch import nn
 from torch.nn import functional
 
 from paddock.errors import UsageError
+from paddock.ps.adapters.arguments import Floats, Keys, TableClient
 from paddock.ps.adapters.collection import Bags, CollectionBase, KeyedJagged
-from paddock.ps.adapters.dense import DenseBase, Learned
+from paddock.ps.adapters.dense import DenseBase, ModelParameters
 from paddock.ps.adapters.embedding import EmbeddingBase
 from paddock.ps.adapters.framework import Framework
-from paddock.ps.adapters.given import Floats, Keys, TableClient
 from paddock.ps.adapters.trainer import TrainerBase
 
 __all__ = [
@@ -45,7 +45,7 @@ def _array(tensor: torch.Tensor) -> NDArray[Any]:
     return np.asarray(tensor.detach().cpu().numpy())
 
 
-def _share(vector: Learned) -> Callable[[], object]:
+def _share(vector: ModelParameters) -> Callable[[], object]:
     """The parameters become parts of one tensor, which on the CPU is the vector's own memory."""
     pulled = torch.from_numpy(vector.values)
     whole = pulled.to(vector.tensors[0].device)

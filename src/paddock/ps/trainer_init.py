@@ -58,7 +58,7 @@ FALSE = ("0", "false", "no", "off", "")
 BOOLS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(FALSE, False)}
 
 
-class Settings(NamedTuple):
+class InitArguments(NamedTuple):
     """What init() was told. endpoints: host:port of each server; none means training alone."""
 
     endpoints: tuple[str, ...]
@@ -78,7 +78,7 @@ def init(*, strategy: str = "async", timeout: float = 60.0, **kwargs: Any) -> Cl
         UsageError: naming every unknown keyword and every wrong value.
         PaddockError: the servers do not answer.
     """
-    settings = read_settings(kwargs, os.environ)
+    settings = read_init_arguments(kwargs, os.environ)
     if not settings.endpoints:
         sys.stderr.write("paddock.ps: no pservers are named, this trainer trains alone\n")
         return None
@@ -93,7 +93,7 @@ def init(*, strategy: str = "async", timeout: float = 60.0, **kwargs: Any) -> Cl
     )
 
 
-def read_settings(kwargs: Mapping[str, Any], env: Mapping[str, str]) -> Settings:
+def read_init_arguments(kwargs: Mapping[str, Any], env: Mapping[str, str]) -> InitArguments:
     """The settings from keywords and environment. Raises UsageError with all problems.
 
     >>> env = {"PADDLE_INIT_PSERVERS": "10.0.0.1,10.0.0.2", "PADDLE_INIT_TRAINER_ID": "1"}
@@ -114,7 +114,7 @@ def read_settings(kwargs: Mapping[str, Any], env: Mapping[str, str]) -> Settings
     trainer, total = _place(given, env, problems) if endpoints else (0, 1)
     if problems:
         raise UsageError.of(problems)
-    return Settings(endpoints, trainer, total)
+    return InitArguments(endpoints, trainer, total)
 
 
 def _gather(

@@ -7,9 +7,9 @@ import pytest
 
 from paddock.errors import UsageError
 from paddock.ps import RequestError
+from paddock.ps.adapters.arguments import as_optimizer, as_sparse_spec, check_offsets, check_pooling
 from paddock.ps.adapters.dense import FlatParameters, push_batch, ready_table
-from paddock.ps.adapters.given import as_optimizer, as_sparse_spec, check_offsets, check_pooling
-from paddock.ps.adapters.rows import Lookup, Rows
+from paddock.ps.adapters.rows import EmbeddingTable, Lookup
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from ps.adapters.fake_client import FakeClient, first_row
 
@@ -17,9 +17,9 @@ SPEC = SparseSpec("t", 3, OptimizerSpec("sgd", 1.0))
 HUGE = -(1 << 62) - 7
 
 
-def make_rows(client: FakeClient, *, at_once: bool = False) -> Rows:
+def make_rows(client: FakeClient, *, at_once: bool = False) -> EmbeddingTable:
     """Rows of SPEC's table."""
-    return Rows(client, SPEC, at_once=at_once)
+    return EmbeddingTable(client, SPEC, at_once=at_once)
 
 
 def found(keys: list[int]) -> Lookup:
@@ -72,7 +72,7 @@ def test_statistics_are_counted_per_distinct_key() -> None:
     """shows is how often the id occurred, clicks how many of those were clicked."""
     client = FakeClient()
     spec = SparseSpec("s", 2, accessor=AccessorSpec(statistics=True))
-    rows = Rows(client, spec, at_once=False)
+    rows = EmbeddingTable(client, spec, at_once=False)
     found = rows.look_up(np.array([4, 9, 4, 4]), np.array([1, 0, 0, 1]))
     rows.receive(found, np.zeros((2, 2), np.float32))
     rows.receive(found, np.zeros((2, 2), np.float32))
@@ -87,7 +87,7 @@ def test_statistics_and_clicks_must_go_together() -> None:
     client = FakeClient()
     spec = SparseSpec("s", 2, accessor=AccessorSpec(statistics=True))
     with pytest.raises(UsageError, match="no clicks were given"):
-        Rows(client, spec, at_once=False).look_up(np.array([1]), None)
+        EmbeddingTable(client, spec, at_once=False).look_up(np.array([1]), None)
     with pytest.raises(UsageError, match="keeps no statistics"):
         make_rows(client).look_up(np.array([1]), np.array([1]))
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.client.admin import Admin, Settings
+from paddock.ps.client.admin import Admin, AdminSettings
 from paddock.ps.client.client import Client
-from paddock.ps.client.peer import Peer
+from paddock.ps.client.server_connection import ServerConnection
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.storage import saving
 from paddock.ps.storage.checkpoint import Checkpoint, open_checkpoint
@@ -81,7 +81,7 @@ def training(servers: Fleet, strategy: str, trainers: int = 1) -> Iterator[threa
 
 def admin(servers: Fleet) -> Admin:
     """`paddock ps`."""
-    return Admin(Settings(tuple(servers.endpoints.split(",")), "default"))
+    return Admin(AdminSettings(tuple(servers.endpoints.split(",")), "default"))
 
 
 def values(checkpoint: Checkpoint, table: str) -> dict[int, set[float]]:
@@ -149,9 +149,11 @@ def test_a_save_from_outside_is_of_one_step_of_sync(
         training(servers, "sync", 2),
         admin(servers) as orders,
     ):
-        store, ask = servers.servers[0].store, Peer.ask
+        store, ask = servers.servers[0].store, ServerConnection.ask
 
-        def late(peer: Peer, op: Op, data: dict[str, Any], **named: Any) -> dict[str, Any]:
+        def late(
+            peer: ServerConnection, op: Op, data: dict[str, Any], **named: Any
+        ) -> dict[str, Any]:
             before = store.committed
             for _ in range(25 if data == {"do": "cut"} and peer.index else 0):
                 if store.committed > before:
@@ -159,7 +161,7 @@ def test_a_save_from_outside_is_of_one_step_of_sync(
                 threading.Event().wait(0.002)
             return ask(peer, op, data, **named)
 
-        monkeypatch.setattr(Peer, "ask", late)
+        monkeypatch.setattr(ServerConnection, "ask", late)
         for time in range(6):
             orders.save(str(tmp_path / str(time)))
     for time in range(6):

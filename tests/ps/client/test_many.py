@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.client.admin import Admin, Settings
+from paddock.ps.client.admin import Admin, AdminSettings
 from paddock.ps.client.strategy import STRATEGIES
-from paddock.ps.link import Link
+from paddock.ps.link import FrameConnection
 from paddock.ps.spec import AccessorSpec, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.wire.frames import Buffer, Header, Op
 from ps.client.running import fleet
@@ -48,19 +48,19 @@ def test_rows_and_vectors_are_those_of_single_calls(strategy: str) -> None:
 def test_one_turn_for_all_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """All servers have been asked for all of it before the first answer is read."""
     said: list[str] = []
-    send, receive_into = Link.send, Link.receive_into
+    send, receive_into = FrameConnection.send, FrameConnection.receive_into
 
-    def sent(self: Link, header: Header, *body: Buffer) -> None:
+    def sent(self: FrameConnection, header: Header, *body: Buffer) -> None:
         send(self, header, *body)
         if header.op in (Op.PULL, Op.PULL_DENSE):
             said.append("asked")
 
-    def received(self: Link, view: memoryview) -> Header:
+    def received(self: FrameConnection, view: memoryview) -> Header:
         said.append("took")
         return receive_into(self, view)
 
-    monkeypatch.setattr(Link, "send", sent)
-    monkeypatch.setattr(Link, "receive_into", received)
+    monkeypatch.setattr(FrameConnection, "send", sent)
+    monkeypatch.setattr(FrameConnection, "receive_into", received)
     with fleet(2) as running, running.client() as ps:
         for spec in ALL:
             ps.create(spec)
@@ -93,7 +93,7 @@ def test_shards_that_have_moved_are_found_again() -> None:
     with (
         fleet(3) as running,
         running.client() as ps,
-        Admin(Settings(tuple(running.endpoints.split(",")))) as admin,
+        Admin(AdminSettings(tuple(running.endpoints.split(",")))) as admin,
     ):
         for spec in (WIDE, DEEP, LAYERS):
             ps.create(spec)

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from paddock.errors import UsageError
-from paddock.ps.client.admin import read_settings
-from paddock.ps.client.place import read_place
+from paddock.ps.client.admin import read_admin_settings
+from paddock.ps.client.trainer_config import read_trainer_config
 from paddock.ps.link import read_token
 
 SERVERS = {"PADDLE_PSERVERS_IP_PORT_LIST": "a:1,b:2"}
 
 
 def place(env: dict[str, str], **given: Any) -> Any:
-    """read_place with what is given."""
+    """read_trainer_config with what is given."""
     names = ("endpoints", "trainer", "trainers", "job", "token_file", "tls_ca")
-    return read_place(env, *(given.get(name) for name in names))
+    return read_trainer_config(env, *(given.get(name) for name in names))
 
 
 def problems(env: dict[str, str], **given: Any) -> str:
@@ -80,9 +80,9 @@ def test_all_mistakes_are_told_at_once() -> None:
 
 def test_an_admin_may_run_in_a_servers_environment() -> None:
     """Only trainers must not."""
-    assert read_settings({**SERVERS, "TRAINING_ROLE": "PSERVER"}).endpoints == ("a:1", "b:2")
+    assert read_admin_settings({**SERVERS, "TRAINING_ROLE": "PSERVER"}).endpoints == ("a:1", "b:2")
     with pytest.raises(UsageError):
-        read_settings({}, endpoints="a:x")
+        read_admin_settings({}, endpoints="a:x")
 
 
 def test_a_token_is_what_is_in_its_file(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.client.place import Place
 from paddock.ps.client.strategy import STRATEGIES, make_strategy
+from paddock.ps.client.trainer_config import TrainerConfig
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from ps.client.running import fleet
 
@@ -156,7 +156,7 @@ def test_sync_shows_a_step_only_when_it_is_done() -> None:
 
 def test_each_strategy_says_what_trainers_must_agree_on() -> None:
     """Its name and its N."""
-    place = Place(("a:1",), 0, 1, "default")
+    place = TrainerConfig(("a:1",), 0, 1, "default")
     told = {name: make_strategy(name, 3, 2, 100, place).terms() for name in STRATEGIES}
     assert [told[name]["strategy"] for name in STRATEGIES] == [*STRATEGIES]
     assert told["staleness"]["staleness"] == 3

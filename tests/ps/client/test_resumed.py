@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from paddock.ps.client.client import Client
-from paddock.ps.client.peer import Peer
+from paddock.ps.client.server_connection import ServerConnection
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.wire.frames import Header
 from ps.client.running import Fleet, fleet
@@ -50,7 +50,7 @@ class Mortal:
         for peer, keep in zip(self.ps.peers, lost, strict=True):
             self._weaken(peer, keep)
 
-    def _weaken(self, peer: Peer, lost: int) -> None:
+    def _weaken(self, peer: ServerConnection, lost: int) -> None:
         send, held = peer._send, list[tuple[Any, ...]]()
 
         def later(batch: int, header: Header, sequence: int, body: tuple[Any, ...]) -> None:
@@ -64,14 +64,14 @@ class Mortal:
         def settle(oldest: int) -> None:
             while held and oldest > held[0][0]:
                 send(*held.pop(0))
-            Peer.settle(peer, oldest)
+            ServerConnection.wait_acked(peer, oldest)
 
-        peer._send, peer.settle = later, settle  # type: ignore[method-assign]
+        peer._send, peer.wait_acked = later, settle  # type: ignore[method-assign]
 
     def end(self) -> None:
         """The kernel closes its connections; what was sent arrives first."""
         for peer in self.ps.peers:
-            peer.settle(0)
+            peer.wait_acked(0)
             peer.end()
 
 

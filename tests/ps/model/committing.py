@@ -191,7 +191,7 @@ def pushed(world: World, number: int, server: int) -> World:
     trainer = world.trainers[number]
     windows, sent = store_of(server, world.logs[server]).windows, trainer.acknowledged[server]
     if windows.newest(number, trainer.life) < sent or windows.incarnation_of(number) is None:
-        raise RequestError("lost", "Peer._recognise says so")
+        raise RequestError("lost", "ServerConnection._recognise says so")
     keys = KEYS[server]
     header = Header(
         Op.RATE, flags=int(Flag.CONTRIBUTION), sequence=sent + 1, trainer=number,

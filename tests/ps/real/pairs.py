@@ -14,7 +14,7 @@ from typing import Any
 
 from paddock.errors import PaddockError
 from paddock.ps import Client
-from paddock.ps.link import Identity, Link, read_token
+from paddock.ps.link import FrameConnection, Identity, read_token
 from paddock.ps.server.witness import serve_witness
 from paddock.ps.wire.frames import Header, Op
 from ps.running import Job, eventually, free_ports
@@ -75,7 +75,7 @@ class PairJob(Job):
 
     def ask(self, index: int, op: Op, order: dict[str, Any]) -> dict[str, Any]:
         """What one of the two answers, whatever its role."""
-        link = Link(self.endpoints[index], self.identity(), "admin", 5.0)
+        link = FrameConnection(self.endpoints[index], self.identity(), "admin", 5.0)
         try:
             link.send(Header(op), json.dumps(order).encode())
             _, body = link.receive()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from paddock.ps import Client
-from paddock.ps.link import Identity, Link
+from paddock.ps.link import FrameConnection, Identity
 from paddock.ps.stream import ConnectionClosed, raw
 from paddock.ps.wire.frames import Header, Op
 from ps.real.pairs import PairJob, paired, walled
@@ -129,7 +129,7 @@ def test_a_stopped_primary_wakes_up_as_a_replica(
     """The replica takes over meanwhile; the woken one answers no read with old values."""
     with paired(tmp_path) as job:
         identity = Identity("default", 9, 1, "")
-        link = Link(job.endpoints[0], identity, "pull", 20.0)
+        link = FrameConnection(job.endpoints[0], identity, "pull", 20.0)
         answers: list[str] = []
 
         def ask() -> None:

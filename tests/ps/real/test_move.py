@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.client.admin import Admin, read_settings
-from paddock.ps.link import Identity, Link
+from paddock.ps.client.admin import Admin, read_admin_settings
+from paddock.ps.link import FrameConnection, Identity
 from paddock.ps.server.moves import PHASES
 from paddock.ps.wire.frames import Header, Op
 from ps.real.nursery import GATE_FILE, REACHED, Nursery, forked
@@ -38,7 +38,7 @@ EVERY_THREE = [
 
 def admin(job: Job) -> Admin:
     """What `paddock ps` has."""
-    return Admin(read_settings({}, endpoints=",".join(job.endpoints), timeout=20.0))
+    return Admin(read_admin_settings({}, endpoints=",".join(job.endpoints), timeout=20.0))
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ def killed(job: Job, victim: int, phase: str, *, admin_dies: bool, table: str, s
     gate.with_suffix(".tmp").rename(gate)
     with ThreadPoolExecutor(1) as pool, admin(job) as orders:
         if admin_dies:
-            link = Link(job.endpoints[0], Identity("default", 0, 1, "0"), "admin", 20.0)
+            link = FrameConnection(job.endpoints[0], Identity("default", 0, 1, "0"), "admin", 20.0)
             order = {"do": "move", "table": table, "shard": shard, "to": 1, "seconds": 20}
             link.send(Header(Op.CONTROL), json.dumps(order).encode())
             link.close()

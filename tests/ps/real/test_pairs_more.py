@@ -16,8 +16,8 @@ import pytest
 from paddock.errors import PaddockError, UsageError
 from paddock.ps import Client, OptimizerSpec, SparseSpec
 from paddock.ps.client import checkpoints
-from paddock.ps.client.admin import Admin, read_settings
-from paddock.ps.client.peer import Peer
+from paddock.ps.client.admin import Admin, read_admin_settings
+from paddock.ps.client.server_connection import ServerConnection
 from paddock.ps.server.main import make_server
 from paddock.ps.server.options import read_options
 from paddock.ps.spec import InitialSpec
@@ -183,7 +183,7 @@ def test_a_shard_moves_between_servers_with_tls_and_a_token(keys: Path) -> None:
     words = [f"--token-file={keys}/token", f"--tls-ca={keys}/ca.pem"]
     words += [f"--tls-cert={keys}/a.pem", f"--tls-key={keys}/a.key"]
     with inside(2, 1, *words) as endpoints:
-        given = read_settings({}, endpoints=",".join(endpoints), **secrets)
+        given = read_admin_settings({}, endpoints=",".join(endpoints), **secrets)
         with Client(endpoints, trainer=0, **secrets) as client, Admin(given) as orders:
             declare(client)
             train(client, SEED, 4)
@@ -363,14 +363,14 @@ def again(order: Callable[[], Any]) -> Any:
     return order()
 
 
-class Meddled(Peer):
+class Meddled(ServerConnection):
     """A link of `paddock ps`. before_save: called once, before this server is asked for its
     part; a save that is made again is left alone."""
 
     before_save: Callable[[], None] = staticmethod(lambda: None)
 
     def ask(self, op: Op, order: dict[str, Any], **options: Any) -> dict[str, Any]:
-        """As Peer's."""
+        """As ServerConnection's."""
         if order.get("do") == "save":
             meddle, self.before_save = self.before_save, lambda: None
             meddle()
@@ -420,7 +420,9 @@ def test_a_shard_moves_all_the_time_while_each_of_four_servers_dies(
     kills = [(job, index) for job in (1, 0) for index in (1, 0)]
     with (
         pairs(tmp_path) as jobs,
-        Admin(read_settings({}, endpoints=",".join(jobs[0].servers()), timeout=20.0)) as orders,
+        Admin(
+            read_admin_settings({}, endpoints=",".join(jobs[0].servers()), timeout=20.0)
+        ) as orders,
     ):
         ended, moved = threading.Event(), list[int]()
 

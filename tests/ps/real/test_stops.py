@@ -131,7 +131,7 @@ from ps.real.work import batch, declare
 endpoints, steps = sys.argv[1], int(sys.argv[2])
 with Client(endpoints, trainer=1, trainers=2, strategy="sync", timeout=30.0) as client:
     declare(client)
-    for step in range(client.traffic.step, steps + 1):
+    for step in range(client.group.step, steps + 1):
         batch(client, 3, 1, step, reads=True)
         print(step, flush=True)
 """
@@ -266,7 +266,7 @@ def test_a_trainer_that_is_new_does_not_train_on_an_empty_server(
         (tmp_path / "aside").rename(job.data_dir(empty))
         job.start(empty)
         with job.client(strategy="sync") as client:
-            assert client.digest() == digest and client.traffic.step == 4
+            assert client.digest() == digest and client.group.step == 4
 
 
 def test_without_a_data_directory_a_restarted_server_is_refused(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def train(
     name = client.strategy.name
     is_clocked = name in ("sync", "staleness")
     noted = None if is_clocked or suffix else client.resume_offset()
-    first = client.traffic.step if is_clocked else 1 + (noted or {"step": 0})["step"]
+    first = client.group.step if is_clocked else 1 + (noted or {"step": 0})["step"]
     for step in range(first, steps + 1):
         before(step)
         reads = name in ("sync", "half_async") and not adds

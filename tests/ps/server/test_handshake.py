@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.ps.link import Identity, Link
+from paddock.ps.link import FrameConnection, Identity
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Header, Op
 from paddock.ps.wire.handshake import (
@@ -68,9 +68,11 @@ def test_a_refusal_travels_whole(code: str) -> None:
     assert got.exit_code == (2 if code == "usage" else 125)
 
 
-def link(endpoint: str, token: bytes = b"", job: str = "ads", purpose: str = "pull") -> Link:
+def link(
+    endpoint: str, token: bytes = b"", job: str = "ads", purpose: str = "pull"
+) -> FrameConnection:
     """A link of trainer 0."""
-    return Link(endpoint, Identity(job, 0, 1, "1", token), purpose, 5.0)
+    return FrameConnection(endpoint, Identity(job, 0, 1, "1", token), purpose, 5.0)
 
 
 @pytest.fixture
@@ -110,7 +112,7 @@ def test_a_client_that_skips_the_proof_is_kept_out(token_file: Path) -> None:
     with fleet(1, "--job=ads", f"--token-file={token_file}") as servers:
         one = link(servers.endpoints, b"secret")
         one.close()
-        raw = Link.__new__(Link)
+        raw = FrameConnection.__new__(FrameConnection)
         raw.endpoint = servers.endpoints
         from paddock.ps.stream import Stream, connect
 

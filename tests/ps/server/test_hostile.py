@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.link import Link
+from paddock.ps.link import FrameConnection
 from paddock.ps.server.engine import Engine
 from paddock.ps.spec import (
     AccessorSpec,
@@ -182,7 +182,7 @@ def test_a_new_connection_is_served_when_the_one_before_has_ended(
         ps.create(WORDS)
         identity, held = ps.peers[0].identity, one.servers[0].store.by_name["words"]
 
-        def push(link: Link, sequence: int) -> None:
+        def push(link: FrameConnection, sequence: int) -> None:
             header = Header(
                 Op.PUSH, int(Flag.LAST), count=1, trainer=identity.trainer,
                 incarnation=identity.incarnation, sequence=sequence,
@@ -190,11 +190,11 @@ def test_a_new_connection_is_served_when_the_one_before_has_ended(
             link.send(header, np.array([7], np.int64).tobytes(), np.ones(2, np.float32).tobytes())
 
         monkeypatch.setattr(Stream, "send", slow_welcome)
-        links = [Link(one.endpoints, identity, "push", 5.0)]
+        links = [FrameConnection(one.endpoints, identity, "push", 5.0)]
         try:
             with held.lock:
                 push(links[0], 1)
-                links.append(Link(one.endpoints, identity, "push", 5.0))
+                links.append(FrameConnection(one.endpoints, identity, "push", 5.0))
                 for sequence in (1, 2):
                     push(links[1], sequence)
             assert [links[1].receive()[0].sequence for _ in range(2)] == [1, 2]
@@ -209,7 +209,7 @@ def test_a_new_connection_is_served_when_the_one_before_has_ended(
 
 def test_too_many_frames_of_one_step_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their numbers would begin anew, and what repeats a number is dropped."""
-    monkeypatch.setattr("paddock.ps.client.traffic.PARTS_MAX", 3)
+    monkeypatch.setattr("paddock.ps.client.server_group.PARTS_MAX", 3)
     with fleet(1) as one:
         ps = one.client(strategy="sync")
         ps.create(WORDS)
@@ -223,7 +223,7 @@ def test_too_many_frames_of_one_step_are_refused(monkeypatch: pytest.MonkeyPatch
 
 def test_one_huge_push_is_answered_while_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """3,000 answers that nobody reads fill the way back: server and client stood still."""
-    monkeypatch.setattr("paddock.ps.client.pieces.ROWS_MAX", 16)
+    monkeypatch.setattr("paddock.ps.client.partition.ROWS_MAX", 16)
     monkeypatch.setattr("paddock.ps.stream.SOCKET_BUFFER_BYTES", 64 << 10)
     keys = np.arange(48_000)
     with fleet(1) as one, one.client(timeout=10.0) as ps:
@@ -266,7 +266,7 @@ def test_a_record_of_nonsense_is_never_logged(op: Op, data: bytes, match: str) -
         who = ps.peers[1].identity
         before = two.servers[1].engine.lsn
 
-        def ask(link: Link) -> None:
+        def ask(link: FrameConnection) -> None:
             link.send(Header(op, trainer=who.trainer, incarnation=who.incarnation), data)
             link.receive()
 

@@ -13,7 +13,7 @@ import pytest
 
 from paddock.errors import PaddockError
 from paddock.ps import Client
-from paddock.ps.client.admin import Admin, read_settings
+from paddock.ps.client.admin import Admin, read_admin_settings
 from paddock.ps.server.moves import PHASES
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.sharding import shard_of
@@ -243,7 +243,7 @@ def test_a_shrink_follows_a_shard_that_moves() -> None:
         ps.create(spec)
         ps.push("words", KEYS, ONES, shows=np.full(1000, 5.0), clicks=np.zeros(1000))
         ps.flush()
-        with Admin(read_settings({}, endpoints=servers.endpoints)) as orders:
+        with Admin(read_admin_settings({}, endpoints=servers.endpoints)) as orders:
             ask: Callable[..., dict[str, Any]] = orders.peers[1].ask
 
             def interrupted(op: Op, data: dict[str, Any], **more: Any) -> dict[str, Any]:

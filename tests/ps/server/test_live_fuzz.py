@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from paddock.ps import Client, DenseSpec, OptimizerSpec, SparseSpec
-from paddock.ps.client.admin import Admin, Settings
+from paddock.ps.client.admin import Admin, AdminSettings
 from paddock.ps.server.session import FROM_CLIENTS
 from paddock.ps.spec import AccessorSpec, InitialSpec, ScheduleSpec
 from paddock.ps.stream import ConnectionClosed, Stream
@@ -125,9 +125,9 @@ def converse(
         ps.step()
     ps.shrink("stats")
     ps.status(), ps.digest(), ps.resume_offset()
-    with Admin(Settings(tuple(endpoints))) as admin:
+    with Admin(AdminSettings(tuple(endpoints))) as admin:
         admin.move("moving", 0, 1)
-    numbers = ps.traffic.tables["sums"].numbers
+    numbers = ps.group.tables["sums"].numbers
     ps.close()
     return ps, numbers
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from paddock.ps import OptimizerSpec, SparseSpec
-from paddock.ps.client.peer import Peer
-from paddock.ps.link import Identity, Link
+from paddock.ps.client.server_connection import ServerConnection
+from paddock.ps.link import FrameConnection, Identity
 from paddock.ps.server.store import Store
 from paddock.ps.storage.files import read_json, write_json
 from paddock.ps.wire.errors import RequestError
@@ -45,7 +45,7 @@ def test_lives_are_counted_by_the_server_not_by_the_trainers_clock(tmp_path: Pat
 def test_an_answer_that_was_lost_gives_the_same_number_again() -> None:
     """Asked again, it is the same life."""
     with fleet(1) as one, one.client() as ps:
-        terms = {**ps.strategy.terms(), "life": ps.traffic.life}
+        terms = {**ps.strategy.terms(), "life": ps.group.session_nonce}
         assert ps.peers[0].ask(Op.JOIN, terms)["incarnation"] == 1
 
 
@@ -56,7 +56,7 @@ def test_a_stranger_cannot_put_a_trainer_out_for_good(server: int) -> None:
         assert begun(two) == 1
         endpoint = two.endpoints.split(",")[server]
         identity = Identity("default", 0, LARGEST, "0")
-        link = Link(endpoint, identity, "push", 5.0)
+        link = FrameConnection(endpoint, identity, "push", 5.0)
         push = Header(
             Op.PUSH, int(Flag.LAST), count=1, trainer=0, incarnation=LARGEST, sequence=1
         )  # fmt: skip
@@ -69,7 +69,7 @@ def test_a_stranger_cannot_put_a_trainer_out_for_good(server: int) -> None:
             with pytest.raises(RequestError):
                 link.receive()
         link.close()
-        peer = Peer(0, two.endpoints.split(",")[0], identity, 5.0)
+        peer = ServerConnection(0, two.endpoints.split(",")[0], identity, 5.0)
         with pytest.raises(RequestError, match="above"):
             peer.ask(Op.JOIN, {"strategy": "async", "life": "y", "above": LARGEST})
         peer.end()
@@ -80,7 +80,9 @@ def test_a_life_that_only_another_server_knows_is_passed() -> None:
     """What it was fenced with there is no end of the trainer: the next life is above it."""
     with fleet(2) as two:
         assert begun(two) == 1
-        peer = Peer(1, two.endpoints.split(",")[1], Identity("default", 0, 50, "0"), 5.0)
+        peer = ServerConnection(
+            1, two.endpoints.split(",")[1], Identity("default", 0, 50, "0"), 5.0
+        )
         assert peer.ask(Op.FENCE, {"life": "x"}) == {}
         peer.end()
         assert begun(two) == 51
@@ -93,7 +95,7 @@ def test_of_two_processes_the_older_one_cannot_begin_again() -> None:
         first.create(WORDS)
         with two.client():
             with pytest.raises(RequestError, match="is not its newest, 2 is"):
-                first.peers[1].ask(Op.FENCE, {"life": first.traffic.life})
+                first.peers[1].ask(Op.FENCE, {"life": first.group.session_nonce})
             with pytest.raises(RequestError, match="the server knows life"):
                 first.close()
             assert two.servers[0].store.closed == set()
@@ -119,7 +121,7 @@ def test_the_state_of_a_dozen_trainers_is_read_back_from_its_file(tmp_path: Path
 def test_a_trainer_is_heard_of_from_its_join_on() -> None:
     """Its link still named nobody: under load it was expelled before it had made the next one."""
     with fleet(1) as one:
-        link = Link(one.endpoints, Identity("default", 0, 0, ""), "control", 5.0)
+        link = FrameConnection(one.endpoints, Identity("default", 0, 0, ""), "control", 5.0)
         link.send(Header(Op.JOIN), json.dumps({"strategy": "sync", "life": "x"}).encode())
         assert json.loads(bytes(link.receive()[1]))["incarnation"] == 1
         assert (0, 1) in one.servers[0].connected()  # Its link over TCP may still be ending.

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.client.admin import Admin, plan, read_settings
+from paddock.ps.client.admin import Admin, plan_moves, read_admin_settings
 from paddock.ps.client.client import Client
-from paddock.ps.link import Identity, Link
+from paddock.ps.link import FrameConnection, Identity
 from paddock.ps.server.checks import check
 from paddock.ps.server.cut import Cut
 from paddock.ps.server.mover import MOVES, Attempt, Mover
@@ -40,7 +40,7 @@ TABLES = (WORDS, ADS, TOP)
 
 def admin(servers: Fleet) -> Admin:
     """What `paddock ps` has."""
-    return Admin(read_settings({}, endpoints=servers.endpoints))
+    return Admin(read_admin_settings({}, endpoints=servers.endpoints))
 
 
 @contextmanager
@@ -59,7 +59,9 @@ def after_each(act: Callable[[str], None]) -> Iterator[None]:
 
 def order(servers: Fleet, table: str, shard: int, source: int, to: int) -> None:
     """Have a shard moved, by an admin that dies when it has said so."""
-    link = Link(servers.endpoints.split(",")[source], Identity("default", 0, 1, "0"), "admin", 5.0)
+    link = FrameConnection(
+        servers.endpoints.split(",")[source], Identity("default", 0, 1, "0"), "admin", 5.0
+    )
     told = {"do": "move", "table": table, "shard": shard, "to": to, "seconds": 20}
     link.send(Header(Op.CONTROL), json.dumps(told).encode())
     link.close()
@@ -154,7 +156,7 @@ def test_moves_in_the_middle_of_batches_change_no_bit(
             while step < 12:
                 batch(ps, step)
                 step += 1
-                ps.traffic.settle(2)
+                ps.group.wait_acked(2)
         finally:
             ended.set()
             while thread.is_alive():  # A move of sync may wait for a step's end.
@@ -194,7 +196,7 @@ def test_servers_finish_a_move_by_themselves(
             assert train(ps, range(6, 12)) == calm["async"]
         with servers.client(trainer=0) as other:
             declare(other)
-            owners = other.traffic.tables["words"].owners.tolist()
+            owners = other.group.tables["words"].owners.tolist()
             assert owners[1:] == [0, 0, 0, 1, 1, 1, 1]
 
 
@@ -395,7 +397,7 @@ def test_a_step_of_sync_is_finished_before_a_shard_moves() -> None:
     with fleet(2) as servers, admin(servers) as orders, servers.client(strategy="sync") as ps:
         declare(ps)
         ps.push("words", np.arange(40), np.ones((40, 4), np.float32))
-        ps.traffic.settle(0)
+        ps.group.wait_acked(0)
         with pytest.raises(PaddockError, match="a step is being gathered"):
             orders.move("words", 0, 1, seconds=0.0)
         assert orders.place("words").owners[0] == 0
@@ -500,7 +502,7 @@ def test_a_memory_limit_refuses_a_shard() -> None:
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=64))
 def test_a_plan_is_fair_and_moves_no_shard_twice(owners: list[int]) -> None:
     """Whatever the start, counts differ by one at most, and nothing moves that need not."""
-    moves = plan(owners, 5)
+    moves = plan_moves(owners, 5)
     after = {**dict(enumerate(owners)), **dict(moves)}
     counts = [list(after.values()).count(server) for server in range(5)]
     assert max(counts) - min(counts) <= 1

@@ -8,7 +8,7 @@ import pytest
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.spec import INITIALIZERS, InitialSpec
 from paddock.ps.table.initial import Initial
-from paddock.ps.table.sharding import coin
+from paddock.ps.table.sharding import admission_draw
 
 KEYS = np.concatenate(
     [
@@ -78,7 +78,11 @@ def test_zeros_and_constant_are_just_that() -> None:
 
 def test_coins_are_fair_and_differ_by_push() -> None:
     """Admission by chance: each push of a key is another toss, each replay the same."""
-    first, again, later = coin(KEYS, 5, 10), coin(KEYS, 5, 10), coin(KEYS, 5, 11)
+    first, again, later = (
+        admission_draw(KEYS, 5, 10),
+        admission_draw(KEYS, 5, 10),
+        admission_draw(KEYS, 5, 11),
+    )
     assert (first == again).all()
     assert abs(first.mean() - 0.5) < 0.02
     assert abs(np.corrcoef(first, later)[0, 1]) < 0.05

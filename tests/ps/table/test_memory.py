@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paddock.ps.table import memory
-from paddock.ps.table.memory import Growing
+from paddock.ps.table.memory import GrowableArray
 
 
 def refused(*_: object, **__: object) -> None:
@@ -23,7 +23,7 @@ def test_content_survives_growth_beyond_the_reservation(
     """Where the address space was too small, or refused, the array moves."""
     if refused_from == "start":
         monkeypatch.setattr(memory.mmap, "mmap", refused)
-    growing = Growing(np.float32, (3,), reserve=100)
+    growing = GrowableArray(np.float32, (3,), reserve=100)
     growing.need(10)
     growing.array[:10] = np.arange(30).reshape(10, 3)
     if refused_from == "later":
@@ -39,7 +39,7 @@ def test_content_survives_growth_beyond_the_reservation(
 
 def test_growth_within_the_reservation_does_not_move() -> None:
     """Kernels may keep the array; a growing table is never copied."""
-    growing = Growing(np.int64, reserve=1_000_000)
+    growing = GrowableArray(np.int64, reserve=1_000_000)
     array = growing.array
     growing.need(900_000)
     assert growing.array is array
@@ -47,7 +47,7 @@ def test_growth_within_the_reservation_does_not_move() -> None:
 
 def test_released_memory_is_given_back() -> None:
     """The kernel hands out zero pages where some were released."""
-    growing = Growing(np.int64, reserve=1_000_000)
+    growing = GrowableArray(np.int64, reserve=1_000_000)
     growing.need(1_000_000)
     growing.array[:] = 7
     growing.release(1000, 2000)
@@ -60,10 +60,10 @@ def test_released_memory_is_given_back() -> None:
 
 def test_a_refused_reservation_grows_by_copy() -> None:
     """More addresses than a process has cannot be reserved."""
-    growing = Growing(np.int8, reserve=1 << 39)
+    growing = GrowableArray(np.int8, reserve=1 << 39)
     held = [growing]
     for _ in range(400):
-        held.append(Growing(np.int8, reserve=1 << 40))
+        held.append(GrowableArray(np.int8, reserve=1 << 40))
         if held[-1]._map is None:
             break
     last = held[-1]

@@ -137,7 +137,7 @@ def test_a_model_of_old_hooks_learns_with_servers_as_it_does_alone(tmp_path: Pat
     _, alone = trained(folder(tmp_path / "a"))
     with ps.local("sync") as client:
         _, served = trained(folder(tmp_path / "b"), client)
-        specs = [known.spec for known in client.traffic.tables.values()]
+        specs = [known.spec for known in client.group.tables.values()]
         assert [one.dim for one in specs if isinstance(one, ps.SparseSpec)] == [4]
     assert served == pytest.approx(alone, abs=2e-4)
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import UsageError
+from paddock.ps.adapters.arguments import POOLINGS, Keys, TableClient, bags_of, check_pooling
 from paddock.ps.adapters.embedding import EmbeddingBase
-from paddock.ps.adapters.given import POOLINGS, Keys, TableClient, bags_of, check_pooling
 from paddock.ps.adapters.rows import Lookup
-from paddock.ps.client.given import as_keys
+from paddock.ps.client.coerce import as_keys
 from paddock.ps.spec import SparseSpec
 from paddock.ps.table.sharding import unique
 

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import UsageError
+from paddock.ps.adapters.arguments import Floats, Scheduler, TableClient, as_optimizer
 from paddock.ps.adapters.framework import Framework, is_float32
-from paddock.ps.adapters.given import Floats, Scheduler, TableClient, as_optimizer
-from paddock.ps.adapters.rows import Rows, Table
+from paddock.ps.adapters.rows import DeclaredTable, EmbeddingTable
 from paddock.ps.spec import DenseSpec, OptimizerSpec
 from paddock.ps.table.finite import check_finite
 
 
-def push_batch(parts: Sequence[Rows | Learned | Running]) -> None:
+def push_batch(parts: Sequence[EmbeddingTable | ModelParameters | ModelBuffers]) -> None:
     """Sends the gradients of a batch: all of them, or none when one of them is not finite.
 
     Afterwards no gradient waits, whatever happened: the next batch begins with none of this one.
@@ -24,7 +24,7 @@ def push_batch(parts: Sequence[Rows | Learned | Running]) -> None:
     """
     try:
         for part in parts:
-            part.gather()
+            part.combine()
         for part in parts:
             part.push()
     finally:
@@ -32,7 +32,7 @@ def push_batch(parts: Sequence[Rows | Learned | Running]) -> None:
             part.forget()
 
 
-class FlatParameters(Table):
+class FlatParameters(DeclaredTable):
     """A model's parameters as one dense table: where each lies in the flat vector.
 
     first: their first values. values: (size,) float32, reused from batch to batch.
@@ -98,7 +98,7 @@ def ready_table(table: str) -> str:
     return f"{table}.ready"
 
 
-class Tensors(FlatParameters):
+class TensorTable(FlatParameters):
     """A framework's tensors as a dense table, which begins with their values."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Tensors(FlatParameters):
         self.send(self._grads, self._used)
 
 
-class Learned(Tensors):
+class ModelParameters(TensorTable):
     """Parameters. Where they can they share the memory of the vector, and a pull copies nothing."""
 
     def start(self) -> None:
@@ -143,7 +143,7 @@ class Learned(Tensors):
         super().pull()
         self._refresh()
 
-    def gather(self) -> None:
+    def combine(self) -> None:
         zeros = self.framework.zeros_like
         grads = [zeros(one) if one.grad is None else one.grad for one in self.tensors]
         self.hold(self.framework.flat(grads), [one.grad is not None for one in self.tensors])
@@ -154,14 +154,14 @@ class Learned(Tensors):
             parameter.grad = None
 
 
-class Running(Tensors):
+class ModelBuffers(TensorTable):
     """Buffers. What a batch changes in them is their gradient, and is added."""
 
     def pull(self) -> None:
         super().pull()
         self.forget()
 
-    def gather(self) -> None:
+    def combine(self) -> None:
         change = self.framework.flat(self.tensors) - self.values
         self.hold(change, [bool(view.any()) for view in self.views(change)])
 
@@ -201,10 +201,10 @@ class DenseBase:
                     f"parameter {name!r} is {parameter.dtype}", hint="dense tables are float32"
                 )
         rule, learned = as_optimizer(optimizer, lr), [parameter for _, parameter in named]
-        self.vector = Learned(
+        self.vector = ModelParameters(
             self.framework, client, learned, table=table, optimizer=rule, lr=lr, merge=merge
         )
-        self.parts: list[Learned | Running] = [self.vector]
+        self.parts: list[ModelParameters | ModelBuffers] = [self.vector]
         others = {id(tensor): tensor for tensor in self.framework.state(module)}
         for tensor in learned:
             others.pop(id(tensor), None)
@@ -213,7 +213,7 @@ class DenseBase:
         if kept:
             sums = OptimizerSpec("sum")
             self.parts.append(
-                Running(self.framework, client, kept, table=f"{table}.buffers", optimizer=sums)
+                ModelBuffers(self.framework, client, kept, table=f"{table}.buffers", optimizer=sums)
             )
 
     @property

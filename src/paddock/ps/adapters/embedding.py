@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from paddock.errors import UsageError
-from paddock.ps.adapters.framework import Framework
-from paddock.ps.adapters.given import (
+from paddock.ps.adapters.arguments import (
     Scheduler,
     TableClient,
     as_sparse_spec,
@@ -17,7 +16,8 @@ from paddock.ps.adapters.given import (
     check_offsets,
     check_pooling,
 )
-from paddock.ps.adapters.rows import Lookup, Rows
+from paddock.ps.adapters.framework import Framework
+from paddock.ps.adapters.rows import EmbeddingTable, Lookup
 from paddock.ps.spec import OptimizerSpec, SparseSpec
 
 
@@ -50,7 +50,7 @@ class EmbeddingBase:
         super().__init__()
         spec = as_sparse_spec(table, dim, optimizer, lr)
         self.pooling = check_pooling(pooling)
-        self.rows = Rows(client, spec, at_once=push_in_backward, lr=lr)
+        self.rows = EmbeddingTable(client, spec, at_once=push_in_backward, lr=lr)
 
     @property
     def dim(self) -> int:

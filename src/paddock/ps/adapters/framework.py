@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from paddock.ps.adapters.given import Floats, Keys
+from paddock.ps.adapters.arguments import Floats, Keys
 
 
 def is_float32(tensor: Any) -> bool:

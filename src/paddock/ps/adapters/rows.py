@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import UsageError
-from paddock.ps.adapters.given import Floats, Keys, Scheduler, TableClient
-from paddock.ps.client.given import as_keys
+from paddock.ps.adapters.arguments import Floats, Keys, Scheduler, TableClient
+from paddock.ps.client.coerce import as_keys
 from paddock.ps.consistency.contributions import SparsePiece, added_up
 from paddock.ps.spec import SparseSpec, TableSpec
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import unique
 
 
-class Table:
+class DeclaredTable:
     """A table that this trainer declares, and its learning rate where a scheduler drives it."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Lookup:
     clicks: Floats | None = None
 
 
-class Rows(Table):
+class EmbeddingTable(DeclaredTable):
     """The rows of one table as an adapter uses them: looked up by id, gradients gathered.
 
     Gradients of several look-ups are sent as one push, so that one batch is one step of the
@@ -79,7 +79,7 @@ class Rows(Table):
         self.at_once = at_once
         self._pieces: list[SparsePiece] = []
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Rows:
+    def __deepcopy__(self, memo: dict[int, Any]) -> EmbeddingTable:
         """The same table through the same client, with no gradients of its own yet."""
         twin = copy.copy(self)
         twin.forget()
@@ -113,7 +113,7 @@ class Rows(Table):
         if self.at_once:
             self.push()
 
-    def gather(self) -> None:
+    def combine(self) -> None:
         """Makes one gradient of those that wait. Raises RequestError when it is not finite."""
         if self._pieces:
             one = _merged(self._pieces)

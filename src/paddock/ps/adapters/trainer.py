@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from paddock.errors import UsageError
-from paddock.ps.adapters.dense import DenseBase, Learned, Running, push_batch
+from paddock.ps.adapters.arguments import Scheduler, TableClient
+from paddock.ps.adapters.dense import DenseBase, ModelBuffers, ModelParameters, push_batch
 from paddock.ps.adapters.embedding import EmbeddingBase
-from paddock.ps.adapters.given import Scheduler, TableClient
-from paddock.ps.adapters.rows import Rows
+from paddock.ps.adapters.rows import EmbeddingTable
 from paddock.ps.spec import OptimizerSpec
 
 
@@ -37,7 +37,7 @@ class TrainerBase:
             else None
         )
         dense = [] if self.dense is None else self.dense.parts
-        self.parts: list[Rows | Learned | Running] = [*self.tables, *dense]
+        self.parts: list[EmbeddingTable | ModelParameters | ModelBuffers] = [*self.tables, *dense]
 
     def step(self, loss: Any = None) -> None:
         """Ends a batch: backward of loss (where given), push, step, pull.

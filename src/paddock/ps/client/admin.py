@@ -19,11 +19,11 @@ import numpy as np
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client import checkpoints
-from paddock.ps.client.peer import OnProgress, Peer, no_progress
-from paddock.ps.client.pieces import Column, Known, cut, frames
-from paddock.ps.client.place import SERVERS, read_place
+from paddock.ps.client.partition import Column, RemoteTable, frames, partition
 from paddock.ps.client.redirect import shrink
-from paddock.ps.link import Identity, Link, read_token
+from paddock.ps.client.server_connection import OnProgress, ServerConnection, no_progress
+from paddock.ps.client.trainer_config import SERVERS, read_trainer_config
+from paddock.ps.link import FrameConnection, Identity, read_token
 from paddock.ps.spec import SparseSpec, from_json
 from paddock.ps.storage.checkpoint import Checkpoint
 from paddock.ps.wire.errors import RequestError
@@ -37,7 +37,7 @@ MOVING_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class AdminSettings:
     """Where the servers are and how to reach them. job: whose, for orders that write."""
 
     endpoints: tuple[str, ...]
@@ -47,7 +47,7 @@ class Settings:
     timeout: float = 10.0
 
 
-def read_settings(
+def read_admin_settings(
     env: Mapping[str, str],
     *,
     endpoints: str | None = None,
@@ -55,7 +55,7 @@ def read_settings(
     token_file: str | None = None,
     tls_ca: str | None = None,
     timeout: float = 10.0,
-) -> Settings:
+) -> AdminSettings:
     """The settings; arguments first, then the environment. Raises UsageError."""
     if not endpoints and not env.get(SERVERS, "").strip(" ,"):
         raise UsageError(
@@ -63,17 +63,19 @@ def read_settings(
             hint="--endpoints host:port,host:port",
         )
     trainer = {name: text for name, text in env.items() if name != "TRAINING_ROLE"}
-    place = read_place(trainer, endpoints or None, 0, 1, job, token_file or None, tls_ca or None)
+    place = read_trainer_config(
+        trainer, endpoints or None, 0, 1, job, token_file or None, tls_ca or None
+    )
     ca = place.tls_ca
     if ca and not Path(ca).is_file():
         raise UsageError(f"--tls-ca {ca}: no such file", hint="certificates in PEM form")
     if not timeout > 0:
         raise UsageError(f"--timeout is {timeout:g}", hint="seconds, more than 0")
-    return Settings(place.endpoints, place.job, read_token(place.token_file), ca, timeout)
+    return AdminSettings(place.endpoints, place.job, read_token(place.token_file), ca, timeout)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ServerStatus:
     """One process at one endpoint. facts: its status; None when it gave none, and why."""
 
     server: int
@@ -83,7 +85,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedShard:
     """What a move did. seconds: pushes waited for so long, 0.0 when the shard was there already."""
 
     table: str
@@ -100,7 +102,7 @@ class Admin:
     progress: told (servers or shards done, of how many) by orders that take long.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AdminSettings) -> None:
         from paddock import __version__
 
         self.settings = settings
@@ -108,13 +110,13 @@ class Admin:
         self._identity = Identity(settings.job, 0, 0, __version__, settings.token, settings.tls_ca)
         count = len(settings.endpoints)
         self.peers = [
-            Peer(i, e, self._identity, settings.timeout, purpose=PURPOSE, servers=count)
+            ServerConnection(i, e, self._identity, settings.timeout, purpose=PURPOSE, servers=count)
             for i, e in enumerate(settings.endpoints)
         ]
 
     # ----------------------------------------------------------------------------------- reading
 
-    def look(self) -> list[Seen]:
+    def look(self) -> list[ServerStatus]:
         """The status of every process, replicas included; those out of reach as well."""
         places = [
             (index, one)
@@ -124,18 +126,18 @@ class Admin:
         with ThreadPoolExecutor(min(16, len(places))) as pool:
             return list(pool.map(self._look_at, places))
 
-    def _look_at(self, place: tuple[int, str]) -> Seen:
+    def _look_at(self, place: tuple[int, str]) -> ServerStatus:
         server, endpoint = place
         try:
-            link = Link(endpoint, self._identity, PURPOSE, self.settings.timeout)
+            link = FrameConnection(endpoint, self._identity, PURPOSE, self.settings.timeout)
             try:
                 link.send(Header(Op.STATUS), b"{}")
                 _, body = link.receive()
             finally:
                 link.close()
-            return Seen(server, endpoint, json.loads(bytes(body)), None)
+            return ServerStatus(server, endpoint, json.loads(bytes(body)), None)
         except PaddockError as error:
-            return Seen(server, endpoint, None, _named(error, endpoint))
+            return ServerStatus(server, endpoint, None, _named(error, endpoint))
 
     def connect(self) -> None:
         """Reach every server now, once. Raises PaddockError naming the first that is not there."""
@@ -165,7 +167,7 @@ class Admin:
                     here.pop(name, None)
         return [found[name] for name in sorted(found)]
 
-    def place(self, table: str) -> Known:
+    def place(self, table: str) -> RemoteTable:
         """Where a table's shards are. Raises UsageError when there is no such table."""
         told = [peer.tables() for peer in self.peers]
         mine = [next((t for t in tables if t["name"] == table), None) for tables in told]
@@ -187,7 +189,7 @@ class Admin:
                 hint="ask again; if this lasts, is a server down? paddock ps status",
                 retryable=True,
             )
-        return Known(spec, [int(one["number"]) for one in held], owner)
+        return RemoteTable(spec, [int(one["number"]) for one in held], owner)
 
     # ------------------------------------------------------------------------------------ orders
 
@@ -213,20 +215,22 @@ class Admin:
 
     def shrink(self, table: str) -> int:
         """Decay statistics and drop what the accessor gives up, shard by shard; rows dropped."""
-        known = self.place(table)
-        if not isinstance(known.spec, SparseSpec):
+        remote = self.place(table)
+        if not isinstance(remote.spec, SparseSpec):
             raise UsageError(f"table {table!r} is dense", hint="sparse tables shrink")
         until = time.monotonic() + MOVING_SECONDS
 
-        def heed(refusal: RequestError) -> None:
+        def handle_moved(refusal: RequestError) -> None:
             if refusal.code != "moved" or time.monotonic() > until:
                 raise refusal
             time.sleep(LOOK_SECONDS)
-            known.owners = self._settled(table, until).owners
+            remote.owners = self._settled(table, until).owners
 
-        return shrink(self.peers, known, heed, self.progress)
+        return shrink(self.peers, remote, handle_moved, self.progress)
 
-    def move(self, table: str, shard: int, to: int, *, seconds: float = MOVING_SECONDS) -> Moved:
+    def move(
+        self, table: str, shard: int, to: int, *, seconds: float = MOVING_SECONDS
+    ) -> MovedShard:
         """Give one shard to another server, while trainers go on; the servers do it.
 
         Where it is already nothing happens. An order that was not answered may be given again.
@@ -241,22 +245,22 @@ class Admin:
                 )
             source = int(owner[shard])
             if source == to:
-                return Moved(table, shard, source, to, 0, 0.0)
+                return MovedShard(table, shard, source, to, 0, 0.0)
             order = {"do": "move", "table": table, "shard": shard, "to": to, "seconds": seconds}
             try:
                 did = self.peers[source].ask(Op.CONTROL, order, wait=True)
-                return Moved(table, shard, source, to, did["bytes"], did["seconds"])
+                return MovedShard(table, shard, source, to, did["bytes"], did["seconds"])
             except RequestError as refusal:
                 if refusal.code != "moved" or time.monotonic() > until:  # By somebody else.
                     raise
 
-    def rebalance(self, table: str) -> list[Moved]:
+    def rebalance(self, table: str) -> list[MovedShard]:
         """Have every server own as many shards as the others, give or take one; few moves."""
         self._check_job()
         owner = self._settled(table, time.monotonic() + MOVING_SECONDS).owners
-        return [self.move(table, *one) for one in plan(owner.tolist(), len(self.peers))]
+        return [self.move(table, *one) for one in plan_moves(owner.tolist(), len(self.peers))]
 
-    def _settled(self, table: str, until: float) -> Known:
+    def _settled(self, table: str, until: float) -> RemoteTable:
         """Where the shards are, once none is on its way."""
         while True:
             try:
@@ -279,8 +283,8 @@ class Admin:
         """Give distinct keys these weights, (n, dim), or a vector all its elements. Repeating it
         changes nothing.
         """
-        known = self.place(table)
-        for server, header, body in frames(known, Op.SET, *cut(known, columns), 0):
+        remote = self.place(table)
+        for server, header, body in frames(remote, Op.SET, *partition(remote, columns), 0):
             self.peers[server].exchange(header, *body)
 
     def close(self) -> None:
@@ -307,7 +311,7 @@ def _named(error: PaddockError, endpoint: str) -> PaddockError:
     return PaddockError(f"server {endpoint}: {error.message}", hint=error.hint)
 
 
-def plan(owner: list[int], servers: int) -> list[tuple[int, int]]:
+def plan_moves(owner: list[int], servers: int) -> list[tuple[int, int]]:
     """(shard, to): the moves that make the numbers of shards equal, give or take one.
 
     >>> plan([0, 0, 0, 1], 3)

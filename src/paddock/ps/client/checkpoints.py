@@ -12,7 +12,7 @@ from typing import Any
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.files import fetch, forget, send
-from paddock.ps.client.peer import OnProgress, Peer, no_progress, tell_all
+from paddock.ps.client.server_connection import OnProgress, ServerConnection, no_progress, order_all
 from paddock.ps.consistency.positions import is_exact, lowest
 from paddock.ps.spec import from_json, to_json
 from paddock.ps.storage.checkpoint import (
@@ -32,7 +32,7 @@ LOADS_MAX = 5  # of one order, while shards move
 SAVES_MAX = 3  # of one order, while servers are started again
 
 
-def check_save(peers: Sequence[Peer], directory: str) -> list[int]:
+def check_save(peers: Sequence[ServerConnection], directory: str) -> list[int]:
     """Whether this process can write there, and each server there or on its own disk; asked before
     hours of training. Returns those servers whose part is fetched, as they do not see it.
 
@@ -49,7 +49,7 @@ def check_save(peers: Sequence[Peer], directory: str) -> list[int]:
 
 
 def save(
-    peers: Sequence[Peer], directory: str, mode: str, job: str, *, keep: int = 3,
+    peers: Sequence[ServerConnection], directory: str, mode: str, job: str, *, keep: int = 3,
     progress: OnProgress = no_progress,
 ) -> str:  # fmt: skip
     """Write a checkpoint; its name. mode "delta": the rows changed since the newest one there."""
@@ -69,7 +69,7 @@ def save(
 
 
 def _save(
-    peers: Sequence[Peer], path: Path, job: str, base: Checkpoint | None, keep: int,
+    peers: Sequence[ServerConnection], path: Path, job: str, base: Checkpoint | None, keep: int,
     progress: OnProgress,
 ) -> str:  # fmt: skip
     cuts = _take_cuts(peers)
@@ -104,14 +104,14 @@ def _save(
     return name
 
 
-def _take_cuts(peers: Sequence[Peer]) -> list[dict[str, Any]]:
+def _take_cuts(peers: Sequence[ServerConnection]) -> list[dict[str, Any]]:
     """Have each server keep its state of now; in sync, all that of one step.
 
     The chief completes no step meanwhile; what it has done last is carried to all.
     """
     commit = peers[0].ask(Op.CONTROL, {"do": "hold", "seconds": HOLD_SECONDS}).get("commit")
     if commit is not None:
-        tell_all(peers[1:], Op.COMMIT, commit)
+        order_all(peers[1:], Op.COMMIT, commit)
     cuts = [peer.ask(Op.CONTROL, {"do": "cut"}) for peer in peers]
     peers[0].ask(Op.CONTROL, {"do": "hold", "seconds": 0})
     if len({cut["committed"] for cut in cuts}) > 1:
@@ -132,7 +132,7 @@ def objection_to_resume(checkpoint: Checkpoint, servers: int) -> str:
 
 
 def load(
-    peers: Sequence[Peer], directory: str, job: str | None, name: str = "",
+    peers: Sequence[ServerConnection], directory: str, job: str | None, name: str = "",
     progress: OnProgress = no_progress,
 ) -> Checkpoint:  # fmt: skip
     """Have every server read its share of a checkpoint, the newest or the one named.
@@ -166,7 +166,7 @@ def load(
     )
 
 
-def _check_load(peer: Peer, checkpoint: Checkpoint) -> dict[str, Any]:
+def _check_load(peer: ServerConnection, checkpoint: Checkpoint) -> dict[str, Any]:
     """The order to load it, which this server can carry out: so all can, before the first does.
 
     What a server does not see it is sent first.
@@ -184,6 +184,6 @@ def _check_load(peer: Peer, checkpoint: Checkpoint) -> dict[str, Any]:
     return order
 
 
-def _places(peers: Sequence[Peer]) -> list[object]:
+def _places(peers: Sequence[ServerConnection]) -> list[object]:
     """Which shards each server has, and which it gave away last."""
     return [(one["owned"], one["moves"]["given"]) for peer in peers for one in peer.tables()]

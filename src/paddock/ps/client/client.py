@@ -27,13 +27,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.client import reduce
-from paddock.ps.client.given import as_floats, as_keys
-from paddock.ps.client.peer import Peer
-from paddock.ps.client.pieces import Column, Keys, Known, Rows, Runs
-from paddock.ps.client.place import Place, read_place
-from paddock.ps.client.redirect import Patience, heed, shrink
+from paddock.ps.client.coerce import as_floats, as_keys
+from paddock.ps.client.partition import Column, Keys, RemoteTable, Rows, Runs
+from paddock.ps.client.redirect import RetryBudget, handle_moved, shrink
+from paddock.ps.client.server_connection import ServerConnection
+from paddock.ps.client.server_group import ServerGroup, Wanted
 from paddock.ps.client.strategy import Strategy, make_strategy
-from paddock.ps.client.traffic import Traffic, Wanted
+from paddock.ps.client.trainer_config import TrainerConfig, read_trainer_config
 from paddock.ps.consistency.positions import Progress, position_objection
 from paddock.ps.link import Identity, read_token
 from paddock.ps.optimizers.rules import check_optimizer
@@ -95,8 +95,10 @@ class Client:
         geo_step: int = 100,
         geo_merge: str = "mean",
     ) -> None:
-        place = read_place(os.environ, endpoints, trainer, trainers, job, token_file, tls_ca)
-        self.place: Place = place
+        place = read_trainer_config(
+            os.environ, endpoints, trainer, trainers, job, token_file, tls_ca
+        )
+        self.place: TrainerConfig = place
         self.strategy: Strategy = make_strategy(
             strategy, staleness, window, geo_step, place, geo_merge
         )
@@ -109,14 +111,14 @@ class Client:
         token = read_token(place.token_file)
         identity = Identity(place.job, place.trainer, 0, __version__, token, place.tls_ca)
         self.peers = [
-            Peer(i, e, identity, timeout, servers=len(place.endpoints))
+            ServerConnection(i, e, identity, timeout, servers=len(place.endpoints))
             for i, e in enumerate(place.endpoints)
         ]
-        self.traffic = Traffic(self.peers, secrets.token_hex(8))
+        self.group = ServerGroup(self.peers, secrets.token_hex(8))
         try:
             for peer in self.peers:
                 peer.retry("control", lambda link: None)
-            self.strategy.join(self.traffic)
+            self.strategy.join(self.group)
         except BaseException:
             for peer in self.peers:
                 peer.close()
@@ -141,46 +143,46 @@ class Client:
             raise UsageError.of(problems)
         answers = [peer.ask(Op.CREATE, to_json(spec)) for peer in self.peers]
         numbers = [int(answer["table"]) for answer in answers]
-        known = self.traffic.tables.get(spec.name)
-        if known is not None and known.spec == spec and known.numbers == numbers:
+        remote = self.group.tables.get(spec.name)
+        if remote is not None and remote.spec == spec and remote.numbers == numbers:
             return  # What is on its way, and its order, belongs to what is known.
         dealt = [len(shards) for shards in deal(spec.shards, len(self.peers))]
         owners = np.repeat(np.arange(len(dealt), dtype=np.int32), dealt)
         for server, answer in enumerate(answers):
             owners[answer.get("owned", [])] = server
-        self.traffic.tables[spec.name] = Known(spec, numbers, owners)
+        self.group.tables[spec.name] = RemoteTable(spec, numbers, owners)
 
     def spec(self, table: str) -> TableSpec:
         """The spec of a table this client created."""
-        return self._known(table).spec
+        return self._table(table).spec
 
     @property
     def tables(self) -> dict[str, TableSpec]:
         """The specs of the tables that this client created, by name."""
-        return {name: known.spec for name, known in self.traffic.tables.items()}
+        return {name: remote.spec for name, remote in self.group.tables.items()}
 
-    def _known(self, table: str) -> Known:
+    def _table(self, table: str) -> RemoteTable:
         self.peers[0].check_open()
-        known = self.traffic.tables.get(table)
-        if known is None:
-            names = ", ".join(self.traffic.tables) or "none yet"
+        remote = self.group.tables.get(table)
+        if remote is None:
+            names = ", ".join(self.group.tables) or "none yet"
             raise UsageError(
                 f"table {table!r} is not known to this client (it has: {names})",
                 hint="client.create(SparseSpec(...)) or DenseSpec first",
             )
-        return known
+        return remote
 
-    def _sparse(self, table: str) -> tuple[Known, SparseSpec]:
-        known = self._known(table)
-        if not isinstance(known.spec, SparseSpec):
+    def _sparse(self, table: str) -> tuple[RemoteTable, SparseSpec]:
+        remote = self._table(table)
+        if not isinstance(remote.spec, SparseSpec):
             raise UsageError(f"table {table!r} is dense", hint="pull_dense, push_dense, set_dense")
-        return known, known.spec
+        return remote, remote.spec
 
-    def _dense(self, table: str) -> tuple[Known, DenseSpec]:
-        known = self._known(table)
-        if not isinstance(known.spec, DenseSpec):
+    def _dense(self, table: str) -> tuple[RemoteTable, DenseSpec]:
+        remote = self._table(table)
+        if not isinstance(remote.spec, DenseSpec):
             raise UsageError(f"table {table!r} is sparse", hint="pull, push and set take keys")
-        return known, known.spec
+        return remote, remote.spec
 
     # ------------------------------------------------------------------------------------ sparse
 
@@ -205,18 +207,18 @@ class Client:
         asked: list[Wanted] = []
         shapes: dict[str, tuple[tuple[int, ...], NDArray[np.int32] | None]] = {}
         for table, given in wanted.items():
-            known = self._known(table)
-            if isinstance(known.spec, DenseSpec):
-                asked.append((known, _vector(known.spec, given)))
+            remote = self._table(table)
+            if isinstance(remote.spec, DenseSpec):
+                asked.append((remote, _vector(remote.spec, given)))
                 continue
             keys = as_keys(table, given)
             distinct = flat = keys.reshape(-1)
             inverse = None
-            if len(flat) > ASKED_AS_GIVEN or known.ahead is not None:
+            if len(flat) > ASKED_AS_GIVEN or remote.ahead is not None:
                 distinct, inverse = self._unique(flat)
-            asked.append((known, distinct))
-            shapes[table] = (*keys.shape, known.spec.dim), inverse
-        found = dict(zip(wanted, self.strategy.pull(self.traffic, asked), strict=True))
+            asked.append((remote, distinct))
+            shapes[table] = (*keys.shape, remote.spec.dim), inverse
+        found = dict(zip(wanted, self.strategy.pull(self.group, asked), strict=True))
         for table, (shape, inverse) in shapes.items():
             rows = found[table]
             if inverse is not None and len(rows) < len(inverse):
@@ -230,9 +232,9 @@ class Client:
         They are as of now: one batch older than those of a pull after the push. In sync all are of
         the step that is open: step() waits for them.
         """
-        known, _ = self._sparse(table)
+        remote, _ = self._sparse(table)
         distinct, _ = self._unique(as_keys(table, keys).reshape(-1))
-        self.traffic.prefetch(known, distinct)
+        self.group.prefetch(remote, distinct)
 
     def push(
         self,
@@ -259,7 +261,7 @@ class Client:
         self._sparse(table)
         self.push_many({table: (keys, grads, shows, clicks)})
 
-    def gather(
+    def check_push(
         self,
         table: str,
         keys: ArrayLike,
@@ -299,8 +301,8 @@ class Client:
         """
         pushes: list[tuple[str, list[Column], Runs | None]] = []
         for table, pushed in given.items():
-            if isinstance(self._known(table).spec, DenseSpec):
-                vector, runs = self.gather_dense(table, pushed, None)
+            if isinstance(self._table(table).spec, DenseSpec):
+                vector, runs = self.check_push_dense(table, pushed, None)
                 pushes.append((table, [vector.copy()], runs))
                 continue
             if not isinstance(pushed, tuple | list) or not 2 <= len(pushed) <= 4:
@@ -308,33 +310,33 @@ class Client:
                     f"table {table!r}: what is pushed is of type {type(pushed).__qualname__}",
                     hint="(keys, gradients) or (keys, gradients, shows, clicks)",
                 )
-            pushes.append((table, self.gather(table, *pushed), None))
+            pushes.append((table, self.check_push(table, *pushed), None))
         for table, columns, part in pushes:
-            self.strategy.push(self.traffic, self._known(table), columns, part)
+            self.strategy.push(self.group, self._table(table), columns, part)
 
     def set(self, table: str, keys: ArrayLike, values: ArrayLike) -> None:
         """Give rows these weights; their optimizer state stays. Keys must be distinct."""
-        known, _ = self._sparse(table)
-        columns = self.gather(table, keys, values)
+        remote, _ = self._sparse(table)
+        columns = self.check_push(table, keys, values)
         repeated = np.size(keys) - len(columns[0])
         if repeated:
             raise UsageError(f"table {table!r}: set() got {repeated} keys twice")
         self.strategy.forget(table, columns)
-        self.traffic.post(Op.SET, known, columns)
-        self.traffic.settle(0)
+        self.group.post(Op.SET, remote, columns)
+        self.group.wait_acked(0)
 
     def _unique(self, flat: Keys) -> tuple[Keys, NDArray[np.int32]]:
         """(distinct keys, inverse); remembered for pushes and for other tables of the same keys."""
         if len(flat) < WORTH_REMEMBERING:
             return unique(flat)
         sample = (len(flat), *flat[:: len(flat) // SAMPLES].tolist())
-        known = self._recent.pop(sample, None)
-        if known is None or not np.array_equal(known[0], flat):
-            known = (flat.copy(), *unique(flat))
-        self._recent[sample] = known  # The newest stand last.
+        remote = self._recent.pop(sample, None)
+        if remote is None or not np.array_equal(remote[0], flat):
+            remote = (flat.copy(), *unique(flat))
+        self._recent[sample] = remote  # The newest stand last.
         if len(self._recent) > REMEMBERED:
             del self._recent[next(iter(self._recent))]
-        return known[1], known[2]
+        return remote[1], remote[2]
 
     # ------------------------------------------------------------------------------------- dense
 
@@ -353,10 +355,10 @@ class Client:
             grads: (size,) float32.
             used: Whether each of the spec's parts has one; the optimizer leaves the others be.
         """
-        values, runs = self.gather_dense(table, grads, used)
-        self.strategy.push(self.traffic, self._known(table), [values.copy()], runs)
+        values, runs = self.check_push_dense(table, grads, used)
+        self.strategy.push(self.group, self._table(table), [values.copy()], runs)
 
-    def gather_dense(
+    def check_push_dense(
         self, table: str, grads: ArrayLike, used: Sequence[bool] | None
     ) -> tuple[Rows, Runs]:
         """What push_dense() was given, checked; it may be the caller's array. Sends nothing."""
@@ -367,11 +369,11 @@ class Client:
 
     def set_dense(self, table: str, values: ArrayLike) -> None:
         """Give the vector these values; done when all servers have them."""
-        known, _ = self._dense(table)
-        vector, _ = self.gather_dense(table, values, None)
+        remote, _ = self._dense(table)
+        vector, _ = self.check_push_dense(table, values, None)
         self.strategy.forget(table)
-        self.traffic.post(Op.SET, known, [vector.copy()])
-        self.traffic.settle(0)
+        self.group.post(Op.SET, remote, [vector.copy()])
+        self.group.wait_acked(0)
 
     def set_lr(self, table: str, lr: float) -> None:
         """The table's learning rate from now on, in place of its spec's; its schedule goes on.
@@ -380,11 +382,11 @@ class Client:
         where they differ); in the others from this trainer's next push on. It stays after a
         restart and in checkpoints.
         """
-        known = self._known(table)
-        problems = check_optimizer(replace(known.spec.optimizer, lr=lr))
+        remote = self._table(table)
+        problems = check_optimizer(replace(remote.spec.optimizer, lr=lr))
         if problems:
             raise UsageError.of(problems)
-        self.strategy.set_lr(self.traffic, known, float(lr))
+        self.strategy.set_lr(self.group, remote, float(lr))
 
     # ------------------------------------------------------------------------- batches and order
 
@@ -392,13 +394,13 @@ class Client:
         """The end of a batch: what the strategy asks for happens here."""
         if self.before_step is not None:
             self.before_step()
-        self.strategy.step(self.traffic)
-        self.traffic.batch += 1
+        self.strategy.step(self.group)
+        self.group.batch += 1
 
     def flush(self) -> None:
         """Wait until everything pushed is acknowledged."""
-        self.strategy.flush(self.traffic)
-        self.traffic.settle(0)
+        self.strategy.flush(self.group)
+        self.group.wait_acked(0)
 
     def barrier(self, name: str = "all", *, timeout: float | None = None) -> None:
         """Wait for all trainers of the job, as long as none is lost; at most `timeout` seconds.
@@ -418,18 +420,18 @@ class Client:
         Who was started again and comes to one that has been is let through. Sends nothing: in geo
         no differences are exchanged.
         """
-        self.traffic.settle(0)
+        self.group.wait_acked(0)
         self._arrive(name, turn, 0.0, is_counted=True)
 
     def _arrive(self, name: str, turn: int, seconds: float, *, is_counted: bool) -> None:
         where = {
             "name": name,
             "turn": turn,
-            "is_fresh": self.traffic.batch == 0,
+            "is_fresh": self.group.batch == 0,
             "seconds": seconds,
             "is_counted": is_counted,
         }
-        self.peers[0].ask(Op.ARRIVE, where, step=self.traffic.step - 1, again=True)
+        self.peers[0].ask(Op.ARRIVE, where, step=self.group.step - 1, again=True)
 
     def status(self) -> list[dict[str, Any]]:
         """What each server says of itself."""
@@ -471,7 +473,7 @@ class Client:
 
         if exchanges:
             self.flush()
-        self.traffic.settle(0)
+        self.group.wait_acked(0)
         return save(self.peers, os.fspath(directory), mode, self.place.job, keep=keep)
 
     def load(self, directory: str | os.PathLike[str], *, of_job: str | None = None) -> None:
@@ -485,8 +487,8 @@ class Client:
 
         self.flush()
         checkpoint = load(self.peers, os.fspath(directory), of_job or self.place.job)
-        self.traffic.progress = Progress(len(self.peers))
-        for table in self.traffic.tables:
+        self.group.progress = Progress(len(self.peers))
+        for table in self.group.tables:
             self.strategy.forget(table)
         problem = objection_to_resume(checkpoint, len(self.peers))
         if problem:
@@ -503,7 +505,7 @@ class Client:
         no = position_objection(offset)
         if no is not None:
             raise UsageError(no.message, hint=no.hint)
-        self.strategy.commit_offset(self.traffic, offset)
+        self.strategy.commit_offset(self.group, offset)
 
     def resume_offset(self, *, replays: bool = True) -> dict[str, Any] | None:
         """The offset that this trainer, or its life before, committed last; None where none was.
@@ -515,7 +517,7 @@ class Client:
         """
         if replays:
             self.flush()
-        found: dict[str, Any] | None = self.strategy.resume_offset(self.traffic, replays=replays)
+        found: dict[str, Any] | None = self.strategy.resume_offset(self.group, replays=replays)
         return found
 
     def offsets(self, trainer: int | None = None) -> tuple[Any, Any]:
@@ -526,7 +528,7 @@ class Client:
         Args:
             trainer: Its number; None: this trainer's.
         """
-        return self.strategy.offsets(self.traffic.marks(trainer))
+        return self.strategy.offsets(self.group.marks(trainer))
 
     # ------------------------------------------------------------------------------- coordination
 
@@ -538,7 +540,7 @@ class Client:
     @property
     def open_step(self) -> int:
         """The number of the step that the next step() completes, from 1; in sync and staleness."""
-        return self.traffic.step
+        return self.group.step
 
     def kv_set(self, key: str, value: Any, *, in_checkpoints: bool = False) -> None:
         """Server 0 stores a JSON value under a key, as safely as a push. None removes the key.
@@ -602,9 +604,11 @@ class Client:
 
     def shrink(self, table: str) -> int:
         """Decay statistics, drop rows that the accessor gives up; returns how many."""
-        known, _ = self._sparse(table)
-        patience = Patience(self.peers[0].timeout)
-        return shrink(self.peers, known, lambda no: heed(self.traffic, known, [no], patience))
+        remote, _ = self._sparse(table)
+        patience = RetryBudget(self.peers[0].timeout)
+        return shrink(
+            self.peers, remote, lambda no: handle_moved(self.group, remote, [no], patience)
+        )
 
     def close(self) -> None:
         """Flush, say good-bye, and end the connections. May be called twice."""
@@ -612,7 +616,7 @@ class Client:
             return
         try:
             self.flush()
-            self.strategy.leave(self.traffic)
+            self.strategy.leave(self.group)
             for peer in self.peers:
                 peer.ask(Op.CLOSE, {})
         finally:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from paddock.errors import PaddockError
-from paddock.ps.client.peer import Peer
+from paddock.ps.client.server_connection import ServerConnection
 from paddock.ps.storage.checkpoint import MANIFEST, PART, SAME, Checkpoint
 from paddock.ps.storage.files import sync_files, sync_path, writing
 from paddock.ps.storage.spool import LOAD, SAVE
@@ -19,7 +19,7 @@ from paddock.ps.wire.frames import BODY_MAX, Op
 PIECE = BODY_MAX // 2  # With the file's name it is a frame.
 
 
-def fetch(peer: Peer, files: Iterable[tuple[str, int]], into: Path) -> None:
+def fetch(peer: ServerConnection, files: Iterable[tuple[str, int]], into: Path) -> None:
     """A server's part of a checkpoint, which it then forgets. files: name there, bytes.
 
     Raises PaddockError.
@@ -40,7 +40,7 @@ def fetch(peer: Peer, files: Iterable[tuple[str, int]], into: Path) -> None:
     _forget(peer, SAVE)
 
 
-def send(peer: Peer, checkpoint: Checkpoint) -> None:
+def send(peer: ServerConnection, checkpoint: Checkpoint) -> None:
     """What a server needs to load its share of a checkpoint: all manifests, its shards' files."""
     owned = {table["spec"]["name"]: set(table["owned"]) for table in peer.tables()}
     for one in (checkpoint, *checkpoint.bases()):
@@ -61,10 +61,10 @@ def _needed(one: Checkpoint, owned: dict[str, set[int]]) -> Iterator[Path]:
             yield one.path / entry.written.file
 
 
-def forget(peer: Peer, checkpoint: Checkpoint) -> None:
+def forget(peer: ServerConnection, checkpoint: Checkpoint) -> None:
     """The server has loaded it."""
     _forget(peer, LOAD + checkpoint.checksum)
 
 
-def _forget(peer: Peer, files: str) -> None:
+def _forget(peer: ServerConnection, files: str) -> None:
     peer.ask(Op.CONTROL, {"do": "forget", "files": files})

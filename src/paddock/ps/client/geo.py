@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paddock.errors import UsageError
-from paddock.ps.client.pieces import LAST, Column, Known, Rows, Runs
-from paddock.ps.client.place import Place
+from paddock.ps.client.partition import LAST, Column, RemoteTable, Rows, Runs
 from paddock.ps.client.strategy import Strategy
+from paddock.ps.client.trainer_config import TrainerConfig
 from paddock.ps.consistency.geo import GeoRows, GeoVector
-from paddock.ps.link import Link
+from paddock.ps.link import FrameConnection
 from paddock.ps.spec import DenseSpec
 from paddock.ps.wire.frames import BODY_MAX, Flag, Header, Op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from paddock.ps.client.peer import Peer
-    from paddock.ps.client.traffic import Traffic, Wanted
+    from paddock.ps.client.server_connection import ServerConnection
+    from paddock.ps.client.server_group import ServerGroup, Wanted
 
 DELTA = int(Flag.DELTA)
 
@@ -29,7 +29,7 @@ class Geo(Strategy):
 
     name = "geo"
 
-    def __init__(self, window: int, place: Place, geo_step: int, merge: str) -> None:
+    def __init__(self, window: int, place: TrainerConfig, geo_step: int, merge: str) -> None:
         super().__init__(window, place)
         if geo_step < 1:
             raise UsageError(f"geo_step is {geo_step}", hint="1 or more batches")
@@ -40,97 +40,101 @@ class Geo(Strategy):
         # Since the last exchange: so that a life that goes on from a position, which is noted with
         # one, exchanges behind the same batches as the life before.
         self._batches = 0
-        self._copies: dict[str, tuple[Known, GeoRows | GeoVector]] = {}
+        self._copies: dict[str, tuple[RemoteTable, GeoRows | GeoVector]] = {}
         # By table and server: the version whose changes are here.
         self._seen: dict[tuple[str, int], int] = {}
 
-    def _copy(self, known: Known) -> GeoRows | GeoVector:
-        spec = known.spec
+    def _copy(self, remote: RemoteTable) -> GeoRows | GeoVector:
+        spec = remote.spec
         if spec.name not in self._copies:
             copy = GeoVector(spec) if isinstance(spec, DenseSpec) else GeoRows(spec)
-            self._copies[spec.name] = known, copy
+            self._copies[spec.name] = remote, copy
         return self._copies[spec.name][1]
 
-    def pull(self, traffic: Traffic, wanted: Sequence[Wanted]) -> list[Rows]:
+    def pull(self, group: ServerGroup, wanted: Sequence[Wanted]) -> list[Rows]:
         """From the copies; what is not in them is fetched, of all tables in one round trip."""
-        self._fetch(traffic, wanted)
-        return [self._copy(known).read(array) for known, array in wanted]
+        self._fetch(group, wanted)
+        return [self._copy(remote).read(array) for remote, array in wanted]
 
-    def _fetch(self, traffic: Traffic, wanted: Sequence[Wanted]) -> None:
+    def _fetch(self, group: ServerGroup, wanted: Sequence[Wanted]) -> None:
         """Have copies of all this."""
         lacks: list[Wanted] = [(one, self._copy(one).missing(array)) for one, array in wanted]
         lacks = [one for one in lacks if len(one[1])]
-        for (known, array), values in zip(lacks, traffic.pull(lacks) if lacks else (), strict=True):
-            self._copy(known).insert(array, values)
+        for (remote, array), values in zip(lacks, group.pull(lacks) if lacks else (), strict=True):
+            self._copy(remote).insert(array, values)
 
     def push(
-        self, traffic: Traffic, known: Known, columns: list[Column], runs: Runs | None = None
+        self,
+        group: ServerGroup,
+        remote: RemoteTable,
+        columns: list[Column],
+        runs: Runs | None = None,
     ) -> None:
         """Update the copy."""
         if len(columns) > 2:
             raise UsageError(
-                f"table {known.spec.name!r}: geo keeps no shows and clicks",
+                f"table {remote.spec.name!r}: geo keeps no shows and clicks",
                 hint="another strategy, or leave them out",
             )
-        self._fetch(traffic, [(known, columns[0])])
-        self._copy(known).learn(columns, runs)
+        self._fetch(group, [(remote, columns[0])])
+        self._copy(remote).learn(columns, runs)
 
     def forget(self, table: str, columns: list[Column] | None = None) -> None:
         _, copy = self._copies.get(table, (None, None))
         if copy is not None:
             copy.forget(columns)
 
-    def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
+    def set_lr(self, group: ServerGroup, remote: RemoteTable, lr: float) -> None:
         """Of the copy: the servers' optimizers are not asked."""
-        self._fetch(traffic, [(known, np.empty(0, np.int64))])
-        self._copy(known).lr = lr
+        self._fetch(group, [(remote, np.empty(0, np.int64))])
+        self._copy(remote).lr = lr
 
-    def step(self, traffic: Traffic) -> None:
+    def step(self, group: ServerGroup) -> None:
         """Exchange when it is time."""
         self._batches += 1
         if self._batches >= self._geo_step:
-            self.flush(traffic)
+            self.flush(group)
 
     @property
     def is_exchanged(self) -> bool:
         """Whether no batch has ended since the last exchange."""
         return self._batches == 0
 
-    def flush(self, traffic: Traffic) -> None:
+    def flush(self, group: ServerGroup) -> None:
         """Send what was learned here, take over what was learned elsewhere."""
         self._batches = 0
-        servers = range(len(traffic.peers))
-        again = [server for server in servers if traffic.progress.has_more(server)]
-        self._send(traffic, self._share)
-        traffic.finish_pulls()
-        vectors: list[tuple[Known, GeoVector]] = []
-        for known, copy in self._copies.values():
+        servers = range(len(group.peers))
+        again = [server for server in servers if group.progress.has_more(server)]
+        self._send(group, self._share)
+        group.finish_pulls()
+        vectors: list[tuple[RemoteTable, GeoVector]] = []
+        for remote, copy in self._copies.values():
             if isinstance(copy, GeoVector):
-                vectors.append((known, copy))
+                vectors.append((remote, copy))
                 continue
-            for peer in traffic.peers:
+            for peer in group.peers:
                 if peer.index in again:  # It has what was not sent now: all its rows are taken.
-                    self._seen.pop((known.spec.name, peer.index), None)
-                self._receive(peer, known, copy)
-        wanted = [(known, np.empty(copy.size, np.float32)) for known, copy in vectors]
-        for (_, copy), server_has in zip(vectors, traffic.pull(wanted), strict=True):
+                    self._seen.pop((remote.spec.name, peer.index), None)
+                self._receive(peer, remote, copy)
+        wanted = [(remote, np.empty(copy.size, np.float32)) for remote, copy in vectors]
+        for (_, copy), server_has in zip(vectors, group.pull(wanted), strict=True):
             copy.receive(server_has)
 
-    def _receive(self, peer: Peer, known: Known, copy: GeoRows) -> None:
+    def _receive(self, peer: ServerConnection, remote: RemoteTable, copy: GeoRows) -> None:
         """Rows of one server that changed since the last time.
 
         Taking a row over twice changes nothing, so a broken exchange is simply made again.
         """
-        place = known.spec.name, peer.index
+        place = remote.spec.name, peer.index
         header = Header(
             Op.PULL_CHANGED,
-            table=known.numbers[peer.index],
+            table=remote.numbers[peer.index],
             trainer=peer.identity.trainer,
             step=self._seen.get(place, 0),
         )
         body = memoryview(bytearray(BODY_MAX))
 
-        def exchange(link: Link) -> int:
+        def exchange(link: FrameConnection) -> int:
             link.send(header)
             while True:
                 answer = link.receive_into(body)
@@ -142,15 +146,15 @@ class Geo(Strategy):
 
         self._seen[place] = peer.retry("pull", exchange)
 
-    def _send(self, traffic: Traffic, share: int, *, is_rest: bool = False) -> None:
+    def _send(self, group: ServerGroup, share: int, *, is_rest: bool = False) -> None:
         """Push what was learned, divided by share; or all that is left."""
-        for known, copy in self._copies.values():
+        for remote, copy in self._copies.values():
             columns = copy.take_delta(share, is_rest=is_rest)
             if len(columns[0]):
-                traffic.post(Op.PUSH, known, columns, DELTA)
-        traffic.settle(0)
+                group.post(Op.PUSH, remote, columns, DELTA)
+        group.wait_acked(0)
 
-    def leave(self, traffic: Traffic) -> None:
+    def leave(self, group: ServerGroup) -> None:
         """The trainer ends; what the mean has left here would die with it."""
-        self._send(traffic, 1, is_rest=True)
-        super().leave(traffic)
+        self._send(group, 1, is_rest=True)
+        super().leave(group)

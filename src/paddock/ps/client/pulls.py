@@ -12,9 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paddock.ps.client.peer import Peer
-from paddock.ps.client.pieces import Column, Keys, Known, Rows, cut_rows, cut_vector
-from paddock.ps.link import Link
+from paddock.ps.client.partition import (
+    Column,
+    Keys,
+    RemoteTable,
+    Rows,
+    partition_rows,
+    partition_vector,
+)
+from paddock.ps.client.server_connection import ServerConnection
+from paddock.ps.link import FrameConnection
 from paddock.ps.spec import DENSE_SHARD_MAX, DenseSpec
 from paddock.ps.stream import ConnectionClosed, ReadTimeout, raw
 from paddock.ps.wire.errors import RequestError
@@ -29,7 +36,7 @@ KEYS_MAX = 16384
 
 
 @dataclass(slots=True)
-class Request:
+class PullRequest:
     """One frame to send and where its answer goes: rows or elements [start, stop).
 
     refusal: says that its shards are another server's now.
@@ -52,36 +59,36 @@ class Request:
 class Pull:
     """A pull of rows, by distinct keys, or of a vector, into that array."""
 
-    def __init__(self, known: Known, array: Column) -> None:
-        self.known = known
+    def __init__(self, remote: RemoteTable, array: Column) -> None:
+        self.remote = remote
         self.array = array
         # Keys and rows lie in the order of servers; that of the caller is got back by `_order`.
         self._order: Keys | None = None
         self._keys, self._rows = array, array
-        if not isinstance(known.spec, DenseSpec):
-            self._rows = np.empty((len(array), known.spec.dim), np.float32)
+        if not isinstance(remote.spec, DenseSpec):
+            self._rows = np.empty((len(array), remote.spec.dim), np.float32)
         self.requests = self._ask(0, len(array))
 
-    def _ask(self, start: int, stop: int) -> list[Request]:
+    def _ask(self, start: int, stop: int) -> list[PullRequest]:
         """The requests for this part, to those who own it as far as is known."""
-        known, spec = self.known, self.known.spec
+        remote, spec = self.remote, self.remote.spec
         if isinstance(spec, DenseSpec):
-            op, pieces = Op.PULL_DENSE, cut_vector(known, [(start, stop)], DENSE_SHARD_MAX)
+            op, pieces = Op.PULL_DENSE, partition_vector(remote, [(start, stop)], DENSE_SHARD_MAX)
         else:
             op = Op.PULL
             keys = self._keys[start:stop]
-            order, pieces = cut_rows(known, keys, min(KEYS_MAX, BODY_MAX // (4 * spec.dim)))
+            order, pieces = partition_rows(remote, keys, min(KEYS_MAX, BODY_MAX // (4 * spec.dim)))
             if order is not None and self._order is None:
                 self._keys, self._order = keys[order], order
             elif order is not None and self._order is not None:
                 keys[:], self._order[start:stop] = keys[order], self._order[start:stop][order]
                 pieces = [(server, start + a, start + b) for server, a, b in pieces]
         return [
-            Request(
+            PullRequest(
                 server,
                 a,
                 b,
-                Header(op, 0, known.numbers[server], 0, b - a),
+                Header(op, 0, remote.numbers[server], 0, b - a),
                 raw(self._keys[a:b]) if op == Op.PULL else a.to_bytes(8, "little"),
                 raw(self._rows[a:b]),
             )
@@ -106,13 +113,13 @@ class Pull:
         self.requests = [new for one in moved for new in self._ask(one.start, one.stop)]
 
 
-def _run(peer: Peer, requests: list[Request]) -> Generator[None, None, None]:
+def _run(peer: ServerConnection, requests: list[PullRequest]) -> Generator[None, None, None]:
     """Have one server answer the requests, in order; at each turn nothing but an answer is missing.
 
     After a broken link, what is missing is asked for again.
     """
     sent = received = ahead = 0  # ahead: bytes of requests without an answer
-    link: Link | None = None
+    link: FrameConnection | None = None
     deadline = time.monotonic() + peer.timeout
     try:
         while received < len(requests):
@@ -143,18 +150,18 @@ def _run(peer: Peer, requests: list[Request]) -> Generator[None, None, None]:
             peer.drop("pull")  # Answers that nobody has read would be taken for others.
 
 
-class Flight:
+class PullBatch:
     """Pulls that are on their way together: one round trip, however many tables and servers."""
 
-    def __init__(self, peers: Sequence[Peer], pulls: Sequence[Pull]) -> None:
-        asked: dict[int, list[Request]] = {}
+    def __init__(self, peers: Sequence[ServerConnection], pulls: Sequence[Pull]) -> None:
+        asked: dict[int, list[PullRequest]] = {}
         for pull in pulls:
             for request in pull.requests:
                 asked.setdefault(request.server, []).append(request)
         self._runs = [_run(peers[server], mine) for server, mine in asked.items()]
         self._turn()
 
-    def land(self) -> None:
+    def finish(self) -> None:
         """Read all answers. Raises RequestError, but for shards that have moved; PaddockError."""
         while self._runs:
             self._turn()

@@ -14,13 +14,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paddock.ps.client.peer import OnProgress, Peer, Unacknowledged, no_progress
-from paddock.ps.client.pieces import DENSE_OPS, LAST, Column, Known, cut, frames
+from paddock.ps.client.partition import DENSE_OPS, LAST, Column, RemoteTable, frames, partition
+from paddock.ps.client.server_connection import (
+    OnProgress,
+    ServerConnection,
+    Unacknowledged,
+    no_progress,
+)
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Flag, Op
 
 if TYPE_CHECKING:
-    from paddock.ps.client.traffic import Traffic
+    from paddock.ps.client.server_group import ServerGroup
 
 # Waits while a shard is on its way: from, factor, at most.
 WAIT_SECONDS = (0.002, 1.5, 0.05)
@@ -29,7 +34,7 @@ TURNS = 3
 CONTRIBUTION = int(Flag.CONTRIBUTION)
 
 
-class Patience:
+class RetryBudget:
     """How long shards on their way are waited for, within one call of a user's."""
 
     def __init__(self, seconds: float) -> None:
@@ -55,61 +60,61 @@ class Patience:
         self._wait = min(self._wait * WAIT_SECONDS[1], WAIT_SECONDS[2])
 
 
-def learn(known: Known, refusal: RequestError) -> None:
+def update_owners(remote: RemoteTable, refusal: RequestError) -> None:
     """Take over the owners that a refusal names."""
     owners = refusal.facts.get("owners")
     for shard, server in owners.items() if isinstance(owners, dict) else ():
-        if int(server) >= len(known.numbers):
+        if int(server) >= len(remote.numbers):
             raise RequestError(
                 "moved",
-                f"shard {shard} of table {known.spec.name!r} is server {server}'s now, which "
+                f"shard {shard} of table {remote.spec.name!r} is server {server}'s now, which "
                 "this trainer does not know",
                 hint="start the trainer again with all servers of the job",
             )
-        known.owners[int(shard)] = int(server)
+        remote.owners[int(shard)] = int(server)
 
 
-def heed(
-    traffic: Traffic, known: Known, refusals: Sequence[RequestError], patience: Patience
+def handle_moved(
+    group: ServerGroup, remote: RemoteTable, refusals: Sequence[RequestError], patience: RetryBudget
 ) -> None:
     """A pull was refused: know more, or wait a moment. Raises one that is another no."""
     for refusal in refusals:
         if refusal.code != "moved":
             raise refusal
-    traffic.settle(0)  # What was pushed before and is refused must go first to the new owner.
+    group.wait_acked(0)  # What was pushed before and is refused must go first to the new owner.
     for refusal in refusals:
-        learn(known, refusal)
+        update_owners(remote, refusal)
     patience.pause_for(refusals)
 
 
-def resume(traffic: Traffic, patience: Patience) -> None:
+def resend(group: ServerGroup, patience: RetryBudget) -> None:
     """Send again pushes that were refused, in order. After an error it is still to be done."""
-    pending = [(peer, *one) for peer in traffic.peers for one in peer.moved]
+    pending = [(peer, *one) for peer in group.peers for one in peer.moved]
     if not pending:
         return
     for peer, frame, refusal in pending:
-        learn(_find(traffic, peer, frame.header.table), refusal)
+        update_owners(_find(group, peer, frame.header.table), refusal)
     patience.pause_for([refusal for *_, refusal in pending])
     for peer, frame, _ in pending:
         peer.moved.popleft()
-        _again(traffic, peer, frame)
+        _again(group, peer, frame)
 
 
-def _find(traffic: Traffic, peer: Peer, number: int) -> Known:
-    for known in traffic.tables.values():
-        if known.numbers[peer.index] == number:
-            return known
+def _find(group: ServerGroup, peer: ServerConnection, number: int) -> RemoteTable:
+    for remote in group.tables.values():
+        if remote.numbers[peer.index] == number:
+            return remote
     raise AssertionError(f"no table has number {number} on server {peer.index}")
 
 
-def _again(traffic: Traffic, peer: Peer, frame: Unacknowledged) -> None:
+def _again(group: ServerGroup, peer: ServerConnection, frame: Unacknowledged) -> None:
     """Send a refused frame to the new owners.
 
     The server that refused it counts the batch by the frame's flag, even when none of its
     rows are there any more; the others have counted it by frames of their own.
     """
     header, body, own = frame.header, frame.body, peer.index
-    known = _find(traffic, peer, header.table)
+    remote = _find(group, peer, header.table)
     columns: list[Column]
     if header.op in DENSE_OPS.values():
         begin = int.from_bytes(body[0], "little")
@@ -120,35 +125,41 @@ def _again(traffic: Traffic, peer: Peer, frame: Unacknowledged) -> None:
         shape = max(header.count, 1)
         columns = [one.reshape(header.count, one.size // shape) for one in floats]
         columns.insert(0, np.frombuffer(body[0], np.int64))
-    columns, pieces = cut(known, columns, runs)
+    columns, pieces = partition(remote, columns, runs)
     is_step = bool(header.flags & CONTRIBUTION)
     if header.flags & LAST and not is_step and own not in [server for server, *_ in pieces]:
         pieces.append((own, begin, begin))
-    for server, head, parts in frames(known, header.op, columns, pieces, header.flags, begin=begin):
+    for server, head, parts in frames(
+        remote, header.op, columns, pieces, header.flags, begin=begin
+    ):
         flags = head.flags if server == own else head.flags & ~LAST
-        part = traffic.next_part(known, server, flags)
+        part = group.next_part(remote, server, flags)
         step = header.step if is_step else 0
         head = head._replace(flags=flags, part=part, step=step)
-        traffic.peers[server].post(frame.batch, head, *parts)
+        group.peers[server].post(frame.batch, head, *parts)
 
 
 def shrink(
-    peers: Sequence[Peer], known: Known, heed: Callable[[RequestError], None],
+    peers: Sequence[ServerConnection],
+    remote: RemoteTable,
+    handle_moved: Callable[[RequestError], None],
     progress: OnProgress = no_progress,
-) -> int:  # fmt: skip
-    """Have the owner of each shard shrink it; rows dropped. heed: a shard has moved: bring `known`
-    up to date, or raise. progress: told (shards done, of how many).
+) -> int:
+    """The owner of each shard shrinks it; returns the rows dropped.
+
+    handle_moved: brings `remote` up to date when a shard has moved, or raises. progress: is called
+    with (shards done, of how many).
     """
     dropped, round_ = 0, os.urandom(8).hex()
-    for shard in range(known.spec.shards):
-        progress(shard, known.spec.shards)
+    for shard in range(remote.spec.shards):
+        progress(shard, remote.spec.shards)
         answer = None
         while answer is None:
-            server = int(known.owners[shard])
+            server = int(remote.owners[shard])
             order = {"shard": shard, "round": round_}
             try:
-                answer = peers[server].ask(Op.SHRINK, order, table=known.numbers[server])
+                answer = peers[server].ask(Op.SHRINK, order, table=remote.numbers[server])
             except RequestError as refusal:
-                heed(refusal)
+                handle_moved(refusal)
         dropped += int(answer["dropped"])
     return dropped

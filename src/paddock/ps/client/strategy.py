@@ -10,16 +10,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.client.peer import tell_all
-from paddock.ps.client.place import Place
+from paddock.ps.client.server_connection import order_all
+from paddock.ps.client.trainer_config import TrainerConfig
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Flag, Header, Op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from paddock.ps.client.pieces import Column, Known, Rows, Runs
-    from paddock.ps.client.traffic import Traffic, Wanted
+    from paddock.ps.client.partition import Column, RemoteTable, Rows, Runs
+    from paddock.ps.client.server_group import ServerGroup, Wanted
     from paddock.ps.consistency.positions import Mark
 
 STRATEGIES = ("sync", "half_async", "async", "geo", "staleness")
@@ -35,7 +35,7 @@ class Strategy:
     flags = 0
     staleness = 0
 
-    def __init__(self, window: int, place: Place) -> None:
+    def __init__(self, window: int, place: TrainerConfig) -> None:
         self.window = window
         self.place = place
 
@@ -44,85 +44,89 @@ class Strategy:
         """Whether no batch waits here for an exchange, as those of geo do."""
         return True
 
-    def join(self, traffic: Traffic) -> None:
+    def join(self, group: ServerGroup) -> None:
         """The trainer begins: the chief says at which step."""
-        terms = {**self.terms(), "life": traffic.life}
+        terms = {**self.terms(), "life": group.session_nonce}
         if self.place.is_counted:
             terms["trainers"] = self.place.trainers
-        while not self._begin(traffic, terms):
+        while not self._begin(group, terms):
             pass  # With a higher number than the chief knew of.
 
-    def _begin(self, traffic: Traffic, terms: dict[str, Any]) -> bool:
+    def _begin(self, group: ServerGroup, terms: dict[str, Any]) -> bool:
         """Have the chief number this life of the trainer, and begin. False: another one has it."""
-        answer = traffic.peers[0].ask(Op.JOIN, terms, again=True)
-        for peer in traffic.peers:
+        answer = group.peers[0].ask(Op.JOIN, terms, again=True)
+        for peer in group.peers:
             peer.name(int(answer["incarnation"]))
         done = int(answer["step"])
         # Each server remembers all of them: one that comes back empty is known as such, also by
         # trainers that have not seen it before.
-        states = [peer.server_id for peer in traffic.peers]
-        for peer in traffic.peers:
+        states = [peer.server_id for peer in group.peers]
+        for peer in group.peers:
             try:
-                peer.ask(Op.FENCE, {"states": states, "life": traffic.life, "step": done})
+                peer.ask(Op.FENCE, {"states": states, "life": group.session_nonce, "step": done})
             except RequestError as refusal:
                 if "newest" not in refusal.facts:
                     raise
                 terms["above"] = refusal.facts["newest"]
                 return False
         if "commit" in answer:
-            tell_all(traffic.peers[1:], Op.COMMIT, answer["commit"])
-        traffic.step = done + 1
+            order_all(group.peers[1:], Op.COMMIT, answer["commit"])
+        group.step = done + 1
         return True
 
     def terms(self) -> dict[str, Any]:
         """What all trainers of a job must agree on."""
         return {"strategy": self.name, "staleness": self.staleness}
 
-    def leave(self, traffic: Traffic) -> None:
+    def leave(self, group: ServerGroup) -> None:
         """The trainer ends; everything is acknowledged."""
-        traffic.peers[0].ask(Op.LEAVE, {})
+        group.peers[0].ask(Op.LEAVE, {})
 
-    def pull(self, traffic: Traffic, wanted: Sequence[Wanted]) -> list[Rows]:
+    def pull(self, group: ServerGroup, wanted: Sequence[Wanted]) -> list[Rows]:
         """Of each table the rows of distinct keys, or its vector into the array."""
-        return traffic.pull(wanted)
+        return group.pull(wanted)
 
     def push(
-        self, traffic: Traffic, known: Known, columns: list[Column], runs: Runs | None = None
+        self,
+        group: ServerGroup,
+        remote: RemoteTable,
+        columns: list[Column],
+        runs: Runs | None = None,
     ) -> None:
         """Send gradients of distinct keys, or of a vector's runs. The arrays belong to the strategy
         now.
         """
-        with traffic.room(self.window):
-            traffic.post(Op.PUSH, known, columns, self.flags, runs)
+        with group.room(self.window):
+            group.post(Op.PUSH, remote, columns, self.flags, runs)
 
     def forget(self, table: str, columns: list[Column] | None = None) -> None:
         """A table has other values, of columns the keys' rows alone: copies, and what is to be sent
         of them, are void."""
 
-    def set_lr(self, traffic: Traffic, known: Known, lr: float) -> None:
+    def set_lr(self, group: ServerGroup, remote: RemoteTable, lr: float) -> None:
         """A new rate from here on, in the order of what this trainer pushes; in sync of a step."""
-        with traffic.room(self.window):
-            traffic.post_all(Op.RATE, known, {"lr": lr}, self.flags)
+        with group.room(self.window):
+            group.post_all(Op.RATE, remote, {"lr": lr}, self.flags)
 
-    def step(self, traffic: Traffic) -> None:
+    def step(self, group: ServerGroup) -> None:
         """The end of a batch."""
 
-    def commit_offset(self, traffic: Traffic, position: dict[str, Any]) -> None:
+    def commit_offset(self, group: ServerGroup, position: dict[str, Any]) -> None:
         """Send a position behind what it belongs to, to every server; wait for nothing."""
-        self.flush(traffic)
-        progress = traffic.progress
+        self.flush(group)
+        progress = group.progress
         if not progress.is_counting:
-            progress.begin(traffic.marks(), again=False)
-        with traffic.room(self.window):
+            progress.begin(group.marks(), again=False)
+        with group.room(self.window):
             for server in progress.note(position):
                 header = Header(Op.POSITION, step=progress.number)
-                traffic.peers[server].post(traffic.batch, header, json.dumps(position).encode())
+                group.peers[server].post(group.batch, header, json.dumps(position).encode())
 
-    def resume_offset(self, traffic: Traffic, *, replays: bool) -> Any:
+    def resume_offset(self, group: ServerGroup, *, replays: bool) -> Any:
         """The position that every server has reached."""
-        marks = traffic.marks()
-        if not (traffic.progress.has_pushed and replays):
-            return traffic.progress.begin(marks, again=replays)
+        marks = group.marks()
+        if not (group.progress.has_pushed and replays):
+            return group.progress.begin(marks, again=replays)
         return min(marks, key=lambda mark: mark.number).position
 
     def offsets(self, marks: list[Mark]) -> tuple[Any, Any]:
@@ -130,7 +134,7 @@ class Strategy:
         ordered = sorted(marks, key=lambda mark: mark.number)
         return ordered[0].position, ordered[-1].position
 
-    def flush(self, traffic: Traffic) -> None:
+    def flush(self, group: ServerGroup) -> None:
         """Send what the strategy still holds."""
 
 
@@ -139,9 +143,9 @@ class HalfAsync(Strategy):
 
     name = "half_async"
 
-    def step(self, traffic: Traffic) -> None:
+    def step(self, group: ServerGroup) -> None:
         """Wait until this batch is applied, so that the next pull sees it."""
-        traffic.settle(0)
+        group.wait_acked(0)
 
 
 class Clocked(Strategy):
@@ -149,11 +153,11 @@ class Clocked(Strategy):
 
     name = "staleness"
 
-    def step(self, traffic: Traffic) -> None:
+    def step(self, group: ServerGroup) -> None:
         """Tell the chief; wait until the slowest is near enough."""
-        traffic.settle(0)
-        traffic.peers[0].ask(Op.ARRIVE, {}, step=traffic.step, again=True)
-        traffic.step += 1
+        group.wait_acked(0)
+        group.peers[0].ask(Op.ARRIVE, {}, step=group.step, again=True)
+        group.step += 1
 
 
 class Sync(Clocked):
@@ -166,55 +170,59 @@ class Sync(Clocked):
     is_spoilt = False
 
     def push(
-        self, traffic: Traffic, known: Known, columns: list[Column], runs: Runs | None = None
+        self,
+        group: ServerGroup,
+        remote: RemoteTable,
+        columns: list[Column],
+        runs: Runs | None = None,
     ) -> None:
         """Send a contribution to this step."""
         self.unfinished += 1
-        super().push(traffic, known, columns, runs)
+        super().push(group, remote, columns, runs)
 
-    def commit_offset(self, traffic: Traffic, position: dict[str, Any]) -> None:
+    def commit_offset(self, group: ServerGroup, position: dict[str, Any]) -> None:
         """It belongs to this step."""
-        traffic.settle(0)
-        traffic.peers[0].ask(Op.POSITION, position, step=traffic.step)
+        group.wait_acked(0)
+        group.peers[0].ask(Op.POSITION, position, step=group.step)
 
-    def resume_offset(self, traffic: Traffic, *, replays: bool) -> Any:
+    def resume_offset(self, group: ServerGroup, *, replays: bool) -> Any:
         """That of the newest step that is done."""
-        return traffic.marks()[0].position
+        return group.marks()[0].position
 
     def offsets(self, marks: list[Mark]) -> tuple[Any, Any]:
         """Server 0 alone is told, and has those of complete steps."""
         return marks[0].position, marks[0].position
 
-    def _settle(self, traffic: Traffic) -> None:
+    def _settle(self, group: ServerGroup) -> None:
         """Wait for everything; a refusal spoils the step: it would be committed in parts."""
         try:
-            traffic.settle(0)
+            group.wait_acked(0)
         except RequestError:
             self.is_spoilt = True
             raise
 
-    def leave(self, traffic: Traffic) -> None:
+    def leave(self, group: ServerGroup) -> None:
         """The trainer ends. Raises PaddockError when it leaves a step unfinished."""
-        super().leave(traffic)
+        super().leave(group)
         if self.unfinished:
             raise PaddockError(
                 f"sync: pushes since the last step() were never applied: {self.unfinished}",
                 hint="client.step() after each batch, the last one too; flush() does not apply",
             )
 
-    def step(self, traffic: Traffic) -> None:
+    def step(self, group: ServerGroup) -> None:
         """All of this step is with the servers; wait for the others; have it applied everywhere."""
-        self._settle(traffic)
+        self._settle(group)
         if self.is_spoilt:
             raise PaddockError(
                 "sync: a push of this step was refused, so the step cannot be completed",
                 hint="start this trainer anew: what it gave to the step is dropped, and done again",
             )
-        traffic.finish_pulls()  # Of this step: no commit may fall between the rows.
-        chief, *others = traffic.peers
-        answer = chief.ask(Op.ARRIVE, {}, step=traffic.step, again=True)
-        tell_all(others, Op.COMMIT, {"step": answer["step"], "members": answer["members"]})
-        traffic.step += 1
+        group.finish_pulls()  # Of this step: no commit may fall between the rows.
+        chief, *others = group.peers
+        answer = chief.ask(Op.ARRIVE, {}, step=group.step, again=True)
+        order_all(others, Op.COMMIT, {"step": answer["step"], "members": answer["members"]})
+        group.step += 1
         self.unfinished = 0
 
 
@@ -223,7 +231,7 @@ def make_strategy(
     staleness: int,
     window: int,
     geo_step: int,
-    place: Place,
+    place: TrainerConfig,
     geo_merge: str = "mean",
 ) -> Strategy:
     """The strategy of this name. Raises UsageError."""

@@ -109,7 +109,7 @@ def _write_paddle(checkpoint: Checkpoint, name: str, directory: Path, rule: str)
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ImportedTable:
     """A table out of a file. keys: None for a dense one. weights: (n, dim), or (size,).
 
     shows, clicks: (n,) where the file has them.
@@ -121,7 +121,7 @@ class Read:
     clicks: Floats | None = None
 
 
-def read_table(path: Path, form: str, spec: TableSpec, rule: str) -> Read:
+def read_table(path: Path, form: str, spec: TableSpec, rule: str) -> ImportedTable:
     """A table of this spec out of a file. Raises UsageError, DamageError."""
     if form == "paddle":
         return _read_paddle(path, spec, rule)
@@ -131,11 +131,11 @@ def read_table(path: Path, form: str, spec: TableSpec, rule: str) -> Read:
         raise UsageError(f"{path}: the weights of {spec.name!r} are {weights.dtype}, not floats")
     values = np.ascontiguousarray(weights, np.float32)
     if isinstance(spec, DenseSpec):
-        return _checked(Read(None, values.reshape(-1)), path, spec)
+        return _checked(ImportedTable(None, values.reshape(-1)), path, spec)
     keys = _pick(arrays, path, spec.name, "keys")
     if keys.dtype.kind != "i" and keys.dtype != np.uint64:
         raise UsageError(f"{path}: the keys of {spec.name!r} are {keys.dtype}, not int64")
-    return _checked(Read(np.ascontiguousarray(keys).astype(np.int64), values), path, spec)
+    return _checked(ImportedTable(np.ascontiguousarray(keys).astype(np.int64), values), path, spec)
 
 
 def _pick(arrays: Arrays, path: Path, table: str, what: str) -> NDArray[np.generic]:
@@ -148,14 +148,14 @@ def _pick(arrays: Arrays, path: Path, table: str, what: str) -> NDArray[np.gener
     )
 
 
-def _read_paddle(path: Path, spec: TableSpec, rule: str) -> Read:
+def _read_paddle(path: Path, spec: TableSpec, rule: str) -> ImportedTable:
     if isinstance(spec, DenseSpec):
-        return _checked(Read(None, paddle_text.read_dense(path)), path, spec)
+        return _checked(ImportedTable(None, paddle_text.read_dense(path)), path, spec)
     parts = paddle_text.read_sparse(path, paddle_text.columns_of(spec.dim, rule))
-    return _checked(Read(*map(np.concatenate, zip(*parts, strict=True))), path, spec)
+    return _checked(ImportedTable(*map(np.concatenate, zip(*parts, strict=True))), path, spec)
 
 
-def _checked(read: Read, path: Path, spec: TableSpec) -> Read:
+def _checked(read: ImportedTable, path: Path, spec: TableSpec) -> ImportedTable:
     """The same; what does not fit the table, or would be refused half-way, raises here."""
     where = f"{path}, table {spec.name!r}"
     if isinstance(spec, DenseSpec):
@@ -177,13 +177,13 @@ def _checked(read: Read, path: Path, spec: TableSpec) -> Read:
     return read
 
 
-def give_to_servers(admin: Admin, table: str, read: Read) -> int:
+def give_to_servers(admin: Admin, table: str, read: ImportedTable) -> int:
     """Set the weights in a running job; rows or elements given."""
     admin.set(table, [read.weights] if read.keys is None else [read.keys, read.weights])
     return len(read.weights)
 
 
-def make_checkpoint(directory: Path, job: str, spec: TableSpec, read: Read) -> Checkpoint:
+def make_checkpoint(directory: Path, job: str, spec: TableSpec, read: ImportedTable) -> Checkpoint:
     """A checkpoint of step 0 with this one table, its optimizer state as at the beginning."""
     problems = check_spec(spec) or check_optimizer(spec.optimizer)
     if problems:
@@ -209,7 +209,7 @@ def make_checkpoint(directory: Path, job: str, spec: TableSpec, read: Read) -> C
         raise
 
 
-def _sparse_shards(spec: SparseSpec, read: Read) -> list[Arrays]:
+def _sparse_shards(spec: SparseSpec, read: ImportedTable) -> list[Arrays]:
     assert read.keys is not None
     table = SparseTable(spec, Updater(spec.optimizer, spec.dim))
     table.set(read.keys, read.weights, now=int(time.time()), lsn=0)
@@ -223,7 +223,7 @@ def _sparse_shards(spec: SparseSpec, read: Read) -> list[Arrays]:
     return shards
 
 
-def _dense(spec: DenseSpec, read: Read) -> list[Arrays]:
+def _dense(spec: DenseSpec, read: ImportedTable) -> list[Arrays]:
     table = DenseTable(spec, range(spec.shards))
     table.set(0, read.weights)
     return [table.shard_state(shard) for shard in range(spec.shards)]

@@ -24,8 +24,8 @@ from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.index import Keys, Rows, make_index
-from paddock.ps.table.memory import Growing
-from paddock.ps.table.sharding import behaved
+from paddock.ps.table.memory import GrowableArray
+from paddock.ps.table.sharding import as_contiguous
 
 Floats = NDArray[np.float32]
 Columns = list[NDArray[Any]]
@@ -58,9 +58,9 @@ class GeoRows(_Copy):
         self.dim = spec.dim
         self._updater = Updater(spec.optimizer, spec.dim)
         self._index = make_index(1, _RESERVED)
-        self._values = Growing(np.float32, (self._updater.width,), reserve=_RESERVED)
-        self._old = Growing(np.float32, (spec.dim,), reserve=_RESERVED)
-        self._is_touched = Growing(np.bool_, reserve=_RESERVED)
+        self._values = GrowableArray(np.float32, (self._updater.width,), reserve=_RESERVED)
+        self._old = GrowableArray(np.float32, (spec.dim,), reserve=_RESERVED)
+        self._is_touched = GrowableArray(np.bool_, reserve=_RESERVED)
 
     def __len__(self) -> int:
         return self._index.live
@@ -72,7 +72,7 @@ class GeoRows(_Copy):
 
     def find(self, keys: Keys) -> Rows:
         """int64[n]: where each key's row is in `values`, -1 for a key that is not cached."""
-        return self._index.find(behaved(keys, np.int64))
+        return self._index.find(as_contiguous(keys, np.int64))
 
     def missing(self, keys: Keys) -> Keys:
         """Those of the distinct keys that have to be pulled and inserted."""
@@ -80,7 +80,7 @@ class GeoRows(_Copy):
 
     def insert(self, keys: Keys, server: Floats) -> None:
         """Cache rows just pulled. keys: distinct, not cached. server: float32[n, dim]."""
-        rows, _ = self._index.make(behaved(keys, np.int64))
+        rows, _ = self._index.make(as_contiguous(keys, np.int64))
         for column in (self._values, self._old, self._is_touched):
             column.need(self._index.top)
         self.values[rows, : self.dim] = server

@@ -11,10 +11,10 @@ from paddock.ps.optimizers.rule import F32, F64, I64
 TOLD = 2.0**26
 
 
-def told_rate(rate: float, root: float) -> float:
-    """A rate for adam_told, which has sqrt(1 - beta2^t) from it. root: in [0, 1].
+def rate_with_correction(rate: float, root: float) -> float:
+    """A rate for paddle_sparse_adam, which has sqrt(1 - beta2^t) from it. root: in [0, 1].
 
-    >>> told = told_rate(0.001, 0.25)
+    >>> told = rate_with_correction(0.001, 0.25)
     >>> bool(np.float32(told) == np.float32(0.001))
     True
     >>> round((told / float(np.float32(told)) - 1) * TOLD, 6)
@@ -24,8 +24,8 @@ def told_rate(rate: float, root: float) -> float:
 
 
 @kernel
-def adam_told(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> None:
-    """adam whose correction is one for all rows, and told with the rate: see told_rate.
+def paddle_sparse_adam(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> None:
+    """adam whose correction is one for all rows, and told with the rate: see rate_with_correction.
 
         m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g * g
         w -= lr * m / (sqrt(v) + epsilon * root)

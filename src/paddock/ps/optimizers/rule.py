@@ -78,7 +78,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class OptimizerRule:
     """An optimizer. slots: the state after the weights, per-row scalars last.
 
     arrays: for numpy, where the loops cannot run on arrays. rate: in place of any learning rate.

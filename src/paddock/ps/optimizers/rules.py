@@ -16,12 +16,12 @@ from paddock.errors import Problem
 from paddock.ps.jit import choose, kernel, part
 from paddock.ps.optimizers.guards import square_sum, square_sums
 from paddock.ps.optimizers.paddle_rules import (
-    adam_told,
     paddle_adam,
     paddle_adam_arrays,
     paddle_rmsprop,
+    paddle_sparse_adam,
 )
-from paddock.ps.optimizers.rule import F32, F64, I64, Option, Rule, Slot
+from paddock.ps.optimizers.rule import F32, F64, I64, OptimizerRule, Option, Slot
 from paddock.ps.spec import OptimizerSpec, check_fields
 
 
@@ -326,29 +326,29 @@ _ADAM = {
 _ADAM_STATE = (Slot("first_moment"), Slot("second_moment"), Slot("steps", per_row=True))
 
 _ALL = (
-    Rule("sgd", _sgd),
-    Rule("momentum", _momentum, {"momentum": _FRACTION}, (Slot("velocity"),)),
-    Rule(
+    OptimizerRule("sgd", _sgd),
+    OptimizerRule("momentum", _momentum, {"momentum": _FRACTION}, (Slot("velocity"),)),
+    OptimizerRule(
         "nesterov",
         _nesterov,
         {"momentum": Option(0.9, high=1.0, above=True, below=True)},
         (Slot("velocity"),),
     ),
-    Rule(
+    OptimizerRule(
         "adagrad",
         _adagrad,
         {"epsilon": _EPSILON, "initial": Option(0.0)},
         (Slot("square_sum", initial="initial"),),
     ),
-    Rule(
+    OptimizerRule(
         "row_adagrad",
         _row_adagrad,
         {"epsilon": _EPSILON, "initial": Option(0.0)},
         (Slot("square_mean_sum", initial="initial", per_row=True),),
         _row_adagrad_arrays,
     ),
-    Rule("adam", _adam, _ADAM, _ADAM_STATE, _adam_arrays),
-    Rule(
+    OptimizerRule("adam", _adam, _ADAM, _ADAM_STATE, _adam_arrays),
+    OptimizerRule(
         "adamw",
         _adam,
         {**_ADAM, "weight_decay": Option(0.01)},
@@ -356,7 +356,7 @@ _ALL = (
         _adam_arrays,
         refuses={"l2": "adamw decays by its option weight_decay; adam takes l2"},
     ),
-    Rule(
+    OptimizerRule(
         "rmsprop",
         _rmsprop,
         {
@@ -367,8 +367,10 @@ _ALL = (
         },
         (Slot("square_mean"), Slot("mean", when="centered"), Slot("velocity", when="momentum")),
     ),
-    Rule("adam_told", adam_told, {**_ADAM, "idle": Option(0.0, flag=True)}, _ADAM_STATE[:2]),
-    Rule(
+    OptimizerRule(
+        "adam_told", paddle_sparse_adam, {**_ADAM, "idle": Option(0.0, flag=True)}, _ADAM_STATE[:2]
+    ),
+    OptimizerRule(
         "paddle_adam",
         paddle_adam,
         _ADAM,
@@ -379,7 +381,7 @@ _ALL = (
         ),
         paddle_adam_arrays,
     ),
-    Rule(
+    OptimizerRule(
         "paddle_rmsprop",
         paddle_rmsprop,
         {
@@ -389,7 +391,7 @@ _ALL = (
         },
         (Slot("square_mean"), Slot("velocity")),
     ),
-    Rule(
+    OptimizerRule(
         "ftrl",
         _ftrl,
         {"beta": Option(1.0), "l1": Option(0.0), "l2": Option(0.0), "initial": Option(0.0)},
@@ -398,7 +400,7 @@ _ALL = (
     ),
     # w += g, without a learning rate: differences (geo) and counted statistics. Source: the rule
     # "sum" of Paddle 2.6's dense tables, which its geo strategy uses.
-    Rule(
+    OptimizerRule(
         "sum",
         _sgd,
         rate=-1.0,
@@ -406,7 +408,7 @@ _ALL = (
         refuses=dict.fromkeys(("l1", "l2"), "sum adds what is pushed; choose sgd for a decay"),
     ),
 )
-RULES: dict[str, Rule] = {rule.name: rule for rule in _ALL}
+RULES: dict[str, OptimizerRule] = {rule.name: rule for rule in _ALL}
 
 
 def check_optimizer(spec: OptimizerSpec) -> list[Problem]:

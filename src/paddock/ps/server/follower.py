@@ -30,7 +30,7 @@ from paddock.ps.consistency.replication import (
     Store,
     Truncate,
 )
-from paddock.ps.link import Link
+from paddock.ps.link import FrameConnection
 from paddock.ps.server import checks
 from paddock.ps.server.bodies import json_part
 from paddock.ps.server.feed import (
@@ -99,7 +99,7 @@ class Follower:
         self.place = place
         self.adopt = adopt
         self._wanted = ""
-        self._stream_of: tuple[int, Link] | None = None
+        self._stream_of: tuple[int, FrameConnection] | None = None
         self._wake = threading.Condition()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -153,7 +153,7 @@ class Follower:
 
     def _follow(self, endpoint: str) -> None:
         pair = self.pair
-        link = Link(endpoint, pair.identity, "replica", CONNECT_SECONDS)
+        link = FrameConnection(endpoint, pair.identity, "replica", CONNECT_SECONDS)
         session = secrets.randbits(63) | 1
         try:
             self._recognise(link.welcome, endpoint)
@@ -198,7 +198,7 @@ class Follower:
             )
         self._empty(theirs)
 
-    def _tell(self, link: Link, messages: list[Message]) -> None:
+    def _tell(self, link: FrameConnection, messages: list[Message]) -> None:
         for message in messages:
             if isinstance(message, Follow):
                 link.send(Header(Op.FOLLOW), to_body(message))
@@ -207,7 +207,7 @@ class Follower:
             elif isinstance(message, Refuse):
                 link.send(Header(Op.FOLLOW, int(Flag.ERROR), step=message.epoch))
 
-    def _begin(self, link: Link, endpoint: str) -> None:
+    def _begin(self, link: FrameConnection, endpoint: str) -> None:
         """Read the primary's answer to Follow, and make this log a beginning of its log."""
         pair = self.pair
         _, body = link.receive()
@@ -253,7 +253,7 @@ class Follower:
 
     # ----------------------------------------------------------------------------- one record
 
-    def _take(self, link: Link, session: int) -> None:
+    def _take(self, link: FrameConnection, session: int) -> None:
         header, _ = link.receive()
         pair = self.pair
         if header.op != Op.FOLLOW or header.part not in (IDLE, RECORD):
@@ -369,7 +369,7 @@ class Follower:
         self.snapshots.server = server
         self.adopt(server)
 
-    def _receive_files(self, link: Link) -> Snapshot:
+    def _receive_files(self, link: FrameConnection) -> Snapshot:
         """The primary's snapshot, verified, in a directory beside the log."""
         log = self.engine.log
         assert log is not None
@@ -394,7 +394,7 @@ class Follower:
         self.pair.say(f"the primary's snapshot of record {snapshot.state.lsn} came, {total} bytes")
         return replace(snapshot, path=path)
 
-    def _receive_file(self, link: Link, directory: Path, told: dict[str, object]) -> int:
+    def _receive_file(self, link: FrameConnection, directory: Path, told: dict[str, object]) -> int:
         name, left = str(told["name"]), int(str(told["bytes"]))
         if Path(name).name != name:
             raise ConnectionClosed(f"a snapshot has no file {name!r}")

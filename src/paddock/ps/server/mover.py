@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from paddock.errors import PaddockError
-from paddock.ps.client.peer import Peer
-from paddock.ps.link import Link
+from paddock.ps.client.server_connection import ServerConnection
+from paddock.ps.link import FrameConnection
 from paddock.ps.server.handover import DELTA, LAST
 from paddock.ps.server.held import Held, HeldSparse
 from paddock.ps.server.moves import PART_BYTES, PHASES
@@ -50,7 +50,7 @@ class Attempt:
     held: Held
     shard: int
     version: int
-    peer: Peer
+    peer: ServerConnection
     until: float
     table: int = 0
     since: int = -1
@@ -78,9 +78,9 @@ class Mover:
         if self._thread.is_alive():
             self._thread.join(JOIN_SECONDS)
 
-    def _peer(self, index: int, seconds: float) -> Peer:
+    def _peer(self, index: int, seconds: float) -> ServerConnection:
         at, me = self.server.options.endpoints, self.server.identity
-        return Peer(index, at[index], me, seconds, purpose="admin", servers=len(at))
+        return ServerConnection(index, at[index], me, seconds, purpose="admin", servers=len(at))
 
     # -------------------------------------------------------------------------------- the giver
 
@@ -163,7 +163,7 @@ class Mover:
         head = one.shard.to_bytes(4, "little") + self.server.store.server.to_bytes(4, "little")
         places = range(0, len(whole), PART_BYTES)
 
-        def once(link: Link) -> None:
+        def once(link: FrameConnection) -> None:
             for number, at in enumerate(places, one.parts):
                 last = LAST if at == places[-1] else 0
                 header = Header(

@@ -35,7 +35,7 @@ from paddock.ps.consistency.replication import (
     recovered,
 )
 from paddock.ps.endpoint import join_endpoint
-from paddock.ps.link import Identity, Link
+from paddock.ps.link import FrameConnection, Identity
 from paddock.ps.server.feed import Feed
 from paddock.ps.server.follower import Follower
 from paddock.ps.server.identity import MemberFile
@@ -315,7 +315,7 @@ class Pair:
 
     def _ask(self) -> None:
         """Carry requests to the witness; the newest one only, for it says all that is wanted."""
-        link: Link | None = None
+        link: FrameConnection | None = None
         while True:
             with self._asked:
                 while self._request is None and not self._stopped.is_set():
@@ -338,10 +338,10 @@ class Pair:
         if link is not None:
             link.close()
 
-    def _reach(self) -> Link:
-        return Link(self.witness, self.identity, "admin", WITNESS_SECONDS)
+    def _reach(self) -> FrameConnection:
+        return FrameConnection(self.witness, self.identity, "admin", WITNESS_SECONDS)
 
-    def _tell(self, link: Link, request: Request) -> bytes:
+    def _tell(self, link: FrameConnection, request: Request) -> bytes:
         link.send(Header(Op.CONTROL), request_body(self.group, request))
         return bytes(link.receive()[1])
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.spec import AccessorSpec
 from paddock.ps.table.index import make_index, reserve_shards
-from paddock.ps.table.memory import Growing
-from paddock.ps.table.sharding import coin
+from paddock.ps.table.memory import GrowableArray
+from paddock.ps.table.sharding import admission_draw
 from paddock.ps.table.states import State
 
 Keys = NDArray[np.int64]
@@ -72,12 +72,12 @@ class Candidates:
         self._index = make_index(shards, rows_max, compiled=compiled)
         # With a coin alone there is nothing to remember.
         self._counts = spec.admit_count > 1 or spec.admit_score > 0.0
-        self._columns = {"counts": Growing(np.uint32, reserve=rows_max)}
+        self._columns = {"counts": GrowableArray(np.uint32, reserve=rows_max)}
         if spec.statistics:
-            self._columns["shows"] = Growing(np.float32, reserve=rows_max)
-            self._columns["clicks"] = Growing(np.float32, reserve=rows_max)
+            self._columns["shows"] = GrowableArray(np.float32, reserve=rows_max)
+            self._columns["clicks"] = GrowableArray(np.float32, reserve=rows_max)
         if spec.ttl_seconds:
-            self._columns["touched"] = Growing(np.uint32, reserve=rows_max)
+            self._columns["touched"] = GrowableArray(np.uint32, reserve=rows_max)
 
     @property
     def nbytes(self) -> int:
@@ -106,7 +106,7 @@ class Candidates:
         spec = self._spec
         lucky = np.ones(len(keys), np.bool_)
         if spec.admit_probability < 1.0:
-            lucky = coin(keys, self._seed, lsn) < spec.admit_probability
+            lucky = admission_draw(keys, self._seed, lsn) < spec.admit_probability
         if not self._counts:
             return lucky, shows, clicks
         rows, fresh = self._index.make(keys)

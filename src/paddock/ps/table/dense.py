@@ -16,7 +16,7 @@ from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import DenseSpec
 from paddock.ps.table.accessor import Floats
 from paddock.ps.table.initial import Initial
-from paddock.ps.table.sharding import behaved
+from paddock.ps.table.sharding import as_contiguous
 from paddock.ps.table.states import State, check_shape
 from paddock.ps.xxh3 import xxh3
 
@@ -87,7 +87,7 @@ class DenseTable:
         """
         if not self.holds_whole(start, start + len(grads)):
             raise self._refused(start, start + len(grads))
-        grads = behaved(grads, np.float32)
+        grads = as_contiguous(grads, np.float32)
         for shard, first, end in self._parts(start, start + len(grads)):
             part = grads[first - start : end - start].reshape(1, -1)
             self._updaters[end - first].apply(self._rows[shard], _ROW, part, lr)

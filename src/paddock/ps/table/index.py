@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.ps.jit import HAVE_NUMBA, kernel, part
-from paddock.ps.table.memory import Growing
+from paddock.ps.table.memory import GrowableArray
 from paddock.ps.table.sharding import mix, shard_of, shard_shift
 
 # Columns of the table of shards.
@@ -239,7 +239,7 @@ class FlatIndex:
         self._shards = shards
         self._shift = shard_shift(shards)
         slots = _SLOTS_PER_KEY_MAX * rows_max + 2 * shards * _SLOTS_MIN
-        self._slots = Growing(np.int64, (2,), reserve=slots)
+        self._slots = GrowableArray(np.int64, (2,), reserve=slots)
         self._blocks = Blocks()
         self._table = np.zeros((shards, 4), np.int64)
         self._table[:, _MASK] = -1  # No shard has a block yet.

@@ -83,7 +83,7 @@ def _fetch(
 
 
 @kernel
-def mark(
+def set_versions(
     rows: NDArray[np.int64],
     version: NDArray[np.int64],
     lsn: int,

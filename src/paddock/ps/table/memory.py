@@ -72,7 +72,7 @@ def _cgroup_limits(root: Path) -> Iterator[int]:
                 continue
 
 
-class Growing:
+class GrowableArray:
     """An array whose first `length` entries are in use and that can grow at its end.
 
     array: (capacity, *tail). The same object until ``need`` asks for more than was reserved.

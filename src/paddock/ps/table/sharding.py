@@ -58,7 +58,7 @@ def mix_int(value: int) -> int:
     return int(mix(np.array([value & _MASK], np.uint64))[0])
 
 
-def coin(keys: NDArray[np.int64], seed: int, lsn: int) -> NDArray[np.float64]:
+def admission_draw(keys: NDArray[np.int64], seed: int, lsn: int) -> NDArray[np.float64]:
     """A number in [0, 1) for each key, a pure function of (seed, key, lsn); float64[n]."""
     salt = np.uint64(mix_int(mix_int(seed ^ 0x636F696E) + lsn))
     h = mix64(mix64(keys) ^ salt)
@@ -94,7 +94,7 @@ def deal(shards: int, servers: int) -> list[range]:
     return [range(s * shards // servers, (s + 1) * shards // servers) for s in range(servers)]
 
 
-def behaved(array: NDArray[_N], kind: type[_N]) -> NDArray[_N]:
+def as_contiguous(array: NDArray[_N], kind: type[_N]) -> NDArray[_N]:
     """The array as the compiled loops want it: of this kind, contiguous, aligned, writable."""
     if array.dtype == kind and array.flags.carray:
         return array
@@ -139,7 +139,7 @@ def unique(
     >>> distinct.tolist(), inverse.tolist()
     ([5, -2], [0, 1, 0])
     """
-    keys = behaved(keys, np.int64).reshape(-1)
+    keys = as_contiguous(keys, np.int64).reshape(-1)
     n = len(keys)
     if compiled:
         slots = np.empty(1 << max(4, (2 * n - 1).bit_length()), np.int32)
@@ -181,7 +181,7 @@ def sum_by(
     >>> sum_by(np.array([0, 1, 0], np.int32), 2, np.float32([[1], [2], [3]])).tolist()
     [[4.0], [2.0]]
     """
-    grads = behaved(grads, np.float32)
+    grads = as_contiguous(grads, np.float32)
     if out is None:
         out = np.zeros((count, grads.shape[1]), np.float32)
     if compiled:
@@ -247,7 +247,7 @@ def group(
     >>> order.tolist(), bounds.tolist()
     ([0, 2, 1], [0, 2, 3])
     """
-    keys = behaved(keys, np.int64)
+    keys = as_contiguous(keys, np.int64)
     if not compiled:
         of = owner[shard_of(keys, len(owner))]
         order = np.argsort(of, kind="stable").astype(np.int64, copy=False)

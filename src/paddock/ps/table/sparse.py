@@ -24,10 +24,10 @@ from paddock.ps.table.accessor import (
     seconds,
 )
 from paddock.ps.table.index import Rows, make_index, reserve_shards
-from paddock.ps.table.initial import Initial, mark
-from paddock.ps.table.memory import Growing, machine_bytes
-from paddock.ps.table.sharding import behaved, shard_of
-from paddock.ps.table.states import Cut, State, check_rows, state_digest
+from paddock.ps.table.initial import Initial, set_versions
+from paddock.ps.table.memory import GrowableArray, machine_bytes
+from paddock.ps.table.sharding import as_contiguous, shard_of
+from paddock.ps.table.states import CowShards, State, check_rows, state_digest
 
 _ROWS_MAX = (1 << 31) - 16
 # What one eviction takes at least from a full shard, so that not every push has to evict.
@@ -54,15 +54,15 @@ class SparseTable:
         self._initial = Initial(spec.initial, spec.dim, compiled=compiled)
         rows_max = min(_ROWS_MAX, max(1024, machine_bytes() // (4 * updater.width)))
         self._index = make_index(spec.shards, rows_max, compiled=compiled)
-        self._values = Growing(np.float32, (updater.width,), reserve=rows_max)
+        self._values = GrowableArray(np.float32, (updater.width,), reserve=rows_max)
         # One number for each row, by name; the names are those of a shard's state.
-        self._columns = {"version": Growing(np.int64, reserve=rows_max)}
+        self._columns = {"version": GrowableArray(np.int64, reserve=rows_max)}
         accessor = spec.accessor
         if accessor.statistics:
-            self._columns["shows"] = Growing(np.float32, reserve=rows_max)
-            self._columns["clicks"] = Growing(np.float32, reserve=rows_max)
+            self._columns["shows"] = GrowableArray(np.float32, reserve=rows_max)
+            self._columns["clicks"] = GrowableArray(np.float32, reserve=rows_max)
         if accessor.ttl_seconds or spec.eviction == "lru":
-            self._columns["touched"] = Growing(np.uint32, reserve=rows_max)
+            self._columns["touched"] = GrowableArray(np.uint32, reserve=rows_max)
         self._candidates: Candidates | None = None
         if not admits_all(accessor):
             self._candidates = Candidates(
@@ -71,7 +71,7 @@ class SparseTable:
         self._shard_rows_max = -(-spec.max_rows // spec.shards) if spec.eviction == "lru" else 0
         # The last lsn at which rows of a shard were dropped or decayed: not told by versions.
         self._rewritten = np.zeros(spec.shards, np.int64)
-        self._cuts: list[Cut] = []
+        self._cuts: list[CowShards] = []
 
     # ------------------------------------------------------------------------------------ facts
 
@@ -95,7 +95,7 @@ class SparseTable:
 
     def unknown(self, keys: Keys) -> int:
         """How many of these keys have no row."""
-        return int(np.count_nonzero(self._index.find(behaved(keys, np.int64)) < 0))
+        return int(np.count_nonzero(self._index.find(as_contiguous(keys, np.int64)) < 0))
 
     def has_room(self, keys: Keys, *, bytes_left: int | None = None) -> bool:
         """Whether a push of these keys stays within max_rows, and within bytes_left if given.
@@ -128,7 +128,7 @@ class SparseTable:
         spare_bytes: what carrying it out takes for a moment. The content stays the same.
         Raises: MemoryError.
         """
-        keys = behaved(keys, np.int64)
+        keys = as_contiguous(keys, np.int64)
         new = np.unique(keys[self._index.find(keys) < 0])
         if not len(new):
             return
@@ -146,7 +146,7 @@ class SparseTable:
 
         An unknown key's are its first value.
         """
-        keys = behaved(keys, np.int64)
+        keys = as_contiguous(keys, np.int64)
         assert out.shape == (len(keys), self.spec.dim)
         self._initial.gather(keys, self._index.find(keys), self._values.array, out)
 
@@ -168,12 +168,18 @@ class SparseTable:
         only count with accessor.statistics. now: seconds; lsn: of this record, ever higher.
         coin: what admission by chance is drawn from with the key, the lsn when not given.
         """
-        keys, grads = behaved(keys, np.int64), behaved(grads, np.float32)
+        keys, grads = as_contiguous(keys, np.int64), as_contiguous(grads, np.float32)
         accessor = self.spec.accessor
         if accessor.statistics or self._candidates:
-            shows = np.ones(len(keys), np.float32) if shows is None else behaved(shows, np.float32)
+            shows = (
+                np.ones(len(keys), np.float32)
+                if shows is None
+                else as_contiguous(shows, np.float32)
+            )
             clicks = (
-                np.zeros(len(keys), np.float32) if clicks is None else behaved(clicks, np.float32)
+                np.zeros(len(keys), np.float32)
+                if clicks is None
+                else as_contiguous(clicks, np.float32)
             )
             if self._candidates:
                 toss = lsn if coin is None else coin
@@ -208,7 +214,7 @@ class SparseTable:
 
     def _rows_unasked(self, keys: Keys, *, now: float, lsn: int) -> tuple[Rows, int]:
         """The rows of these keys, whatever admission says, to be changed; how many are new."""
-        keys = behaved(keys, np.int64)
+        keys = as_contiguous(keys, np.int64)
         rows, made = self._rows_for(keys, now=now, lsn=lsn)
         self._columns["version"].array[rows] = lsn
         if self._candidates:
@@ -255,7 +261,7 @@ class SparseTable:
         step = max(256, _PIECE_BYTES // self._values.entry_bytes)
         for at in range(0, len(rows), step):
             piece = rows[at : at + step]
-            mark(piece, version, lsn, values)
+            set_versions(piece, version, lsn, values)
             self.updater.apply(values, piece, grads[at : at + step], lr)
 
     def _need(self) -> None:
@@ -381,17 +387,17 @@ class SparseTable:
             state["rewritten"] = self._rewritten[shard : shard + 1].copy()
         return state
 
-    def begin_cut(self, lsn: int, shards: Iterable[int]) -> Cut:
+    def begin_cut(self, lsn: int, shards: Iterable[int]) -> CowShards:
         """From now on cut_state gives these shards as they are now, at `lsn`, once each."""
         rest = {shard: self._rest_state(shard) for shard in shards}
-        self._cuts.append(cut := Cut(lsn, self.spec.shards, rest))
+        self._cuts.append(cut := CowShards(lsn, self.spec.shards, rest))
         return cut
 
-    def end_cut(self, cut: Cut | None = None) -> None:
+    def end_cut(self, cut: CowShards | None = None) -> None:
         """Nobody is given the rest of it; without a name, of any."""
         self._cuts = [one for one in self._cuts if cut not in (one, None)]
 
-    def cut_state(self, cut: Cut, shard: int) -> State:
+    def cut_state(self, cut: CowShards, shard: int) -> State:
         """As shard_state, at the cut: rows not changed since, and those kept before they were.
 
         Raises KeyError when it is not kept any more.
@@ -438,7 +444,7 @@ class SparseTable:
 
         Raises: as check_state; nothing was changed then.
         """
-        keys, values = behaved(np.asarray(state["keys"], np.int64), np.int64), state["values"]
+        keys, values = as_contiguous(np.asarray(state["keys"], np.int64), np.int64), state["values"]
         self.check_state(shard, state)
         self._keep_shard(shard)
         if not merge:

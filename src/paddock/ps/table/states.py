@@ -17,7 +17,7 @@ State = dict[str, NDArray[np.generic]]
 _HISTORY = ("version", "touched", "rewritten")
 
 
-class Cut:
+class CowShards:
     """What a table was at one lsn, where it is another now.
 
     rest: what of a shard is no row. taken: shards that changed as wholes. is_open: (shards,) of

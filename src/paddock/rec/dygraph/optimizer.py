@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from paddock.errors import Problem, UsageError
-from paddock.ps.optimizers.paddle_rules import told_rate
+from paddock.ps.optimizers.paddle_rules import rate_with_correction
 from paddock.ps.spec import OptimizerSpec
 
 CLIPS = ("ClipGradByGlobalNorm", "ClipGradByNorm", "ClipGradByValue")
@@ -65,7 +65,7 @@ class AdamCorrection:
                 self._at = step
         one, two = np.float32(1.0) - self._powers
         root = np.sqrt(two)
-        return told_rate(float(np.float32(rate) * root / one), float(root))
+        return rate_with_correction(float(np.float32(rate) * root / one), float(root))
 
 
 def rules_of(optimizer: Any) -> OptimizerRules:

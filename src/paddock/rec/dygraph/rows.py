@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
 from paddock.ps import Client, SparseSpec
-from paddock.ps.adapters.rows import Rows
+from paddock.ps.adapters.rows import EmbeddingTable
 from paddock.ps.paddle import PADDLE
 
 # Rows set or pulled at once where a whole table moves.
@@ -75,7 +75,7 @@ class ServerEmbedding:
         self, client: PullCache, spec: SparseSpec, rows: int, name: str, keys: list[str]
     ) -> None:
         self.client = client.client
-        self.rows = Rows(client, spec, at_once=False)  # type: ignore[arg-type]  # it is one
+        self.rows = EmbeddingTable(client, spec, at_once=False)  # type: ignore[arg-type]  # it is one
         self.count, self.name, self.state_keys = rows, name, keys
         self.is_watched = True
         self.asked: list[Keys] = []

@@ -25,7 +25,7 @@ from paddle.optimizer.lr import ReduceOnPlateau
 
 from paddock.errors import UsageError
 from paddock.ps import Client, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
-from paddock.ps.adapters.dense import Learned, Running
+from paddock.ps.adapters.dense import ModelBuffers, ModelParameters
 from paddock.ps.paddle import PADDLE
 from paddock.rec.dygraph.optimizer import (
     OptimizerRules,
@@ -49,7 +49,7 @@ SHARED = re.compile(r"^.*\.weight *= *[\w.\[\]]+\.weight *$", re.MULTILINE)
 SUM = OptimizerSpec("sum")
 
 
-class PersistentGradients(Learned):
+class PersistentGradients(ModelParameters):
     """Parameters that once had a gradient have one in every step, of zeros where unused.
 
     Paddle's clear_grad() leaves zeros there, by which momentum and decay go on.
@@ -104,7 +104,7 @@ class ServerTrainer:
         self.tables = [self._table(name, sparse[name]) for name in first]
         self._taken = {id(layer) for name in first for layer in sparse[name]}
         self._start(first)
-        self.dense: list[Learned | Running] = list(self._dense_parts(learned))
+        self.dense: list[ModelParameters | ModelBuffers] = list(self._dense_parts(learned))
         self.dense += self._buffers()
 
     # ------------------------------------------------------------------------------------- begin
@@ -201,7 +201,7 @@ class ServerTrainer:
             self.client.set_dense(READY, np.ones(1, np.float32))
         self.client.barrier(READY)
 
-    def _dense_parts(self, learned: set[int]) -> Iterator[Learned | Running]:
+    def _dense_parts(self, learned: set[int]) -> Iterator[ModelParameters | ModelBuffers]:
         """A table for each rule, of all parameters that have it."""
         groups: dict[str, tuple[OptimizerSpec, float, bool, list[Any]]] = {}
         own = [one for _, one in self.model.named_parameters() if id(one) in learned]
@@ -223,12 +223,12 @@ class ServerTrainer:
             group[3].append(parameter)
         for number, (spec, times, is_sparse, tensors) in enumerate(groups.values()):
             name = f"dense.{number}" if number else "dense"
-            kind = Learned if is_sparse else PersistentGradients
+            kind = ModelParameters if is_sparse else PersistentGradients
             part = kind(PADDLE, self.client, tensors, table=name, optimizer=spec)
             part.rate = self._rate(times, is_sparse=is_sparse)
             yield part
 
-    def _buffers(self) -> list[Learned | Running]:
+    def _buffers(self) -> list[ModelParameters | ModelBuffers]:
         """Running statistics, as of BatchNorm: what a batch changes in them is added."""
         found = {
             id(one): one
@@ -242,7 +242,7 @@ class ServerTrainer:
         if not found:
             return []
         tensors = list(found.values())
-        return [Running(PADDLE, self.client, tensors, table="buffers", optimizer=SUM)]
+        return [ModelBuffers(PADDLE, self.client, tensors, table="buffers", optimizer=SUM)]
 
     def _rate(self, times: float, *, is_sparse: bool) -> Callable[[float | None], float] | None:
         """The rate that a table is told before a push; None where its spec's stays."""
@@ -292,7 +292,7 @@ class ServerTrainer:
         try:
             loss.backward()
             for part in parts:
-                part.gather()
+                part.combine()
             self._look()
             self._clip()
             for part in parts:
@@ -338,7 +338,10 @@ class ServerTrainer:
         if self.rules.clip is None:
             return
         dense = [
-            view for one in self.dense if isinstance(one, Learned) for view in one.views(one.held)
+            view
+            for one in self.dense
+            if isinstance(one, ModelParameters)
+            for view in one.views(one.held)
         ]
         every = [*dense, *(grad for table in self.tables for grad in table.rows.held)]
         clip_gradients(every, self.rules.clip)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]
 Column = NDArray[Any]
-Piece = tuple[int, int, int]
+FrameRange = tuple[int, int, int]
 Runs = Sequence[tuple[int, int]]
 LAST = int(Flag.LAST)
 # Rows of one frame: the server applies one while the next is on its way.
@@ -37,7 +37,7 @@ DENSE_OPS: dict[int, int] = {Op.PULL: Op.PULL_DENSE, Op.PUSH: Op.PUSH_DENSE, Op.
 
 
 @dataclass(slots=True)
-class Known:
+class RemoteTable:
     """A table and where it is. numbers: what each server calls it. owners: server of each shard.
 
     ahead: a pull that is on its way. parts: by server, the step and how many frames it has had.
@@ -50,23 +50,27 @@ class Known:
     parts: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
-def cut(
-    known: Known, columns: list[Column], runs: Runs | None = None
-) -> tuple[list[Column], list[Piece]]:
+def partition(
+    remote: RemoteTable, columns: list[Column], runs: Runs | None = None
+) -> tuple[list[Column], list[FrameRange]]:
     """Columns in the order of servers, and the pieces of a push. runs: of the vector, None: all."""
-    spec = known.spec
+    spec = remote.spec
     if isinstance(spec, DenseSpec):
-        return columns, cut_vector(known, [(0, spec.size)] if runs is None else runs, ELEMENTS_MAX)
+        return columns, partition_vector(
+            remote, [(0, spec.size)] if runs is None else runs, ELEMENTS_MAX
+        )
     most = min(ROWS_MAX, BODY_MAX // (8 + 4 * (spec.dim + len(columns) - 2)))
-    order, pieces = cut_rows(known, columns[0], most)
+    order, pieces = partition_rows(remote, columns[0], most)
     return columns if order is None else [column[order] for column in columns], pieces
 
 
-def cut_rows(known: Known, keys: Keys, most: int) -> tuple[Keys | None, list[Piece]]:
+def partition_rows(
+    remote: RemoteTable, keys: Keys, most: int
+) -> tuple[Keys | None, list[FrameRange]]:
     """(order, pieces): the keys in the order of their servers; order None: as they are."""
-    if len(known.numbers) == 1:
+    if len(remote.numbers) == 1:
         return None, [(0, at, min(at + most, len(keys))) for at in range(0, len(keys), most)]
-    order, bounds = group(keys, known.owners, len(known.numbers))
+    order, bounds = group(keys, remote.owners, len(remote.numbers))
     return order, [
         (server, start, min(start + most, stop))
         for server, (begin, stop) in enumerate(pairwise(bounds.tolist()))
@@ -74,13 +78,13 @@ def cut_rows(known: Known, keys: Keys, most: int) -> tuple[Keys | None, list[Pie
     ]
 
 
-def cut_vector(known: Known, runs: Runs, most: int) -> list[Piece]:
+def partition_vector(remote: RemoteTable, runs: Runs, most: int) -> list[FrameRange]:
     """Whole shards of one server, next to one another, that fit a frame. runs: of whole shards."""
-    assert isinstance(known.spec, DenseSpec)
-    starts, found = known.spec.starts, list[Piece]()
+    assert isinstance(remote.spec, DenseSpec)
+    starts, found = remote.spec.starts, list[FrameRange]()
     for begin, end in runs:
         for shard in range(bisect_left(starts, begin), bisect_left(starts, end)):
-            server, start, stop = int(known.owners[shard]), *known.spec.range(shard)
+            server, start, stop = int(remote.owners[shard]), *remote.spec.range(shard)
             before = found[-1] if found else (-1, 0, 0)
             if (before[0], before[2]) == (server, start) and stop - before[1] <= most:
                 found[-1] = (server, before[1], stop)
@@ -90,19 +94,25 @@ def cut_vector(known: Known, runs: Runs, most: int) -> list[Piece]:
 
 
 def frames(
-    known: Known, op: int, columns: list[Column], pieces: list[Piece], flags: int, *, begin: int = 0
+    remote: RemoteTable,
+    op: int,
+    columns: list[Column],
+    pieces: list[FrameRange],
+    flags: int,
+    *,
+    begin: int = 0,
 ) -> Iterator[tuple[int, Header, list[Buffer]]]:
     """(server, header, body) of each piece. flags: LAST for the last one to a server alone.
 
     begin: of the vector, where the columns begin.
     """
-    is_dense = isinstance(known.spec, DenseSpec)
+    is_dense = isinstance(remote.spec, DenseSpec)
     last = {server: start for server, start, _ in pieces}
     for server, start, stop in pieces:
         header = Header(
             DENSE_OPS.get(op, op) if is_dense else op,
             flags if last[server] == start else flags & ~LAST,
-            known.numbers[server],
+            remote.numbers[server],
             count=stop - start,
         )
         body: list[Buffer] = [raw(column[start - begin : stop - begin]) for column in columns]

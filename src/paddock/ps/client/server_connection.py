@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.link import Identity, Link
+from paddock.ps.link import FrameConnection, Identity
 from paddock.ps.stream import ConnectionClosed, ReadTimeout
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Buffer, Header, Op
@@ -50,7 +50,7 @@ def no_progress(done: int, total: int) -> None:
     """For callers that show none."""
 
 
-class Peer:
+class ServerConnection:
     """One server. endpoint: "host:port", or "host:port|host:port" with its replica's.
 
     purpose: of the link that asks: "control" of a trainer, "admin" of `paddock ps`.
@@ -90,12 +90,12 @@ class Peer:
         # Frames that were refused because their shard is elsewhere, oldest first: of nobody's yet.
         self.moved: deque[tuple[Unacknowledged, RequestError]] = deque()
         self._is_mixed = False
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, FrameConnection] = {}
         self.is_ended = False
 
     # ------------------------------------------------------------------------------------- links
 
-    def link(self, purpose: str) -> Link:
+    def link(self, purpose: str) -> FrameConnection:
         """The link for pull, push or control; connects when there is none, once."""
         link = self._links.get(purpose)
         if link is None:
@@ -104,11 +104,11 @@ class Peer:
             self._links[purpose] = link
         return link
 
-    def _connect(self, purpose: str) -> Link:
+    def _connect(self, purpose: str) -> FrameConnection:
         problem: PaddockError | None = None
         for endpoint in list(self.endpoints):
             try:
-                link = Link(endpoint, self.identity, purpose, self.silence)
+                link = FrameConnection(endpoint, self.identity, purpose, self.silence)
                 try:
                     self._recognise(link)
                 except BaseException:
@@ -121,7 +121,7 @@ class Peer:
         assert problem is not None
         raise problem
 
-    def _recognise(self, link: Link) -> None:
+    def _recognise(self, link: FrameConnection) -> None:
         """Raises ConnectionClosed when another one of a pair serves, RequestError when its state
         is not ours."""
         welcome = link.welcome
@@ -166,7 +166,7 @@ class Peer:
         if time.monotonic() >= deadline:
             raise self.unreachable(error) from error
 
-    def retry(self, purpose: str, action: Callable[[Link], T]) -> T:
+    def retry(self, purpose: str, action: Callable[[FrameConnection], T]) -> T:
         """Run `action` with the link until it gets through, for at most `timeout` seconds."""
         deadline = time.monotonic() + self.timeout
         wait, factor, longest = BACKOFF_SECONDS
@@ -266,13 +266,13 @@ class Peer:
     def _resend(self) -> None:
         """Make the push link anew, and send again what was not acknowledged."""
 
-        def again(link: Link) -> None:
+        def again(link: FrameConnection) -> None:
             for frame in self.unacknowledged:
                 link.post(frame.header, *frame.body)
 
         self.retry("push", again)
 
-    def settle(self, oldest_batch: int) -> None:
+    def wait_acked(self, oldest_batch: int) -> None:
         """Wait until nothing of a batch before `oldest_batch` is unacknowledged, and not much else.
 
         Raises RequestError, once for all, when the server refused frames: nothing of these was
@@ -329,7 +329,7 @@ class Peer:
     def exchange(self, header: Header, *body: Buffer) -> Buffer:
         """One frame that may be repeated without harm; the body of its answer."""
 
-        def once(link: Link) -> Buffer:
+        def once(link: FrameConnection) -> Buffer:
             link.send(header, *body)
             return link.receive()[1]
 
@@ -367,7 +367,7 @@ class Peer:
         header = self._header(op, table=table, step=step)
         body = json.dumps(data).encode()
 
-        def once(link: Link) -> dict[str, Any] | None:
+        def once(link: FrameConnection) -> dict[str, Any] | None:
             link.send(header, body)
             if wait:
                 link.stream.set_silence(0)
@@ -397,7 +397,7 @@ def _json(**values: Any) -> bytes:
     return json.dumps(values).encode()
 
 
-def tell_all(peers: Sequence[Peer], op: Op, data: dict[str, Any]) -> None:
+def order_all(peers: Sequence[ServerConnection], op: Op, data: dict[str, Any]) -> None:
     """Give all servers an order that may be repeated without harm, in one round trip."""
     body = json.dumps(data).encode()
     asked = [(peer, peer.purpose, peer._header(op), body, None) for peer in peers]
@@ -407,7 +407,7 @@ def tell_all(peers: Sequence[Peer], op: Op, data: dict[str, Any]) -> None:
 
 
 def ask_once(
-    asked: Sequence[tuple[Peer, str, Header, Buffer, memoryview | None]],
+    asked: Sequence[tuple[ServerConnection, str, Header, Buffer, memoryview | None]],
 ) -> bool:
     """Send a few small requests over links of these purposes, read all answers, into the view if
     there is one. False: something came between, so ask each anew.

@@ -21,7 +21,7 @@ TLS_CA = "PADDOCK_PS_TLS_CA"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TrainerConfig:
     """A trainer's place. endpoints: "host:port" of each server, "|" before a replica's.
 
     is_counted: somebody said how many trainers there are; otherwise it is a guess.
@@ -36,7 +36,7 @@ class Place:
     is_counted: bool = False
 
 
-def read_place(
+def read_trainer_config(
     env: Mapping[str, str],
     endpoints: Sequence[str] | str | None,
     trainer: int | None,
@@ -44,11 +44,11 @@ def read_place(
     job: str | None,
     token_file: str | None,
     tls_ca: str | None,
-) -> Place:
+) -> TrainerConfig:
     """The trainer's place. Raises UsageError with all that is missing or wrong.
 
     >>> env = {"PADDLE_PSERVERS_IP_PORT_LIST": "10.0.0.1:7164,10.0.0.2:7164"}
-    >>> read_place(env, None, None, None, None, None, None).endpoints
+    >>> read_trainer_config(env, None, None, None, None, None, None).endpoints
     ('10.0.0.1:7164', '10.0.0.2:7164')
     """
     problems: list[Problem] = []
@@ -64,7 +64,7 @@ def read_place(
         )
     if problems:
         raise UsageError.of(problems)
-    return Place(
+    return TrainerConfig(
         found,
         number,
         total,

@@ -14,10 +14,19 @@ from typing import Any
 import numpy as np
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.client.peer import Peer, ask_once
-from paddock.ps.client.pieces import LAST, Column, Keys, Known, Rows, Runs, cut, frames
-from paddock.ps.client.pulls import SMALL_BYTES, Flight, Pull
-from paddock.ps.client.redirect import Patience, heed, resume
+from paddock.ps.client.partition import (
+    LAST,
+    Column,
+    Keys,
+    RemoteTable,
+    Rows,
+    Runs,
+    frames,
+    partition,
+)
+from paddock.ps.client.pulls import SMALL_BYTES, Pull, PullBatch
+from paddock.ps.client.redirect import RetryBudget, handle_moved, resend
+from paddock.ps.client.server_connection import ServerConnection, ask_once
 from paddock.ps.consistency.positions import Mark, Progress
 from paddock.ps.spec import ScheduleSpec
 from paddock.ps.wire.errors import RequestError
@@ -26,24 +35,24 @@ from paddock.ps.wire.frames import Flag, Header, Op
 STATISTICS, CONTRIBUTION = int(Flag.STATISTICS), int(Flag.CONTRIBUTION)
 PARTS_MAX = 0xFFFF  # Header.part
 # What is pulled: the rows of distinct keys, or a vector, into that array.
-Wanted = tuple[Known, Column]
+Wanted = tuple[RemoteTable, Column]
 
 
-class Traffic:
+class ServerGroup:
     """Of one client. life: hex digits, of this client and no other.
 
     tables: those declared, by name. batch: of the trainer, from 0. step: the batch as the servers
     count it, in sync and staleness.
     """
 
-    def __init__(self, peers: list[Peer], life: str) -> None:
+    def __init__(self, peers: list[ServerConnection], session_nonce: str) -> None:
         self.peers = peers
-        self.life = life
-        self.tables: dict[str, Known] = {}
+        self.session_nonce = session_nonce
+        self.tables: dict[str, RemoteTable] = {}
         self.batch = 0
         self.step = 0
         self.progress = Progress(len(peers))
-        self._flight: Flight | None = None  # what was asked ahead
+        self._flight: PullBatch | None = None  # what was asked ahead
 
     def marks(self, of: int | None = None) -> list[Mark]:
         """What each server has of a trainer's batches; this one's by default."""
@@ -61,7 +70,7 @@ class Traffic:
         """
         late: PaddockError | None = None
         try:
-            self.settle(behind)
+            self.wait_acked(behind)
         except PaddockError as error:
             if isinstance(error, RequestError) or not error.retryable:
                 raise
@@ -72,18 +81,18 @@ class Traffic:
         for peer in self.peers:
             peer.reach()
 
-    def settle(self, behind: int) -> None:
+    def wait_acked(self, behind: int) -> None:
         """Wait until at most the `behind` newest batches have unacknowledged frames, and few.
 
         With 0, nothing is left unacknowledged.
         """
         problem: RequestError | None = None
-        patience = Patience(self.peers[0].timeout)
+        patience = RetryBudget(self.peers[0].timeout)
         while True:
-            resume(self, patience)
+            resend(self, patience)
             for peer in self.peers:
                 try:
-                    peer.settle(self.batch + 1 - behind)
+                    peer.wait_acked(self.batch + 1 - behind)
                 except RequestError as refusal:
                     problem = problem or refusal
             if not any(peer.moved for peer in self.peers):
@@ -91,32 +100,32 @@ class Traffic:
         if problem is not None:  # One error for a push, however many servers refuse it.
             raise problem
 
-    def prefetch(self, known: Known, keys: Keys) -> None:
+    def prefetch(self, remote: RemoteTable, keys: Keys) -> None:
         """Send the requests of a pull; the next one of the same keys takes what comes."""
         self.finish_pulls()
-        pull = Pull(known, keys)
-        self._flight = Flight(self.peers, [pull])
-        known.ahead = pull
+        pull = Pull(remote, keys)
+        self._flight = PullBatch(self.peers, [pull])
+        remote.ahead = pull
 
     def finish_pulls(self) -> None:
         """Read what was asked ahead, so that the links are free."""
         flight, self._flight = self._flight, None
         try:
             if flight is not None:
-                flight.land()
+                flight.finish()
         except BaseException:
-            for known in self.tables.values():
-                known.ahead = None  # Its rows have not all come.
+            for remote in self.tables.values():
+                remote.ahead = None  # Its rows have not all come.
             raise
 
     def pull(self, wanted: Sequence[Wanted]) -> list[Rows]:
         """Rows, float32[n, dim], and vectors of several tables, in one round trip."""
         self.finish_pulls()
         pulls, fresh = [], []
-        for known, array in wanted:
-            pull, known.ahead = known.ahead, None
+        for remote, array in wanted:
+            pull, remote.ahead = remote.ahead, None
             if pull is None or not np.array_equal(pull.array, array):
-                pull = Pull(known, array)
+                pull = Pull(remote, array)
                 fresh.append(pull)
             pulls.append(pull)
         asked = [
@@ -125,27 +134,32 @@ class Traffic:
             for one in pull.requests
         ]
         if sum(len(one[3]) for one in asked) > SMALL_BYTES or not ask_once(asked):
-            Flight(self.peers, fresh).land()
-        patience = Patience(self.peers[0].timeout)
+            PullBatch(self.peers, fresh).finish()
+        patience = RetryBudget(self.peers[0].timeout)
         for pull in pulls:
             while moved := pull.moved():
-                heed(self, pull.known, moved, patience)
+                handle_moved(self, pull.remote, moved, patience)
                 pull.ask_again()
-                Flight(self.peers, [pull]).land()
+                PullBatch(self.peers, [pull]).finish()
         return [pull.rows() for pull in pulls]
 
     def post(
-        self, op: Op, known: Known, columns: list[Column], flags: int = 0, runs: Runs | None = None
+        self,
+        op: Op,
+        remote: RemoteTable,
+        columns: list[Column],
+        flags: int = 0,
+        runs: Runs | None = None,
     ) -> None:
         """Frames of rows, or of a vector's runs, to their servers. Kept until acknowledged."""
-        columns, pieces = cut(known, columns, runs)
-        if op == Op.PUSH and not flags and known.spec.optimizer.schedule != ScheduleSpec():
+        columns, pieces = partition(remote, columns, runs)
+        if op == Op.PUSH and not flags and remote.spec.optimizer.schedule != ScheduleSpec():
             # It counts batches on every server, also on one that gets nothing of this batch.
             left = set(range(len(self.peers))) - {server for server, *_ in pieces}
             pieces += [(server, 0, 0) for server in sorted(left)]
         flags |= STATISTICS if len(columns) > 2 else 0
-        for server, header, body in frames(known, op, columns, pieces, flags | LAST):
-            part, step = self.next_part(known, server, flags), self.step
+        for server, header, body in frames(remote, op, columns, pieces, flags | LAST):
+            part, step = self.next_part(remote, server, flags), self.step
             if op == Op.PUSH and not flags & CONTRIBUTION:
                 number = self.progress.next_frame(server)
                 if number is None:
@@ -153,21 +167,21 @@ class Traffic:
                 step = number
             self.peers[server].post(self.batch, header._replace(part=part, step=step), *body)
 
-    def post_all(self, op: Op, known: Known, data: dict[str, Any], flags: int) -> None:
+    def post_all(self, op: Op, remote: RemoteTable, data: dict[str, Any], flags: int) -> None:
         """A frame of JSON to every server, among the pushes."""
         for server, peer in enumerate(self.peers):
-            header = Header(op, flags, known.numbers[server], step=self.step)
+            header = Header(op, flags, remote.numbers[server], step=self.step)
             peer.post(self.batch, header, json.dumps(data).encode())
 
-    def next_part(self, known: Known, server: int, flags: int) -> int:
+    def next_part(self, remote: RemoteTable, server: int, flags: int) -> int:
         """Frames of one table and step are numbered, over all pushes of the step."""
-        step, parts = known.parts.get(server, (-1, 0))
+        step, parts = remote.parts.get(server, (-1, 0))
         parts = parts + 1 if step == self.step else 0
         if parts > PARTS_MAX and flags & CONTRIBUTION:
             raise UsageError(
-                f"table {known.spec.name!r}: more than {PARTS_MAX + 1} frames to server {server} "
+                f"table {remote.spec.name!r}: more than {PARTS_MAX + 1} frames to server {server} "
                 "in one step",
                 hint="client.step() after each batch",
             )
-        known.parts[server] = self.step, parts
+        remote.parts[server] = self.step, parts
         return parts & PARTS_MAX
