@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.operator import names
 from paddock.operator.decision import Create, Delete
 from paddock.operator.read_spec import read_spec
-from paddock.operator.runtime.status import canonical
+from paddock.operator.runtime.executor import canonical
 from paddock.operator.schema import PHASES
 from paddock.operator.status import MESSAGE_MAX, read_status
 

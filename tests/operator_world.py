@@ -33,11 +33,10 @@ from paddock.operator import names
 from paddock.operator.decision import Create, Decision, Kind, OperatorSettings
 from paddock.operator.reconcile import reconcile
 from paddock.operator.runtime.caches import Caches
-from paddock.operator.runtime.executor import RESOURCES, Executor, JobRecord
-from paddock.operator.runtime.faults import FailedCalls, call_of
+from paddock.operator.runtime.executor import RESOURCES, Executor, canonical
+from paddock.operator.runtime.job_record import FailedCalls, JobRecord, call_of
 from paddock.operator.runtime.log import Logger
 from paddock.operator.runtime.metrics import Metrics
-from paddock.operator.runtime.status import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable

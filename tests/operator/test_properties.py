@@ -19,7 +19,7 @@ from paddock.kube.objects import PaddleJob
 from paddock.operator import names
 from paddock.operator.decision import ObservedState, OperatorSettings
 from paddock.operator.reconcile import reconcile
-from paddock.operator.runtime.status import canonical
+from paddock.operator.runtime.executor import canonical
 from paddock.operator.status import TERMINAL, ControllerState, read_status
 
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)

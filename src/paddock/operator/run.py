@@ -15,12 +15,17 @@ from paddock import __version__
 from paddock.errors import UsageError
 from paddock.kube import connect, http_client
 from paddock.operator.names import LEASE, NAMESPACE
-from paddock.operator.runtime.access import Access, Certificate
 from paddock.operator.runtime.clock import SystemClock, TimeLimit, end
 from paddock.operator.runtime.controller import Controller
 from paddock.operator.runtime.events import Recorder
 from paddock.operator.runtime.guard import GuardedClient, TokenBucket
-from paddock.operator.runtime.health import HttpServer, probe, read_address
+from paddock.operator.runtime.http_server import (
+    Access,
+    Certificate,
+    HttpServer,
+    probe,
+    read_address,
+)
 from paddock.operator.runtime.lease import LeaderElector
 from paddock.operator.runtime.log import Logger
 from paddock.operator.runtime.metrics import Metrics

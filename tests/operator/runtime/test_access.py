@@ -21,9 +21,8 @@ from machine.world import QUIET
 from paddock.errors import UsageError
 from paddock.kube.client import KubeError
 from paddock.operator.run import Operator
-from paddock.operator.runtime.access import ALLOWED_SECONDS, Access, Certificate
 from paddock.operator.runtime.clock import SystemClock
-from paddock.operator.runtime.health import HttpServer
+from paddock.operator.runtime.http_server import ALLOWED_SECONDS, Access, Certificate, HttpServer
 from paddock.operator.runtime.log import Logger
 
 if TYPE_CHECKING:

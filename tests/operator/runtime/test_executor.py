@@ -21,8 +21,8 @@ from paddock.operator.decision import (
     Patch,
 )
 from paddock.operator.names import LABEL_JOB, LABEL_POD
-from paddock.operator.runtime.executor import Executor, JobRecord
-from paddock.operator.runtime.faults import FailedCalls
+from paddock.operator.runtime.executor import Executor
+from paddock.operator.runtime.job_record import FailedCalls, JobRecord
 
 if TYPE_CHECKING:
     from kube_memory import Call

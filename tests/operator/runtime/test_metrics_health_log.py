@@ -10,7 +10,7 @@ import pytest
 
 from machine.virtual import VirtualClock, run_virtual
 from paddock.errors import PaddockError, UsageError
-from paddock.operator.runtime.health import HttpServer, probe, read_address
+from paddock.operator.runtime.http_server import HttpServer, probe, read_address
 from paddock.operator.runtime.log import Logger
 from paddock.operator.runtime.metrics import SERIES_MAX, Counter, Histogram, Metrics
 from paddock.watch.metrics import rss_bytes

@@ -15,12 +15,18 @@ from paddock.kube.client import KubeError
 from paddock.operator import messages
 from paddock.operator.decision import EventNote
 from paddock.operator.names import LABEL_JOB, job_uid
-from paddock.operator.runtime.caches import CHILDREN, Caches, field_of, holds_port, host_port
+from paddock.operator.runtime.caches import (
+    CHILDREN,
+    Caches,
+    field_of,
+    find_etcd,
+    holds_port,
+    host_port,
+)
 from paddock.operator.runtime.clock import end
-from paddock.operator.runtime.etcd import find_etcd
-from paddock.operator.runtime.executor import Executor, JobRecord
-from paddock.operator.runtime.faults import FailedCalls
+from paddock.operator.runtime.executor import Executor
 from paddock.operator.runtime.guard import FencedError
+from paddock.operator.runtime.job_record import FailedCalls, JobRecord
 from paddock.operator.runtime.queue import Queue
 from paddock.operator.runtime.store import key_of
 from paddock.operator.schema import PHASES, REPLICAS_MAX

@@ -1,14 +1,13 @@
 """Executor: carries out a Decision. Status first, then the actions, group by group.
 
 An operator that is killed in the middle finds its intention in the status, and its objects in the
-cluster; nothing else has to be remembered. What is remembered of a job here (JobRecord) only saves
-calls and waits.
+cluster; nothing else has to be remembered. The JobRecord of a job only saves calls and waits.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,12 +23,16 @@ from paddock.kube.client import (
 from paddock.operator import messages
 from paddock.operator.decision import OF_FORMER, Create, Delete
 from paddock.operator.names import LABEL_GROUP_OF, LABEL_JOB, LABEL_POD, job_uid
-from paddock.operator.runtime.expectations import Expectations
-from paddock.operator.runtime.faults import OF_ONE_OBJECT, FailedCalls, call_of, is_yes, told_apart
-from paddock.operator.runtime.status import canonical, merge_change
+from paddock.operator.runtime.job_record import (
+    OF_ONE_OBJECT,
+    JobRecord,
+    call_of,
+    is_yes,
+    told_apart,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from paddock.kube.client import KubeClient, Manifest, PatchKind, Resource, Warn
     from paddock.kube.objects import PaddleJob
@@ -53,26 +56,6 @@ SEEN_BY: Mapping[Kind, str] = {"PaddleJob": "", "Pod": LABEL_POD, "ConfigMap": L
 BATCH_MAX = 64
 
 Ended = Literal["done", "conflict", "gone"]
-
-
-@dataclass
-class JobRecord:
-    """The memory of one job, by uid, while it lives and this process leads."""
-
-    uid: str
-    generation: int
-    faults: FailedCalls
-    expectations: Expectations = field(default_factory=Expectations)
-    # The last status sent and what the server made of it, in which version of the job, where that
-    # was not the same.
-    sent: object = None
-    answered: object = None
-    version: str = ""
-    host_port: int = 0  # decided, and perhaps not to be seen in the cache yet
-    # Of this generation: pods that would be taken, and what the API server did not know of those
-    # that it took (None: it took none).
-    allowed: set[str] = field(default_factory=set)
-    unknown: frozenset[str] | None = None
 
 
 class Executor:
@@ -329,3 +312,40 @@ class Executor:
 
 def _name(job: PaddleJob) -> str:
     return f"{job.metadata.namespace}/{job.metadata.name}"
+
+
+def canonical(value: object) -> object:
+    """The value as the API server would give it back: no nulls in objects, lists of plain values.
+
+    >>> canonical({"a": None, "b": ({"c": 1, "d": None},)})
+    {'b': [{'c': 1}]}
+    """
+    if isinstance(value, Mapping):
+        return {str(k): canonical(v) for k, v in value.items() if v is not None}
+    if isinstance(value, (list, tuple)):
+        return [canonical(item) for item in value]
+    return value
+
+
+def merge_change(old: object, new: object) -> object:
+    """The merge patch (RFC 7386) that makes ``old`` into ``new``; {} when they are equal.
+
+    Both canonical. Lists are replaced as a whole.
+
+    >>> merge_change({"phase": "Pending", "ps": {"pending": 1}}, {"ps": {"running": 1}})
+    {'ps': {'running': 1, 'pending': None}, 'phase': None}
+    """
+    if not isinstance(new, dict):
+        return new
+    if not isinstance(old, dict):
+        old = {}
+    change: dict[str, object] = {}
+    for name, value in new.items():
+        if name not in old:
+            change[name] = value
+        elif old[name] != value:
+            change[name] = merge_change(old[name], value)
+    for name in old:
+        if name not in new:
+            change[name] = None
+    return change

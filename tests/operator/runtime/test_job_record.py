@@ -13,9 +13,14 @@ from kube_memory.patches import merged
 from paddock.kube.client import KubeError
 from paddock.kube.objects import NOBODY, Meta, OwnerReference, Pod
 from paddock.operator.decision import OF_FORMER, Create, Delete
-from paddock.operator.runtime.expectations import EXPIRY_SECONDS, Expectations
-from paddock.operator.runtime.faults import PAUSE_MAX_SECONDS, FailedCalls, told_apart
-from paddock.operator.runtime.status import canonical, merge_change
+from paddock.operator.runtime.executor import canonical, merge_change
+from paddock.operator.runtime.job_record import (
+    EXPIRY_SECONDS,
+    PAUSE_MAX_SECONDS,
+    Expectations,
+    FailedCalls,
+    told_apart,
+)
 
 if TYPE_CHECKING:
     from paddock.operator.decision import Action

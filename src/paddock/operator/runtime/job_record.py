@@ -1,10 +1,15 @@
-"""FailedCalls: refused calls of one job, when they may be made again, and what they hold up.
+"""JobRecord: the memory of one job beside the caches, its expectations and its failed calls.
 
-Kept in memory only: after a restart of the operator the first refusal brings them back.
+While a write has not been seen in the caches the job is not reconciled: it would make its pods
+again. An expectation is noted before its call is sent, since the watch may be faster than the
+answer, and expires, since a watch may have missed it. A failed call waits before it is made again,
+and holds up others like it. All of it is lost with the process, and the first refusal brings it
+back.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from paddock.kube.client import PADDLE_JOBS, KubeError
@@ -16,6 +21,52 @@ if TYPE_CHECKING:
 
     from paddock.kube.objects import OwnerReference
     from paddock.operator.decision import Action, Kind
+    from paddock.operator.runtime.store import HasMeta
+
+EXPIRY_SECONDS = 30.0
+# create, change: an object of that name is there, or has another version. delete: that uid is gone.
+What = Literal["create", "change", "delete"]
+Token = tuple[What, str, str]  # (what was done, kind, name or uid)
+
+
+class Expectations:
+    """The expectations of one job. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._expire_at: dict[Token, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._expire_at)
+
+    def expect(self, what: What, kind: Kind, which: str, now: float) -> Token:
+        """It will be seen. Give the token to ``withdraw`` if it will not."""
+        token = (what, kind, which)
+        self._expire_at[token] = now + EXPIRY_SECONDS
+        return token
+
+    def withdraw(self, token: Token) -> None:
+        """It did not happen, or has been seen."""
+        self._expire_at.pop(token, None)
+
+    def see(self, kind: Kind, old: HasMeta | None, new: HasMeta | None) -> None:
+        """The caches have changed."""
+        if not self._expire_at:
+            return
+        if new is not None:
+            self.withdraw(("create", kind, new.metadata.name))
+            self.withdraw(("change", kind, new.metadata.name))
+            if new.metadata.deletionTimestamp:
+                self.withdraw(("delete", kind, new.metadata.uid))
+        elif old is not None:
+            self.withdraw(("change", kind, old.metadata.name))
+            self.withdraw(("delete", kind, old.metadata.uid))
+
+    def wait_seconds(self, now: float) -> float:
+        """How long the first of them may stay open still; 0.0 when there is none."""
+        for token in [t for t, at in self._expire_at.items() if at <= now]:
+            del self._expire_at[token]
+        return min(self._expire_at.values()) - now if self._expire_at else 0.0
+
 
 Verb = Literal["create", "delete", "patch"]
 PAUSE_FIRST_SECONDS = 1.0
@@ -119,3 +170,23 @@ class FailedCalls:
             return None
         later = [due - monotonic for _, due in self._open.values() if due > monotonic]
         return min(later, default=PAUSE_FIRST_SECONDS)
+
+
+@dataclass
+class JobRecord:
+    """The memory of one job, by uid, while it lives and this process leads."""
+
+    uid: str
+    generation: int
+    faults: FailedCalls
+    expectations: Expectations = field(default_factory=Expectations)
+    # The last status sent and what the server made of it, in which version of the job, where that
+    # was not the same.
+    sent: object = None
+    answered: object = None
+    version: str = ""
+    host_port: int = 0  # decided, and perhaps not to be seen in the cache yet
+    # Of this generation: pods that would be taken, and what the API server did not know of those
+    # that it took (None: it took none).
+    allowed: set[str] = field(default_factory=set)
+    unknown: frozenset[str] | None = None
