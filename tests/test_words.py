@@ -36,6 +36,7 @@ FOREIGN = frozenset(
         "error_handler",
         "launch_utils",
         "local_elastic_agent",
+        "manager",
         "model",
         "net",
         "ompi_cluster",
@@ -46,6 +47,7 @@ FOREIGN = frozenset(
         "rpc",
         "setup",
         "t",
+        "the_one_ps",
         "train",
     ]
 )

@@ -1,5 +1,32 @@
 """The operator: the PaddleJob custom resource and its controller.
 
-Pure: spec, names, environment, pods, outcome, policies/, status, reconcile (values in, values
-out). Shell: runtime/ (caches, queue, leader election, events, metrics) and run.py.
+Pure, values in and values out:
+
+reconcile      decides what to do about one job now; the table of all rows
+deploy         makes missing pods and objects, opens the start gate
+ending         completes or fails a job, removes its pods, and the job after its ttl
+job_view       one job at one moment: pods of this attempt, leftovers, failures
+outcome        what happened to a pod, and the cause
+policies       restart, finish, gang
+status         reads and writes the status, and the controller's state in it
+indexes        sets of replica numbers as "0-3,7"
+messages       sentences for status.message, conditions and events
+decision       ObservedState, Decision, actions and settings
+spec           the fields of a PaddleJob, and JobSpec
+schema         the table of every field: definition, reference, validation
+validation     checks each field by itself
+read_spec      checks what the fields mean together; the JobSpec
+environment    the environment variables of a pod
+pods           manifests of pods, Services and the ConfigMap
+quantity       amounts of resources
+names          labels, annotations, objects, ports
+rollout        how far an installation is
+
+Acts, or runs as a command:
+
+options        flags of ``paddock operator run``
+run            the operator process
+verify         ``paddock operator check``
+runtime        caches, queue, leader election, executor, events, metrics, installer
+manifests      the files that install the operator
 """

@@ -1,4 +1,4 @@
-"""What reconcile sees and what it answers. Data only.
+"""The input and the output of reconcile. Data only.
 
 ``reconcile(observed, now, settings)`` is pure: the same arguments give the same Decision. The shell
 first writes ``status`` (with the resourceVersion that was read, so a stale one is refused), then
@@ -25,7 +25,7 @@ SCHEDULERS = ("", "volcano", "coscheduling")  # gang schedulers of all jobs; "" 
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """What the operator was started with.
+    """The operator's settings, from its flags.
 
     scheduling: one of SCHEDULERS.
     init_image: image of a waiting init container, "" for none.
@@ -65,7 +65,7 @@ class FailedCall:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What people are told of it: the same again is no news."""
+        """The parts that a message shows: an equal one is not reported again."""
         return self.verb, self.kind, self.name, self.reason, self.message
 
 
@@ -96,7 +96,7 @@ class ObservedState:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create one object; the manifest is complete but for nothing. dry_run: only ask whether."""
+    """Create one object from a whole manifest. dry_run: the API server only checks it."""
 
     kind: Kind
     name: str
@@ -139,7 +139,7 @@ class EventNote:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now. status: the whole status as it should be, None to leave it alone.
+    """A decision of reconcile. status: the whole status as it should be, None to leave it alone.
 
     actions: all that is wanted, also what was refused before: the shell holds a refused call back
     until its time, and forgets the refusal of what is no longer wanted.

@@ -36,7 +36,7 @@ GROUP_MISSING_SECONDS = 2.0  # how often a missing kind is looked for again
 
 
 def deploy(view: PaddleJobView) -> Decision:
-    """What is missing, and the status."""
+    """Create the pods and objects that are missing, and write the status."""
     stale = tuple(view.leftovers)
     actions: list[Action] = [
         *delete_pods(view, stale, "not wanted any more"),
@@ -153,7 +153,7 @@ def earliest_force(view: PaddleJobView, outcomes: tuple[Outcome, ...]) -> float 
 
 
 def dry_runs(view: PaddleJobView) -> list[Action]:
-    """Of each role the last pod, to be made for a try: those that had no yes yet."""
+    """Dry runs: the last pod of each role that the API server has not accepted yet."""
     last = {slot.role: slot for slot in view.slots}
     unanswered = [s for s in last.values() if s.name not in view.observed.allowed]
     return _pods(view, tuple(unanswered), dry_run=True)
@@ -180,7 +180,7 @@ def _blocked(view: PaddleJobView) -> bool:
 
 
 def _replaced(view: PaddleJobView) -> tuple[Outcome, ...]:
-    """Those of the present attempt that are made again alone, or before they have begun."""
+    """Pods of this attempt to be made again alone, or before they have begun."""
     found = view.outcomes.values()
     replaced = {o.name for o in found if o.uid in view.state.replacing or o.state == "lost"}
     replaced |= {o.name for o in view.outdated if view.is_made_alone(o)}
@@ -236,7 +236,7 @@ def _merging(old: Mapping[str, object], new: Manifest) -> Manifest:
 
 
 def _own_group(view: PaddleJobView) -> PodGroup | None:
-    """Of its scheduler: another one's stays until the end, where the scheduler was changed."""
+    """The PodGroup of the job's scheduler; that of a former scheduler stays until the end."""
     its = view.observed.job.metadata.name, view.gang.kind
     groups = view.observed.pod_groups
     return next((g for g in groups if (g.metadata.name, _kind_of(g)) == its), None)
@@ -322,7 +322,7 @@ def _nudges(view: PaddleJobView) -> list[Action]:
 
 
 def _labels(view: PaddleJobView) -> list[Action]:
-    """What Services select by: somebody removed it, or paddle-operator made the pod. Its pods do
+    """Labels that Services select by: removed by hand, or paddle-operator made the pod. Its pods do
     not say for how many they were made, either: for those that are there, when all are.
     """
     meta = view.observed.job.metadata

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from paddock.operator import deploy, messages
 from paddock.operator.decision import Decision, Delete, EventNote
 from paddock.operator.job_view import read_pods
-from paddock.operator.policies.clean import cleaning
+from paddock.operator.policies.finish import cleaning
 from paddock.operator.read_spec import read_seconds
 from paddock.operator.status import recount_pods, replace_state
 

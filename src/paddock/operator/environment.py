@@ -1,4 +1,4 @@
-"""The environment of each pod: the launcher's own contracts, seen with pods as processes.
+"""The environment variables of a pod: the launcher's own contracts, with pods as processes.
 
 No I/O. Every framework's variables are those that ``paddock launch`` sets, from the same files
 (paddock.contracts); here a pod is a process and its address is what ``intranet`` says. What needs
@@ -69,7 +69,7 @@ IDENTITY = frozenset({"POD_IP", "PADDLE_TRAINER_ID", "TRAINING_ROLE", "PADDLE_TR
 
 @dataclass(frozen=True, slots=True)
 class PodSlot:
-    """One pod of the job. has_accelerator: its containers ask for a GPU or the like."""
+    """A replica that a pod fills. has_accelerator: its containers ask for a GPU or the like."""
 
     role: RoleName
     index: int
@@ -183,7 +183,7 @@ class Environments:
         return found
 
     def _own(self, slot: PodSlot) -> dict[str, str]:
-        """What paddle-operator and torchrun users expect on top of the contracts."""
+        """Variables that paddle-operator and torchrun users expect on top of the contracts."""
         role = "HETER_TRAINER" if slot.role == "heter" else ""
         role = role or ("PSERVER" if slot.role == "ps" else "TRAINER")
         world = self._world
@@ -249,7 +249,7 @@ def mode_of(spec: JobSpec) -> Mode:
 
 
 def rendezvous_of(job: Meta, etcd: str) -> str:
-    """Where the pods of an elastic job meet: PADDLE_MASTER.
+    """The rendezvous of an elastic job's pods: PADDLE_MASTER.
 
     etcd: "host:port" of the namespace's etcd, or "": then the first worker's agent coordinates.
     """

@@ -1,4 +1,4 @@
-"""One job at one moment, sorted out for the steps of reconcile. Pure."""
+"""A view of one job at one moment, sorted out for the steps of reconcile. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SILENT_SECONDS = 10.0  # a kubelet takes a pod that names its node well within t
 
 @dataclass(frozen=True)
 class PaddleJobView:
-    """What the steps look at. memory: brought up to date. every: the pods, read."""
+    """The input of the steps. state: brought up to date. every: the outcomes of all pods."""
 
     observed: ObservedState
     spec: JobSpec
@@ -48,7 +48,7 @@ class PaddleJobView:
     every: tuple[Outcome, ...]
 
     def at(self, state: ControllerState) -> PaddleJobView:
-        """The same with another memory: of the next attempt, say."""
+        """The same with another state: of the next attempt, say."""
         return replace(self, state=state)
 
     @cached_property
@@ -108,7 +108,7 @@ class PaddleJobView:
 
     @cached_property
     def old_config_maps(self) -> tuple[ConfigMap, ...]:
-        """Those of earlier attempts, or of another spec."""
+        """ConfigMaps of earlier attempts, or of another spec."""
         return tuple(c for c in self.observed.config_maps if c is not self.config_map)
 
     @property
@@ -177,7 +177,7 @@ class PaddleJobView:
         )
 
     def _knew_not_all(self, outcome: Outcome) -> bool:
-        """Whether it ended before all had addresses: in the seconds that nodes tell, and late.
+        """True when it ended before all had addresses: in the seconds that nodes tell, and late.
 
         While one is made again not all have them, either; but trainers with servers need not wait
         for it, and a server that was at work must not come back empty.
@@ -199,20 +199,20 @@ class PaddleJobView:
         return self.spec.is_elastic or is_alone(outcome, self.spec)
 
     def _is_news(self, outcome: Outcome) -> bool:
-        """Whether one that is made again alone has failed or was lost since the last look."""
+        """True when a replica that is made again alone failed or was lost since the last pass."""
         if outcome.uid:
             return outcome.state in ("failed", "lost") and outcome.uid not in self.state.replacing
         uid = self.previous.uids.get(outcome.name)
         return uid is not None and uid not in self.previous.state.replacing
 
     def _may_have_begun(self, outcome: Outcome) -> bool:
-        """Whether all had addresses once, this one with them; not when it is being made again."""
+        """True when all had addresses once, it too; not while it is being made again."""
         uid = outcome.uid or self.previous.uids.get(outcome.name)
         is_again = uid in self.state.replacing | self.previous.state.replacing
         return self.is_started or (self.state.attempt_start_time > 0 and not is_again)
 
     def _is_missed(self, outcome: Outcome) -> bool:
-        """Whether it was there, or is wanted by the same world."""
+        """True when it was there, or is wanted by the same world."""
         return bool(outcome.uid) or not self.is_scaled
 
     def _gone(self, slot: PodSlot) -> Outcome:
@@ -295,13 +295,13 @@ class PaddleJobView:
 
     @cached_property
     def failed_creates(self) -> tuple[FailedCall, ...]:
-        """What could not be made, pods first; what waits for a deleted job's objects, last."""
+        """Refused creates, pods first; those that wait for a deleted job's objects, last."""
         found = [f for f in self.observed.failed_calls if f.verb == "create"]
         return tuple(sorted(found, key=lambda f: (f.reason == OF_FORMER, f.kind != "Pod", f.name)))
 
     @property
     def other_failed_calls(self) -> tuple[FailedCall, ...]:
-        """What could not be changed or deleted."""
+        """Refused patches and deletes."""
         return tuple(f for f in self.observed.failed_calls if f.verb != "create")
 
     @property
@@ -329,7 +329,7 @@ def make_view(
     settings: OperatorSettings,
     now: float,
 ) -> PaddleJobView:
-    """Sort out one job; brings the memory up to date with what is seen."""
+    """Sort out one job; brings the controller's state up to date with the pods."""
     state = replace_state(previous.state, completion_time=0.0)
     job = observed.job.metadata
     attempts = (*map(names.attempt_of, observed.pods), *map(_attempt, observed.config_maps))
@@ -378,7 +378,7 @@ def intranet_of(observed: ObservedState) -> Intranet:
 
 
 def read_pods(observed: ObservedState, now: float) -> tuple[Outcome, ...]:
-    """What happened to each pod."""
+    """The outcome of each pod."""
     job = observed.job.metadata.name
     return tuple(_read(job, pod, now) for pod in observed.pods)
 

@@ -48,7 +48,7 @@ def plural(count: int, what: str) -> str:
 
 
 def resize_warning(view: PaddleJobView) -> str:
-    """What another size or template does to a fixed job at work, before it is done."""
+    """The warning before a fixed job at work gets another size or template."""
     made, spec = view.as_made.spec, view.spec
     what = f"scaling from {made.replicas} to {plural(spec.replicas, 'pod')}"
     if made.replicas == spec.replicas:
@@ -72,7 +72,7 @@ def culprit_text(outcome: Outcome) -> str:
 
 
 def restart_text(verdict: RestartJob, view: PaddleJobView) -> str:
-    """What is done about a failure."""
+    """The sentence of a restart: the culprit and the action."""
     from paddock.operator.policies.restart import limit_of
 
     pods = view.spec.replicas
@@ -88,7 +88,7 @@ def restart_text(verdict: RestartJob, view: PaddleJobView) -> str:
 
 
 def failure_text(verdict: FailJob) -> str:
-    """Why the job ends, and what would have helped."""
+    """The sentence of a failed job: the culprit, and the limit that ended it."""
     text = culprit_text(verdict.culprit)
     if verdict.reason == "BackoffLimitExceeded":
         are = "is" if verdict.limit == 1 else "are"
@@ -126,7 +126,7 @@ def waiting_for(view: PaddleJobView) -> tuple[str, str]:
 
 
 def omitted_lists(view: PaddleJobView) -> tuple[str, ...]:
-    """What no variable can hold, and how the addresses are known without it."""
+    """The warning about lists that no variable can hold, and the rule of their addresses."""
     lists = ", ".join(f"{name} ({size} bytes)" for name, size in sorted(view.too_long.items()))
     if not lists:
         return ()
@@ -139,14 +139,14 @@ def omitted_lists(view: PaddleJobView) -> tuple[str, ...]:
 
 
 def elastic_wait_text(view: PaddleJobView) -> str:
-    """For which pods the launchers of an elastic job wait."""
+    """The pods that the launchers of an elastic job wait for."""
     up = {o.name for o in view.outcomes.values() if o.state == "running"}
     down = [s for s in view.slots if s.name not in up and not view.is_done(s.role, s.index)]
     return f"{len(up)} of {plural(len(view.slots), 'pod')} run, waiting for {_some(down)}"
 
 
 def failed_call_reason(call: FailedCall) -> str:
-    """One word for a refused call.
+    """The reason (one CamelCase word) of a refused call.
 
     >>> from paddock.operator.decision import FailedCall
     >>> failed_call_reason(FailedCall("create", "Pod", "a", "Forbidden", "exceeded quota: q"))
@@ -176,7 +176,7 @@ def is_about_template(call: FailedCall) -> bool:
 
 
 def failed_call_text(call: FailedCall) -> str:
-    """What could not be done, and why.
+    """The sentence of a refused call.
 
     >>> from paddock.operator.decision import FailedCall
     >>> call = FailedCall("create", "ConfigMap", "a", "", "etcdserver: request is too large")
@@ -205,7 +205,7 @@ def failed_call_text(call: FailedCall) -> str:
 
 
 def _unanswered(message: str, kind: str) -> str:
-    """What a webhook that does not answer stops, and where to look."""
+    """The effect of a webhook that does not answer, and the command that shows its pods."""
     found = WEBHOOK_AT.search(message)
     if found is None or NO_SERVICE.search(message):
         look = f"its program may have been uninstalled: kubectl get {WEBHOOKS}"
@@ -218,7 +218,7 @@ def _unanswered(message: str, kind: str) -> str:
 
 
 def unknown_fields(job: str, pod: str, warnings: Iterable[str]) -> frozenset[str]:
-    """What the API server left out of a pod, as the job's user wrote it.
+    """Fields that the API server left out of a pod, by their paths in the job.
 
     >>> unknown_fields("a", "a-ps-0", ['unknown field "spec.nodeNam"', "PodSecurity: no"])
     frozenset({'spec.ps.template.spec.nodeNam'})
@@ -230,7 +230,7 @@ def unknown_fields(job: str, pod: str, warnings: Iterable[str]) -> frozenset[str
 
 
 def unknown_fields_text(fields: Iterable[str]) -> str:
-    """What unknown_fields found, in a sentence."""
+    """The sentence about fields that the API server does not know."""
     listed = ", ".join(sorted(fields))
     return f"not known to the API server, which left it out of the pods: {listed}"
 

@@ -1,4 +1,4 @@
-"""What things are called: labels, annotations, objects, ports. Facts that users' files rely on.
+"""Names of labels, annotations, objects and ports. Users' files rely on them.
 
 Source: paddle-operator v0.3.5 for the paddle-* names, pod names and ports.
 """

@@ -61,7 +61,7 @@ TABLE = FlagTable("operator run", FLAGS, goes_single=True)
 
 @dataclass(frozen=True, slots=True)
 class OperatorOptions:
-    """What the operator is asked to be. said: what to tell about flags that do little."""
+    """The operator's options. warnings: about flags that do little."""
 
     namespaces: tuple[str, ...] = ("",)
     leader_elect: bool = False

@@ -1,4 +1,4 @@
-"""What happened to a pod: its state, and if it failed, why and in whose words. Pure.
+"""The outcome of a pod: its state, and if it failed, the cause and its message. Pure.
 
 | what the API says | state | cause |
 |---|---|---|
@@ -63,7 +63,7 @@ LOG_LINE_MAX = 300  # characters of a log kept in a status
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One pod as the policies see it.
+    """A pod as the policies see it.
 
     why: one clause for people, "" when there is nothing to say. waits_for: why it has not started.
     at: seconds since 1970 when it failed, 0.0 if not said. restarts: of its containers in place.
@@ -314,7 +314,7 @@ def last_log_line(text: str | None) -> str:
 
 
 def shortened(text: str) -> str:
-    """One line that can be a clause of a longer sentence, LOG_LINE_MAX characters at most."""
+    """A line that can be a clause of a longer sentence, LOG_LINE_MAX characters at most."""
     text = " ".join(text.split())
     if not text.endswith(".."):  # it becomes a clause of a longer sentence
         text = text.removesuffix(".")

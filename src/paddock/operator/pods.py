@@ -346,7 +346,7 @@ def sized(spec: JobSpec, world: str) -> JobSpec:
 
 
 def owner_reference(job: PaddleJob) -> Manifest:
-    """Who manages an object of ours: the garbage collector removes it with the job."""
+    """The owner reference of the job's objects: the garbage collector removes them with the job."""
     return {
         "apiVersion": f"{names.GROUP}/v1",
         "kind": "PaddleJob",

@@ -95,7 +95,7 @@ def canonical_quantities(amounts: Mapping[str, object]) -> dict[str, object]:
 
 
 def is_same_amounts(first: Mapping[str, object], second: Mapping[str, object]) -> bool:
-    """Whether both name the same resources and as much of each.
+    """True when both name the same resources and as much of each.
 
     >>> is_same_amounts({"cpu": "1000m"}, {"cpu": 1}), is_same_amounts({"cpu": "1"}, {})
     (True, False)

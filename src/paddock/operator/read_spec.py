@@ -80,7 +80,7 @@ def read_seconds(raw: object, name: str) -> int | None:
 
 
 def is_suspended(raw: object) -> bool:
-    """Whether nothing of the job is to run, also of a spec with mistakes elsewhere."""
+    """True when nothing of the job is to run, also of a spec with mistakes elsewhere."""
     return as_mapping(raw).get("suspend") is True
 
 
@@ -214,7 +214,7 @@ def _check_together(
     elastic_level: int | None,
     found: ProblemList,
 ) -> None:
-    """What no field can be blamed for alone; said only when the fields themselves are right."""
+    """Problems of fields together; reported only when each field by itself is right."""
     if found.problems:
         return
     if raw is None:

@@ -1,4 +1,4 @@
-"""What to do about one job now: pure, in one place, the table first.
+"""Reconcile decides what to do about one job now. Pure; the table first.
 
 | # | when | then |
 |---|---|---|
@@ -6,7 +6,7 @@
 | 2 | it is over                        | clean as cleanPodPolicy says; its ttl (ending.py) |
 | 3 | its spec has mistakes             | said; pods at work go on; without any it is Failed |
 | 4 | suspend                           | no pods; Pending, with the condition Suspended |
-| 5 | enough replicas have succeeded    | Completed (policies/success.py) |
+| 5 | enough replicas have succeeded    | Completed (policies/finish.py) |
 | 6 | its pods are refused for good     | as row 3, but the rows below go on for pods at work |
 | 7 | its deadline has passed           | Failed; what runs is stopped |
 | 8 | replicas have failed or are gone  | next attempt, the replica again, or Failed |
@@ -48,7 +48,7 @@ from paddock.operator import deploy, ending, messages, names
 from paddock.operator.decision import Decision, Delete, EventNote, Patch
 from paddock.operator.job_view import intranet_of, make_view, read_pods
 from paddock.operator.outcome import with_last_end
-from paddock.operator.policies import restart, success
+from paddock.operator.policies import finish, restart
 from paddock.operator.read_spec import is_suspended, read_seconds, read_spec
 from paddock.operator.spec import DISRUPTIONS
 from paddock.operator.status import (
@@ -113,7 +113,7 @@ def _decide(observed: ObservedState, now: float, settings: OperatorSettings) -> 
     if spec.suspend:
         return _suspended(view)
     made = view.as_made
-    if success.is_done(made.spec, view.state.done):
+    if finish.is_done(made.spec, view.state.done):
         return ending.complete(made)
     if view.mistake is not None and not view.at_work:
         return _fail_until_edited(observed, previous, *view.mistake, now)
@@ -339,7 +339,7 @@ def _ignore(view: PaddleJobView, failures: tuple[Outcome, ...]) -> Decision:
         EventNote("Warning", "FailureIgnored", f"{o.label}: {o.why}; failurePolicy ignores it")
         for o in failures
     )
-    is_done = success.is_done(view.spec, done)
+    is_done = finish.is_done(view.spec, done)
     decision = ending.complete(view) if is_done else deploy.deploy(view)
     return replace(decision, notes=(*notes, *decision.notes))
 

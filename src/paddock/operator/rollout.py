@@ -96,7 +96,7 @@ KINDS: dict[str, Resource[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class RolloutState:
-    """One look at what is waited for. done: what to say of it; "" when it is not so, for why."""
+    """The progress of a step. done: its report; "" when it is not done, for the reason in why."""
 
     done: str = ""
     why: str = ""

@@ -1,4 +1,4 @@
-"""What one operator process owns: client, controller, election, probes; how it starts and ends."""
+"""The operator process: client, controller, election, probes; how it starts and ends."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WARNINGS_MAX = 200
 
 
 class Operator:
-    """One operator on a client that it does not own."""
+    """An operator on a client that it does not own."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ async def _run_until_signal(options: OperatorOptions, reconcile: Reconcile) -> i
 
 
 def own_namespace() -> str:
-    """Of the pod this is, else where the operator is usually installed."""
+    """The namespace of this pod, else the one that the operator is usually installed in."""
     try:
         return ACCOUNT_NAMESPACE.read_text("utf-8").strip() or NAMESPACE
     except OSError:

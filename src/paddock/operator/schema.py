@@ -44,7 +44,7 @@ QUANTITY = (
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. text: what it means. absent: what holds without it.
+    """A field. text: what it means. absent: what holds without it.
 
     values: the words it knows; others are refused, or only warned about where ``only`` is False.
     least, most: of a number (and of each number of "integers"), of a text's length, of a list's

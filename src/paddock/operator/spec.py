@@ -26,7 +26,7 @@ DISRUPTIONS: tuple[Cause, ...] = ("Evicted", "Preempted", "NodeLost", "Deleted")
 
 @dataclass(frozen=True, slots=True)
 class RoleSpec:
-    """One role. replicas: now wanted. minimum, maximum: of an elastic role, else both replicas.
+    """A role. replicas: now wanted. minimum, maximum: of an elastic role, else both replicas.
 
     template: the raw pod template, {"metadata": ..., "spec": ...}; its spec has at least one
     container, each a mapping with a name. restart_scope: what a failed replica takes with it.
@@ -52,7 +52,7 @@ class ExitCodes(msgspec.Struct, frozen=True):
 
 
 class FailureRule(msgspec.Struct, frozen=True, rename="camel"):
-    """One rule of failurePolicy: the first whose roles, causes and exit codes all fit decides.
+    """A rule of failurePolicy: the first whose roles, causes and exit codes all fit decides.
 
     Empty means any.
     """

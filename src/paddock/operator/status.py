@@ -3,7 +3,7 @@
 Only phases that readers of the old operator know: Pending, Starting, Running,
 Restarting, Completed, Failed, Terminating. What is new stands in conditions, reason and message.
 
-The memory of the controller is here, so that it may be killed at any point: which attempt it is,
+The controller keeps its state here, so that it may be killed at any point: which attempt it is,
 whether that attempt's gate was opened, how many failures counted, when the next attempt may begin.
 
 | condition | True | False; else as before, or not there |
@@ -53,7 +53,7 @@ NUMBER_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class JobCondition:
-    """One condition, as `kubectl describe` shows it. since: RFC 3339."""
+    """A condition, as `kubectl describe` shows it. since: RFC 3339."""
 
     type: str
     status: bool
@@ -63,7 +63,7 @@ class JobCondition:
 
 
 class ControllerState(msgspec.Struct, frozen=True, rename="camel"):
-    """What the controller has to remember between two passes, by the names that the status has.
+    """The controller's state between two passes, by the names that the status has.
 
     started_attempt: the last whose pods could begin, -1 for none. counted_failures: since the job
     was last healthy. restarts, disruptions: of all time, for people. done: finished replicas of the
@@ -126,7 +126,7 @@ class ParsedStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def has_ended(phase: object, reason: object) -> bool:
-    """Whether a job of that phase and reason has ended for good."""
+    """True when a job of that phase and reason has ended for good."""
     return phase in TERMINAL and reason not in REOPENED
 
 

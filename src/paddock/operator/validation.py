@@ -1,4 +1,4 @@
-"""Any value against the table of schema.py: what is wrong with it, and what is left without that.
+"""The validator of each field: problems by path, and the value without its faulty parts.
 
 No I/O, no recursion deeper than the table, and nothing raises whatever the value is: it may have
 come through a definition that checks nothing.
@@ -43,14 +43,14 @@ class ProblemList:
         self.more = 0
 
     def problem(self, path: str, what: str, hint: str = "") -> None:
-        """One thing that is wrong at a path."""
+        """Add what is wrong at a path."""
         if len(self.problems) < FOUND_MAX:
             self.problems.append(Problem(f"{path}: {what}", hint))
         else:
             self.more += 1
 
     def warning(self, path: str, what: str) -> None:
-        """One thing that has no effect, or another one than it seems."""
+        """Add what has no effect, or another one than it seems."""
         if len(self.warnings) < FOUND_MAX:
             self.warnings.append(f"{path}: {what}")
 
@@ -143,7 +143,7 @@ def _mapping(value: object, node: Node, path: str, found: ProblemList) -> dict[s
 
 
 def unknown(path: str, key: str, known: tuple[str, ...]) -> tuple[str, str]:
-    """Where a field is that nobody reads, and what is said of it."""
+    """The path of an unknown field, and the warning about it."""
     from paddock.command_line import nearest  # costs difflib: only when it is needed
 
     hint = nearest(key[:SHOWN_MAX], known, " ").strip()
@@ -247,7 +247,7 @@ def _text(
 def _is_of_size(
     size: int, least: int | None, most: int | None, path: str, what: str, found: ProblemList
 ) -> bool:
-    """Whether a text or a list is neither too short nor too long; says so otherwise."""
+    """True when a text or a list is neither too short nor too long; else reports a problem."""
     if least is not None and size < least:
         found.problem(path, f"has {size} {what}, needs {least} or more")
     elif most is not None and size > most:

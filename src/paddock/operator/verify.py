@@ -1,4 +1,4 @@
-"""Whether an operator works here: jobs are served, and somebody leads. Changes nothing.
+"""The check that an operator works: jobs are served, and a leader renews its lease. Read-only.
 
 Needs no more rights than the operator's own account has: `helm test` runs it as that account.
 """
@@ -29,7 +29,7 @@ MISSING = "the operator is not installed: paddock operator install"
 
 
 def verify(given: dict[str, str]) -> str:
-    """One line of what works. given: the flags of `paddock operator check`.
+    """A line about what works. given: the flags of `paddock operator check`.
 
     Raises PaddockError with everything that does not.
     """
@@ -50,7 +50,7 @@ def verify(given: dict[str, str]) -> str:
 async def check_operator(
     client: KubeClient, namespace: str, lease: str, served: Sequence[str]
 ) -> str:
-    """One line of what works. served: namespaces whose jobs it serves, none for all.
+    """A line about what works. served: namespaces whose jobs it serves, none for all.
 
     Raises PaddockError with everything that does not.
     """
@@ -81,7 +81,7 @@ async def check_operator(
 
 
 async def _renewals(client: KubeClient) -> set[tuple[str, str]]:
-    """Who holds which operator's lease since when: each release of the chart has its own."""
+    """Holders and renewal times of the operators' leases: each release of the chart has its own."""
     try:
         page = await client.page(LEASES, Query(labels=OURS))
     except KubeError:  # the operator's own account sees its own namespace only

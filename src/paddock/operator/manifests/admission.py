@@ -1,4 +1,4 @@
-"""What the API server itself holds the operator's account to, beyond roles. Pure.
+"""The admission policy of the operator's account, beyond its roles. Pure.
 
 A role cannot say "only the pods of PaddleJobs": whoever has the account's token could make any pod,
 one with the host's files in it, too. This policy (Kubernetes 1.30) refuses the account

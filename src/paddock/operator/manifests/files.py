@@ -62,6 +62,6 @@ def _kustomization(*resources: str) -> str:
 
 
 def _rules() -> Tree:
-    """Who may do what, for the chart's templates."""
+    """The roles' rules, for the chart's templates."""
     roles = {"manager": MANAGER, "leader": LEADER, "view": VIEW, "edit": EDIT, **GANGS}
     return {name: rules(grants) for name, grants in roles.items()}

@@ -117,7 +117,7 @@ def gang_rights(install: Install, scheduler: str) -> list[Tree]:
 
 
 def operator_policy(namespace: str) -> list[Tree]:
-    """What holds the operator's account to objects of PaddleJobs."""
+    """The admission policy that holds the operator's account to objects of PaddleJobs."""
     return policy(f"system:serviceaccount:{namespace}:{ACCOUNT}", LABELS)
 
 
@@ -147,7 +147,7 @@ def _bindings(install: Install, role: tuple[str, str], name: str) -> list[Tree]:
 
 
 def _own_namespace(install: Install) -> Tree:
-    """Where nothing but the operator is meant to run. One that others use keeps its own rules."""
+    """The operator's namespace, restricted; one that others use keeps its own rules."""
     found = _object("v1", "Namespace", install.namespace)
     if install.namespace not in (*OTHERS_TOO, *install.watch_namespaces):
         found["metadata"] = {"name": install.namespace, "labels": {**LABELS, **RESTRICTED}}
@@ -155,7 +155,7 @@ def _own_namespace(install: Install) -> Tree:
 
 
 def _user_roles() -> list[Tree]:
-    """What view, edit and admin of the cluster may do with jobs."""
+    """Roles that add PaddleJobs to the cluster's view, edit and admin."""
     found = []
     for name, grants, targets in (("view", VIEW, ("view",)), ("edit", EDIT, ("edit", "admin"))):
         role = _object(RBAC, "ClusterRole", f"paddlejobs-{name}")
@@ -177,7 +177,7 @@ def _binding(
 
 
 def _metrics_service(namespace: str) -> Tree:
-    """Where Prometheus finds the metrics."""
+    """The Service by which Prometheus finds the metrics."""
     ports = [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}]
     service = _object("v1", "Service", f"{DEPLOYMENT}-metrics", namespace)
     return {**service, "spec": {"selector": dict(SELECTOR), "ports": ports}}

@@ -1,4 +1,4 @@
-"""Who may do what: the operator's own rights, and those of the people who use jobs. Tables. Pure.
+"""RBAC: the operator's own rights, and those of the people who use jobs. Tables. Pure.
 
 Least privilege: no wildcards, no secrets, no pods/exec, no nodes. What a container printed last
 comes with its pod's status (terminationMessagePolicy), so no right to read logs either.

@@ -1,4 +1,4 @@
-"""What a job must be that types and limits cannot say: the API server's rules, in CEL. Pure.
+"""The CEL rules of the definition: what types and limits cannot say of a job. Pure.
 
 read_spec.py has the same rules in Python, for clusters whose definition is an older one. They are
 kept cheap: no loops, and nothing but counts and the job's name.
@@ -16,7 +16,7 @@ from paddock.operator.spec import ROLES
 
 @dataclass(frozen=True, slots=True)
 class CelRule:
-    """One rule of the object at ``path`` ("" for the whole job).
+    """A rule of the object at ``path`` ("" for the whole job).
 
     at: the field that is named in the refusal, below path. Messages with values would cost too
     much: the server estimates string(number) as a text without limit.

@@ -139,7 +139,7 @@ def min_member(spec: JobSpec) -> int:
 
 
 def min_resources(spec: JobSpec) -> dict[str, object]:
-    """What the pods of min_member ask for together: of each resource the request, else the limit.
+    """The resources of min_member pods together: of each the request, else the limit.
 
     The least of each role come first, servers before workers. Init containers run before the
     others, one at a time: the larger of both counts.
@@ -157,7 +157,7 @@ def min_resources(spec: JobSpec) -> dict[str, object]:
 
 
 def is_as_wanted(group: PodGroup, wanted: Manifest) -> bool:
-    """Whether the spec of a PodGroup says what is wanted of it, in whatever form.
+    """True when the spec of a PodGroup says what is wanted of it, in whatever form.
 
     Volcano writes whole PodGroups through Go types, and with them every quantity in its own form.
     """

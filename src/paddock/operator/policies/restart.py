@@ -1,4 +1,4 @@
-"""What follows a failure: the whole gang again, one replica again, nothing, or the end. Pure.
+"""This policy decides whether the job restarts after a failure: all pods, one replica, or the end.
 
 The first rule of failurePolicy that fits decides. Without one:
 
@@ -73,7 +73,7 @@ class History:
 def decide_restart(
     failures: tuple[Outcome, ...], spec: JobSpec, history: History, settings: OperatorSettings
 ) -> Verdict | None:
-    """What to do about these failed pods; None when every one of them is to be ignored."""
+    """The policy decides whether the job restarts; None when every failure is to be ignored."""
     decided = [(o, action_of(o, spec)) for o in failures]
     decided = [(o, action) for o, action in decided if action != "Ignore"]
     if not decided:
@@ -101,7 +101,7 @@ def decide_restart(
 
 
 def action_of(outcome: Outcome, spec: JobSpec) -> RuleAction:
-    """What the failure policy says of one failed pod; "Restart" is still subject to the limit."""
+    """The failure policy's action for one failed pod; "Restart" is still subject to the limit."""
     for rule in spec.rules:
         if rule.roles and outcome.role not in rule.roles:
             continue
@@ -155,7 +155,7 @@ def delay(counted: int, settings: OperatorSettings) -> float:
 
 
 def find_culprit(failures: tuple[Outcome, ...]) -> Outcome:
-    """The culprit: the first that failed by itself; those that fell with it come later.
+    """The culprit (root cause): the first that failed by itself; its victims come later.
 
     A failure without a time (a deleted pod) comes after those with one; among equal times a
     program's own exit code before a signal, since survivors are often killed.

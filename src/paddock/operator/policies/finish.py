@@ -1,4 +1,4 @@
-"""When a job is done. Pure.
+"""When a job is complete, and which pods of a finished job are removed. Pure.
 
 | successPolicy | done when |
 |---|---|
@@ -7,16 +7,29 @@
 | Worker0  | worker 0 has succeeded |
 
 A job without workers is done when every pod has succeeded.
+
+| cleanPodPolicy | Completed | Failed |
+|---|---|---|
+| not given    | all            | those that still run |
+| OnCompletion | all            | those that still run |
+| OnFailure    | those that still run | all |
+| Always       | all            | all |
+| Never        | none           | none |
+
+Pods that still run when a job is over would hold devices for nothing; finished ones keep their
+logs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from paddock.operator.spec import JobSpec, RoleName
+    from paddock.operator.spec import CleanPodPolicy, JobSpec, RoleName
+
+Cleaning = Literal["all", "running", "none"]
 
 
 def is_done(spec: JobSpec, done: Iterable[tuple[RoleName, int]]) -> bool:
@@ -35,3 +48,16 @@ def is_done(spec: JobSpec, done: Iterable[tuple[RoleName, int]]) -> bool:
     if spec.success == "Workers" and workers is not None:
         return all_of("worker") and all_of("heter")
     return all_of("worker") and all_of("heter") and all_of("ps")
+
+
+def cleaning(policy: CleanPodPolicy, *, has_failed: bool) -> Cleaning:
+    """The pods to remove.
+
+    >>> cleaning("", has_failed=False), cleaning("", has_failed=True)
+    ('all', 'running')
+    """
+    if policy == "Never":
+        return "none"
+    if policy == "Always" or (policy == "OnFailure") == has_failed:
+        return "all"
+    return "running"
