@@ -87,7 +87,7 @@ def _on_cluster(args: ParsedCommand, install: Install, **more: bool) -> int:
             kubeconfig=args.kubeconfig or "",
             context=args.context or "",
             timeout_seconds=args.timeout,
-            say=meter.aside()(partial(print, flush=True)),
+            report=meter.aside()(partial(print, flush=True)),
             wait=wait,
         )
 

@@ -125,7 +125,7 @@ class Cluster:
     # What is asked of it.
     def installer(self, **asked: Any) -> Installer:
         return Installer(
-            self.server.client(), replace(Install(), **asked), clock=self, say=self.said.append,
+            self.server.client(), replace(Install(), **asked), clock=self, report=self.said.append,
             timeout_seconds=60,
         )  # fmt: skip
 

@@ -19,7 +19,7 @@ from paddock.operator.runtime.job_record import (
     PAUSE_MAX_SECONDS,
     Expectations,
     FailedCalls,
-    told_apart,
+    explain_conflict,
 )
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ def test_a_quota_holds_up_every_pod_and_nothing_else() -> None:
 )
 def test_what_a_deleted_job_leaves_is_nobodys_theft(owner: OwnerReference, reason: str) -> None:
     """It goes by itself: people who delete a job and apply it anew have nothing to mend."""
-    assert told_apart(refusal(TAKEN), owner, "demo").reason == reason
-    other = told_apart(refusal("Forbidden"), owner, "demo")
+    assert explain_conflict(refusal(TAKEN), owner, "demo").reason == reason
+    other = explain_conflict(refusal("Forbidden"), owner, "demo")
     assert other.reason == "Forbidden"
 
 

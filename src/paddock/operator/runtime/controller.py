@@ -227,7 +227,7 @@ class Controller:
             key = await self._queue.get()
             began = self._busy_since[number] = self._clock.monotonic()
             try:
-                await self._look(key)
+                await self._reconcile_once(key)
             except FencedError:
                 self._queue.back_off(key)  # The elector ends all of this right now.
             except KubeError as error:
@@ -239,7 +239,7 @@ class Controller:
                 self._busy_since.pop(number, None)
             self._metrics.reconcile_seconds.observe(self._clock.monotonic() - began)
 
-    async def _look(self, key: Key) -> None:
+    async def _reconcile_once(self, key: Key) -> None:
         job = self.caches.jobs.get(key)
         if job is None:
             self._queue.forget(key)
@@ -281,7 +281,7 @@ class Controller:
             self._queue.back_off(key)
             return
         self._queue.forget(key)
-        self._tell(job, decision)
+        self._log_decision(job, decision)
         self._count_restart(job, decision)
         for note in decision.notes:
             self._recorder.record(job.metadata, note)
@@ -292,7 +292,7 @@ class Controller:
         if memory.unknown and memory.unknown != observed.unknown:
             text = messages.unknown_fields_text(memory.unknown)
             self._recorder.record(job.metadata, EventNote("Warning", "UnknownField", text))
-        self._tell_refused(job, news)
+        self._record_refused(job, news)
         self._plan_next(key, memory, decision, news)
 
     async def _decide(self, key: Key, observed: ObservedState) -> Decision | None:
@@ -332,7 +332,7 @@ class Controller:
             wait = decision.wake_at - self._clock.now()
             self._queue.add_after(key, min(max(wait, WAKE_SECONDS_MIN), WAKE_SECONDS_MAX))
 
-    def _tell_refused(self, job: PaddleJob, news: Sequence[FailedCall]) -> None:
+    def _record_refused(self, job: PaddleJob, news: Sequence[FailedCall]) -> None:
         """A change or deletion that rules forbid: of a job that is over, say, no status tells."""
         for fault in news:
             is_lasting = 400 <= fault.status < 500 and fault.status not in (409, 429)
@@ -385,7 +385,7 @@ class Controller:
             memory.unknown = None
         return memory
 
-    def _tell(self, job: PaddleJob, decision: Decision) -> None:
+    def _log_decision(self, job: PaddleJob, decision: Decision) -> None:
         name = "/".join(key_of(job))
         self._log.debug("looked at", job=name, why=decision.why)
         old, new = field_of(job.status, "phase"), field_of(decision.status, "phase")

@@ -74,7 +74,7 @@ class Recorder:
         self._series: OrderedDict[Same, _Series] = OrderedDict()  # least recently said first
         self._minutes: OrderedDict[str, deque[float]] = OrderedDict()  # times, by job
         self._waiting: OrderedDict[Same, None] = OrderedDict()
-        self._is_told = False
+        self._is_reported = False
         self._newest = 0  # microseconds: of the last name that was given
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -83,7 +83,7 @@ class Recorder:
     def record(self, job: Meta, note: EventNote) -> None:
         """Say it of that job, soon."""
         now = self._clock.now()
-        if not self._may_speak(job.uid):
+        if not self._is_within_limit(job.uid):
             self._metrics.events_dropped.add("too many of one job")
             return
         same = (job.uid, note.type, note.reason, note.message)
@@ -119,7 +119,7 @@ class Recorder:
         """Return when everything recorded so far was written or dropped."""
         await self._idle.wait()
 
-    def _may_speak(self, uid: str) -> bool:
+    def _is_within_limit(self, uid: str) -> bool:
         now = self._clock.monotonic()
         times = self._minutes.pop(uid, None) or deque()
         self._minutes[uid] = times
@@ -139,18 +139,18 @@ class Recorder:
         try:
             await self._send(series, count)
             series.written = count
-            self._is_told = False
+            self._is_reported = False
         except FencedError:
             self._metrics.events_dropped.add("not the leader")
         except KubeError as error:
             if error.status == 404 and series.name:
                 series.name = ""  # Events live for an hour: it is a new one then.
             self._metrics.events_dropped.add("refused")
-            say = self._log.debug
-            if _is_of_rights(error) and not self._is_told:
-                self._is_told = True  # Once, and from now on nothing waits for it.
-                say = self._log.warning
-            say("event was not written", reason=error.message)
+            log = self._log.debug
+            if _is_of_rights(error) and not self._is_reported:
+                self._is_reported = True  # Once, and from now on nothing waits for it.
+                log = self._log.warning
+            log("event was not written", reason=error.message)
         except Exception as error:  # noqa: BLE001  Events must not end the operator.
             self._metrics.events_dropped.add("failed")
             self._log.error("event was not written", cause=error)
@@ -174,7 +174,7 @@ class Recorder:
                     series.name = name
                     return
                 # An API server that has just begun says 403 until it has read the roles.
-                may_pass = error.retryable or (_is_of_rights(error) and not self._is_told)
+                may_pass = error.retryable or (_is_of_rights(error) and not self._is_reported)
                 if pause is None or not may_pass:
                     raise
             await self._clock.sleep(pause)

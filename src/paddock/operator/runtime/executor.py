@@ -27,8 +27,8 @@ from paddock.operator.runtime.job_record import (
     OF_ONE_OBJECT,
     JobRecord,
     call_of,
-    is_yes,
-    told_apart,
+    explain_conflict,
+    would_be_taken,
 )
 
 if TYPE_CHECKING:
@@ -185,8 +185,8 @@ class Executor:
                 action, error, now=self._clock.now(), monotonic=self._clock.monotonic()
             )
             is_normal = error.is_of_ending_namespace or error.reason == OF_FORMER
-            say = self._log.info if is_normal else self._log.warning
-            say(
+            log = self._log.info if is_normal else self._log.warning
+            log(
                 f"could not {fault.verb} {fault.kind} {fault.name}",
                 job=_name(job), reason=error.message, tries=fault.count,
                 again_in=f"{fault.retry_at - fault.at:.1f}s",
@@ -204,8 +204,8 @@ class Executor:
             expected.withdraw(token)
             raise
         if action.kind == "Pod" and is_made:
-            said = messages.unknown_fields(job.metadata.name, action.name, warnings)
-            memory.unknown = (memory.unknown or frozenset()) | said
+            unknown = messages.unknown_fields(job.metadata.name, action.name, warnings)
+            memory.unknown = (memory.unknown or frozenset()) | unknown
         # Made by us before, and the answer was lost or the cache is behind.
         key = (job.metadata.namespace, action.name)
         if not is_made and self._owner(action.kind, key) == job.metadata.uid:
@@ -218,7 +218,7 @@ class Executor:
         try:
             await self._client.create(resource, namespace, action.manifest, dry_run=True)
         except KubeError as error:
-            if not is_yes(error, is_there=is_there):
+            if not would_be_taken(error, is_there=is_there):
                 raise
 
     async def _make(self, job: PaddleJob, action: Create, warn: Warn) -> bool:
@@ -248,7 +248,7 @@ class Executor:
         if action.kind in GROUPS and not there.controller_uid:
             labels[LABEL_GROUP_OF] = job.metadata.uid
         elif there.controller_uid != job.metadata.uid:
-            raise told_apart(taken, there.controller, job.metadata.name)
+            raise explain_conflict(taken, there.controller, job.metadata.name)
         if any(not there.label(name) for name in labels) or job_uid(there) != job.metadata.uid:
             change: Manifest = {"metadata": {"uid": there.uid, "labels": labels}}
             await self._client.patch(resource, namespace, action.name, change)

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from paddock.kube.objects import Meta, Pod
     from paddock.operator.runtime.clock import Clock
 
-LOOK_SECONDS = 0.5  # between two looks: three kinds of object are waited for, once
+POLL_SECONDS = 0.5  # between two looks: three kinds of object are waited for, once
 OPERATOR_PODS = ",".join(f"{name}={value}" for name, value in SELECTOR.items())
 PART_OF = "app.kubernetes.io/part-of"
 JOB: dict[str, object] = {
@@ -85,7 +85,7 @@ class InstallError(PaddockError):
 
 
 class Installer:
-    """Works on one cluster. say: told one line of each step. wait: told what is waited for."""
+    """Works on one cluster. report: called with one line a step; wait: with the next thing to come."""
 
     def __init__(
         self,
@@ -93,22 +93,22 @@ class Installer:
         install: Install,
         *,
         clock: Clock,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
         timeout_seconds: float,
         wait: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self._client = client
         self._install = install
         self._clock = clock
-        self._say = say
-        self._tell_wait = wait
+        self._report = report
+        self._report_wait = wait
         self._timeout_seconds = timeout_seconds
         self._ends_at = clock.monotonic() + timeout_seconds
-        self._is_first_look = True
+        self._is_first_check = True
 
     async def install(self, *, waits: bool, has_monitor: bool = False) -> None:
         """Make it so. Raises InstallError, and KubeError when the server cannot be asked."""
-        await self._ask_what_is_served()
+        await self._find_served_kinds()
         found = objects(self._install)
         if has_monitor:
             found.append(service_monitor(self._install.namespace))
@@ -116,26 +116,26 @@ class Installer:
         await self._refuse_a_second()
         await self._refuse_a_release(found)
         has_jobs = await self._has_jobs()
-        await self._say_applied("definition", [definition])
-        await self._wait("definition", self._look_at_definition)
+        await self._apply_all("definition", [definition])
+        await self._wait("definition", self._check_definition)
         namespace, *rest = found
-        await self._say_applied("namespace", [_for_jobs(namespace) if has_jobs else namespace])
+        await self._apply_all("namespace", [_for_jobs(namespace) if has_jobs else namespace])
         if has_jobs:
-            self._say(f"namespace {self._install.namespace}: has jobs, so any pod may run there")
+            self._report(f"namespace {self._install.namespace}: has jobs, so any pod may run there")
         deployments = [one for one in rest if one["kind"] == "Deployment"]
-        await self._say_applied("rights", [one for one in rest if one["kind"] != "Deployment"])
+        await self._apply_all("rights", [one for one in rest if one["kind"] != "Deployment"])
         await self._take_back(rest)
         if not self._install.has_policy:
             await self._lift_policy()
         if not self._install.watch_namespaces:
-            self._say("rights: in all namespaces; --watch-namespaces A,B limits them to those")
-        await self._say_applied("deployment", deployments)
+            self._report("rights: in all namespaces; --watch-namespaces A,B limits them to those")
+        await self._apply_all("deployment", deployments)
         if waits:
-            await self._wait("deployment", self._look_at_deployment)
-            await self._wait("leader", self._look_at_leader)
-            await self._wait("jobs", self._look_at_jobs)
+            await self._wait("deployment", self._check_deployment)
+            await self._wait("leader", self._check_leader)
+            await self._wait("jobs", self._check_jobs)
 
-    async def _ask_what_is_served(self) -> None:
+    async def _find_served_kinds(self) -> None:
         """Rights and rules for the kinds that the API server has."""
         install = self._install
         if not install.gangs:
@@ -143,7 +143,9 @@ class Installer:
             gangs = tuple([name for name, kind in kinds.items() if await self._is_served(kind)])
             install = replace(install, gangs=gangs)
         if install.has_policy and not await self._is_served(POLICIES):
-            self._say("policy: left out, this API server has no ValidatingAdmissionPolicy (1.30)")
+            self._report(
+                "policy: left out, this API server has no ValidatingAdmissionPolicy (1.30)"
+            )
             install = replace(install, has_policy=False)
         self._install = install
 
@@ -175,14 +177,14 @@ class Installer:
                     if await self._delete(found):
                         gone.append(found)
         if gone and wanted:
-            self._say(f"rights of an earlier installation ({len(gone)} objects): removed")
+            self._report(f"rights of an earlier installation ({len(gone)} objects): removed")
         return gone
 
     async def _lift_policy(self) -> None:
         """Remove the policy of an earlier installation: somebody asked for none."""
         found = reversed(operator_policy(self._install.namespace))
         if [one for one in found if await self._delete(one)]:
-            self._say("policy of an earlier installation: removed")
+            self._report("policy of an earlier installation: removed")
 
     async def uninstall(self, *, waits: bool, has_definition: bool) -> None:
         """Remove it; with its definition only when that is asked for, since all jobs go with it."""
@@ -195,29 +197,31 @@ class Installer:
         await self._refuse_a_release(rest)
         removed = [one for one in found if await self._delete(one)]
         removed += await self._take_back([])
-        self._say(f"operator: {len(removed)} objects removed" if removed else "operator: not there")
+        self._report(
+            f"operator: {len(removed)} objects removed" if removed else "operator: not there"
+        )
         if has_definition and await self._delete(crd()):
-            self._say(f"definition {_name(crd())}: removed, and all jobs with it")
+            self._report(f"definition {_name(crd())}: removed, and all jobs with it")
             if waits:
-                await self._wait("definition", lambda: self._look_for_none(crd()))
+                await self._wait("definition", lambda: self._check_removed(crd()))
         if kept := await self._keeps():
-            self._say(f"namespace {self._install.namespace}: kept, {kept}")
+            self._report(f"namespace {self._install.namespace}: kept, {kept}")
         elif await self._delete(namespace) and waits:
-            await self._wait("namespace", lambda: self._look_for_none(namespace))
+            await self._wait("namespace", lambda: self._check_removed(namespace))
 
     # ----------------------------------------------------------------------------------- applying
 
-    async def _say_applied(self, what: str, manifests: Sequence[Manifest]) -> None:
+    async def _apply_all(self, what: str, manifests: Sequence[Manifest]) -> None:
         """Apply objects, and say in a line what that did."""
         done: dict[str, int] = {}
         for manifest in manifests:
             outcome = await self._apply(manifest)
             done[outcome] = done.get(outcome, 0) + 1
         names = _name(manifests[0]) if len(manifests) == 1 else f"({len(manifests)} objects)"
-        said = ", ".join(
+        counts = ", ".join(
             word if len(manifests) == 1 else f"{count} {word}" for word, count in done.items()
         )
-        self._say(f"{what} {names}: {said}")
+        self._report(f"{what} {names}: {counts}")
 
     async def _apply(self, manifest: Manifest) -> str:
         resource = KINDS[str(manifest["kind"])]
@@ -294,27 +298,27 @@ class Installer:
 
     # ------------------------------------------------------------------------------------ waiting
 
-    async def _wait(self, what: str, look: Callable[[], Awaitable[RolloutState]]) -> None:
+    async def _wait(self, what: str, check: Callable[[], Awaitable[RolloutState]]) -> None:
         """Look until it is so. Raises InstallError."""
         while True:
             try:
-                found = await look()
+                found = await check()
             except KubeError as error:
                 if not error.retryable:
                     raise _refused(what, error) from error
                 found = RolloutState(why=error.message)
-            self._tell_wait(f"{what}: {found.why}")
+            self._report_wait(f"{what}: {found.why}")
             if found.done:
-                self._say(f"{what}: {found.done}")
+                self._report(f"{what}: {found.done}")
                 return
             if found.is_final:
                 raise InstallError(f"{what}: {found.why}", hint=found.hint)
             if self._clock.monotonic() >= self._ends_at:
                 late = f"not within {self._timeout_seconds:g} s (--timeout)"
                 raise InstallError(f"{what}: {found.why}; {late}", hint=found.hint)
-            await self._clock.sleep(LOOK_SECONDS)
+            await self._clock.sleep(POLL_SECONDS)
 
-    async def _look_at_definition(self) -> RolloutState:
+    async def _check_definition(self) -> RolloutState:
         found = await self._client.get(DEFINITIONS, "", _name(crd()))
         for condition in found.status.conditions or ():
             if condition.type == "NamesAccepted" and condition.status == "False":
@@ -323,15 +327,15 @@ class Installer:
                 return RolloutState("established")
         return RolloutState(why="the API server does not serve it yet")
 
-    async def _look_at_deployment(self) -> RolloutState:
+    async def _check_deployment(self) -> RolloutState:
         found = await self._client.get(DEPLOYMENTS, self._install.namespace, DEPLOYMENT)
         pods = await self._pods()
-        if self._is_first_look:
+        if self._is_first_check:
             await self._try_again_at_once(pods)
-            pods, self._is_first_look = [], False
+            pods, self._is_first_check = [], False
         return rollout_state(found, pods)
 
-    async def _look_at_leader(self) -> RolloutState:
+    async def _check_leader(self) -> RolloutState:
         try:
             lease = await self._client.get(LEASES, self._install.namespace, LEASE)
         except KubeError as error:
@@ -345,7 +349,7 @@ class Installer:
             why=f"the lease is held by {holder}" if holder else "nobody holds the lease"
         )
 
-    async def _look_at_jobs(self) -> RolloutState:
+    async def _check_jobs(self) -> RolloutState:
         namespace = (*self._install.watch_namespaces, self._install.namespace)[0]
         try:
             await self._client.create(PADDLE_JOBS, namespace, JOB, dry_run=True)
@@ -356,7 +360,7 @@ class Installer:
             )
         return RolloutState("a PaddleJob is accepted")
 
-    async def _look_for_none(self, manifest: Manifest) -> RolloutState:
+    async def _check_removed(self, manifest: Manifest) -> RolloutState:
         resource = KINDS[str(manifest["kind"])]
         if await self._version(resource, _namespace(manifest), _name(manifest)):
             return RolloutState(why=f"{_name(manifest)} is still being removed")
@@ -411,7 +415,7 @@ def run(
     kubeconfig: str,
     context: str,
     timeout_seconds: float,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
     wait: Callable[[str], None],
 ) -> int:
     """Install or remove on the cluster of that kubeconfig; the exit code. Raises PaddockError."""
@@ -419,7 +423,7 @@ def run(
     async def work() -> None:
         client = http_client.open_client(connect.find_config(kubeconfig, context))
         installer = Installer(
-            client, install, clock=SystemClock(), say=say, timeout_seconds=timeout_seconds,
+            client, install, clock=SystemClock(), report=report, timeout_seconds=timeout_seconds,
             wait=wait,
         )  # fmt: skip
         try:

@@ -83,7 +83,7 @@ def call_of(action: Action) -> tuple[Verb, Kind, str]:
     return ("delete" if isinstance(action, Delete) else "patch"), action.kind, action.name
 
 
-def told_apart(error: KubeError, owner: OwnerReference, job: str) -> KubeError:
+def explain_conflict(error: KubeError, owner: OwnerReference, job: str) -> KubeError:
     """A name that is taken, by somebody, or still by a deleted job of this one's name.
 
     owner: who controls the object that has the name.
@@ -95,7 +95,7 @@ def told_apart(error: KubeError, owner: OwnerReference, job: str) -> KubeError:
     return KubeError(error.message, status=error.status, reason=OF_FORMER)
 
 
-def is_yes(error: KubeError, *, is_there: bool) -> bool:
+def would_be_taken(error: KubeError, *, is_there: bool) -> bool:
     """True where the server would take the pod in the place of ours of that name (dry run).
 
     What is in it was looked at before; a quota counts the pod that is to go.

@@ -30,15 +30,15 @@ class Logger:
 
     def debug(self, message: str, **facts: object) -> None:
         """Why something was, or was not, done."""
-        self._say("debug", message, facts)
+        self._write_line("debug", message, facts)
 
     def info(self, message: str, **facts: object) -> None:
         """Something changed."""
-        self._say("info", message, facts)
+        self._write_line("info", message, facts)
 
     def warning(self, message: str, **facts: object) -> None:
         """Someone may have to act."""
-        self._say("warning", message, facts)
+        self._write_line("warning", message, facts)
 
     def error(self, message: str, *, cause: BaseException | None = None, **facts: object) -> None:
         """Something failed. cause: its traceback is shown, unless it is an expected failure."""
@@ -47,9 +47,11 @@ class Logger:
             facts["error"] = f"{type(cause).__name__}: {cause}"
             if not isinstance(cause, PaddockError):
                 text = "".join(traceback.format_exception(cause))
-        self._say("error", message, facts, text)
+        self._write_line("error", message, facts, text)
 
-    def _say(self, level: Level, message: str, facts: dict[str, object], trace: str = "") -> None:
+    def _write_line(
+        self, level: Level, message: str, facts: dict[str, object], trace: str = ""
+    ) -> None:
         if LEVELS.index(level) < self._least:
             return
         at = datetime.fromtimestamp(self._clock.now(), timezone.utc)

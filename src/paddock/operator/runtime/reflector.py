@@ -234,8 +234,8 @@ class Reflector(Generic[T]):
             self._log.info("version is too old, listing again", kind=kind)
             return 0.0 if self._failures == 1 else self._backoff()
         pause = max(self._backoff(), error.retry_after)
-        say = self._log.warning if error.status != 404 else self._log.error
-        say("watch failed", kind=kind, reason=error.message, again_in=f"{pause:.1f}s")
+        log = self._log.warning if error.status != 404 else self._log.error
+        log("watch failed", kind=kind, reason=error.message, again_in=f"{pause:.1f}s")
         return pause
 
     def _backoff(self) -> float:

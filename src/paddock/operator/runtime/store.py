@@ -78,7 +78,7 @@ class ObjectCache(Generic[T]):
         for name, value_of in self._indexers.items():
             if value := value_of(item):
                 self._indexes[name].setdefault(value, {})[key] = item
-        self._tell(old, item)
+        self._notify(old, item)
 
     def drop(self, key: Key, uid: str = "") -> None:
         """The object is gone. uid: only if it is that very one."""
@@ -87,7 +87,7 @@ class ObjectCache(Generic[T]):
             return
         del self._objects[key]
         self._unindex(key, old)
-        self._tell(old, None)
+        self._notify(old, None)
 
     def replace(self, items: Iterable[T], namespace: str) -> None:
         """These are all objects there are in the namespace ("": anywhere)."""
@@ -122,6 +122,6 @@ class ObjectCache(Generic[T]):
                 if not entries:
                     del self._indexes[name][value]
 
-    def _tell(self, old: T | None, new: T | None) -> None:
+    def _notify(self, old: T | None, new: T | None) -> None:
         for listener in self._listeners:
             listener(old, new)
