@@ -199,7 +199,7 @@ def test_a_checkpoint_goes_on_where_all_were_with_any_number_of_workers(
 
     def go_on(team: SingleWorker) -> tuple[list[int], int, int]:
         source = ReshardedSource(Share, WorkerRank(team.worker, team.workers))
-        start = RunStart(run_of(tmp_path), None, team)
+        start = RunStart(run_of(tmp_path), team)
         position = start.choose(Loads(), source)
         assert position is not None
         left = [item.batch for item in source.open(0, position["at"])]

@@ -203,13 +203,13 @@ def live(
     report = TrainingReport(out, 1, lambda: 0.0)
     if team.is_over():
         return {}
-    start = RunStart(run, client, team, number, say=report.line)
+    start = RunStart(run, team, number, say=report.line)
     team.prepare(start.load)
     learner = Adding(client)
     place = WorkerRank(team.worker, team.workers, 1)
     opened = Loaded(learner, place)
     assert run.reading is not None
-    source = source_of(run.reading, run, opened, team, report, place)
+    source = source_of(run.reading, run, opened, team, report)
     position = team.start(lambda: start.choose(learner, source))
     keeper = ServerCheckpoints(run, learner, team) if team.worker == 0 else None
     due = SaveSchedule(run.saving, lambda: 0.0)

@@ -128,7 +128,7 @@ def life(endpoints: Any, root: Path, saving: Saving, count: int) -> list[str]:
         run = TrainingRun("o", Task.TRAIN, ModelKind.BUNDLED, ".", "x", saving=saving, resume=True,
                   epochs=ONLINE.numbers[count - 1] + 1, strategy=StrategySpec("async"))  # fmt: skip
         team = PsWorkers(client)
-        start = RunStart(run, client, team)
+        start = RunStart(run, team)
         team.prepare(start.load)
         client.create(ps.SparseSpec("rows", 1, ps.OptimizerSpec("sgd"), accessor=FORGETS))
         learner = Watching(client)

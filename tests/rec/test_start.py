@@ -33,7 +33,7 @@ class Loaded(Counter):
 def start_in(root: Path, told: list[str]) -> RunStart:
     run = TrainingRun("train", Task.TRAIN, ModelKind.BUNDLED, ".", "model.py")
     run = replace(run, saving=Saving(str(root)), resume=True)
-    return RunStart(run, None, SingleWorker(), say=told.append)
+    return RunStart(run, SingleWorker(), say=told.append)
 
 
 def test_a_bundled_model_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_an_attempt_whose_servers_began_anew_says_what_it_lost(
         with fleet(1) as servers, servers.client(**SLOW) as client:
             for attempt in attempts:
                 team = PsWorkers(client, run=0)
-                team.prepare(RunStart(run, client, team, say=told.append, attempt=attempt).load)
+                team.prepare(RunStart(run, team, say=told.append, attempt=attempt).load)
     nothing = [f"nothing to resume in {tmp_path}: starts afresh"] if resume else []
     hint = "there was no checkpoint" if resume else "resume=true goes on at the newest checkpoint"
     lost = f"attempt 2 begins at batch 0: the servers' tables are new; {hint}"
@@ -92,9 +92,9 @@ def test_a_worker_without_the_checkpoint_goes_on_where_the_servers_have_it(tmp_p
         team.save(str(tmp_path / "a"), 3)
     with fleet(1) as servers, servers.client(**SLOW) as client:
         team = PsWorkers(client, run=0)
-        team.prepare(RunStart(sees, client, team).load)
+        team.prepare(RunStart(sees, team).load)
         assert team.has_resumed()
-        start = RunStart(blind, client, team)
+        start = RunStart(blind, team)
         wanted = {"epoch": 1, "step": 9, "at": 4}
         assert start.choose(Loaded(), Numbers(1)) == wanted
         team.workers = 2

@@ -157,10 +157,11 @@ class RunStart:
     """
 
     def __init__(
-        self, run: TrainingRun, client: ps.Client | None, group: WorkerGroup, number: int = 0, *,
+        self, run: TrainingRun, group: WorkerGroup, number: int = 0, *,
         say: Callable[[str], None] = lambda line: None, attempt: int = 0,
     ) -> None:  # fmt: skip
-        self.run, self.client, self.group, self.number, self.say = run, client, group, number, say
+        self.run, self.client, self.group = run, group.client, group
+        self.number, self.say = number, say
         self.attempt = attempt  # of the job; in 1 and more servers may have lost their tables
 
     @property

@@ -124,24 +124,19 @@ def carry_out(run: TrainingRun, number: int = 0) -> Mapping[str, float]:
         run = replace(run, epochs=online.numbers[-1] + 1, resume=True)
         report.name = lambda number: f"pass {online.name(number)}"
         say = _nothing
-    with _connected(run) as client, _copied(run, client) as tables, report.meter:
-        if no := not_dynamic(run, has_servers=client is not None):
+    with join_group(run, number) as group, report.meter:
+        if no := not_dynamic(run, has_servers=group.client is not None):
             raise UsageError.of([no])
-        group: WorkerGroup = SingleWorker() if tables is None else DataParallelWorkers(tables)
-        if client is not None:
-            group = PsWorkers(client, run=number, geo_step=run.strategy.geo_step)
         if group.is_over():
             return {}
         attempt = max(int(os.environ.get(name) or 0) for name in ATTEMPTS)
-        start = RunStart(run, client, group, number, say=say, attempt=attempt)
+        start = RunStart(run, group, number, say=say, attempt=attempt)
         group.prepare(start.load)
-        servers = 0 if client is None else len(client.place.endpoints)
-        place = WorkerRank(group.worker, group.workers, servers)
-        opened = load_model(run, tables if client is None else client, place)
+        opened = load_model(run, group.tables, group.rank)
         if run.task is Task.EVALUATE:
-            numbers = _evaluate(run, opened, client, group, report)
+            numbers = _evaluate(run, opened, group, report)
         else:
-            numbers = _train(run, opened, client, group, report, start, place, online)
+            numbers = _train(run, opened, group, report, start, online)
             if run.test is not None:
                 source = opened.source(run.test)
                 report.expected = examples(run.test) // group.workers
@@ -156,48 +151,40 @@ def _nothing(line: str) -> None:
 
 
 @contextmanager
-def _connected(run: TrainingRun) -> Iterator[ps.Client | None]:
-    """A client of the job's servers; None where the environment names none."""
-    if not os.environ.get(SERVERS):
-        yield None
-        return
-    # When differences are exchanged is the worker group's to say.
-    with ps.Client(strategy=run.strategy.name, geo_step=NEVER) as client:
-        yield client
-
-
-@contextmanager
-def _copied(run: TrainingRun, client: ps.Client | None) -> Iterator[DataParallelTables | None]:
-    """Tables that several workers without servers share; None with servers, and for one worker."""
+def join_group(run: TrainingRun, number: int) -> Iterator[WorkerGroup]:
+    """The worker group of the job, of the kind that the environment tells."""
     workers = int(os.environ.get(WORKERS) or 1)
-    if client is not None or workers == 1:
-        yield None
+    if os.environ.get(SERVERS):
+        # When differences are exchanged is the worker group's to say.
+        with ps.Client(strategy=run.strategy.name, geo_step=NEVER) as client:
+            yield PsWorkers(client, run=number, geo_step=run.strategy.geo_step)
+        return
+    if workers == 1:
+        yield SingleWorker()
         return
     from paddock.rec.bundled.learner import framework_of
 
     framework = run.framework if run.contract is ModelKind.BUNDLED else "paddle"
     module = framework_of(replace(run, framework=framework))
     try:
-        group = module.GROUP()
+        processes = module.GROUP()
     except (ValueError, RuntimeError) as error:  # torch's, of variables and of its store.
         raise PaddockError(
             f"run {run.name!r}: {workers} workers without servers do not find one another: {error}",
             hint="paddock launch and paddock submit tell them; PADDLE_TRAINERS_NUM=1 trains alone",
         ) from error
     try:
-        yield DataParallelTables(group)
+        yield DataParallelWorkers(DataParallelTables(processes))
     finally:
-        group.close()
+        processes.close()
 
 
 def _train(
     run: TrainingRun,
     opened: LoadedModel,
-    client: ps.Client | None,
     group: WorkerGroup,
     report: TrainingReport,
     start: RunStart,
-    place: WorkerRank,
     online: Online | None,
 ) -> Mapping[str, float]:
     if run.reading is None:
@@ -205,14 +192,14 @@ def _train(
     due = checkpoints.SaveSchedule(run.saving, time.monotonic)
     source: Source
     if online is None:
-        source = source_of(run.reading, run, opened, group, report, place)
+        source = source_of(run.reading, run, opened, group, report)
         report.expected = examples(run.reading) // group.workers
     else:
         due = PassSaveSchedule(run.saving, time.monotonic, online)
         source = PassSource(
             online,
             run.reading,
-            lambda reading: _resharded(opened, reading, place),
+            lambda reading: _resharded(opened, reading, group.rank),
             time.monotonic,
             time.sleep,
             report.line,
@@ -238,6 +225,7 @@ def _train(
         keeper = ServerCheckpoints(run, opened.learner, group)
         directory = run.saving.directory
         # Known now, not after an epoch.
+        client = group.client
         apart = check_save(client.peers, directory) if client is not None and directory else []
         if apart:
             servers = ", ".join(map(str, apart))
@@ -277,13 +265,14 @@ def source_of(
     opened: LoadedModel,
     group: WorkerGroup,
     report: TrainingReport,
-    place: WorkerRank,
 ) -> Source:
     """The training data of this worker. Raises UsageError."""
     source = opened.source(reading)
     if reading.assignment != "dynamic":
         return (
-            source if isinstance(source, ReshardableSource) else _resharded(opened, reading, place)
+            source
+            if isinstance(source, ReshardableSource)
+            else _resharded(opened, reading, group.rank)
         )
     if not isinstance(source, ChunkedSource):
         raise UsageError(
@@ -300,16 +289,13 @@ def _resharded(opened: LoadedModel, reading: Reading, place: WorkerRank) -> Resh
 
 
 def _evaluate(
-    run: TrainingRun,
-    opened: LoadedModel,
-    client: ps.Client | None,
-    group: WorkerGroup,
-    report: TrainingReport,
+    run: TrainingRun, opened: LoadedModel, group: WorkerGroup, report: TrainingReport
 ) -> Mapping[str, float]:
     """The metrics of each checkpoint, a line each."""
     if run.test is None:
         raise UsageError(f"run {run.name!r} has no data to judge by", hint="runner.test_data_dir")
     numbers: Mapping[str, float] = {}
+    client = group.client
     judged, of_servers = _shared(run, group) if client is not None else (_judged(run), False)
     for index, path in enumerate(judged):
         is_theirs = path is not None and (of_servers or is_of_servers(path))

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock import ps
+from paddock.rec.learner import WorkerRank
 
 ENDED = "rec.ended"
 REDUCED_AT_ONCE = 1 << 16  # float64, of Client.all_reduce
@@ -50,6 +51,18 @@ class WorkerGroup(Protocol):
 
     worker: int
     workers: int
+
+    @property
+    def client(self) -> ps.Client | None:
+        """The client of the job's servers; None without."""
+
+    @property
+    def tables(self) -> Any:
+        """The tables that the model trains on, called as a client is; None: its own."""
+
+    @property
+    def rank(self) -> WorkerRank:
+        """The number of this worker, and of all."""
 
     def is_over(self) -> bool:
         """True if an earlier incarnation of this worker has finished the run."""
@@ -101,6 +114,13 @@ class SingleWorker:
 
     worker: int = 0
     workers: int = 1
+    client: ps.Client | None = None
+    tables: Any = None
+
+    @property
+    def rank(self) -> WorkerRank:
+        """Without servers."""
+        return WorkerRank(self.worker, self.workers)
 
     def is_over(self) -> bool:
         """A single worker has no earlier incarnation."""
@@ -164,9 +184,15 @@ class PsWorkers:
         self._noted: WorkerOffset | None = None
         self._noted_at = -1  # the step of sync
         self._open: WorkerOffset | None = None  # in geo, not exchanged yet
+        self.rank = WorkerRank(self.worker, self.workers, len(client.place.endpoints))
         if self.is_sync:
             sums, zeros = ps.OptimizerSpec("sum"), ps.InitialSpec("zeros")
             client.create(ps.SparseSpec(ENDED, 1, sums, zeros, merge="sum"))
+
+    @property
+    def tables(self) -> ps.Client:
+        """The tables of the servers."""
+        return self.client
 
     # ----------------------------------------------------------------------------------- start
 
