@@ -1,25 +1,61 @@
-"""What a user gives to an adapter, as values; anything that cannot be taken is an error."""
+"""Arguments of the adapters as values; anything that cannot be taken is an error."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from paddock.errors import UsageError
-from paddock.ps.client.client import Client
-from paddock.ps.spec import OptimizerSpec, SparseSpec
+from paddock.ps.spec import OptimizerSpec, SparseSpec, TableSpec
 
 Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]
-TableClient: TypeAlias = Client
 POOLINGS = ("none", "sum", "mean")
 
 
+class TrainerNumber(Protocol):
+    """The place of a trainer in its job."""
+
+    @property
+    def trainer(self) -> int: ...
+
+
+class TableClient(Protocol):
+    """The calls of a client that adapters make: those of `paddock.ps.Client`, or of tables here.
+
+    keys: (n,) int64, distinct. Rows and their gradients: (n, dim) float32.
+    """
+
+    @property
+    def place(self) -> TrainerNumber: ...
+    def create(self, spec: TableSpec) -> None: ...
+    def pull(self, table: str, keys: ArrayLike) -> Floats: ...
+    def pull_many(self, wanted: Mapping[str, Any]) -> dict[str, Floats]: ...
+    def prefetch(self, table: str, keys: ArrayLike) -> None: ...
+    def push(
+        self,
+        table: str,
+        keys: ArrayLike,
+        grads: ArrayLike,
+        *,
+        shows: ArrayLike | None = None,
+        clicks: ArrayLike | None = None,
+    ) -> None: ...
+    def pull_dense(self, table: str, out: Floats | None = None) -> Floats: ...
+    def push_dense(
+        self, table: str, grads: ArrayLike, *, used: Sequence[bool] | None = None
+    ) -> None: ...
+    def set_dense(self, table: str, values: ArrayLike) -> None: ...
+    def set_lr(self, table: str, lr: float) -> None: ...
+    def step(self) -> None: ...
+    def barrier(self, name: str = "all") -> None: ...
+
+
 class Scheduler(Protocol):
-    """What is called of a learning rate that is a scheduler, such as Paddle's LRScheduler."""
+    """A learning rate that is a scheduler, such as Paddle's LRScheduler."""
 
     base_lr: float
 
