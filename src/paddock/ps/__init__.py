@@ -63,7 +63,7 @@ def __getattr__(name: str) -> object:
 
 
 def _unknown(name: str) -> str:
-    """What is said of a name that is not here, with the nearest one that is."""
+    """The error of a name that is not here, with the nearest one that is."""
     if name in _ADAPTERS:
         return f"paddock.ps.{name} is a module (hint: from paddock.ps import {name})"
     import difflib

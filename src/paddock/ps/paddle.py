@@ -132,7 +132,7 @@ class Trainer(TrainerBase):
 
 
 def module_of(optimizer: Any) -> nn.Layer:
-    """What an optimizer trains, as a layer. Raises UsageError for one without parameters."""
+    """The parameters that an optimizer trains, as a layer. Raises UsageError if it has none."""
     if not optimizer._parameter_list:
         raise UsageError(
             f"{type(optimizer).__name__} has no parameters, as in a static program",

@@ -1,4 +1,4 @@
-"""What a table is: the values a trainer declares and every server agrees on. No I/O here.
+"""Specs of tables: the values a trainer declares and every server agrees on. No I/O here.
 
 A spec is plain data: it travels as JSON, is kept in checkpoints, and two trainers that declare
 the same table must declare equal specs.
@@ -193,7 +193,7 @@ class DenseSpec:
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Where each shard starts, in elements, and where the last one stops.
+        """The first element of each shard, and the end of the last one.
 
         >>> DenseSpec("w", 10, shards=4).starts, DenseSpec("w", 10, parts=(7, 0, 3)).starts
         ((0, 2, 5, 7, 10), (0, 7, 10))
@@ -434,7 +434,7 @@ _FACTS: dict[type, Callable[[Any], _Facts]] = {
 
 
 def check_fields(spec: Any, where: str) -> list[Problem]:
-    """What is wrong with the values of a spec, or of a part of one, each by itself and together."""
+    """The problems with the values of a spec, or of a part of one, each by itself and together."""
     found: list[Problem] = []
     facts = _FACTS.get(type(spec))
     for one in fields(spec):
@@ -456,5 +456,5 @@ def check_fields(spec: Any, where: str) -> list[Problem]:
 
 
 def check_spec(spec: TableSpec) -> list[Problem]:
-    """What is wrong with a spec by itself; the optimizer's options are checked by its rule."""
+    """The problems with a spec by itself; its rule checks the optimizer's options."""
     return check_fields(spec, f"table {spec.name!r}")

@@ -145,7 +145,7 @@ class DenseParameters(DenseBase):
 
 
 def module_of(optimizer: torch.optim.Optimizer) -> nn.Module:
-    """What an optimizer trains, as a module."""
+    """The parameters that an optimizer trains, as a module."""
     return nn.ParameterList([one for group in optimizer.param_groups for one in group["params"]])
 
 
@@ -193,7 +193,7 @@ class TableOptimizer(torch.optim.Optimizer):
 
 
 class Trainer(TrainerBase):
-    """One batch after another: all tables of a model pushed as one step, the new values pulled.
+    """A trainer pushes all tables of a model as one step each batch, and pulls new values.
 
     optimizer: for a torch.optim.lr_scheduler, whose rates the servers then follow.
     """

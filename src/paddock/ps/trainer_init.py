@@ -59,7 +59,7 @@ BOOLS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(FALS
 
 
 class InitArguments(NamedTuple):
-    """What init() was told. endpoints: host:port of each server; none means training alone."""
+    """The arguments of init(). endpoints: host:port of each server; none means training alone."""
 
     endpoints: tuple[str, ...]
     trainer_id: int
@@ -120,7 +120,7 @@ def read_init_arguments(kwargs: Mapping[str, Any], env: Mapping[str, str]) -> In
 def _gather(
     kwargs: Mapping[str, Any], env: Mapping[str, str], problems: list[Problem]
 ) -> dict[str, Any]:
-    """What was given, by name, of its type; keywords win."""
+    """The arguments given, by name, of their types; keywords win."""
     found: dict[str, Any] = {}
     for name, kind in {**KNOWN, **ACCEPTED}.items():
         variable = PREFIX + name.upper()

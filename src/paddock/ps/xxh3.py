@@ -142,7 +142,7 @@ def _keys_of(seed: int) -> tuple[bytes, _Words, _Words, _Words]:
 
 
 def _products(data: memoryview, keys: _Words) -> _Words:
-    """What each block adds to the eight sums: a row for each len(keys) stripes."""
+    """The addend of each block to the eight sums: a row for each len(keys) stripes."""
     stripes = np.frombuffer(data, "<u8").reshape(-1, len(keys), 8)
     mixed = stripes ^ keys
     mixed = (mixed & _LOW) * (mixed >> _HALF)

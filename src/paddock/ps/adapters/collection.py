@@ -60,7 +60,7 @@ class KeyedJagged:
 
 
 def names_of(tables: Sequence[Bags]) -> list[tuple[str, ...]]:
-    """What each table's outputs are called: "feature@table" where tables share a feature.
+    """The names of each table's outputs: "feature@table" where tables share a feature.
 
     Raises UsageError for a table that is named twice.
     """
@@ -85,7 +85,7 @@ def names_of(tables: Sequence[Bags]) -> list[tuple[str, ...]]:
 def look_up_all(
     client: TableClient, tables: Sequence[Bags], ids: Mapping[str, NDArray[Any]]
 ) -> list[Lookup]:
-    """One look-up for each table, of all its features, in one round trip to every server.
+    """A look-up for each table, of all its features, in one round trip to every server.
 
     Features that several tables share as they are, are made distinct once.
     """

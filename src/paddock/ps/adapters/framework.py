@@ -1,4 +1,4 @@
-"""What the adapters of torch and Paddle ask of their framework."""
+"""The functions that the adapters of torch and Paddle call of their framework."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from paddock.ps.adapters.arguments import Floats, Keys
 
 
 def is_float32(tensor: Any) -> bool:
-    """Of torch and Paddle alike."""
+    """A tensor of torch or Paddle is float32."""
     return str(tensor.dtype).endswith(".float32")
 
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """What is torch's or Paddle's own.
+    """The functions that are torch's or Paddle's own.
 
     array: a tensor's numpy array, shared where it can be. flat: that of several tensors, one behind
     the other. modules: a module and all within it. trained: (name, parameter) of those that learn.

@@ -45,7 +45,7 @@ class DeclaredTable:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """One look-up of ids: rows[inverse] are the rows of the ids, in the ids' order.
+    """A look-up of ids: rows[inverse] are the rows of the ids, in the ids' order.
 
     keys: (distinct,) int64. inverse: (ids,) int32. rows: (distinct, dim) float32, owned by the
     caller. shows, clicks: (distinct,) float32, of tables with statistics.

@@ -1,4 +1,4 @@
-"""One batch after another: what torch and Paddle share."""
+"""The trainer that torch and Paddle share: one batch after another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paddock.ps.spec import OptimizerSpec
 
 
 class TrainerBase:
-    """One batch after another: all tables of a model pushed as one step, the new values pulled."""
+    """A trainer pushes all tables of a model as one step each batch, and pulls new values."""
 
     dense_type: type[DenseBase]
 

@@ -1,1 +1,16 @@
-"""The trainer's half: routing, windows, resending. numpy in, numpy out."""
+"""The trainer's half of the parameter server: a Client, and the orders of `paddock ps`.
+
+client             the calls of a trainer; coerce makes arrays of what it is given
+strategy, geo      sync, half_async, async, staleness and geo: flags and waits
+server_group       all servers of the job: pulls, pushes, waiting until pushes are acknowledged
+server_connection  one server: its links, unacknowledged frames, resending
+partition          rows and vectors -> the frames of each server
+pulls              pulls in flight
+redirect           a shard has moved: learns the owner, sends again
+reduce             all_reduce
+trainer_config     number, servers and secrets from arguments and environment
+checkpoints        save and load by all servers; files has those that a server cannot see
+files              files of checkpoints from and to a server
+admin, transfer    `paddock ps`: orders to running servers; export and import
+coerce             keys and values -> arrays, or an error
+"""

@@ -38,7 +38,7 @@ MOVING_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class AdminSettings:
-    """Where the servers are and how to reach them. job: whose, for orders that write."""
+    """Addresses of the servers and how to reach them. job: whose, for orders that write."""
 
     endpoints: tuple[str, ...]
     job: str = "default"
@@ -76,7 +76,7 @@ def read_admin_settings(
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """One process at one endpoint. facts: its status; None when it gave none, and why."""
+    """A process at one endpoint. facts: its status; None when it gave none, and why."""
 
     server: int
     endpoint: str
@@ -86,7 +86,7 @@ class ServerStatus:
 
 @dataclass(frozen=True, slots=True)
 class MovedShard:
-    """What a move did. seconds: pushes waited for so long, 0.0 when the shard was there already."""
+    """The result of a move. seconds: pushes waited so long; 0.0: the shard was there already."""
 
     table: str
     shard: int
@@ -168,7 +168,7 @@ class Admin:
         return [found[name] for name in sorted(found)]
 
     def place(self, table: str) -> RemoteTable:
-        """Where a table's shards are. Raises UsageError when there is no such table."""
+        """The owner of each shard of a table. Raises UsageError when there is no such table."""
         told = [peer.tables() for peer in self.peers]
         mine = [next((t for t in tables if t["name"] == table), None) for tables in told]
         if any(one is None for one in mine):
@@ -261,7 +261,7 @@ class Admin:
         return [self.move(table, *one) for one in plan_moves(owner.tolist(), len(self.peers))]
 
     def _settled(self, table: str, until: float) -> RemoteTable:
-        """Where the shards are, once none is on its way."""
+        """The owner of each shard, once no shard is on its way."""
         while True:
             try:
                 return self.place(table)
@@ -271,7 +271,7 @@ class Admin:
             time.sleep(LOOK_SECONDS)
 
     def _check_job(self) -> None:
-        """What no record tells: an order in several parts stops before its first."""
+        """An order in several parts stops before its first part if the job is another one."""
         mine, its = self.settings.job, self.job()
         if mine != its:
             raise UsageError(

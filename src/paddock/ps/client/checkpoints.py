@@ -33,7 +33,7 @@ SAVES_MAX = 3  # of one order, while servers are started again
 
 
 def check_save(peers: Sequence[ServerConnection], directory: str) -> list[int]:
-    """Whether this process can write there, and each server there or on its own disk; asked before
+    """The check that this process can write there, and each server there or on its own disk, before
     hours of training. Returns those servers whose part is fetched, as they do not see it.
 
     Raises PaddockError.

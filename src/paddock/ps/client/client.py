@@ -53,7 +53,7 @@ ASKED_AS_GIVEN = 64
 
 
 class Client:
-    """One trainer's connection to all servers of a job; a context manager, which closes it.
+    """A trainer's connection to all servers of a job; a context manager, which closes it.
 
     It belongs to one thread. Every call either did its work, or raises; what a server refuses is
     raised at the latest by the next call.
@@ -200,7 +200,7 @@ class Client:
         return self.pull_many({table: keys})[table]
 
     def pull_many(self, wanted: Mapping[str, Any]) -> dict[str, Rows]:
-        """Of several tables, for one round trip to every server: {table: keys} -> {table: rows}.
+        """Rows of several tables, in one round trip: {table: keys} -> {table: rows}.
 
         As pull(). Of a dense table: None, or the array that its vector goes into.
         """
@@ -269,7 +269,7 @@ class Client:
         shows: ArrayLike | None = None,
         clicks: ArrayLike | None = None,
     ) -> list[Column]:
-        """What push() was given, checked, one row a key: distinct keys, gradients, statistics.
+        """The columns of a push, checked, one row a key: distinct keys, gradients, statistics.
 
         The arrays are the caller's to keep. Sends nothing. Raises UsageError, RequestError.
         """
@@ -361,7 +361,7 @@ class Client:
     def check_push_dense(
         self, table: str, grads: ArrayLike, used: Sequence[bool] | None
     ) -> tuple[Rows, Runs]:
-        """What push_dense() was given, checked; it may be the caller's array. Sends nothing."""
+        """The vector of a push_dense(), checked; it may be the caller's array. Sends nothing."""
         _, spec = self._dense(table)
         values = as_floats(table, grads, (spec.size, 1), (spec.size,)).reshape(-1)
         check_finite(table, values, None)
@@ -434,7 +434,7 @@ class Client:
         self.peers[0].ask(Op.ARRIVE, where, step=self.group.step - 1, again=True)
 
     def status(self) -> list[dict[str, Any]]:
-        """What each server says of itself."""
+        """The status of each server."""
         return [peer.ask(Op.STATUS, {}) for peer in self.peers]
 
     def digest(self) -> dict[str, str]:

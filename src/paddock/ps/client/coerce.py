@@ -1,4 +1,4 @@
-"""What a caller gave, as arrays; anything that cannot be taken as it is is an error. Pure."""
+"""A caller's keys and values become arrays; what cannot be taken as it is is an error. Pure."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def fetch(peer: ServerConnection, files: Iterable[tuple[str, int]], into: Path) 
 
 
 def send(peer: ServerConnection, checkpoint: Checkpoint) -> None:
-    """What a server needs to load its share of a checkpoint: all manifests, its shards' files."""
+    """Sends a server what it needs to load its share: all manifests, the files of its shards."""
     owned = {table["spec"]["name"]: set(table["owned"]) for table in peer.tables()}
     for one in (checkpoint, *checkpoint.bases()):
         for path in _needed(one, owned):

@@ -85,7 +85,7 @@ class Geo(Strategy):
             copy.forget(columns)
 
     def set_lr(self, group: ServerGroup, remote: RemoteTable, lr: float) -> None:
-        """Of the copy: the servers' optimizers are not asked."""
+        """The copy's learning rate changes; the servers' optimizers are not asked."""
         self._fetch(group, [(remote, np.empty(0, np.int64))])
         self._copy(remote).lr = lr
 
@@ -97,7 +97,7 @@ class Geo(Strategy):
 
     @property
     def is_exchanged(self) -> bool:
-        """Whether no batch has ended since the last exchange."""
+        """No batch has ended since the last exchange."""
         return self._batches == 0
 
     def flush(self, group: ServerGroup) -> None:

@@ -37,7 +37,7 @@ KEYS_MAX = 16384
 
 @dataclass(slots=True)
 class PullRequest:
-    """One frame to send and where its answer goes: rows or elements [start, stop).
+    """A frame to send and where its answer goes: rows or elements [start, stop).
 
     refusal: says that its shards are another server's now.
     """
@@ -96,7 +96,7 @@ class Pull:
         ]
 
     def rows(self) -> Rows:
-        """What came, in the caller's order."""
+        """The rows in the caller's order, (n, dim) float32."""
         if self._order is None:
             return self._rows
         rows = np.empty_like(self._rows)

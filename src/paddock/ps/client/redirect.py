@@ -1,4 +1,4 @@
-"""What a trainer does when a shard has moved: learns the owner, and sends again what was refused.
+"""A trainer learns the new owner of a shard that has moved, and sends again what was refused.
 
 Order is kept. A server that refuses a push refuses the trainer's later ones to the table too, so
 the refused ones are the newest; all are read before any is sent again, each under a new number

@@ -37,7 +37,7 @@ def check_values(values: ArrayLike, op: str) -> NDArray[Any]:
 
 
 def to_json(array: NDArray[Any], turn: int) -> dict[str, Any]:
-    """One trainer's values of a turn."""
+    """The values that one trainer gives in a turn."""
     data = base64.b64encode(array.tobytes()).decode()
     return {"turn": turn, "type": array.dtype.str, "shape": list(array.shape), "data": data}
 

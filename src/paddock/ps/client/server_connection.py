@@ -1,4 +1,4 @@
-"""One server as a trainer sees it: its links, what it has not acknowledged, and the way back.
+"""A server as a trainer sees it: its links, what it has not acknowledged, and the way back.
 
 Everything pushed stays here until it is acknowledged. After a broken connection the links are
 made again and the unacknowledged frames are sent again, in order and with their old numbers: the
@@ -51,7 +51,7 @@ def no_progress(done: int, total: int) -> None:
 
 
 class ServerConnection:
-    """One server. endpoint: "host:port", or "host:port|host:port" with its replica's.
+    """A server. endpoint: "host:port", or "host:port|host:port" with its replica's.
 
     purpose: of the link that asks: "control" of a trainer, "admin" of `paddock ps`.
     servers: how many the job has, as far as this side knows; 0 does not know.
@@ -185,7 +185,7 @@ class ServerConnection:
                 raise
 
     def unreachable(self, error: PaddockError) -> PaddockError:
-        """What is told after `timeout` seconds without an answer; error: the last attempt's."""
+        """The error after `timeout` seconds without an answer; error: the last attempt's."""
         where = f"look at the last lines that server {self.index} printed"
         if os.environ.get("PADDOCK_JOB_ID"):  # The launcher keeps them.
             where = f"its last lines are in serverlog.{self.index}"
@@ -259,7 +259,7 @@ class ServerConnection:
             self.reconnects += 1
 
     def reach(self) -> None:
-        """What was posted has been sent. Raises PaddockError after `timeout` seconds in vain."""
+        """Waits until all posted frames are sent. Raises PaddockError after `timeout` seconds."""
         if self.unacknowledged and "push" not in self._links:
             self._resend()
 
@@ -327,7 +327,7 @@ class ServerConnection:
     # ----------------------------------------------------------------------------------- control
 
     def exchange(self, header: Header, *body: Buffer) -> Buffer:
-        """One frame that may be repeated without harm; the body of its answer."""
+        """Sends a frame that may be repeated without harm; the body of its answer."""
 
         def once(link: FrameConnection) -> Buffer:
             link.send(header, *body)
@@ -345,7 +345,7 @@ class ServerConnection:
         self.exchange(self._header(Op.WRITE)._replace(count=len(head)), head, content)
 
     def tables(self) -> list[dict[str, Any]]:
-        """What the server says of its tables."""
+        """The tables of the server, as it describes them."""
         found: list[dict[str, Any]] = self.ask(Op.CONTROL, {"do": "tables"})["tables"]
         return found
 

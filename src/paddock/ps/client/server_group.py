@@ -1,4 +1,4 @@
-"""What goes between one trainer and all servers of its job: pulls, and frames of pushes.
+"""All servers of a job as one trainer's client has them: pulls, and frames of pushes.
 
 Checks nothing of what a user gave, and decides nothing of when: that is the client's and the
 strategy's. Of a table whose shards have moved, the new owners are asked (redirect.py).
@@ -39,7 +39,7 @@ Wanted = tuple[RemoteTable, Column]
 
 
 class ServerGroup:
-    """Of one client. life: hex digits, of this client and no other.
+    """The servers of one client. session_nonce: hex digits, of this client and no other.
 
     tables: those declared, by name. batch: of the trainer, from 0. step: the batch as the servers
     count it, in sync and staleness.
@@ -55,7 +55,7 @@ class ServerGroup:
         self._flight: PullBatch | None = None  # what was asked ahead
 
     def marks(self, of: int | None = None) -> list[Mark]:
-        """What each server has of a trainer's batches; this one's by default."""
+        """The progress that each server has of a trainer's batches; of this one by default."""
         trainer = str(self.peers[0].identity.trainer if of is None else of)
         asked = [peer.ask(Op.CONTROL, {"do": "progress"})["marks"] for peer in self.peers]
         return [Mark(*marks.get(trainer, ())) for marks in asked]

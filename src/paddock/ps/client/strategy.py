@@ -1,4 +1,4 @@
-"""What a trainer does at a push and at the end of a batch, one class per strategy.
+"""Strategies of a trainer at a push and at the end of a batch, one class each.
 
 The client calls; the strategy decides flags and waits. Batches are counted from 1 in sync and
 staleness, where servers know them as steps.
@@ -41,7 +41,7 @@ class Strategy:
 
     @property
     def is_exchanged(self) -> bool:
-        """Whether no batch waits here for an exchange, as those of geo do."""
+        """No batch waits here for an exchange, as those of geo do."""
         return True
 
     def join(self, group: ServerGroup) -> None:
@@ -75,7 +75,7 @@ class Strategy:
         return True
 
     def terms(self) -> dict[str, Any]:
-        """What all trainers of a job must agree on."""
+        """The terms that all trainers of a job must agree on."""
         return {"strategy": self.name, "staleness": self.staleness}
 
     def leave(self, group: ServerGroup) -> None:
@@ -83,7 +83,7 @@ class Strategy:
         group.peers[0].ask(Op.LEAVE, {})
 
     def pull(self, group: ServerGroup, wanted: Sequence[Wanted]) -> list[Rows]:
-        """Of each table the rows of distinct keys, or its vector into the array."""
+        """The rows of distinct keys of each table, or its vector, which goes into the array."""
         return group.pull(wanted)
 
     def push(

@@ -1,4 +1,4 @@
-"""Who this trainer is and where its servers are, from arguments first, then the environment.
+"""A trainer's number and its servers' addresses, from arguments first, then the environment.
 
 The environment comes in as a mapping. Every problem is told at once.
 """

@@ -1,4 +1,4 @@
-"""What is done to gradients before any rule and to weights after it; each part only when asked.
+"""Clipping and bounds: of gradients before any rule, of weights after it; each only when asked.
 
 Order: clip each element, clip each row's norm, add l1 and l2, [rule], keep within the bound.
 A row of a dense table is a shard, so there clip_norm limits each shard's part of the gradient.

@@ -1,4 +1,4 @@
-"""What an optimizer is to the server: its options, its state per row, and its update.
+"""An optimizer as the server has it: its options, its state per row, and its update.
 
 ``rules.py`` has them. Arithmetic is float32, and an update gives the same bits in numba's loops
 and on numpy's arrays: servers with and without numba, a primary and its replica, a replayed log,
@@ -29,7 +29,7 @@ Arrays = Callable[[F32, F32, float, F64], None]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One number a rule takes. low and high are allowed themselves unless above/below is set.
+    """A number that a rule takes. low and high are allowed themselves unless above/below is set.
 
     >>> Option(0.9, high=1.0, below=True).range
     'at least 0, below 1'
@@ -53,7 +53,7 @@ class Option:
         return text
 
     def accepts(self, value: object) -> bool:
-        """Whether the value is a finite number in the range (bool counts for a flag only)."""
+        """The value is a finite number in the range (bool counts for a flag only)."""
         if isinstance(value, bool):
             return self.flag
         if not isinstance(value, int | float) or not math.isfinite(value):

@@ -19,7 +19,7 @@ _FIRST = np.zeros(1, np.int64)
 
 
 class Updater:
-    """One optimizer for rows of one dim. compiled=False runs numpy: same bits, slower.
+    """An optimizer for rows of one dim. compiled=False runs numpy: same bits, slower.
 
     Raises: UsageError with every problem of the spec.
 

@@ -1,1 +1,13 @@
-"""Tables in memory: where rows live, how they are found, made, updated and dropped."""
+"""Tables of one server: rows by key, or a vector, in shards.
+
+sparse      rows by key; index finds them, accessor admits and drops, initial has first values
+dense       a vector
+sharding    keys -> shards -> servers; distinct keys, sums by key
+index       keys -> rows: a hash table for each shard
+accessor    admission, scores, expiry
+initial     first values of rows, as a function of seed and key
+states      a shard's state for checkpoints and digests; shards copied on write
+memory      arrays that grow in place, and how much memory tables may take
+finite      NaN and infinity are found
+warm        compiles the loops before the first request
+"""

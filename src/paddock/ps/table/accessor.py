@@ -46,7 +46,7 @@ def expired(touched: NDArray[np.uint32], ttl_seconds: int, now: float) -> NDArra
 
 
 def admits_all(spec: AccessorSpec) -> bool:
-    """Whether every key gets a row at its first push."""
+    """Every key gets a row at its first push."""
     return spec.admit_count <= 1 and spec.admit_probability >= 1.0 and spec.admit_score <= 0.0
 
 
@@ -85,7 +85,7 @@ class Candidates:
         return self._index.nbytes + sum(column.nbytes for column in self._columns.values())
 
     def is_sure_of(self, count: int) -> bool:
-        """Whether so many more candidates fit into the arrays as they are."""
+        """So many more candidates fit into the arrays as they are."""
         held = min(len(column.array) for column in self._columns.values())
         return self._index.top + count <= min(held, self._index.rows_sure)
 

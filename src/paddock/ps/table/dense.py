@@ -63,13 +63,13 @@ class DenseTable:
         self._rows[shard] = row
 
     def holds(self, start: int, stop: int) -> bool:
-        """Whether the elements [start, stop) are all here."""
+        """All elements [start, stop) are here."""
         if not 0 <= start <= stop <= self.spec.size:
             return False
         return all(shard in self._rows for shard, _, _ in self._parts(start, stop))
 
     def holds_whole(self, start: int, stop: int) -> bool:
-        """Whether they are all here and no shard is cut, as a push needs."""
+        """All elements are here and no shard is cut, as a push needs."""
         return self.holds(start, stop) and all(
             self.spec.range(shard) == (first, end) for shard, first, end in self._parts(start, stop)
         )
@@ -115,7 +115,7 @@ class DenseTable:
         return {shard: self.shard_state(shard) for shard in shards}
 
     def end_cut(self, cut: dict[int, State] | None = None) -> None:
-        """Nobody is given the rest of it; without a name, of any: but a copy is kept."""
+        """The cut is over; without a name, every cut is: but a copy is kept."""
         if cut is not None:
             cut.clear()
 

@@ -24,7 +24,7 @@ def _count(bits: NDArray[np.uint32]) -> int:
 
 
 def all_finite(values: NDArray[np.float32]) -> bool:
-    """Whether no element is NaN or infinite.
+    """No element is NaN or infinite.
 
     >>> all_finite(np.ones(3, np.float32)), all_finite(np.array([1, np.nan], np.float32))
     (True, False)

@@ -183,7 +183,7 @@ def _entries(
 
 
 class Blocks:
-    """Where blocks lie in one array: a buddy allocator. Sizes are powers of two, offsets multiples.
+    """A buddy allocator of blocks in one array. Sizes are powers of two, offsets multiples.
 
     >>> blocks = Blocks()
     >>> [blocks.take(4), blocks.take(8), blocks.take(4)]

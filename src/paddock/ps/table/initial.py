@@ -39,7 +39,7 @@ def _quarters(h: Any) -> Any:
 
 @part
 def _draw(kind: int, scale: float, state: Any, column: Any) -> Any:
-    """One element in kernels; outside those of arrays. state: of the key, see ``_key_state``.
+    """A random element in kernels; outside those of arrays. state: of the key, see ``_key_state``.
 
     normal: twelve uniforms of 16 bits are added, and the sum's missing kurtosis (-0.1) is put
     right by a cubic. Source: Knuth, TAOCP 2, 3.4.1 (Teichroew's method); Cornish and Fisher 1938.
@@ -61,7 +61,7 @@ def _draw(kind: int, scale: float, state: Any, column: Any) -> Any:
 
 @part
 def _key_state(key: Any, seed: np.uint64) -> Any:
-    """What ``_draw`` starts from."""
+    """The state that ``_draw`` starts from."""
     return mix(mix(np.uint64(key)) ^ seed)
 
 

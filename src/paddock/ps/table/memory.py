@@ -42,7 +42,7 @@ def machine_bytes(root: Path = Path("/")) -> int:
 
 
 def memory_for_tables(servers: int) -> int:
-    """What the tables of each of so many servers may take of it, when nobody says: the rest is the
+    """The memory that tables of each of so many servers may take by default: the rest is the
     process's.
     """
     total = machine_bytes() // servers
@@ -158,7 +158,7 @@ class GrowableArray:
 
 
 def _are_addresses_limited() -> bool:
-    """Whether reserved addresses count against a limit (ulimit -v), as if they were used."""
+    """Reserved addresses count against a limit (ulimit -v), as if they were used."""
     if sys.platform == "win32":
         return False
     import resource  # not on Windows

@@ -82,7 +82,7 @@ class SparseTable:
 
     @property
     def row_bytes(self) -> int:
-        """What one more row takes, index included."""
+        """The bytes that one more row takes, index included."""
         columns = sum(column.entry_bytes for column in self._columns.values())
         return self._values.entry_bytes + columns + _INDEX_ROW_BYTES
 
@@ -98,7 +98,7 @@ class SparseTable:
         return int(np.count_nonzero(self._index.find(as_contiguous(keys, np.int64)) < 0))
 
     def has_room(self, keys: Keys, *, bytes_left: int | None = None) -> bool:
-        """Whether a push of these keys stays within max_rows, and within bytes_left if given.
+        """A push of these keys stays within max_rows, and within bytes_left if given.
 
         With eviction "lru" max_rows makes its own room. Nothing is changed.
         """
@@ -116,7 +116,7 @@ class SparseTable:
         return _ROWS_MAX - self.rows
 
     def is_sure_of(self, count: int) -> bool:
-        """Whether so many more rows fit into the arrays as they are, whatever their keys."""
+        """So many more rows fit into the arrays as they are, whatever their keys."""
         columns = (self._values, *self._columns.values())
         held = min(len(column.array) for column in columns)
         is_sure = self._index.top + count <= min(held, self._index.rows_sure)
@@ -394,7 +394,7 @@ class SparseTable:
         return cut
 
     def end_cut(self, cut: CowShards | None = None) -> None:
-        """Nobody is given the rest of it; without a name, of any."""
+        """The cut is over, and nothing more is put aside; without a name, every cut is."""
         self._cuts = [one for one in self._cuts if cut not in (one, None)]
 
     def cut_state(self, cut: CowShards, shard: int) -> State:

@@ -1,4 +1,4 @@
-"""What a shard's state is outside a table: checked before it is loaded, hashed for comparison."""
+"""A shard's state outside a table: checked before it is loaded, hashed for comparison."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HISTORY = ("version", "touched", "rewritten")
 
 
 class CowShards:
-    """What a table was at one lsn, where it is another now.
+    """Copy-on-write shards: a table as it was at one lsn, while pushes go on.
 
     rest: what of a shard is no row. taken: shards that changed as wholes. is_open: (shards,) of
     which ones nobody took yet.

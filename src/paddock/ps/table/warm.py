@@ -15,7 +15,7 @@ from paddock.ps.table.sparse import SparseTable
 
 
 def warm_server(is_over: Callable[[], bool] = lambda: False) -> None:
-    """What a server runs: pull, push, save, drop; no optimizer. No-op without numba.
+    """Compiles the loops of a server: pull, push, save, drop; no optimizer. No-op without numba.
 
     is_over: asked in between, ends it.
     """
