@@ -331,10 +331,10 @@ def _labels(view: PaddleJobView) -> list[Action]:
     found: list[Action] = []
     for name, outcome in view.outcomes.items():
         pod = view.pods_by_name[name].metadata
-        is_told = not world or pod.annotation(names.ANNOTATION_WORLD)
-        if is_told and labels.items() <= (pod.labels or {}).items():
+        has_world = not world or pod.annotation(names.ANNOTATION_WORLD)
+        if has_world and labels.items() <= (pod.labels or {}).items():
             continue
-        change: Manifest = {"labels": labels, **({} if is_told else {"annotations": world})}
+        change: Manifest = {"labels": labels, **({} if has_world else {"annotations": world})}
         found.append(Patch("Pod", name, outcome.uid, {"metadata": change}))
     return found
 

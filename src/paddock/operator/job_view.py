@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from paddock.operator.status import ControllerState, ParsedStatus
 
 INVALID_TEMPLATE = "InvalidTemplate"
-NAMED_SECONDS = 1.0  # from an address to its name in DNS, and to the end of who had asked for it
+NAMED_SECONDS = (
+    1.0  # from an address to its name in DNS, and until a failed look-up of it is forgotten
+)
 SILENT_SECONDS = 10.0  # a kubelet takes a pod that names its node well within that
 
 
@@ -390,9 +392,9 @@ def _read(job: str, pod: Pod, now: float) -> Outcome:
     at = _silent_at(pod)
     if at is None or now < at or found.state != "pending":
         return found
-    asked = f"is there such a node? (kubectl get node {found.node})"
-    said = f"no kubelet has taken it for {SILENT_SECONDS:g} s; {asked}"
-    return replace(found, waits_for=f"NodeSilent: {said}")
+    hint = f"is there such a node? (kubectl get node {found.node})"
+    text = f"no kubelet has taken it for {SILENT_SECONDS:g} s; {hint}"
+    return replace(found, waits_for=f"NodeSilent: {text}")
 
 
 def _silent_at(pod: Pod) -> float | None:

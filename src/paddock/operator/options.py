@@ -92,10 +92,10 @@ def read_options(words: Sequence[str]) -> OperatorOptions:
     problems = line.problems
     hint = "flags only; see paddock operator run --help"
     problems += [Problem(f"'{word}' is not expected here", hint) for word in line.rest]
-    said = [f"{name} does nothing here: {why}" for name, why in line.ignored().items()]
+    warnings = [f"{name} does nothing here: {why}" for name, why in line.ignored().items()]
     texts = line.texts()
     values = {f.name: _value(f, texts.get(f.key), problems) for f in TABLE.flags}
-    ports = _port_range(values["port-range"], "port_range" in texts, problems, said)
+    ports = _port_range(values["port-range"], "port_range" in texts, problems, warnings)
     if problems:
         raise UsageError.of(problems)
     given = [one.text for one in line.flags if one.flag.name == "namespace"]
@@ -122,7 +122,7 @@ def read_options(words: Sequence[str]) -> OperatorOptions:
         log_level=next(level for level in LEVELS if level == values["log-level"]),
         log_format=next(form for form in FORMATS if form == values["log-format"]),
         settings=settings,
-        warnings=tuple(said),
+        warnings=tuple(warnings),
     )
 
 
@@ -153,7 +153,7 @@ def _value(flag: Flag, given: str | None, problems: list[Problem]) -> str:
 
 
 def _port_range(
-    text: str, is_given: bool, problems: list[Problem], said: list[str]
+    text: str, is_given: bool, problems: list[Problem], warnings: list[str]
 ) -> tuple[int, int]:
     """First and last port.
 
@@ -169,7 +169,7 @@ def _port_range(
         )
         return (0, 0)
     if is_given and int(last) >= EPHEMERAL_FIRST:
-        said.append(
+        warnings.append(
             f"--port-range {text}: ports from {EPHEMERAL_FIRST} on may be taken on the nodes by"
             " outgoing connections; 20000,30000 is safe"
         )

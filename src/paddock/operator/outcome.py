@@ -66,7 +66,7 @@ class Outcome:
     """A pod as the policies see it.
 
     why: one clause for people, "" when there is nothing to say. waits_for: why it has not started.
-    at: seconds since 1970 when it failed, 0.0 if not said. restarts: of its containers in place.
+    at: seconds since 1970 when it failed, 0.0 if unknown. restarts: of its containers in place.
     is_closed_out: Kueue's group of it was over before it came, so nothing will let it start.
     """
 
@@ -158,8 +158,8 @@ def _classify(
     status = pod.status
     is_over = status.phase in ("Succeeded", "Failed")
     if pod.metadata.deletionTimestamp is not None and not (is_over and _ended_by_itself(pod)):
-        cause, said = _disruption(pod)
-        return "lost", cause or "Deleted", None, said or "its pod was deleted"
+        cause, clause = _disruption(pod)
+        return "lost", cause or "Deleted", None, clause or "its pod was deleted"
     if status.phase == "Succeeded":
         return "succeeded", None, None, ""
     if status.phase == "Failed":
@@ -185,10 +185,10 @@ def _classify_failed(
     failed = sorted((t for t in ended if t.exitCode), key=lambda t: seconds(t.finishedAt))
     first = failed[0] if failed else None
     reason = status.reason or ""
-    cause, said = _disruption(pod)
+    cause, clause = _disruption(pod)
     message = shortened(status.message or "")
     if cause is not None:
-        return "failed", cause, first, said
+        return "failed", cause, first, clause
     if reason == "Evicted":
         return "failed", "Evicted", first, f"evicted: {message}" if message else "evicted"
     if reason in NODE_REASONS:
@@ -196,8 +196,8 @@ def _classify_failed(
     if reason.startswith(REFUSED_REASONS):
         return "failed", "Evicted", first, f"the node refused it ({reason}): {message}".rstrip(": ")
     if first is None:
-        said = f"{reason}: {message}".strip(": ")
-        return "failed", "Startup", None, said or "failed without saying why"
+        clause = f"{reason}: {message}".strip(": ")
+        return "failed", "Startup", None, clause or "failed without saying why"
     return "failed", *_classify_exit(first)
 
 
@@ -250,14 +250,14 @@ def waits_for(pod: Pod) -> str:
         if waiting is not None and waiting.reason in STUCK_REASONS:
             if waiting.reason == "CreateContainerConfigError" and _is_gate(waiting.message or ""):
                 continue
-            said = shortened(waiting.message or "")
+            clause = shortened(waiting.message or "")
             if waiting.reason == "CrashLoopBackOff" and container.lastState.terminated is not None:
-                said = _classify_exit(container.lastState.terminated)[2]
-            return f"{waiting.reason}: {said}".rstrip(": ")
+                clause = _classify_exit(container.lastState.terminated)[2]
+            return f"{waiting.reason}: {clause}".rstrip(": ")
     for condition in status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False":
-            said = shortened(condition.message or "")
-            return f"{condition.reason or 'Unschedulable'}: {said}".rstrip(": ")
+            clause = shortened(condition.message or "")
+            return f"{condition.reason or 'Unschedulable'}: {clause}".rstrip(": ")
     return ""
 
 
@@ -285,12 +285,12 @@ def _end_requested_at(pod: Pod) -> float:
     """When it was told to end. What a finalizer holds is deleted again by its kubelet, without
     grace, and that moment overwrites the first; the condition of a disruption keeps its own.
     """
-    told = (
+    ends = (
         seconds(condition.lastTransitionTime)
         for condition in pod.status.conditions or ()
         if condition.type in DISRUPTION_CONDITIONS and condition.status == "True"
     )
-    return min((_deleted_at(pod), *(at for at in told if at)))
+    return min((_deleted_at(pod), *(at for at in ends if at)))
 
 
 def _deleted_at(pod: Pod) -> float:

@@ -4,13 +4,13 @@
 |---|---|---|
 | 1 | the job is being deleted          | Terminating; the garbage collector takes the rest |
 | 2 | it is over                        | clean as cleanPodPolicy says; its ttl (ending.py) |
-| 3 | its spec has mistakes             | said; pods at work go on; without any it is Failed |
+| 3 | its spec has mistakes             | a message; pods at work go on; without any it is Failed |
 | 4 | suspend                           | no pods; Pending, with the condition Suspended |
 | 5 | enough replicas have succeeded    | Completed (policies/finish.py) |
 | 6 | its pods are refused for good     | as row 3, but the rows below go on for pods at work |
 | 7 | its deadline has passed           | Failed; what runs is stopped |
 | 8 | replicas have failed or are gone  | next attempt, the replica again, or Failed |
-| 9 | its size has changed, or the      | next attempt; while pods are at work it is asked first; |
+| 9 | its size has changed, or the      | next attempt; while pods are at work a dry run first; |
 |   | template of pods that cannot start | elastic: more or fewer pods, and these again |
 | 10 | pods of earlier attempts are left | delete them; nothing new until they are gone |
 | 11 | otherwise                        | make what is missing, open the gate (deploy.py) |
@@ -28,7 +28,7 @@ after whatever crash, does the same. Rows 3 and 6 are Failed only until the spec
 | the template of pods that cannot start | as another size, where all begin again |
 | suspend, a limit, a policy             | end if it says so |
 
-It is asked by a dry run for one pod of each role; a refusal is said, and asked again with pauses.
+A dry run of one pod of each role asks the API server; it is repeated with pauses after a refusal.
 Before that an event says which pods will end, for what no dry run tells: whether there is a node
 with room, and whether the image can be pulled. Pods of two sizes cannot run side by side: their
 names and addresses are the same, and each would wait for the other's world. Elastic pods can.
@@ -121,9 +121,9 @@ def _decide(observed: ObservedState, now: float, settings: OperatorSettings) -> 
     if deadline is not None and now >= view.state.start_time + deadline:
         return ending.fail(view, "DeadlineExceeded", TOO_LONG.format(deadline))
     wanted = _reason_for_next(view)
-    asked = deploy.dry_runs(view) if wanted is not None and view.at_work else []
-    asked_of = view
-    if view.at_work and (asked or view.mistake is not None):
+    dry_runs = deploy.dry_runs(view) if wanted is not None and view.at_work else []
+    edited = view
+    if view.at_work and (dry_runs or view.mistake is not None):
         view, wanted = made, None
     decision = _decide_after_failures(view)
     if decision is None and wanted is not None:
@@ -131,8 +131,8 @@ def _decide(observed: ObservedState, now: float, settings: OperatorSettings) -> 
     if decision is None:
         decision = deploy.deploy(view)
         if view.mistake is None:
-            notes = (*_announce(asked_of), *decision.notes) if asked else decision.notes
-            decision = replace(decision, actions=(*decision.actions, *asked), notes=notes)
+            notes = (*_announce(edited), *decision.notes) if dry_runs else decision.notes
+            decision = replace(decision, actions=(*decision.actions, *dry_runs), notes=notes)
     return _with_deadline(decision, view)
 
 
@@ -184,16 +184,16 @@ def _invalid(
     if not states or is_suspended(observed.job.spec):
         return _fail_until_edited(observed, previous, reason, message, now)
     phase = "Running" if states == {"running"} else "Starting"
-    mistake = said = reason, message
+    mistake = why = reason, message
     deadline = read_seconds(observed.job.spec, "activeDeadlineSeconds")
     until = state.start_time + deadline if deadline and state.start_time else None
     if until is not None and now >= until:  # it can be read, and what runs is to end then
-        phase, said = "Failed", ("DeadlineExceeded", TOO_LONG.format(deadline))
+        phase, why = "Failed", ("DeadlineExceeded", TOO_LONG.format(deadline))
         state, until = replace_state(state, completion_time=now), None
-    given = StatusInput(phase, *said, state, pods=pods, mistake=mistake)
+    given = StatusInput(phase, *why, state, pods=pods, mistake=mistake)
     return Decision(
         status=write_status(given, observed, previous, now),
-        notes=_event_once(previous, *said),
+        notes=_event_once(previous, *why),
         wake_at=until,
         why=reason,
     )

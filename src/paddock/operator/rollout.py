@@ -113,8 +113,8 @@ def rollout_state(found: Deployment, pods: Sequence[Pod]) -> RolloutState:
     for pod in pods:
         if why := waits_for(pod):
             hint = IMAGE_HINT if why.startswith(OF_IMAGE) else ""
-            said = f"pod {pod.metadata.name} on {pod.spec.nodeName or 'no node'}: {why}"
-            return RolloutState(why=said, is_final=why.startswith(BACKING_OFF), hint=hint)
+            text = f"pod {pod.metadata.name} on {pod.spec.nodeName or 'no node'}: {why}"
+            return RolloutState(why=text, is_final=why.startswith(BACKING_OFF), hint=hint)
     for condition in status.conditions or ():
         if condition.type == "ReplicaFailure" and condition.status == "True":
             return RolloutState(why=f"{condition.reason}: {condition.message}")

@@ -313,8 +313,8 @@ def _gang_scheduled(given: StatusInput, before: ConditionValue | None) -> Condit
 
 
 def _running(given: StatusInput, before: ConditionValue | None) -> ConditionValue | None:
-    is_told_elsewhere = given.is_at_rest or given.phase in TERMINAL
-    message = "" if is_told_elsewhere else given.message
+    is_shown_elsewhere = given.is_at_rest or given.phase in TERMINAL
+    message = "" if is_shown_elsewhere else given.message
     return given.phase == "Running", given.reason or given.phase, message
 
 
@@ -342,7 +342,7 @@ def _ended(phase: str) -> ConditionRule:
     return rule
 
 
-# The table above: what each says of a picture, and of what it said before; None: it is not there.
+# The table above: what each is for a StatusInput and its value before; None: it is not there.
 CONDITIONS: Mapping[str, ConditionRule] = {
     "Valid": _valid,
     "PodsCreated": _pods_created,
@@ -363,10 +363,10 @@ def _write_conditions(
     for type_ in sorted({*CONDITIONS, *(c.type for c in previous.conditions)}):
         old = previous.condition(type_)
         before = (old.status, old.reason, old.message) if old is not None else None
-        said = CONDITIONS[type_](given, before) if type_ in CONDITIONS else before
-        if said is None:
+        value = CONDITIONS[type_](given, before) if type_ in CONDITIONS else before
+        if value is None:
             continue
-        status, reason, message = said
+        status, reason, message = value
         is_same = old is not None and old.status == status
         entry: dict[str, object] = {
             "type": type_,

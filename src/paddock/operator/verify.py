@@ -73,7 +73,7 @@ async def check_operator(
     except asyncio.TimeoutError:
         problems.append(f"nobody renewed lease {namespace}/{lease} for {LEADER_SECONDS_MAX:g} s")
         living = await _renewals(client) - others
-        hint = hint or "; or ".join(said for said, _ in sorted(living))
+        hint = hint or "; or ".join(holder for holder, _ in sorted(living))
         hint = hint or f"kubectl -n {namespace} get pods, and the logs of the operator's"
     if problems:
         raise PaddockError("; ".join(problems), hint=hint, exit_code=1)

@@ -91,14 +91,14 @@ def checked(install: Install) -> Install:
 def objects(install: Install) -> list[Tree]:
     """Everything but the definition, in the order it is to be made."""
     namespace, leader = install.namespace, "paddle-leader-election-role"
-    asked = {*install.gangs, install.scheduling}
+    requested = {*install.gangs, install.scheduling}
     manager = ("ClusterRole", "paddle-manager-role")
     return [
         _own_namespace(install),
         _object("v1", "ServiceAccount", ACCOUNT, namespace),
         {**_object(RBAC, *manager), "rules": rules(MANAGER)},
         *_bindings(install, manager, "paddle-manager-rolebinding"),
-        *(found for name in GANGS if name in asked for found in gang_rights(install, name)),
+        *(found for name in GANGS if name in requested for found in gang_rights(install, name)),
         {**_object(RBAC, "Role", leader, namespace), "rules": rules(LEADER)},
         _binding("RoleBinding", f"{leader}binding", namespace, ("Role", leader), namespace),
         *_user_roles(),

@@ -8,7 +8,7 @@ them. Pure.
 | Kueue        | none                          | at once; it holds them   | group label, count |
 | Kueue, elastic | none                        | at once; each by itself  | queue label |
 
-Volcano's phase is asked for the first pods of an attempt only: of a gang that runs and is short of
+Volcano's phase counts for the first pods of an attempt only: of a gang that runs and is short of
 a pod it says Unknown until that pod is there.
 
 Kueue: by the label kueue.x-k8s.io/queue-name on the job. A group is one attempt: it is over for
@@ -79,8 +79,8 @@ def gang_of(job: PaddleJob, spec: JobSpec, attempt: int, settings: OperatorSetti
     """The gang of one attempt."""
     meta = job.metadata
     if meta.label(names.KUEUE_QUEUE):
-        asked = (names.KUEUE_QUEUE, names.KUEUE_PRIORITY)
-        labels = {name: meta.label(name) for name in asked if meta.label(name)}
+        copied = (names.KUEUE_QUEUE, names.KUEUE_PRIORITY)
+        labels = {name: meta.label(name) for name in copied if meta.label(name)}
         if spec.is_elastic:  # a group has one size, and none of its pods comes again
             return Gang(labels=labels)
         labels[names.KUEUE_GROUP] = f"{meta.name}-{meta.uid[:8]}-{attempt}"[-63:].lstrip("-")
