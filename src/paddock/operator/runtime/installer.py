@@ -85,7 +85,7 @@ class InstallError(PaddockError):
 
 
 class Installer:
-    """Works on one cluster. report: called with one line a step; wait: with the next thing to come."""
+    """Works on one cluster. report gets a line for each step, wait the step that it waits for."""
 
     def __init__(
         self,
