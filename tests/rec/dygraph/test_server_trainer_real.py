@@ -25,6 +25,7 @@ with warnings.catch_warnings():
 from paddock.rec.dygraph import server_trainer
 from paddock.rec.dygraph.learner import load_model
 from paddock.rec.dygraph.paddle_patches import as_in_paddle_2
+from paddock.rec.models import paddle_private as private
 
 pytestmark = pytest.mark.real
 
@@ -188,7 +189,7 @@ def test_another_life_goes_on_in_the_schedule(folder: Path) -> None:
         learn(folder, client)
         place = WorkerRank(0, 1, 1)
         again: Any = load_model(run_of(folder), client, place).learner
-        assert again.optimizer._learning_rate.last_epoch == STEPS
+        assert private.rate_of(again.optimizer).last_epoch == STEPS
         assert np.isclose(again.optimizer.get_lr(), 0.01 * 0.7**STEPS)
 
 

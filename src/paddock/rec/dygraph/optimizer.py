@@ -24,6 +24,7 @@ import numpy as np
 from paddock.errors import Problem, UsageError
 from paddock.ps.optimizers.paddle_rules import rate_with_correction
 from paddock.ps.spec import OptimizerSpec
+from paddock.rec.models import paddle_private as private
 
 CLIPS = ("ClipGradByGlobalNorm", "ClipGradByNorm", "ClipGradByValue")
 
@@ -70,14 +71,13 @@ class AdamCorrection:
 
 def rules_of(optimizer: Any) -> OptimizerRules:
     """The rules of an optimizer. Raises UsageError naming what the servers cannot do."""
-    # paddlepaddle 3.3.1, python/paddle/optimizer/*.py: attributes, as there are no getters.
-    kind, listed = type(optimizer).__name__, optimizer._parameter_list
+    kind, listed = type(optimizer).__name__, private.parameters_of(optimizer)
     problems = [
-        Problem(f"{kind}: {what} has no equal on the servers", "leave it out, or train alone")
-        for name, what in (("_amsgrad", "amsgrad"), ("_lr_ratio", "lr_ratio"))
-        if getattr(optimizer, name, None)
+        Problem(f"{kind}: {name} has no equal on the servers", "leave it out, or train alone")
+        for name in ("amsgrad", "lr_ratio")
+        if private.setting_or_none(optimizer, name)
     ]
-    clip = getattr(optimizer, "_grad_clip", None)
+    clip = private.setting_or_none(optimizer, "grad_clip")
     if clip is not None and type(clip).__name__ not in CLIPS:
         problems.append(Problem(f"{kind}: {type(clip).__name__}", "one of " + ", ".join(CLIPS)))
     if not listed or isinstance(listed[0], dict):
@@ -113,7 +113,7 @@ def clip_gradients(grads: list[Any], clip: Any) -> None:
 
 def base_rate(optimizer: Any) -> float:
     """The rate that tables are declared with: of a scheduler its first."""
-    lr = optimizer._learning_rate
+    lr = private.rate_of(optimizer)
     return float(lr.base_lr if callable(lr) else lr)
 
 
@@ -123,8 +123,8 @@ def decay_of(parameter: Any, optimizer: Any) -> tuple[float, float]:
     regularizer = own or getattr(optimizer, "regularization", None)
     if regularizer is None:
         # Momentum takes L2Decay into its kernel.
-        return 0.0, float(getattr(optimizer, "_regularization_coeff", 0.0) or 0.0)
-    coefficient = float(regularizer._coeff)
+        return 0.0, float(private.setting_or_none(optimizer, "regularization_coeff") or 0.0)
+    coefficient = private.coefficient_of(regularizer)
     return (coefficient, 0.0) if "L1" in type(regularizer).__name__ else (0.0, coefficient)
 
 
@@ -138,7 +138,7 @@ def own_rule(spec: OptimizerSpec, parameter: Any, optimizer: Any) -> OptimizerSp
     times = times_of(parameter)
     l1, l2 = decay_of(parameter, optimizer)
     if spec.name == "adamw":
-        decays = optimizer._apply_decay_param_fun
+        decays = private.setting(optimizer, "apply_decay_param_fun")
         kept = decays is None or decays(parameter.name)
         options = {**spec.options, "weight_decay": spec.options["weight_decay"] * kept}
         return replace(spec, lr=spec.lr * times, options=options)
@@ -151,30 +151,26 @@ def _sgd(optimizer: Any, lr: float) -> OptimizerRules:
 
 
 def _momentum(optimizer: Any, lr: float) -> OptimizerRules:
-    momentum = float(optimizer._momentum)
-    if not momentum:
+    options = private.numbers(optimizer, "momentum")
+    if not options["momentum"]:
         return _sgd(optimizer, lr)
-    name = "nesterov" if optimizer._use_nesterov else "momentum"
-    spec = OptimizerSpec(name, lr, {"momentum": momentum})
+    name = "nesterov" if private.setting(optimizer, "use_nesterov") else "momentum"
+    spec = OptimizerSpec(name, lr, options)
     return OptimizerRules(spec, spec, moves_idle=True)
 
 
 def _adam(optimizer: Any, lr: float) -> OptimizerRules:
-    beta1, beta2 = float(optimizer._beta1), float(optimizer._beta2)
-    options = {"beta1": beta1, "beta2": beta2, "epsilon": float(optimizer._epsilon)}
+    options = private.numbers(optimizer, "beta1", "beta2", "epsilon")
 
     rows = OptimizerSpec("adam_told", lr, options)
     dense = OptimizerSpec("paddle_adam", lr, options)
-    return OptimizerRules(dense, rows, not optimizer._lazy_mode, AdamCorrection(beta1, beta2))
+    is_eager = not private.setting(optimizer, "lazy_mode")
+    correction = AdamCorrection(options["beta1"], options["beta2"])
+    return OptimizerRules(dense, rows, is_eager, correction)
 
 
 def _adamw(optimizer: Any, lr: float) -> OptimizerRules:
-    options = {
-        "beta1": float(optimizer._beta1),
-        "beta2": float(optimizer._beta2),
-        "epsilon": float(optimizer._epsilon),
-        "weight_decay": float(optimizer._weight_decay),
-    }
+    options = private.numbers(optimizer, "beta1", "beta2", "epsilon", "weight_decay")
     spec = OptimizerSpec("adamw", lr, options)
     # Alone its sparse gradients are an error; here rows have their own.
     return OptimizerRules(spec, spec)
@@ -182,7 +178,7 @@ def _adamw(optimizer: Any, lr: float) -> OptimizerRules:
 
 def _adagrad(optimizer: Any, lr: float) -> OptimizerRules:
     options = {
-        "epsilon": float(optimizer._epsilon),
+        **private.numbers(optimizer, "epsilon"),
         "initial": float(optimizer.initial_accumulator_value),
     }
     spec = OptimizerSpec("adagrad", lr, options)
@@ -190,13 +186,9 @@ def _adagrad(optimizer: Any, lr: float) -> OptimizerRules:
 
 
 def _rmsprop(optimizer: Any, lr: float) -> OptimizerRules:
-    if optimizer._centered:
+    if private.setting(optimizer, "centered"):
         raise UsageError("RMSProp: centered has no equal on the servers", hint="centered=False")
-    options = {
-        "rho": float(optimizer._rho),
-        "epsilon": float(optimizer._epsilon),
-        "momentum": float(optimizer._momentum),
-    }
+    options = private.numbers(optimizer, "rho", "epsilon", "momentum")
     spec = OptimizerSpec("paddle_rmsprop", lr, options)
     return OptimizerRules(spec, spec, moves_idle=True)
 

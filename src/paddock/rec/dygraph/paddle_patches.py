@@ -30,6 +30,7 @@ from paddle import nn
 from paddle.nn import functional, initializer
 
 from paddock.errors import UsageError
+from paddock.rec.models import paddle_private as private
 
 OPERATORS = (
     "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "rpow",
@@ -75,7 +76,7 @@ def within_its_rows(optimizer: Any) -> Iterator[None]:
     Source: paddlepaddle 3.3.1 on a CPU; phi/kernels/funcs/adam_functors.h, SparseAdamFunctor.
     """
     own = functional.embedding
-    if type(optimizer).__name__ == "Adam" and not optimizer._lazy_mode:
+    if type(optimizer).__name__ == "Adam" and not private.setting(optimizer, "lazy_mode"):
         functional.embedding = _asking_for_the_last(own)
     try:
         yield

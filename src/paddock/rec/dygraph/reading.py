@@ -22,6 +22,7 @@ from paddle.io.dataloader.collate import default_collate_fn
 from paddock.errors import PaddockError, UsageError
 from paddock.rec.dygraph.folder import DygraphFolder, list_files, user_code
 from paddock.rec.learner import SourceBatch, WorkerRank
+from paddock.rec.models import paddle_private as private
 from paddock.rec.settings import Reading
 
 
@@ -78,7 +79,7 @@ class Batches:
         reading = self._reading
         dataset = self._folder.dataset(reading.reader, share.files)
         options: dict[str, Any] = {
-            "places": paddle.framework._current_expected_place(),
+            "places": private.current_place(paddle),
             "num_workers": reading.loader_processes,
         }
         if isinstance(dataset, io.IterableDataset):

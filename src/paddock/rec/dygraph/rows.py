@@ -18,6 +18,7 @@ from paddock.errors import PaddockError
 from paddock.ps import Client, SparseSpec
 from paddock.ps.adapters.rows import EmbeddingTable
 from paddock.ps.paddle import PADDLE
+from paddock.rec.models import paddle_private as private
 
 # Rows set or pulled at once where a whole table moves.
 BLOCK_ROWS = 1 << 16
@@ -83,8 +84,8 @@ class ServerEmbedding:
 
     def take_over(self, layer: paddle.nn.Embedding) -> None:
         """Have this layer look up here."""
-        del layer._parameters["weight"]
-        layer.forward = partial(self._forward, layer._padding_idx)
+        del private.own_parameters(layer)["weight"]
+        layer.forward = partial(self._forward, private.padding_of(layer))
 
     def _forward(self, padding: int | None, x: Any) -> Any:
         ids = PADDLE.array(x).reshape(-1).astype(np.int64)

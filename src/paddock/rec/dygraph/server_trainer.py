@@ -38,6 +38,7 @@ from paddock.rec.dygraph.optimizer import (
 )
 from paddock.rec.dygraph.paddle_patches import as_served
 from paddock.rec.dygraph.rows import Floats, IdPredictor, PullCache, ServerEmbedding
+from paddock.rec.models import paddle_private as private
 
 IDLE_MAX = 1 << 24
 WORTH_SAYING = 1 << 20
@@ -88,7 +89,7 @@ class ServerTrainer:
         self._is_behind = False
         self._keys = list(model.state_dict())
         self._begin_count()
-        learned = {id(one) for one in optimizer._parameter_list if not one.stop_gradient}
+        learned = {id(one) for one in private.parameters_of(optimizer) if not one.stop_gradient}
         sparse = _sparse_layers(model, learned)
         _say_whole(model, learned, say)
         self._kept = [
@@ -113,7 +114,7 @@ class ServerTrainer:
         """Steps of the job so far, for rules whose correction the trainers know, and those of
         their schedule, which goes on where it was.
         """
-        lr = self.optimizer._learning_rate
+        lr = private.rate_of(self.optimizer)
         # ReduceOnPlateau goes by what it was shown.
         self._schedule = lr if callable(lr) and not isinstance(lr, ReduceOnPlateau) else None
         if self.rules.correction is None and self._schedule is None:
@@ -169,12 +170,12 @@ class ServerTrainer:
             )
         if is_kept:
             for layer in layers:
-                layer._sparse = False
+                private.make_dense(layer)
         return is_kept
 
     def _table(self, name: str, layers: list[nn.Embedding]) -> ServerEmbedding:
         weight = layers[0].weight
-        if layers[0]._max_norm is not None:
+        if private.max_norm_of(layers[0]) is not None:
             raise UsageError(f"embedding {name!r}: max_norm has no equal on the servers")
         keys = [key for key, one in self.model.state_dict().items() if one is weight]
         keys = keys or [f"{name}.weight"]
@@ -188,7 +189,7 @@ class ServerTrainer:
         table.rows.rate = self._rate(times_of(weight), is_sparse=True)
         for layer in layers:
             table.take_over(layer)
-        listed = self.optimizer._parameter_list
+        listed = private.parameters_of(self.optimizer)
         listed[:] = [one for one in listed if one is not weight]
         return table
 
@@ -207,7 +208,7 @@ class ServerTrainer:
         own = [one for _, one in self.model.named_parameters() if id(one) in learned]
         known = {id(one) for one in own}
         # Those of layers in plain lists are the optimizer's alone.
-        own += [one for one in self.optimizer._parameter_list if id(one) in learned - known]
+        own += [one for one in private.parameters_of(self.optimizer) if id(one) in learned - known]
         for parameter in own:
             if parameter.dtype != paddle.float32:
                 raise UsageError(
@@ -233,10 +234,13 @@ class ServerTrainer:
         found = {
             id(one): one
             for layer in self.model.sublayers(include_self=True)
-            for name, one in [*layer._buffers.items(), *layer._parameters.items()]
+            for name, one in [
+                *private.own_buffers(layer).items(),
+                *private.own_parameters(layer).items(),
+            ]
             if one is not None
             and one.dtype == paddle.float32
-            and (name in ("_mean", "_variance") or name in layer._buffers)
+            and (name in ("_mean", "_variance") or name in private.own_buffers(layer))
             and one.stop_gradient
         }
         if not found:
@@ -246,7 +250,7 @@ class ServerTrainer:
 
     def _rate(self, times: float, *, is_sparse: bool) -> Callable[[float | None], float] | None:
         """The rate that a table is told before a push; None where its spec's stays."""
-        lr = self.optimizer._learning_rate
+        lr = private.rate_of(self.optimizer)
         correction = self.rules.correction if is_sparse else None
         if not callable(lr) and correction is None:
             return None
@@ -391,7 +395,11 @@ class ServerTrainer:
 def _say_whole(model: nn.Layer, learned: set[int], say: Callable[[str], None]) -> None:
     """A large table whose gradients are dense: a step carries all of it, both ways."""
     for name, layer in model.named_sublayers():
-        if not isinstance(layer, nn.Embedding) or layer._sparse or id(layer.weight) not in learned:
+        if (
+            not isinstance(layer, nn.Embedding)
+            or private.is_sparse(layer)
+            or id(layer.weight) not in learned
+        ):
             continue
         size = int(np.prod(layer.weight.shape))
         if size >= WORTH_SAYING:
@@ -410,11 +418,15 @@ def _sparse_layers(model: nn.Layer, learned: set[int]) -> dict[str, list[nn.Embe
     """The sparse embeddings that learn: the first layer's name -> all layers of one weight."""
     found: dict[int, tuple[str, list[nn.Embedding]]] = {}
     for name, layer in model.named_sublayers(include_self=True):
-        if isinstance(layer, nn.Embedding) and layer._sparse and id(layer.weight) in learned:
+        if (
+            isinstance(layer, nn.Embedding)
+            and private.is_sparse(layer)
+            and id(layer.weight) in learned
+        ):
             found.setdefault(id(layer.weight), (name, []))[1].append(layer)
     owners: dict[int, int] = {}
     for layer in model.sublayers(include_self=True):
-        for one in layer._parameters.values():
+        for one in private.own_parameters(layer).values():
             if one is not None:
                 owners[id(one)] = owners.get(id(one), 0) + 1
     # A weight that another layer shares, such as an output layer's, is used by it.

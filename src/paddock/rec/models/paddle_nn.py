@@ -15,6 +15,7 @@ from paddle.utils import dlpack
 
 from paddock.ps import paddle as ps_paddle
 from paddock.ps.spec import OptimizerSpec, SparseSpec
+from paddock.rec.models import paddle_private as private
 from paddock.rec.models.net import Layer, Net
 from paddock.rec.pickles import read_arrays
 
@@ -31,8 +32,7 @@ class PaddleNet(Net):
         super().__init__(client, rule, seed)
         paddle.set_device(device)
         paddle.seed(seed)
-        # 3.3, base/core.py: it has no public name.
-        paddle.base.core.set_num_threads(threads)
+        private.set_threads(paddle, threads)
         self.device = device
         self.root = nn.Layer()
 
@@ -109,7 +109,7 @@ class PaddleNet(Net):
         """Of the layer's parts: the layer itself warns at every call in training."""
         layer = self._batch_norm(channels)
         self._keep(name, layer)
-        parts = layer._mean, layer._variance, layer.weight, layer.bias
+        parts = *private.statistics_of(layer), layer.weight, layer.bias
         return lambda x: functional.batch_norm(x, *parts, training=self.root.training)
 
     def _batch_norm(self, channels: int) -> nn.Layer:
