@@ -16,9 +16,8 @@ from reference_pages.paddlejob import reference_text
 
 from paddock import __version__
 from paddock.errors import UsageError
-from paddock.operator.manifests.__main__ import main
+from paddock.operator.manifests.__main__ import files, main
 from paddock.operator.manifests.crd import crd_text
-from paddock.operator.manifests.files import files
 from paddock.operator.manifests.install import Install, manifests_text
 from paddock.operator.manifests.permissions import EDIT, GANGS, LEADER, MANAGER, VIEW
 from paddock.operator.options import read_options

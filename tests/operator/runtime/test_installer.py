@@ -21,8 +21,8 @@ from paddock.kube.client import (
     VOLCANO_GROUPS,
     KubeError,
 )
-from paddock.operator.manifests.admission import POLICY
 from paddock.operator.manifests.install import DEPLOYMENT, IMAGE, LABELS, NAMESPACE, Install
+from paddock.operator.manifests.permissions import POLICY
 from paddock.operator.names import LEASE
 from paddock.operator.rollout import DEFINITIONS, DEPLOYMENTS, KINDS, POLICIES
 from paddock.operator.runtime.installer import Installer, InstallError

@@ -5,8 +5,6 @@
 crd            the definition, from the table of schema.py
 rules          its CEL rules
 install        namespace, Deployment, Service, bindings
-permissions    RBAC rules of the operator and of users
-admission      the admission policy of the operator's account
-files          every generated file of deploy/
-__main__       writes them
+permissions    RBAC rules of the operator and of users, admission policy of its account
+__main__       every generated file of deploy/, and the command that writes them
 """

@@ -1,4 +1,4 @@
-"""Writes the files: ``--write deploy``."""
+"""Writes the generated files of deploy/: ``--write deploy``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,80 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.errors import EXIT_USAGE
-from paddock.operator.manifests.files import files
+from paddock.operator.manifests.crd import HEAD, Tree, crd_text, to_yaml
+from paddock.operator.manifests.install import (
+    REPOSITORY,
+    Install,
+    gang_rights,
+    manifests_text,
+    metrics_policy,
+    operator_policy,
+    service_monitor,
+)
+from paddock.operator.manifests.permissions import (
+    EDIT,
+    GANGS,
+    LEADER,
+    MANAGER,
+    VIEW,
+    policy_rules,
+    rules,
+)
+from paddock.operator.names import NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+CHART = "helm/paddock-operator"
 USAGE = "usage: python -m paddock.operator.manifests [--write DIR]\n"
+
+IMAGES_NOTE = f"""\
+# In a kustomization of your own, beside this folder among its resources:
+#   images: [{{name: {REPOSITORY}, newName: registry.example/paddock-operator}}]
+"""
+
+
+METRICS_NOTE = """\
+# Pods of the namespace monitoring may connect to /metrics, and no others. Name yours.
+"""
+
+
+def files() -> dict[str, str]:
+    """Path below deploy/ -> content."""
+    return {
+        "v1/crd.yaml": crd_text(),
+        "v1/operator.yaml": manifests_text(Install(has_policy=False)),
+        # A file of its own: servers before 1.30 do not know the kind.
+        "v1/policy.yaml": HEAD + to_yaml(*operator_policy(NAMESPACE)),
+        "v1beta1/crd.yaml": crd_text("v1beta1"),
+        # No ending: kubectl apply -f deploy/v1/ would take a kustomization.yaml for an object.
+        "v1/Kustomization": _kustomization("crd.yaml", "operator.yaml", "policy.yaml"),
+        "kustomize/base/kustomization.yaml": _kustomization("../../v1") + IMAGES_NOTE,
+        **{f"gangs/{name}.yaml": HEAD + to_yaml(*gang_rights(Install(), name)) for name in GANGS},
+        "prometheus/networkpolicy.yaml": HEAD
+        + METRICS_NOTE
+        + to_yaml(metrics_policy(NAMESPACE, ("monitoring",))),
+        "prometheus/servicemonitor.yaml": HEAD + to_yaml(service_monitor(NAMESPACE)),
+        # The rest of the chart is written by hand.
+        f"{CHART}/files/crd.yaml": crd_text(),
+        f"{CHART}/files/rules.yaml": HEAD + to_yaml(_rules()),
+        f"{CHART}/files/policy.yaml": HEAD + to_yaml(policy_rules()),
+    }
+
+
+def _kustomization(*resources: str) -> str:
+    found: Tree = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": list(resources),
+    }
+    return HEAD + to_yaml(found)
+
+
+def _rules() -> Tree:
+    """The roles' rules, for the chart's templates."""
+    roles = {"manager": MANAGER, "leader": LEADER, "view": VIEW, "edit": EDIT, **GANGS}
+    return {name: rules(grants) for name, grants in roles.items()}
 
 
 def main(argv: Sequence[str]) -> int:

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from paddock import __version__
 from paddock.errors import Problem, UsageError
 from paddock.operator.decision import SCHEDULERS
-from paddock.operator.manifests.admission import policy
 from paddock.operator.manifests.crd import HEAD, Tree, crd_text, to_yaml
-from paddock.operator.manifests.permissions import EDIT, GANGS, LEADER, MANAGER, VIEW, rules
+from paddock.operator.manifests.permissions import EDIT, GANGS, LEADER, MANAGER, VIEW, policy, rules
 from paddock.operator.names import NAMESPACE
 from paddock.operator.schema import LABEL, NAME_MAX
 
@@ -53,7 +52,7 @@ class Install:
 
     gangs: gang schedulers to whose PodGroups it has a right, that of scheduling apart.
     metrics_from: namespaces whose pods alone may connect to /metrics, () for all.
-    has_policy: with the rules of admission.py, for Kubernetes 1.30 and newer.
+    has_policy: with the admission policy of permissions.py, for Kubernetes 1.30 and newer.
     """
 
     namespace: str = NAMESPACE
