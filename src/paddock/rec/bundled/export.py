@@ -39,7 +39,7 @@ def export_model(net: Net, name: str, run: TrainingRun, directory: str) -> None:
 
 
 def is_export(directory: str) -> bool:
-    """Whether export_model wrote it."""
+    """export_model() wrote the directory."""
     return any(Path(directory, name).is_file() for name in FILES.values())
 
 

@@ -100,7 +100,7 @@ class BundledLearner:
         return self._counted(output, math.nan if output.loss is None else float(output.loss))
 
     def scores(self, batch: Batch) -> NDArray[np.float32]:
-        """Of a batch, with or without labels; no metric is updated."""
+        """The scores of a batch: (examples,) or (examples, classes) float32."""
         with self.net.evaluating():
             return self.net.framework.array(self.model.forward(batch).scores)
 
@@ -142,7 +142,7 @@ class BundledLearner:
         self.refresh()
 
     def export(self, directory: str) -> None:
-        """What a plain program of the framework loads; the first worker writes it."""
+        """The first worker writes what a plain program of the framework loads."""
         if self.place.worker == 0:
             export_model(self.net, self._name, self.run, directory)
 

@@ -65,7 +65,7 @@ class LocalTables:
     # ---------------------------------------------------------------------------------- batches
 
     def pull(self, table: str, keys: Keys) -> Floats:
-        """Rows of keys of any shape."""
+        """The rows. keys: int64 of any shape -> (*shape, dim) float32."""
         keys = np.asarray(keys, np.int64)
         found = self._sparse[table]
         out = np.empty((keys.size, found.spec.dim), np.float32)
@@ -81,7 +81,7 @@ class LocalTables:
         shows: Floats | None = None,
         clicks: Floats | None = None,
     ) -> None:
-        """One step of the optimizer for these rows. keys: distinct."""
+        """The optimizer steps for rows. keys: (n,) int64, distinct; grads: (n, dim) float32."""
         self._lsn += 1
         self._sparse[table].push(
             keys, grads, lr=self._rate(table), now=time.time(), lsn=self._lsn,
@@ -89,25 +89,25 @@ class LocalTables:
         )  # fmt: skip
 
     def pull_dense(self, table: str, out: Floats | None = None) -> Floats:
-        """The vector."""
+        """The dense vector. out, or a new one -> (size,) float32."""
         found = self._dense[table]
         out = np.empty(found.spec.size, np.float32) if out is None else out
         found.pull(0, out)
         return out
 
     def push_dense(self, table: str, grads: Floats, *, used: Sequence[bool] | None = None) -> None:
-        """One step of the optimizer for the parts that are used. grads may be overwritten."""
+        """The optimizer steps for the used parts. grads: (size,) float32, may be overwritten."""
         found = self._dense[table]
         for start, stop in found.spec.runs(used):
             found.push(start, grads[start:stop], lr=self._rate(table))
 
     def set(self, table: str, keys: Keys, values: Floats) -> None:
-        """Gives distinct rows these weights."""
+        """Rows get these weights. keys: (n,) int64, distinct; values: (n, dim) float32."""
         self._lsn += 1
         self._sparse[table].set(keys, values, now=time.time(), lsn=self._lsn)
 
     def set_dense(self, table: str, values: Floats) -> None:
-        """Gives the vector these values."""
+        """The dense vector gets these values. values: (size,) float32."""
         self._dense[table].set(0, values)
 
     def set_lr(self, table: str, lr: float) -> None:
@@ -119,7 +119,7 @@ class LocalTables:
         self.steps += 1
 
     def barrier(self, name: str = "all") -> None:
-        """Nobody is waited for: copies of a model begin with the same values."""
+        """This worker waits for no other: copies of a model begin with the same values."""
 
     def _rate(self, table: str) -> float:
         spec = self._specs()[table]

@@ -2,7 +2,6 @@
 
 v01         config.yaml of 0.1: `train:` and `evaluate:`
 v18         config.yaml of 1.8: lists of runners, phases and datasets
-model_base  the class ModelBase that a user's Model builds on, and other names of paddlerec.core
-hooks       a user's Model behind the hooks of a DygraphModel
-loader      loads the folder of such a Model
+model_base  ModelBase, which a user's Model builds on, and other names of paddlerec.core
+hooks       loads a user's Model, behind the hooks of a DygraphModel
 """

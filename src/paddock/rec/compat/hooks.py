@@ -42,7 +42,7 @@ Inputs = Mapping[str, Any]
 
 
 class AttributeLayer(nn.Layer):  # type: ignore[misc]  # Paddle has no types.
-    """What the attributes of a Model hold."""
+    """The layers and parameters that a Model's attributes hold."""
 
     def __init__(self, model: ModelBase) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class HookedModel:
     def train_forward(
         self, net: AttributeLayer, metrics: object, batch: Inputs, config: object
     ) -> tuple[Any, list[Any], dict[str, Any]]:
-        """One batch: loss, metrics, what is printed."""
+        """The model computes a batch: loss, metrics, what is printed."""
         self._run(self._user, batch, is_infer=False)
         cost = self._user.get_avg_cost()
         if not isinstance(cost, paddle.Tensor):
@@ -127,7 +127,7 @@ class HookedModel:
     def infer_forward(
         self, net: AttributeLayer, metrics: object, batch: Inputs, config: object
     ) -> tuple[list[Any], dict[str, Any]]:
-        """One batch, judged only."""
+        """The model judges a batch: metrics, what is printed."""
         self._run(self._user, batch, is_infer=True)
         printed = self._taken(self._user.get_infer_results())
         return list(self._objects.values()), printed
@@ -191,7 +191,7 @@ class HookedModel:
 
 
 def _scores(score: Any) -> Any:
-    """Of two classes the second one's, of one column that."""
+    """Scores as metrics take them: of two classes the second's; (n,) of one column."""
     if score.ndim == 2 and score.shape[1] <= 2:
         return score[:, -1]
     return score

@@ -1,4 +1,4 @@
-"""What a user's `class Model(ModelBase)` builds on, in dygraph form; and the other old names.
+"""ModelBase, which a user's `class Model` builds on, in dygraph form; and the other old names.
 
 As in PaddleRec 1.8.5 (core/model.py), with tensors of one batch where that had variables of a
 program: layers are made once, in `_init_hyper_parameters` (or where net() finds none yet), and
@@ -56,15 +56,15 @@ class ModelBase:
         """The user's: compute, and set _cost and _metrics, or _infer_results."""
 
     def train_net(self) -> None:
-        """Of models that have one; else net()."""
+        """The user's, in models that have one; else net()."""
         self._data_var = self.input_data(is_infer=False)
         _call(self.net, self._data_var, is_infer=False)
 
     def infer_net(self) -> None:
-        """Of models that have one; else net() with is_infer."""
+        """The user's, in models that have one; else net() with is_infer."""
 
     def run(self, inputs: Mapping[str, Any], *, is_infer: bool) -> None:
-        """One batch through the user's hooks."""
+        """The user's hooks compute one batch."""
         self._take(inputs)
         if not is_infer:
             self._cost = None
@@ -77,7 +77,7 @@ class ModelBase:
             self.infer_net()
 
     def get_inputs(self) -> list[Any]:
-        """Those of the batch."""
+        """The tensors of the batch."""
         return self._data_var
 
     def get_avg_cost(self) -> Any:

@@ -213,7 +213,7 @@ def _runner(lists: _Lists, runner: str, source: str, before: list[Draft]) -> lis
 
 
 def _places(said: Settings, judges: bool, before: list[Draft]) -> None:
-    """Where checkpoints are, by what the runner does."""
+    """The settings get the checkpoints' directories, by what the runner does."""
     model = said.pop("model_path", Given(None, ""))
     steps = said.pop("step_directory", None)
     if judges:

@@ -29,7 +29,7 @@ ROLES = ("MASTER", "WORKER")
 
 @dataclass(frozen=True)
 class RecArgs:
-    """What a command line says. options: key and value of each -o, in order."""
+    """The arguments of `paddock rec`. options: key and value of each -o, in order."""
 
     model: str = ""
     backend: str = ""

@@ -1,7 +1,8 @@
 """backend.yaml, below `engine:` (2020-05) or flat (1.8.5), or a site's name -> Cluster. Pure.
 
-`paddock submit` reads such a file, too; here is what of it concerns the numbers and the pods, so
-that the command which is run says them. docs/reference/sites.md.
+`paddock submit` reads such a file, too; here are its keys for the numbers and the pods, so that the
+command which is run says them (docs/reference/sites.md). choose_engine() and choose_cluster(): where
+a recipe runs, and how many of what, by config.yaml, backend.yaml and -o together.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ OF_PODS = ("cluster.image", "cluster.memory", "cluster.storage", "cluster.cpus",
 
 
 def is_file(text: str) -> bool:
-    """Whether -b names a file rather than a site.
+    """-b names a file rather than a site.
 
     >>> is_file("backend.yaml"), is_file("backend.yaml,form=job"), is_file("slurm,partition=p")
     (True, True, False)
@@ -76,7 +77,7 @@ def is_file(text: str) -> bool:
 
 
 def read_backend(reader: KeyReader, path: str, extra: str) -> Settings:
-    """What a backend.yaml says, by field. extra: `key=value,...` behind its name."""
+    """The settings of a backend.yaml, by field. extra: `key=value,...` behind its name."""
     document = reader.document
     top = ("engine",) if isinstance(document.tree.get("engine"), dict) else ()
     for names in SECRETS:
@@ -121,7 +122,7 @@ def read_backend(reader: KeyReader, path: str, extra: str) -> Settings:
 
 
 def _drop_of_pods(reader: KeyReader, found: Settings, backend: str) -> None:
-    """What this backend cannot honour is told: the same file serves the cluster, too."""
+    """The reader warns of keys that this backend cannot honour: others read the same file."""
     for name in OF_PODS:
         if (given := found.pop(name, None)) is not None:
             key = next(key.name for key in (*SUBMIT, *TOP) if key.field == name)
@@ -163,7 +164,7 @@ COUNTS = ("cluster.servers", "cluster.workers")
 def choose_engine(
     drafts: Sequence[Draft], cluster: Settings, name: str
 ) -> tuple[EngineKind, str, list[Problem]]:
-    """Where all runs run, the file and line that say so, and what is wrong with that.
+    """The engine of all runs, the file and line that say so, and the problems with it.
 
     It is the largest that a run names: 1.8.5 has an engine for each. Without any, -b submits, and
     counts start servers here. name: of config.yaml.
@@ -192,7 +193,7 @@ def choose_engine(
 
 
 def is_collective(draft: Draft) -> bool:
-    """Whether a run averages gradients among its processes, and has no servers."""
+    """The run averages gradients among its processes, and has no servers."""
     said = {name: given.value for name, given in draft.settings.items()}
     if said.get("collective"):
         return True
@@ -218,7 +219,7 @@ def check_backend(
 
 
 def merge_counts(drafts: Sequence[Draft], cluster: Settings, engine: EngineKind) -> Settings:
-    """What is said of the cluster: by -o, then by backend.yaml, then by config.yaml.
+    """The settings of the cluster: by -o, then by backend.yaml, then by config.yaml.
 
     On this machine config.yaml goes before backend.yaml.
     """

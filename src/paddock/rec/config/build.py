@@ -26,13 +26,13 @@ class Draft:
 
 
 def default(settings: Settings, name: str, value: Any) -> None:
-    """What the form means where it says nothing; the file of a bundled model goes before it."""
+    """A form's default is set, unless the file or that of the bundled model has a value."""
     settings.setdefault(name, Given(value, DEFAULT))
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a Draft needs besides its settings. locate: a path of data as it is opened."""
+    """The facts of the folder that a Draft needs. locate: a path of data as it is opened."""
 
     contract: ModelKind
     directory: str
@@ -78,7 +78,7 @@ def build(draft: Draft, setting: RunContext, missing: Callable[[str, str], None]
 
 
 def _below(values: Mapping[str, Any], section: str, kind: Any) -> dict[str, Any]:
-    """What is said of the fields of a class."""
+    """The values of a class's fields, which have names below the section."""
     names = {each.name: f"{section}{each.name}" for each in fields(kind)}
     return {field: values[name] for field, name in names.items() if name in values}
 

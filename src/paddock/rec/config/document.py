@@ -44,7 +44,7 @@ class Document:
         return found
 
     def source(self, path: Path) -> str:
-        """Where a key stands, or the nearest key above it."""
+        """The file and line of a key, or of the nearest key above it."""
         while path and path not in self.where:
             path = path[:-1]
         return self.where.get(path, self.name)
@@ -123,7 +123,7 @@ class _Builder:
         return {name: self.item(key, value, path, name) for name, (key, value) in pairs}
 
     def item(self, begin: yaml.Node, node: yaml.Node, path: Path, name: str) -> Any:
-        """What stands at `name` below a path, where `begin` does."""
+        """The value at `name` below a path; its line is that of `begin`."""
         inner, known = (*path, name), self.document.where
         where = f"{self.document.name}:{begin.start_mark.line + 1}"
         if inner in known:

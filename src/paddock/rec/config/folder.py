@@ -1,4 +1,6 @@
-"""What a model's folder has: its contract; and which lines cannot run, by reading them only."""
+"""A model's folder, found and inspected: its kind, and lines that cannot run; nothing is imported.
+
+ResolveContext, find_config and find_workspace: where -m, a workspace and old package names lead."""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ class ModelFolder:
 
 
 def has_model(directory: str) -> bool:
-    """Whether a folder has a model of its own, of any kind."""
+    """The folder has a model of its own, of any kind."""
     names = (DYGRAPH, "model.py", "static_model.py")
     return any(os.path.isfile(os.path.join(directory, name)) for name in names)
 
@@ -70,7 +72,7 @@ def has_model(directory: str) -> bool:
 def inspect_folder(
     directory: str, file: str | None, world: ResolveContext, where: str, problems: list[Problem]
 ) -> ModelFolder | None:
-    """What the folder is; None, and problems, where it is none.
+    """The model's folder by its kind; None, and problems, where it is none.
 
     file: model.py as the configuration names it; None where the form has no key for it.
     """
@@ -256,7 +258,10 @@ CONFIG = "config.yaml"
 
 @dataclass(frozen=True)
 class ResolveContext:
-    """What files and names are looked up in. models: the directory of bundled models."""
+    """The directories and the environment that names are looked up in.
+
+    models: the directory of bundled models.
+    """
 
     cwd: str
     env: Mapping[str, str]
@@ -276,7 +281,7 @@ class ResolveContext:
         return None
 
     def is_bundled(self, directory: str) -> bool:
-        """Whether a directory is a bundled model's."""
+        """The directory is a bundled model's."""
         return Path(directory).resolve().is_relative_to(self.models.resolve())
 
     def path(self, text: str) -> str:

@@ -21,7 +21,7 @@ MAX_COUNT = 1 << 40
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a form. name: below the table's section; `*` at its end is all that is below.
+    """A key of a form. name: below the table's section; `*` at its end is all that is below.
 
     kind: a name of KINDS. field: where the value goes. what: what it means; of a key that is not
     read, what to write instead. default: for people, where it differs from the field's own.
@@ -62,7 +62,7 @@ Settings = dict[str, Given]
 
 
 class BadValue(Exception):
-    """What is wrong with a value, in words that follow it; the hint."""
+    """A value does not fit its key: the problem, in words that follow the value, and the hint."""
 
 
 @dataclass
@@ -119,7 +119,7 @@ class KeyReader:
             self.problems.append(problem)
 
     def table(self, *path: str) -> dict[str, Any]:
-        """What is below a key; nothing where it is no table."""
+        """The table below a key; empty where there is none."""
         found = self.document.get(path)
         return found if isinstance(found, dict) else {}
 
@@ -288,7 +288,7 @@ LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 def is_secret(key: str) -> bool:
-    """Whether a key's name says that its value is not to be shown.
+    """The key's name says that its value is not to be shown.
 
     >>> [is_secret(k) for k in ("submit.ak", "config.fs_ugi", "fs_client.passwd", "task_num")]
     [True, True, True, False]

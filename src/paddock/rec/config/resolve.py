@@ -182,7 +182,7 @@ class _Resolver:
         return self.directory if has_model(self.directory) else self.workspace
 
     def _take_base(self, directory: str) -> None:
-        """What a file about a bundled model does not say is as in the model's own file."""
+        """The bundled model's own file gives what a file about it does not say."""
         other = _Resolver(RecArgs(directory), self.world)
         document = other.open()
         if other.form != "v2":

@@ -51,7 +51,7 @@ def key_of(form: str, name: str) -> str:
 
 
 def own_key(form: str, name: str) -> str:
-    """What a word of ours is in a form that has another key for it.
+    """The key that a form has for a word of ours.
 
     >>> own_key("v2", "strategy"), own_key("v18", "save_dir"), own_key("v2", "epochs")
     ('runner.sync_mode', 'runner.save_checkpoint_path', 'runner.epochs')
@@ -80,7 +80,7 @@ def _ours(form: str) -> set[str]:
 
 
 def is_known(form: str, dotted: str) -> bool:
-    """Whether a key in full is one of the form's, or of ours.
+    """The full key is one of the form's, or of ours.
 
     >>> is_known("v2", "runner.seed"), is_known("v2", "runner.learning_rate")
     (True, False)
@@ -89,7 +89,7 @@ def is_known(form: str, dotted: str) -> bool:
 
 
 def unused(reader: KeyReader, form: str, source: str) -> tuple[list[str], list[Problem]]:
-    """What is warned of, and what is refused: data that -o names, as others would be read instead.
+    """Warnings, and problems: data that -o names would be passed over, and others read instead.
 
     source: the text of the model's folder, which may read any.
     """

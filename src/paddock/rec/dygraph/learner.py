@@ -127,7 +127,7 @@ class DygraphLearner:
             self._served.prefetch(batch)
 
     def train(self, batch: Any) -> Mapping[str, float]:
-        """One step, in the order of PaddleRec's trainer."""
+        """The model learns one batch, in the order of PaddleRec's trainer."""
         if not self.net.training:
             self.net.train()
         hooks, config = self._folder.model, self._folder.config
@@ -227,7 +227,7 @@ class DygraphLearner:
             )
 
     def export(self, directory: str) -> None:
-        """What PaddleRec's own infer.py loads."""
+        """The files that PaddleRec's own infer.py loads are written."""
         if self._served is None:
             self.save(directory)
         else:
@@ -305,7 +305,7 @@ def counts_of(metric: object) -> tuple[str, ...] | None:
 
 
 class PaddleMetric:
-    """One of a user's metrics. find: the object now, as train_forward may return another one.
+    """A user's metric. find: the object now, as train_forward may return another one.
 
     One whose counts are not known has an empty state: it is of one worker only.
     """
@@ -325,7 +325,7 @@ class PaddleMetric:
         return np.concatenate([np.zeros(0), *(one.reshape(-1) for one in counts)])
 
     def value(self, state: NDArray[np.float64] | None = None) -> float:
-        """What its accumulate() says; of a state: with its counts put there for the moment."""
+        """The metric's accumulate(); of a state: with its counts put there for the moment."""
         metric = self._find()
         if state is None:
             return number(metric.accumulate())
@@ -354,7 +354,7 @@ def _shaped(values: NDArray[np.float64], like: Any) -> Any:
 
 
 def number(value: Any) -> float:
-    """One float of what a metric or a printed tensor has; the mean where it has several.
+    """The number of a metric or a printed tensor; the mean where it has several.
 
     Raises PaddockError.
     """

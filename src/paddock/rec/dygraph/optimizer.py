@@ -31,8 +31,9 @@ CLIPS = ("ClipGradByGlobalNorm", "ClipGradByNorm", "ClipGradByValue")
 
 @dataclass(frozen=True)
 class OptimizerRules:
-    """What updates each parameter. dense, rows: of parameters with dense and with sparse gradients.
+    """The servers' rules of an optimizer.
 
+    dense, rows: of parameters with dense and with sparse gradients.
     correction: what the servers are told for a rate at a step (1 is the first), where their rule
     leaves the correction to the trainers.
     """
@@ -45,7 +46,7 @@ class OptimizerRules:
 
 
 class AdamCorrection:
-    """What Paddle's sparse Adam makes of a rate: times sqrt(1 - beta2^t) / (1 - beta1^t).
+    """The correction of Paddle's sparse Adam: rate * sqrt(1 - beta2^t) / (1 - beta1^t).
 
     t is one ahead of the step: its kernel multiplies the powers before it uses them. They are
     float32, which at first is a hundred-thousandth of the rate: a run compared with another one
@@ -129,7 +130,7 @@ def decay_of(parameter: Any, optimizer: Any) -> tuple[float, float]:
 
 
 def times_of(parameter: Any) -> float:
-    """What ParamAttr(learning_rate=...) multiplies a parameter's rate by."""
+    """The factor of a parameter's rate, by ParamAttr(learning_rate=...)."""
     return float(getattr(parameter, "optimize_attr", {}).get("learning_rate", 1.0))
 
 

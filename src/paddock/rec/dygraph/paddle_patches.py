@@ -15,6 +15,8 @@ concat of scalars: those of Paddle 2 had shape [1], those of Paddle 3 have none 
 
 Names that are gone: is_compiled_with_npu (NPUs are custom devices now), and the little of
 paddle.fluid that models of 2.0 to 2.4 still say; rec.config.folder refuses what else they say.
+
+as_served(): what Paddle does otherwise while a model whose embeddings are on the servers computes.
 """
 
 from __future__ import annotations

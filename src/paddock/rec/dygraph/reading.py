@@ -57,7 +57,7 @@ class Batches:
             raise _too_few(self._reading)
 
     def resharded(self, epoch: int, positions: Sequence[object | None]) -> object:
-        """What `positions` workers have left of the epoch, of which each takes its turns now."""
+        """A position in what former workers left of the epoch; each worker takes its turns."""
         if any(isinstance(at, dict) for at in positions):
             raise UsageError(
                 "this epoch was dealt anew before, and is not a second time",
@@ -153,7 +153,7 @@ class GuardedDataset:
 
 
 class GuardedIterable(GuardedDataset, io.IterableDataset):  # type: ignore[misc]  # Paddle has no types.
-    """One that is iterated."""
+    """A guarded data set that is iterated."""
 
     def __iter__(self) -> Iterator[Any]:
         try:
@@ -165,7 +165,7 @@ class GuardedIterable(GuardedDataset, io.IterableDataset):  # type: ignore[misc]
 
 
 class GuardedSequence(GuardedDataset, io.Dataset):  # type: ignore[misc]  # Paddle has no types.
-    """One that is indexed."""
+    """A guarded data set that is indexed."""
 
     def __len__(self) -> int:
         return len(self.dataset)

@@ -67,7 +67,7 @@ class PullCache:
 
 
 class ServerEmbedding:
-    """One table: the layers that look up in it, and what its weight was.
+    """A table on the servers: the layers that look up in it, and what its weight was.
 
     asked: the ids of each look-up of this batch, while `is_watched`.
     """
@@ -137,7 +137,7 @@ class IdPredictor:
 
     @property
     def is_known(self) -> bool:
-        """Whether a batch was seen."""
+        """A batch was seen."""
         return self._parts is not None
 
     def learn(self, batch: Any, asked: Mapping[str, list[Keys]]) -> None:

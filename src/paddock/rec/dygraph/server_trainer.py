@@ -63,7 +63,7 @@ class PersistentGradients(ModelParameters):
 
 
 class ServerTrainer:
-    """What takes the place of `loss.backward(); optimizer.step()`.
+    """The trainer takes the place of `loss.backward(); optimizer.step()`.
 
     folder: where the model's sources are. idle: of IDLE. say: takes a line for the user.
     """
@@ -145,7 +145,7 @@ class ServerTrainer:
         idle: str,
         say: Callable[[str], None],
     ) -> bool:
-        """Whether a sparse embedding is a dense table: its weight is used, or all its rows move."""
+        """The sparse embedding is a dense table: its weight is used, or all its rows move."""
         weight = layers[0].weight
         size = int(np.prod(weight.shape))
         moves = self.rules.moves_idle or any(decay_of(weight, self.optimizer))
@@ -410,7 +410,7 @@ def _say_whole(model: nn.Layer, learned: set[int], say: Callable[[str], None]) -
 
 
 def _size_text(numbers: int) -> str:
-    """Of so many float32."""
+    """The size of so many float32, for people."""
     return f"{numbers * 4 / (1 << 20):.1f} MiB"
 
 
@@ -434,7 +434,7 @@ def _sparse_layers(model: nn.Layer, learned: set[int]) -> dict[str, list[nn.Embe
 
 
 def _uses_weight(folder: str, name: str) -> bool:
-    """Whether a source of the folder says `<attribute>.weight` of this embedding."""
+    """A source of the folder says `<attribute>.weight` of this embedding."""
     said = re.compile(rf"\b{re.escape(name.split('.')[-1])}\.weight\b")
     sources = Path(folder).glob("*.py") if folder else []
     texts = (path.read_text(encoding="utf-8", errors="replace") for path in sources)

@@ -1,4 +1,4 @@
-"""What click models over slots and numbers share: their columns, and the terms of an FM."""
+"""Click models over slots and numbers share their columns, and the terms of an FM."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CtrModel:
         return self.net.tensor(dense_of(batch, self.numbers))
 
     def wants(self, batch: Batch) -> Iterable[tuple[Table, Fields | NDArray[np.int64]]]:
-        """What forward() will look up, to be asked for early."""
+        """The tables and ids that forward() will look up, to be asked for early."""
         fields = self.fields(batch)
         return [(table, fields) for table in self.net.tables.values()]
 

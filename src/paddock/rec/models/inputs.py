@@ -1,4 +1,4 @@
-"""What a model reads: columns of ids and numbers out of a batch, and its hyper-parameters.
+"""A model reads columns of ids and numbers out of a batch, and its hyper-parameters.
 
 Pure. What does not fit is an error that names the slot or the key.
 """
@@ -33,7 +33,7 @@ class Fields:
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """Where each slot's ids begin, of fields with lengths."""
+        """The begin of each slot's ids, of fields with lengths: (examples * fields,) int64."""
         assert self.lengths is not None
         flat = self.lengths.reshape(-1)
         return np.cumsum(flat) - flat

@@ -1,4 +1,4 @@
-"""What a model is described with: one description, run by torch or by Paddle.
+"""A model is described once, with a Net, and run by torch or by Paddle.
 
 A model asks a Net for its parts (tables, layers) when it is made, and for operations in forward().
 First values are functions of the seed and the part's name: alike in both frameworks, alone and
@@ -34,7 +34,7 @@ ZEROS = InitialSpec("zeros")
 
 @dataclass(frozen=True)
 class Output:
-    """What forward() says of a batch.
+    """The result of forward() for a batch.
 
     scores: (examples,) in [0, 1], or (examples, classes). loss: None where the batch has no label.
     labels: (examples,), numpy.
@@ -46,7 +46,7 @@ class Output:
 
 
 class Model(Protocol):
-    """What model.py describes: made of a Net and hyper-parameters."""
+    """The model of a model.py, made of a Net and hyper-parameters."""
 
     metrics: Sequence[str]  # Names in paddock.rec.metrics.METRICS.
 
@@ -85,11 +85,11 @@ class Table:
 
     @property
     def spec(self) -> SparseSpec:
-        """Of the table."""
+        """The spec of the table."""
         return self.layer.rows.spec
 
     def __call__(self, ids: Fields | NDArray[np.int64]) -> Tensor:
-        """Of an array of ids (*shape, dim); of fields (examples, fields, dim)."""
+        """The rows: of an array of ids (*shape, dim); of fields (examples, fields, dim)."""
         if isinstance(ids, Fields) and ids.lengths is not None:
             pooled = self._look_up(ids.values, ids.starts, "sum")
             return pooled.reshape([*ids.shape, self.spec.dim])
@@ -176,7 +176,7 @@ class Net(ABC):
         return self._kept(name, self._conv(first, stride))
 
     def batch_norm(self, name: str, channels: int) -> Layer:
-        """Of (examples, channels, height, width); running statistics for evaluation."""
+        """A layer of (examples, channels, height, width); running statistics for evaluation."""
         return self._kept(name, self._batch_norm(channels))
 
     def parameter(self, name: str, shape: Sequence[int], initial: InitialSpec) -> Tensor:
@@ -198,7 +198,7 @@ class Net(ABC):
     # ----------------------------------------------------------------------------------- outputs
 
     def click(self, logit: Tensor, batch: Batch) -> Output:
-        """Of one logit for each example: the chance of a click, and the mean log loss."""
+        """The chance of a click and the mean log loss, of one logit for each example."""
         logit = logit.reshape([-1])
         loss = None
         if len(batch.label):
@@ -212,7 +212,7 @@ class Net(ABC):
         return replace(both, scores=both.scores[:, 1])
 
     def classes(self, logits: Tensor, labels: NDArray[Any]) -> Output:
-        """Of a logit for each class: softmax, and the mean cross entropy."""
+        """Softmax and the mean cross entropy, of a logit for each class: (examples, classes)."""
         loss = None
         if len(labels):
             check_labels(labels, logits.shape[-1])
@@ -243,7 +243,7 @@ class Net(ABC):
     def class_loss(self, logits: Tensor, label: Tensor) -> Tensor: ...
     @abstractmethod
     def trainer(self) -> TrainerBase:
-        """What updates all parts; made when the model is."""
+        """The trainer that updates all parts; made when the model is."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
@@ -255,7 +255,7 @@ class Net(ABC):
 
     @abstractmethod
     def read_state(self, path: str) -> dict[str, Any]:
-        """What save_state wrote, as arrays; runs nothing that a pickle may hold."""
+        """The arrays that save_state wrote; nothing that a pickle may hold is run."""
 
     @abstractmethod
     def load_state(self, state: dict[str, Any]) -> None:

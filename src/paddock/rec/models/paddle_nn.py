@@ -106,7 +106,7 @@ class PaddleNet(Net):
         return _with(layer, weight=weight)
 
     def batch_norm(self, name: str, channels: int) -> Layer:
-        """Of the layer's parts: the layer itself warns at every call in training."""
+        """A function of the layer's parts: the layer itself warns at every call in training."""
         layer = self._batch_norm(channels)
         self._keep(name, layer)
         parts = *private.statistics_of(layer), layer.weight, layer.bias
@@ -160,5 +160,5 @@ GPU = "gpu"
 
 
 def has_gpu() -> bool:
-    """Whether Paddle sees one."""
+    """Paddle sees a GPU."""
     return bool(paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count())

@@ -149,5 +149,5 @@ GPU = "cuda"
 
 
 def has_gpu() -> bool:
-    """Whether PyTorch sees one."""
+    """PyTorch sees a GPU."""
     return bool(torch.cuda.is_available())

@@ -35,7 +35,7 @@ class Model:
         self._rng = np.random.default_rng(net.seed)
 
     def forward(self, batch: Batch) -> Output:
-        """Of each pair and its negatives, one behind the other: the chance to be neighbours."""
+        """The chance to be neighbours, of each pair and its negatives, one behind the other."""
         words = as_bag(slot_of(batch, "words"))
         self.centres.ids(words.values)
         self.counts += np.bincount(words.values, minlength=len(self.counts))
