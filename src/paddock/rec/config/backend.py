@@ -1,8 +1,8 @@
 """backend.yaml, below `engine:` (2020-05) or flat (1.8.5), or a site's name -> Cluster. Pure.
 
 `paddock submit` reads such a file, too; here are its keys for the numbers and the pods, so that the
-command which is run says them (docs/reference/sites.md). choose_engine() and choose_cluster(): where
-a recipe runs, and how many of what, by config.yaml, backend.yaml and -o together.
+command which is run says them (docs/reference/sites.md). choose_engine() and choose_cluster():
+where a recipe runs, and how many of what, by config.yaml, backend.yaml and -o together.
 """
 
 from __future__ import annotations
