@@ -156,22 +156,23 @@ def read_status(raw: object) -> ParsedStatus:
     )
 
 
-def _decode(shape: type[msgspec.Struct], raw: Mapping[str, object]) -> dict[str, Any]:
+def _decode(
+    shape: type[ParsedStatus | ControllerState], raw: Mapping[str, object]
+) -> dict[str, Any]:
     """The fields of a struct that a status has under the same name, by READERS."""
     return {
-        field.name: READERS[field.type](raw.get(field.encode_name), field.default)
-        for field in FIELDS[shape]
+        name: read(raw[key], default) for name, key, default, read in FIELDS[shape] if key in raw
     }
 
 
 def _encode(state: ControllerState) -> dict[str, object]:
     """The fields that are not empty, as they stand in a status."""
     found: dict[str, object] = {}
-    for field in FIELDS[ControllerState]:
-        value = getattr(state, field.name)
-        if value not in (field.default, {}):
+    for name, key, default, _ in FIELDS[ControllerState]:
+        value = getattr(state, name)
+        if value not in (default, {}):
             value = rfc3339(value) if isinstance(value, float) else value
-            found[field.encode_name] = sorted(value) if isinstance(value, frozenset) else value
+            found[key] = sorted(value) if isinstance(value, frozenset) else value
     return found
 
 
@@ -434,7 +435,12 @@ READERS: Mapping[Any, Callable[[object, Any], object]] = {
     frozenset[str]: _texts,
     dict[str, object]: _map,
 }
-FIELDS: Mapping[type[msgspec.Struct], list[msgspec.structs.FieldInfo]] = {
-    shape: [field for field in msgspec.structs.fields(shape) if field.type in READERS]
+# Of each struct: name, name in the status, default, reader.
+FIELDS = {
+    shape: [
+        (field.name, field.encode_name, field.default, READERS[field.type])
+        for field in msgspec.structs.fields(shape)
+        if field.type in READERS
+    ]
     for shape in (ParsedStatus, ControllerState)
 }
