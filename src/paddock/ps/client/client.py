@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from paddock.errors import UsageError
 from paddock.ps.client import reduce
 from paddock.ps.client.coerce import as_floats, as_keys
-from paddock.ps.client.partition import Column, Keys, RemoteTable, Rows, Runs
+from paddock.ps.client.partition import Column, RemoteTable, Rows, Runs
 from paddock.ps.client.redirect import RetryBudget, handle_moved, shrink
 from paddock.ps.client.server_connection import ServerConnection
 from paddock.ps.client.server_group import ServerGroup, Wanted
@@ -39,15 +39,9 @@ from paddock.ps.link import Identity, read_token
 from paddock.ps.optimizers.rules import check_optimizer
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec, to_json
 from paddock.ps.table.finite import check_finite
-from paddock.ps.table.sharding import deal, expand, sum_by, unique
+from paddock.ps.table.sharding import deal, expand, sum_by
 from paddock.ps.wire.frames import Op
 
-# Distinct key sets remembered, so that a push of the keys just pulled need not find them again;
-# found by so many of their keys.
-REMEMBERED = 32
-SAMPLES = 8
-# Fewer keys are found again sooner than compared.
-WORTH_REMEMBERING = 512
 # To find repeats among fewer keys takes longer than to fetch some rows twice.
 ASKED_AS_GIVEN = 64
 
@@ -105,7 +99,6 @@ class Client:
         # Called when a batch ends, before the strategy acts: to note the position, say.
         self.before_step: Callable[[], None] | None = None
         self._turns: dict[str, int] = {}
-        self._recent: dict[tuple[int, ...], tuple[Keys, Keys, NDArray[np.int32]]] = {}
         from paddock import __version__
 
         token = read_token(place.token_file)
@@ -215,7 +208,7 @@ class Client:
             distinct = flat = keys.reshape(-1)
             inverse = None
             if len(flat) > ASKED_AS_GIVEN or remote.ahead is not None:
-                distinct, inverse = self._unique(flat)
+                distinct, inverse = remote.distinct(flat)
             asked.append((remote, distinct))
             shapes[table] = (*keys.shape, remote.spec.dim), inverse
         found = dict(zip(wanted, self.strategy.pull(self.group, asked), strict=True))
@@ -233,7 +226,7 @@ class Client:
         the step that is open: step() waits for them.
         """
         remote, _ = self._sparse(table)
-        distinct, _ = self._unique(as_keys(table, keys).reshape(-1))
+        distinct, _ = remote.distinct(as_keys(table, keys).reshape(-1))
         self.group.prefetch(remote, distinct)
 
     def push(
@@ -273,7 +266,7 @@ class Client:
 
         The arrays are the caller's to keep. Sends nothing. Raises UsageError, RequestError.
         """
-        _, spec = self._sparse(table)
+        remote, spec = self._sparse(table)
         asked = as_keys(table, keys)
         flat = asked.reshape(-1)
         values = as_floats(table, grads, (len(flat), spec.dim), (*asked.shape, spec.dim))
@@ -282,7 +275,7 @@ class Client:
                 f"table {table!r} keeps no statistics, but shows or clicks were pushed",
                 hint="SparseSpec(..., accessor=AccessorSpec(statistics=True)), or leave them out",
             )
-        distinct, inverse = self._unique(flat)
+        distinct, inverse = remote.distinct(flat)
         # In memory of its own: it is kept until acknowledged.
         is_one_each = len(distinct) == len(flat)
         found = [values.copy() if is_one_each else sum_by(inverse, len(distinct), values)]
@@ -324,19 +317,6 @@ class Client:
         self.strategy.forget(table, columns)
         self.group.post(Op.SET, remote, columns)
         self.group.wait_acked(0)
-
-    def _unique(self, flat: Keys) -> tuple[Keys, NDArray[np.int32]]:
-        """(distinct keys, inverse); remembered for pushes and for other tables of the same keys."""
-        if len(flat) < WORTH_REMEMBERING:
-            return unique(flat)
-        sample = (len(flat), *flat[:: len(flat) // SAMPLES].tolist())
-        remote = self._recent.pop(sample, None)
-        if remote is None or not np.array_equal(remote[0], flat):
-            remote = (flat.copy(), *unique(flat))
-        self._recent[sample] = remote  # The newest stand last.
-        if len(self._recent) > REMEMBERED:
-            del self._recent[next(iter(self._recent))]
-        return remote[1], remote[2]
 
     # ------------------------------------------------------------------------------------- dense
 
