@@ -91,7 +91,7 @@ class Shared:
     @property
     def life(self) -> int:
         """Its incarnation, as the chief numbered it."""
-        return self._client.peers[0].identity.incarnation
+        return self._client.incarnation
 
     @property
     def _strategy(self) -> str:
@@ -107,11 +107,7 @@ class Shared:
 
     def _marks(self, trainer: int | None) -> tuple[Any, Any]:
         """The positions of a trainer on the server that is least far, and on the furthest."""
-        marks = self._client.group.marks(trainer)
-        if self._strategy == "sync":  # Server 0 alone is told, and has those of committed steps.
-            return marks[0].position, marks[0].position
-        marks.sort(key=lambda mark: mark.number)
-        return marks[0].position, marks[-1].position
+        return self._client.offsets(trainer)
 
     def resume(self, *, exactly: bool) -> None:
         if exactly:  # What servers have of the next batches is not sent again.
@@ -137,11 +133,11 @@ class Shared:
         position, self._pending = self._pending, None
         if position is not None:
             self._client.commit_offset(position)
-            self._step = self._client.group.step
+            self._step = self._client.open_step
 
     def keep(self, *, wanted: bool) -> bool:
         if self._strategy == "sync":
-            return self._client.group.step > self._step
+            return self._client.open_step > self._step
         if wanted or self._client.strategy.is_exchanged:
             self._send()
         if wanted:
