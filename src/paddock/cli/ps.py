@@ -209,7 +209,7 @@ def _save(args: ParsedCommand) -> int:
 
 
 def _load(args: ParsedCommand) -> int:
-    from paddock.ps.client.checkpoints import objection_to_resume
+    from paddock.ps.storage.checkpoint import objection_to_resume
 
     with _metered(args, "loading") as admin:
         done = admin.load(args.directory, name=args.name or "", of_job=args.from_job)

@@ -15,8 +15,13 @@ from typing import Any
 
 from paddock import ps
 from paddock.errors import Problem, UsageError
-from paddock.ps.client.checkpoints import objection_to_resume
-from paddock.ps.storage.checkpoint import MANIFEST, Checkpoint, latest_name, open_checkpoint
+from paddock.ps.storage.checkpoint import (
+    MANIFEST,
+    Checkpoint,
+    latest_name,
+    objection_to_resume,
+    open_checkpoint,
+)
 from paddock.rec import checkpoints
 from paddock.rec.learner import Learner, ReshardableSource, Source
 from paddock.rec.settings import Task, TrainingRun

@@ -20,7 +20,6 @@ import numpy as np
 
 from paddock import ps
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, UsageError, problem_text
-from paddock.ps.client.checkpoints import check_save
 from paddock.rec import checkpoints, loop
 from paddock.rec.checkpoints import (
     CheckpointWriter,
@@ -226,7 +225,7 @@ def _train(
         directory = run.saving.directory
         # Known now, not after an epoch.
         client = group.client
-        apart = check_save(client.peers, directory) if client is not None and directory else []
+        apart = client.check_save(directory) if client is not None and directory else []
         if apart:
             servers = ", ".join(map(str, apart))
             report.line(

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.client.checkpoints import check_save
 from paddock.ps.client.client import Client
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.storage.checkpoint import latest_name, list_checkpoints, open_checkpoint
@@ -311,8 +310,8 @@ def test_old_checkpoints_are_removed_but_never_a_base(tmp_path: Path) -> None:
 def test_who_can_save_where_is_known_before(tmp_path: Path) -> None:
     """Nothing is left of the question, and a file is no directory."""
     with fleet(2) as servers, servers.client() as ps:
-        assert check_save(ps.peers, str(tmp_path / "saved")) == []
+        assert ps.check_save(tmp_path / "saved") == []
         assert not list((tmp_path / "saved").iterdir())
         (tmp_path / "file").write_text("")
         with pytest.raises(PaddockError, match="cannot save a checkpoint in"):
-            check_save(ps.peers, str(tmp_path / "file"))
+            ps.check_save(tmp_path / "file")

@@ -13,7 +13,7 @@ from typing import Any
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.files import fetch, forget, send
 from paddock.ps.client.server_connection import OnProgress, ServerConnection, no_progress, order_all
-from paddock.ps.consistency.positions import is_exact, lowest
+from paddock.ps.consistency.positions import lowest
 from paddock.ps.spec import from_json, to_json
 from paddock.ps.storage.checkpoint import (
     Checkpoint,
@@ -118,17 +118,6 @@ def _take_cuts(peers: Sequence[ServerConnection]) -> list[dict[str, Any]]:
         reason = f"a step was done while the save began: {HOLD_SECONDS:g} s were not enough"
         raise RequestError("deadline", reason, hint="save again")
     return cuts
-
-
-def objection_to_resume(checkpoint: Checkpoint, servers: int) -> str:
-    """Why trainers cannot go on from it with each batch applied once; "" when they can."""
-    marks = [state.get("marks", {}) for state in checkpoint.states]
-    if is_exact(marks, servers):
-        return ""
-    return (
-        f"{checkpoint.path} was saved by {len(marks)} servers between two positions of the "
-        f"trainers: with {servers} servers, what was pushed after the positions is pushed again"
-    )
 
 
 def load(

@@ -456,6 +456,15 @@ class Client:
         self.group.wait_acked(0)
         return save(self.peers, os.fspath(directory), mode, self.place.job, keep=keep)
 
+    def check_save(self, directory: str | os.PathLike[str]) -> list[int]:
+        """Check that save() can write there; returns the servers whose parts it would fetch.
+
+        To be called before hours of training. Raises PaddockError.
+        """
+        from paddock.ps.client.checkpoints import check_save
+
+        return check_save(self.peers, os.fspath(directory))
+
     def load(self, directory: str | os.PathLike[str], *, of_job: str | None = None) -> None:
         """Read a checkpoint, whatever number of servers wrote it.
 
@@ -463,7 +472,8 @@ class Client:
             directory: As given to save().
             of_job: Whose it is, if another job's.
         """
-        from paddock.ps.client.checkpoints import load, objection_to_resume
+        from paddock.ps.client.checkpoints import load
+        from paddock.ps.storage.checkpoint import objection_to_resume
 
         self.flush()
         checkpoint = load(self.peers, os.fspath(directory), of_job or self.place.job)

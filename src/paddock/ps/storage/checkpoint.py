@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from paddock.errors import Problem, UsageError
+from paddock.ps.consistency.positions import is_exact
 from paddock.ps.spec import TableSpec, from_json, to_json
 from paddock.ps.storage import delta
 from paddock.ps.storage.arrays import Arrays, Written, open_arrays
@@ -298,3 +299,14 @@ def _differences(
             yield from _differences(a, b, name + ".")
         elif a != b and (name in _FIXED_WITHIN or not name.startswith(_FREE)):
             yield name, a, b
+
+
+def objection_to_resume(checkpoint: Checkpoint, servers: int) -> str:
+    """Why trainers cannot go on from it with each batch applied once; "" when they can."""
+    marks = [state.get("marks", {}) for state in checkpoint.states]
+    if is_exact(marks, servers):
+        return ""
+    return (
+        f"{checkpoint.path} was saved by {len(marks)} servers between two positions of the "
+        f"trainers: with {servers} servers, what was pushed after the positions is pushed again"
+    )
