@@ -9,7 +9,7 @@ import pytest
 
 from paddock.errors import PaddockError
 from paddock.ps.client.admin import Admin, AdminSettings
-from paddock.ps.client.strategy import STRATEGIES
+from paddock.ps.consistency.step_words import STRATEGIES
 from paddock.ps.link import FrameConnection
 from paddock.ps.spec import AccessorSpec, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.wire.frames import Buffer, Header, Op

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.client.strategy import STRATEGIES, make_strategy
+from paddock.ps.client.strategy import make_strategy
 from paddock.ps.client.trainer_config import TrainerConfig
+from paddock.ps.consistency.step_words import STRATEGIES
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from ps.client.running import fleet
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.server_connection import order_all
 from paddock.ps.client.trainer_config import TrainerConfig
+from paddock.ps.consistency.step_words import STRATEGIES
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Flag, Header, Op
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from paddock.ps.client.partition import Column, RemoteTable, Rows, Runs
     from paddock.ps.client.server_group import ServerGroup, Wanted
     from paddock.ps.consistency.positions import Mark
-
-STRATEGIES = ("sync", "half_async", "async", "geo", "staleness")
 
 
 class Strategy:
@@ -250,6 +249,3 @@ def make_strategy(
             raise UsageError(f"staleness is {staleness}", hint="0 or more batches")
         made.staleness = staleness
     return made
-
-
-__all__ = ["STRATEGIES", "Strategy", "make_strategy"]
